@@ -1,4 +1,4 @@
-//! The passes, and what they report.
+//! The passes, and their reports.
 
 mod preview;
 mod sole;
@@ -32,10 +32,10 @@ use crate::state::{StateDirectory, UnknownPods};
 pub use preview::{ContainerView, DiskUse, ImagePreview, ImageView, LeftoverPreview, Preview, keep_message};
 pub use sole::{Pass, SoleAgent};
 
-/// Images that stay, named when too little could be freed.
+/// Images that are kept, named when too little could be freed.
 const MAX_NAMED_IMAGES: usize = 5;
 
-/// Which collectors run.
+/// The collectors to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Collect {
     /// Unused images.
@@ -55,7 +55,7 @@ impl Collect {
     }
 }
 
-/// What was removed since the start.
+/// The removals since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Images.
@@ -92,7 +92,7 @@ pub struct Agent {
     client: CriClient,
     config: NodeConfig,
     pods: Pods,
-    /// What was last saved of them.
+    /// The state that was last saved.
     saved_pods: UnknownPods,
     events: NodeEvents,
     memory: ImageMemory,
@@ -106,7 +106,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// An agent that has seen nothing yet. `api`: where Events go, and the name of the node that they are about.
+    /// An agent without any observations. `api`: where Events are written, and the name of their node.
     #[must_use]
     pub fn new(
         client: CriClient,
@@ -138,7 +138,7 @@ impl Agent {
         Self { journal: NodeJournal(Some(record)), ..self }
     }
 
-    /// Goes by a clock that a test may set ahead. Its runtime and its files go by the machine's.
+    /// Uses a clock that a test may set ahead. The runtime and its files use the machine's.
     #[must_use]
     pub fn with_clock(mut self, clock: TestClock) -> Self {
         self.memory.ages = Ages::with(clock.clone());
@@ -146,13 +146,13 @@ impl Agent {
         self
     }
 
-    /// Shows how far passes are.
+    /// Shows the progress of passes.
     #[must_use]
     pub fn with_progress(self, progress: Progress) -> Self {
         Self { progress, ..self }
     }
 
-    /// What would go by this observation; refuses while it is not known what must stay.
+    /// What would be removed by this observation; refuses while it is unknown which pods exist.
     fn plan_images(&self, observation: &Observation) -> Result<ImagePlan> {
         if let Some(why) = self.pods.blind_to_protection() {
             bail!(why);
@@ -219,8 +219,8 @@ impl Agent {
         Ok(observation)
     }
 
-    /// Since when pods have been unknown, so that passes of one process each find them gone in the end. A disk too full
-    /// to note it is no reason not to free it.
+    /// Saves since when pods have been unknown, so that passes of separate processes find them gone in the end. If
+    /// the disk is too full to save it, it must still be freed.
     fn save_pods(&mut self, state: &StateDirectory) {
         let unknown = &self.pods.view.unknown_since;
         if self.saved_pods == *unknown {
@@ -266,7 +266,7 @@ impl Agent {
         bail!("the container runtime says that it is not ready, so nothing is removed");
     }
 
-    /// One image pass; the ages are saved whatever became of it.
+    /// One image pass; the ages are saved whatever its result.
     async fn image_pass(&mut self, state: &StateDirectory, stop: &Stop) -> Result<()> {
         let began = Instant::now();
         let done = self.collect_images(state, stop).await;
@@ -293,7 +293,7 @@ impl Agent {
         self.conclude(&before, report, met, &largest_kept(&observation, &plan), stop).await
     }
 
-    /// By age, then for space. A filesystem that cannot be measured fails the pass only after the first.
+    /// By age, then for space. A filesystem that cannot be measured fails the pass only after the first step.
     async fn remove_images(
         &mut self,
         observation: &Observation,
@@ -312,8 +312,8 @@ impl Agent {
     async fn observe_images(&mut self, state: &StateDirectory) -> Result<Observation> {
         self.refresh_pods().await;
         let observation = images::observe(&self.client, &mut self.memory, &self.pods.named_images).await?;
-        // What was seen survives even if this process does not survive the pass. A disk too full to note it is no
-        // reason not to free it.
+        // Observations survive even if this process does not survive the pass. If the disk is too full to save them,
+        // it must still be freed.
         if let Err(error) = state.save_images(&self.memory.history, &self.memory.ages) {
             warn!("{error:#}");
         }
@@ -334,7 +334,7 @@ impl Agent {
         }
     }
 
-    /// The filesystems over their threshold, after what went for its age.
+    /// The filesystems over their threshold, after removals by age.
     async fn goals(&mut self, stop: &Stop, plan: &ImagePlan) -> Result<Vec<Goal>> {
         if stop.is_requested() {
             return Ok(Vec::new());
@@ -362,7 +362,7 @@ impl Agent {
         Ok(goals)
     }
 
-    /// Counts, measures and tells what a run over images did.
+    /// Counts, measures and reports the result of a run over images.
     async fn conclude(
         &mut self,
         before: &[Filesystem],
@@ -405,7 +405,7 @@ impl Agent {
         bail!(aggregate(&failures).unwrap_or_else(|| "not enough could be freed".into()));
     }
 
-    /// Eviction-style signals: frees to a target, containers before images.
+    /// Eviction-style signals: frees up to a goal, containers before images.
     async fn relieve_pressure(
         &mut self,
         collect: &[Collect],
@@ -425,7 +425,7 @@ impl Agent {
             info!(%signal, "a disk threshold is crossed");
             self.events.warn(Told::EvictionThresholdMet, &message).await;
             for reclaim in reclaims {
-                // One that fails does not keep the other from being tried.
+                // A failure of one does not prevent the other.
                 let done = match reclaim {
                     Reclaim::Containers if collect.contains(&Collect::Containers) => {
                         self.container_pass(true, state, stop).await
@@ -447,7 +447,7 @@ impl Agent {
         let plan = self.plan_images(&observation)?;
         let before = images::filesystems(&self.client).await?;
         let kept = largest_kept(&observation, &plan);
-        // The signal may be about the node's filesystem, which the images share: measure it where they lie.
+        // The signal may be about the node's filesystem, which the images share: measure it at their path.
         if !before.iter().any(|filesystem| filesystem.path == goal.path)
             && let Some(first) = before.first()
         {
@@ -475,13 +475,13 @@ impl Agent {
     }
 }
 
-/// Failures in a row. The first may only be early (statistics that are not there yet), so upstream tells of it from
-/// the second on.
+/// Consecutive failures. The first may only be early (statistics that do not exist yet), so upstream reports from the
+/// second on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Failures(u32);
 
 impl Failures {
-    /// Records how a pass ended; returns whether it is to be reported.
+    /// Records the result of a pass; returns whether to report it.
     fn ended(&mut self, succeeded: bool) -> bool {
         self.0 = if succeeded { 0 } else { self.0.saturating_add(1) };
         self.0 > 1

@@ -1,4 +1,4 @@
-//! The time, and the wish to stop.
+//! The time, and requests to stop.
 
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -18,7 +18,8 @@ pub(crate) fn now() -> UnixNanoseconds {
     UnixNanoseconds(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
 
-/// What this machine's clocks show, `ahead` nanoseconds later. Where it tells neither its boot nor its uptime, each process is a boot of its own.
+/// The readings of this machine's clocks, `ahead` nanoseconds later. Where neither its boot nor its uptime is known,
+/// each process counts as a boot of its own.
 fn machine_time(ahead: i64) -> MachineTime {
     static BOOT: LazyLock<String> =
         LazyLock::new(|| std::fs::read_to_string(BOOT_ID).map(|id| id.trim().to_owned()).unwrap_or_default());
@@ -32,7 +33,7 @@ fn machine_time(ahead: i64) -> MachineTime {
     MachineTime { boot, since_boot: since_boot.saturating_add(ahead), wall }
 }
 
-/// The first number of `/proc/uptime`: seconds since the boot, those included in which the machine slept.
+/// The first number of `/proc/uptime`: seconds since boot, including time spent in sleep.
 fn read_uptime(text: &str) -> Option<i64> {
     let (seconds, fraction) = text.split_whitespace().next()?.split_once('.')?;
     let digits = fraction.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()))?;
@@ -40,7 +41,7 @@ fn read_uptime(text: &str) -> Option<i64> {
     hundredths.checked_mul(10_000_000)
 }
 
-/// The clock by which everything ages: images, what pods left behind, and for how long pods have been unknown. Clones share it.
+/// The clock by which images, the remains of pods, and unknown pods age. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Ages {
     clock: Arc<Mutex<AgeClock>>,
@@ -64,7 +65,7 @@ impl Default for TestClock {
 }
 
 impl TestClock {
-    /// Sets it ahead by so much more. Every pass that is not under way begins.
+    /// Sets it further ahead. Every pass that is not in progress begins.
     pub fn advance(&self, by: Duration) {
         let by = i64::try_from(by.as_nanos()).unwrap_or(i64::MAX);
         self.0.send_modify(|ahead| *ahead = ahead.saturating_add(by));
@@ -76,7 +77,7 @@ impl TestClock {
         Duration::from_nanos(u64::try_from(*self.0.borrow()).unwrap_or_default())
     }
 
-    /// Says when it is set.
+    /// Signals that it was set.
     pub(crate) fn changes(&self) -> watch::Receiver<i64> {
         self.0.subscribe()
     }
@@ -97,7 +98,7 @@ impl Ages {
         self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Carries on what was saved, if anything was.
+    /// Continues the saved clock, if there is one.
     pub(crate) fn resume(&self, saved: &SavedAgeClock) {
         let (clock, doubt) = AgeClock::resume(Some(saved), &self.ahead.machine_time());
         *self.lock() = clock;
@@ -110,7 +111,7 @@ impl Ages {
         }
     }
 
-    /// What it shows.
+    /// Its current reading.
     pub(crate) fn now(&self) -> UnixNanoseconds {
         self.lock().now(&self.ahead.machine_time())
     }
@@ -120,13 +121,13 @@ impl Ages {
         self.lock().wall_dates(&self.ahead.machine_time())
     }
 
-    /// What is to be saved of it.
+    /// The state to save.
     pub(crate) fn save(&self) -> SavedAgeClock {
         self.lock().save(&self.ahead.machine_time())
     }
 }
 
-/// Whether the process was asked to end. Work under way ends; nothing new begins.
+/// Whether the process was asked to stop. Work in progress ends; no new work begins.
 #[derive(Clone, Debug)]
 pub struct Stop(watch::Receiver<bool>);
 

@@ -1,4 +1,4 @@
-//! What the agent works by.
+//! The configuration of the agent.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use gc_retention::pressure::Threshold;
 /// Images that are kept whatever the configuration says: a sandbox image that an old runtime does not pin.
 pub const ALWAYS_PROTECTED_IMAGES: [&str; 4] = ["pause", "*/pause", "*/pause-amd64", "*/mirrored-pause"];
 
-/// The settings of an agent, checked.
+/// The validated settings of an agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeConfig {
     /// Disk thresholds of images.
@@ -30,7 +30,7 @@ pub struct NodeConfig {
     pub forget_ages: bool,
     /// Whether images are collected periodically (off at high 100 with no maximum age, as upstream).
     pub image_loop: bool,
-    /// Images to keep.
+    /// Protected images.
     pub protection: ProtectionList,
     /// Maximum number of images to remove at once.
     pub parallel_removals: usize,
@@ -38,7 +38,8 @@ pub struct NodeConfig {
 
 #[cfg(test)]
 impl NodeConfig {
-    /// As a kubelet without a configuration file has it, with no minimum age of images, and two removals at once.
+    /// The defaults of a kubelet without a configuration file, with no minimum age of images, and two removals at
+    /// once.
     pub(crate) fn of_tests() -> Self {
         Self {
             thresholds: Thresholds { high_percent: 85, low_percent: 80 },

@@ -24,18 +24,18 @@ use crate::config::NodeConfig;
 use crate::parallel::each;
 use crate::progress::Progress;
 
-/// Sandboxes of unknown pods and log directories must be at least so old: what is being made may look dead.
+/// Minimum age of sandboxes of unknown pods, and of log directories: one that is being created may look dead.
 const MINIMUM_LEFTOVER_AGE: GoDuration = GoDuration::from_seconds(60);
-/// Removals under way at once: a runtime writes down one after the other, so that more make it no faster (containerd collects
-/// the layers of images that go together in one turn, which is why they have a bound of their own).
+/// Concurrent removals: a runtime handles them one after the other, so more do not make it faster (containerd
+/// collects the layers of images that are removed together at once, which is why images have a bound of their own).
 const MAX_PARALLEL_REMOVALS: usize = 8;
-/// Grace for a container in an unknown state whose own is not known.
+/// Grace period for a container in an unknown state whose own is unknown.
 const UNKNOWN_GRACE_SECONDS: i64 = 2;
 
-/// What one observation found.
+/// The result of one observation.
 #[derive(Debug)]
 pub(crate) struct Observation {
-    /// When, and how to read the dates of what was found.
+    /// When it was made, and how to read its dates.
     pub dates: WallDates,
     /// The containers, as the runtime dates them.
     pub containers: Vec<ListedContainer>,
@@ -43,28 +43,28 @@ pub(crate) struct Observation {
     pub sandboxes: Vec<Sandbox>,
 }
 
-/// A container that went or should have gone.
+/// A container that was, or was to be, removed.
 #[derive(Debug)]
 pub(crate) struct GoneContainer {
     pub id: ContainerId,
     pub names: Names,
     pub reason: ContainerRemovalReason,
-    /// Why it is still there, if it is.
+    /// Why it still exists, if it does.
     pub failure: Option<String>,
 }
 
-/// What a pass did.
+/// The result of a pass.
 #[derive(Debug, Default)]
 pub(crate) struct ContainerReport {
-    /// Containers that went or should have gone; with the failure if there was one.
+    /// Containers that were, or were to be, removed; with the failure if there was one.
     pub containers: Vec<GoneContainer>,
     /// Sandboxes likewise.
     pub sandboxes: Vec<(SandboxRemoval, Option<String>)>,
-    /// Log directories that went.
+    /// Removed log directories.
     pub log_directories: Vec<PathBuf>,
-    /// Dead links that went.
+    /// Removed dead links.
     pub links: Vec<PathBuf>,
-    /// Problems of listing and reading: the pass failed in part.
+    /// Failures of listing and reading: the pass failed in part.
     pub errors: Vec<String>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) async fn observe(client: &CriClient, ages: &Ages) -> Result<Observati
 }
 
 impl Observation {
-    /// When it was made, by the clock of ages.
+    /// When it was created, by the age clock.
     pub(crate) fn at(&self) -> UnixNanoseconds {
         self.dates.now()
     }
@@ -90,7 +90,7 @@ impl Observation {
         self.containers.iter().map(|listed| self.dated(&listed.container)).collect()
     }
 
-    /// As the clock of ages dates it.
+    /// As the age clock dates it.
     fn dated(&self, container: &Container) -> Container {
         Container { created_at: self.dates.read(container.created_at), ..container.clone() }
     }
@@ -102,13 +102,13 @@ impl Observation {
         self.containers.iter().filter_map(|listed| listed.container.pod.clone()).chain(of_sandboxes).collect()
     }
 
-    /// What would go.
+    /// What would be removed.
     #[must_use]
     pub(crate) fn plan(&self, pods: &PodView, config: &NodeConfig, pressure: bool) -> ContainerPlan {
         plan::plan(&self.plain(), &self.sandboxes, pods, config.containers, pressure, self.at())
     }
 
-    /// The sandboxes that would go, were the planned containers gone.
+    /// The sandboxes that would be removed, if the planned containers were gone.
     #[must_use]
     pub(crate) fn plan_sandboxes(
         &self,
@@ -123,14 +123,14 @@ impl Observation {
     }
 }
 
-/// The pods that log directories belong to: what the runtime has forgotten may still have logs.
+/// The pods of log directories: pods that the runtime has forgotten may still have logs.
 pub(crate) fn pods_with_logs(root: &Path) -> BTreeSet<PodUid> {
-    // A root that cannot be read fails the step that would remove from it, which reports it.
+    // If a root cannot be read, the step that would remove from it fails and reports it.
     let entries = fs::read_dir(root).into_iter().flatten();
     entries.filter_map(|entry| pod_of_log_directory(entry.ok()?.file_name().to_str()?)).collect()
 }
 
-/// Carries a pass out.
+/// Performs a pass.
 pub(crate) struct Collector<'a> {
     pub client: &'a CriClient,
     pub config: &'a NodeConfig,
@@ -141,7 +141,7 @@ pub(crate) struct Collector<'a> {
 }
 
 impl Collector<'_> {
-    /// Containers, then sandboxes, then logs; each step runs even if the one before failed in part.
+    /// Containers, then sandboxes, then logs; each step runs even if the previous one failed in part.
     pub(crate) async fn run(&self, observation: &Observation, pressure: bool) -> ContainerReport {
         let mut report = ContainerReport::default();
         self.remove_containers(observation, pressure, &mut report).await;
@@ -192,7 +192,7 @@ impl Collector<'_> {
         report.containers = self.each_while_wanted("containers", plan.removals, work).await;
     }
 
-    /// Several at once, until a stop is requested.
+    /// Several at the same time, until a stop is requested.
     async fn each_while_wanted<T, O, F: Future<Output = O>>(
         &self,
         what: &str,
@@ -221,7 +221,7 @@ impl Collector<'_> {
         self.client.remove_container(id).await?;
         let log_path = details.map(|details| details.log_path).unwrap_or_default();
         if let Err(error) = self.remove_logs_of(id, &log_path, names) {
-            // The container is gone; its directory is removed with its pod, and its link when it is found dead.
+            // The container is gone; its directory is removed with its pod, and its link as a dead one.
             warn!(container = %id, "its logs were not removed: {error:#}");
         }
         Ok(())
@@ -236,7 +236,7 @@ impl Collector<'_> {
         remove_link(&self.config.container_log_links_dir.join(name))
     }
 
-    /// Lists again, so that a sandbox that was emptied in this pass can be removed in it.
+    /// Lists again, so that a sandbox that was emptied in this pass can be removed in the same pass.
     async fn remove_sandboxes(&self, pressure: bool, report: &mut ContainerReport) {
         let observation = match observe(self.client, self.ages).await {
             Ok(observation) => observation,
@@ -277,7 +277,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Log directories of pods that are gone, in the order of their names.
+    /// Log directories of deleted pods, in the order of their names.
     pub(crate) fn directories_to_remove(&self, observation: &Observation) -> Result<Vec<PathBuf>> {
         let root = &self.config.pod_logs_dir;
         let mut entries: Vec<LogEntry> = fs::read_dir(root)
@@ -291,7 +291,7 @@ impl Collector<'_> {
         Ok(going.into_iter().map(|name| root.join(name)).collect())
     }
 
-    /// Dead links whose containers are surely gone.
+    /// Dead links whose containers are certainly gone.
     pub(crate) async fn links_to_remove(&self) -> Result<Vec<PathBuf>> {
         let mut going = Vec::new();
         for path in dead_links(&self.config.container_log_links_dir)? {
@@ -315,7 +315,7 @@ impl Collector<'_> {
     }
 }
 
-/// Removes the files of one container log: the log and its rotations, and no link's target.
+/// Removes the files of one container log: the log and its rotations, and no target of a link.
 fn remove_log_files(log_path: &str, root: &Path) -> Result<()> {
     let Some(folder) = Path::new(log_path).parent().filter(|folder| is_really_below(folder, root)) else {
         return Ok(());
@@ -333,7 +333,7 @@ fn remove_log_files(log_path: &str, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether a path lies below the root without a link on the way.
+/// Whether a path is below the root without a link in between.
 fn is_really_below(folder: &Path, root: &Path) -> bool {
     let Ok(below) = folder.strip_prefix(root) else { return false };
     match (fs::canonicalize(folder), fs::canonicalize(root)) {
@@ -358,7 +358,7 @@ fn ignore_absence(result: std::io::Result<()>) -> std::io::Result<()> {
     }
 }
 
-/// Links `*.log` whose target surely does not exist.
+/// Links `*.log` whose target certainly does not exist.
 fn dead_links(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -375,7 +375,7 @@ fn dead_links(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(dead)
 }
 
-/// Those that went. One that cannot be removed does not keep the others.
+/// The removed ones. One that cannot be removed does not prevent the others.
 fn remove_directories(going: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut gone = Vec::new();
     for path in going {
@@ -429,7 +429,7 @@ mod tests {
         assert_eq!(left, ["1.log", "10.log"]);
     }
 
-    /// T96: one that cannot be removed does not keep the others.
+    /// T96: one that cannot be removed does not prevent the others.
     #[test]
     fn each_directory_fails_for_itself() {
         let root = tempfile::tempdir().unwrap();
@@ -443,7 +443,7 @@ mod tests {
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
     }
 
-    /// T98 and T99: what is not a link, or not dead, stays.
+    /// T98 and T99: an entry that is not a link, or not dead, is kept.
     #[test]
     fn only_dead_links_are_found_and_removed() {
         let folder = tempfile::tempdir().unwrap();

@@ -13,11 +13,11 @@ use tracing::{debug, warn};
 
 use crate::clock::now;
 
-/// Events on a Node live here, since a Node has no namespace.
+/// The namespace of Events on a Node, which has none itself.
 const NAMESPACE: &str = "default";
 /// Minimum time between two Events with the same reason; occurrences in between raise the count.
 const QUIET: Duration = Duration::from_mins(5);
-/// Longest message kept; events are no place for lists of thousands.
+/// Longest message; lists of thousands do not belong into Events.
 const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// The reason of an Event.
@@ -27,7 +27,7 @@ pub(crate) enum Told {
     ContainerGCFailed,
     /// A second image pass in a row failed.
     ImageGCFailed,
-    /// The capacity of an image filesystem reads zero.
+    /// The capacity of an image filesystem is reported as zero.
     InvalidDiskCapacity,
     /// Too little could be freed.
     FreeDiskSpaceFailed,
@@ -35,7 +35,7 @@ pub(crate) enum Told {
     EvictionThresholdMet,
 }
 
-/// Writes Events; one object for each reason, whose count rises when it is reported again.
+/// Writes Events; one object for each reason, whose count increases when it is reported again.
 pub(crate) struct NodeEvents {
     target: Option<(ApiClient, String)>,
     /// Name and count of the event of each reason (there are five).
@@ -45,13 +45,13 @@ pub(crate) struct NodeEvents {
 }
 
 impl NodeEvents {
-    /// Without a server, events are only logged.
+    /// Without a server, Events are only logged.
     #[must_use]
     pub(crate) fn new(target: Option<(ApiClient, String)>) -> Self {
         Self { target, written: BTreeMap::new(), told: BTreeMap::new() }
     }
 
-    /// Logs a warning and writes an event, as far as a server takes it; not more often than every [`QUIET`].
+    /// Logs a warning and writes an Event, if the server accepts it; at most every [`QUIET`].
     pub(crate) async fn warn(&mut self, what: Told, message: &str) {
         let Some(times) = self.due(what, Instant::now()) else {
             debug!(reason = ?what, "{message}");
@@ -109,7 +109,7 @@ impl NodeEvents {
                 self.written.insert(what, (name, count + times));
                 return Ok(());
             }
-            // It has expired; start over.
+            // It has expired; create it again.
             self.written.remove(&what);
         }
         let name = format!("{node}.{:x}", now().0);
@@ -153,7 +153,7 @@ async fn send(
 mod tests {
     use super::*;
 
-    /// T180: reported once, then not for a while, and nothing of the count is lost.
+    /// T180: reported once, then not for a while, and the count is kept.
     #[test]
     fn the_same_reason_is_told_rarely() {
         let mut events = NodeEvents::new(None);

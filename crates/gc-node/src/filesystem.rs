@@ -1,4 +1,4 @@
-//! What the kernel says of filesystems.
+//! Measurements of filesystems by the kernel.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ pub(crate) struct Measurement {
     pub device: u64,
 }
 
-/// Measures the filesystem that a path lies on. A path that does not exist yet is measured at its parent. If that
-/// does not exist either, this process does not see what the runtime sees (it runs in a container without that mount),
-/// and whatever it measured would be another filesystem.
+/// Measures the filesystem of a path. A path that does not exist yet is measured at its parent. If that does not
+/// exist either, this process does not see what the runtime sees (it runs in a container without that mount), and
+/// would measure another filesystem.
 pub(crate) fn measure(path: &str) -> Result<Measurement> {
     let existing = existing_or_parent(Path::new(path)).with_context(|| {
         format!(

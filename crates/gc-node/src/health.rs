@@ -1,4 +1,4 @@
-//! Health of the agent, by how its passes end.
+//! Health of the agent, by the results of its passes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,20 +7,20 @@ use std::time::{Duration, Instant};
 
 use crate::Collect;
 
-/// A pass that takes longer than this is stuck, and a restart helps. The longest passes seen took minutes.
+/// A pass that takes longer than this is stuck, and a restart helps. The longest observed passes took minutes.
 const LONGEST_PASS: Duration = Duration::from_hours(1);
 
-/// What `/readyz` and `/healthz` answer.
+/// The answers of `/readyz` and `/healthz`.
 pub struct Health {
     /// Whether the last pass of every collector succeeded.
     pub ready: Arc<AtomicBool>,
     passes: Mutex<BTreeMap<Collect, LastPass>>,
 }
 
-/// How a collector's last pass ended.
+/// The result of a collector's last pass.
 #[derive(Clone, Copy, Debug)]
 struct LastPass {
-    /// When; the start of the process before the first one.
+    /// When it ended; the start of the process before the first one.
     at: Instant,
     /// Whether it succeeded; `None` before the first one.
     succeeded: Option<bool>,
@@ -35,7 +35,7 @@ impl Health {
         Self { ready: Arc::default(), passes: Mutex::new(passes) }
     }
 
-    /// Takes in how a pass ended.
+    /// Takes the result of a pass.
     pub(crate) fn ended(&self, collector: Collect, succeeded: bool) {
         let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
         passes.insert(collector, LastPass { at: Instant::now(), succeeded: Some(succeeded) });

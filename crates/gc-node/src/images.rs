@@ -31,22 +31,22 @@ use crate::parallel::each;
 use crate::progress::Progress;
 use crate::uses::SeenUses;
 
-/// Statuses asked for at once.
+/// Maximum number of concurrent status calls.
 const PARALLEL_STATUSES: usize = 16;
-/// Most images removed before the filesystem is measured for the first time: until then it is unknown how
-/// accurate the nominal sizes are.
+/// Maximum number of images removed before the filesystem is measured for the first time: until then it is unknown
+/// how accurate the reported sizes are.
 const FIRST_BATCH: usize = 8;
-/// Most images removed between two later measurements.
+/// Maximum number of images removed between two later measurements.
 const MAX_BATCH: usize = 64;
-/// Maximum time between listing what is in use and a removal that it permits. (Where looking alone takes
-/// longer, each look permits as many as may be under way at once.)
+/// Maximum time between listing the images in use and a removal that it permits. (Where listing alone takes longer,
+/// each list permits as many as may be removed at the same time.)
 const MAX_STALENESS: Duration = Duration::from_millis(250);
-/// First wait before an image whose removal failed is tried again; doubles up to [`MAX_BACKOFF`].
+/// First delay before an image whose removal failed is tried again; doubles up to [`MAX_BACKOFF`].
 const FIRST_BACKOFF: GoDuration = GoDuration::from_seconds(300);
-/// Longest wait.
+/// Longest delay.
 const MAX_BACKOFF: GoDuration = GoDuration::from_seconds(6 * 3600);
 
-/// Everything that one observation found.
+/// The result of one observation.
 #[derive(Debug)]
 pub(crate) struct Observation {
     /// When it began.
@@ -57,10 +57,10 @@ pub(crate) struct Observation {
     pub usage: Usage,
 }
 
-/// What is kept from pass to pass. Each map is bounded by what the runtime lists.
+/// The state that is kept from pass to pass. Each map is bounded by what the runtime lists.
 #[derive(Debug, Default)]
 pub(crate) struct ImageMemory {
-    /// By which everything here is dated.
+    /// The clock for all dates in here.
     pub ages: Ages,
     /// Ages.
     pub history: ImageHistory,
@@ -70,42 +70,42 @@ pub(crate) struct ImageMemory {
     volumes: BTreeMap<ContainerId, Vec<Arc<str>>>,
     /// Layers of an image never change.
     layers: BTreeMap<ImageId, Arc<[LayerId]>>,
-    /// Images whose removal failed: until when they are left alone, and after which wait.
+    /// Images whose removal failed: until when they are skipped, and after which delay.
     backoff: BTreeMap<ImageId, (UnixNanoseconds, GoDuration)>,
 }
 
 #[cfg(test)]
 impl ImageMemory {
-    /// As if every wait after a failure were over.
+    /// As if every delay after a failure were over.
     pub(crate) fn expire_backoffs(&mut self) {
         self.backoff.values_mut().for_each(|(until, _)| *until = UnixNanoseconds(0));
     }
 }
 
-/// What became of one planned removal.
+/// The outcome of one planned removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Gone.
+    /// Removed.
     Removed,
-    /// It had to stay after all.
+    /// It had to be kept after all.
     Kept(KeepReason),
     /// The runtime failed.
     Failed(String),
 }
 
-/// What a pass did.
+/// The result of a pass.
 #[derive(Debug, Default)]
 pub(crate) struct ImageReport {
-    /// What went or should have gone, in order.
+    /// The images that were, or were to be, removed, in order.
     pub removals: Vec<(Removal, Outcome)>,
     /// Bytes that became available on the image filesystems, as measured.
     pub freed_bytes: u64,
-    /// A goal that was not reached: the filesystem, and the book size of what was removed.
+    /// A goal that was not reached: the filesystem, and the reported size of what was removed.
     pub shortage: Option<(Filesystem, u64)>,
 }
 
-/// Sees which images there are and which are in use. Lists images before containers: an image that comes into use
-/// between the two is seen as used.
+/// Observes the images and their use. Lists images before containers: an image that comes into use between the two is
+/// seen as used.
 pub(crate) async fn observe(
     client: &CriClient,
     memory: &mut ImageMemory,
@@ -128,7 +128,8 @@ pub(crate) async fn observe(
     Ok(Observation { started, images, usage })
 }
 
-/// Includes the uses that events reported since the last observation: an image that was used only in between was used.
+/// Includes the uses that events reported since the last observation: an image that was used only in between counts
+/// as used.
 pub(crate) fn note_seen_uses(memory: &mut ImageMemory, images: &[Image]) {
     let seen = memory.seen.take();
     if seen.is_empty() {
@@ -175,7 +176,7 @@ async fn look_at_use(
     Ok(usage(&ImageIndex::new(images), &containers, named_by_pods))
 }
 
-/// Layers only sharpen what a removal is expected to free, so a runtime that does not tell them is no trouble.
+/// Layers only refine the expected size of a removal, so a runtime that does not report them is not an error.
 async fn fill_in_layers(client: &CriClient, memory: &mut ImageMemory, images: &mut [Image]) {
     let unknown = images.iter().map(|image| &image.id).filter(|id| !memory.layers.contains_key(*id)).cloned();
     let found: Vec<(ImageId, Arc<[LayerId]>)> = stream::iter(unknown.collect::<Vec<_>>())
@@ -197,7 +198,7 @@ async fn fill_in_layers(client: &CriClient, memory: &mut ImageMemory, images: &m
     }
 }
 
-/// What would go by this observation.
+/// What would be removed by this observation.
 pub(crate) fn plan_pass(
     observation: &Observation,
     memory: &ImageMemory,
@@ -209,7 +210,7 @@ pub(crate) fn plan_pass(
     };
     for list in [&mut plan.by_age, &mut plan.by_space] {
         list.retain(|removal| !waiting(removal));
-        // What failed before is tried last, so that an image whose removal hangs holds up no other.
+        // Images that failed before are tried last, so that one whose removal hangs does not delay the others.
         list.sort_by_key(|removal| memory.backoff.contains_key(&removal.id));
     }
     Ok(plan)
@@ -230,7 +231,7 @@ pub(crate) async fn filesystems(client: &CriClient) -> Result<Vec<Filesystem>> {
     let mut measured = Vec::new();
     for path in paths {
         let measurement = filesystem::measure(&path)?;
-        // One device with different capacities is shared out by quota, and counts as several.
+        // One device with different capacities is divided by quota, and counts as several.
         if devices.insert((measurement.device, measurement.filesystem.capacity_bytes)) {
             measured.push(measurement.filesystem);
         }
@@ -246,7 +247,7 @@ pub(crate) fn assess_all(
     measured.iter().map(|one| Ok((one.clone(), assess(one, config.thresholds)?))).collect()
 }
 
-/// Carries out removals; looks again at what is in use right before them.
+/// Performs removals; checks again which images are in use right before them.
 pub(crate) struct Remover<'a> {
     pub client: &'a CriClient,
     pub config: &'a NodeConfig,
@@ -258,7 +259,7 @@ pub(crate) struct Remover<'a> {
 }
 
 impl Remover<'_> {
-    /// Removes all of a list (those that are too long idle).
+    /// Removes a whole list (those that are idle for too long).
     pub(crate) async fn remove_all(
         &mut self,
         list: Vec<Removal>,
@@ -305,7 +306,8 @@ impl Remover<'_> {
         }
     }
 
-    /// Removes what may still be removed, several at a time, and lists what is in use again whenever the last list is old.
+    /// Removes what may still be removed, several at the same time, and lists what is in use again when the last list
+    /// is too old.
     async fn remove_batch(
         &mut self,
         batch: Vec<Removal>,
@@ -346,7 +348,8 @@ impl Remover<'_> {
         Ok(Observation { started: observation.started, images: Vec::new(), usage })
     }
 
-    /// Begins removals until the list is too old, the runtime is lost, or a stop is requested; finishes what it began.
+    /// Begins removals until the list is too old, the runtime is lost, or a stop is requested; finishes those in
+    /// progress.
     async fn remove_while_fresh(
         &self,
         waiting: &mut VecDeque<Removal>,
@@ -388,7 +391,7 @@ impl Remover<'_> {
         each(next, at_once, work, show).await
     }
 
-    /// An image is left alone for a while if its removal failed, but not if the whole runtime did.
+    /// An image is skipped for a while if its removal failed, but not if the whole runtime did.
     fn note(&mut self, removal: &Removal, outcome: &Outcome, outage: bool) -> Removed {
         match outcome {
             Outcome::Removed => {
@@ -416,7 +419,7 @@ impl Remover<'_> {
     }
 }
 
-/// Removes one image if it still may go, and leaves a trace of it. Also says whether the runtime is lost.
+/// Removes one image if it still may be removed, and logs it. Also returns whether the runtime is lost.
 async fn remove_one(
     client: &CriClient,
     image: Option<&Image>,
@@ -427,7 +430,7 @@ async fn remove_one(
 ) -> (Outcome, bool) {
     let failed = |error: gc_cri::CriError| {
         warn!(image = %removal.name, id = %removal.id, "not removed: {error}");
-        // One removal that hangs is that image's trouble. A runtime that hangs does not answer the next list either.
+        // A removal that hangs only concerns its image. A runtime that hangs does not answer the next list either.
         (Outcome::Failed(error.to_string()), error.is_outage() && !error.is_timeout())
     };
     let kept = |why: KeepReason| {
@@ -438,7 +441,7 @@ async fn remove_one(
     if let Err(why) = keep_reason(image, still, ages, started) {
         return kept(why);
     }
-    // It may have been pinned, or got a name that is protected, a moment ago.
+    // It may have been pinned, or got a protected name, a moment ago.
     let now = match client.image(&removal.id).await {
         Ok(None) => return (Outcome::Removed, false),
         Ok(Some(now)) => now,

@@ -1,4 +1,4 @@
-//! What passes removed and what they could not, as entries of a journal: in the form of the journal of `kubegc run`.
+//! Removals and failures of passes as entries of a journal, in the format of the journal of `kubegc run`.
 
 use gc_retention::containers::plan::ContainerRemovalReason;
 use gc_retention::containers::sandboxes::SandboxRemovalReason;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::containers::ContainerReport;
 use crate::images::{ImageReport, Outcome};
 
-/// Takes the entry of one removal. Must not block: passes call it.
+/// Takes the entry of one removal. Must not block: it is called by passes.
 pub type RecordRemoval = Box<dyn Fn(Value) + Send + Sync>;
 
 /// The journal, if there is one.
@@ -23,12 +23,12 @@ impl NodeJournal {
         }
     }
 
-    /// Notes what a pass did with images.
+    /// Records what a pass did with images.
     pub(crate) fn images(&self, report: &ImageReport) {
         self.record(report.removals.iter().map(|(removal, outcome)| image(removal, outcome)));
     }
 
-    /// Notes what a pass did with what pods left behind.
+    /// Records what a pass did with the remains of pods.
     pub(crate) fn containers(&self, report: &ContainerReport) {
         self.record(entries(report));
     }

@@ -1,9 +1,10 @@
-//! The agent that collects images and containers on a node: it lists what the runtime has over CRI (`gc-cri`), asks
-//! `gc-retention` for verdicts, and carries them out. Where pods come from an API server, it reads them through `gc-kube`.
+//! The agent that collects images and containers on a node: it lists what the runtime has over CRI (`gc-cri`), lets
+//! `gc-retention` decide, and performs the removals. Where pods come from an API server, it reads them through
+//! `gc-kube`.
 //!
-//! [`Agent`] answers questions without changing anything. [`Agent::lock`] makes it the only collector of its runtime; the
-//! [`SoleAgent`] removes, once or until it is asked to stop. The program around it brings the settings ([`NodeConfig`]), and
-//! shows what it finds.
+//! [`Agent`] answers queries without changing anything. [`Agent::lock`] makes it the only collector of its runtime;
+//! the [`SoleAgent`] removes, once or until it is asked to stop. The program around it passes the settings
+//! ([`NodeConfig`]), and shows the results.
 //!
 //! Follows spec `node-gc.md`.
 

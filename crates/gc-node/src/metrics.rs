@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-/// Why an image went.
+/// Why an image was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "the names are the values of a label")]
 pub(crate) enum ImageReason {
@@ -24,28 +24,28 @@ pub(crate) enum ImageReason {
 /// Label of the count of removed images.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ImageLabel {
-    /// Why.
+    /// The reason.
     pub reason: ImageReason,
 }
 
-/// Which collector.
+/// The collector.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct CollectorLabel {
     /// `images` or `containers`.
     pub collector: &'static str,
 }
 
-/// What was removed.
+/// The type of what was removed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct KindLabel {
     /// `container`, `sandbox`, `log_directory` or `log_link`.
     pub kind: &'static str,
 }
 
-/// All of them.
+/// All metrics.
 #[derive(Clone, Default)]
 pub struct Metrics {
-    /// Upstream's.
+    /// Under upstream's name.
     pub(crate) images_collected: Family<ImageLabel, Counter>,
     /// Removed containers, sandboxes, log directories and links.
     pub(crate) removed: Family<KindLabel, Counter>,
@@ -169,7 +169,7 @@ impl Metrics {
         (metrics, Arc::new(registry))
     }
 
-    /// Notes the end of a call to the runtime.
+    /// Records the end of a call to the runtime.
     pub fn operation(&self, method: &str, took: Duration, failed: bool) {
         let label = OperationLabel { operation_type: operation_type(method) };
         self.operations.get_or_create(&label).inc();
@@ -179,7 +179,7 @@ impl Metrics {
         self.operation_durations.0.get_or_create(&label).observe(took.as_secs_f64());
     }
 
-    /// Notes the end of a pass.
+    /// Records the end of a pass.
     pub(crate) fn pass(&self, collector: &'static str, seconds: f64, succeeded: bool) {
         let label = CollectorLabel { collector };
         self.durations.0.get_or_create(&label).observe(seconds);

@@ -1,12 +1,11 @@
-//! Several calls at once.
+//! Runs several calls concurrently.
 
 use std::future::Future;
 
 use futures::{StreamExt, stream};
 
-/// Does the work of each item, a bounded number at once: a slow one does not keep the next from starting.
-/// Items are started in order, and their results are reported in order. `after` is called whenever one has
-/// ended.
+/// Processes items with bounded concurrency: a slow one does not delay the start of the next. Items are started in
+/// order, and their results are reported in order. `after` is called whenever one has ended.
 pub(crate) async fn each<T, O, F: Future<Output = O>>(
     items: impl Iterator<Item = T>,
     at_once: usize,
@@ -32,8 +31,8 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use tokio::sync::Notify;
 
-    /// The first ends only when the last has begun: it delays no other, never more are in progress than allowed, and the
-    /// order stays.
+    /// The first ends only when the last has begun: it delays no other, the bound is never exceeded, and the order is
+    /// kept.
     #[tokio::test]
     async fn a_slow_one_holds_up_nobody() {
         let (under_way, most, ended) = (Cell::new(0), Cell::new(0), Cell::new(0));

@@ -18,13 +18,13 @@ use crate::state::UnknownPods;
 
 /// Pods per page of a list.
 const PAGE: u32 = 500;
-/// Most pods taken; a node has a few hundred, a protected namespace thousands.
+/// Maximum number of pods; a node has a few hundred, a protected namespace thousands.
 const MAX_PODS: usize = 100_000;
-/// A source that had pods and lists none is believed when it has said so this many times in a row.
+/// A source that had pods and lists none is believed after this many consecutive such answers.
 const EMPTY_CONFIRMATIONS: u32 = 3;
 /// How long a UID must be unknown before its pod counts as gone.
 const SAFETY_DELAY: GoDuration = GoDuration::from_seconds(60);
-/// Static pods: the hash of the manifest, which the runtime has as UID.
+/// Static pods: the hash of the manifest, which the runtime uses as UID.
 const CONFIG_HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
 
 /// Where knowledge of pods comes from.
@@ -44,7 +44,7 @@ pub enum PodSource {
     None,
 }
 
-/// What is known of pods, kept from pass to pass.
+/// The state of pods, kept from pass to pass.
 pub struct Pods {
     source: PodSource,
     /// The view for the collectors.
@@ -54,11 +54,11 @@ pub struct Pods {
     empty_answers: u32,
     /// Whether the source has answered at all.
     answered: bool,
-    /// What the last answer alone makes of the view.
+    /// The state by the last answer alone.
     by_answer: OracleState,
-    /// When last checked, nothing that runs here belonged to a pod that the source lists.
+    /// At the last check, no pod that runs here was in the source's list.
     of_another_node: bool,
-    /// What was last said of the view.
+    /// The state that was last logged.
     told: OracleState,
 }
 
@@ -75,7 +75,7 @@ struct ListMetadata {
     r#continue: String,
 }
 
-/// What of a pod is read: no environment, no arguments, no secrets.
+/// The parsed parts of a pod: no environment, no arguments, no secrets.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Pod {
@@ -185,7 +185,7 @@ impl Pods {
         }
     }
 
-    /// Asks again. A source that fails makes the view answer nothing, and keeps the images it last named.
+    /// Queries the source. If it fails, the view answers nothing, and keeps the images that were last named.
     pub(crate) async fn refresh(&mut self) {
         match &self.source {
             PodSource::None => {}
@@ -214,12 +214,12 @@ impl Pods {
         self.view.state == OracleState::Synced
     }
 
-    /// Takes in what was saved.
+    /// Takes the saved state.
     pub(crate) fn restore(&mut self, unknown_since: UnknownPods) {
         self.view.unknown_since = unknown_since;
     }
 
-    /// Compares what the source tells with what the runtime lists, and notes which listed pods are unknown.
+    /// Compares the source with what the runtime lists, and records which listed pods are unknown.
     pub(crate) fn compare(&mut self, sandboxes: &[Sandbox], listed: &BTreeSet<PodUid>, now: UnixNanoseconds) {
         self.of_another_node =
             self.by_answer == OracleState::Synced && self.view.is_of_another_node(sandboxes);
@@ -227,7 +227,7 @@ impl Pods {
         self.view.note_unknown(listed, now);
     }
 
-    /// What passes leave alone because of what is not known of pods, in words.
+    /// What passes skip because pods are unknown, as text.
     pub(crate) fn reservations(&self, now: UnixNanoseconds) -> Option<String> {
         let only_limits = "only limits apply to their remains";
         match &self.view.state {
@@ -252,7 +252,7 @@ impl Pods {
         self.believe();
     }
 
-    /// Says what has changed.
+    /// Logs what has changed.
     fn tell(&mut self) {
         if self.told == self.view.state {
             return;
@@ -267,7 +267,7 @@ impl Pods {
         self.told = self.view.state.clone();
     }
 
-    /// An answer is believed if it fits what runs here.
+    /// An answer is believed if it is consistent with what runs here.
     fn believe(&mut self) {
         self.view.state = if self.of_another_node && self.by_answer == OracleState::Synced {
             let why = "the cluster knows none of the pods that run here; is --node-name the name that it has for this node?";
@@ -430,8 +430,8 @@ mod tests {
         assert_eq!((&pods.view.state, known(&pods).len()), (&OracleState::Synced, 0));
     }
 
-    /// Before the server's first answer, the images of a protected namespace are unknown; afterwards the last
-    /// answer counts.
+    /// Before the server's first answer, the images of a protected namespace are unknown; after that the last answer
+    /// counts.
     #[test]
     fn nothing_goes_before_the_protected_namespaces_are_known() {
         let client = ApiClient::in_process(|_: http::Request<Full<Bytes>>| async {

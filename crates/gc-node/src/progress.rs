@@ -1,8 +1,8 @@
-//! How far a pass is, for a person who waits for it.
+//! The progress of a pass, for a person who waits for it.
 
 use std::io::IsTerminal as _;
 
-/// One line on a terminal that says how far a pass is; silent elsewhere.
+/// One line on a terminal that shows the progress of a pass; silent elsewhere.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
     shown: bool,

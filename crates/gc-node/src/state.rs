@@ -1,4 +1,4 @@
-//! The small files in which what takes time to learn survives restarts, and the lock that keeps a second agent out.
+//! The small files in which learnt state survives restarts, and the lock that prevents a second agent.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -20,19 +20,19 @@ use tracing::warn;
 
 use crate::clock::{Ages, now};
 
-/// Format of the files. A file of another version is quarantined, not guessed at.
+/// Format of the files. A file of another version is put aside, not guessed at.
 const VERSION: u32 = 1;
 const LOCK_NAME: &str = "lock";
-/// A larger file is not one of ours (a million images would take less).
+/// A larger file is not ours (a million images would take less).
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// Since when each pod that the runtime lists has been unknown to the cluster.
 pub(crate) type UnknownPods = BTreeMap<PodUid, UnixNanoseconds>;
 
-/// What a file holds, in the form in which it is written.
+/// The contents of a file, as written.
 pub(crate) trait Document: Serialize + DeserializeOwned + Default {
     const FILE_NAME: &str;
-    /// What it means that a file cannot be read.
+    /// The consequence of a file that cannot be read.
     const LOST: &str;
     fn version(&self) -> u32;
 }
@@ -85,16 +85,16 @@ impl Pods {
     }
 }
 
-/// The agent's directory, held by this process alone.
+/// The agent's directory, locked by this process.
 #[derive(Debug)]
 pub(crate) struct StateDirectory {
     path: PathBuf,
-    /// Held for its lock, which ends with the process however it ends.
+    /// Held for its lock, which ends with the process in any case.
     _lock: File,
 }
 
 impl StateDirectory {
-    /// Makes the directory if need be (mode 0700) and locks it.
+    /// Creates the directory if necessary (mode 0700) and locks it.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         fs::DirBuilder::new()
             .recursive(true)
@@ -118,8 +118,8 @@ impl StateDirectory {
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
-    /// When images were first seen and last used, and since when pods have been unknown. The clock by which both were dated
-    /// is carried on.
+    /// When images were first seen and last used, and since when pods have been unknown. The clock that dated both is
+    /// continued.
     pub(crate) fn load(&self, ages: &Ages) -> Result<(ImageHistory, UnknownPods)> {
         let (images, pods) =
             (self.read_or_put_aside::<Images>(now())?, self.read_or_put_aside::<Pods>(now())?);
@@ -136,8 +136,8 @@ impl StateDirectory {
         self.save(&Pods::of(unknown, Some(ages.save())))
     }
 
-    /// What was saved. A file that cannot be read as one of ours is put aside with a warning, and its content starts
-    /// anew (so nothing is old, and nothing is removed for its age until it is).
+    /// The saved state. A file that cannot be read is put aside with a warning, and its contents start over (so
+    /// nothing is old, and nothing is removed for its age until it is).
     fn read_or_put_aside<T: Document>(&self, now: UnixNanoseconds) -> Result<T> {
         let path = self.path.join(T::FILE_NAME);
         let why = match read(&path)? {
@@ -151,7 +151,7 @@ impl StateDirectory {
         Ok(T::default())
     }
 
-    /// Saves. A crash at any moment leaves the old file or the new one, whole.
+    /// Saves. A crash at any moment leaves either the old file or the new one, complete.
     fn save<T: Document>(&self, document: &T) -> Result<()> {
         let document = serde_json::to_vec(document).context("cannot encode what is to be saved")?;
         let path = self.path.join(T::FILE_NAME);
@@ -166,19 +166,19 @@ impl StateDirectory {
         };
         write()
             .inspect_err(|_| {
-                // On a full disk half a file would only take more of it.
+                // On a full disk half a file would only take more space.
                 let _ = fs::remove_file(&temporary);
             })
             .with_context(|| format!("cannot save {}", path.display()))
     }
 }
 
-/// Keeps a second agent from the same runtime, whatever its state directory: two would fight over what to keep. The lock is
-/// on the folder of the socket, which both see, and ends with the process.
+/// Prevents a second agent for the same runtime, whatever its state directory: two would disagree on what to keep.
+/// The lock is on the directory of the socket, which both see, and ends with the process.
 pub(crate) fn lock_runtime(endpoint: &Endpoint) -> Result<Option<File>> {
     let Some(folder) = endpoint.path().parent() else { return Ok(None) };
     let Ok(lock) = File::open(folder) else {
-        // Seen through a mount of the socket alone.
+        // Only the socket itself is mounted.
         warn!(
             "cannot open {}, so that a second agent on this runtime would not be noticed",
             folder.display()
@@ -194,7 +194,7 @@ pub(crate) fn lock_runtime(endpoint: &Endpoint) -> Result<Option<File>> {
     }
 }
 
-/// What an agent saved in this directory, for questions: nothing is locked, moved or made.
+/// The saved state of an agent in this directory, for queries: nothing is locked, moved or created.
 pub(crate) fn peek_all(directory: &Path, ages: &Ages) -> Result<(ImageHistory, UnknownPods)> {
     Ok(resume(peek(directory)?, peek(directory)?, ages))
 }
@@ -225,7 +225,7 @@ pub(crate) fn unknown_pods(saved: Pods) -> UnknownPods {
     pods.filter_map(|(pod, since)| Some((PodUid::new(&pod)?, UnixNanoseconds(since)))).collect()
 }
 
-/// What a file holds (nothing, if there is none), or why it is none of ours.
+/// The contents of a file (`None` if it does not exist), or why it is invalid.
 fn read<T: Document>(path: &Path) -> Result<Result<T, String>> {
     match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Ok(T::default())),
@@ -239,7 +239,7 @@ fn read<T: Document>(path: &Path) -> Result<Result<T, String>> {
     Ok(decode(&bytes))
 }
 
-/// What was in a file, or why it is none of ours.
+/// The contents of a file, or why it is invalid.
 pub(crate) fn decode<T: Document>(bytes: &[u8]) -> Result<T, String> {
     let document: T = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     if document.version() == VERSION {
@@ -330,7 +330,8 @@ mod tests {
         }
     }
 
-    /// T16: a file is replaced, never written over, so that a crash leaves all of the old one or all of the new one.
+    /// T16: a file is replaced, never overwritten, so that a crash leaves either the old one or the new one,
+    /// complete.
     #[test]
     fn a_save_leaves_the_old_file_whole() {
         let folder = tempfile::tempdir().unwrap();
@@ -348,7 +349,7 @@ mod tests {
         assert_eq!(left.len(), 2, "the file and the lock: {left:?}");
     }
 
-    /// The wall clock was two days ahead when ages were saved by this boot; images are as old as they were.
+    /// The wall clock was two days ahead when ages were saved in this boot; images keep their age.
     #[test]
     fn a_step_of_the_wall_clock_ages_nothing() {
         const DAY: i64 = 86_400_000_000_000;

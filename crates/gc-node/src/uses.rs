@@ -1,4 +1,4 @@
-//! What the runtime's events tell of the use of images, between two observations.
+//! Uses of images between two observations, as reported by the runtime's events.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,14 +13,14 @@ use tracing::{debug, info};
 
 use crate::clock::Ages;
 
-/// References that are remembered between two observations. A node has a few hundred; what does not fit is counted,
-/// and the next listing shows what is in use all the same.
+/// Maximum number of references that are remembered between two observations. A node has a few hundred; further ones
+/// are counted, and the next listing shows what is in use anyway.
 const MAX_REFERENCES: usize = 16_384;
-/// First wait before the runtime is asked for events again.
+/// First delay before the runtime is asked for events again.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// Longest wait after a failure: the runtime is restarting.
+/// Longest delay after a failure: the runtime is restarting.
 const MAX_RETRY: Duration = Duration::from_secs(30);
-/// Longest wait where the stream ends at once without an error: the runtime is set not to send events.
+/// Longest delay if the stream ends at once without an error: the runtime is configured not to send events.
 const MAX_PAUSE: Duration = Duration::from_mins(5);
 
 /// Uses reported by events that no observation has included yet. Clones share them.
@@ -28,8 +28,8 @@ const MAX_PAUSE: Duration = Duration::from_mins(5);
 pub(crate) struct SeenUses(Arc<Mutex<BTreeMap<Arc<str>, UnixNanoseconds>>>);
 
 impl SeenUses {
-    /// A container that starts or ends uses its image at that moment, whether or not a listing ever sees it. Says how
-    /// many references did not fit.
+    /// A container that starts or ends uses its image at that moment, whether or not a listing ever shows it. Returns
+    /// how many references did not fit.
     pub(crate) fn note(&self, event: &ContainerEvent) -> u64 {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut dropped = 0;
@@ -45,7 +45,7 @@ impl SeenUses {
         dropped
     }
 
-    /// Takes them out: each reference with its latest use.
+    /// Removes and returns them: each reference with its latest use.
     pub(crate) fn take(&self) -> BTreeMap<Arc<str>, UnixNanoseconds> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -56,8 +56,8 @@ impl SeenUses {
     }
 }
 
-/// Reads the runtime's events for as long as the process lives, with pauses that grow. What was missed while there was
-/// no connection, the next listing shows.
+/// Reads the runtime's events for as long as the process lives, with growing pauses. What was missed while there was
+/// no connection is shown by the next listing.
 pub(crate) fn follow(client: CriClient, seen: SeenUses, ages: Ages, dropped: Counter) {
     tokio::spawn(async move {
         let mut pause = FIRST_RETRY;
@@ -83,12 +83,12 @@ pub(crate) fn follow(client: CriClient, seen: SeenUses, ages: Ages, dropped: Cou
     });
 }
 
-/// Reads one stream to its end.
+/// Reads one stream until it ends.
 async fn read(client: &CriClient, seen: &SeenUses, ages: &Ages, dropped: &Counter) -> Result<(), CriError> {
     let mut stream = std::pin::pin!(client.events().await?);
     while let Some(event) = stream.next().await {
         let mut event = event?;
-        // The runtime dates it by the wall clock.
+        // The runtime uses the wall clock.
         event.at = ages.now();
         dropped.inc_by(seen.note(&event));
     }

@@ -1,24 +1,24 @@
 //! The clock by which a node's images age.
 //!
-//! A node's wall clock may be wrong after it starts, and be corrected by days. Ages must not grow by that: within one boot they
-//! grow by what the monotonic clock says has passed, and only what passed between two boots is taken from the wall clock,
-//! as long as that looks sane. Every doubt makes things younger, so that they stay.
+//! A node's wall clock may be wrong after boot and corrected by days. Ages must not change with it: within one boot
+//! they grow by the monotonic clock, and only the time between two boots is taken from the wall clock, as long as it
+//! is plausible. When in doubt, things are taken to be younger, so that they are kept.
 
 use gc_types::UnixNanoseconds;
 use serde::{Deserialize, Serialize};
 
-/// What the machine's clocks show at one moment.
+/// The readings of the machine's clocks at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineTime {
-    /// Which boot it is; empty if the machine does not say.
+    /// The boot identifier; empty if the machine has none.
     pub boot: String,
-    /// Nanoseconds since the boot, those included in which the machine slept.
+    /// Nanoseconds since boot, including time spent in sleep.
     pub since_boot: i64,
     /// The wall clock.
     pub wall: UnixNanoseconds,
 }
 
-/// An age clock as it is saved beside what it dates.
+/// An age clock as saved together with the dates that it gave.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SavedAgeClock {
@@ -29,37 +29,37 @@ pub struct SavedAgeClock {
     shown: i64,
 }
 
-/// Why a saved clock was not simply carried on.
+/// Why a saved clock was not simply continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
-    /// The wall clock shows an earlier time than when it was saved: by so many nanoseconds. No age has grown since.
+    /// The wall clock is earlier than when the clock was saved, by this many nanoseconds. No age has grown since.
     FromTheFuture(i64),
 }
 
-/// Maximum number of settings of the wall clock that are remembered. Beyond it, all are forgotten, and what was dated by them
-/// counts as made at that moment.
+/// Maximum number of wall clock settings that are remembered. Beyond it all are forgotten, and dates that depend on
+/// them count as now.
 const MAX_OFFSETS: usize = 16;
-/// Settings that differ by less are one: two clocks are not read in the same instant.
+/// Settings that differ by less are the same: two clocks are not read in the same instant.
 const SAME_OFFSET: i64 = 1_000_000_000;
 
-/// A clock that starts with the wall clock of a first contact and is carried on from there.
+/// A clock that starts with the wall clock at first contact and is continued from there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgeClock {
     boot: String,
-    /// By how much the wall clock has been ahead of this one, for each way in which it was seen to be set.
+    /// By how much the wall clock was ahead of this one, for each observed setting.
     offsets: Vec<i64>,
-    /// Dates from before this moment are read as this moment.
+    /// Dates before this moment are read as this moment.
     dates_from: i64,
-    /// What it showed when it was resumed, but for what is taken from the wall clock.
+    /// Its reading when it was resumed, without what is taken from the wall clock.
     shown: i64,
     since_boot: i64,
     wall: i64,
-    /// What the wall clock says has passed since the boot before. It is taken back if the wall clock is.
+    /// The time since the previous boot, by the wall clock. It is withdrawn if the wall clock is set back.
     unproven: i64,
 }
 
 impl AgeClock {
-    /// Carries a saved clock on, or begins with the wall clock.
+    /// Continues a saved clock, or starts with the wall clock.
     #[must_use]
     pub fn resume(saved: Option<&SavedAgeClock>, now: &MachineTime) -> (Self, Option<Doubt>) {
         let begin = |shown: i64, unproven: i64| {
@@ -84,7 +84,7 @@ impl AgeClock {
         (begin(saved.shown, by_wall.max(0)), doubt)
     }
 
-    /// What it shows.
+    /// The current reading.
     #[must_use]
     pub fn now(&self, now: &MachineTime) -> UnixNanoseconds {
         let passed = now.since_boot.saturating_sub(self.since_boot).max(0);
@@ -94,7 +94,7 @@ impl AgeClock {
         UnixNanoseconds(self.shown.saturating_add(between).saturating_add(passed))
     }
 
-    /// Notes how the wall clock is set now.
+    /// Records the current setting of the wall clock.
     fn noticing(mut self, now: &MachineTime) -> Self {
         let offset = now.wall.0.saturating_sub(self.now(now).0);
         let is_same = |known: &i64| known.abs_diff(offset) < SAME_OFFSET.unsigned_abs();
@@ -109,15 +109,15 @@ impl AgeClock {
         self
     }
 
-    /// How to read dates of the wall clock, which the runtime and the filesystem write. To be asked for at each observation, so
-    /// that each way in which the wall clock was set is known.
+    /// How to read dates of the wall clock, which the runtime and the filesystem write. Call it at each observation,
+    /// so that every setting of the wall clock is recorded.
     #[must_use]
     pub fn wall_dates(&mut self, now: &MachineTime) -> WallDates {
         *self = self.clone().noticing(now);
         WallDates { offsets: self.offsets.clone(), from: self.dates_from, now: self.now(now) }
     }
 
-    /// What is to be saved of it.
+    /// The state to save.
     #[must_use]
     pub fn save(&self, now: &MachineTime) -> SavedAgeClock {
         SavedAgeClock {
@@ -144,8 +144,8 @@ impl WallDates {
         self.now
     }
 
-    /// What the age clock showed when the wall clock showed this. A date from the future of all settings stays one, so that what
-    /// bears it is too young for everything. Dates that are absent (zero) stay absent.
+    /// The age clock's reading when the wall clock showed this. A date in the future of all settings stays in the
+    /// future, so that its object is too young for everything. Absent dates (zero) stay absent.
     #[must_use]
     pub fn read(&self, wall: UnixNanoseconds) -> UnixNanoseconds {
         if wall.0 <= 0 {

@@ -77,8 +77,8 @@ impl From<WireRequest> for SigningRequest {
     }
 }
 
-/// What becomes of a request. `issued_seen`: when its certificate appeared before our eyes, if it did; the hour
-/// in which it can be read counts from then (BEAT-CSR-2).
+/// The decision about a request. `issued_seen`: when its certificate was first observed, if it was; the hour in which
+/// it can be read counts from then (BEAT-CSR-2).
 #[must_use]
 pub fn verdict(request: &SigningRequest, issued_seen: Option<Timestamp>, now: Timestamp) -> Judgement {
     if request.meta.deleting {
@@ -273,7 +273,7 @@ mod tests {
         let Judgement::Act(Request::Delete { uid, resource_version, .. }, _) = gone else {
             panic!("{gone:?}")
         };
-        // CSR-T19: whatever has the name by now is safe.
+        // CSR-T19: a new request under the same name is safe.
         assert_eq!((uid, resource_version), (Uid::new("u"), Some(ResourceVersion(5))));
     }
 
@@ -299,7 +299,7 @@ mod tests {
         assert!(engine.poll_effect().is_some());
     }
 
-    /// What was seen of one request says nothing of another one under its name, and its approval may come last.
+    /// Observations of one request do not apply to another of the same name, and its approval may come last.
     #[test]
     fn what_was_seen_counts_for_one_request() {
         let valid = x509::tests::certificate(0x17, VALID, true);

@@ -1,5 +1,5 @@
-//! The table of collectors: everything that is known of each from outside. Names, flags, permissions and documentation
-//! derive from it; an entry that lacks anything does not compile.
+//! The table of collectors: names, flags, permissions and documentation of each derive from it; an entry that lacks a
+//! field does not compile.
 
 use std::fmt;
 
@@ -13,11 +13,11 @@ pub enum Watches {
     Everything,
     /// The resources that policies name.
     ByPolicies,
-    /// These, and nothing else.
+    /// Only these.
     Kinds(&'static [Kind]),
 }
 
-/// A collector, as it is known from outside.
+/// The entry of one collector.
 #[derive(Clone, Copy, Debug)]
 pub struct Collector {
     /// Which one.
@@ -26,22 +26,22 @@ pub struct Collector {
     pub summary: &'static str,
     /// The name for `--controllers` and metrics: upstream's, where upstream has it.
     pub name: &'static str,
-    /// The older name that is understood as well.
+    /// The older name, which is accepted as well.
     pub alias: Option<&'static str>,
     /// The name of its ServiceAccount in `kube-system` (spec 1.2).
     pub account: &'static str,
     /// What its Events name as their source: upstream's component, where upstream writes Events.
     pub event_source: &'static str,
-    /// Whether `*` switches it on. The annotations of single objects are asked for by name. What upstream has behind a
-    /// gate is on: where the API server does not serve what it collects, it stands by.
+    /// Whether `*` enables it. Expiry by annotation must be named. Collectors behind an upstream gate are on: where
+    /// the API server does not serve their resource, they do nothing.
     pub on_by_default: bool,
-    /// Whether it deletes objects of any kind for reasons of its own, custom resources included.
+    /// Whether it deletes objects of any kind on its own account, custom resources included.
     pub for_every_kind: bool,
     /// What it watches.
     pub watches: Watches,
     /// Flags of its own, without dashes.
     pub flags: &'static [&'static str],
-    /// All that it needs to be allowed, and no more.
+    /// Exactly the permissions that it needs.
     pub rules: &'static [Rule],
 }
 
@@ -72,7 +72,7 @@ const WRITE_EVENTS: Rule = rule("", "events", &["create", "patch"]);
 const READ: &[&str] = &["get", "list", "watch"];
 const WATCH: &[&str] = &["list", "watch"];
 const WATCH_DELETE: &[&str] = &["list", "watch", "delete"];
-/// A patch that is refused is followed by a read, which tells whether the object has been replaced.
+/// A refused patch is followed by a read, which shows whether the object has been replaced.
 const WATCH_PATCH: &[&str] = &["get", "list", "watch", "patch"];
 const CHANGE: &[&str] = &["get", "list", "watch", "patch", "delete"];
 
@@ -237,7 +237,7 @@ collectors! {
         watches: Watches::Kinds(&[Kind::TokenSecret, Kind::ServiceAccount, Kind::TokenTracking]),
         flags: &["legacy-service-account-token-clean-up-period"],
         rules: &[
-            // Of those that hold tokens, and their metadata alone; but that cannot be granted apart.
+            // Only the metadata of Secrets that hold tokens is read, but RBAC cannot grant that separately.
             rule("", "secrets", CHANGE),
             rule("", "serviceaccounts", WATCH),
             rule("", "pods", &["list"]),
@@ -284,7 +284,7 @@ collectors! {
             rule("", "persistentvolumeclaims", READ),
             rule("storage.k8s.io", "volumeattachments", WATCH),
             rule("storage.k8s.io", "storageclasses", &["get"]),
-            // Those that drivers want with a deletion: by name, and never listed.
+            // The Secrets that drivers need for a deletion: read by name, never listed.
             rule("", "secrets", &["get"]),
             WRITE_EVENTS,
         ],

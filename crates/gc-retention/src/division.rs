@@ -1,8 +1,8 @@
-//! The newest of a number of things stay, the others go; each change moves a few of them.
+//! Divides ordered things into the newest ones, which are kept, and the surplus; each change moves only a few.
 
 use std::collections::BTreeSet;
 
-/// Things in an order, divided: those that go are the first, as many as exceed the number that is kept.
+/// Ordered things in two parts: the surplus are the first ones, as many as exceed the number that is kept.
 #[derive(Debug)]
 pub(crate) struct Division<T> {
     kept: usize,
@@ -13,9 +13,9 @@ pub(crate) struct Division<T> {
 /// What a change has moved.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Moved<T> {
-    /// These go now, and did not before.
+    /// Newly surplus.
     pub(crate) going: Vec<T>,
-    /// These stay now, and did not before.
+    /// No longer surplus.
     pub(crate) staying: Vec<T>,
 }
 
@@ -34,7 +34,7 @@ impl<T: Ord + Clone> Division<T> {
         self.going.is_empty() && self.staying.is_empty()
     }
 
-    /// Adds one. If it is surplus itself, it is among what has moved.
+    /// Adds one. If it is surplus itself, it is among the moved.
     pub(crate) fn insert(&mut self, thing: T) -> Moved<T> {
         if self.going.last().is_some_and(|last| thing < *last) {
             self.going.insert(thing.clone());
@@ -50,7 +50,7 @@ impl<T: Ord + Clone> Division<T> {
         self.balance()
     }
 
-    /// Puts one in the place of its equal. Whether there was one.
+    /// Replaces an equal one. Returns whether there was one.
     pub(crate) fn replace(&mut self, thing: &T) -> bool {
         let sides = [&mut self.going, &mut self.staying];
         let Some(side) = sides.into_iter().find(|side| side.contains(thing)) else { return false };
@@ -91,8 +91,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// However things come and go: those that go are the first of the order, as many as exceed the
-        /// number, and everything that changes sides is reported.
+        /// However things are added and removed: the surplus are the first of the order, as many as exceed the
+        /// number, and every move is reported.
         #[test]
         fn the_division_is_that_of_a_sorted_list(
             kept in 0_usize..6,

@@ -1,23 +1,23 @@
-//! Leader election as Kubernetes' controllers do it, decided: a Lease and a clock in, the next request out,
-//! and until when the candidate may act.
+//! Leader election as Kubernetes' controllers do it, as a pure decision: a Lease and a clock in, the next request and
+//! the time until which the candidate may act out.
 //!
-//! A candidate that finds the Lease unheld, or unrenewed for the duration that its holder wrote into it
-//! (measured on our own clock from when we saw the last change), writes itself in, guarded by the version.
-//! Clocks of different machines are never compared: a moment here is a duration since some beginning of the
-//! process's own. Two never act at once as long as their clocks run equally fast up to a factor of
-//! [`Election`]'s lease duration by its renew deadline (15 s by 10 s by default).
+//! A candidate that finds the Lease free, or not renewed for the duration that its holder wrote into it (measured on
+//! our own clock from the last observed change), writes itself into it, with the version as precondition. Clocks of
+//! different machines are never compared: a moment here is a duration since a fixed point of this process. Two
+//! candidates never act at once as long as their clocks run equally fast up to a factor of [`Election`]'s lease
+//! duration by its renew deadline (15 s by 10 s by default).
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// What a Lease says.
+/// The contents of a Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// Its holder; empty if there is none.
     pub holder: String,
-    /// For how long after a change, seconds.
+    /// How long it is valid after a change, seconds.
     pub duration_seconds: u64,
     /// When the holder got it, as written.
     pub acquired: String,
@@ -28,7 +28,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Reads `.spec` of a Lease; what is missing is empty.
+    /// Reads `.spec` of a Lease; missing fields are empty.
     #[must_use]
     pub fn of_lease(lease: &Value) -> Self {
         let spec = &lease["spec"];
@@ -60,44 +60,44 @@ pub enum Ask {
     Read,
     /// POST this.
     Create(Record),
-    /// PUT this, guarded by the version that was last read or written.
+    /// PUT this, with the version that was last read or written as precondition.
     Replace(Record),
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The Lease as read.
     Found(Record),
     /// There is no Lease.
     Missing,
-    /// What was to be written is.
+    /// The write was applied.
     Written,
-    /// It was refused, or its fate is unknown, for this reason.
+    /// It was refused, or its outcome is unknown, for this reason.
     Failed(String),
 }
 
 /// What follows from a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum After {
-    /// This is to be asked next, in the same round.
+    /// The next request of the same round.
     Ask(Ask),
     /// The round is over.
     Over(Round),
 }
 
-/// What a round came to.
+/// The result of a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Round {
     /// The Lease is ours.
     Holds,
-    /// Another candidate holds it, and nothing may be sent.
+    /// Another candidate holds it: send nothing.
     HeldByOther,
-    /// Nothing is known for sure: this is why.
+    /// The state is unknown, for this reason.
     Failed(String),
 }
 
-/// What was asked last.
+/// The last request.
 #[derive(Clone, Debug)]
 enum Pending {
     Nothing,
@@ -106,16 +106,16 @@ enum Pending {
     Write(Record),
 }
 
-/// One candidate: what it knows of the Lease, and until when it may act.
+/// One candidate: its knowledge of the Lease, and until when it may act.
 ///
-/// It proceeds in rounds of a few requests: [`Election::begin`], then [`Election::heard`] with each reply. A
-/// round that is given up is followed by another.
+/// It works in rounds of a few requests: [`Election::begin`], then [`Election::heard`] with each reply. An aborted
+/// round is followed by another.
 #[derive(Clone, Debug)]
 pub struct Election {
     identity: String,
     lease_duration: Duration,
     renew_deadline: Duration,
-    /// What the Lease said last, and when we first saw that it did.
+    /// The Lease as last read, and when that state was first seen.
     observed: Option<(Record, Duration)>,
     pending: Pending,
     /// When the round began.
@@ -124,8 +124,8 @@ pub struct Election {
 }
 
 impl Election {
-    /// A candidate that has seen nothing yet. It writes `lease_duration` into the Lease, in whole seconds, and acts for
-    /// `renew_deadline`, which is to be shorter, from when it began the round that renewed it.
+    /// A candidate that knows nothing yet. It writes `lease_duration` into the Lease, in whole seconds, and acts for
+    /// the shorter `renew_deadline`, counted from the beginning of the round that renewed it.
     #[must_use]
     pub fn new(identity: String, lease_duration: Duration, renew_deadline: Duration) -> Self {
         Self {
@@ -139,13 +139,13 @@ impl Election {
         }
     }
 
-    /// Whether the last record seen or written names us. That alone permits nothing: see [`Election::may_act`].
+    /// Whether the last record read or written names us. That alone permits nothing: see [`Election::may_act`].
     #[must_use]
     pub fn leads(&self) -> bool {
         self.observed.as_ref().is_some_and(|(record, _)| record.holder == self.identity)
     }
 
-    /// Who holds the Lease, as last seen.
+    /// The last known holder of the Lease.
     #[must_use]
     pub fn holder(&self) -> &str {
         self.observed.as_ref().map_or("", |(record, _)| &record.holder)
@@ -157,19 +157,19 @@ impl Election {
         self.acts_until
     }
 
-    /// Whether something may be sent now that changes anything.
+    /// Whether it may send requests that change anything.
     #[must_use]
     pub fn may_act(&self, now: Duration) -> bool {
         self.acts_until.is_some_and(|until| now < until)
     }
 
-    /// Whether our time is over and the Lease is lost for that.
+    /// Whether our time is over, so that the Lease is lost.
     #[must_use]
     pub fn is_overdue(&self, now: Duration) -> bool {
         self.acts_until.is_some_and(|until| now >= until)
     }
 
-    /// Begins a round. A leader writes at once; only if that fails does it look.
+    /// Begins a round. A leader writes at once, and reads only if that fails.
     pub fn begin(&mut self, now: Duration, wall: Timestamp) -> Ask {
         self.asked = now;
         match self.observed.as_ref().filter(|_| self.leads()) {
@@ -187,14 +187,14 @@ impl Election {
         match (std::mem::replace(&mut self.pending, Pending::Nothing), reply) {
             (Pending::Renewal(record) | Pending::Write(record), Reply::Written) => {
                 self.observed = Some((record, now));
-                // Others count from when they see the write, which is no earlier than it was asked for.
+                // Other candidates count from when they see the write, which is no earlier than the request.
                 self.acts_until = Some(self.asked.saturating_add(self.renew_deadline));
                 After::Over(Round::Holds)
             }
             (Pending::Renewal(_), _) => After::Ask(self.read()),
             (Pending::Read, Reply::Found(record)) => self.decide(record, now, wall),
             (Pending::Read, Reply::Missing) if self.is_held_by_other(now) => {
-                // The holder may not know yet that it was deleted.
+                // The holder may not have noticed the deletion yet.
                 self.stand_by()
             }
             (Pending::Read, Reply::Missing) => {
@@ -207,7 +207,7 @@ impl Election {
         }
     }
 
-    /// Ends our time, and says what to write so that the Lease is free at once. Nothing may be sent after it.
+    /// Ends our term, and returns what to write so that the Lease is free at once. Nothing may be sent after it.
     pub fn release(&mut self, wall: Timestamp) -> Option<Record> {
         self.stop();
         let (record, _) = self.observed.as_ref().filter(|_| self.leads())?;
@@ -221,7 +221,7 @@ impl Election {
         })
     }
 
-    /// Ends our time.
+    /// Ends our term.
     pub fn stop(&mut self) {
         self.acts_until = None;
     }
@@ -247,7 +247,7 @@ impl Election {
         After::Ask(Ask::Replace(own))
     }
 
-    /// Whether another candidate holds the Lease, as last seen, and its duration is not over.
+    /// Whether another candidate holds the Lease, as last read, and its duration is not over.
     fn is_held_by_other(&self, now: Duration) -> bool {
         self.observed.as_ref().is_some_and(|(record, seen_at)| {
             let valid_until = seen_at.saturating_add(Duration::from_secs(record.duration_seconds));
@@ -381,7 +381,7 @@ mod tests {
     fn a_leader_acts_until_the_deadline_after_it_asked() {
         let mut one = leader("a", 3);
         assert_eq!(one.begin(at(2_000), wall(2)), Ask::Replace(record("a", 2, 3)));
-        // The answer comes late: what counts is when it was asked for.
+        // The reply comes late: the time of the request counts.
         assert_eq!(one.heard(Reply::Written, at(6_000), wall(6)), After::Over(Round::Holds));
         assert_eq!(one.acts_until(), Some(at(12_000)));
         for (now, acts) in [(0, true), (11_999, true), (12_000, false), (20_000, false)] {
@@ -399,7 +399,7 @@ mod tests {
         assert_eq!(one.heard(failed(), at(3_000), wall(3)), After::Ask(Ask::Read));
         assert_eq!(one.heard(failed(), at(4_000), wall(4)), After::Over(Round::Failed("no answer".into())));
         assert!(one.may_act(at(9_999)) && one.is_overdue(at(10_000)));
-        // It did happen after all.
+        // The write did happen.
         let _ = one.begin(at(6_000), wall(6));
         let _ = one.heard(failed(), at(6_000), wall(6));
         let again = one.heard(Reply::Found(record("a", 2, 3)), at(7_000), wall(7));

@@ -1,8 +1,8 @@
-//! The loop around a verdict: what is judged when, and what becomes of it.
+//! The loop around a collector: when an object is reconciled, and what becomes of the decision.
 //!
-//! Objects are judged when something about them changes and when a deadline of theirs passes, so the work is
-//! proportional to the changes and not to what exists. One object has at most one request in flight; what fails
-//! is judged again after a growing delay.
+//! Objects are reconciled when something about them changes and when a deadline of theirs passes, so the work is
+//! proportional to the changes and not to the number of objects. An object has at most one request in flight; after a
+//! failure it is reconciled again with backoff.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
@@ -19,57 +19,57 @@ use crate::objects::{Facts, Kind};
 pub const IN_FLIGHT: usize = 64;
 /// The delay after a first failure, milliseconds; it doubles with each further one (spec 1.5).
 pub const FIRST_RETRY_MILLISECONDS: i64 = 5;
-/// The least delay after a second conflict in a row, milliseconds: the watch is about to deliver the change,
-/// which brings the object back at once.
+/// The least delay after a second conflict in a row, milliseconds: the watch is about to deliver the change, and with
+/// it the object is reconciled at once.
 pub const CONFLICT_RETRY_MILLISECONDS: i64 = 250;
 /// The longest delay, milliseconds.
 pub const LONGEST_RETRY_MILLISECONDS: i64 = 1_000_000;
 
-/// One thing that a watch (or the list of a barrier) has delivered.
+/// An observation from a watch, or from the list of a barrier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observation {
-    /// A list of the kind begins: what is not observed until it is synced is gone.
+    /// A list of the kind begins: objects that are not observed until it is synced are gone.
     ListStarted(Kind),
     /// The list is complete; from here on every change is observed.
     Synced(Kind),
-    /// An object as it is now.
+    /// The current state of an object.
     Observed(Facts),
     /// An object is gone.
     Removed(ObjectKey),
     /// An object as the list of a barrier found it.
     Found(Facts),
-    /// What was found of the machine of a node that was looked up.
+    /// The result of looking up the machine of a node.
     Machine {
         /// The node.
         node: ObjectKey,
         /// Its UID.
         uid: Uid,
-        /// The state of its machine, or why the provider does not know.
+        /// The state of its machine, or why the provider does not know it.
         state: Result<MachineState, String>,
     },
-    /// The storage of a volume was to be destroyed.
+    /// The result of deleting the storage of a volume.
     StorageDeletion {
         /// The volume.
         volume: ObjectKey,
         /// Its UID.
         uid: Uid,
-        /// What else is to be said about it.
+        /// An additional message, if any.
         remark: Option<String>,
-        /// Whether it was.
+        /// Whether it was deleted.
         result: Result<(), StorageFailure>,
     },
 }
 
-/// Why storage was not destroyed.
+/// Why storage was not deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorageFailure {
     /// It is still in use.
     pub in_use: bool,
-    /// The message of the component that was to destroy it.
+    /// The message of the component that should have deleted it.
     pub message: String,
 }
 
-/// What has become of a machine, according to its provider.
+/// The state of a machine, according to its provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MachineState {
     /// It exists and is not shut down.
@@ -80,35 +80,35 @@ pub enum MachineState {
     Absent,
 }
 
-/// What is to be done about an object.
+/// What to do about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// Nothing, until something changes.
+    /// Nothing until something changes.
     Leave,
     /// Nothing before that time.
     Later(Timestamp),
-    /// This.
+    /// Send this request.
     Act(Request, Reason),
 }
 
-/// A collector's verdicts.
+/// Decides for one kind of garbage.
 pub trait Judge {
-    /// The kinds that it has to observe; it is not polled before all of them are synced.
+    /// The kinds that it observes; it is not polled before all of them are synced.
     fn kinds(&self) -> &'static [Kind];
-    /// Takes an observation in, and names the objects that are to be judged because of it.
+    /// Takes an observation, and names the objects to reconcile because of it.
     fn observe(&mut self, observation: Observation, now: Timestamp, dirty: &mut Vec<ObjectKey>);
-    /// Judges one object. It may name others that are to be judged.
+    /// Decides about one object. It may name others to reconcile.
     fn judge(&mut self, key: &ObjectKey, now: Timestamp, dirty: &mut Vec<ObjectKey>) -> Judgement;
-    /// The next of the objects of a list, if there are too many to name them one by one when it ends. They
-    /// are judged when nothing else is due.
+    /// The next of the objects of a list, if there are too many to name one by one when it ends. They are reconciled
+    /// when nothing else is due.
     fn next_unjudged(&mut self) -> Option<ObjectKey> {
         None
     }
-    /// How many of those there are.
+    /// The number of those objects.
     fn unjudged(&self) -> usize {
         0
     }
-    /// Takes the outcome of a request. A failed one is judged again in any case.
+    /// Takes the outcome of a request. After a failure the object is reconciled again in any case.
     fn finished(
         &mut self,
         _key: &ObjectKey,
@@ -118,26 +118,26 @@ pub trait Judge {
         _dirty: &mut Vec<ObjectKey>,
     ) {
     }
-    /// A request is not going to be sent.
+    /// A request will not be sent.
     fn skipped(&mut self, _key: &ObjectKey, _request: &Request) {}
-    /// Where its Events and measurements wait, if it has any.
+    /// Its queue of Events and measurements, if it has one.
     fn outbox(&mut self) -> Option<&mut Outbox> {
         None
     }
     /// The wall clock was set, by this number of milliseconds. Times that were taken from it, and from which
     /// durations are measured, are shifted; times in objects are not.
     fn clock_set(&mut self, _by: i64) {}
-    /// How its gauges stand. Called once in a while: what is read must be kept up to date, not counted here.
+    /// Its current gauges. Called from time to time: values must be kept up to date, not computed here.
     fn gauges(&self, _into: &mut Vec<Measurement>) {}
 }
 
-/// A judge with its schedule, whichever it is.
+/// A collector with its schedule, independent of its type.
 pub trait Collecting: Send + 'static {
-    /// The kinds that it has to observe.
+    /// The kinds that it observes.
     fn kinds(&self) -> &'static [Kind];
     /// Sets the time, which never decreases.
     fn tick(&mut self, now: Timestamp);
-    /// The wall clock was set, forward or back: it is this time now.
+    /// The wall clock was set, forward or back: this is the time now.
     fn set_clock(&mut self, now: Timestamp);
     /// Takes an observation.
     fn observe(&mut self, observation: Observation);
@@ -147,29 +147,29 @@ pub trait Collecting: Send + 'static {
     fn finish(&mut self, id: EffectId, outcome: &Outcome);
     /// When it needs the next `tick`, if at all.
     fn next_wakeup(&self) -> Option<Timestamp>;
-    /// What has been counted since the start.
+    /// The counters since the start.
     fn counts(&self) -> Counts;
-    /// An effect is not going to be performed, and is not to be asked for again before its object changes or its
-    /// resource is released.
+    /// An effect will not be performed. It is not returned again before its object changes or its resource is
+    /// released.
     fn skip(&mut self, id: EffectId);
-    /// What was skipped of a resource, or of all, is judged again.
+    /// Reconciles again what was skipped of a resource, or of all.
     fn release(&mut self, resource: Option<ResourceId>);
-    /// The next thing that was measured.
+    /// The next measurement.
     fn take_measurement(&mut self) -> Option<Measurement>;
-    /// How things stand.
+    /// The current state of the collector.
     fn standing(&self) -> Standing;
 }
 
-/// How a collector stands.
+/// The current state of a collector.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Standing {
-    /// What has been counted since the start.
+    /// The counters since the start.
     pub counts: Counts,
-    /// Objects that are to be judged, now or later.
+    /// Objects to reconcile, now or later.
     pub waiting: usize,
-    /// For how long the one that has waited longest should have been judged, milliseconds.
+    /// How overdue the most overdue object is, milliseconds.
     pub overdue_milliseconds: i64,
-    /// Whether all that it watches has been listed.
+    /// Whether everything that it watches has been listed.
     pub synced: bool,
     /// Gauges of its own.
     pub gauges: Vec<Measurement>,
@@ -225,23 +225,23 @@ impl<J: Judge + Send + 'static> Collecting for Engine<J> {
     }
 }
 
-/// What has been counted since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Judgements.
+    /// Decisions.
     pub judged: u64,
-    /// Requests that were answered as wished, or whose object was gone already.
+    /// Requests that were applied, or whose object was already gone.
     pub done: u64,
-    /// Requests whose preconditions did not hold any more.
+    /// Requests whose preconditions no longer held.
     pub conflicts: u64,
     /// Requests that failed or were refused.
     pub errors: u64,
-    /// Deletions that did not happen because the object carries `kubegc.io/keep`.
+    /// Deletions that were not sent because the object carries `kubegc.io/keep`.
     pub kept: u64,
 }
 
-/// A judge with its schedule. Driven like the ownership engine: it takes observations and ticks, and is
-/// polled for effects.
+/// A collector with its schedule. Driven like the ownership engine: it takes observations and ticks, and is polled
+/// for effects.
 #[derive(Debug)]
 pub struct Engine<J> {
     judge: J,
@@ -250,26 +250,26 @@ pub struct Engine<J> {
     next_effect: u64,
     due: BTreeSet<(Timestamp, ObjectKey)>,
     when: BTreeMap<ObjectKey, Timestamp>,
-    /// When the list was complete of which some have not been judged yet.
+    /// When the list was complete whose objects have not all been reconciled yet.
     listed: Timestamp,
     flying: BTreeMap<EffectId, (ObjectKey, Request)>,
     busy: BTreeSet<ObjectKey>,
     failures: BTreeMap<ObjectKey, u32>,
-    /// The last request that was done, until the watch shows its effect: not to be repeated.
+    /// The last request that was applied, until the watch shows its effect: not repeated.
     done: BTreeMap<ObjectKey, Request>,
-    /// Held requests: reported once for each version of an object.
+    /// Skipped requests: reported once for each version of an object.
     skipped: BTreeMap<ObjectKey, Request>,
     /// Skipped objects that a list in progress has not contained yet.
     unseen: BTreeSet<ObjectKey>,
-    /// A decision that waits until its Events have been handed out.
+    /// A decision that waits until its Events have been taken.
     ready: Option<Effect>,
-    /// Objects with `kubegc.io/keep`: no judge deletes them.
+    /// Objects with `kubegc.io/keep`: no collector deletes them.
     kept: BTreeSet<ObjectKey>,
     counts: Counts,
 }
 
 impl<J: Judge> Engine<J> {
-    /// An engine that knows nothing yet.
+    /// An engine without any knowledge.
     #[must_use]
     pub fn new(judge: J) -> Self {
         Self {
@@ -292,19 +292,19 @@ impl<J: Judge> Engine<J> {
         }
     }
 
-    /// What has been counted.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Sets the time, which never decreases here.
+    /// Sets the time; an earlier one has no effect.
     pub fn tick(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
     }
 
-    /// The wall clock was set, forward or back: it is this time now. Whatever was to be judged at a time is
-    /// judged again now, as it is unknown which of these times come from objects.
+    /// The wall clock was set, forward or back: this is the time now. Whatever waits for a time is reconciled now, as
+    /// it is unknown which of these times come from objects.
     pub fn set_clock(&mut self, now: Timestamp) {
         let by = now.since(self.now);
         self.now = now;
@@ -351,8 +351,8 @@ impl<J: Judge> Engine<J> {
         self.schedule_all(dirty);
     }
 
-    /// A list of a resource is complete. It may come from a restored server, in which nothing has been done
-    /// yet: what still exists is judged again.
+    /// A list of a resource is complete. It may come from a restored server, in which nothing has been done yet:
+    /// objects that still exist are reconciled again.
     pub fn forget_done(&mut self, resource: ResourceId) {
         let done: Vec<_> = self.done.keys().filter(|key| key.resource == resource).cloned().collect();
         for key in done {
@@ -375,17 +375,17 @@ impl<J: Judge> Engine<J> {
         }
     }
 
-    /// Whether a request has been handed out whose outcome is not known yet.
+    /// Whether the outcome of a request is still unknown.
     pub(crate) fn is_in_flight(&self) -> bool {
         !self.flying.is_empty()
     }
 
-    /// The judge.
+    /// The collector.
     pub(crate) fn judge(&self) -> &J {
         &self.judge
     }
 
-    /// Gives the judge what is not an observation of a kind; the objects that it names are judged.
+    /// Updates the collector by something other than an observation; the objects that it names are reconciled.
     pub(crate) fn tell<R>(&mut self, tell: impl FnOnce(&mut J, Timestamp, &mut Vec<ObjectKey>) -> R) -> R {
         let mut dirty = Vec::new();
         let answer = tell(&mut self.judge, self.now, &mut dirty);
@@ -409,7 +409,7 @@ impl<J: Judge> Engine<J> {
         }
     }
 
-    /// What is to be judged next, if anything is now: what is due, then what is left of a list.
+    /// The next object to reconcile, if any: those that are due, then the rest of a list.
     fn next_to_judge(&mut self) -> Option<ObjectKey> {
         let key = match self.due.first() {
             Some((time, key)) if *time <= self.now => key.clone(),
@@ -425,7 +425,7 @@ impl<J: Judge> Engine<J> {
         }
     }
 
-    /// Only an earlier time replaces one that is set.
+    /// Only an earlier time replaces the current one.
     fn schedule(&mut self, key: ObjectKey, time: Timestamp) {
         if let Some(&set) = self.when.get(&key) {
             if set <= time {
@@ -449,7 +449,7 @@ impl<J: Judge> Engine<J> {
         self.due.first().map(|(time, _)| *time)
     }
 
-    /// How it stands.
+    /// Its current state.
     #[must_use]
     pub fn standing(&self) -> Standing {
         let mut gauges = Vec::new();
@@ -467,7 +467,7 @@ impl<J: Judge> Engine<J> {
         }
     }
 
-    /// An effect is not going to be performed (a dry run, the breaker), and is not asked for again before its object
+    /// An effect will not be performed (a dry run, the circuit breaker). It is not returned again before its object
     /// changes or its resource is released.
     pub fn skip(&mut self, id: EffectId) {
         if let Some((key, request)) = self.flying.remove(&id) {
@@ -477,7 +477,7 @@ impl<J: Judge> Engine<J> {
         }
     }
 
-    /// What was skipped of a resource, or of all, is judged again.
+    /// Reconciles again what was skipped of a resource, or of all.
     pub fn release(&mut self, resource: Option<ResourceId>) {
         let is_released = |key: &&ObjectKey| resource.is_none_or(|resource| key.resource == resource);
         let released: Vec<_> = self.skipped.keys().filter(is_released).cloned().collect();
@@ -506,7 +506,7 @@ impl<J: Judge> Engine<J> {
                 return None;
             }
             let key = self.next_to_judge()?;
-            // What is in flight is judged when its outcome is known.
+            // An object with a request in flight is reconciled when its outcome is known.
             if self.busy.contains(&key) {
                 continue;
             }
@@ -530,7 +530,7 @@ impl<J: Judge> Engine<J> {
                     let id = self.next_id();
                     self.busy.insert(key.clone());
                     self.flying.insert(id, (key, request.clone()));
-                    // Its Events are handed out first.
+                    // Its Events come first.
                     self.ready = Some(Effect { id, request, reason });
                 }
             }
@@ -577,15 +577,15 @@ impl<J: Judge> Engine<J> {
                 if matches!(request, Request::Delete { .. } | Request::Guarded { .. }) {
                     self.done.insert(key.clone(), request);
                 }
-                // Something may have changed while it was in flight.
+                // Something may have changed while the request was in flight.
                 self.schedule(key, self.now);
             }
         }
     }
 }
 
-/// Whether a request is the one that was skipped before, for the same version of the object: what it writes
-/// may contain the time.
+/// Whether a request is the same as the one skipped before, for the same version of the object: its contents may
+/// include the time.
 fn is_again(skipped: &Request, request: &Request) -> bool {
     let is_same_change = match (skipped, request) {
         (
@@ -614,7 +614,7 @@ fn deletes(request: &Request) -> bool {
     )
 }
 
-/// Effects that are Events of an engine around this one are numbered from here on.
+/// Numbers from which an engine around this one numbers its Events.
 pub(crate) const FIRST_NOTE: u64 = 1 << 63;
 
 /// A reason of a retention module.

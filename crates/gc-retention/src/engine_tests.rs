@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Returns the given judgements, one after the other.
+/// Returns the given decisions, one after the other.
 #[derive(Default)]
 struct Scripted(Vec<Judgement>);
 
@@ -65,7 +65,8 @@ fn list(engine: &mut Engine<Scripted>, objects: &[Facts]) {
     engine.observe(Observation::Synced(Kind::Job));
 }
 
-/// The object is observed once for each judgement; what changes something is skipped, all else is answered.
+/// The object is observed once for each decision; requests that change something are skipped, all others are
+/// answered.
 fn skipped(engine: &mut Engine<Scripted>, judgements: Vec<Judgement>) -> usize {
     let mut skipped = 0;
     for judgement in judgements {
@@ -100,7 +101,7 @@ fn what_is_skipped_is_wanted_once_of_each_version() {
     }
 }
 
-/// A list that begins anew repeats nothing of what is still there, and everything of what was away.
+/// When a list starts again, objects that are still there are not reported again; objects that were away are.
 #[test]
 fn what_is_skipped_outlasts_lists() {
     let mut engine = Engine::new(Scripted::default());
@@ -114,7 +115,7 @@ fn what_is_skipped_outlasts_lists() {
     assert_eq!(skipped(&mut engine, vec![delete(5)]), 1);
 }
 
-/// Also what was judged once more while it was held is wanted again when it is released.
+/// Objects that were reconciled again while they were skipped are also returned on release.
 #[test]
 fn what_is_skipped_is_released() {
     for between in [vec![], vec![read()], vec![Judgement::Leave], vec![read(), delete(5)]] {
@@ -130,7 +131,7 @@ fn what_is_skipped_is_released() {
     }
 }
 
-/// Of whatever collector: an object that is gone has been dealt with, and one that has changed is judged anew.
+/// For any collector: an object that is gone is done, and one that has changed is reconciled again.
 #[test]
 fn a_404_is_success_and_a_409_is_no_error() {
     let failed = Outcome::Failed { message: "x".into(), retry_after_milliseconds: None };
@@ -152,7 +153,8 @@ fn a_404_is_success_and_a_409_is_no_error() {
     }
 }
 
-/// After another conflict a request is not repeated before the watch has delivered the change; that brings it back at once.
+/// After a second conflict a request is not repeated before the watch has delivered the change; that triggers it at
+/// once.
 #[test]
 fn a_second_conflict_waits_for_the_watch() {
     let mut engine = Engine::new(Scripted(vec![delete(5); 5]));

@@ -2,9 +2,9 @@
 //! the creation; for Jobs and Pods, after they finished), `kubegc.io/expires-at` (RFC 3339),
 //! `kubegc.io/keep`.
 //!
-//! A value that cannot be parsed deletes nothing and is reported by an Event. If both are given, the earlier
-//! one counts. An object that carries `kubegc.io/keep` is left alone here and by every other collector that
-//! judges by age, number or state; it is still deleted with its owner, and with its namespace.
+//! A value that cannot be parsed deletes nothing and is reported by an Event. If both are given, the earlier one
+//! counts. An object that carries `kubegc.io/keep` is ignored here and by every other collector that decides by age,
+//! number or state; it is still deleted with its owner, and with its namespace.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::foreign::{self, ForeignTool};
 use crate::measures::Outbox;
 use crate::objects::{Facts, HasMeta, Kind, Meta, parse_time, time_text};
 
-/// The reason of the Event about an annotation that cannot be understood.
+/// The reason of the Event about an invalid annotation.
 pub const INVALID_ANNOTATION: &str = "InvalidRetentionAnnotation";
 /// Maximum number of queued Events about invalid annotations; further objects are reported when they change
 /// again.
@@ -28,7 +28,7 @@ pub const WAITING_NOTES: usize = 1_000;
 /// Resources whose TTL begins when they finish: [`FinishedExpiry`] watches the complete objects.
 pub const FINISHING: [(&str, &str); 2] = [("", "pods"), ("batch", "jobs")];
 
-/// Why annotations say nothing that can be acted on.
+/// Why annotations cannot be acted on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadMark {
     /// `kubegc.io/ttl` is no duration.
@@ -45,20 +45,20 @@ pub enum BadMark {
     /// `kubegc.io/keep` is neither of its two values.
     #[error("annotation kubegc.io/keep: {0:?} is neither \"true\" nor \"false\"; the object is kept")]
     Keep(Arc<str>),
-    /// The mark of another tool.
+    /// An annotation or label of another tool.
     #[error("{key}: {text:?} is not understood; expected {expected}")]
     Foreign {
         /// Its name.
         key: &'static str,
-        /// What it says.
+        /// Its value.
         text: Arc<str>,
-        /// What it should say.
+        /// What was expected.
         expected: &'static str,
     },
 }
 
-/// When an object expires by its annotations, and by which. `begins` is when its time to live begins, if that is known yet;
-/// `tools` are those whose marks count as well.
+/// When an object expires by its annotations, and by which. `begins` is when its time to live begins, if that is
+/// known yet; the annotations of `tools` count as well.
 pub fn expiry(
     marks: &Marks,
     begins: Option<Timestamp>,
@@ -100,7 +100,7 @@ struct Marked {
     uid: Uid,
     resource_version: ResourceVersion,
     deleting: bool,
-    /// When it is to go, and why.
+    /// When to delete it, and why.
     expiry: Result<Option<(Timestamp, String)>, BadMark>,
 }
 
@@ -124,7 +124,7 @@ impl Marked {
     }
 }
 
-/// Objects with annotations, and the Events about bad ones.
+/// Objects with annotations, and the Events about invalid ones.
 #[derive(Debug, Default)]
 struct MarkedShelf {
     objects: BTreeMap<ObjectKey, Marked>,
@@ -134,14 +134,14 @@ struct MarkedShelf {
     counts: ExpiryCounts,
 }
 
-/// What has been counted since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpiryCounts {
     /// Objects with annotations, now.
     pub annotated: u64,
-    /// Objects whose annotations cannot be understood, now.
+    /// Objects whose annotations are invalid, now.
     pub invalid: u64,
-    /// Bad annotations that were met.
+    /// Invalid annotations seen so far.
     pub invalid_seen: u64,
 }
 
@@ -184,7 +184,7 @@ impl MarkedShelf {
         self.unseen.insert(resource, keys);
     }
 
-    /// The list is complete: what it did not have is gone.
+    /// The list is complete: objects that it did not contain are gone.
     fn list_ended(&mut self, resource: ResourceId) -> BTreeSet<ObjectKey> {
         let gone = self.unseen.remove(&resource).unwrap_or_default();
         for key in &gone {
@@ -202,7 +202,7 @@ impl MarkedShelf {
     }
 }
 
-/// Of every kind, from metadata alone.
+/// For every kind, from metadata alone.
 #[derive(Debug, Default)]
 struct MarkedJudge {
     shelf: MarkedShelf,
@@ -227,7 +227,7 @@ impl Judge for MarkedJudge {
 #[derive(Debug)]
 pub struct ExpiryEngine {
     engine: Engine<MarkedJudge>,
-    /// The object that was observed last: whether annotations follow is not known before the next event.
+    /// The last observed object: whether it has annotations is not known before the next event.
     last: Option<ObservedObject>,
     next_note: u64,
     tools: Vec<ForeignTool>,
@@ -249,7 +249,7 @@ impl Default for ExpiryEngine {
 }
 
 impl ExpiryEngine {
-    /// Understands the marks of these tools as well.
+    /// Also honours the annotations of these tools.
     #[must_use]
     pub fn with_foreign(self, tools: &[ForeignTool]) -> Self {
         Self { tools: tools.to_vec(), ..self }
@@ -297,7 +297,7 @@ impl ExpiryEngine {
                     self.engine.forget(key);
                 }
             }
-            // It rests until it changes or is released.
+            // It is not reconciled until it changes or is released.
             Event::Done(id, Outcome::Held(_)) => self.engine.skip(id),
             Event::Done(id, outcome) => self.engine.finish(id, &outcome),
             Event::Released(resource) => self.engine.release(resource),
@@ -306,7 +306,7 @@ impl ExpiryEngine {
         }
     }
 
-    /// The object that was observed last has no annotations (any more).
+    /// The last observed object has no annotations (any more).
     fn nothing_followed(&mut self) {
         if let Some(object) = self.last.take() {
             self.remove(&object.key);
@@ -320,7 +320,7 @@ impl ExpiryEngine {
         }
     }
 
-    /// The wall clock was set, forward or back: it is this time now.
+    /// The wall clock was set, forward or back: this is the time now.
     pub fn set_clock(&mut self, now: Timestamp) {
         self.engine.set_clock(now);
     }
@@ -342,7 +342,7 @@ impl ExpiryEngine {
         self.engine.next_wakeup()
     }
 
-    /// What has been counted.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> (Counts, ExpiryCounts) {
         (self.engine.counts(), self.engine.judge().shelf.counts())
@@ -358,7 +358,7 @@ pub struct FinishedExpiry {
 }
 
 impl FinishedExpiry {
-    /// Understands the marks of these tools as well.
+    /// Also honours the annotations of these tools.
     #[must_use]
     pub fn with_foreign(self, tools: &[ForeignTool]) -> Self {
         Self { tools: tools.to_vec(), ..self }
@@ -407,7 +407,7 @@ impl Judge for FinishedExpiry {
     }
 
     fn judge(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
-        // As its own collector does it: a Job is deleted after its pods.
+        // As the Job collector does: a Job is deleted after its pods.
         let policy = if key.resource == Kind::Job.resource() {
             PropagationPolicy::Foreground
         } else {

@@ -22,7 +22,7 @@ fn marks(ttl: Option<&str>, expires_at: Option<&str>, keep: Option<&str>) -> Mar
     }
 }
 
-/// Good annotations, bad ones, and several at once.
+/// Valid annotations, invalid ones, and several at once.
 #[test]
 fn what_annotations_say() {
     let seconds = |seconds: i64| Ok(Some(at(seconds)));
@@ -78,7 +78,7 @@ fn what_annotations_say() {
                 "annotation kubegc.io/expires-at: \"tomorrow\" is not a time; expected RFC 3339, such as \"2027-01-31T12:00:00Z\"",
             ),
         ),
-        // A bad one stops the good ones.
+        // An invalid one disables the valid ones.
         (
             Some("1h"),
             Some("2027-01-15"),
@@ -150,7 +150,7 @@ fn an_object_goes_when_its_time_has_come_and_only_as_it_was_judged() {
         "the object has expired by its annotation: object observed at version 2; its kubegc.io/ttl of 1h is over; \
          since 2027-01-15T09:00:00Z"
     );
-    // Its time was extended in the last moment: the server refuses, and the new annotation counts.
+    // Its time was extended at the last moment: the server refuses, and the new annotation counts.
     engine.handle(Event::Done(effect.id, Outcome::Conflict));
     tell(&mut engine, "a", 3, Some(marks(Some("2h"), None, None)));
     engine.handle(Event::Tick(at(3601)));
@@ -158,7 +158,7 @@ fn an_object_goes_when_its_time_has_come_and_only_as_it_was_judged() {
     assert_eq!(engine.next_wakeup(), Some(at(7200)));
 }
 
-/// A server that was put back to an earlier state has again what was deleted, in the same version.
+/// A server that was restored to an earlier state has the deleted object again, in the same version.
 #[test]
 fn what_a_list_still_has_after_its_deletion_was_granted_is_deleted_again() {
     let mut engine = engine();
@@ -235,7 +235,7 @@ fn a_bad_annotation_is_told_of_once_and_deletes_nothing() {
     assert!(matches!(engine.poll_effect().unwrap().request, Request::Note(_)));
 }
 
-/// Objects without annotations cost no memory and no judgement.
+/// Objects without annotations cost no memory and no decision.
 #[test]
 fn what_has_no_annotation_is_not_looked_at() {
     let mut engine = engine();
@@ -348,7 +348,7 @@ fn a_bad_annotation_of_a_job_is_told_of() {
     assert_eq!(engine.poll_effect(), None);
 }
 
-/// `kubegc.io/keep` stops every judge until it is removed.
+/// `kubegc.io/keep` stops every collector until it is removed.
 #[test]
 fn what_is_kept_is_deleted_by_no_collector() {
     let job = |keep: Value| {

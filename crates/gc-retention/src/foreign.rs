@@ -1,4 +1,4 @@
-//! Expiry by the annotations and labels of other tools, for clusters that move from them to kubegc.
+//! Expiry by the annotations and labels of other tools, for clusters that migrate to kubegc.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use gc_types::{ForeignMark, GoDuration, Marks, Timestamp};
 use crate::expiry::BadMark;
 use crate::objects::{parse_time, time_text};
 
-/// A tool whose marks are understood when it is named in `--foreign-expiry`.
+/// A tool whose annotations or labels are honoured when it is named in `--foreign-expiry`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForeignTool {
     /// kube-janitor: `janitor/ttl` and `janitor/expires`.
@@ -62,7 +62,7 @@ impl FromStr for ForeignTool {
     }
 }
 
-/// Whether marks say something to this collector: its own, or those of a tool that is on.
+/// Whether annotations matter to this collector: its own, or those of an enabled tool.
 pub(crate) fn are_meant(marks: &Marks, tools: &[ForeignTool]) -> bool {
     marks.ttl.is_some()
         || marks.expires_at.is_some()
@@ -70,7 +70,7 @@ pub(crate) fn are_meant(marks: &Marks, tools: &[ForeignTool]) -> bool {
         || marks.foreign.keys().any(|mark| tools.contains(&ForeignTool::of(*mark)))
 }
 
-/// When an object expires by the marks of these tools, and by which. They all count from the creation.
+/// When an object expires by the annotations of these tools, and by which. They all count from the creation.
 pub(crate) fn expiry(marks: &Marks, tools: &[ForeignTool]) -> Result<Option<(Timestamp, String)>, BadMark> {
     let mut first: Option<(Timestamp, String)> = None;
     for (mark, text) in marks.foreign.iter().filter(|(mark, _)| tools.contains(&ForeignTool::of(**mark))) {
@@ -105,9 +105,9 @@ pub(crate) fn expiry(marks: &Marks, tools: &[ForeignTool]) -> Result<Option<(Tim
     Ok(first)
 }
 
-/// What kube-janitor takes for a time.
+/// What kube-janitor accepts as a time.
 const JANITOR_TIME: &str = "a time such as 2027-01-31T12:00:00Z or a date";
-/// What Kyverno takes for a time: a label has no colons.
+/// What Kyverno accepts as a time: a label has no colons.
 const KYVERNO_TIME: &str = "a time such as 2027-01-31T120000Z, a date, or a duration such as 36h";
 
 fn after((milliseconds, begins): (i64, Timestamp)) -> Timestamp {

@@ -1,4 +1,4 @@
-//! The laws of what is read of objects, as bodies of fuzz targets (`fuzz/` at the root), which run as tests too. Inputs of
+//! Laws about parsing objects, as bodies of fuzz targets (`fuzz/` at the root), which also run as tests. Inputs of
 //! several parts have one on each line.
 #![allow(clippy::unwrap_used, reason = "a broken law should stop the run")]
 
@@ -17,18 +17,18 @@ use crate::x509;
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
 
-/// A certificate in PEM: it ends at a time that a certificate can tell, whatever stands before it.
+/// A certificate in PEM: it ends at a time that a certificate can express, whatever precedes it.
 pub fn issued_certificate(data: &[u8]) {
     let found = x509::not_after(data);
     assert_eq!(x509::not_after(&[b"Bag Attributes\n", data].concat()), found);
-    /// Times of the year 1 and before stand for none in the API.
+    /// Times in the year 1 and before mean no time in the API.
     const FIRST_TOLD: i64 = -62_135_596_799_000;
     if let Some(end) = found.filter(|end| end.0 >= FIRST_TOLD) {
         assert_eq!(parse_time(Some(&time_text(end))), Some(end));
     }
 }
 
-/// JSON of an object, read as each kind: pages and watches tell of it what it says alone.
+/// JSON of an object, read as each kind: pages and watches read the same as the object alone.
 pub fn facts(data: &[u8]) {
     let whole: Option<Value> = serde_json::from_slice(data).ok();
     for &kind in Kind::ALL {
@@ -50,9 +50,8 @@ pub fn facts(data: &[u8]) {
     }
 }
 
-/// The annotations `kubegc.io/ttl`, `expires-at` and `keep`, and the moment from which the first counts: what
-/// is kept never is deleted, and everything else is deleted at the earlier of the two times, if both can be
-/// parsed.
+/// The annotations `kubegc.io/ttl`, `expires-at` and `keep`, and the moment from which the first counts: a kept
+/// object is never deleted, and any other is deleted at the earlier of the two times, if both can be parsed.
 pub fn annotations(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut lines = text.split('\n').map(|line| (!line.is_empty()).then(|| Arc::from(line)));
@@ -90,7 +89,7 @@ pub fn annotations(data: &[u8]) {
     assert_eq!(found.map(|(at, _)| at), by_ttl.into_iter().chain(time.flatten()).min());
 }
 
-/// A schedule: the next time is later, comes again when it is looked for from just before, and nothing lies between.
+/// A schedule: the next time is later, is found again from just before it, and no time lies between.
 pub fn schedule(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (text, now) = text.split_once('\n').unwrap_or((text, ""));
@@ -106,7 +105,7 @@ pub fn schedule(data: &[u8]) {
     }
 }
 
-/// A policy's `spec` and an object: what is wrong is said; what terminates or is kept is never selected.
+/// A policy's `spec` and an object: errors are reported; terminating and kept objects are never selected.
 pub fn retention_policy(data: &[u8]) {
     let mut lines = data.splitn(2, |byte| *byte == b'\n');
     let mut next = || lines.next().and_then(|line| serde_json::from_slice::<Value>(line).ok());

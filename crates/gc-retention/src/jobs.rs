@@ -1,5 +1,5 @@
-//! The TTL-after-finished controller (spec `cluster-collectors.md`, section 3): a finished Job is deleted
-//! this many seconds after it finished.
+//! The TTL-after-finished controller (spec `cluster-collectors.md`, section 3): a finished Job is deleted when its
+//! time to live is over.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ impl HasMeta for Job {
 }
 
 impl Job {
-    /// When it is to go: its finish time and its time to live. `None` if it has not finished or has none.
+    /// When to delete it: its finish time plus its time to live. `None` if it has not finished or has none.
     #[must_use]
     pub fn expires(&self) -> Option<Timestamp> {
         let (finished, ttl) = (self.finished?, self.ttl_seconds?);
@@ -67,8 +67,8 @@ impl From<WireJob> for Job {
     }
 }
 
-/// The transition time of the first such condition. If that is missing, the completion time, else the latest
-/// time that is known of the Job at all: it had not finished before.
+/// The transition time of the first such condition. If it is missing, the completion time, else the latest known time
+/// of the Job: it had not finished before.
 fn finish_time(status: &WireJobStatus, created: Option<Timestamp>) -> Option<Timestamp> {
     let conditions = || status.conditions.iter().flatten();
     let ends = |condition: &&WireCondition| {
@@ -82,8 +82,8 @@ fn finish_time(status: &WireJobStatus, created: Option<Timestamp>) -> Option<Tim
     })
 }
 
-/// What becomes of a Job. The deletion is guarded by the version that was judged, so that a time to live that
-/// was raised in the last moment is honoured.
+/// The decision about a Job. Its version is a precondition of the deletion, so that a time to live that was raised at
+/// the last moment is honoured.
 #[must_use]
 pub fn verdict(job: &Job, now: Timestamp) -> Judgement {
     let Some(expires) = job.expires().filter(|_| !job.meta.deleting) else { return Judgement::Leave };
@@ -105,7 +105,7 @@ pub fn verdict(job: &Job, now: Timestamp) -> Judgement {
 #[derive(Debug)]
 pub struct JobCollector {
     jobs: Shelf<Job>,
-    /// When the Jobs expired whose deletion is under way: they may be gone before the answer comes.
+    /// The expiry times of the Jobs whose deletion is in flight: they may be gone before the answer comes.
     expired: BTreeMap<ObjectKey, Timestamp>,
     outbox: Outbox,
 }
@@ -261,7 +261,7 @@ mod tests {
         }
     }
 
-    /// TTL-T17, and what else may stand in for a missing transition time (BEAT-TTL-2).
+    /// TTL-T17, and the substitutes for a missing transition time (BEAT-TTL-2).
     #[test]
     fn a_missing_transition_time_is_made_good() {
         let times = |completion: Option<i64>, start: Option<i64>| {
@@ -278,7 +278,7 @@ mod tests {
         }
     }
 
-    /// A condition that says that it does not hold ends nothing.
+    /// A condition with the status False ends nothing.
     #[test]
     fn a_condition_that_does_not_hold_is_no_end() {
         for status in ["False", "Unknown"] {
@@ -306,7 +306,7 @@ mod tests {
         engine
     }
 
-    /// The clock was 25 h ahead and is corrected: what finishes after that has its whole time to live.
+    /// The clock was 25 h ahead and is corrected: a Job that finishes after that has its whole time to live.
     #[test]
     fn a_clock_that_is_set_back_makes_nothing_due() {
         let mut engine = Engine::new(JobCollector::default());
@@ -317,7 +317,7 @@ mod tests {
         engine.observe(Observation::Observed(Facts::Job(plain(Some(3600), &[("Complete", Some(0))]))));
         assert_eq!(engine.poll_effect(), None);
         assert_eq!(engine.next_wakeup(), Some(at(3600)));
-        // What waited before is judged by the new time as well.
+        // Jobs that were waiting are reconciled by the new time as well.
         engine.set_clock(at(3601));
         assert!(matches!(engine.poll_effect().unwrap().request, Request::Delete { .. }));
     }
@@ -340,7 +340,7 @@ mod tests {
         );
     }
 
-    /// TTL-T08, TTL-T09, TTL-T16: the server refuses the version that was judged, and the new one decides.
+    /// TTL-T08, TTL-T09, TTL-T16: the server refuses the version decided on, and the new one decides.
     #[test]
     fn a_time_to_live_that_is_raised_in_the_last_moment_is_honoured() {
         for (ttl, wakeup) in [(Some(3600), Some(at(3600))), (None, None)] {
@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(engine.next_wakeup(), None);
     }
 
-    /// TTL-T07: not before its time, once, and then it is the finalizer's.
+    /// TTL-T07: not before its time and only once; then only the finalizer is left.
     #[test]
     fn a_job_that_a_finalizer_holds_is_deleted_once() {
         let mut engine = engine(plain(Some(10), &[("Complete", Some(0))]));
@@ -391,7 +391,7 @@ mod tests {
         assert_eq!((engine.poll_effect(), engine.next_wakeup()), (None, None));
     }
 
-    /// TTL-T10: what has the name now decides for itself.
+    /// TTL-T10: a new Job of the same name is decided on its own.
     #[test]
     fn a_job_of_the_same_name_inherits_nothing() {
         let mut engine = engine(plain(Some(10), &[("Complete", Some(0))]));

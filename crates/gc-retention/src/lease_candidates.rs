@@ -47,8 +47,8 @@ impl From<WireCandidate> for LeaseCandidate {
     }
 }
 
-/// What becomes of a candidate whose present `renewTime` was first seen at `unchanged_since`: as with identity leases, no
-/// clock that is wrong alone decides (BEAT-AL-3).
+/// The decision about a candidate whose present `renewTime` was first seen at `unchanged_since`: as with identity
+/// leases, a single wrong clock does not decide (BEAT-AL-3).
 #[must_use]
 pub fn verdict(candidate: &LeaseCandidate, unchanged_since: Timestamp, now: Timestamp) -> Judgement {
     let meta = &candidate.meta;

@@ -1,7 +1,7 @@
-//! Leases that are no longer renewed (spec `cluster-collectors.md`, 11 and 12): identity leases of API
-//! servers that are gone, and, where it is asked for, node leases without an owner whose node is gone. A node
-//! lease with an owner is the owner-reference collector's. Stale leases of leader elections are reported and
-//! nothing else: whether their holder comes back, no one can know here.
+//! Leases that are no longer renewed (spec `cluster-collectors.md`, 11 and 12): identity leases of API servers that
+//! are gone, and, if enabled, node leases without an owner whose node is gone. A node lease with an owner is left to
+//! the owner-reference collector. Stale leases of leader elections are only reported: whether their holder comes back
+//! cannot be known here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,12 +20,11 @@ use crate::pods::Node;
 pub const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 /// Where identity leases are.
 pub const IDENTITY_NAMESPACE: &str = "kube-system";
-/// The value of `apiserver.kubernetes.io/identity` of the leases that are looked after.
+/// The value of `apiserver.kubernetes.io/identity` of the leases that are collected.
 pub const IDENTITY: &str = "kube-apiserver";
-/// How long a node lease without owner must not have been renewed, milliseconds.
+/// How long a node lease without owner must be unrenewed, milliseconds.
 pub const OWNERLESS_MILLISECONDS: i64 = 24 * 3_600_000;
-/// How long beyond its duration the lease of a leader election must not have been renewed to be stale,
-/// milliseconds.
+/// How long beyond its duration the lease of a leader election must be unrenewed to be stale, milliseconds.
 pub const STALE_MILLISECONDS: i64 = 24 * 3_600_000;
 /// How long a live read proves that a node is gone, milliseconds.
 const CONFIRMATION_MILLISECONDS: i64 = 20_000;
@@ -38,7 +37,7 @@ const LOOK_AGAIN_MILLISECONDS: i64 = 3_600_000;
 pub struct Lease {
     /// Its metadata.
     pub meta: Meta,
-    /// The label `apiserver.kubernetes.io/identity` has the value of API servers.
+    /// The label `apiserver.kubernetes.io/identity` names an API server.
     pub identity: bool,
     /// It has an owner.
     pub owned: bool,
@@ -98,8 +97,8 @@ fn delete(lease: &Lease, verdict: &'static str, fact: String) -> Judgement {
     Judgement::Act(request, reason(verdict, meta.resource_version, &[fact]))
 }
 
-/// What becomes of an identity lease whose present `renewTime` was first seen at `unchanged_since`. A duration
-/// must have passed by its own time and by ours, so that no clock that is wrong alone decides (BEAT-AL-3).
+/// The decision about an identity lease whose present `renewTime` was first seen at `unchanged_since`. Its duration
+/// must be over by its own time and by ours, so that a single wrong clock does not decide (BEAT-AL-3).
 #[must_use]
 pub fn identity_verdict(lease: &Lease, unchanged_since: Timestamp, now: Timestamp) -> Judgement {
     const VERDICT: &str = gc_types::codes::IDENTITY_LEASE_EXPIRED;
@@ -116,15 +115,15 @@ pub fn identity_verdict(lease: &Lease, unchanged_since: Timestamp, now: Timestam
     delete(lease, VERDICT, format!("renewed last at {}, for {seconds} s", time_text(renewed)))
 }
 
-/// When a node lease without owner may be looked into, if ever.
+/// When a node lease without owner may be checked, if ever.
 fn ownerless_due(lease: &Lease) -> Option<Timestamp> {
     let candidate = !lease.owned && !lease.meta.deleting && *lease.meta.namespace == *NODE_LEASE_NAMESPACE;
     let last = lease.renewed.or(lease.meta.created)?;
     candidate.then(|| last.after(OWNERLESS_MILLISECONDS))
 }
 
-/// When the lease of a leader election is stale, unless it is renewed before; `None` for one without a
-/// holder, and for all other leases.
+/// When the lease of a leader election is stale, unless it is renewed before; `None` for one without a holder, and
+/// for all other leases.
 #[must_use]
 pub fn stale_from(lease: &Lease) -> Option<Timestamp> {
     let renewed = lease.renewed.filter(|_| !lease.holder.is_empty() && !lease.meta.deleting)?;
@@ -144,7 +143,7 @@ pub struct LeaseCollector {
     nodes: Shelf<Node>,
     /// Since when an identity lease has had its `renewTime`.
     unchanged: BTreeMap<ObjectKey, (Uid, Option<Timestamp>, Timestamp)>,
-    /// What live reads of nodes found: whether one was there, and when that was.
+    /// The results of live reads of nodes: whether the node exists, and when it was read.
     looked_up: BTreeMap<Arc<str>, (bool, Timestamp)>,
 }
 
@@ -170,7 +169,7 @@ impl LeaseCollector {
         let elected = stale_from(&lease).is_some();
         let (key, before) = self.leases.put(lease);
         let recovered = before.as_ref().is_some_and(|before| before.renewed != renewed) && self.recover(&key);
-        // Renewals come every few seconds: the time for which it is scheduled already is early enough.
+        // Renewals come every few seconds: the scheduled time is early enough.
         let first = before.is_none_or(|before| stale_from(&before).is_none());
         if identity {
             match self.unchanged.get(&key) {
@@ -183,7 +182,7 @@ impl LeaseCollector {
         }
     }
 
-    /// It is not stale any more, or not there any more. Answers whether it was stale.
+    /// It is no longer stale, or gone. Returns whether it was stale.
     fn recover(&mut self, key: &ObjectKey) -> bool {
         let was_stale = self.stale.remove(key);
         if was_stale {
@@ -397,14 +396,14 @@ mod tests {
         engine
     }
 
-    /// AL-T06, AL-T08, and a clock that is wrong: a renewal counts from when it was seen.
+    /// AL-T06, AL-T08, and a wrong clock: a renewal counts from when it was observed.
     #[test]
     fn a_lease_that_is_renewed_before_our_eyes_stays() {
         let mut engine = engine(false, vec![identity(Some(-60), Some(10))], &[]);
         assert_eq!(engine.poll_effect(), None);
         assert_eq!(engine.next_wakeup(), Some(at(10).after(1)));
         engine.tick(at(8));
-        // By its own clock it has been expired for long.
+        // By its own clock it expired long ago.
         engine.observe(Observation::Observed(Facts::Lease(identity(Some(-50), Some(10)))));
         engine.tick(at(11));
         assert_eq!(engine.poll_effect(), None);
@@ -430,7 +429,8 @@ mod tests {
         assert_eq!((engine.poll_effect(), engine.next_wakeup()), (None, Some(at(18).after(1))));
     }
 
-    /// A proof counts for 20 s, and for the lease for which it was sought. A lease that never was renewed counts from when it was made.
+    /// A proof counts for 20 s, and only for the lease that it was obtained for. A lease that was never renewed
+    /// counts from its creation.
     #[test]
     fn a_proof_that_a_node_is_gone_grows_old() {
         let stale = node_lease(-25 * 3600, &Value::Null);

@@ -1,5 +1,5 @@
-//! Every verdict that is not about owners, one module each. Pure: a verdict is a function of a snapshot, a
-//! policy and a time.
+//! Every collector except the one for owner references, one module each. Pure: a decision is a function of a
+//! snapshot, a policy and a time.
 //!
 //! The collectors of cluster objects ([`pods`], [`jobs`], [`certificates`], [`pod_certificates`], [`volumes`],
 //! [`volumes_reclaim`], [`nodes`], [`leases`], [`lease_candidates`], [`tokens`], [`storage_versions`]) are
@@ -42,5 +42,5 @@ pub mod volumes_topology;
 mod volumes_unused;
 mod x509;
 
-/// Hashes the same in every process. Tables with it are looked things up in, and never iterated.
+/// Hashes the same in every process. Maps with it are never iterated.
 pub(crate) type FixedState = foldhash::fast::FixedState;

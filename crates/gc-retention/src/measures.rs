@@ -1,15 +1,15 @@
-//! What the collectors measure, under upstream's metric names where it has them (spec `cluster-collectors.md`,
-//! 23.3). Metrics are data here; the binary registers and shows them.
+//! The metrics of the collectors, under upstream's names where it has them (spec `cluster-collectors.md`, 23.3).
+//! Metrics are data here; the binary registers and exports them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use gc_types::{EventNote, Reason};
 
-/// What a metric is.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MetricKind {
-    /// Only grows; its name is written with `_total` behind it.
+    /// Only grows; `_total` is appended to its name.
     Counter,
     /// Rises and falls.
     Gauge,
@@ -22,9 +22,9 @@ pub enum MetricKind {
 pub struct Metric {
     /// Its name; that of a counter without `_total`.
     pub name: &'static str,
-    /// What it says.
+    /// Its help text.
     pub help: &'static str,
-    /// What it is.
+    /// Its type.
     pub kind: MetricKind,
     /// Names of its labels.
     pub labels: &'static [&'static str],
@@ -40,16 +40,16 @@ macro_rules! metrics {
     ($($(#[doc = $doc:literal])* $constant:ident: $kind:expr, $name:literal, $labels:expr, $help:literal;)*) => {
         $($(#[doc = $doc])* pub static $constant: Metric =
             Metric { name: $name, help: $help, kind: $kind, labels: $labels };)*
-        /// Every metric, in the order in which they are shown.
+        /// Every metric, in the order of output.
         pub static ALL: &[&Metric] = &[$(&$constant),*];
     };
 }
 
 metrics! {
-    /// Pods that were to be removed, whether that succeeded or not.
+    /// Pods that were to be deleted, whether that succeeded or not.
     POD_DELETIONS: MetricKind::Counter, "pod_gc_collector_force_delete_pods", &["namespace", "reason"],
         "Number of pods that are being forcefully deleted since the Pod GC Controller started.";
-    /// Those that could not be.
+    /// Failed deletions of pods.
     POD_DELETION_ERRORS: MetricKind::Counter, "pod_gc_collector_force_delete_pod_errors",
         &["namespace", "reason"],
         "Number of errors encountered when forcefully deleting the pods since the Pod GC Controller started.";
@@ -63,7 +63,7 @@ metrics! {
     /// Passes over terminating namespaces.
     NAMESPACE_PASSES: MetricKind::Counter, "kubegc_namespace_passes", &["end"],
         "Passes over the contents of terminating namespaces, by how they ended";
-    /// What passes asked for.
+    /// Requests of those passes.
     NAMESPACE_REQUESTS: MetricKind::Counter, "kubegc_namespace_requests", &["verb", "code"],
         "Requests made to empty namespaces, by their answer";
     /// From a namespace's deletion to its finalization.
@@ -92,26 +92,26 @@ metrics! {
     /// From the first attempt at a volume's reclaim until the volume is gone.
     VOLUME_OPERATIONS: MetricKind::Histogram(OPERATION_BUCKETS), "volume_operation_total_seconds",
         &["plugin_name", "operation_name"], "Total volume operation time";
-    /// Attempts at the storage of a volume that failed.
+    /// Failed attempts to delete the storage of a volume.
     VOLUME_OPERATION_ERRORS: MetricKind::Counter, "volume_operation_errors", &["plugin_name", "operation_name"],
         "Total volume operation errors";
-    /// Attempts at the storage of a CSI volume.
+    /// Attempts to delete the storage of a CSI volume.
     VOLUME_DELETIONS: MetricKind::Counter, "controller_persistentvolume_delete", &["class"],
         "Total number of persistent volumes deleted. Broken down by storage class name.";
-    /// Those that failed.
+    /// The failed ones.
     VOLUME_DELETIONS_FAILED: MetricKind::Counter, "controller_persistentvolume_delete_failed", &["class"],
         "Total number of persistent volume delete failed attempts. Broken down by storage class name.";
-    /// How long those took that succeeded.
+    /// Duration of the successful ones.
     VOLUME_DELETION_DURATION: MetricKind::Histogram(CALL_BUCKETS),
         "controller_persistentvolume_delete_duration_seconds", &["class"],
         "Latency in seconds to delete persistent volumes. Broken down by storage class name.";
-    /// Nodes by what was found of their machines.
+    /// Lookups of the machines of nodes, by result.
     NODES_LOOKED_UP: MetricKind::Counter, "kubegc_node_lookups", &["answer"],
         "Machines of nodes looked up, by answer";
     /// Nodes whose machine was not found, and that are not deleted yet.
     NODES_MISSING: MetricKind::Gauge, "kubegc_nodes_missing", &[],
         "Nodes that are not ready and whose machine was not found by the last answer";
-    /// Policies by how they are doing.
+    /// Policies by state.
     POLICIES: MetricKind::Gauge, "kubegc_retention_policies", &["state"],
         "RetentionPolicies by state: invalid, failing, dry-run, first-look, enforced";
     /// Whether too many machines are missing to delete any node.
@@ -119,10 +119,10 @@ metrics! {
         "1 while too many machines are missing at once to delete any node";
 }
 
-/// A value for a metric: added to a counter or a histogram, or what a gauge stands at.
+/// A value for a metric: added to a counter or a histogram, or the current value of a gauge.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
-    /// Which.
+    /// The metric.
     pub metric: &'static Metric,
     /// Values of its labels, in their order.
     pub labels: Vec<Arc<str>>,
@@ -130,10 +130,11 @@ pub struct Measurement {
     pub value: f64,
 }
 
-/// So much waits in an outbox at most; what comes on top is dropped. It is emptied after every judgement.
+/// Maximum number of entries in each part of a report queue; further ones are dropped. It is emptied after every
+/// decision.
 const OUTBOX_BOUND: usize = 4096;
 
-/// What a judge has to tell besides its judgements.
+/// What a collector reports besides its decisions: Events and measurements that wait to be taken.
 #[derive(Debug, Default)]
 pub struct Outbox {
     notes: VecDeque<(EventNote, Reason)>,
@@ -148,12 +149,12 @@ impl Outbox {
         }
     }
 
-    /// One more.
+    /// Adds one to a counter.
     pub fn count(&mut self, metric: &'static Metric, labels: Vec<Arc<str>>) {
         self.observe(metric, labels, 1.0);
     }
 
-    /// A value.
+    /// Adds a value.
     pub fn observe(&mut self, metric: &'static Metric, labels: Vec<Arc<str>>, value: f64) {
         if self.measurements.len() < OUTBOX_BOUND {
             self.measurements.push_back(Measurement { metric, labels, value });
@@ -203,12 +204,12 @@ impl Tally {
     }
 }
 
-/// The reading of a gauge without labels.
+/// The value of a gauge without labels.
 pub(crate) fn reading(metric: &'static Metric, count: usize) -> Measurement {
     reading_of(metric, Vec::new(), count)
 }
 
-/// The reading of a gauge with these labels.
+/// The value of a gauge with these labels.
 #[must_use]
 pub fn reading_of(metric: &'static Metric, labels: Vec<Arc<str>>, count: usize) -> Measurement {
     let value = u32::try_from(count).unwrap_or(u32::MAX);

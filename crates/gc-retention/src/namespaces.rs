@@ -1,8 +1,8 @@
-//! What becomes of a terminating namespace (spec `api-deletion.md`, 12.5 and 12.6).
+//! Decides about a terminating namespace (spec `api-deletion.md`, 12.5 and 12.6).
 //!
-//! A pass over the contents is reported here, and the answer is what to write into the namespace's status and
-//! what to do next. [`emptying`] makes the pass, [`queue`] says which namespace gets the next one, and [`memory`] is
-//! what passes leave to those after them. Asking and being answered is an adapter's work.
+//! The input is the result of a pass over its contents; the output is what to write into its status and what to do
+//! next. [`emptying`] makes the pass, [`queue`] decides which namespace gets the next one, and [`memory`] is what
+//! passes leave to later ones. Sending requests is an adapter's work.
 
 pub mod documents;
 pub mod emptying;
@@ -25,7 +25,7 @@ pub struct Remaining {
     pub objects: usize,
     /// How many of them carry each finalizer.
     pub finalizers: BTreeMap<String, usize>,
-    /// For pods: the longest grace period that runs, seconds. 0 for everything else.
+    /// For pods: the longest grace period that is running, seconds. 0 for everything else.
     pub grace_seconds: i64,
 }
 
@@ -34,7 +34,7 @@ pub struct Remaining {
 pub struct Pass {
     /// Groups that discovery could not reach, each with the reason.
     pub undiscovered: Vec<String>,
-    /// Groups that discovery could not reach either, but that have nothing in the namespace ([`memory::Groups::excuse`]).
+    /// Groups that discovery could not reach, but that have nothing in the namespace ([`memory::Groups::excuse`]).
     pub excused: Vec<String>,
     /// Group versions that could not be understood.
     pub unparsed: Vec<String>,
@@ -47,9 +47,9 @@ pub struct Pass {
 /// What to do after a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The namespace is empty: take the `kubernetes` token off.
+    /// The namespace is empty: remove the `kubernetes` token.
     Finalize,
-    /// Check again after this many seconds: what is left takes its time.
+    /// Check again after this many seconds: what is left needs time.
     Wait {
         /// Seconds.
         seconds: i64,
@@ -79,7 +79,7 @@ impl Pass {
         self.remaining.iter().filter(|left| left.objects > 0 && left.estimate() == 0)
     }
 
-    /// Everything that holds the namespace up and does not end by itself, in words; empty if nothing does.
+    /// Everything that blocks the namespace and does not end by itself, as text; empty if nothing does.
     #[must_use]
     pub fn problems(&self) -> String {
         let failed = [&self.undiscovered, &self.unparsed, &self.failures];
@@ -94,7 +94,7 @@ impl Pass {
     pub fn next(&self, terminating_seconds: i64) -> Next {
         let failed = !self.failures.is_empty() || !self.undiscovered.is_empty() || !self.unparsed.is_empty();
         let grace_left = |left: &&Remaining| left.finalizers.is_empty() && left.grace_seconds > 0;
-        // Grace periods that should be over by now explain nothing any more.
+        // Grace periods that should be over explain nothing any more.
         let overdue = self
             .remaining
             .iter()
@@ -197,7 +197,7 @@ impl Pass {
 }
 
 impl Remaining {
-    /// How long the rest is expected to stay, seconds; 0 says that nothing explains it.
+    /// How long the rest is expected to stay, seconds; 0 if nothing explains it.
     fn estimate(&self) -> i64 {
         if self.grace_seconds > 0 {
             self.grace_seconds
@@ -227,7 +227,7 @@ fn verdict(
     }
 }
 
-/// Replaces our conditions in place, keeps foreign ones, and moves the time only with the status.
+/// Replaces our conditions in place, keeps foreign ones, and changes the time only with the status.
 fn merge(existing: &[Condition], verdicts: [Condition; 5], now: &str) -> Vec<Condition> {
     let mut merged = existing.to_vec();
     for mut verdict in verdicts {
@@ -247,8 +247,8 @@ fn merge(existing: &[Condition], verdicts: [Condition; 5], now: &str) -> Vec<Con
     merged
 }
 
-/// What is left of `spec.finalizers` when the namespace is empty: the others, sorted. `None` if the token is
-/// not there, so that there is nothing to do.
+/// `spec.finalizers` without our token, sorted, when the namespace is empty. `None` if the token is not there, so
+/// that there is nothing to do.
 #[must_use]
 pub fn finalizers_after(spec_finalizers: &[String]) -> Option<Vec<String>> {
     if !spec_finalizers.iter().any(|finalizer| finalizer == KUBERNETES_FINALIZER) {
@@ -335,7 +335,7 @@ mod tests {
         ] {
             assert_eq!(groups.excuse(namespace, group), expected, "{namespace} {group}");
         }
-        // It may have got something since.
+        // It may have got contents since.
         groups.discovered("metrics.k8s.io", true);
         groups.forget("uid-1");
         assert_eq!(groups.excuse("uid-1", "metrics.k8s.io"), None);

@@ -1,7 +1,7 @@
 //! Nodes whose machine is gone or shut down (spec `cluster-collectors.md`, section 10): cloud node lifecycle.
 //!
-//! The machine provider is asked about nodes that are not ready. A single answer never deletes a node: it
-//! takes several consecutive answers over some time, while only few machines are missing.
+//! The machine provider is asked about nodes that are not ready. A single answer never deletes a node: it takes
+//! several consecutive ones over some time, while only few machines are missing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -28,15 +28,15 @@ pub const BREAKER_WINDOW_MILLISECONDS: i64 = 600_000;
 /// When a node is deleted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodePolicy {
-    /// Time between two questions about a node, milliseconds (`--node-monitor-period`).
+    /// Time between two lookups of a node's machine, milliseconds (`--node-monitor-period`).
     pub period_milliseconds: i64,
-    /// Number of consecutive answers that must say that the machine does not exist; at least two.
+    /// Number of consecutive answers that the machine does not exist; at least two.
     pub confirmations: u32,
     /// Minimum time between the first and the last of them, and minimum age of the node, milliseconds.
     pub missing_milliseconds: i64,
-    /// While more than this fraction of all nodes is missing, none is deleted; one always may be.
+    /// While more than this fraction of all nodes is missing, none is deleted; a single one always may be.
     pub breaker_fraction: f64,
-    /// Nodes are not deleted, only reported.
+    /// Report nodes instead of deleting them.
     pub dry_run: bool,
 }
 
@@ -52,17 +52,17 @@ impl Default for NodePolicy {
     }
 }
 
-/// What is known of the machine of a node that is not ready.
+/// The state of the machine of a node that is not ready.
 #[derive(Clone, Debug, Default)]
 struct Machine {
     uid: Option<Uid>,
     last: Option<MachineState>,
-    /// Answers in a row that say it does not exist, and when the first of them came.
+    /// Consecutive answers that it does not exist, and the time of the first.
     negatives: u32,
     first_negative: Timestamp,
     next_look: Timestamp,
     errors: u32,
-    /// What was last reported about it.
+    /// The last report about it.
     reported: Option<String>,
 }
 
@@ -80,7 +80,7 @@ pub struct NodeLifecycle {
 }
 
 impl NodeLifecycle {
-    /// A collector by this policy.
+    /// A collector with this policy.
     #[must_use]
     pub fn new(policy: NodePolicy) -> Self {
         Self {
@@ -127,7 +127,7 @@ impl NodeLifecycle {
             self.missing.remove(key);
         }
         if now >= machine.next_look {
-            // Should the answer get lost, it is asked for again after the period.
+            // If the answer is lost, it is looked up again after the period.
             machine.next_look = now.after(self.policy.period_milliseconds);
             return ask(node);
         }
@@ -144,7 +144,7 @@ impl NodeLifecycle {
         }
     }
 
-    /// A node whose machine was not found the last time.
+    /// Decides about a node whose machine was not found by the last lookup.
     fn judge_missing(&mut self, key: &ObjectKey, node: &Node, now: Timestamp) -> Judgement {
         let Some(machine) = self.machines.get(key) else { return Judgement::Leave };
         let NodePolicy { confirmations, missing_milliseconds, dry_run, .. } = self.policy;
@@ -192,7 +192,7 @@ impl NodeLifecycle {
         Judgement::Act(request, why)
     }
 
-    /// An Event, once for each text.
+    /// Reports an Event, once for each text.
     fn report(
         &mut self,
         key: &ObjectKey,
@@ -241,7 +241,7 @@ impl NodeLifecycle {
                 self.missing.insert(key.clone());
             }
             _ => {
-                // Whatever else is said, or not said: what was counted counts no more.
+                // Any other answer, or a failure, resets the count.
                 machine.negatives = 0;
                 self.missing.remove(key);
             }
@@ -282,7 +282,7 @@ fn ask(node: &Node) -> Judgement {
     Judgement::Act(request, reason(verdict, meta.resource_version, &[fact]))
 }
 
-/// The whole list of taints with the one for shut-down machines, or without it.
+/// The list of taints with or without the one for shut-down machines.
 fn set_taint(node: &Node, present: bool, verdict: &'static str, fact: &str) -> Judgement {
     let meta = &node.meta;
     let mut taints: Vec<Taint> = node.taints.iter().filter(|taint| !is_shutdown(taint)).cloned().collect();
@@ -353,7 +353,7 @@ impl Judge for NodeLifecycle {
         match outcome {
             Outcome::Applied(_) => {
                 self.deleted.push_back(now);
-                // It is counted as deleted from here on.
+                // It counts as deleted from now on.
                 self.missing.remove(key);
             }
             Outcome::Refused { message, .. } | Outcome::Failed { message, .. } => {

@@ -23,7 +23,7 @@ fn key(name: &str) -> ObjectKey {
     Kind::Node.key(&"".into(), &name.into())
 }
 
-/// A node that was made long ago; `ready` is the status of its condition, if it has one.
+/// A node that was created long ago; `ready` is the status of its condition, if it has one.
 fn node(name: &str, version: u64, ready: Option<&str>, taints: &Value) -> Node {
     let conditions: Vec<Value> =
         ready.iter().map(|status| json!({"type": "Ready", "status": status})).collect();
@@ -40,7 +40,7 @@ fn uid(name: &str) -> Uid {
     Uid::new(&format!("u-{name}"))
 }
 
-/// A node that does not say which machine it is: whoever is asked looks for it by its name.
+/// A node without a provider ID: the provider searches by its name.
 fn nameless(mut node: Node) -> Node {
     node.provider_id = "".into();
     node
@@ -104,7 +104,7 @@ impl World {
                 Outcome::Applied(None)
             }
             Request::Note(note) => {
-                // CNL-T15: it says which node it is about.
+                // CNL-T15: the request names its node.
                 assert_eq!((&note.about, note.uid.clone()), (&key(&note.about.name), uid(&note.about.name)));
                 self.log.push(format!("{} {} {}", note.severity, note.reason, note.message));
                 Outcome::Applied(None)
@@ -169,7 +169,7 @@ fn the_scenarios_of_nodes() {
         ("CNL-T09", nameless(node("n", 5, Some("False"), &none)), ABSENT, &DELETED),
         ("CNL-T10", nameless(node("n", 5, Some("False"), &none)), failure(), &[failed]),
         ("CNL-T11", nameless(node("n", 5, Some("Unknown"), &none)), ABSENT, &DELETED),
-        // One question, and one answer: a machine that is gone is not asked whether it is shut down.
+        // One lookup and one answer: a machine that is gone is not checked for shutdown.
         ("CNL-T12", node("n", 5, Some("False"), &none), ABSENT, &DELETED),
         ("CNL-T13", node("n", 5, Some("True"), &none), SHUTDOWN, &[]),
         ("CNL-T14", node("n", 5, Some("Unknown"), &none), ABSENT, &DELETED),
@@ -185,7 +185,7 @@ fn the_scenarios_of_nodes() {
     }
 }
 
-/// CNL-T17: each attempt is made on the node as it is by then.
+/// CNL-T17: each attempt uses the current version of the node.
 #[test]
 fn a_taint_that_meets_conflicts_is_tried_again_on_the_newer_node() {
     let mut world = World::new(NodePolicy::default(), vec![broken("n")]).answers(&[("n", SHUTDOWN)]);
@@ -218,7 +218,7 @@ fn no_single_answer_deletes_a_node() {
     world.run();
     world.pass(59_000);
     assert_eq!((world.deletions(), world.lookups), (0, 12));
-    // One that says otherwise, or says nothing, and all begins anew.
+    // Another answer, or none, starts the count over.
     for other in [RUNNING, failure()] {
         world.answers.insert("n".into(), other);
         world.pass(6_000);
@@ -228,7 +228,7 @@ fn no_single_answer_deletes_a_node() {
     }
     world.pass(10_000);
     assert_eq!(world.deletions(), 1);
-    // Two at least, whatever is asked for.
+    // At least two, whatever is configured.
     let eager = NodePolicy { confirmations: 0, missing_milliseconds: 0, ..NodePolicy::default() };
     let mut world = World::new(eager, vec![broken("n")]).answers(&[("n", ABSENT)]);
     world.run();
@@ -256,7 +256,7 @@ fn a_node_that_came_back_or_goes_already_is_left_alone() {
     let mut world = World::new(NodePolicy::default(), vec![broken("n")]).answers(&[("n", ABSENT)]);
     world.run();
     world.pass(59_000);
-    // Registered anew under the same name: what was counted was another node's.
+    // Registered again under the same name: the count belonged to another node.
     let mut other = broken("n");
     other.meta.uid = Uid::new("other");
     world.put(other);
@@ -302,7 +302,7 @@ fn many_at_once_trip_the_breaker() {
         let halted = world.log.iter().filter(|line| line.contains("NodeDeletionHalted")).count();
         assert_eq!(halted, if open { missing } else { 0 }, "one Event per node");
     }
-    // Machines come back, and it closes by itself; what was deleted counts for a while.
+    // Machines come back, and the breaker closes by itself; deleted nodes count for a while.
     let mut world = world(3, NodePolicy::default());
     world.run();
     world.pass(120_000);

@@ -1,4 +1,4 @@
-//! Numbers in place of things that a plan compares over and over.
+//! Numbers instead of values that a plan compares over and over.
 
 use std::hash::Hash;
 
@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 
 use crate::FixedState;
 
-/// Things, numbered from 0 in the order in which they were first seen.
+/// Values, numbered from 0 in the order in which they were first seen.
 #[derive(Debug)]
 pub(crate) struct Numbers<'a, T: ?Sized> {
     /// Never iterated.
@@ -19,7 +19,7 @@ impl<'a, T: Hash + Ord + ?Sized> Numbers<'a, T> {
         Self { numbers: HashMap::default(), things: Vec::new() }
     }
 
-    /// The number of a thing.
+    /// The number of a value.
     pub(crate) fn of(&mut self, thing: &'a T) -> usize {
         *self.numbers.entry(thing).or_insert_with(|| {
             self.things.push(thing);
@@ -27,7 +27,7 @@ impl<'a, T: Hash + Ord + ?Sized> Numbers<'a, T> {
         })
     }
 
-    /// The place of each thing among all of them, by its number.
+    /// The rank of each value among all of them, by its number.
     pub(crate) fn ranks(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.things.len()).collect();
         order.sort_unstable_by_key(|number| self.things[*number]);

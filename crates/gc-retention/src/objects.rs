@@ -1,6 +1,6 @@
-//! What the collectors of cluster objects keep of an object: a few fields, read from its JSON.
+//! The facts that collectors of cluster objects keep of an object: a few fields, parsed from its JSON.
 //!
-//! Each kind of facts deserializes from a whole object and keeps what verdicts need, nothing else.
+//! Each kind of facts deserializes from a whole object and keeps only the fields that decisions need.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Its metadata, to be changed.
+            /// Its metadata, mutable.
             pub fn meta_mut(&mut self) -> &mut Meta {
                 match self {
                     $(Self::$kind(facts) => &mut facts.meta,)*
@@ -117,9 +117,9 @@ kinds! {
     TokenSecret: TokenSecret;
     /// `v1` ServiceAccount
     ServiceAccount: ServiceAccount;
-    /// The `v1` ConfigMap that says since when uses of tokens are noted
+    /// The `v1` ConfigMap with the date since which uses of tokens are tracked
     TokenTracking: TokenTracking;
-    /// `v1` Pod, and of it the names of the Secrets that it uses
+    /// `v1` Pod, and only the names of the Secrets that it uses
     SecretUser: SecretUser;
     /// `internal.apiserver.k8s.io/v1alpha1` StorageVersion
     StorageVersion: StorageVersion;
@@ -127,19 +127,19 @@ kinds! {
     SystemLease: Lease;
 }
 
-/// Which part of a resource is asked for.
+/// The part of a resource that is requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     /// Only this namespace, unless it is empty.
     pub namespace: &'static str,
     /// A field selector; empty selects all.
     pub field_selector: &'static str,
-    /// Only the metadata, and nothing else of an object.
+    /// Only the metadata of objects.
     pub metadata_only: bool,
 }
 
 impl Kind {
-    /// The number under which requests name the kind's resource.
+    /// The number by which requests identify the kind's resource.
     #[must_use]
     pub const fn resource(self) -> ResourceId {
         ResourceId(self as u32)
@@ -192,11 +192,11 @@ impl Kind {
         }
     }
 
-    /// Which part of the resource is of this kind.
+    /// The part of the resource that is of this kind.
     #[must_use]
     pub const fn selection(self) -> Selection {
         match self {
-            // The server selects them by their type, so that nothing but metadata need be read of any Secret.
+            // The server selects them by type, so that only metadata of a Secret is ever read.
             Self::TokenSecret => Selection {
                 namespace: "",
                 field_selector: "type=kubernetes.io/service-account-token",
@@ -221,7 +221,7 @@ impl Kind {
     }
 }
 
-/// What every verdict needs of an object's metadata.
+/// The metadata that every decision needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// Namespace; empty at cluster scope.
@@ -230,25 +230,25 @@ pub struct Meta {
     pub name: Arc<str>,
     /// UID.
     pub uid: Uid,
-    /// The version that these are the facts of.
+    /// The version that these facts were read from.
     pub resource_version: ResourceVersion,
-    /// `creationTimestamp`, if it has a sensible one.
+    /// `creationTimestamp`, if it is valid.
     pub created: Option<Timestamp>,
     /// Whether it has a `deletionTimestamp`.
     pub deleting: bool,
-    /// What its annotations say about its retention, if they say anything.
+    /// Its retention annotations, if it has any.
     pub marks: Option<Arc<Marks>>,
 }
 
 impl Meta {
-    /// Whether `kubegc.io/keep` says that nothing of ours may delete it.
+    /// Whether `kubegc.io/keep` forbids kubegc to delete it.
     #[must_use]
     pub fn keeps(&self) -> bool {
         self.marks.as_ref().is_some_and(|marks| marks.keeps())
     }
 }
 
-/// Why facts could not be read.
+/// Why facts could not be parsed.
 #[derive(Debug, thiserror::Error)]
 pub enum FactsError {
     /// Not the JSON of such an object.
@@ -257,7 +257,7 @@ pub enum FactsError {
 }
 
 impl Facts {
-    /// Where it is.
+    /// Its key.
     #[must_use]
     pub fn key(&self) -> ObjectKey {
         let meta = self.meta();
@@ -272,7 +272,7 @@ pub struct FactsPage {
     pub resource_version: String,
     /// `metadata.continue`; empty on the last page.
     pub continue_token: String,
-    /// What it holds.
+    /// Its objects.
     pub items: Vec<Facts>,
 }
 
@@ -292,7 +292,7 @@ pub enum FactsEvent {
         /// The server's message.
         message: String,
     },
-    /// Of a type that is not known.
+    /// An unknown type of event.
     Unknown,
 }
 
@@ -337,7 +337,7 @@ fn event<F>(json: &[u8], wrap: fn(F) -> Facts) -> Result<(FactsEvent, String), F
 where
     F: serde::de::DeserializeOwned,
 {
-    // What is no object (a Status has a `status` of its own kind) is read as one that is none.
+    // Something else than an object (a Status has a `status` of another type) is read as an empty one.
     let unread = match serde_json::from_slice::<WireEvent<F>>(json) {
         Ok(WireEvent { r#type, object }) => {
             let facts = wrap(object);
@@ -352,7 +352,7 @@ where
     };
     let WireEvent { r#type, .. } = serde_json::from_slice::<WireEvent<serde::de::IgnoredAny>>(json)?;
     if let (Some(error), "ADDED" | "MODIFIED" | "DELETED") = (unread, r#type.as_str()) {
-        // A change that is passed over would leave a judge with what is no longer so.
+        // A skipped change would leave a collector with outdated facts.
         return Err(error.into());
     }
     if !matches!(r#type.as_str(), "BOOKMARK" | "ERROR") {
@@ -366,12 +366,12 @@ where
     })
 }
 
-/// Facts that metadata can be asked of.
+/// Facts with metadata.
 pub(crate) trait HasMeta {
     fn meta(&self) -> &Meta;
 }
 
-/// Objects of one kind as a watch has delivered them. A repeated list drops what it no longer contains.
+/// Objects of one kind as a watch has delivered them. A new list removes what it no longer contains.
 #[derive(Debug)]
 pub(crate) struct Shelf<F> {
     kind: Kind,
@@ -385,7 +385,7 @@ impl<F: HasMeta> Shelf<F> {
         Self { kind, objects: BTreeMap::new(), round: 0, synced: false }
     }
 
-    /// Takes facts in, and hands out what they replace.
+    /// Stores facts, and returns those that they replace.
     pub(crate) fn put(&mut self, facts: F) -> (ObjectKey, Option<F>) {
         let key = self.kind.key(&facts.meta().namespace, &facts.meta().name);
         let before = self.objects.insert(key.clone(), (self.round, facts));
@@ -412,7 +412,7 @@ impl<F: HasMeta> Shelf<F> {
         self.round += 1;
     }
 
-    /// The list is complete: what it did not have.
+    /// The list is complete: returns the objects that it did not contain.
     pub(crate) fn list_ended(&mut self) -> Vec<ObjectKey> {
         self.synced = true;
         let round = self.round;
@@ -424,7 +424,7 @@ impl<F: HasMeta> Shelf<F> {
     }
 }
 
-/// The metadata of an object as JSON has it.
+/// The metadata of an object in JSON.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WireMeta {
@@ -442,7 +442,7 @@ pub(crate) struct WireMeta {
     pub(crate) annotations: Option<WireAnnotations>,
 }
 
-/// The annotations that verdicts depend on.
+/// The annotations that decisions depend on.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WireAnnotations {
@@ -498,7 +498,7 @@ pub(crate) struct WireOwner {
     pub(crate) controller: Option<bool>,
 }
 
-/// The labels that verdicts depend on.
+/// The labels that decisions depend on.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WireLabels {
@@ -517,7 +517,7 @@ pub(crate) struct WireLabels {
 }
 
 impl WireLabels {
-    /// The zone, or the zones, that an object is in.
+    /// The zone, or the zones, of an object.
     pub(crate) fn zones(&self) -> Option<&str> {
         self.zone.as_deref().or(self.zone_before.as_deref())
     }
@@ -557,20 +557,20 @@ impl From<&WireMeta> for Meta {
     }
 }
 
-/// A time as the API writes it; absent, zero and unreadable ones are none.
+/// A time in the API's format; absent, zero and invalid ones are `None`.
 pub(crate) fn parse_time(text: Option<&str>) -> Option<Timestamp> {
     let time: jiff::Timestamp = text?.parse().ok()?;
     // Go's zero time is in the year 1.
     (time.as_second() > -62_135_596_800).then(|| Timestamp(time.as_millisecond()))
 }
 
-/// A time in whole seconds as the API writes it.
+/// A time in whole seconds in the API's format.
 pub(crate) fn time_text(time: Timestamp) -> String {
     let seconds = time.0.div_euclid(1000);
     jiff::Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_default()
 }
 
-/// Takes a key out of an index, whose empty places go.
+/// Removes a key from an index, and empty entries with it.
 pub(crate) fn drop_from<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ObjectKey>>, of: &K, key: &ObjectKey) {
     if let Some(keys) = index.get_mut(of) {
         keys.remove(key);

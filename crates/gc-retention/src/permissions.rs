@@ -1,4 +1,5 @@
-//! What collectors may do, and which of them `--controllers` switches on. Which there are is in [`crate::collectors`].
+//! The permissions of collectors, and which of them `--controllers` enables. The collectors are listed in
+//! [`crate::collectors`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,8 +31,8 @@ pub struct NeededRule {
     pub verbs: Vec<&'static str>,
 }
 
-/// What one account needs to be allowed so that all these collectors can work under it: each permission once, and
-/// none that a star grants already. The stars come first.
+/// The permissions that one account needs to run all these collectors: each once, and none that a star already
+/// grants. The stars come first.
 #[must_use]
 pub fn needed(controllers: &[Controller]) -> Vec<NeededRule> {
     let mut wanted: BTreeMap<(&'static str, &'static str, &'static [&'static str]), BTreeSet<&'static str>> =
@@ -51,26 +52,26 @@ pub fn needed(controllers: &[Controller]) -> Vec<NeededRule> {
     std::iter::once(star).chain(others).filter(|rule| !rule.verbs.is_empty()).collect()
 }
 
-/// Why a `--controllers` list makes no sense.
+/// Why a `--controllers` list is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControllersError {
-    /// Nothing has that name.
+    /// There is no collector of that name.
     #[error("\"{0}\" is not in the list of known controllers: {known}", known = known_names())]
     Unknown(String),
 }
 
-/// All names, for whoever has mistyped one.
+/// All names, for the error message.
 fn known_names() -> String {
     Controller::ALL.map(Controller::name).join(", ")
 }
 
-/// What `--controllers` switches on: `name` on, `-name` off, `*` all others that are on by default; of several entries
-/// with one name the first decides, and what no entry fits is off.
+/// The collectors that `--controllers` enables: `name` on, `-name` off, `*` all others that are on by default; of
+/// several entries with one name the first counts, and what no entry matches is off.
 pub fn enabled<T: AsRef<str>>(entries: &[T]) -> Result<Vec<Controller>, ControllersError> {
     enabled_with(entries, &[])
 }
 
-/// The same where the star switches these on as well.
+/// The same, where the star enables these as well.
 pub fn enabled_with<T: AsRef<str>>(
     entries: &[T],
     also: &[Controller],
@@ -83,7 +84,7 @@ pub fn enabled_with<T: AsRef<str>>(
         }
     }
     let on = |controller: &Controller| {
-        // A name decides before the star does, wherever it stands.
+        // A name takes precedence over the star, wherever it stands.
         let by_name = words().find_map(|word| match word.strip_prefix('-') {
             Some(name) => controller.is_named(name).then_some(false),
             None => controller.is_named(word).then_some(true),
@@ -162,7 +163,7 @@ mod tests {
         assert_eq!(needed(&[]), []);
     }
 
-    /// Stars are for those that deal with every kind.
+    /// Stars are for collectors that handle every kind.
     #[test]
     fn only_those_for_every_kind_may_touch_everything() {
         for controller in Controller::ALL {

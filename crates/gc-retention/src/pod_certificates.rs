@@ -1,5 +1,5 @@
-//! The cleaner of PodCertificateRequests (spec `cluster-collectors.md`, section 5): they go a fixed time after they
-//! were made, whatever became of them. Where the API server does not serve them, nothing is ever observed.
+//! The cleaner of PodCertificateRequests (spec `cluster-collectors.md`, section 5): they are deleted a fixed time
+//! after their creation, whatever their state. Where the API server does not serve them, nothing is ever observed.
 
 use gc_types::{ObjectKey, PropagationPolicy, Request, Timestamp};
 use serde::Deserialize;
@@ -36,7 +36,7 @@ impl From<WirePodCertificate> for PodCertificate {
     }
 }
 
-/// What becomes of a request.
+/// The decision about a request.
 #[must_use]
 pub fn verdict(request: &PodCertificate, now: Timestamp) -> Judgement {
     let meta = &request.meta;

@@ -19,7 +19,7 @@ pub const TERMINATED_POD_THRESHOLD: i32 = 12_500;
 pub const QUARANTINE_MILLISECONDS: i64 = 40_000;
 /// How long a live read proves that a node is gone, milliseconds.
 pub const CONFIRMATION_MILLISECONDS: i64 = 20_000;
-/// The taint of a node that an operator has declared dead.
+/// The taint by which an operator declares a node dead.
 pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
 
 /// `status.phase`
@@ -35,7 +35,7 @@ pub enum Phase {
     Succeeded,
     /// `Failed`
     Failed,
-    /// Absent, or a word of no known meaning.
+    /// Absent or unknown.
     Other,
 }
 
@@ -62,7 +62,7 @@ impl Phase {
 pub struct ClaimUse {
     /// Name of the claim.
     pub claim: Arc<str>,
-    /// Whether it is that of a generic ephemeral volume.
+    /// Whether it belongs to a generic ephemeral volume.
     pub ephemeral: bool,
 }
 
@@ -74,7 +74,7 @@ pub struct Pod {
     pub meta: Meta,
     /// `metadata.generation`
     pub generation: i64,
-    /// Its deletion was asked for with no grace, or its grace has been used up.
+    /// Its deletion was requested without grace period, or its grace period is over.
     pub without_grace: bool,
     /// `spec.nodeName`, if it has one.
     pub node: Option<Arc<str>>,
@@ -82,14 +82,14 @@ pub struct Pod {
     pub phase: Phase,
     /// `status.reason` is `Evicted`.
     pub evicted: bool,
-    /// When it finished, if its phase says that it did (BEAT-POD-5): when its last container ended, else when a
-    /// condition changed last, else its creation.
+    /// When it finished, if its phase says that it did (BEAT-POD-5): when its last container ended, else the last
+    /// change of a condition, else its creation.
     pub finished: Option<Timestamp>,
     /// Since when `DisruptionTarget` has been `True`, if it is.
     pub disrupted_since: Option<Timestamp>,
     /// The claims that its volumes name.
     pub claims: Box<[ClaimUse]>,
-    /// None of its containers runs, as far as their statuses tell.
+    /// None of its containers runs, according to their statuses.
     pub idle: bool,
 }
 
@@ -115,7 +115,7 @@ pub struct Node {
     pub taints: Vec<Taint>,
 }
 
-/// A taint, whole: the list is written as one.
+/// A complete taint: the list is written as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Taint {
@@ -283,7 +283,7 @@ impl From<WireNode> for Node {
     }
 }
 
-/// Which of the four sweeps wants a pod gone; the label `reason` of the metrics.
+/// Which of the four sweeps deletes a pod; the label `reason` of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sweep {
     /// Too many finished pods.
@@ -329,8 +329,8 @@ impl Sweep {
     }
 }
 
-/// What removes a pod (spec 2.6): first its phase and condition, then, as a later version, the pod. `None` if
-/// all that can be done has been done, and a finalizer is waited for; or if the pod is to be kept.
+/// The next request to remove a pod (spec 2.6): first its phase and condition, then, in a later version, the pod.
+/// `None` if only a finalizer is left to wait for, or if the pod is to be kept.
 fn removal(pod: &KeptPod, sweep: Sweep, now: Timestamp) -> Option<(Request, Reason)> {
     if pod.keeps {
         return None;
@@ -369,7 +369,7 @@ fn removal(pod: &KeptPod, sweep: Sweep, now: Timestamp) -> Option<(Request, Reas
 struct Missing {
     since: Timestamp,
     confirmed: Option<Timestamp>,
-    /// A live read is in flight; if it fails, it is retried with backoff, and not sooner for another pod.
+    /// A live read is in flight; after a failure it is retried with backoff, and not sooner for another pod.
     asking: bool,
 }
 
@@ -379,17 +379,17 @@ impl Missing {
     }
 }
 
-/// The four sweeps as one judge.
+/// The four sweeps as one collector.
 #[derive(Debug)]
 pub struct PodCollector {
     pods: KeptPods,
     nodes: Shelf<Node>,
     missing: BTreeMap<Arc<str>, Missing>,
-    /// Pods of which nothing is left to remove but what a finalizer holds.
+    /// Pods that are deleted except for their finalizers.
     held: BTreeSet<ObjectKey>,
-    /// Pods whose deletion was granted, until they are observed again: their removal may be observed late.
+    /// Pods whose deletion was applied, until they are observed again: their removal may be observed late.
     granted: BTreeSet<ObjectKey>,
-    /// What is being removed, and why.
+    /// Removals in flight, and their sweeps.
     removing: BTreeMap<ObjectKey, Sweep>,
     outbox: Outbox,
 }
@@ -423,7 +423,7 @@ impl PodCollector {
         if let Some(node) = &pod.node {
             self.look_after(node, now, dirty);
         }
-        // At the end of a list everything is judged.
+        // At the end of a list everything is reconciled.
         if !self.pods.listing() {
             dirty.extend(going);
             dirty.push(key);
@@ -438,7 +438,7 @@ impl PodCollector {
         self.granted.remove(key);
     }
 
-    /// A node without pods does not have to be verified.
+    /// A node without pods need not be verified.
     fn forget_unused(&mut self, node: &str) {
         if !self.pods.has_node(node) {
             self.missing.remove(node);
@@ -486,7 +486,7 @@ impl PodCollector {
                 Some(Missing { confirmed: Some(at), .. }) if now.since(*at) <= CONFIRMATION_MILLISECONDS => {
                     return Some(Sweep::Orphaned);
                 }
-                // No proof yet, or one that is too old.
+                // No proof yet, or an outdated one.
                 Some(Missing { asking: false, .. }) => dirty.push(node_key),
                 _ => {}
             },
@@ -498,8 +498,8 @@ impl PodCollector {
         self.pods.is_over_threshold(pod).then_some(Sweep::Terminated)
     }
 
-    /// One attempt per pod: the deletion, or the patch before it that failed. That the pod is gone, or is another
-    /// one by now, is no error.
+    /// Counts one attempt per pod: the deletion, or the failed patch before it. It is no error if the pod is gone or
+    /// replaced.
     fn count(&mut self, key: &ObjectKey, request: &Request, outcome: &Outcome) {
         let Some(sweep) = self.removing.remove(key) else { return };
         let failed = matches!(outcome, Outcome::Failed { .. } | Outcome::Refused { .. } | Outcome::NotServed);

@@ -1,5 +1,5 @@
-//! The pods that the sweeps look through. There may be hundreds of thousands, so each is kept once, of it only what a
-//! sweep reads, and every index points to it: about 240 bytes per pod, its name and the indexes included.
+//! The pods that the sweeps search. There may be hundreds of thousands, so each is stored once, with only the fields
+//! that a sweep reads, and every index points to it: about 240 bytes per pod, its name and the indexes included.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -12,18 +12,18 @@ use crate::division::Division;
 use crate::objects::Kind;
 use crate::pods::{Phase, Pod};
 
-/// How far the deletion of a pod has come.
+/// The progress of a pod's deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deletion {
-    /// It was not asked for.
+    /// Not requested.
     None,
-    /// It was asked for, and its grace runs.
+    /// Requested; the grace period is running.
     WithGrace,
-    /// It was asked for with no grace, or its grace has been used up.
+    /// Requested without grace period, or the grace period is over.
     WithoutGrace,
 }
 
-/// What the sweeps read of a pod, and the guards of its removal.
+/// The fields of a pod that the sweeps read, and the preconditions of its removal.
 #[derive(Debug)]
 pub(crate) struct KeptPod {
     pub(crate) namespace: Arc<str>,
@@ -32,18 +32,18 @@ pub(crate) struct KeptPod {
     pub(crate) resource_version: ResourceVersion,
     /// `metadata.generation`
     pub(crate) generation: i64,
-    /// `creationTimestamp`, seconds; without one, it is older than any other.
+    /// `creationTimestamp`, seconds; a pod without one is the oldest.
     pub(crate) created_seconds: i64,
     /// `spec.nodeName`, if it has one.
     pub(crate) node: Option<Arc<str>>,
-    /// Since when `DisruptionTarget` has been `True`, which it is of few.
+    /// Since when `DisruptionTarget` has been `True`, which is rare.
     pub(crate) disrupted_since: Option<Box<Timestamp>>,
     pub(crate) deletion: Deletion,
     /// `status.phase`
     pub(crate) phase: Phase,
     /// `status.reason` is `Evicted`.
     pub(crate) evicted: bool,
-    /// `kubegc.io/keep` says that nothing of ours may delete it.
+    /// `kubegc.io/keep` forbids kubegc to delete it.
     pub(crate) keeps: bool,
     /// The list that contained it, or after which a watch delivered it.
     round: u32,
@@ -82,7 +82,7 @@ impl KeptPod {
         self.deletion != Deletion::None
     }
 
-    /// The order in which finished pods go (spec 2.5), with the namespace to make it total.
+    /// The order in which finished pods are deleted (spec 2.5), with the namespace to make it total.
     fn turn(&self) -> (bool, i64, &str, &str) {
         (!self.evicted, self.created_seconds, &self.name, &self.namespace)
     }
@@ -96,7 +96,7 @@ impl KeptPod {
     }
 }
 
-/// A pod in an order of its own: those that are equal in it are one.
+/// A pod in an order of its own: pods that are equal in it are the same.
 macro_rules! ordered {
     ($($(#[doc = $doc:literal])* $order:ident by $by:ident;)*) => {$(
         $(#[doc = $doc])*
@@ -130,7 +130,7 @@ ordered! {
     Named by own_name;
     /// By namespace and name.
     Placed by place;
-    /// In the order in which finished pods go.
+    /// In the order in which finished pods are deleted.
     Turn by turn;
 }
 
@@ -140,24 +140,24 @@ impl Borrow<str> for Named {
     }
 }
 
-/// What taking a pod in has changed.
+/// The result of storing a pod.
 pub(crate) struct Put {
-    /// The pod as it is kept.
+    /// The pod as stored.
     pub(crate) pod: Arc<KeptPod>,
-    /// What it replaces.
+    /// The pod that it replaces.
     pub(crate) before: Option<Arc<KeptPod>>,
-    /// Finished pods that go now, and did not before.
+    /// Finished pods that are newly surplus.
     pub(crate) going: Vec<ObjectKey>,
 }
 
-/// All pods, by where they are, by their node, and the finished ones by their turn.
+/// All pods, by key, by node, and the finished ones in order of deletion.
 #[derive(Debug)]
 pub(crate) struct KeptPods {
     by_namespace: BTreeMap<Arc<str>, BTreeSet<Named>>,
     by_node: BTreeMap<Arc<str>, BTreeSet<Placed>>,
-    /// The finished pods, divided into those that go and those that stay; `None` keeps all.
+    /// The finished pods, divided into surplus and kept ones; `None` keeps all.
     finished: Option<Division<Turn>>,
-    /// Objects of the last list that have not been judged yet.
+    /// Objects of the last list that have not been reconciled yet.
     unjudged: VecDeque<Arc<KeptPod>>,
     round: u32,
     listing: bool,
@@ -197,13 +197,13 @@ impl KeptPods {
         self.by_node.keys()
     }
 
-    /// Whether it is among the finished pods that are too many.
+    /// Whether it is a surplus finished pod.
     pub(crate) fn is_over_threshold(&self, pod: &Arc<KeptPod>) -> bool {
         let division = self.finished.as_ref().filter(|_| pod.phase.finished());
         division.is_some_and(|division| division.is_surplus(&Turn(Arc::clone(pod))))
     }
 
-    /// Takes a pod in. Names of namespaces and nodes are shared with the other pods there.
+    /// Stores a pod. Names of namespaces and nodes are shared with the other pods there.
     pub(crate) fn put(&mut self, pod: Pod) -> Put {
         let mut pod = KeptPod::from(pod);
         pod.round = self.round;
@@ -234,7 +234,7 @@ impl KeptPods {
         Put { pod, before, going }
     }
 
-    /// Takes a pod out of the indexes that its new form is not in.
+    /// Removes a pod from the indexes that its new state does not belong to.
     fn drop_from_indexes(&mut self, pod: &Arc<KeptPod>, after: Option<&KeptPod>) {
         if let Some(node) = &pod.node
             && after.is_none_or(|after| after.node.as_ref() != Some(node))
@@ -268,7 +268,7 @@ impl KeptPods {
         self.listing = true;
     }
 
-    /// The list is complete: what it did not have. All else is to be judged.
+    /// The list is complete: returns the pods that it did not contain. All others are to be reconciled.
     pub(crate) fn list_ended(&mut self) -> Vec<ObjectKey> {
         (self.listing, self.synced) = (false, true);
         let pods = || self.by_namespace.values().flatten().map(|named| &named.0);
@@ -277,17 +277,17 @@ impl KeptPods {
         gone
     }
 
-    /// Whether a list is under way, at the end of which all that it tells of is judged.
+    /// Whether a list is in progress, at the end of which all of its pods are reconciled.
     pub(crate) fn listing(&self) -> bool {
         self.listing
     }
 
-    /// Whether a list has been complete.
+    /// Whether a list has been completed.
     pub(crate) fn synced(&self) -> bool {
         self.synced
     }
 
-    /// The next unjudged pod of the last list.
+    /// The next pod of the last list that has not been reconciled.
     pub(crate) fn next_unjudged(&mut self) -> Option<ObjectKey> {
         let pod = self.unjudged.pop_front();
         if pod.is_none() {
@@ -318,7 +318,7 @@ mod tests {
         serde_json::from_value(object).unwrap()
     }
 
-    /// What 360,000 pods take is this, times their number, and their names.
+    /// The memory of 360,000 pods is this, times their number, plus their names.
     #[test]
     fn a_pod_takes_few_bytes() {
         let counts_of_references = 2 * size_of::<usize>();
@@ -327,8 +327,8 @@ mod tests {
         assert_eq!(indexes, [size_of::<usize>(); 3]);
     }
 
-    /// However it changes, and wherever it moves: no index holds on to an older form of it, and what it shares with its
-    /// neighbours is there once.
+    /// However a pod changes or moves, no index keeps an older state of it, and what it shares with its neighbours is
+    /// stored once.
     #[test]
     fn a_pod_is_kept_once() {
         let mut pods = KeptPods::new(Some(1));
@@ -361,7 +361,7 @@ mod tests {
         assert!(pods.by_namespace.is_empty() && pods.by_node.is_empty() && pods.finished.unwrap().is_empty());
     }
 
-    /// What a list tells of is judged once, and nothing of it is held on to.
+    /// Each pod of a list is reconciled once, and nothing of the list is retained.
     #[test]
     fn a_list_leaves_nothing_behind() {
         let mut pods = KeptPods::new(None);

@@ -73,8 +73,8 @@ fn show(effect: &Effect) -> String {
     }
 }
 
-/// Answers everything as done, and shows what a server would: a patched pod comes back as failed, a deleted one
-/// goes. Reads are answered by `live`.
+/// Answers everything as done, and shows what a server would: a patched pod comes back as failed, a deleted one is
+/// removed. Reads are answered by `live`.
 fn settle(engine: &mut Engine<PodCollector>, pods: &[Value], live: &Outcome) -> Vec<String> {
     let mut shown = Vec::new();
     while let Some(effect) = engine.poll_effect() {
@@ -144,7 +144,7 @@ fn the_scenarios_of_the_threshold() {
     }
 }
 
-/// Objects of a list wait, and are late, like all else that is to be judged.
+/// Objects of a list wait, and count as overdue, like all others.
 #[test]
 fn what_a_list_has_told_of_is_judged_at_its_end() {
     let pods = [("a", 30), ("b", 20), ("c", 10)].map(|(name, hours)| pod(name, hours, "Failed", "n", none()));
@@ -157,7 +157,7 @@ fn what_a_list_has_told_of_is_judged_at_its_end() {
     assert_eq!(standing(&engine), (3, 7000, Some(at(7))));
     assert_eq!(settle(&mut engine, &pods, &Outcome::Absent), ["delete a", "delete b"]);
     assert_eq!(standing(&engine), (0, 0, None));
-    // What changes later is judged before what a list leaves.
+    // Later changes are reconciled before the rest of a list.
     let late = pod("d", 5, "Failed", "n", none());
     engine.observe(Observation::ListStarted(Kind::Pod));
     observe(&mut engine, Kind::Pod, &pods[2]);
@@ -185,7 +185,7 @@ fn of_two_of_one_age_the_lexically_first_goes() {
     }
 }
 
-/// PGC-T35: what is stuck keeps its place in the arithmetic, and is not deleted again.
+/// PGC-T35: a stuck pod counts against the threshold, and is not deleted again.
 #[test]
 fn stuck_pods_count_and_are_left_alone() {
     let pods = [
@@ -204,7 +204,7 @@ fn stuck_pods_count_and_are_left_alone() {
     }
 }
 
-/// PGC-T34: the deletion names the object that was judged, so that a successor of the name is safe.
+/// PGC-T34: the deletion carries the UID and version decided on, so that a new pod of the same name is safe.
 #[test]
 fn a_deletion_is_guarded_by_uid_and_version() {
     let pods = [pod("web-0", 9, "Failed", "n", none()), pod("web-1", 1, "Failed", "n", none())];
@@ -223,7 +223,7 @@ fn a_deletion_is_guarded_by_uid_and_version() {
     );
 }
 
-/// PGC-T10 to PGC-T20: what the cache and the live read say of the node decides.
+/// PGC-T10 to PGC-T20: the cache and the live read of the node decide.
 #[test]
 fn the_scenarios_of_the_quarantine() {
     let exists = || {
@@ -293,7 +293,7 @@ fn a_read_that_failed_is_repeated_soon() {
     assert_eq!(settle(&mut engine, &pods, &Outcome::Absent), ["read gone", "delete a"]);
 }
 
-/// PGC-T36: a node that registers again saves the pods that are left.
+/// PGC-T36: a node that registers again saves the remaining pods.
 #[test]
 fn a_node_that_returns_saves_what_is_left() {
     let pods: Vec<_> = (0..1000).map(|n| pod(&format!("p{n:03}"), 1, "Failed", "n", none())).collect();
@@ -308,7 +308,7 @@ fn a_node_that_returns_saves_what_is_left() {
     assert_eq!(engine.poll_effect(), None);
 }
 
-/// The proof that a node is gone grows old; the next pod needs a new one.
+/// The proof that a node is gone expires; the next pod needs a new one.
 #[test]
 fn an_old_proof_is_renewed() {
     let pods = [pod("a", 1, "Failed", "gone", none())];
@@ -345,7 +345,7 @@ fn a_proof_grows_old() {
     }
 }
 
-/// What was granted is not asked for again while the watch is silent; a successor under the name is another pod.
+/// An applied deletion is not repeated while the watch is silent; a new pod of the same name is another pod.
 #[test]
 fn a_grant_is_about_one_pod() {
     let pods = [pod("a", 9, "Failed", "n", none()), pod("b", 1, "Failed", "n", none())];
@@ -358,7 +358,7 @@ fn a_grant_is_about_one_pod() {
     assert_eq!(settle(&mut engine, &[], &Outcome::Absent), ["delete a"]);
 }
 
-/// `kubegc.io/keep`: neither a deletion nor the phase that comes before it, and no request is sent for it.
+/// `kubegc.io/keep`: neither a deletion nor the phase before it, and no request is sent for it.
 #[test]
 fn a_pod_that_is_to_be_kept_keeps_its_phase() {
     let keep = json!({"/metadata/annotations": {"kubegc.io/keep": "true"}});
@@ -369,7 +369,7 @@ fn a_pod_that_is_to_be_kept_keeps_its_phase() {
     }
 }
 
-/// What only a finalizer holds is shown for as long as that is so.
+/// A pod that only a finalizer blocks is counted as long as that is so.
 #[test]
 fn pods_that_finalizers_hold_are_counted() {
     let held = |engine: &Engine<PodCollector>| {
@@ -460,7 +460,7 @@ fn the_scenarios_of_terminating_pods() {
     }
 }
 
-/// A node that is declared dead later is noticed without a change of its pods.
+/// A node that is declared dead later is handled without a change of its pods.
 #[test]
 fn a_taint_that_comes_later_counts() {
     let pods = [pod("a", 1, "Running", "n", deleting(600))];
@@ -526,7 +526,7 @@ fn a_pod_that_two_sweeps_want_is_deleted_once() {
     assert_eq!(shown.iter().filter(|line| *line == "delete a").count(), 1, "{shown:?}");
 }
 
-/// Answers everything as done without telling that anything has gone: removals come late.
+/// Answers everything as done without observing any removal: removals come late.
 fn granted(engine: &mut Engine<PodCollector>) -> Vec<String> {
     let mut shown = Vec::new();
     while let Some(effect) = engine.poll_effect() {
@@ -542,19 +542,19 @@ fn a_granted_deletion_is_not_asked_for_again_before_the_pod_is_told_of() {
     let mut engine = engine(0, &[], &[pod("a", 9, "Failed", "gone", none())]);
     engine.tick(at(80));
     assert_eq!(granted(&mut engine), ["read gone", "delete a"]);
-    // The proof is too old for the next pod of the node: the node is looked up anew, which judges all of them.
+    // The proof is too old for the next pod of the node: the node is read again, which reconciles all of them.
     engine.tick(at(140));
     observe(&mut engine, Kind::Pod, &pod("b", 1, "Failed", "gone", none()));
     assert_eq!(granted(&mut engine), ["read gone", "delete b"]);
     engine.tick(at(200));
     assert_eq!(granted(&mut engine), [] as [&str; 0]);
-    // Another of its name is another pod.
+    // Another pod of the same name.
     let again = json!({"/metadata/uid": "u-a2", "/metadata/resourceVersion": "7"});
     observe(&mut engine, Kind::Pod, &pod("a", 0, "Failed", "gone", again));
     assert_eq!(granted(&mut engine), ["read gone", "delete a"]);
 }
 
-/// While a list is repeated, removed objects still count; nothing is decided before it is complete.
+/// While a list is repeated, removed objects still count; no decision is made before it is complete.
 #[test]
 fn a_list_that_begins_again_is_waited_for() {
     let nodes = [node("n", Some("True"), false)];
@@ -571,7 +571,7 @@ fn a_list_that_begins_again_is_waited_for() {
 }
 
 proptest! {
-    /// Whatever is observed, nothing that runs on a node that exists and is not terminating is touched.
+    /// Whatever is observed, a running pod of an existing node that is not terminating is never touched.
     #[test]
     fn running_pods_of_existing_nodes_are_never_touched(ready in any::<bool>(), taint in any::<bool>(), seconds in 0_i64..200) {
         let pods = [pod("a", 1, "Running", "n", none())];

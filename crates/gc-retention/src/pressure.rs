@@ -10,9 +10,9 @@ use crate::images::space::{Filesystem, Goal};
 /// A filesystem that a signal is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Volumes, logs, and whatever else lies under the kubelet's root.
+    /// Volumes, logs, and everything else under the kubelet's root.
     Node,
-    /// Images (and writable layers, unless they are split off).
+    /// Images (and writable layers, unless they are separate).
     Images,
     /// Writable layers.
     Containers,
@@ -51,7 +51,7 @@ impl fmt::Display for Signal {
     }
 }
 
-/// Signals that have thresholds and nothing to do with disks.
+/// Signals that have thresholds but do not concern disks.
 const OTHER_SIGNALS: [&str; 3] = ["memory.available", "allocatableMemory.available", "pid.available"];
 
 const ALL: [Signal; 6] = {
@@ -101,13 +101,13 @@ pub struct Threshold {
     pub signal: Signal,
     /// It fires when less than this is left.
     pub limit: Amount,
-    /// For how long it must have been so.
+    /// How long the limit must have been crossed.
     pub grace: GoDuration,
-    /// How much more than the limit must be left before it is over.
+    /// How much more than the limit must be available before it is over.
     pub minimum_reclaim: Amount,
 }
 
-/// The eviction settings as a configuration has them.
+/// The eviction settings of a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EvictionSettings {
     /// `evictionHard`; `None` takes the defaults.
@@ -123,8 +123,8 @@ pub struct EvictionSettings {
 }
 
 impl EvictionSettings {
-    /// Fields with thresholds on writable layers, which cannot be set: they follow those of the filesystem
-    /// that they lie on (8.1). They are checked, and otherwise ignored.
+    /// Fields with thresholds on writable layers, which cannot be set: they follow those of their filesystem (8.1).
+    /// They are validated, and otherwise ignored.
     #[must_use]
     pub fn ignored(&self) -> Vec<String> {
         let fields = [
@@ -140,7 +140,7 @@ impl EvictionSettings {
     }
 }
 
-/// Upstream's defaults on Linux that concern disks.
+/// Upstream's disk defaults on Linux.
 const DEFAULT_HARD: [(&str, &str); 4] = [
     ("nodefs.available", "10%"),
     ("nodefs.inodesFree", "5%"),
@@ -220,14 +220,14 @@ fn read_map(
     amounts
 }
 
-/// The number before a percent sign, if there is one: `Err` if it is no number from 0 to 100.
+/// The number before a percent sign, if there is one: `Err` if it is not a number from 0 to 100.
 fn percent(text: &str) -> Option<Result<f64, ()>> {
     let number = text.strip_suffix('%')?;
     let plain = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     Some(number.parse().ok().filter(|value: &f64| plain && (0.0..=100.0).contains(value)).ok_or(()))
 }
 
-/// A limit; `0%` and `100%` switch the signal off.
+/// A limit; `0%` and `100%` disable the signal.
 fn read_limit(text: &str) -> Result<Option<Amount>, &'static str> {
     const EXPECTED: &str = "a positive quantity such as \"1Gi\", or a percentage from 0% to 100%";
     if text == "0%" || text == "100%" {
@@ -252,7 +252,7 @@ fn read_amount(text: &str, smallest: u64) -> Option<Amount> {
     }
 }
 
-/// How the filesystems of a node lie.
+/// The layout of a node's filesystems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
     /// Everything on one.
@@ -264,8 +264,8 @@ pub enum Topology {
 }
 
 impl Topology {
-    /// Judges by where things lie: `(device, capacity)` of the node's filesystem, of that of images and of that of
-    /// writable layers. One device with different capacities is shared out by quota, and counts as several (7.3).
+    /// The layout by `(device, capacity)` of the node's filesystem, of that of images and of that of writable layers.
+    /// One device with different capacities is divided by quota, and counts as several (7.3).
     #[must_use]
     pub fn of(node: (u64, u64), images: (u64, u64), writable: (u64, u64)) -> Self {
         if images == node {
@@ -302,7 +302,7 @@ pub fn reclaims(topology: Topology, role: Role) -> &'static [Reclaim] {
 /// The filesystems as measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Measured {
-    /// How they lie.
+    /// Their layout.
     pub topology: Topology,
     /// The node's.
     pub node: Filesystem,
@@ -311,8 +311,8 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The filesystem that a signal is about. Thresholds on writable layers follow those of where they lie, so users
-    /// cannot set them apart (8.1).
+    /// The filesystem that a signal is about. Thresholds on writable layers follow those of their filesystem, so
+    /// users cannot set them separately (8.1).
     fn of(&self, role: Role) -> &Filesystem {
         match (role, self.topology) {
             (Role::Node, _) | (_, Topology::Single) | (Role::Containers, Topology::Split) => &self.node,
@@ -321,25 +321,25 @@ impl Measured {
     }
 }
 
-/// One signal that fires: what to reclaim, and until what is reached.
+/// A signal that fires: what to reclaim, and the goal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pressure {
     /// Which signal.
     pub signal: Signal,
     /// What to reclaim, in order.
     pub reclaims: &'static [Reclaim],
-    /// What is to be reached.
+    /// The goal.
     pub goal: Goal,
 }
 
-/// Remembers since when signals have been met.
+/// Records since when limits have been crossed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PressureMemory {
-    /// By place in the list of thresholds.
+    /// By index in the list of thresholds.
     since: BTreeMap<usize, UnixNanoseconds>,
 }
 
-/// Which signals fire now. A signal that fired stays on until what is left exceeds the limit plus its minimum
+/// Which signals fire now. A signal that fired stays on until the available amount exceeds the limit plus its minimum
 /// reclaim.
 pub fn observe(
     thresholds: &[Threshold],
@@ -490,7 +490,7 @@ mod tests {
         }
     }
 
-    /// T165: thresholds on writable layers are those of the filesystem they lie on; what a user sets is ignored, and said.
+    /// T165: thresholds on writable layers are those of their filesystem; a user's own are ignored, and reported.
     #[test]
     fn thresholds_on_writable_layers_follow_their_filesystem() {
         let mut set = settings(&[("containerfs.available", "99%"), ("imagefs.available", "15%")]);

@@ -1,5 +1,6 @@
-//! The collector of StorageVersions (spec `cluster-collectors.md`, section 14): entries of API servers that are gone are
-//! taken out, and what has no entries left is deleted. Where the API server does not serve them, nothing is ever observed.
+//! The collector of StorageVersions (spec `cluster-collectors.md`, section 14): entries of API servers that are gone
+//! are removed, and a StorageVersion without entries is deleted. Where the API server does not serve them, nothing is
+//! ever observed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,14 +13,14 @@ use crate::engine::{Judge, Judgement, Observation, reason};
 use crate::leases::{IDENTITY_NAMESPACE, Lease};
 use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireMeta, time_text};
 
-/// The condition that says whether all servers encode alike.
+/// The condition that says whether all servers use the same encoding.
 const AGREEMENT: &str = "AllEncodingVersionsEqual";
 /// How long a live read of a lease counts, milliseconds.
 const CONFIRMATION_MILLISECONDS: i64 = 20_000;
 /// How long to wait for the watch to deliver a lease that a live read has found, milliseconds.
 const LOOK_AGAIN_MILLISECONDS: i64 = 1_000;
 
-/// What one API server writes.
+/// The entry of one API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Its identity: the name of its lease.
@@ -88,7 +89,7 @@ impl From<WireStorageVersion> for StorageVersion {
     }
 }
 
-/// The status with these entries left.
+/// The status with the remaining entries.
 fn status(version: &StorageVersion, left: &[&Entry], now: Timestamp) -> Value {
     let first = left.first().map(|entry| &entry.encoding);
     let common = first.filter(|encoding| left.iter().all(|entry| entry.encoding == **encoding));
@@ -120,7 +121,7 @@ fn status(version: &StorageVersion, left: &[&Entry], now: Timestamp) -> Value {
     })
 }
 
-/// What is to be done when the servers of these entries are gone.
+/// The decision when the servers of these entries are gone.
 #[must_use]
 pub fn without(version: &StorageVersion, gone: &[Arc<str>], now: Timestamp) -> Judgement {
     let left: Vec<&Entry> = version.entries.iter().filter(|entry| !gone.contains(&entry.server)).collect();
@@ -149,13 +150,13 @@ pub fn without(version: &StorageVersion, gone: &[Arc<str>], now: Timestamp) -> J
     Judgement::Act(request, why)
 }
 
-/// What is known of the lease of an API server.
+/// The state of an API server's lease.
 enum Server {
     Lives,
     Gone,
-    /// Whether it is there must be read.
+    /// It must be read.
     Unknown,
-    /// The watch has yet to show what was read.
+    /// The watch has not yet delivered what was read.
     Behind,
 }
 
@@ -164,7 +165,7 @@ enum Server {
 pub struct StorageVersionCollector {
     versions: Shelf<StorageVersion>,
     leases: Shelf<Lease>,
-    /// What live reads of leases found, and when: the version that was there, if one was.
+    /// The results of live reads of leases, and when they were read: the version, if the lease exists.
     looked_up: BTreeMap<Arc<str>, (Option<ResourceVersion>, Timestamp)>,
     /// The lease that is being read on behalf of a StorageVersion.
     reading: BTreeMap<ObjectKey, Arc<str>>,
@@ -194,7 +195,7 @@ impl StorageVersionCollector {
         let looked = self.looked_up.get(server);
         match looked.filter(|(_, at)| now.since(*at) <= CONFIRMATION_MILLISECONDS) {
             Some((None, _)) => Server::Gone,
-            // It exists, and is no API server's.
+            // It exists, and is not an API server's.
             Some((Some(found), _)) if lease.is_some_and(|lease| lease.meta.resource_version == *found) => {
                 Server::Gone
             }
@@ -203,7 +204,7 @@ impl StorageVersionCollector {
         }
     }
 
-    /// The StorageVersions that name a server.
+    /// The StorageVersions with an entry of a server.
     fn naming(&self, server: &str, dirty: &mut Vec<ObjectKey>) {
         let named = |key: &&ObjectKey| {
             self.versions
@@ -365,7 +366,7 @@ mod tests {
         engine
     }
 
-    /// Answers the read of a lease that is asked for.
+    /// Answers the requested read of a lease.
     fn answer(engine: &mut Engine<StorageVersionCollector>, server: &str, outcome: &Outcome) {
         let read = engine.poll_effect().unwrap();
         assert_eq!(read.request, Request::Read { key: lease_key(&server.into()) });

@@ -1,6 +1,5 @@
-//! The cleaner of legacy ServiceAccount tokens (spec `cluster-collectors.md`, section 13): a token in a
-//! Secret that nothing has used for long is labelled invalid, and deleted when it has been invalid for as
-//! long again.
+//! The cleaner of legacy ServiceAccount tokens (spec `cluster-collectors.md`, section 13): a token in a Secret that
+//! has been unused for long is labelled invalid, and deleted when it has been invalid for as long again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireMeta};
 
 /// `--legacy-service-account-token-clean-up-period`: 365 days, in milliseconds.
 pub const CLEAN_UP_PERIOD_MILLISECONDS: i64 = 365 * DAY_MILLISECONDS;
-/// The label that makes the API server refuse a token: since which day it does.
+/// The label that makes the API server refuse a token: the day since which it does.
 pub const INVALID_SINCE_LABEL: &str = "kubernetes.io/legacy-token-invalid-since";
 const DAY_MILLISECONDS: i64 = 24 * 3_600_000;
 /// Delay before a Secret that pods use is checked again, milliseconds.
@@ -37,7 +36,7 @@ impl Day {
         Self(time.0.div_euclid(DAY_MILLISECONDS))
     }
 
-    /// Reads `YYYY-MM-DD`, and nothing else.
+    /// Reads exactly `YYYY-MM-DD`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let date: jiff::civil::Date = text.parse().ok().filter(|_| text.len() == "YYYY-MM-DD".len())?;
@@ -56,12 +55,12 @@ impl Day {
     }
 }
 
-/// The day that a label names.
+/// The value of a date label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DayLabel {
     /// There is no such label.
     Absent,
-    /// It has one that names no day.
+    /// The label is not a date.
     Unreadable,
     /// That day.
     Day(Day),
@@ -73,13 +72,13 @@ impl DayLabel {
     }
 }
 
-/// What verdicts need of a Secret with a ServiceAccount's token: its metadata says it all.
+/// The facts of a Secret with a ServiceAccount's token, all from its metadata.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireTokenSecret")]
 pub struct TokenSecret {
     /// Its metadata.
     pub meta: Meta,
-    /// Whose it is: the annotation `kubernetes.io/service-account.name`; empty if it has none.
+    /// Its ServiceAccount: the annotation `kubernetes.io/service-account.name`; empty if it has none.
     pub account: Arc<str>,
     /// The annotation `kubernetes.io/service-account.uid`, if it has a value.
     pub account_uid: Option<Uid>,
@@ -95,17 +94,17 @@ pub struct TokenSecret {
 pub struct ServiceAccount {
     /// Its metadata.
     pub meta: Meta,
-    /// Names of the Secrets that were made for it.
+    /// Names of the Secrets that were created for it.
     pub secrets: Box<[Arc<str>]>,
 }
 
-/// What verdicts need of the ConfigMap with the date since which uses are noted.
+/// The facts of the ConfigMap with the date since which uses are tracked.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireTokenTracking")]
 pub struct TokenTracking {
     /// Its metadata.
     pub meta: Meta,
-    /// The day, if it can be read.
+    /// The day, if it is valid.
     pub since: Option<Day>,
 }
 
@@ -115,7 +114,7 @@ pub struct TokenTracking {
 pub struct SecretUser {
     /// Its metadata.
     pub meta: Meta,
-    /// Names of the Secrets that it uses, in whatever way.
+    /// Names of all Secrets that it uses.
     pub secrets: BTreeSet<Arc<str>>,
 }
 
@@ -317,22 +316,22 @@ impl From<WireSecretUser> for SecretUser {
     }
 }
 
-/// What is to become of a token that no pod uses.
+/// What to do about a token that no pod uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Nothing.
     Keep,
     /// Nothing before that time.
     Later(Timestamp),
-    /// It is labelled as invalid since today.
+    /// Label it as invalid since today.
     Invalidate,
-    /// It is deleted.
+    /// Delete it.
     Delete,
 }
 
-/// How far a token has come. `account` is the ServiceAccount with the name that the Secret gives, if there is one; `tracked` the
-/// day since which uses are noted, if it is known. Days are compared as upstream does: what happened on the
-/// day `period_milliseconds` ago is not yet long ago.
+/// The stage of a token. `account` is the ServiceAccount that the Secret names, if it exists; `tracked` the day since
+/// which uses are tracked, if it is known. Days are compared as upstream does: the day `period_milliseconds` ago is
+/// not yet long ago.
 #[must_use]
 pub fn stage(
     secret: &TokenSecret,
@@ -363,13 +362,13 @@ pub fn stage(
     })
 }
 
-/// What the pods of a namespace use.
+/// The Secrets that the pods of a namespace use.
 #[derive(Debug)]
 struct Listing {
     used: BTreeSet<Arc<str>>,
-    /// When the list was complete; `None` while it is under way.
+    /// When the list was complete; `None` while it is in progress.
     ended: Option<Timestamp>,
-    /// Who waits for its end.
+    /// The tokens that wait for it.
     waiting: BTreeSet<ObjectKey>,
 }
 
@@ -385,8 +384,8 @@ pub struct TokenCollector {
 }
 
 impl TokenCollector {
-    /// How long tokens must be unused before they are invalidated, and invalid before they are deleted. What
-    /// is not more than 0 is taken for 1 ms; the command line refuses it.
+    /// How long tokens must be unused before they are invalidated, and invalid before they are deleted. Values below
+    /// 1 count as 1 ms; the command line refuses them.
     #[must_use]
     pub fn new(period_milliseconds: i64) -> Self {
         Self {
@@ -452,7 +451,7 @@ impl TokenCollector {
         }
     }
 
-    /// Tells the ServiceAccount what has become of its token.
+    /// Reports what has become of a token on its ServiceAccount.
     fn tell(&mut self, key: &ObjectKey, severity: Severity, event: &'static str, what: &str) {
         let Some(secret) = self.secrets.get(key) else { return };
         let version = secret.meta.resource_version;
@@ -485,7 +484,7 @@ impl Judge for TokenCollector {
         match observation {
             Observation::ListStarted(Kind::TokenSecret) => self.secrets.list_started(),
             Observation::ListStarted(Kind::ServiceAccount) => self.accounts.list_started(),
-            // Until it is listed, nothing is judged; if the list does not have it, uses are not noted.
+            // Until it is listed, nothing is decided; if the list does not contain it, uses are not tracked.
             Observation::ListStarted(Kind::TokenTracking) => self.track(None, dirty),
             Observation::Observed(Facts::TokenSecret(secret)) => dirty.push(self.secrets.put(secret).0),
             Observation::Observed(Facts::ServiceAccount(account)) => self.put_account(account, dirty),
@@ -547,7 +546,7 @@ impl Judge for TokenCollector {
             Judgement::Act(request, reason(gc_types::codes::LEGACY_TOKEN_EXPIRED, version, &[fact]))
         });
         if let Judgement::Act(Request::Delete { .. }, _) = &judged {
-            // Said before: afterwards it is no longer known whose token it was.
+            // Reported before: afterwards the token's ServiceAccount is no longer known.
             self.tell(
                 key,
                 Severity::Normal,

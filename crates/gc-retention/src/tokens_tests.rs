@@ -7,7 +7,7 @@ use serde_json::Value;
 const PERIOD: i64 = CLEAN_UP_PERIOD_MILLISECONDS;
 const NAMESPACE: &str = "shop";
 
-/// Noon, so that no day begins or ends by chance.
+/// Noon, so that no test crosses the boundary of a day.
 fn now() -> Timestamp {
     Timestamp("2026-06-15T12:00:00Z".parse::<jiff::Timestamp>().unwrap().as_millisecond())
 }
@@ -16,7 +16,7 @@ fn day(days_ago: i64) -> String {
     Day(Day::of(now()).0 - days_ago).text()
 }
 
-/// A token that was made two periods ago, with these changes.
+/// A token that was created two periods ago, with these changes.
 fn secret(changes: &Value) -> TokenSecret {
     let mut object = json!({"metadata": {"namespace": NAMESPACE, "name": "t", "uid": "u", "resourceVersion": "5",
         "creationTimestamp": format!("{}T12:00:00Z", day(730)),
@@ -190,7 +190,7 @@ fn engine(secrets: &[TokenSecret]) -> TokenEngine {
     engine
 }
 
-/// The list of pods that the engine wants; `pods` use these Secrets.
+/// The list of pods that the engine requests; `pods` use these Secrets.
 fn list(engine: &mut TokenEngine, pods: &[&str]) {
     let effect = engine.poll_effect().unwrap();
     let Request::Barrier { resource, namespace, .. } = &effect.request else { panic!("{effect:?}") };
@@ -204,7 +204,8 @@ fn list(engine: &mut TokenEngine, pods: &[&str]) {
     engine.finish(effect.id, &Outcome::Applied(None));
 }
 
-/// SAT-T09, SAT-T12 and SAT-T15 but for what the API server does: label, a period, deletion; each after a look at the pods.
+/// SAT-T09, SAT-T12 and SAT-T15 except for the API server's part: label, a period, deletion; each after a list of the
+/// pods.
 #[test]
 fn a_token_goes_in_two_stages() {
     let mut engine = engine(&[secret(&json!({}))]);
@@ -237,7 +238,7 @@ fn a_token_goes_in_two_stages() {
     let effect = engine.poll_effect().unwrap();
     let Request::Delete { uid, resource_version, .. } = &effect.request else { panic!("{effect:?}") };
     assert_eq!((uid.clone(), *resource_version), (Uid::new("u"), Some(ResourceVersion(5))));
-    // SAT-T16: it has changed, and is judged anew; a use saves it for another period.
+    // SAT-T16: it has changed, and is decided on again; a use saves it for another period.
     engine.finish(effect.id, &Outcome::Conflict);
     assert_eq!(engine.counts().errors, 0);
     let mut saved = secret(&invalid(0));
@@ -260,7 +261,7 @@ fn what_a_pod_mounts_is_left_alone_and_one_list_answers_for_all() {
     assert_eq!(&*key.name, "t2");
     engine.finish(effect.id, &Outcome::Conflict);
     assert_eq!(engine.poll_effect(), None);
-    // Used or not is asked again a day later.
+    // Whether it is used is checked again a day later.
     engine.observe(Observation::Removed(Kind::TokenSecret.key(&NAMESPACE.into(), &"t2".into())));
     assert_eq!(engine.next_wakeup(), Some(noon(1)));
 }

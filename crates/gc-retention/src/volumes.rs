@@ -1,5 +1,5 @@
-//! Protection of PersistentVolumes and PersistentVolumeClaims in use (spec `cluster-collectors.md`, 7 and 8):
-//! their finalizers go when nothing uses them, and are put back where they are missing.
+//! Protection of PersistentVolumes and PersistentVolumeClaims in use (spec `cluster-collectors.md`, 7 and 8): their
+//! finalizers are removed when nothing uses them, and added where they are missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::volumes_unused;
 pub const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 /// The finalizer of volumes.
 pub const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
-/// After a list that failed, or that disagreed with the watch, another one is made so much later, milliseconds.
+/// Delay before the next list after one that failed or disagreed with the watch, milliseconds.
 const LIST_AGAIN_MILLISECONDS: i64 = 1_000;
 
 /// What verdicts need of a PersistentVolume.
@@ -76,16 +76,16 @@ pub enum Source {
         /// The driver's name of the volume.
         handle: Arc<str>,
     },
-    /// With an in-tree plugin that a CSI driver has taken over.
+    /// With an in-tree plugin that a CSI driver has replaced.
     InTree {
         /// The driver.
         driver: Arc<str>,
         /// The driver's name of the volume.
         handle: Arc<str>,
     },
-    /// In a folder of a machine.
+    /// In a directory of a machine.
     HostPath {
-        /// The folder.
+        /// The directory.
         path: Arc<str>,
     },
     /// Anywhere else.
@@ -276,14 +276,14 @@ impl From<WireClaim> for Claim {
     }
 }
 
-/// Where an object stands with its protection finalizer.
+/// The state of an object's protection finalizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protection {
-    /// It lives and has it, or is being deleted without it.
+    /// The object lives and has it, or is terminating without it.
     Settled,
-    /// It lives without it.
+    /// The object lives without it.
     Missing,
-    /// It is being deleted, and has it.
+    /// The object is terminating, and has it.
     Holding,
 }
 
@@ -296,7 +296,7 @@ fn protection(meta: &Meta, finalizers: &[Arc<str>], finalizer: &str) -> Protecti
     }
 }
 
-/// The finalizer appended, or taken off.
+/// The finalizer added, or removed.
 fn change(kind: Kind, meta: &Meta, finalizers: &[Arc<str>], finalizer: &str, add: bool) -> Judgement {
     let mut left: Vec<Arc<str>> = finalizers.iter().filter(|name| ***name != *finalizer).cloned().collect();
     if add {
@@ -318,7 +318,7 @@ fn change(kind: Kind, meta: &Meta, finalizers: &[Arc<str>], finalizer: &str, add
     Judgement::Act(request, reason(verdict, meta.resource_version, &[fact]))
 }
 
-/// What becomes of a volume's protection: its phase alone decides.
+/// The decision about a volume's protection: its phase alone decides.
 #[must_use]
 pub fn volume_verdict(volume: &Volume) -> Judgement {
     match protection(&volume.meta, &volume.finalizers, VOLUME_FINALIZER) {
@@ -330,8 +330,8 @@ pub fn volume_verdict(volume: &Volume) -> Judgement {
     }
 }
 
-/// Whether a pod keeps a claim of its namespace from going. A finished pod does as long as it exists; one
-/// without a node does not, for no kubelet starts a pod whose claim is being deleted.
+/// Whether a pod blocks the deletion of a claim in its namespace. A finished pod does as long as it exists; one
+/// without a node does not, for no kubelet starts a pod whose claim is terminating.
 #[must_use]
 pub fn in_use(claim: &Claim, pod: &Pod) -> bool {
     let shut_down = pod.meta.deleting && pod.without_grace;
@@ -381,10 +381,10 @@ impl Judge for VolumeProtection {
     }
 }
 
-/// What a live list of pods is asked about a claim.
+/// What a live list of pods is to show about a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Question {
-    /// Whether a pod keeps it, while it is being deleted.
+    /// Whether a pod blocks it, while it is terminating.
     Held,
     /// Whether a pod refers to it, while it lives.
     Referred,
@@ -399,7 +399,7 @@ impl Question {
     }
 }
 
-/// A live list of the pods of a namespace that is under way.
+/// A live list of the pods of a namespace that is in progress.
 #[derive(Debug, Default)]
 struct LiveList {
     /// The claims that no observed pod used before it began.
@@ -416,14 +416,14 @@ pub struct ClaimProtection {
     pods: Shelf<Pod>,
     users: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     lists: BTreeMap<Arc<str>, LiveList>,
-    /// What the next list of a namespace is to answer.
+    /// The claims for the next list of a namespace.
     waiting: BTreeMap<Arc<str>, BTreeSet<(Question, ObjectKey)>>,
     not_before: BTreeMap<Arc<str>, Timestamp>,
-    /// Claims that no pod used: when they were already being deleted, and while they lived.
+    /// Claims that no pod used: when they were already terminating, and while they lived.
     unused: BTreeMap<(Question, ObjectKey), Uid>,
     /// Whether claims that live get the condition `Unused`.
     tells_unused: bool,
-    /// What that condition is to become, and since when.
+    /// The pending value of that condition, and since when.
     noticed: BTreeMap<ObjectKey, (bool, Timestamp)>,
 }
 
@@ -454,7 +454,7 @@ impl ClaimProtection {
         pod.claims.iter().map(|used| Kind::Claim.key(&pod.meta.namespace, &used.claim))
     }
 
-    /// A pod no longer uses what it used: its claims that are being deleted may go.
+    /// A pod no longer uses its claims: those that are terminating may be removed.
     fn drop_pod(&mut self, key: &ObjectKey, pod: &Pod, dirty: &mut Vec<ObjectKey>) {
         for claim in Self::claims_of(pod) {
             drop_from(&mut self.users, &claim, key);
@@ -504,8 +504,8 @@ impl ClaimProtection {
         }
     }
 
-    /// Claims are listed again, perhaps because a backup was restored: earlier findings were about another
-    /// history, in which other pods used them.
+    /// Claims are listed again, perhaps because a backup was restored: earlier findings belong to another history, in
+    /// which other pods used them.
     fn doubt(&mut self) {
         self.unused.clear();
         for (namespace, list) in &mut self.lists {
@@ -527,13 +527,13 @@ impl ClaimProtection {
         }
     }
 
-    /// Whether a pod uses a claim as far as the watch has delivered.
+    /// Whether a pod uses a claim, as far as the watch has delivered.
     fn is_used(&self, question: Question, key: &ObjectKey, claim: &Claim) -> bool {
         let mut users = self.users.get(key).into_iter().flatten().filter_map(|pod| self.pods.get(pod));
         users.any(|pod| question.answers(claim, pod))
     }
 
-    /// What a live list says, or the list.
+    /// The result of a live list, or a request for one.
     fn ask_pods(&mut self, question: Question, claim: &Claim, now: Timestamp) -> Judgement {
         let namespace = &claim.meta.namespace;
         let asked = (question, Kind::Claim.key(namespace, &claim.meta.name));
@@ -570,7 +570,7 @@ impl ClaimProtection {
         self.ask_pods(Question::Held, claim, now)
     }
 
-    /// What the condition `Unused` of a claim that lives needs; `None` if it is as it should be.
+    /// The update of the condition `Unused` of a living claim; `None` if it is up to date.
     fn judge_condition(&mut self, key: &ObjectKey, claim: &Claim, now: Timestamp) -> Option<Judgement> {
         let proof = (Question::Referred, key.clone());
         let unused = if self.is_used(Question::Referred, key, claim) {

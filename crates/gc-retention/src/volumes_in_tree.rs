@@ -1,9 +1,9 @@
-//! Storage of in-tree plugins that CSI drivers have taken over: by which driver, and under which handle it knows it
-//! (upstream: `staging/src/k8s.io/csi-translation-lib`).
+//! Storage of in-tree plugins that CSI drivers have replaced: which driver, and its handle of the storage (upstream:
+//! `staging/src/k8s.io/csi-translation-lib`).
 
 use serde::Deserialize;
 
-/// In-tree plugins that CSI drivers have taken over, and by which.
+/// In-tree plugins, and the CSI drivers that have replaced them.
 const MIGRATED: [(&str, &str); 7] = [
     ("kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
     ("kubernetes.io/azure-disk", "disk.csi.azure.com"),
@@ -19,7 +19,7 @@ pub(crate) fn driver(plugin: &str) -> Option<&'static str> {
     MIGRATED.iter().find(|(old, _)| *old == plugin).map(|(_, new)| *new)
 }
 
-/// The one field of an in-tree source that says which storage it is.
+/// The field of an in-tree source that identifies the storage.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WireStorage {
@@ -27,8 +27,8 @@ pub(crate) struct WireStorage {
     name: String,
 }
 
-/// The in-tree sources of a PersistentVolume whose handles are known. Azure file shares are not among them: their
-/// handle also names the storage account, which only the Secret of the share knows.
+/// The in-tree sources of a PersistentVolume whose handles are known. Azure file shares are missing: their handle
+/// also contains the storage account, which only the Secret of the share names.
 #[derive(Default)]
 pub(crate) struct WireInTree {
     pub(crate) block_store: Option<WireStorage>,
@@ -40,8 +40,7 @@ pub(crate) struct WireInTree {
 }
 
 impl WireInTree {
-    /// The driver, and the handle that it knows the storage by; `None` if that is unknown. `zones` is the
-    /// volume's zone label.
+    /// The driver, and its handle of the storage; `None` if that is unknown. `zones` is the volume's zone label.
     pub(crate) fn handle(&self, zones: Option<&str>) -> Option<(&'static str, String)> {
         let named = |source: &Option<WireStorage>| {
             source.as_ref().map(|storage| storage.name.clone()).filter(|name| !name.is_empty())
@@ -73,7 +72,7 @@ fn block_store_handle(name: &str) -> Option<&str> {
     (!digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_alphanumeric())).then_some(id)
 }
 
-/// A disk of one zone, or of the region of several (`a__b`). The driver fills in its own project.
+/// A disk of one zone, or of a region of several (`a__b`). The driver adds its own project.
 fn persistent_disk_handle(name: &str, zones: &str) -> Option<String> {
     let zones: Vec<&str> = zones.split("__").filter(|zone| !zone.is_empty()).collect();
     let region = |zone: &str| zone.rsplit_once('-').map(|(region, _)| region.to_owned());

@@ -1,10 +1,10 @@
-//! Which Secret a deletion of storage is made with (spec `cluster-collectors.md`, 9.7).
+//! Which Secret is used for a deletion of storage (spec `cluster-collectors.md`, 9.7).
 
 use std::collections::BTreeMap;
 
 use gc_types::DeletionSecret;
 
-/// Where a Secret is.
+/// The key of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretPlace {
     /// Namespace.
@@ -13,24 +13,24 @@ pub struct SecretPlace {
     pub name: String,
 }
 
-/// What is to be read next.
+/// What to read next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretSource {
     /// Nothing: the deletion has no secrets.
     None,
     /// This Secret.
     Secret(SecretPlace),
-    /// The parameters of this StorageClass, which say it.
+    /// The parameters of this StorageClass, which name it.
     Class(String),
 }
 
-/// Why a class' parameters lead to no Secret.
+/// Why the parameters of a class name no Secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// Only one of the two parameters is there.
     #[error("either name and namespace for provisioner secrets specified, both must be specified")]
     Half,
-    /// A token that is not known, or that only a claim could have resolved.
+    /// A token that is unknown, or that only a claim could resolve.
     #[error("{parameter} {template:?} cannot be resolved: {token:?} is not known when a volume is deleted")]
     Token {
         /// Which parameter.
@@ -40,26 +40,26 @@ pub enum TemplateError {
         /// The token.
         token: String,
     },
-    /// What came out cannot be a name.
+    /// The result is not a valid name.
     #[error("{parameter} {template:?} resolves to {resolved:?}, which is no valid name")]
     Invalid {
         /// Which parameter.
         parameter: &'static str,
         /// Its value.
         template: String,
-        /// What came out.
+        /// The result.
         resolved: String,
     },
 }
 
-/// What the annotations of a volume say, and whether its class has to be asked.
+/// The annotations of a volume, and whether its class has to be read.
 #[must_use]
 pub fn source(secret: &DeletionSecret) -> SecretSource {
     match (&secret.name, &secret.namespace) {
         (Some(name), Some(namespace)) if !name.is_empty() && !namespace.is_empty() => {
             SecretSource::Secret(SecretPlace { namespace: namespace.to_string(), name: name.to_string() })
         }
-        // Both are there, and not both say something.
+        // Both exist, and at least one is empty.
         (Some(_), Some(_)) => SecretSource::None,
         _ => match (&secret.class, &secret.claim) {
             (Some(class), Some(_)) if !class.is_empty() => SecretSource::Class(class.to_string()),
@@ -71,7 +71,7 @@ pub fn source(secret: &DeletionSecret) -> SecretSource {
 const NAME: &str = "csi.storage.k8s.io/provisioner-secret-name";
 const NAMESPACE: &str = "csi.storage.k8s.io/provisioner-secret-namespace";
 
-/// What the parameters of a class say, for a volume of this name whose claim is gone.
+/// The parameters of a class, for a volume of this name whose claim is gone.
 pub fn of_class(
     parameters: &BTreeMap<String, String>,
     volume: &str,

@@ -123,7 +123,7 @@ fn next(engine: &mut Engine<ClaimProtection>) -> Option<(EffectId, String)> {
     engine.poll_effect().map(|effect| (effect.id, show(&effect.request)))
 }
 
-/// Everything that is asked for, each answered as done.
+/// All requests, each answered as done.
 fn settle(engine: &mut Engine<ClaimProtection>) -> Vec<String> {
     let mut shown = Vec::new();
     while let Some((id, text)) = next(engine) {
@@ -169,7 +169,7 @@ fn finalizers_are_put_where_they_are_missing_and_taken_where_nothing_uses_the_cl
     }
 }
 
-/// PVC-T12 to PVC-T19: what a change of the pods leads to.
+/// PVC-T12 to PVC-T19: the effect of changes of pods.
 #[test]
 fn the_scenarios_of_changing_pods() {
     let running = |uid: &str, node: &str, claim: &str| pod("p", uid, node, "Running", &direct(claim), None);
@@ -209,7 +209,7 @@ fn a_pod_that_gets_a_node_meanwhile_keeps_the_claim() {
 fn a_pod_that_only_the_live_list_has_keeps_the_claim() {
     let mut engine = engine(vec![held("a"), held("b")], vec![]);
     let (list, _) = next(&mut engine).unwrap();
-    // The second claim waits for a list that begins after it was judged.
+    // The second claim waits for a list that begins after it was decided on.
     assert_eq!(next(&mut engine), None);
     let user = pod("p", "u", "n", "Running", &direct("a"), None);
     engine.observe(Observation::Found(Facts::Pod(user.clone())));
@@ -222,8 +222,8 @@ fn a_pod_that_only_the_live_list_has_keeps_the_claim() {
     assert_eq!(settle(&mut engine), ["list shop", "shop/a []"]);
 }
 
-/// A backup was restored, and the same claim is deleted anew while a pod uses it: what a live list found before, or finds that was
-/// asked for before, says nothing of that.
+/// A backup was restored, and the same claim is deleted again while a pod uses it: what a live list found before, or
+/// finds that was requested before, does not apply.
 #[test]
 fn after_a_new_list_of_claims_pods_are_listed_again() {
     let relist = |engine: &mut Engine<ClaimProtection>| {
@@ -269,7 +269,7 @@ fn what_fails_is_repeated() {
     assert_eq!(settle(&mut engine), ["list other", "other/b []"]);
 }
 
-/// A claim that lives, with this state of the condition `Unused`.
+/// A living claim, with this state of the condition `Unused`.
 fn living(finalizers: &[&str], unused: Option<&str>) -> Claim {
     let conditions: Vec<Value> =
         unused.iter().map(|state| json!({"type": "Unused", "status": state})).collect();
@@ -326,7 +326,7 @@ fn the_condition_follows_pods_that_come_and_go() {
     assert_eq!(next(&mut engine), None, "a pod that only the live list has");
     engine.observe(Observation::Observed(Facts::Pod(user())));
     assert_eq!(settle(&mut engine), [USED]);
-    // Later it would be the same request: the time is that of the first look.
+    // A later one would be the same request: the time is that of the first check.
     engine.tick(Timestamp(LIST_AGAIN_MILLISECONDS));
     assert_eq!(settle(&mut engine), [] as [&str; 0]);
     engine.observe(Observation::Observed(Facts::Claim(living(&[], Some("False")))));
@@ -339,7 +339,7 @@ fn the_condition_follows_pods_that_come_and_go() {
     );
     engine.observe(Observation::Observed(Facts::Claim(living(&[CLAIM_FINALIZER], Some("True")))));
     assert_eq!(settle(&mut engine), [] as [&str; 0]);
-    // What one list has proven does not hold once a pod came and went.
+    // The result of one list does not apply once a pod came and was deleted.
     engine.observe(Observation::Observed(Facts::Pod(user())));
     engine.observe(Observation::Observed(Facts::Claim(living(&[CLAIM_FINALIZER], Some("False")))));
     assert_eq!(settle(&mut engine), [] as [&str; 0]);
@@ -347,7 +347,7 @@ fn the_condition_follows_pods_that_come_and_go() {
     assert_eq!(settle(&mut engine)[0], "list shop");
 }
 
-/// That nothing refers to a claim that lives says nothing about what keeps it once it is being deleted.
+/// That nothing refers to a living claim does not say what blocks it once it is terminating.
 #[test]
 fn a_claim_that_was_unused_while_it_lived_is_looked_at_again_when_it_is_deleted() {
     let mut engine = engine_of(ClaimProtection::new(true), vec![living(&[CLAIM_FINALIZER], None)], vec![]);

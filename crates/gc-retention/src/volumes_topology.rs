@@ -1,18 +1,18 @@
-//! From where a volume can be reached: the required node affinity of a PersistentVolume.
+//! Where a volume can be reached from: the required node affinity of a PersistentVolume.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
 
-/// Labels of a node, or of the place that a driver serves.
+/// Labels of a node, or of the topology that a driver serves.
 pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
 
-/// The nodes that a volume can be reached from: all that fit one of the terms.
+/// The nodes that a volume can be reached from: all that match one of the terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Affinity(Vec<Vec<Requirement>>);
 
-/// What a label, or the field `metadata.name`, has to be.
+/// A requirement on a label, or on the field `metadata.name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 struct Requirement {
@@ -53,7 +53,7 @@ impl WireAffinity {
 }
 
 impl Affinity {
-    /// Whether a node with these labels (and its name as `metadata.name`) fits. A term that requires nothing fits none.
+    /// Whether a node with these labels (and its name as `metadata.name`) matches. An empty term matches none.
     #[must_use]
     pub fn fits(&self, labels: &Labels) -> bool {
         let term_fits = |term: &Vec<Requirement>| {

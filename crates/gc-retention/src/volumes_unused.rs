@@ -14,7 +14,7 @@ use crate::volumes::Claim;
 /// The type of the condition.
 pub(crate) const CONDITION: &str = "Unused";
 
-/// Whether a pod refers to a claim of its namespace and has not ended. Whether it has a node does not matter.
+/// Whether a pod refers to a claim of its namespace and has not ended, whether or not it has a node.
 pub(crate) fn refers(claim: &Claim, pod: &Pod) -> bool {
     let own = claim.controller.as_ref() == Some(&pod.meta.uid);
     let ended = matches!(pod.phase, Phase::Succeeded | Phase::Failed) || (pod.meta.deleting && pod.idle);

@@ -1,4 +1,4 @@
-//! Just enough of X.509 to see when a certificate ends.
+//! A minimal X.509 parser that finds when a certificate ends.
 
 use base64::Engine as _;
 use gc_types::Timestamp;
@@ -35,7 +35,7 @@ fn first_block(text: &str) -> Option<Vec<u8>> {
     base64::engine::general_purpose::STANDARD.decode(body).ok()
 }
 
-/// The contents of the first DER element, if it has the tag asked for, and what follows it.
+/// The contents of the first DER element, if it has the requested tag, and the bytes after it.
 fn element(bytes: &[u8], tag: Option<u8>) -> Option<(&[u8], &[u8])> {
     let (&found, rest) = bytes.split_first()?;
     if tag.is_some_and(|tag| tag != found) {
@@ -97,7 +97,7 @@ pub(crate) mod tests {
         bytes
     }
 
-    /// A certificate, as far as anybody looks, that ends then.
+    /// A minimal certificate that ends then.
     pub(crate) fn certificate(kind: u8, not_after: &str, versioned: bool) -> Vec<u8> {
         let validity = [der(UTC_TIME, b"200101000000Z"), der(kind, not_after.as_bytes())].concat();
         let version = if versioned { der(EXPLICIT_VERSION, &der(2, &[2])) } else { Vec::new() };

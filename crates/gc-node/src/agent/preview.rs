@@ -1,4 +1,4 @@
-//! What an agent would do, and why: questions that change nothing.
+//! What an agent would do, and why: queries that change nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::clock::Stop;
 use crate::images::Observation;
 use crate::{containers, images, state};
 
-/// Why an image stays, in words.
+/// Why an image is kept, as text.
 #[must_use]
 pub fn keep_message(reason: &KeepReason) -> String {
     match reason {
@@ -36,11 +36,11 @@ pub fn keep_message(reason: &KeepReason) -> String {
 /// Every image, and what a pass would do with it.
 #[derive(Debug)]
 pub struct ImageView {
-    /// What the runtime lists.
+    /// The images of the runtime.
     pub images: Vec<Image>,
     /// When each was first seen and last used.
     pub history: ImageHistory,
-    /// What becomes of them.
+    /// The plan for them.
     pub plan: ImagePlan,
     /// The moment from which ages are counted.
     pub now: UnixNanoseconds,
@@ -49,15 +49,15 @@ pub struct ImageView {
 /// Every container and sandbox, and what a pass would do with it.
 #[derive(Debug)]
 pub struct ContainerView {
-    /// What the runtime lists.
+    /// The containers and sandboxes of the runtime.
     pub listed: Vec<ListedContainer>,
-    /// What becomes of the containers.
+    /// The plan for the containers.
     pub plan: ContainerPlan,
-    /// Sandboxes that go.
+    /// Sandboxes that would be removed.
     pub sandboxes: Vec<SandboxRemoval>,
-    /// What stays for as long as it is not known which pods exist, in words.
+    /// What is kept as long as it is unknown which pods exist, as text.
     pub reservations: Option<String>,
-    /// How to read the dates of what is listed.
+    /// How to read the dates of the listed objects.
     dates: WallDates,
 }
 
@@ -74,14 +74,14 @@ impl ContainerView {
 pub struct Preview {
     /// Images, if they are collected.
     pub images: Option<ImagePreview>,
-    /// Containers and what hangs on them, if they are collected.
+    /// Containers and everything that belongs to them, if they are collected.
     pub leftovers: Option<LeftoverPreview>,
 }
 
-/// How full an image filesystem is.
+/// The usage of an image filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskUse {
-    /// Where it is mounted.
+    /// Its mount point.
     pub path: Arc<str>,
     /// Use of bytes.
     pub usage_percent: u8,
@@ -93,12 +93,12 @@ pub struct DiskUse {
     pub missing_bytes: Option<u64>,
 }
 
-/// Images that would go.
+/// Images that would be removed.
 #[derive(Debug)]
 pub struct ImagePreview {
-    /// In their order.
+    /// In order of removal.
     pub removals: Vec<Removal>,
-    /// How full the image filesystems are.
+    /// The usage of the image filesystems.
     pub disks: Vec<DiskUse>,
     /// Eviction signals that fire, with the bytes that each misses.
     pub pressure: Vec<(pressure::Signal, u64)>,
@@ -108,10 +108,10 @@ pub struct ImagePreview {
     pub now: UnixNanoseconds,
 }
 
-/// Containers, sandboxes, log directories and links that would go.
+/// Containers, sandboxes, log directories and links that would be removed.
 #[derive(Debug)]
 pub struct LeftoverPreview {
-    /// What there is, and what would become of it.
+    /// The containers, and the plan for them.
     pub containers: ContainerView,
     /// Log directories.
     pub log_directories: Vec<PathBuf>,
@@ -120,14 +120,14 @@ pub struct LeftoverPreview {
 }
 
 impl Agent {
-    /// Every image, with the ages that a running agent saved, read without its lock.
+    /// Every image, with the ages that a running agent saved; read without its lock.
     pub async fn image_view(mut self, state_dir: &Path) -> Result<ImageView> {
         let (observation, plan) = self.look_at_images(state_dir).await?;
         let Observation { started, images, .. } = observation;
         Ok(ImageView { images, history: self.memory.history, plan, now: started })
     }
 
-    /// Every container, with what a running agent saved of pods, read without its lock.
+    /// Every container, with the state of pods that a running agent saved; read without its lock.
     pub async fn container_view(mut self, state_dir: &Path) -> Result<ContainerView> {
         let observation = self.look_at_containers(state_dir).await?;
         Ok(self.view_containers(observation))
@@ -143,7 +143,7 @@ impl Agent {
             let observation = self.look_at_containers(state_dir).await?;
             let (_nobody_asks, stop) = Stop::new();
             let collector = self.collector(&stop);
-            // A node on which no pod has run yet has no such folder; a pass would say so.
+            // A node on which no pod has run yet has no such directory; a pass would report it.
             let log_directories = if self.config.pod_logs_dir.exists() {
                 collector.directories_to_remove(&observation)?
             } else {
@@ -156,7 +156,7 @@ impl Agent {
         Ok(found)
     }
 
-    /// For questions: the ages that a running agent saved, read without its lock.
+    /// For queries: the ages that a running agent saved, read without its lock.
     async fn look_at_images(&mut self, state_dir: &Path) -> Result<(Observation, ImagePlan)> {
         self.memory.history = state::peek_all(state_dir, &self.memory.ages)?.0;
         self.refresh_pods().await;
@@ -165,14 +165,14 @@ impl Agent {
         Ok((observation, plan))
     }
 
-    /// For questions: also with what a running agent saved.
+    /// For queries: also the rest of what a running agent saved.
     async fn look_at_containers(&mut self, state_dir: &Path) -> Result<containers::Observation> {
         let (_, unknown) = state::peek_all(state_dir, &self.memory.ages)?;
         self.pods.restore(unknown);
         self.observe_containers().await
     }
 
-    /// What would become of what was observed.
+    /// The plan for an observation.
     fn view_containers(&self, observation: containers::Observation) -> ContainerView {
         let plan = observation.plan(&self.pods.view, &self.config, false);
         let sandboxes = observation.plan_sandboxes(&self.pods.view, false, &plan.removals);
@@ -184,7 +184,7 @@ impl Agent {
     async fn image_preview(&mut self, state_dir: &Path) -> Result<ImagePreview> {
         let first_contact = state::peek_all(state_dir, &self.memory.ages)?.0.is_empty();
         if first_contact {
-            // Every image would count as new, and the preview would say nothing of what a daemon does two minutes later.
+            // Every image would count as new, and the preview would not show what a daemon does two minutes later.
             self.config.ages = AgePolicy { minimum_age: GoDuration::ZERO, maximum_age: None };
         }
         let (observation, plan) = self.look_at_images(state_dir).await?;
@@ -210,8 +210,8 @@ impl Agent {
         Ok(ImagePreview { removals, disks, pressure, first_contact, now: observation.started })
     }
 
-    /// The eviction signals that fire now and take images, and the bytes that each misses. Soft thresholds need time to
-    /// fire, which a single look does not have.
+    /// The eviction signals that fire now and remove images, and the bytes that each lacks. Soft thresholds need time
+    /// to fire, which a single observation does not have.
     async fn pressure_on_images(&self, measured: &[Filesystem]) -> Result<Vec<(pressure::Signal, u64)>> {
         if self.config.eviction.is_empty() {
             return Ok(Vec::new());
@@ -231,7 +231,7 @@ impl Agent {
     }
 }
 
-/// How many bytes a goal misses. If only inodes are short, it is unknown beforehand how many each image uses.
+/// How many bytes a goal lacks. If only inodes are short, it is unknown in advance how many each image uses.
 fn missing_bytes(goal: &Goal, filesystem: &Filesystem) -> u64 {
     match goal.missing_bytes(filesystem) {
         0 => u64::MAX,

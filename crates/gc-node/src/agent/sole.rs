@@ -21,25 +21,25 @@ const PRESSURE_PERIOD: Duration = Duration::from_secs(10);
 /// How often uses from events are saved, if there were any.
 const USES_PERIOD: Duration = Duration::from_mins(1);
 
-/// An agent that no other interferes with, and that remembers what earlier ones have learnt.
+/// An agent that runs alone, and that remembers what earlier ones have learnt.
 pub struct SoleAgent {
     pub(super) agent: Agent,
     pub(super) state: StateDirectory,
-    /// Held for its lock, which ends with the process however it ends.
+    /// Held for its lock, which ends with the process in any case.
     _runtime: Option<File>,
 }
 
-/// What came of one pass of each collector.
+/// The result of one pass of each collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pass {
     /// What was removed.
     pub tally: Tally,
-    /// Why it did not succeed, if it did not.
+    /// The failures, if any.
     pub failure: Option<String>,
 }
 
 impl Agent {
-    /// Keeps other agents from the runtime and from the state directory, and reads what was saved there.
+    /// Locks the runtime and the state directory against other agents, and reads the saved state.
     pub fn lock(mut self, state_dir: &Path) -> Result<SoleAgent> {
         let runtime = state::lock_runtime(self.client.endpoint())?;
         let state = StateDirectory::open(state_dir)?;
@@ -87,7 +87,7 @@ impl SoleAgent {
         Pass { tally: agent.tally, failure: aggregate(&failures) }
     }
 
-    /// Makes passes until a stop is requested, and says in `health` how they end.
+    /// Makes passes until a stop is requested, and records their results in `health`.
     pub async fn run(mut self, collect: &[Collect], health: &Health, stop: &Stop) -> Result<()> {
         let agent = &mut self.agent;
         let (seen, ages) = (agent.memory.seen.clone(), agent.memory.ages.clone());
@@ -127,7 +127,7 @@ impl SoleAgent {
                 () = sleep_until(pressure_loop.next) => {
                     if let Err(error) = agent.relieve_pressure(collect, &self.state, stop).await {
                         warn!("disk pressure: {error:#}");
-                        // What could not be freed now will not be in ten seconds either.
+                        // What could not be freed now cannot be freed in ten seconds either.
                         pressure_loop.next = tokio::time::Instant::now() + CONTAINER_PERIOD;
                     } else {
                         pressure_loop.ended(tokio::time::Instant::now());

@@ -1,4 +1,5 @@
-//! Whole passes of the agent over a fake runtime: what fails a pass, what is reported, and what is removed nevertheless.
+//! Whole passes of the agent over a fake runtime: what fails a pass, what is reported, and what is removed
+//! nevertheless.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::{Arc, Mutex};
@@ -51,7 +52,7 @@ impl World {
         Self { fake, agent, state, stop, _stop: sender }
     }
 
-    /// These images have been here since 1970, and nothing has used them.
+    /// These images have existed since 1970, and nothing has used them.
     fn ancient(&mut self, numbers: &[u64]) {
         let record =
             |&number: &u64| (ImageId::new(&image_id(number)).unwrap(), ImageRecord::new(UnixNanoseconds(0)));
@@ -89,7 +90,8 @@ fn aged() -> NodeConfig {
     NodeConfig { ages, ..NodeConfig::of_tests() }
 }
 
-/// T40 and T41: without figures nothing is removed for space; what was seen is remembered, and age needs no figures.
+/// T40 and T41: without measurements nothing is removed for space; observations are saved, and age needs no
+/// measurements.
 #[tokio::test]
 async fn a_filesystem_that_cannot_be_measured_fails_the_pass() {
     let mut world = World::new(2, aged()).await;
@@ -109,7 +111,7 @@ async fn a_filesystem_that_cannot_be_measured_fails_the_pass() {
     assert_eq!(world.state.load(&Ages::default()).unwrap().0.len(), 1, "what was seen is saved");
 }
 
-/// T115 and T117: a removal for age that fails keeps neither the others nor the disk step.
+/// T115 and T117: a failed removal by age prevents neither the others nor the disk step.
 #[tokio::test]
 async fn a_failure_by_age_does_not_keep_the_disk_from_being_freed() {
     let mut world = World::new(3, aged()).await;
@@ -136,7 +138,7 @@ fn outcome(number: u64, failure: Option<&str>) -> (Removal, Outcome) {
     (removal, failure.map_or(Outcome::Removed, |why| Outcome::Failed(why.into())))
 }
 
-/// T43, T52, T53 and T55: what a run comes to, by what was reached and what failed.
+/// T43, T52, T53 and T55: the result of a run, by what was reached and what failed.
 #[tokio::test]
 async fn a_pass_is_judged_by_what_it_reached() {
     let short = Filesystem {
@@ -236,7 +238,8 @@ async fn pressure_takes_what_may_go() {
     assert!(world.left().is_empty(), "T121: old enough");
 }
 
-/// However many may be under way at once: before the filesystem was measured for the first time after removals, eight go.
+/// Whatever the concurrency is: before the filesystem was measured for the first time after removals, eight are
+/// removed.
 #[tokio::test]
 async fn the_first_batch_of_images_is_small() {
     let mut world = World::new(100, pressed()).await;
@@ -256,7 +259,8 @@ async fn the_first_batch_of_images_is_small() {
     assert!(measured.windows(2).all(|two| two[1] - two[0] <= 64), "{measured:?}");
 }
 
-/// However many images may go at once: of containers, eight are under way, and none is begun after the wish to stop.
+/// Whatever the concurrency of images is: eight containers are removed at the same time, and none is begun after a
+/// stop was requested.
 #[tokio::test]
 async fn few_containers_go_at_once() {
     let mut world = World::new(0, NodeConfig::of_tests()).await;
@@ -283,8 +287,8 @@ async fn few_containers_go_at_once() {
     assert_eq!(world.fake.state().called("RemoveContainer").len(), 8);
 }
 
-/// T125, T126 and T132: how the filesystems lie, by what containerd tells (no filesystem of containers) and CRI-O (always
-/// one). The kernel's own filesystem stands for a second disk.
+/// T125, T126 and T132: the layout of filesystems as reported by containerd (no filesystem of containers) and CRI-O
+/// (always one). The kernel's own filesystem serves as a second disk.
 #[tokio::test]
 async fn filesystems_are_told_apart_as_runtimes_name_them() {
     let world = World::new(0, NodeConfig::of_tests()).await;
@@ -323,7 +327,7 @@ async fn a_second_failure_in_a_row_is_an_event() {
     assert!(world.agent.events.has_told(Told::ContainerGCFailed), "of containers, every failure is reported");
 }
 
-/// T17: a container that came, ran and went between two passes has used its image.
+/// T17: a container that was created, ran and was removed between two passes has used its image.
 #[tokio::test]
 async fn a_use_that_only_an_event_told_of_counts_and_survives() {
     let mut world = World::new(2, NodeConfig::of_tests()).await;
@@ -354,14 +358,14 @@ async fn a_use_that_only_an_event_told_of_counts_and_survives() {
     let used = |history: &ImageHistory, number| {
         history.get(&ImageId::new(&image_id(number)).unwrap()).and_then(ImageRecord::last_used)
     };
-    // By the clock of ages, and not by that of the runtime.
+    // By the age clock, and not by that of the runtime.
     assert!(used(&saved, 1).is_some_and(|used| used > UnixNanoseconds(77)) && used(&saved, 2).is_none());
     world.pass().await.unwrap_err();
     let order = world.fake.state().called("RemoveImage");
     assert_eq!(order, [2, 1].map(image_id), "never used before once used, although both are as old");
 }
 
-/// Every removal is written down with its reason and what became of it.
+/// Every removal is recorded with its reason and outcome.
 #[tokio::test]
 async fn removals_are_in_the_journal() {
     let mut world = World::new(2, aged()).await;

@@ -17,7 +17,7 @@ use crate::messages;
 use crate::metrics::Metrics;
 use crate::progress::Progress;
 
-/// A runtime, its client, and what an agent remembers.
+/// A runtime, its client, and the state of an agent.
 struct World {
     fake: Fake,
     client: CriClient,
@@ -28,12 +28,12 @@ struct World {
 }
 
 impl World {
-    /// With this many images, none of them in use, all of them old enough.
+    /// With this many images, all unused and old enough.
     async fn new(images: u64) -> Self {
         Self::with_limit(images, Duration::from_secs(20)).await
     }
 
-    /// Calls that take longer than this are given up.
+    /// Timeout of calls.
     async fn with_limit(images: u64, request_timeout: Duration) -> Self {
         let fake = Fake::start();
         fake.state().images = (1..=images).map(|n| image(n, n)).collect();
@@ -77,7 +77,8 @@ impl World {
     }
 }
 
-/// T32, T141, T142 and a pin: what comes into use or is pinned after the plan stays, and the runtime is not even asked.
+/// T32, T141, T142 and a pin: an image that comes into use or is pinned after the plan is kept, and the runtime gets
+/// no request.
 #[tokio::test]
 async fn what_comes_into_use_after_the_plan_stays() {
     let mut world = World::new(4).await;
@@ -100,7 +101,7 @@ async fn what_comes_into_use_after_the_plan_stays() {
     assert_eq!(asked, [image_id(1), image_id(4)], "full identifiers, and nothing else");
 }
 
-/// A removal that hangs is that image's trouble: the others go in the same pass, and it is tried last when its time comes.
+/// A removal that hangs only concerns its image: the others are removed in the same pass, and it is tried last later.
 #[tokio::test]
 async fn one_removal_that_hangs_holds_up_no_other() {
     let mut world = World::with_limit(4, Duration::from_millis(400)).await;
@@ -126,7 +127,7 @@ async fn one_removal_that_hangs_holds_up_no_other() {
     );
 }
 
-/// A name that is protected may be given to an image after the list; the last question before a removal sees it.
+/// An image may get a protected name after the list; the last check before its removal sees it.
 #[tokio::test]
 async fn an_image_that_gets_a_protected_name_stays() {
     let mut world = World::new(2).await;
@@ -141,7 +142,7 @@ async fn an_image_that_gets_a_protected_name_stays() {
     assert_eq!(outcomes, [(2, Outcome::Removed), (1, kept)]);
 }
 
-/// Images are listed before containers: one that comes into use between the two lists is seen in use.
+/// Images are listed before containers: an image that comes into use between the two lists is seen in use.
 #[tokio::test]
 async fn what_comes_into_use_while_the_runtime_is_asked_is_in_use() {
     let mut world = World::new(2).await;
@@ -172,7 +173,7 @@ async fn what_cannot_be_understood_after_the_plan_stops_the_removals() {
     assert_eq!((outcomes, world.left().len()), (vec![], 2));
 }
 
-/// T32 again: a batch that takes long is no excuse for not looking.
+/// T32 again: a batch that takes long needs another check.
 #[tokio::test]
 async fn a_look_at_what_is_in_use_grows_old() {
     let mut world = World::new(8).await;
@@ -191,7 +192,7 @@ async fn a_look_at_what_is_in_use_grows_old() {
     assert_eq!(world.left(), [image_id(1)]);
 }
 
-/// T176: what is pulled again right after its removal was wanted, and stays for the minimum age.
+/// T176: an image that is pulled again right after its removal was wanted, and is kept for the minimum age.
 #[tokio::test]
 async fn an_image_that_is_pulled_again_is_young_again() {
     let mut world = World::new(2).await;
@@ -204,7 +205,7 @@ async fn an_image_that_is_pulled_again_is_young_again() {
     assert_eq!((kept, plan.by_space.len()), (vec![(image_id(2), KeepReason::TooYoung)], 0));
 }
 
-/// T132 and T133: every image filesystem is looked at, each once; a runtime that names none is an error.
+/// T132 and T133: every image filesystem is measured once; a runtime that names none is an error.
 #[tokio::test]
 async fn every_image_filesystem_is_measured_once() {
     let world = World::new(0).await;
@@ -229,7 +230,7 @@ async fn every_image_filesystem_is_measured_once() {
     }
 }
 
-/// T153 at a tenth of its size (unoptimised, with a fake runtime; the benchmark has the rest): 1,000 images, 500
+/// T153 at a tenth of its size (unoptimized, with a fake runtime; the benchmark has the full size): 1,000 images, 500
 /// containers, 100 removals, in order.
 #[tokio::test]
 async fn a_large_node_is_no_trouble() {
@@ -241,13 +242,13 @@ async fn a_large_node_is_no_trouble() {
     plan.by_space.truncate(100);
     let (done, outcomes) = world.remove(plan.by_space, &observation).await;
     done.unwrap();
-    // The largest go first, since all are equally old.
+    // The largest come first, since all are equally old.
     assert_eq!(outcomes, (901..=1_000).rev().map(|n| (n, Outcome::Removed)).collect::<Vec<_>>());
     assert_eq!(world.left().len(), 900);
 }
 
-/// The answers of CRI-O, as its releases give them: identifiers without an algorithm, references that are repo digests, a
-/// pause image that it pins, and the image filesystem listed again as that of containers.
+/// The answers of CRI-O, as its releases give them: identifiers without an algorithm, references that are repo
+/// digests, a pause image that it pins, and the image filesystem listed again as that of containers.
 #[tokio::test]
 async fn images_of_cri_o_stay_and_go_as_those_of_containerd() {
     let bare = |number| image_id(number).trim_start_matches("sha256:").to_owned();
@@ -279,7 +280,7 @@ async fn images_of_cri_o_stay_and_go_as_those_of_containerd() {
     }
 }
 
-/// T140: a refusal lets the image alone for a while; the others go.
+/// T140: a refused image is skipped for a while; the others are removed.
 #[tokio::test]
 async fn a_refused_image_is_left_alone_for_a_while() {
     let mut world = World::new(3).await;
@@ -319,7 +320,7 @@ async fn an_outage_ends_the_pass_and_blames_no_image() {
     assert_eq!((outcomes.len(), world.left().len()), (95, 0));
 }
 
-/// T5, T26, T27 and T146: what cannot be seen whole is not judged by; T25: what is gone uses nothing.
+/// T5, T26, T27 and T146: an incomplete observation decides nothing; T25: a container that is gone uses nothing.
 #[tokio::test]
 async fn only_a_complete_observation_counts() {
     let mut world = World::new(2).await;

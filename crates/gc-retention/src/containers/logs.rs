@@ -1,6 +1,6 @@
 //! Pod log directories, container logs and dead links (spec `node-gc.md`, sections 11 and 12.1).
 //!
-//! Names alone decide here; the adapter never follows a link and deletes nothing that was not named.
+//! Decides by names alone; the adapter never follows a link and deletes only what is named here.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +44,7 @@ fn looks_like_a_uid(text: &str) -> bool {
     (lengths == [32] || lengths == [8, 4, 4, 4, 12]) && text.split('-').all(hexadecimal)
 }
 
-/// Which entries of the pod log root go: directories of pods that are gone, which nothing listed belongs to, and
+/// The entries of the pod log root to remove: directories of pods that are gone, to which nothing listed belongs, and
 /// which have not changed for `minimum_age`.
 #[must_use]
 pub fn plan_directories<'a>(
@@ -72,7 +72,7 @@ pub fn container_of_link(file_name: &str) -> Option<&str> {
     (id.len() >= MIN_CONTAINER_ID_LENGTH).then_some(id)
 }
 
-/// The name of the legacy link of a container. Cut to fit, which takes from the identifier.
+/// The name of the legacy link of a container. If it is too long, the identifier is shortened.
 #[must_use]
 pub fn link_name(pod: &str, namespace: &str, container: &str, container_id: &str) -> String {
     let mut name = format!("{pod}_{namespace}_{container}-{container_id}");
@@ -84,26 +84,26 @@ pub fn link_name(pod: &str, namespace: &str, container: &str, container_id: &str
     name + ".log"
 }
 
-/// What the runtime says of the container of a dead link.
+/// What the runtime reports about the container of a dead link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// It does not know such a container.
+    /// It does not know the container.
     NotFound,
-    /// It does.
+    /// It knows the container.
     Found(ContainerState),
     /// It could not say (not reachable, an ambiguous identifier, …).
     Failed,
 }
 
-/// Whether a link whose target does not exist is removed. Only certainty removes: log rotation leaves a
+/// Whether to remove a link whose target does not exist. Only a certain answer removes it: log rotation leaves a
 /// moment without a target, and a runtime that does not answer proves nothing.
 #[must_use]
 pub fn dead_link_goes(lookup: Lookup) -> bool {
     matches!(lookup, Lookup::NotFound | Lookup::Found(ContainerState::Exited))
 }
 
-/// The files that belong to one container log, out of the names in its directory: the log and its rotations.
-/// `log_path` must be absolute, normal and below `root`; of any other nothing is removed.
+/// The files of one container log, out of the names in its directory: the log and its rotations. `log_path` must be
+/// absolute, normal and below `root`; otherwise nothing is removed.
 #[must_use]
 pub fn files_of_log<'a>(log_path: &str, root: &str, names: &'a [String]) -> Vec<&'a str> {
     let Some(below) =

@@ -1,6 +1,6 @@
-//! Which dead containers, sandboxes and logs go (spec `node-gc.md`, sections 9 to 14).
+//! Which dead containers, sandboxes and logs to remove (spec `node-gc.md`, sections 9 to 14).
 //!
-//! * [`pods`]: what is known of the pods that they belong to.
+//! * [`pods`]: the pods that they belong to, as far as known.
 //! * [`plan`]: dead containers, by MinAge, MaxPerPodContainer and MaxContainers.
 //! * [`sandboxes`]: pod sandboxes without containers.
 //! * [`logs`]: pod log directories, container logs and dead links.
@@ -67,7 +67,7 @@ pub enum ContainerState {
     Running,
     /// Ended.
     Exited,
-    /// The runtime lost track; it may be running.
+    /// The runtime does not know its state; it may be running.
     Unknown,
 }
 
@@ -84,9 +84,9 @@ pub struct Container {
     pub name: Option<Arc<str>>,
     /// Its state.
     pub state: ContainerState,
-    /// When it was created; zero if the runtime lost track of that.
+    /// When it was created; zero if the runtime does not know any more.
     pub created_at: UnixNanoseconds,
-    /// `metadata.attempt`: how often a container of this name was made in its pod before.
+    /// `metadata.attempt`: how many containers of this name were created in its pod before.
     pub attempt: u32,
     /// Whether the kubelet made it, by its marks, or the operator opted in (see [`is_managed_container`]).
     pub managed: bool,
@@ -97,7 +97,7 @@ pub struct Container {
 pub enum SandboxState {
     /// Running.
     Ready,
-    /// Stopped, or being made.
+    /// Stopped, or being created.
     NotReady,
 }
 

@@ -13,7 +13,7 @@ use super::{Container, ContainerState, PodUid, Sandbox};
 use crate::FixedState;
 use crate::numbers::Numbers;
 
-/// How many dead containers are kept, and from which age on they may go.
+/// How many dead containers are kept, and how old they must be before they are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContainerPolicy {
     /// `MinAge`, counted from creation; zero is no limit.
@@ -22,9 +22,9 @@ pub struct ContainerPolicy {
     pub maximum_per_pod_container: Option<u32>,
     /// `MaxContainers`: on the node; `None` is no limit.
     pub maximum_containers: Option<u32>,
-    /// Whether the newest dead container of each name of a live pod stays whatever the limits say. The kubelet
-    /// reads restart counts, exit codes and the progress of initialisation from it, and runs it again if it is
-    /// missing. Off is upstream's behaviour, and an explicit choice.
+    /// Whether the newest dead container of each name in a live pod is kept whatever the limits are. The kubelet
+    /// reads restart counts, exit codes and the progress of initialization from it, and runs it again if it is
+    /// missing. Turning this off is upstream's behaviour, and an explicit choice.
     pub keep_newest_of_live_pods: bool,
 }
 
@@ -55,7 +55,7 @@ pub enum ContainerRemovalReason {
 /// One container to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerRemoval {
-    /// Which: its place in the list that the plan was made of.
+    /// Its index in the list that the plan was made from.
     pub place: usize,
     /// Why.
     pub reason: ContainerRemovalReason,
@@ -78,22 +78,22 @@ pub enum ContainerKeepReason {
     WithinLimits,
     /// Newest dead one of its name in a pod that may need it.
     NewestOfLivePod,
-    /// Its pod has not started a regular container yet: this is the proof of how far initialisation has come.
+    /// Its pod has not started a regular container yet: this one shows how far initialization has come.
     InitialisationUnderWay,
 }
 
 /// What is removed, in order, and what is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerPlan {
-    /// In the order in which they go.
+    /// In the order of removal.
     pub removals: Vec<ContainerRemoval>,
-    /// What stays, by its place in the list, and why.
+    /// What is kept, by its index in the list, and why.
     pub kept: Vec<(usize, ContainerKeepReason)>,
-    /// How many more than `MaxContainers` stay, because live pods need them.
+    /// How many containers beyond `MaxContainers` are kept because live pods need them.
     pub over_node_limit: usize,
 }
 
-/// Plans one pass. `pressure` also takes what finished pods left.
+/// Plans one pass. Under `pressure`, the remains of finished pods are removed as well.
 #[must_use]
 pub fn plan(
     containers: &[Container],
@@ -112,20 +112,20 @@ pub fn plan(
 
 /// Dead containers of one name in one pod.
 struct Unit {
-    /// Place in [`Planner::pods`].
+    /// Index in [`Planner::pods`].
     pod: usize,
     /// Number of its name.
     name: usize,
-    /// Places in [`Planner::members`], newest first.
+    /// Indexes in [`Planner::members`], newest first.
     members: Range<usize>,
 }
 
-/// A dead container with what it is ordered by, so that sorting a hundred thousand looks at nothing else.
+/// A dead container with its sort key, so that sorting a hundred thousand of them reads nothing else.
 #[derive(Clone, Copy, Default)]
 struct Member {
     created_at: UnixNanoseconds,
     attempt: u32,
-    /// Place in [`Planner::containers`].
+    /// Index in [`Planner::containers`].
     place: usize,
 }
 
@@ -206,7 +206,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// How many of the newest of a unit no limit may take.
+    /// How many of the newest of a unit no limit may remove.
     fn protected(&self, unit: &Unit) -> usize {
         let pod = &self.pods[unit.pod];
         if !self.policy.keep_newest_of_live_pods {
@@ -214,7 +214,7 @@ impl<'a> Planner<'a> {
         } else if pod.initialising.is_some() {
             unit.members.len()
         } else {
-            // The kubelet has read all that it needs of a pod that is finished.
+            // The kubelet has read everything that it needs of a finished pod.
             usize::from(pod.standing != Standing::Terminated)
         }
     }
@@ -337,8 +337,8 @@ fn side_by_side(units: &mut [Unit], dead: &[(usize, Member)]) -> Vec<Member> {
     members
 }
 
-/// By time of creation. A runtime that lost track of one (state unknown, created at zero) leaves only the attempts to
-/// tell which is the newest; by its time it would be the oldest, and the first to go.
+/// By creation time. If the runtime does not know it (state unknown, created at zero), the attempt decides which is
+/// the newest; by its time it would be the oldest, and the first to be removed.
 fn sort_newest_first(members: &mut [Member], containers: &[Container]) {
     let timed = members.iter().all(|member| member.created_at.0 > 0);
     let key = |member: &Member| {
@@ -353,7 +353,7 @@ fn as_usize(limit: u32) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-/// The unit that a dead, old enough, managed container of this owner belongs to; else why it stays.
+/// The unit of a dead, old enough, managed container of this owner; otherwise the reason why it is kept.
 fn unit_of(
     container: &Container,
     owner: Option<usize>,
@@ -385,7 +385,7 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// A regular container of any state is the proof that initialisation is complete.
+    /// A regular container of any state proves that initialization is complete.
     fn note(&mut self, container: Option<&str>) {
         if let (Some(init_containers), Some(name)) = (self.initialising, container)
             && !init_containers.contains(name)
@@ -521,7 +521,7 @@ mod tests {
         assert_eq!(plan.removals, [ContainerRemoval { place: 0, reason, stop_first: true }]);
     }
 
-    /// A runtime that lost its notes of a container does not know when it was created.
+    /// A runtime that has lost a container's record does not know when it was created.
     #[test]
     fn without_a_time_the_attempt_tells_the_newest() {
         let run = |attempt, state, created_at| Container {
@@ -602,8 +602,9 @@ mod tests {
         }
     }
 
-    /// T172 and T173: the rule of the kubelet's container deletor is the limit of one name; without a name it takes all
-    /// of a pod that is gone. (It would also count all names of a live pod as one, which nothing here asks for.)
+    /// T172 and T173: the rule of the kubelet's container deletor is the limit of one name; without a name it removes
+    /// all containers of a deleted pod. (It would also count all names of a live pod as one, which nothing here
+    /// uses.)
     #[test]
     fn a_limit_counts_the_dead_of_one_name() {
         let mut containers = dead(&["p/foo/1", "p/bar/2", "p/bar/3", "p/bar/4"]);

@@ -9,12 +9,12 @@ use hashbrown::HashSet;
 use super::{Container, ContainerState, PodUid, Sandbox, SandboxState};
 use crate::FixedState;
 
-/// Where knowledge of pods comes from, and whether it may be trusted now.
+/// Where knowledge of pods comes from, and whether it can be trusted now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OracleState {
-    /// Complete and current: a pod that it does not know does not exist.
+    /// Complete and current: a pod that it does not contain does not exist.
     Synced,
-    /// Partial, stale or failing: it answers nothing.
+    /// Partial, stale or failing: it proves nothing.
     Unsynced {
         /// Why, for people.
         why: String,
@@ -36,12 +36,12 @@ pub struct KnownPod {
     pub init_containers: BTreeSet<Arc<str>>,
 }
 
-/// What may be done with what a pod left behind.
+/// What may be done with the remains of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// The pod may still need it.
     Live,
-    /// All of it stopped for good, the pod object still exists: only pressure takes it.
+    /// All of its containers have stopped for good, and the pod object still exists: removed under pressure only.
     Terminated,
     /// The pod is gone (or evicted, or deleted with everything stopped).
     Gone,
@@ -49,20 +49,20 @@ pub enum Standing {
     Undetermined,
 }
 
-/// The pods of this node, as known now.
+/// The pods of this node as currently known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {
     /// Whether the knowledge is complete.
     pub state: OracleState,
     /// The pods that exist, by the UID that the runtime knows.
     pub known: BTreeMap<PodUid, KnownPod>,
-    /// Since when each unknown UID, among those the runtime lists, has been unknown to a synced oracle.
+    /// Since when each unknown UID, among those that the runtime lists, has been missing from a synced oracle.
     pub unknown_since: BTreeMap<PodUid, UnixNanoseconds>,
     /// How long a UID must have been unknown before its pod counts as gone.
     pub safety_delay: GoDuration,
 }
 
-/// What runs, by pod: taken from one listing. Never iterated.
+/// The running containers and sandboxes by pod, from one listing. Never iterated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Running {
     containers: HashSet<PodUid, FixedState>,
@@ -86,7 +86,7 @@ impl Running {
 }
 
 impl PodView {
-    /// A view that knows nothing and therefore permits limits only.
+    /// A view without knowledge, which permits limits only.
     #[must_use]
     pub fn standalone() -> Self {
         Self {
@@ -105,7 +105,8 @@ impl PodView {
         }
         let sandbox_runs = running.sandboxes.contains(pod);
         let Some(known) = self.known.get(pod) else {
-            // The kubelet stops what it does not know. Where it lets a sandbox run, it knows better than the oracle (a
+            // The kubelet stops pods that it does not know. Where it leaves a sandbox running, it knows better than
+            // the oracle (a
             // static pod whose mirror could not be made).
             let gone =
                 !sandbox_runs && self.unknown_since.get(pod).is_some_and(|&since| self.is_long(since, now));
@@ -132,8 +133,8 @@ impl PodView {
         self.unknown_since.values().filter(|since| !self.is_long(**since, now)).count()
     }
 
-    /// Whether the pods that exist are those of another node, by all appearances: the kubelet's sandboxes run here, and
-    /// not one of their pods is among them. (Or all of them were deleted just now; then nothing runs here soon.)
+    /// Whether the existing pods seem to be those of another node: the kubelet's sandboxes run here, and none of
+    /// their pods is among them. (Or all of them were deleted just now; then nothing runs here soon.)
     #[must_use]
     pub fn is_of_another_node(&self, sandboxes: &[Sandbox]) -> bool {
         let runs = |sandbox: &&Sandbox| sandbox.managed && sandbox.state == SandboxState::Ready;
@@ -141,11 +142,11 @@ impl PodView {
         running.peek().is_some() && !running.any(|pod| self.known.contains_key(pod))
     }
 
-    /// Notes which of the listed UIDs are unknown to a synced oracle, and since when; forgets those that are not
+    /// Records which of the listed UIDs are missing from a synced oracle, and since when; forgets those that are not
     /// listed any more. Call it once per listing. Bounded by what the runtime lists.
     pub fn note_unknown(&mut self, listed: &BTreeSet<PodUid>, now: UnixNanoseconds) {
         if self.state != OracleState::Synced {
-            // While the oracle is not sure, nothing ages towards removal.
+            // While the oracle is not synced, no UID comes closer to removal.
             self.unknown_since.clear();
             return;
         }
@@ -226,8 +227,8 @@ mod tests {
         }
     }
 
-    /// What the kubelet lets run is not gone, whatever the oracle says; and an oracle that knows nothing of all that
-    /// runs here was asked about another node.
+    /// What the kubelet keeps running is not gone, whatever the oracle says; and an oracle that knows none of the
+    /// pods running here was asked about another node.
     #[test]
     fn what_runs_is_not_gone() {
         use SandboxState::{NotReady, Ready};

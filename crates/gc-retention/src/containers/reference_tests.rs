@@ -1,4 +1,5 @@
-//! The plan of containers against one that is written for reading: a map of units, and every rule as a loop over it.
+//! Compares the plan of containers with a reference written for reading: a map of units, and every rule as a loop
+//! over it.
 
 use std::collections::BTreeMap;
 

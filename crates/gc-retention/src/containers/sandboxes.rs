@@ -28,9 +28,8 @@ pub struct SandboxRemoval {
     pub reason: SandboxRemovalReason,
 }
 
-/// Plans one pass over a listing in which containers were listed **before** sandboxes. Sandboxes of pods that are
-/// gone must be at least `minimum_age` old: one that is still being made may look dead, and its pod may not be
-/// known yet.
+/// Plans one pass over a listing in which containers were listed **before** sandboxes. Sandboxes of deleted pods must
+/// be at least `minimum_age` old: one that is being created may look dead, and its pod may not be known yet.
 #[must_use]
 pub fn plan(
     sandboxes: &[Sandbox],

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Image, ImageId};
 
-/// What is remembered of one image.
+/// The record of one image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageRecord {
     /// When an observation first listed it, in nanoseconds since the epoch.
@@ -37,19 +37,19 @@ impl ImageRecord {
         self.last_used.map(UnixNanoseconds)
     }
 
-    /// Since when nothing has used it: its last use, or its first sight if there was none.
+    /// Since when nothing has used it: since its last use, or since it was first seen if there was none.
     #[must_use]
     pub fn idle_since(&self) -> UnixNanoseconds {
         UnixNanoseconds(self.last_used.map_or(self.first_seen, |used| used.max(self.first_seen)))
     }
 
-    /// How long nothing has used it. A moment in the future (the clock was set back) is no time at all.
+    /// How long nothing has used it. A moment in the future (the clock was set back) counts as zero.
     #[must_use]
     pub fn idle(&self, now: UnixNanoseconds) -> GoDuration {
         now.since(self.idle_since())
     }
 
-    /// How long it has been here.
+    /// How long it has been on the node.
     #[must_use]
     pub fn age(&self, now: UnixNanoseconds) -> GoDuration {
         now.since(self.first_seen())
@@ -95,14 +95,14 @@ impl ImageHistory {
         self.records = records;
     }
 
-    /// Notes a use of a listed image that an event or a second look reported (a container started or ended between
-    /// two observations). An image that no observation has seen yet has been here since that use at the latest.
+    /// Records a use of a listed image that an event or a later observation reported (a container started or ended
+    /// between two observations). An image that was not observed yet has existed since that use at the latest.
     pub fn note_use(&mut self, image: &ImageId, at: UnixNanoseconds) {
         let record = self.records.entry(image.clone()).or_insert_with(|| ImageRecord::new(at));
         record.last_used = Some(record.last_used.map_or(at.0, |used| used.max(at.0)));
     }
 
-    /// Notes that all of these are in use now.
+    /// Records that all of these are in use now.
     pub fn note_uses(&mut self, images: &BTreeSet<ImageId>, now: UnixNanoseconds) {
         for image in images {
             self.note_use(image, now);

@@ -1,20 +1,20 @@
-//! What images share: the layers that more than one of them stands on.
+//! Shared layers: those that more than one image contains.
 //!
-//! Runtimes tell which layers an image stands on, but not how large each of them is; so each counts the same.
+//! Runtimes report the layers of an image but not their sizes, so all of them count the same.
 
 use hashbrown::HashMap;
 
 use super::{Image, LayerId};
 use crate::FixedState;
 
-/// How many images stand on each layer. Never iterated.
+/// The number of images that contain each layer. Never iterated.
 #[derive(Debug)]
 pub struct LayerUsers {
     users: HashMap<LayerId, u32, FixedState>,
 }
 
 impl LayerUsers {
-    /// Counts the layers of images, each of which must come once.
+    /// Counts the layers of images; pass each image once.
     #[must_use]
     pub fn of<'a>(images: impl Iterator<Item = &'a Image>) -> Self {
         let mut users = HashMap::default();
@@ -24,8 +24,8 @@ impl LayerUsers {
         Self { users }
     }
 
-    /// Takes an image away: the bytes of it in layers that nothing else stands on any more. All of it, where its
-    /// layers are not known.
+    /// Removes an image and returns the size of its layers that no other image contains: its whole size if its layers
+    /// are unknown.
     pub fn take(&mut self, image: &Image) -> u64 {
         let mut freed = 0;
         for layer in &*image.layers {
@@ -37,7 +37,7 @@ impl LayerUsers {
         share_of(image, freed).unwrap_or(image.size_bytes)
     }
 
-    /// The bytes of an image in layers that another one stands on too; `None` where its layers are not known.
+    /// The size of an image's layers that another image contains too; `None` if its layers are unknown.
     #[must_use]
     pub fn shared_bytes(&self, image: &Image) -> Option<u64> {
         let shared = |layer: &&LayerId| self.users.get(*layer).is_some_and(|users| *users > 1);

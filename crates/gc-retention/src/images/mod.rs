@@ -1,11 +1,11 @@
-//! Which images go, in which order, and why (spec `node-gc.md`, sections 3 to 7).
+//! Which images to remove, in which order, and why (spec `node-gc.md`, sections 3 to 7).
 //!
 //! * [`history`]: when each image was first seen and last used; survives restarts.
 //! * [`usage`]: which images are in use, by every spelling that a container may use for one.
-//! * [`protection`]: which images an operator keeps, whatever their age.
+//! * [`protection`]: which images an operator protects, whatever their age.
 //! * [`plan`]: the ordered removals for age, for disk space and for pressure.
-//! * [`layers`]: what images share.
-//! * [`space`]: how far to go, by measured filesystems rather than by book values.
+//! * [`layers`]: layers that images share.
+//! * [`space`]: how much to remove, by measured filesystems rather than by reported sizes.
 
 pub mod history;
 pub mod layers;
@@ -19,8 +19,8 @@ pub mod usage;
 use std::fmt;
 use std::sync::Arc;
 
-/// The full, node-local identifier of an image, never shortened and never empty (a runtime takes an empty or
-/// short one for a prefix and may remove something else).
+/// The full, node-local identifier of an image, never shortened and never empty (a runtime takes an empty or short
+/// one for a prefix and may remove another image).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ImageId(Arc<str>);
 
@@ -45,7 +45,7 @@ impl ImageId {
         &self.0
     }
 
-    /// The hexadecimal digits alone: what containerd (`sha256:…`) and CRI-O (bare) have in common.
+    /// The hexadecimal digits alone, which containerd (`sha256:…`) and CRI-O (bare) have in common.
     #[must_use]
     pub fn digits(&self) -> &str {
         self.0.strip_prefix("sha256:").unwrap_or(&self.0)
@@ -58,13 +58,13 @@ impl fmt::Display for ImageId {
     }
 }
 
-/// A layer of images: the first 16 digits of the digest of its content. They tell the layers of a node apart, and only
-/// estimates are made of them.
+/// A layer of images: the first 16 digits of the digest of its content. They distinguish the layers of a node, and
+/// are used for estimates only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LayerId(u64);
 
 impl LayerId {
-    /// Reads a digest as the runtime writes it; `None` if it is none.
+    /// Reads a digest as the runtime writes it; `None` if it is not one.
     ///
     /// ```
     /// use gc_retention::images::LayerId;
@@ -89,24 +89,24 @@ pub struct Image {
     pub repo_tags: Vec<Arc<str>>,
     /// `registry/repository@sha256:…`, any number.
     pub repo_digests: Vec<Arc<str>>,
-    /// Size in bytes by the runtime's books: compressed blobs on containerd, unpacked layers on CRI-O.
+    /// Size in bytes as the runtime reports it: compressed blobs on containerd, unpacked layers on CRI-O.
     pub size_bytes: u64,
     /// The runtime asks to keep it.
     pub pinned: bool,
     /// The runtime handler whose copy this is; empty where a runtime keeps one copy for all.
     pub runtime_handler: Arc<str>,
-    /// The layers it stands on, each once, if the runtime tells.
+    /// Its layers, each once, if the runtime reports them.
     pub layers: Arc<[LayerId]>,
 }
 
 impl Image {
-    /// The name to show: the first tag, else the first digest, else the identifier.
+    /// The display name: the first tag, else the first digest, else the identifier.
     #[must_use]
     pub fn display_name(&self) -> &Arc<str> {
         self.repo_tags.first().or(self.repo_digests.first()).unwrap_or(&self.id.0)
     }
 
-    /// Whether a registry could give it back: it was pulled by digest (or at least knows one).
+    /// Whether it can be pulled again: it was pulled by digest (or at least has one).
     #[must_use]
     pub fn can_be_pulled_again(&self) -> bool {
         !self.repo_digests.is_empty()
@@ -138,7 +138,7 @@ pub(crate) mod testing {
         }
     }
 
-    /// A layer like no other of another number.
+    /// A distinct layer for each number.
     pub(crate) fn layer(number: u64) -> LayerId {
         LayerId(number)
     }

@@ -11,16 +11,16 @@ use super::protection::ProtectionList;
 use super::usage::Usage;
 use super::{Image, ImageId};
 
-/// How old an image must be to go, and how idle it may be to stay.
+/// How old an image must be to be removed, and how long it may be unused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgePolicy {
     /// Younger images (since first sight) are never removed. Reaching it exactly is old enough.
     pub minimum_age: GoDuration,
-    /// Images idle for longer (strictly) are removed, whatever the disk says; `None` switches that off.
+    /// Images idle for longer (strictly) are removed, whatever the disk usage is; `None` disables this.
     pub maximum_age: Option<GoDuration>,
 }
 
-/// Everything that a plan is made from: one complete observation.
+/// The input of a plan: one complete observation.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot<'a> {
     /// Every image that the runtime lists.
@@ -29,7 +29,7 @@ pub struct Snapshot<'a> {
     pub history: &'a ImageHistory,
     /// What is in use.
     pub usage: &'a Usage,
-    /// What the operator keeps.
+    /// What the operator protects.
     pub protection: &'a ProtectionList,
 }
 
@@ -53,27 +53,27 @@ pub struct Removal {
     pub runtime_handler: Arc<str>,
     /// Why.
     pub reason: RemovalReason,
-    /// What the runtime's books say of its size.
+    /// Its size as the runtime reports it.
     pub size_bytes: u64,
-    /// What its removal is expected to free: layers shared with an image that is kept (or removed later) do
+    /// The size that its removal is expected to free: layers shared with an image that is kept (or removed later) do
     /// not count.
     pub expected_freed_bytes: u64,
-    /// Since when it is here.
+    /// When it was first seen.
     pub first_seen: UnixNanoseconds,
     /// When it was last in use, if ever.
     pub last_used: Option<UnixNanoseconds>,
-    /// No registry could give it back: it knows no repository digest (imported or built here).
+    /// It cannot be pulled again: it has no repository digest (imported or built here).
     pub irreplaceable: bool,
 }
 
-/// Why an image stays.
+/// Why an image is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeepReason {
     /// A container or a bound pod uses it.
     InUse,
     /// The runtime pins it.
     Pinned,
-    /// The operator keeps it, by this pattern.
+    /// The operator protects it, by this pattern.
     Protected(Arc<str>),
     /// It has been here for less than the minimum age.
     TooYoung,
@@ -83,21 +83,21 @@ pub enum KeepReason {
     Unknown,
 }
 
-/// What would go, in order, and what stays.
+/// What would be removed, in order, and what is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImagePlan {
-    /// Too long idle: all of these go.
+    /// Idle for too long: all of these are removed.
     pub by_age: Vec<Removal>,
-    /// Eligible when space is needed, in the order in which they go: never used first, then longest idle.
+    /// Removable when space is needed, in the order of removal: never used first, then longest idle.
     pub by_space: Vec<Removal>,
-    /// What stays, and why.
+    /// What is kept, and why.
     pub kept: Vec<(ImageId, KeepReason)>,
 }
 
 /// Why no plan can be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// A container that does not say which image it uses might use any.
+    /// A container that does not name its image might use any.
     #[error(
         "container {container} does not name its image, so that any image may be in use; nothing is removed"
     )]
@@ -144,9 +144,9 @@ pub fn plan(
     Ok(plan)
 }
 
-/// Images by identifier. One that is listed twice is one image; the later entry tells (T11).
+/// Images by identifier. If one is listed twice, the later entry counts (T11).
 fn each_once(images: &[Image]) -> Vec<&Image> {
-    // Most comparisons end with the beginning, which is at hand.
+    // Most comparisons end within the prefix, which is stored here.
     let beginning =
         |image: &Image| image.id.as_str().as_bytes().first_chunk().copied().map_or(0, u128::from_be_bytes);
     let mut sorted: Vec<(u128, &Image)> = images.iter().map(|image| (beginning(image), image)).collect();
@@ -161,14 +161,13 @@ fn each_once(images: &[Image]) -> Vec<&Image> {
     once
 }
 
-/// What a table in the order of identifiers has for one of them. Asked for ascending identifiers only, each once.
+/// The entry of a sorted table for an identifier. Call it with ascending identifiers only, each once.
 fn of<'a, T>(id: &ImageId, table: &mut Peekable<impl Iterator<Item = (&'a ImageId, T)>>) -> Option<T> {
     while table.next_if(|(other, _)| *other < id).is_some() {}
     table.next_if(|(other, _)| *other == id).map(|(_, found)| found)
 }
 
-/// Whether one image must be kept by what is known now; its record if not. Checked again right before
-/// removal.
+/// Whether one image must be kept by current knowledge; otherwise its record. Checked again right before removal.
 pub fn keep_reason(
     image: &Image,
     snapshot: &Snapshot<'_>,
@@ -220,7 +219,7 @@ fn removal(image: &Image, record: ImageRecord, reason: RemovalReason, layers: &m
     }
 }
 
-/// The part of a plan that is needed to free a number of bytes by nominal sizes: what a dry run shows.
+/// The part of a plan that is needed to free a number of bytes by reported sizes: shown by a dry run.
 #[must_use]
 pub fn needed_by_the_books(by_space: &[Removal], bytes: u64) -> &[Removal] {
     let mut freed = 0_u64;
@@ -370,7 +369,7 @@ mod tests {
         assert_eq!(world.order(51).1, [id(0)]);
     }
 
-    /// T27: one container that cannot be read stops all removals.
+    /// T27: one unreadable container stops all removals.
     #[test]
     fn an_unreadable_container_stops_the_plan() {
         let mut world = World::new(&[(0, 1)]).observe(0, &[]);
@@ -385,7 +384,7 @@ mod tests {
         assert_eq!(plan(snapshot, world.policy, UnixNanoseconds(9)), Err(error));
     }
 
-    /// T58: three images of 1000 share nine of ten layers; the books free the base only with the last.
+    /// T58: three images of 1000 share nine of ten layers; the base is freed only with the last.
     #[test]
     fn shared_layers_are_freed_with_the_last_image() {
         let mut world = World::new(&[(1, 1000), (2, 1000), (3, 1000)]);

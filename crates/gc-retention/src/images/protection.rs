@@ -1,4 +1,4 @@
-//! Images that an operator keeps (spec `node-gc.md`, section 4, R6).
+//! Images that an operator protects (spec `node-gc.md`, section 4, R6).
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ struct Pattern {
 /// Why a pattern cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtectionError {
-    /// Nothing in it.
+    /// It is empty.
     #[error(
         "protection pattern {position} is empty; expected an image name, or a pattern such as \"registry.example/base/*\""
     )]
@@ -32,7 +32,7 @@ pub enum ProtectionError {
         /// Its place in the list, from 1.
         position: usize,
     },
-    /// White space in it.
+    /// It contains white space.
     #[error(
         "protection pattern {pattern:?} contains white space; expected an image name or a pattern with '*'"
     )]
@@ -48,11 +48,11 @@ pub enum ProtectionError {
     },
 }
 
-/// Bound on the number of patterns.
+/// Maximum number of patterns.
 pub const MAX_PATTERNS: usize = 1_000;
 
 impl ProtectionList {
-    /// Checks and takes patterns.
+    /// Validates patterns.
     pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, ProtectionError> {
         let patterns: Vec<Pattern> = patterns.into_iter().map(Pattern::new).collect();
         if patterns.len() > MAX_PATTERNS {
@@ -69,7 +69,7 @@ impl ProtectionList {
         Ok(Self { patterns })
     }
 
-    /// The first pattern that keeps the image.
+    /// The first pattern that protects the image.
     #[must_use]
     pub fn keeps(&self, image: &Image) -> Option<&Arc<str>> {
         let pattern = self.patterns.iter().find(|pattern| {
@@ -98,7 +98,7 @@ impl Pattern {
             })
     }
 
-    /// What stands before the first star and after the last one decides most cases at once.
+    /// The text before the first star and after the last one decides most cases at once.
     fn matches(&self, text: &str) -> bool {
         let (pattern, text) = (self.text.as_bytes(), text.as_bytes());
         let (start, end) = (&pattern[..self.ends.0], &pattern[pattern.len() - self.ends.1..]);

@@ -1,4 +1,4 @@
-//! The plan of images, and what is in use, against ones that are written for reading: every rule as a loop over all.
+//! Compares the plan and the use of images with references written for reading: every rule as a loop over all images.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use super::{Image, ImageId};
 
 const NOW: UnixNanoseconds = UnixNanoseconds(100);
 
-/// The rules of sections 4 and 5 as they read.
+/// The rules of sections 4 and 5, literally.
 fn keep(image: &Image, snapshot: &Snapshot<'_>, policy: AgePolicy) -> Result<ImageRecord, KeepReason> {
     match snapshot.history.get(&image.id) {
         _ if snapshot.usage.in_use.contains(&image.id) => Err(KeepReason::InUse),

@@ -1,7 +1,7 @@
 //! How much must be freed, and when to stop (spec `node-gc.md`, sections 5.4, 5.7, 6 and 7).
 //!
-//! What a runtime says of an image's size is a book value: compressed here, unpacked there, shared layers
-//! counted each time. So the books only size the next batch; whether enough is free is measured.
+//! The size that a runtime reports for an image is nominal: compressed here, unpacked there, shared layers counted
+//! each time. So reported sizes only determine the next batch; whether enough is free is measured.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,35 +10,35 @@ use std::sync::Arc;
 use super::ImageId;
 use super::plan::Removal;
 
-/// One filesystem as the kernel measures it. Available is what an unprivileged process may still use.
+/// One filesystem as the kernel reports it. Available is what an unprivileged process may still use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filesystem {
-    /// The path through which it was measured.
+    /// The path by which it was measured.
     pub path: Arc<str>,
-    /// Bytes in all.
+    /// Total bytes.
     pub capacity_bytes: u64,
     /// Bytes free.
     pub available_bytes: u64,
-    /// Inodes in all; 0 where the filesystem does not count them.
+    /// Total inodes; 0 where the filesystem does not count them.
     pub inodes: u64,
     /// Inodes free.
     pub inodes_free: u64,
 }
 
-/// From which share of use on images are removed, and down to which. Percent; low < high.
+/// The usage above which images are removed, and the usage at which removal ends. Percent; low < high.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
-    /// At or above this, removal begins.
+    /// Removal begins at or above this usage.
     pub high_percent: u8,
-    /// It ends at this.
+    /// Removal ends at this usage.
     pub low_percent: u8,
 }
 
-/// A filesystem whose capacity reads zero: nothing can be concluded from it.
+/// A filesystem whose capacity is reported as zero: nothing can be concluded from it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid capacity 0 on image filesystem")]
 pub struct InvalidCapacity {
-    /// Which one.
+    /// Which filesystem.
     pub path: Arc<str>,
 }
 
@@ -53,7 +53,7 @@ pub struct Goal {
     pub inodes_free: u64,
 }
 
-/// What was found on one filesystem.
+/// The usage of one filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assessment {
     /// Use of bytes, rounded up, in percent.
@@ -102,7 +102,7 @@ pub fn assess(filesystem: &Filesystem, thresholds: Thresholds) -> Result<Assessm
 }
 
 impl Goal {
-    /// Whether the measured filesystem has what is wanted.
+    /// Whether the measured filesystem meets the goal.
     #[must_use]
     pub fn is_met_by(&self, filesystem: &Filesystem) -> bool {
         self.missing_bytes(filesystem) == 0 && filesystem.inodes_free >= self.inodes_free
@@ -115,10 +115,10 @@ impl Goal {
     }
 }
 
-/// What became of one removal.
+/// The outcome of one removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removed {
-    /// It is gone.
+    /// It was removed.
     Yes,
     /// It came into use, or became pinned or protected, since it was planned: kept.
     KeptAfterAll,
@@ -133,23 +133,22 @@ pub enum Step {
     Remove(Vec<Removal>),
     /// The goals are met.
     Met,
-    /// Nothing removable is left, and goals are not met.
+    /// Nothing removable is left, and the goals are not met.
     Exhausted,
 }
 
-/// How many removals are handed out between two measurements.
+/// Number of removals between two measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batches {
-    /// In the first batch, when nothing is known yet of what the books are worth.
+    /// In the first batch, when it is not known yet how much a removal really frees.
     pub first: usize,
     /// In any later one.
     pub most: usize,
 }
 
-/// A run towards measured goals. Feed it measurements; it hands out batches until it is done.
-///
-/// Books may tell a fifth of the truth (compressed layers, kept beside the unpacked ones) or twice of it (shared
-/// ones). So the first batch is small, and each later one is sized by what those before it really freed.
+/// A run towards measured goals. Pass it measurements; it returns batches until it is done. Reported sizes may be a
+/// fifth of the real ones (compressed layers, stored beside the unpacked ones) or twice as large (shared ones). So
+/// the first batch is small, and each later one is sized by what those before it really freed.
 #[derive(Debug)]
 pub struct SpaceRun {
     queue: VecDeque<Removal>,
@@ -157,9 +156,9 @@ pub struct SpaceRun {
     batches: Batches,
     /// What was available when the run began, on all filesystems with goals.
     available_at_start: Option<u64>,
-    /// Sum of what was expected of the removals that succeeded.
+    /// Sum of the expected sizes of the removals that succeeded.
     expected_bytes: u64,
-    /// Sum of the book sizes of what was removed.
+    /// Sum of the reported sizes of the removed images.
     freed_book_bytes: u64,
     failures: Vec<ImageId>,
 }
@@ -179,10 +178,10 @@ impl SpaceRun {
         }
     }
 
-    /// What to do, given every filesystem as measured now.
+    /// The next step, given every filesystem as measured now.
     pub fn next(&mut self, measured: &[Filesystem]) -> Step {
         let of = |goal: &Goal| measured.iter().find(|filesystem| filesystem.path == goal.path);
-        // A filesystem that could not be measured counts as not met: its goal ends with the candidates.
+        // A filesystem that could not be measured counts as not met: the run ends when the candidates do.
         let unmet: Vec<_> = self.goals.iter().filter(|g| !of(g).is_some_and(|f| g.is_met_by(f))).collect();
         if unmet.is_empty() {
             return Step::Met;
@@ -204,7 +203,7 @@ impl SpaceRun {
         if batch.is_empty() { Step::Exhausted } else { Step::Remove(batch) }
     }
 
-    /// What an expectation is worth, by what earlier ones were.
+    /// The ratio of freed to expected bytes so far.
     fn worth(&self, expected: u64, freed: u64) -> u128 {
         match self.expected_bytes {
             0 => u128::from(expected),
@@ -212,7 +211,7 @@ impl SpaceRun {
         }
     }
 
-    /// Takes in what became of one removal of the last batch.
+    /// Takes the outcome of one removal of the last batch.
     pub fn report(&mut self, removal: &Removal, outcome: Removed) {
         match outcome {
             Removed::Yes => {
@@ -224,7 +223,7 @@ impl SpaceRun {
         }
     }
 
-    /// Sum of the book sizes of what was removed.
+    /// Sum of the reported sizes of the removed images.
     #[must_use]
     pub fn freed_book_bytes(&self) -> u64 {
         self.freed_book_bytes
@@ -331,7 +330,7 @@ mod tests {
         assert_eq!(found, Assessment { usage_percent: 10, inodes_usage_percent: 99, goal: Some(goal) });
     }
 
-    /// T54 and T58: what is measured decides, not the books.
+    /// T54 and T58: measurements decide, not reported sizes.
     #[test]
     fn a_run_stops_at_what_is_measured() {
         let goal = Goal { path: "/images".into(), available_bytes: 500, inodes_free: 0 };
@@ -356,7 +355,7 @@ mod tests {
         assert_eq!(run.next(&[disk(1000, 400)]), Step::Exhausted);
     }
 
-    /// T55 and T133: without candidates there is nothing to do but to say so; every filesystem with a goal counts.
+    /// T55 and T133: without candidates the shortage is reported; every filesystem with a goal counts.
     #[test]
     fn every_goal_counts() {
         let goals = |wanted: [u64; 2]| -> Vec<Goal> {
@@ -399,7 +398,7 @@ mod tests {
         }
     }
 
-    /// T43: the two parts of the message that tools look for.
+    /// T43: the two parts of the message that tools search for.
     #[test]
     fn the_shortage_names_usage_and_what_was_freed() {
         let capacity = 10 << 30;
@@ -411,7 +410,7 @@ mod tests {
     }
 
     proptest! {
-        /// Freed is at least the target, or everything removable is gone; and never more than one batch too much.
+        /// Freed is at least the goal, or everything removable is removed; and never more than one batch too much.
         #[test]
         fn a_run_reaches_its_goal_or_takes_everything(
             sizes in prop::collection::vec(1_u64..1_000, 0..40), wanted in 0_u64..20_000,
@@ -430,11 +429,11 @@ mod tests {
                         last_batch_start = available;
                         let last = batch.last().map_or(0, |one| one.size_bytes);
                         for one in &batch {
-                            // Really, each frees several times what the books say.
+                            // Each really frees several times its reported size.
                             available += one.size_bytes * truth;
                             run.report(one, Removed::Yes);
                         }
-                        // From the second batch on that is known, and none is removed without need.
+                        // From the second batch on that is known, and none is removed needlessly.
                         prop_assert!(removed == 0 || available - last * truth < wanted);
                         removed += batch.len();
                     }

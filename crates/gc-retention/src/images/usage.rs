@@ -10,7 +10,7 @@ use hashbrown::{HashMap, HashTable};
 use super::{Image, ImageId};
 use crate::FixedState;
 
-/// What one container says of its image, in every field that CRI has for it, and of the images it mounts.
+/// What one container says about its image, in every CRI field for it, and about the images that it mounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerImages {
     /// The container, for messages.
@@ -21,22 +21,22 @@ pub struct ContainerImages {
     pub volumes: Vec<Arc<str>>,
 }
 
-/// The images in use, and what kept some of them from being found.
+/// The images in use, and what prevented some from being found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Images that something uses.
     pub in_use: BTreeSet<ImageId>,
-    /// References that no listed image answers to. That is normal (the image was removed earlier).
+    /// References that match no listed image. That is normal (the image was removed earlier).
     pub unresolved: BTreeSet<Arc<str>>,
-    /// Containers that name no image at all: nothing may be removed while there is one, since it may use any.
+    /// Containers that name no image at all: while there is one, nothing may be removed, since it may use any.
     pub unreadable: Vec<Arc<str>>,
 }
 
-/// Finds images by every name they have.
+/// Finds images by all of their names.
 #[derive(Debug)]
 pub struct ImageIndex<'a> {
     images: &'a [Image],
-    /// First links of images by the digits of their identifiers and digests. Never iterated, like the other one.
+    /// First links of images by the digits of their identifiers and digests. Never iterated; neither is `by_name`.
     by_digits: HashTable<usize>,
     /// First links of images by tag, and by digests of another kind.
     by_name: HashMap<&'a str, usize, FixedState>,
@@ -47,7 +47,7 @@ pub struct ImageIndex<'a> {
 #[derive(Debug)]
 struct Link<'a> {
     name: &'a str,
-    /// Its place in `images`.
+    /// Its index in `images`.
     image: usize,
     /// The next link of the same name; [`END`] ends it.
     next: usize,
@@ -55,7 +55,7 @@ struct Link<'a> {
 
 /// No further link.
 const END: usize = usize::MAX;
-/// How many digits identify content: those of a SHA-256.
+/// Number of digits that identify content: those of a SHA-256.
 const DIGITS: usize = 64;
 
 impl<'a> ImageIndex<'a> {
@@ -81,7 +81,7 @@ impl<'a> ImageIndex<'a> {
 
     fn add(&mut self, name: &'a str, image: usize) {
         let (link, links) = (self.links.len(), &self.links);
-        // Of a digest, the digits suffice: the same content has the same ones under every name.
+        // The digits of a digest suffice: the same content has the same digits under every name.
         let (name, next) = match digits_of(name).filter(|digits| are_digits(digits)) {
             Some(digits) => {
                 let same = |known: &usize| links.get(*known).is_some_and(|link| equal(link.name, digits));
@@ -100,8 +100,8 @@ impl<'a> ImageIndex<'a> {
         self.links.push(Link { name, image, next });
     }
 
-    /// The images that a reference may mean: an identifier with or without `sha256:`, a tag, a digest, each
-    /// with the registry and tag that docker-style short names leave out.
+    /// The images that a reference may mean: an identifier with or without `sha256:`, a tag, a digest, each with the
+    /// registry and tag that docker-style short names leave out.
     #[must_use]
     pub fn resolve(&self, reference: &str) -> BTreeSet<ImageId> {
         let mut found = BTreeSet::new();
@@ -111,7 +111,7 @@ impl<'a> ImageIndex<'a> {
         found
     }
 
-    /// Their places; says whether there are any.
+    /// Their indexes; returns whether there are any.
     fn places(&self, reference: &str, mut found: impl FnMut(usize)) -> bool {
         let mut follow = |first: Option<&usize>| {
             let mut next = first.copied().unwrap_or(END);
@@ -135,11 +135,11 @@ impl<'a> ImageIndex<'a> {
     }
 }
 
-/// What a reference ends with, if it is as long as the digits of an identifier or of a digest (which says all that there
-/// is to say): 64 bytes, with or without `sha256:` or a name before.
+/// The end of a reference, if it is as long as the digits of an identifier or digest, which are decisive: 64 bytes,
+/// with or without `sha256:` or a name before.
 fn digits_of(reference: &str) -> Option<&str> {
     let digest = match reference.len() {
-        // An identifier, bare or not, which is what nearly all containers name.
+        // An identifier, bare or not, which nearly all containers name.
         64 | 71 if !reference.contains('@') => reference,
         _ => reference.split_once('@').map_or(reference, |(_, digest)| digest),
     };
@@ -150,12 +150,12 @@ fn are_digits(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Digits are written in small letters nearly always.
+/// Digits are nearly always lower case.
 fn equal(one: &str, other: &str) -> bool {
     one == other || one.eq_ignore_ascii_case(other)
 }
 
-/// Of both ends, which is as good as of all digits. Letters count alike in both cases.
+/// A hash of both ends, which is as good as one of all digits. Upper and lower case are the same.
 fn hash_of_digits(digits: &str) -> u64 {
     let part = |bytes: Option<&[u8; 16]>| {
         bytes.map_or(0, |bytes| u128::from_le_bytes(*bytes) | u128::from_le_bytes([b' '; 16]))
@@ -185,7 +185,7 @@ fn normalised_names(reference: &str) -> Vec<String> {
     names
 }
 
-/// Which images the containers (in any state, of anybody) and the bound pods use.
+/// Which images the containers (in any state, of any client) and the bound pods use.
 #[must_use]
 pub fn usage(index: &ImageIndex<'_>, containers: &[ContainerImages], named_by_pods: &[Arc<str>]) -> Usage {
     let mut usage = Usage::default();
@@ -217,7 +217,7 @@ mod tests {
         ContainerImages { container: "c".into(), references: own(references), volumes: own(volumes) }
     }
 
-    /// T9, T10, T19 to T24, T33 and T35: whatever the field and the spelling, the image is found.
+    /// T9, T10, T19 to T24, T33 and T35: the image is found by any field and spelling.
     #[test]
     fn every_spelling_of_a_reference_counts() {
         let hex = |n: u64| format!("{n:064x}");
@@ -259,7 +259,7 @@ mod tests {
             &[uses(&["registry.example/image-1:v1", "gone:v1"], &[id(3).as_str()]), uses(&[], &[])],
             &["registry.example/image-2:v1".into()],
         );
-        // T20: fields that disagree keep both images; upstream would take the word of `image_id` alone.
+        // T20: fields that disagree keep both images; upstream would only use `image_id`.
         let disagreeing =
             usage(&ImageIndex::new(&images), &[uses(&[id(1).as_str(), id(4).as_str()], &[])], &[]);
         assert_eq!(disagreeing.in_use, [id(1), id(4)].into());

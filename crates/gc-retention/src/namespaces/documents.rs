@@ -1,4 +1,4 @@
-//! What passes over namespaces read and write, as documents of the API.
+//! The documents of the API that passes over namespaces read and write.
 
 use gc_types::Timestamp;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ fn time_text(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// A namespace as the server answered with it at that time.
+/// A namespace from the server's answer at that time.
 #[must_use]
 pub fn view(namespace: &Value, now: Timestamp) -> View {
     let metadata = &namespace["metadata"];
@@ -60,7 +60,7 @@ pub fn with_status(namespace: &Value, conditions: &[Condition]) -> Value {
     written
 }
 
-/// The namespace with these of its `spec.finalizers`, to be written through `finalize`.
+/// The namespace with these `spec.finalizers`, to be written through `finalize`.
 #[must_use]
 pub fn with_finalizers(namespace: &Value, left: &[String]) -> Value {
     let mut written = namespace.clone();
@@ -68,7 +68,7 @@ pub fn with_finalizers(namespace: &Value, left: &[String]) -> Value {
     written
 }
 
-/// A part of a document, made an object where it is none.
+/// A part of a document, created as an object if it is missing.
 fn part<'a>(document: &'a mut Value, name: &str) -> &'a mut Value {
     let object = |value: &mut Value| {
         if !value.is_object() {

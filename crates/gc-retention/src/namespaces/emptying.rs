@@ -13,15 +13,15 @@ use gc_types::{FailedGroup, Gvr, Timestamp};
 use super::memory::Memory;
 use super::{Condition, Next, Pass, Remaining, finalizers_after};
 
-/// Resources of one namespace that are emptied at a time.
+/// Resources of one namespace that are emptied at the same time.
 pub const CONCURRENT_RESOURCES: usize = 8;
-/// Tries to write a status or the finalizers over conflicts.
+/// Attempts to write a status or the finalizers despite conflicts.
 pub const CONFLICT_TRIES: u32 = 5;
-/// Tries of a request about the namespace itself that fails for the moment; without it, the whole pass is lost.
+/// Attempts of a request about the namespace itself after temporary failures; without it, the whole pass is lost.
 pub const OWN_TRIES: u32 = 5;
 /// How long such a request is retried in the same pass, milliseconds.
 pub const OWN_PATIENCE_MILLISECONDS: i64 = 2_000;
-/// The first pause between such tries, milliseconds; the next ones are twice as long each.
+/// The first pause between such attempts, milliseconds; each further one doubles it.
 const FIRST_PAUSE_MILLISECONDS: i64 = 5;
 
 /// A namespaced resource whose objects can be deleted.
@@ -47,18 +47,18 @@ impl Contained {
     }
 }
 
-/// What is served, as far as it can be in namespaces.
+/// The served resources that can be in namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served {
-    /// What may have to be deleted.
+    /// The resources that may have to be deleted.
     pub resources: Vec<Arc<Contained>>,
-    /// The groups that were seen whole, and whether they have any of those.
+    /// The groups that were discovered completely, and whether they have any of those.
     pub groups: BTreeMap<String, bool>,
     /// What could not be discovered.
     pub failed: Vec<FailedGroup>,
 }
 
-/// A namespace as it was read.
+/// A namespace as read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// `metadata.uid`
@@ -67,7 +67,7 @@ pub struct View {
     pub resource_version: String,
     /// `metadata.deletionTimestamp`, as written.
     pub deleted_at: Option<String>,
-    /// For how long it has been terminating when it was read, seconds.
+    /// How long it had been terminating when it was read, seconds.
     pub terminating_seconds: i64,
     /// `spec.finalizers`
     pub finalizers: Vec<String>,
@@ -84,11 +84,11 @@ pub struct View {
 pub struct Item {
     /// Name.
     pub name: String,
-    /// UID, where the server tells one.
+    /// UID, if the server returns one.
     pub uid: Option<String>,
     /// `metadata.resourceVersion`
     pub resource_version: String,
-    /// Whether it is marked for deletion already.
+    /// Whether it is terminating.
     pub deleting: bool,
     /// Its finalizers.
     pub finalizers: Vec<String>,
@@ -100,27 +100,27 @@ pub struct Item {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AskId(pub u32);
 
-/// What the server is to be asked.
+/// A request to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// The namespace itself.
+    /// Read the namespace itself.
     Read,
-    /// What is served.
+    /// Discover the served resources.
     Discover,
-    /// To delete everything of a resource in the namespace, by one request.
+    /// Delete all objects of a resource in the namespace, by one request.
     DeleteAll(Arc<Contained>),
-    /// To delete one object, under its UID.
+    /// Delete one object, by its UID.
     Delete(Arc<Contained>, Box<Item>),
-    /// The complete list of a resource in the namespace.
+    /// List a resource in the namespace completely.
     List(Arc<Contained>),
-    /// To write these conditions, and the phase `Terminating`, into the status of the namespace that was read last, in
-    /// that version.
+    /// Write these conditions, and the phase `Terminating`, into the status of the namespace in the version that was
+    /// read last.
     WriteStatus(Vec<Condition>),
-    /// To leave these of `spec.finalizers` of the namespace that was read last, in that version.
+    /// Write these `spec.finalizers` of the namespace in the version that was read last.
     Finalize(Vec<String>),
 }
 
-/// What it said.
+/// The server's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// To [`Ask::Read`].
@@ -129,26 +129,26 @@ pub enum Reply {
     Served(Arc<Served>),
     /// To [`Ask::List`].
     Items(Vec<Item>),
-    /// Done, to all others.
+    /// Done, for all other requests.
     Done,
     /// Another answer.
     Refused {
-        /// The status code of HTTP.
+        /// The HTTP status code.
         code: u16,
-        /// What was asked, and what the server said.
+        /// The request, and the server's message.
         why: String,
     },
-    /// None, or none that can be understood.
+    /// No answer, or none that can be understood.
     Failed {
         /// What happened.
         why: String,
-        /// Whether the server may be carrying it out all the same.
+        /// Whether the server may still perform it.
         may_be_at_work: bool,
     },
 }
 
 impl Reply {
-    /// Why it is none that was hoped for.
+    /// Why it is not the expected answer.
     #[must_use]
     pub fn why(self) -> String {
         match self {
@@ -163,49 +163,48 @@ impl Reply {
     }
 }
 
-/// How many objects of which resource are in a namespace, and what could not be seen of it.
+/// How many objects of which resource are in a namespace, and which could not be listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
     /// By resource.
     pub found: BTreeMap<String, usize>,
-    /// In words; empty if all was seen.
+    /// As text; empty if everything was listed.
     pub problems: String,
 }
 
-/// What a pass came to.
+/// The result of a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Nothing more is to be done.
+    /// Nothing more to do.
     Done {
-        /// For how long the namespace was terminating, seconds, if this pass has finalized it.
+        /// How long the namespace was terminating, seconds, if this pass has finalized it.
         terminating_seconds: Option<i64>,
     },
     /// Start another pass after a delay.
     Again {
         /// Milliseconds.
         milliseconds: i64,
-        /// It is empty, and stays until deletions are over that were not answered.
+        /// It is empty, and stays until unanswered deletions are over.
         unanswered: bool,
     },
-    /// Try again with growing delays; soon, if the pass has come further than the one before.
+    /// Try again with growing delays; soon, if the pass made progress.
     Failed {
         /// What failed.
         why: String,
-        /// More is known to be empty than before.
+        /// More resources are known to be empty than before.
         further: bool,
     },
-    /// It would have been emptied of this.
+    /// A dry run: what would have been deleted.
     DryRun(Contents),
 }
 
-/// What is being done about one resource.
+/// The step of the work on one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Turn {
     DeleteAll,
-    /// Lists what has to be deleted one by one.
+    /// Lists the objects to delete one by one.
     Find,
-    /// Checks that the namespace is still the same: if it was recreated, the list shows the contents of the
-    /// new one.
+    /// Checks that the namespace is still the same: if it was recreated, the list shows the contents of the new one.
     Confirm(Vec<Item>),
     Delete(Vec<Item>),
     /// Lists what is left.
@@ -216,11 +215,11 @@ enum Turn {
 struct Work {
     resource: Arc<Contained>,
     turn: Turn,
-    /// When the work began: what is listed later was not there since.
+    /// When the work began: objects that are listed later were not there since.
     asked: Timestamp,
 }
 
-/// Where the pass is.
+/// The stage of the pass.
 #[derive(Clone, Debug)]
 enum Stage {
     Reading,
@@ -228,7 +227,7 @@ enum Stage {
     /// Pods first.
     Pods,
     Others,
-    /// The status, or the finalizers, are to be written into what is read now.
+    /// The status, or the finalizers, are written into what is read now.
     Rereading(Writing),
     Writing(Writing),
     Ended(End),
@@ -246,27 +245,27 @@ pub struct Emptying {
     name: Arc<str>,
     dry_run: bool,
     stage: Stage,
-    /// As it was read last.
+    /// As last read.
     view: View,
-    /// Since when the pass has waited for its present answer, and how often that was asked for.
+    /// Since when the pass has waited for the current answer, and the number of attempts.
     own: Option<(Timestamp, u32)>,
-    /// Nothing about the namespace itself is asked for before.
+    /// Nothing about the namespace itself is requested before this time.
     rests_until: Option<Timestamp>,
     conflicts: u32,
     next_id: u32,
-    /// On their way.
+    /// Requests in flight.
     asked: BTreeMap<AskId, Asked>,
-    /// Resources whose turn has not come yet, the last one first.
+    /// Resources whose work has not begun, the last one first.
     waiting: Vec<Arc<Contained>>,
-    /// What was begun and has a request to make.
+    /// Work that has begun and has a request to make.
     ready: Vec<Work>,
-    /// Other resources than pods, for when these are gone.
+    /// Resources other than pods, for when the pods are gone.
     others: Vec<Arc<Contained>>,
-    /// Whether everything that a group has was found empty.
+    /// Whether everything of a group was found empty.
     empty_groups: BTreeMap<Arc<str>, bool>,
     pass: Pass,
     contents: Contents,
-    /// How much was known to be empty before.
+    /// How many resources were known to be empty before.
     known: usize,
 }
 
@@ -277,7 +276,7 @@ enum Asked {
 }
 
 impl Emptying {
-    /// A pass that has asked for nothing yet. A dry run deletes and writes nothing.
+    /// A pass that has made no request yet. A dry run deletes and writes nothing.
     #[must_use]
     pub fn new(name: &Arc<str>, dry_run: bool) -> Self {
         Self {
@@ -300,13 +299,13 @@ impl Emptying {
         }
     }
 
-    /// The namespace, as it was read last.
+    /// The namespace, as last read.
     #[must_use]
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// What the pass came to, when it is over.
+    /// The result of the pass, when it is over.
     #[must_use]
     pub fn end(&self) -> Option<&End> {
         match &self.stage {
@@ -315,8 +314,8 @@ impl Emptying {
         }
     }
 
-    /// Whether the pass is over and nothing has failed: what is left waits for others, such as those who remove a finalizer or end
-    /// a pod.
+    /// Whether the pass is over without failures: what is left waits for others, such as controllers that remove a
+    /// finalizer or end a pod.
     #[must_use]
     pub fn waits_for_others(&self) -> bool {
         match self.end() {
@@ -329,13 +328,13 @@ impl Emptying {
         }
     }
 
-    /// When there may be something to ask although no answer has come: after a rest.
+    /// When there may be another request although no answer has come: after a pause.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         self.rests_until.filter(|_| self.asked.is_empty())
     }
 
-    /// What to ask the server now, if anything.
+    /// The next request to the server, if any.
     pub fn ask(&mut self, memory: &mut Memory, now: Timestamp) -> Option<(AskId, Ask)> {
         loop {
             if matches!(self.stage, Stage::Discovering)
@@ -402,7 +401,7 @@ impl Emptying {
         {
             memory.finalizing.note(&self.name, asked);
         }
-        // Discovery has tries of its own.
+        // Discovery has its own retries.
         if reply.is_passing()
             && !matches!(self.stage, Stage::Discovering)
             && let Some((since, tries)) = self.own
@@ -443,7 +442,7 @@ impl Emptying {
         self.stage = Stage::Discovering;
     }
 
-    /// What discovery says, and what it cannot say of groups that may matter.
+    /// Takes the result of discovery, and the groups without result that may matter.
     fn discovered(&mut self, served: &Served, memory: &Memory) {
         for failed in &served.failed {
             let version = failed.version.as_deref().unwrap_or("*");
@@ -453,7 +452,7 @@ impl Emptying {
                 None => self.pass.undiscovered.push(named),
             }
         }
-        // BEAT-NS-2: without knowing of pods, nothing that they may need is taken away.
+        // BEAT-NS-2: while pods are unknown, nothing that they may need is deleted.
         if served.failed.iter().any(|failed| failed.group.is_empty()) {
             let why = "pods could not be looked for: discovery of the core group failed";
             self.pass.failures.push(why.to_owned());
@@ -463,7 +462,7 @@ impl Emptying {
         self.stage = Stage::Pods;
     }
 
-    /// Nothing of this stage is left to be asked.
+    /// No requests of this stage are left.
     fn emptied(&mut self, memory: &mut Memory) {
         if self.dry_run && self.others.is_empty() {
             self.contents.problems = self.pass.problems();
@@ -471,7 +470,7 @@ impl Emptying {
             return;
         }
         let is_pods = matches!(self.stage, Stage::Pods);
-        // S15: a pod that could not be dealt with stops the pass, as one that is still there does.
+        // S15: a failure about pods stops the pass, as a pod that is still there does.
         let stops = !self.pass.failures.is_empty() || self.pass.remaining.iter().any(|left| left.objects > 0);
         if is_pods && (self.dry_run || !stops) {
             self.empty_groups.clear();
@@ -522,7 +521,7 @@ impl Emptying {
         self.failed(format!("the {what} of namespace {} keep changing", self.name));
     }
 
-    /// The status says what was found, or others have taken the token off.
+    /// The status is up to date, or others have removed the token.
     fn written(&mut self, memory: &mut Memory, writing: Writing, now: Timestamp) {
         if writing == Writing::Finalizers {
             return self.done(memory, None);
@@ -538,7 +537,7 @@ impl Emptying {
                 milliseconds => End::Again { milliseconds, unanswered: true },
             },
             Next::Wait { seconds } => {
-                // Nothing has failed: what is left is looked for in everything, when it should be gone.
+                // Nothing has failed: the next pass checks everything again, when the rest should be gone.
                 memory.learnt.forget(uid);
                 End::Again { milliseconds: seconds.saturating_mul(1_000), unanswered: false }
             }
@@ -615,7 +614,7 @@ impl Emptying {
                 Turn::Delete(items)
             }
             (Turn::Confirm(_), Reply::Namespace(_)) => return self.pass.failures.push(self.made_anew()),
-            // One that was replaced is found by the next pass.
+            // An object that was replaced is found by the next pass.
             (Turn::Delete(mut left), Reply::Done | Reply::Refused { code: 404 | 405 | 409, .. }) => {
                 left.pop();
                 Turn::Delete(left)
@@ -623,7 +622,7 @@ impl Emptying {
             (Turn::Look, Reply::Items(items)) => {
                 return self.looked(memory, &work.resource, &items, work.asked);
             }
-            // What cannot be listed says nothing of what is there.
+            // What cannot be listed says nothing about its contents.
             (Turn::Look, Reply::Refused { code: 404 | 405, .. }) => return,
             (_, reply) => {
                 self.empty_groups.insert(Arc::clone(&work.resource.gvr.group), false);

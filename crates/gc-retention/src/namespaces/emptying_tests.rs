@@ -64,7 +64,7 @@ fn healthy(ask: &Ask) -> Reply {
     }
 }
 
-/// A whole pass, each request answered when it is made, and how long it took.
+/// A whole pass, each request answered at once, and how long it took.
 fn pass(
     memory: &mut Memory,
     dry_run: bool,
@@ -159,7 +159,7 @@ fn what_a_pass_comes_to() {
     ] {
         let (lines, end, _) =
             pass(&mut Memory::default(), false, |ask| answer(ask).unwrap_or_else(|| healthy(ask)));
-        // What is known by now is more than before where everything else was emptied.
+        // More is known than before where everything else was emptied.
         let end = match end {
             End::Failed { why, .. } => End::Failed { why, further: false },
             end => end,
@@ -194,8 +194,9 @@ fn a_collection_that_is_not_deleted_together_goes_one_by_one() {
     );
 }
 
-/// Seeds 1,714,642 and 1,719,245: an earlier finalization was carried out between two requests of a pass, and the namespace was
-/// made anew; what was listed was in that one. A list says nothing of which namespace it is of: that is seen after it.
+/// Seeds 1,714,642 and 1,719,245: an earlier finalization was performed between two requests of a pass, and the
+/// namespace was recreated; what was listed belonged to the new one. A list does not say which namespace it is of, so
+/// that is checked after it.
 #[test]
 fn what_is_listed_in_a_namespace_made_anew_is_not_deleted() {
     for (uid, deletions) in [("u", 2), ("another", 0)] {
@@ -216,7 +217,7 @@ fn what_is_listed_in_a_namespace_made_anew_is_not_deleted() {
     }
 }
 
-/// What is about the namespace itself is asked again, with growing pauses, a few times.
+/// Requests about the namespace itself are repeated a few times, with growing pauses.
 #[test]
 fn a_moment_without_answers_does_not_cost_the_pass() {
     for (failures, expected, milliseconds) in [(4, true, 75), (5, false, 75)] {
@@ -232,7 +233,7 @@ fn a_moment_without_answers_does_not_cost_the_pass() {
     }
 }
 
-/// An unanswered deletion keeps the namespace until it must be over, whoever asks.
+/// An unanswered deletion keeps the namespace until it must be over, for every pass.
 #[test]
 fn an_unanswered_deletion_is_waited_for() {
     let mut memory = Memory::default();
@@ -244,12 +245,12 @@ fn an_unanswered_deletion_is_waited_for() {
     assert_eq!(end, End::Failed { why: "timeout".into(), further: true });
     let (lines, end, _) = pass(&mut memory, false, healthy);
     assert_eq!(end, End::Again { milliseconds: 60_000, unanswered: true }, "{lines:?}");
-    // What was found empty before is not asked for again.
+    // What was found empty before is not requested again.
     assert!(lines.iter().all(|line| !line.contains("pods") && !line.contains("events")), "{lines:?}");
 }
 
-/// A finalization that was not answered may be carried out at any moment: what is in the namespace then may be that of another
-/// one of its name, and is deleted under its UID alone.
+/// An unanswered finalization may be performed at any moment: objects in the namespace may then belong to another one
+/// of its name, and are deleted by UID only.
 #[test]
 fn after_an_unanswered_finalization_nothing_goes_by_name() {
     let mut memory = Memory::default();
@@ -303,18 +304,18 @@ fn so_many_resources_are_emptied_at_a_time() {
     let asked: Vec<AskId> =
         std::iter::from_fn(|| pass.ask(&mut memory, Timestamp(now))).map(|(id, _)| id).collect();
     assert_eq!(asked.len(), CONCURRENT_RESOURCES);
-    // One that is on its way again counts as well; one that is over makes room.
+    // A resource that is in flight again counts as well; one that is done makes room.
     pass.heard(&mut memory, asked[0], Reply::Done, Timestamp(now));
     pass.heard(&mut memory, asked[1], Reply::Refused { code: 500, why: "no".into() }, Timestamp(now));
     let more = std::iter::from_fn(|| pass.ask(&mut memory, Timestamp(now)));
     let more: Vec<String> = more.map(|(_, ask)| line(&ask)).collect();
     assert_eq!(more, ["list 0", "delete all 8"]);
-    // An answer to nothing is nothing.
+    // An answer to an unknown request has no effect.
     pass.heard(&mut memory, AskId(999), Reply::Done, Timestamp(now));
 }
 
-/// Two passes asked what is served. The answer to one was taken for that to the other as well, whose own was then one to another
-/// question.
+/// Two passes requested discovery. The answer to one was taken for that to the other as well, whose own answer then
+/// met another request.
 #[test]
 fn the_answer_to_another_pass_is_none_to_this_one() {
     let mut memory = Memory::default();
@@ -341,7 +342,7 @@ fn the_answer_to_another_pass_is_none_to_this_one() {
     }
 }
 
-/// Any answer to any question.
+/// Any answer to any request.
 fn any_reply() -> impl Strategy<Value = Option<Reply>> {
     let refused = |code| Reply::Refused { code, why: "no".into() };
     let failed = |may_be_at_work| Reply::Failed { why: "timeout".into(), may_be_at_work };

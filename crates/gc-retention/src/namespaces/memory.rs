@@ -11,24 +11,24 @@ use super::emptying::Served;
 /// Maximum number of namespaces that are remembered as empty of some group; beyond it, none is added.
 pub const REMEMBERED_NAMESPACES: usize = 10_000;
 
-/// What is known of API groups from when they could be reached (BEAT-NS-3): which of them cannot have objects
-/// in a namespace, so that the namespace need not wait for them while they are down.
+/// What was learnt about API groups while they were reachable (BEAT-NS-3): which of them cannot have objects in a
+/// namespace, so that the namespace need not wait for them while they are down.
 #[derive(Debug, Default)]
 pub struct Groups {
-    /// Those that were seen whole, and whether they had anything in namespaces that can be deleted.
+    /// Groups that were discovered completely, and whether they had deletable namespaced resources.
     deletable: BTreeMap<String, bool>,
-    /// Those that were found empty in a namespace, by its UID, while it was terminating. Nothing can be created there
-    /// any more.
+    /// Groups that were found empty in a namespace, by its UID, while it was terminating. Nothing can be created
+    /// there any more.
     emptied: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Groups {
-    /// Discovery has seen a group whole.
+    /// A group was discovered completely.
     pub fn discovered(&mut self, group: &str, deletable: bool) {
         self.deletable.insert(group.to_owned(), deletable);
     }
 
-    /// Everything that a group has in this terminating namespace was listed, and there was nothing.
+    /// All resources of a group in this terminating namespace were listed, and were empty.
     pub fn emptied(&mut self, namespace: &str, group: &str) {
         if self.emptied.len() < REMEMBERED_NAMESPACES || self.emptied.contains_key(namespace) {
             self.emptied.entry(namespace.to_owned()).or_default().insert(group.to_owned());
@@ -57,9 +57,9 @@ pub const REMEMBERED_LISTS: usize = 100_000;
 /// How long an observation counts, milliseconds.
 pub const BELIEVED_MILLISECONDS: i64 = 60_000;
 
-/// What the passes over terminating namespaces have found empty, so that after a partial failure the next
-/// pass continues with the rest. Nothing can be created in such a namespace any more; observations from
-/// before it was known to be terminating do not count, and neither do old ones.
+/// The resources that passes over terminating namespaces found empty, so that after a partial failure the next pass
+/// continues with the rest. Nothing can be created in such a namespace any more; observations from before it was
+/// known to be terminating do not count, and neither do old ones.
 #[derive(Debug, Default)]
 pub struct Learnt {
     /// By UID.
@@ -67,7 +67,7 @@ pub struct Learnt {
     lists: usize,
 }
 
-/// Since when a namespace is known to be terminating, and when each resource of it that was empty was asked for.
+/// Since when a namespace is known to be terminating, and when each empty resource of it was requested.
 #[derive(Debug)]
 struct Lists {
     since: Timestamp,
@@ -83,7 +83,7 @@ impl Learnt {
         }
     }
 
-    /// A resource was asked for at that time, and the complete answer has shown nothing in the namespace.
+    /// A resource was requested at that time, and the complete answer shows nothing in the namespace.
     pub fn emptied(&mut self, namespace: &str, resource: &str, asked: Timestamp) {
         let Some(lists) = self.namespaces.get_mut(namespace).filter(|lists| lists.since <= asked) else {
             return;
@@ -95,7 +95,7 @@ impl Learnt {
         }
     }
 
-    /// Whether what was asked for at that time says how the namespace is now.
+    /// Whether a request of that time shows the current state of the namespace.
     #[must_use]
     pub fn believes(&self, namespace: &str, asked: Timestamp, now: Timestamp) -> bool {
         let since = self.namespaces.get(namespace).map(|lists| lists.since);
@@ -109,7 +109,7 @@ impl Learnt {
         asked.is_some_and(|asked| self.believes(namespace, *asked, now))
     }
 
-    /// How many resources have been found empty there.
+    /// The number of resources that were found empty there.
     #[must_use]
     pub fn number(&self, namespace: &str) -> usize {
         self.namespaces.get(namespace).map_or(0, |lists| lists.empty.len())
@@ -129,9 +129,9 @@ pub const AT_WORK_MILLISECONDS: i64 = 60_000;
 
 /// Requests of a kind that were sent and not answered.
 ///
-/// DELETECOLLECTION carries no precondition, and deletes by name: if it is still being performed when the
-/// namespace is recreated, it deletes the contents of the new one. So a namespace of that name stays until
-/// such requests must have ended.
+/// DELETECOLLECTION carries no precondition, and deletes by name: if it is still being performed when the namespace
+/// is recreated, it deletes the contents of the new one. So a namespace of that name stays until such requests must
+/// have ended.
 ///
 /// A finalization that is still being performed may remove the namespace at any moment, and it may be
 /// recreated: until the finalization must have ended, objects in a namespace of that name are only deleted by
@@ -145,7 +145,7 @@ pub struct Unanswered {
 }
 
 impl Unanswered {
-    /// One that was sent at that time was not answered.
+    /// A request that was sent at that time was not answered.
     pub fn note(&mut self, namespace: &Arc<str>, sent: Timestamp) {
         if self.sent.len() >= REMEMBERED_NAMESPACES {
             self.sent.retain(|_, last| is_at_work(*last, sent));
@@ -158,17 +158,17 @@ impl Unanswered {
         }
     }
 
-    /// Whether one may be at work in a namespace of that name.
+    /// Whether one may still be performed in a namespace of that name.
     #[must_use]
     pub fn may_be_at_work(&self, namespace: &str, now: Timestamp) -> bool {
         self.wait_milliseconds(namespace, now) > 0
     }
 
-    /// For how long the namespace has to stay, milliseconds; 0 if nothing can be at work in it any more.
+    /// How long the namespace has to stay, milliseconds; 0 if no request can still be performed in it.
     #[must_use]
     pub fn wait_milliseconds(&self, namespace: &str, now: Timestamp) -> i64 {
         let last = self.sent.get(namespace).copied().max(self.beyond);
-        // A clock that was set back proves nothing: the full time is waited for.
+        // A clock that was set back proves nothing: wait for the full time.
         last.map_or(0, |last| (AT_WORK_MILLISECONDS - now.since(last).max(0)).max(0))
     }
 }
@@ -177,18 +177,18 @@ fn is_at_work(sent: Timestamp, now: Timestamp) -> bool {
     now.since(sent) < AT_WORK_MILLISECONDS
 }
 
-/// All of it.
+/// Everything that is remembered.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// What is known of groups that may be unreachable by now.
+    /// Groups that may be unreachable by now.
     pub groups: Groups,
-    /// What passes that failed in part have found empty.
+    /// What partly failed passes found empty.
     pub learnt: Learnt,
     /// DELETECOLLECTION requests that may still be performed although their answer was lost.
     pub unanswered: Unanswered,
-    /// The same of finalizations.
+    /// Finalizations that may still be performed although their answer was lost.
     pub finalizing: Unanswered,
-    /// The last discovery that failed nowhere, and when it was asked for.
+    /// The last discovery without failures, and when it was requested.
     discovered: Option<(Timestamp, Arc<Served>)>,
     /// The namespaces of which something may be remembered.
     uids: BTreeMap<Arc<str>, String>,
@@ -223,20 +223,20 @@ impl Memory {
         }
     }
 
-    /// How many namespaces something is remembered of, beside deletions that may be at work.
+    /// The number of namespaces of which something is remembered, except requests that may still be performed.
     #[must_use]
     pub fn namespaces(&self) -> usize {
         self.uids.len()
     }
 
-    /// What is served, if a pass has seen all of it since this namespace is known to be terminating.
+    /// The result of discovery, if a pass completed it since this namespace is known to be terminating.
     #[must_use]
     pub fn served(&self, uid: &str, now: Timestamp) -> Option<Arc<Served>> {
         let (asked, served) = self.discovered.as_ref()?;
         self.learnt.believes(uid, *asked, now).then(|| Arc::clone(served))
     }
 
-    /// What is served was asked for at that time.
+    /// Discovery was requested at that time.
     pub fn discovered(&mut self, asked: Timestamp, served: &Arc<Served>) {
         for (group, deletable) in &served.groups {
             self.groups.discovered(group, *deletable);
@@ -262,20 +262,20 @@ mod tests {
             assert_eq!(unanswered.wait_milliseconds("a", at(now)), expected, "{now}");
         }
         assert_eq!(unanswered.wait_milliseconds("b", at(6_000)), 0, "another one");
-        // Beyond the bound none is remembered, and all of them wait.
+        // Beyond the bound no namespace is remembered, and all of them wait.
         for number in 0..REMEMBERED_NAMESPACES {
             unanswered.note(&number.to_string().into(), at(7_000));
         }
         assert_eq!(unanswered.sent.len(), REMEMBERED_NAMESPACES);
         assert_eq!(unanswered.wait_milliseconds("b", at(8_000)), 59_000);
-        // What is over makes room.
+        // Requests that are over make room.
         unanswered.note(&"c".into(), at(67_000));
         assert_eq!(unanswered.sent.len(), 1);
         assert_eq!(unanswered.wait_milliseconds("c", at(68_000)), 59_000);
         assert_eq!(unanswered.wait_milliseconds("b", at(68_000)), 0);
     }
 
-    /// Only what was asked for since the namespace was known to be terminating counts, and only for a while.
+    /// Only requests since the namespace was known to be terminating count, and only for a while.
     #[test]
     fn what_a_predecessor_may_have_sent_is_waited_for() {
         let at = Timestamp;
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!((learnt.number("u"), learnt.lists), (0, 0));
     }
 
-    /// There is an end to what is remembered.
+    /// The memory is bounded.
     #[test]
     fn what_is_learnt_is_bounded() {
         let mut learnt = Learnt::default();

@@ -1,5 +1,5 @@
-//! Which terminating namespace gets a pass when: at most one at a time each, a bounded number together, and
-//! with backoff after a failed pass.
+//! Which terminating namespace gets a pass, and when: at most one at a time each, a bounded number together, with
+//! backoff after a failed pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use gc_types::Timestamp;
 
 use super::emptying::End;
 
-/// Passes at a time (`--concurrent-namespace-syncs`).
+/// Concurrent passes (`--concurrent-namespace-syncs`).
 pub const CONCURRENT_NAMESPACES: usize = 10;
 /// Maximum number of namespaces that wait for a pass or are in one; the next list of all namespaces finds
 /// further ones.
 pub const QUEUED_NAMESPACES: usize = 10_000;
 /// The delay after a first failure, milliseconds; each further one doubles it.
 pub const FIRST_RETRY_MILLISECONDS: i64 = 5;
-/// It grows up to this, milliseconds.
+/// The longest delay, milliseconds.
 pub const LONGEST_RETRY_MILLISECONDS: i64 = 60_000;
 /// Maximum delay after a pass during which the namespace changed, milliseconds.
 const NEWS_MILLISECONDS: i64 = 100;
@@ -27,7 +27,7 @@ struct Entry {
     again: bool,
     /// A list of all namespaces has found it during its pass.
     found: bool,
-    /// Passes that failed since one has come further.
+    /// Failed passes since the last progress.
     failures: u32,
 }
 
@@ -43,19 +43,19 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Nothing is known.
+    /// An empty queue.
     #[must_use]
     pub fn new(settle_milliseconds: i64) -> Self {
         Self { entries: BTreeMap::new(), waiting: BTreeSet::new(), settle_milliseconds, running: 0 }
     }
 
-    /// How many wait or run.
+    /// The number of namespaces that wait or run.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether none does.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -69,8 +69,8 @@ impl Queue {
         }
     }
 
-    /// A look through all namespaces has found it terminating: no news about one that waits; that of a pass may have been
-    /// another one of its name.
+    /// A list of all namespaces contains it as terminating: no news if it waits; during a pass it may be another
+    /// namespace of the same name.
     pub fn listed(&mut self, name: &Arc<str>, now: Timestamp) {
         if let Some(entry) = self.entries.get_mut(name) {
             entry.found = entry.is_running;
@@ -94,7 +94,8 @@ impl Queue {
         Some(name)
     }
 
-    /// Something may have changed in every namespace: none waits any longer, and those in a pass get another one.
+    /// Something may have changed in every namespace: all waiting ones are due now, and those in a pass get another
+    /// one.
     pub fn hurry(&mut self, now: Timestamp) {
         self.waiting =
             std::mem::take(&mut self.waiting).into_iter().map(|(at, name)| (at.min(now), name)).collect();
@@ -110,7 +111,7 @@ impl Queue {
         (self.running < CONCURRENT_NAMESPACES).then_some(*at)
     }
 
-    /// A pass came to this.
+    /// A pass ended with this result.
     pub fn ended(&mut self, name: &Arc<str>, end: &End, now: Timestamp) {
         let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.is_running) else { return };
         entry.is_running = false;
@@ -160,7 +161,7 @@ mod tests {
         assert_eq!((first.len(), first[0].as_str()), (CONCURRENT_NAMESPACES, "00"));
         assert_eq!(queue.next_wakeup(), None, "a pass has to end first");
         queue.ended(&"00".into(), &DONE, Timestamp(60));
-        // It changed twice: it gets another pass, after the one that waits.
+        // It changed twice: it gets another pass, after the waiting one.
         assert_eq!(begun(&mut queue, 60), ["10"]);
         queue.ended(&"10".into(), &DONE, Timestamp(61));
         assert_eq!(begun(&mut queue, 61), ["00"]);
@@ -219,8 +220,8 @@ mod tests {
         assert_eq!(queue.next_wakeup(), Some(Timestamp(3 + NEWS_MILLISECONDS)));
     }
 
-    /// Seed 2,147,871: a pass learnt that its namespace had gone, another one of that name was found
-    /// terminating before its end, and that one got no pass until the next list.
+    /// Seed 2,147,871: a pass learnt that its namespace was gone, another one of that name was found terminating
+    /// before the pass ended, and got no pass until the next list.
     #[test]
     fn what_is_found_during_a_pass_may_be_another_one() {
         let (mut queue, name) = (Queue::new(50), Arc::<str>::from("n"));

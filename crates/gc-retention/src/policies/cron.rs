@@ -56,7 +56,7 @@ pub struct Cron {
     days: u64,
     months: u64,
     weekdays: u64,
-    /// Either of two days fits where both are restricted, as cron has it.
+    /// If both day fields are restricted, either is enough, as in cron.
     either_day: bool,
 }
 
@@ -107,7 +107,7 @@ impl Cron {
         has(self.months, date.month()) && if self.either_day { day || weekday } else { day && weekday }
     }
 
-    /// The first time that fits and is later than this one.
+    /// The first matching time after this one.
     #[must_use]
     pub fn next_after(&self, time: Timestamp) -> Option<Timestamp> {
         const MINUTE: i64 = 60_000;
@@ -170,7 +170,7 @@ fn field(
                 _ => return bad(part),
             },
             None => match number(range) {
-                // `5/10` runs to the end.
+                // `5/10` means 5 to the end, in steps of 10.
                 Some(only) => (only, if part.contains('/') { high } else { only }),
                 None => return bad(part),
             },
@@ -251,7 +251,7 @@ mod tests {
             let _ = Schedule::parse(&text);
         }
 
-        /// The next time is later, on a whole minute, and nothing between fits better: it is its own next.
+        /// The next time is later, on a whole minute, and no earlier one matches: it is its own next.
         #[test]
         fn the_next_time_is_the_first(
             minute in 0_u32..60, hour in 0_u32..24, seconds in 0_i64..4_000_000_000,

@@ -1,4 +1,4 @@
-//! The CustomResourceDefinition of policies. `deploy/crds` has it as YAML; a test keeps the two equal.
+//! The CustomResourceDefinition of policies. `deploy/crds` contains it as YAML; a test compares the two.
 
 use serde_json::{Value, json};
 
@@ -51,7 +51,7 @@ fn text(description: &str) -> Value {
     json!({"type": "string", "description": description})
 }
 
-/// A text that must not be empty; its length is bounded for the cost of the rules about it.
+/// A text that must not be empty; its length is bounded because of the cost of the rules about it.
 fn name(description: &str) -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": 253, "description": description})
 }
@@ -72,7 +72,7 @@ const SCHEDULE: &str =
 /// `.a.b['c.d/e']`
 const PATH: &str = r"^(\.[^.\[]+|\['([^']|'[^\]])+'\])+$";
 
-/// A rule in CEL, with the message of who breaks it.
+/// A rule in CEL, with its error message.
 fn rule(rule: &str, message: &str) -> Value {
     json!({"rule": rule, "message": message})
 }
@@ -159,7 +159,7 @@ fn rules(description: &str) -> Value {
     })
 }
 
-/// What fields of a policy have to do with each other.
+/// Rules across the fields of a policy.
 fn spec_rules() -> Value {
     let top = "(has(self.keepNewest) || has(self.maxAge) || has(self.ttlAfter))";
     let finished = |place: &str| {

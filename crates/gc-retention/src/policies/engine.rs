@@ -1,9 +1,8 @@
-//! The loop of one policy: what is due, and the runs that delete it.
+//! The loop of one policy: the set of due objects, and the runs that delete them.
 //!
-//! The set of due objects is updated with each change and as time passes; nothing is ever scanned. A run
-//! takes the first due objects, at most as many as the policy allows, and deletes them with UID and version
-//! as preconditions. No run deletes before a status of the present generation has shown what would be
-//! deleted.
+//! The set of due objects is updated with each change and as time passes; nothing is ever scanned. A run takes the
+//! first due objects, at most as many as the policy allows, and deletes them with UID and version as preconditions.
+//! No run deletes before a status of the present generation has shown what would be deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -23,29 +22,29 @@ use crate::division::{Division, Moved};
 use crate::engine::{Engine, FIRST_NOTE, Judge, Judgement, Observation, reason};
 use crate::objects::{Kind, parse_time, time_text};
 
-/// Between the beginnings of two runs of a policy without a schedule, milliseconds.
+/// Time between the beginnings of two runs of a policy without a schedule, milliseconds.
 pub const CONTINUOUS_PAUSE_MILLISECONDS: i64 = 10_000;
-/// An object whose deletion fails this often in a row is left to the next run.
+/// After this many consecutive failures, an object is left to the next run.
 pub const TRIES_PER_RUN: u32 = 3;
 /// The reason of the Event that announces a deletion.
 pub const NOTICE: &str = "RetentionNotice";
 /// Number of bytes of a SHA-256 that identify a specification.
 const DIGEST_BYTES: usize = 16;
 
-/// Place of an object in its group: its time, then its name.
+/// The place of an object in its group: its time, then its name.
 type Turn = (Timestamp, ObjectKey);
 
-/// A run, under way or past.
+/// A run, in progress or past.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) begun: Timestamp,
     pub(super) deleted: u64,
     pub(super) failed: u64,
-    /// The last failure, in words.
+    /// The message of the last failure.
     pub(super) error: Option<String>,
 }
 
-/// What is due by one policy.
+/// The objects that are due by one policy.
 #[derive(Debug)]
 pub(super) struct PolicyJudge {
     policy: Arc<Policy>,
@@ -57,20 +56,20 @@ pub(super) struct PolicyJudge {
     surplus: BTreeSet<ObjectKey>,
     expiring: BTreeSet<(Timestamp, ObjectKey)>,
     expired: BTreeSet<ObjectKey>,
-    /// All that is surplus or expired, oldest first.
+    /// All surplus or expired objects, oldest first.
     due: BTreeSet<Turn>,
-    /// The part of it that the next run takes: without held deletions, until their object changes.
+    /// The ones that the next run takes: without skipped deletions, until their object changes.
     open: BTreeSet<Turn>,
-    /// Held deletions that have been reported, with the version of the object.
+    /// Skipped deletions that have been reported, with the version of the object.
     reported: BTreeMap<ObjectKey, ResourceVersion>,
     kept: BTreeSet<ObjectKey>,
     unclear: BTreeMap<ObjectKey, String>,
-    /// What the present run is to delete.
+    /// The objects that the present run is to delete.
     chosen: BTreeSet<ObjectKey>,
     run: Option<Run>,
     failures: BTreeMap<ObjectKey, u32>,
     notices: Notices,
-    /// The first list is complete: what is observed from now on is new, or has changed.
+    /// The first list is complete: later observations are new or changed objects.
     has_been_listed: bool,
 }
 
@@ -81,19 +80,19 @@ struct Noticed {
     at: Timestamp,
 }
 
-/// Which deletions have been announced.
+/// The deletions that have been announced.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
     noticed: BTreeMap<ObjectKey, Noticed>,
-    /// Objects whose notice is to be given now, in the order of their ends.
+    /// Objects whose notice is due now, in the order of their deletion times.
     waiting: BTreeSet<(Timestamp, ObjectKey)>,
-    /// The end of the last object that was announced, by this process or one before it. Notices are given in the order of
-    /// the ends, so that whatever ends before it has had its notice.
+    /// The deletion time of the last announced object, by this process or an earlier one. Notices are given in the
+    /// order of deletion times, so that every object with an earlier one has had its notice.
     pub(super) until: Option<Timestamp>,
 }
 
 impl Notices {
-    /// Whether a process before this one has announced the end of an object that the first list contains.
+    /// Whether an earlier process has announced the deletion of an object that the first list contains.
     fn is_known(&self, at: Timestamp, is_first_list: bool) -> bool {
         is_first_list && self.until.is_some_and(|until| at <= until)
     }
@@ -144,7 +143,7 @@ impl PolicyJudge {
         }
         let (order, group) = (item.order, item.group.clone());
         match self.wakes(&key, &item) {
-            // A notice is given, and the time it waits begins, when time is looked at.
+            // Notices are given, and the delay after them begins, when the time is next set.
             Some(at) if at <= now && !self.lacks_notice(&key) => drop(self.expired.insert(key.clone())),
             Some(at) => drop(self.expiring.insert((at, key.clone()))),
             None => {}
@@ -159,12 +158,12 @@ impl PolicyJudge {
         self.settle((order, key));
     }
 
-    /// Whether a notice has to be given before the object may be due.
+    /// Whether the object needs a notice before it may be due.
     fn lacks_notice(&self, key: &ObjectKey) -> bool {
         self.policy.notice().is_some() && !self.notices.noticed.contains_key(key)
     }
 
-    /// When time changes something about an object: its notice, then its end.
+    /// When the passing of time changes something about an object: its notice, then its deletion.
     fn wakes(&self, key: &ObjectKey, item: &Item) -> Option<Timestamp> {
         let (at, _) = item.expires.as_ref()?;
         Some(match (self.policy.notice(), self.notices.noticed.get(key)) {
@@ -174,7 +173,7 @@ impl PolicyJudge {
         })
     }
 
-    /// Whether the rules make an object due; brings the sets of due objects in line.
+    /// Whether the rules make an object due; updates the sets of due objects.
     fn settle(&mut self, turn: Turn) {
         let (is_surplus, is_expired) = (self.surplus.contains(&turn.1), self.expired.contains(&turn.1));
         if self.policy.rules.apply(is_surplus, is_expired) && self.items.contains_key(&turn.1) {
@@ -254,7 +253,7 @@ impl PolicyJudge {
         self.notices.noticed.remove(key);
     }
 
-    /// Time has passed: what has come of age. Answers whether anything has.
+    /// Time has passed: updates the expired objects. Returns whether there are new ones.
     fn ripen(&mut self, now: Timestamp) -> bool {
         let mut has_changed = false;
         while let Some((at, _)) = self.expiring.first()
@@ -316,7 +315,7 @@ impl PolicyJudge {
         }
     }
 
-    /// The end of the last object whose deletion was announced.
+    /// The deletion time of the last announced object.
     pub(super) fn noticed_until(&self) -> Option<Timestamp> {
         self.policy.notice().and(self.notices.until)
     }
@@ -365,7 +364,7 @@ impl Judge for PolicyJudge {
             return Judgement::Leave;
         }
         let (Some(item), Some(why)) = (self.items.get(key), self.why(key)) else {
-            // It has changed since the run began, and is not due any more.
+            // It has changed since the run began, and is no longer due.
             self.chosen.remove(key);
             return Judgement::Leave;
         };
@@ -411,7 +410,7 @@ impl Judge for PolicyJudge {
                 }
                 return;
             }
-            // It has changed; it is decided again when the change is observed.
+            // It has changed; it is reconciled again when the change is observed.
             Outcome::Conflict => "it kept changing".to_owned(),
             Outcome::NotServed => "the resource is not served".to_owned(),
             Outcome::Refused { message, .. } | Outcome::Failed { message, .. } => message.clone(),
@@ -430,9 +429,8 @@ pub(super) fn named(key: &ObjectKey) -> String {
     if key.namespace.is_empty() { key.name.to_string() } else { format!("{}/{}", key.namespace, key.name) }
 }
 
-/// A short name of a specification: two that differ have different ones. What a status shows is about the
-/// specification that it names: a restored store counts the same generations again, for other specifications,
-/// and a status that was on its way may meet those.
+/// A short hash of a specification. The status names the specification that it is about: a restored store assigns the
+/// same generations again, to other specifications, and may then receive a status that was meant for an earlier one.
 #[must_use]
 pub fn digest(spec: &Value) -> String {
     let digest = Sha256::digest(spec.to_string().as_bytes());
@@ -443,12 +441,12 @@ pub fn digest(spec: &Value) -> String {
     })
 }
 
-/// One active policy. Driven like the other engines, and given what it needs to know of its objects.
+/// One active policy. Driven like the other engines, and passed what it needs to know of its objects.
 #[derive(Debug)]
 pub struct PolicyEngine {
     pub(super) policy: Result<Arc<Policy>, Vec<Problem>>,
     pub(super) generation: i64,
-    /// What it was made of, and a short name of that.
+    /// The `spec` that it was compiled from, and its hash.
     spec: Value,
     pub(super) spec_digest: String,
     pub(super) engine: Engine<PolicyJudge>,
@@ -458,7 +456,7 @@ pub struct PolicyEngine {
     /// The watch has failed, as opposed to not having started yet.
     pub(super) was_refused: bool,
     pub(super) synced: bool,
-    /// A status of this generation has shown what would go.
+    /// A status of this generation has shown what would be deleted.
     pub(super) shown: bool,
     pub(super) last_run: Option<Run>,
     pub(super) next_run: Option<Timestamp>,
@@ -469,8 +467,8 @@ pub struct PolicyEngine {
 }
 
 impl PolicyEngine {
-    /// A policy as stored: its `metadata.generation`, `spec`, and the `status` that was written last. Its objects have
-    /// the number `resource`.
+    /// A policy as stored: its `metadata.generation`, `spec`, and the `status` that was written last. Its objects
+    /// have the number `resource`.
     #[must_use]
     pub fn new(object: &Value, resource: ResourceId) -> Self {
         let policy = Policy::compile(&object["spec"]).map(Arc::new);
@@ -524,21 +522,21 @@ impl PolicyEngine {
         self.policy.as_ref().ok()
     }
 
-    /// The number of the resource that it is about.
+    /// The number of its objects' resource.
     #[must_use]
     pub fn resource(&self) -> ResourceId {
         self.resource
     }
 
-    /// Whether it is the engine of the policy as it is stored now. The generation alone does not identify it:
-    /// a restored store counts the same generations again, for other specifications.
+    /// Whether this is the engine of the policy as stored now. The generation alone does not identify it: a restored
+    /// store assigns the same generations again, to other specifications.
     #[must_use]
     pub fn is_of(&self, object: &Value) -> bool {
         object["metadata"]["generation"].as_i64().unwrap_or_default() == self.generation
             && object["spec"] == self.spec
     }
 
-    /// Which generation of the policy this is.
+    /// The generation of the policy.
     #[must_use]
     pub fn generation(&self) -> i64 {
         self.generation
@@ -548,7 +546,7 @@ impl PolicyEngine {
         ObjectKey { resource: self.resource, namespace: namespace.into(), name: name.into() }
     }
 
-    /// A list of its objects begins: what is not observed until it is synced is gone.
+    /// A list of its objects begins: objects that are not observed until it is synced are gone.
     pub fn list_started(&mut self) {
         self.synced = false;
         self.engine.tell(|judge, _, _| judge.list_started());
@@ -565,7 +563,7 @@ impl PolicyEngine {
         (self.synced, self.unwatched, self.was_refused) = (false, Some(why.to_owned()), true);
     }
 
-    /// What it makes of an object as it is now.
+    /// Takes the assessment of an object's current state.
     pub fn observed(&mut self, namespace: &str, name: &str, look: Look) {
         let key = self.key(namespace, name);
         self.engine.tell(|judge, now, dirty| {
@@ -583,13 +581,13 @@ impl PolicyEngine {
         self.engine.forget(&key);
     }
 
-    /// A status that shows what is due has been written for this generation: from now on it may be enforced.
+    /// A status that shows the due objects has been written for this generation: from now on it may be enforced.
     pub fn shown(&mut self) {
         self.shown = true;
     }
 
-    /// Takes the policy as the server stored it with a status of this engine. False if the policy has
-    /// changed, which the watch is about to deliver: what the new one would do has not been shown.
+    /// Takes the policy as the server stored it with a status of this engine. False if the policy has changed, which
+    /// the watch is about to deliver: what the new one would do has not been shown.
     pub fn written(&mut self, object: &Value) -> bool {
         if !self.is_of(object) {
             return false;
@@ -610,7 +608,8 @@ impl PolicyEngine {
     pub fn tick(&mut self, now: Timestamp) -> bool {
         self.now = self.now.max(now);
         self.engine.tick(now);
-        // The watch may report that an object is gone before its deletion is answered: a run ends with its last answer.
+        // The watch may report that an object is gone before its deletion is answered: a run ends with its last
+        // answer.
         let is_answered = !self.engine.is_in_flight();
         let (ripe, ended) = self
             .engine
@@ -623,13 +622,14 @@ impl PolicyEngine {
         }
         let Some(policy) = self.policy().cloned() else { return changed };
         changed |= self.next_run.is_none();
-        // A run that was recorded by a clock that was ahead delays none.
+        // A run that was recorded by a clock that was ahead delays no later run.
         let last = self.last_run.as_ref().map(|run| run.begun.min(self.now));
         let next = *self
             .next_run
             .get_or_insert_with(|| policy.schedule.next(last, CONTINUOUS_PAUSE_MILLISECONDS, self.now));
         let running = self.engine.judge().run.is_some();
-        // Without a schedule there is a run when something is due; a schedule runs in any case, and shows that.
+        // Without a schedule there is a run when something is due; a schedule runs in any case, and the status shows
+        // it.
         let wanted = policy.schedule != Schedule::Continuous || !self.engine.judge().open.is_empty();
         if self.enforces() && !running && wanted && self.now >= next {
             self.engine.tell(PolicyJudge::begin);
@@ -662,9 +662,9 @@ impl PolicyEngine {
         let judge = self.engine.judge();
         let ripe = judge.expiring.first().map(|(at, _)| *at);
         let run = match (&judge.run, self.next_run) {
-            // What is left of the run are answers, and each of them is followed by a tick.
+            // Only answers are left of the run, and each of them is followed by a tick.
             (Some(_), _) if judge.chosen.is_empty() && self.engine.is_in_flight() => None,
-            // A run that is empty has ended, which is noticed by the next tick.
+            // An empty run has ended, which the next tick finds.
             (Some(_), _) if judge.chosen.is_empty() => Some(self.now),
             (Some(_), _) => self.engine.next_wakeup(),
             (None, Some(next)) if self.enforces() => {
@@ -682,7 +682,7 @@ impl PolicyEngine {
         self.engine.judge().due().len()
     }
 
-    /// How many objects it holds facts of, for those who look after memory and work.
+    /// The number of objects that it stores facts of, for measurements of memory and work.
     #[must_use]
     pub fn judged(&self) -> u64 {
         self.engine.counts().judged

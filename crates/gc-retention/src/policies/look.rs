@@ -1,4 +1,4 @@
-//! What a policy needs of an object.
+//! What a policy needs to know about an object.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use crate::jobs::Job;
 use crate::objects::{parse_time, time_text};
 use crate::pods::Pod;
 
-/// What a policy makes of an object.
+/// The assessment of an object by a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// Not among those that it is about, or already terminating.
+    /// Not selected, or already terminating.
     Aside,
-    /// It would be, but carries `kubegc.io/keep`.
+    /// Selected, but carries `kubegc.io/keep`.
     Kept,
-    /// It may be: the condition could not be evaluated, for this reason.
+    /// Unknown: the condition could not be evaluated, for this reason.
     Unclear(String),
-    /// It is.
+    /// Selected.
     Selected(Item),
 }
 
-/// An object that a policy is about.
+/// A selected object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// Its UID.
@@ -36,18 +36,18 @@ pub struct Item {
     pub resource_version: ResourceVersion,
     /// Its place among the objects of its group, oldest first.
     pub order: Timestamp,
-    /// Of which group only the newest stay; `None` if its number does not matter.
+    /// The group of which only the newest are kept; `None` if its number does not matter.
     pub group: Option<Group>,
-    /// When it is too old, and by what.
+    /// When it is too old, and by which rule.
     pub expires: Option<(Timestamp, Arc<str>)>,
 }
 
-/// Objects of which the newest stay together.
+/// Objects of which the newest are kept together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Group(Arc<str>, Arc<str>);
 
 impl Policy {
-    /// What it makes of an object, which may be its metadata alone; `now` is the time that its condition may ask for.
+    /// Assesses an object, which may be its metadata alone; `now` is the time for its condition.
     #[must_use]
     pub fn look(&self, object: &Value, now: Timestamp) -> Look {
         let metadata = &object["metadata"];
@@ -75,7 +75,7 @@ impl Policy {
 
     fn selects(&self, object: &Value) -> bool {
         let metadata = &object["metadata"];
-        // A Namespace is selected as what is in it.
+        // A Namespace is selected by the same rule as its contents.
         let is_namespace = *self.kind == *"Namespace" && *self.api_version == *"v1";
         let namespace = if is_namespace { &metadata["name"] } else { &metadata["namespace"] };
         let protected = is_namespace && namespace == "default";
@@ -97,7 +97,7 @@ impl Policy {
             uid: Uid::new(text("uid").unwrap_or_default()),
             resource_version: ResourceVersion::parse(text("resourceVersion").unwrap_or_default()),
             order: finished.or(created).unwrap_or_default(),
-            // What has not finished does not count among what has.
+            // An unfinished object does not count among finished ones.
             group: self.group(metadata).filter(|_| !by_finish || finished.is_some()),
             expires: self.expires(object, created),
         }
@@ -145,7 +145,7 @@ impl Policy {
         if self.rules.join != Join::All {
             return times.flatten().min_by_key(|(at, _)| *at).map(|(at, why)| (at, why.into()));
         }
-        // Where all must apply, a rule without a time never does, and the last one decides.
+        // Where all rules must apply, a rule without a time never does, and the last one decides.
         let (mut last, mut whys) = (None, Vec::new());
         for time in times.by_ref() {
             let (at, why) = time?;

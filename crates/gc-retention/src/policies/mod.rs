@@ -1,9 +1,9 @@
-//! Retention by policy: `RetentionPolicy` objects (`kubegc.io/v1alpha1`, cluster-scoped) that say which objects of a
-//! kind go when.
+//! Retention by policy: `RetentionPolicy` objects (`kubegc.io/v1alpha1`, cluster-scoped) that define which objects of
+//! a kind are deleted, and when.
 //!
-//! [`Policy::compile`] validates a `spec`, [`Policy::look`] reads what a policy needs of an object,
-//! [`engine::PolicyEngine`] decides, [`roster::Roster`] keeps those of a collector together, and [`definition`] is the CustomResourceDefinition. A policy that cannot be
-//! understood, an object that its condition cannot be evaluated on, and an object that carries `kubegc.io/keep`
+//! [`Policy::compile`] validates a `spec`, [`Policy::look`] assesses an object, [`engine::PolicyEngine`] decides,
+//! [`roster::Roster`] holds all policies of a collector, and [`definition`] is the CustomResourceDefinition. An
+//! invalid policy, an object on which its condition cannot be evaluated, and an object that carries `kubegc.io/keep`
 //! delete nothing.
 
 use std::collections::BTreeMap;
@@ -32,18 +32,18 @@ pub const VERSION: &str = "v1alpha1";
 pub const KIND: &str = "RetentionPolicy";
 /// Resource of the policies.
 pub const RESOURCE: &str = "retentionpolicies";
-/// `spec.maxDeletionsPerRun` where it is not said.
+/// Default of `spec.maxDeletionsPerRun`.
 pub const DELETIONS_PER_RUN: u32 = 100;
-/// The most that `spec.maxDeletionsPerRun` may say.
+/// Maximum of `spec.maxDeletionsPerRun`.
 pub const MOST_DELETIONS_PER_RUN: u32 = 10_000;
-/// How long the value of `now` in conditions is used before all objects are looked at again, milliseconds.
+/// How long the value of `now` in conditions is used before all objects are assessed again, milliseconds.
 pub const NOW_PERIOD_MILLISECONDS: i64 = 60_000;
-/// What a condition may cost for one object, in steps.
+/// Maximum cost of a condition for one object, in steps.
 pub const CONDITION_BUDGET: u64 = 100_000;
-/// Namespaces in which nothing is selected unless `spec.namespaces.include` names them letter by letter.
+/// Namespaces in which nothing is selected unless `spec.namespaces.include` contains their exact names.
 pub const SYSTEM_NAMESPACES: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];
 
-/// One thing that is wrong with a policy.
+/// One error in a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Where, such as `spec.maxAge`.
@@ -58,7 +58,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A policy that has been understood.
+/// A compiled policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     /// `apiVersion` of the objects that it is about.
@@ -69,7 +69,7 @@ pub struct Policy {
     pub enforce: bool,
     /// When it runs.
     pub schedule: Schedule,
-    /// Deletions per run at most.
+    /// Maximum number of deletions per run.
     pub most_per_run: usize,
     /// What happens to dependents.
     pub propagation: PropagationPolicy,
@@ -91,7 +91,7 @@ struct Rules {
     ttl: Option<Ttl>,
 }
 
-/// How several rules make an object due.
+/// How several rules combine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Join {
     /// One of them is enough. They are written in `spec` itself.
@@ -120,7 +120,7 @@ impl Rules {
         self.max_age_milliseconds.is_some() || self.ttl.is_some()
     }
 
-    /// Whether an object is due that is beyond the newest of its group, or too old.
+    /// Whether an object is due that is surplus in its group, or too old.
     fn apply(&self, is_surplus: bool, is_expired: bool) -> bool {
         match self.join {
             Join::Top | Join::Any => is_surplus || is_expired,
@@ -135,7 +135,7 @@ struct Namespaces {
     exclude: Vec<String>,
 }
 
-/// What a label or a field has to be.
+/// A requirement on a label or a field.
 #[derive(Clone, Debug, PartialEq)]
 struct Requirement {
     key: String,
@@ -184,7 +184,7 @@ impl Policy {
         if problems.found.is_empty() { Ok(policy) } else { Err(problems.found) }
     }
 
-    /// What stands in for a policy that was not understood: it is about nothing.
+    /// The stand-in for an invalid policy: it selects nothing.
     fn none() -> Self {
         Self {
             api_version: "".into(),
@@ -202,18 +202,18 @@ impl Policy {
         }
     }
 
-    /// How long before its deletion an object gets a notice, if it is deleted at all.
+    /// How long before its deletion an object gets a notice, if it gets one.
     fn notice(&self) -> Option<i64> {
         self.notice_milliseconds.filter(|_| self.enforce)
     }
 
-    /// Whether its condition depends on the time, so that all objects have to be looked at again and again.
+    /// Whether its condition depends on the time, so that all objects have to be assessed periodically.
     #[must_use]
     pub fn depends_on_time(&self) -> bool {
         self.condition.as_ref().is_some_and(|condition| condition.free_names().iter().any(|name| name == NOW))
     }
 
-    /// Whether whole objects have to be read; else their metadata is enough.
+    /// Whether whole objects have to be read; otherwise their metadata is enough.
     #[must_use]
     pub fn needs_content(&self) -> bool {
         let beyond_metadata =
@@ -225,7 +225,7 @@ impl Policy {
     }
 }
 
-/// The problems of a policy that have been found so far.
+/// The errors of a policy found so far.
 struct Problems {
     found: Vec<Problem>,
     /// The path of what is being read.
@@ -241,7 +241,7 @@ impl Problems {
         self.found.push(Problem { field: path.to_owned(), message: message.into() });
     }
 
-    /// The value, or a problem with it and a stand-in.
+    /// The value, or an error about it and a stand-in.
     fn take<T>(&mut self, field: &str, value: Result<T, impl fmt::Display>) -> Option<T> {
         match value {
             Ok(value) => Some(value),
@@ -356,7 +356,7 @@ struct WireTtl {
     status: Option<String>,
 }
 
-/// Kinds that no policy may be about, each with the reason.
+/// Kinds that no policy may select, each with the reason.
 fn refused(group: &str, kind: &str) -> Option<&'static str> {
     match (group, kind) {
         (GROUP, _) => Some("policies are not about policies"),
@@ -545,7 +545,7 @@ fn fields(wire: Vec<WireField>, problems: &mut Problems) -> Vec<(Vec<String>, Re
     fields
 }
 
-/// `.a.b['c.d/e']` as its steps.
+/// The steps of `.a.b['c.d/e']`.
 fn field_path(path: &str) -> Option<Vec<String>> {
     let mut steps = Vec::new();
     let mut rest = path;
@@ -637,10 +637,10 @@ impl WireTtl {
     }
 }
 
-/// What the time is called in conditions.
+/// The name of the time in conditions.
 const NOW: &str = "now";
 
-/// The condition of Pods and Jobs that stands for their end, whatever it was.
+/// The condition of Pods and Jobs that stands for their end, successful or not.
 const FINISHED: &str = "Finished";
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! All policies of a collector: which are active, which watches they need, which one may delete next, and
-//! when their statuses are written. Pure: the driver runs the watches, sends the requests, and sets the time.
+//! All policies of a collector: which are active, which watches they need, which one may delete next, and when their
+//! statuses are written. Pure: the driver runs the watches, sends the requests, and sets the time.
 //!
 //! Policies about one kind share a watch. When the set of policies that share it changes, the watch is
 //! restarted; until its new list is complete, none of them deletes anything.
@@ -23,7 +23,7 @@ pub const FIRST_LIST_MILLISECONDS: i64 = 500;
 /// Maximum number of active policies.
 pub const MOST_POLICIES: usize = 1_000;
 
-/// One making of the engine of a policy: what another making of it wanted or wrote is not its own.
+/// One instance of the engine of a policy: requests and statuses of another instance do not concern it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Name of the policy.
@@ -32,11 +32,11 @@ pub struct Member {
     pub uid: Arc<str>,
     /// Its generation.
     pub generation: i64,
-    /// Which making it is.
+    /// The number of the instance.
     pub epoch: u64,
 }
 
-/// What a watch is of.
+/// What a watch covers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
     /// `apiVersion` of the objects.
@@ -50,18 +50,18 @@ pub struct Target {
     pub depends_on_time: bool,
 }
 
-/// A watch that is wanted.
+/// A watch that is needed.
 #[derive(Clone, Debug)]
 pub struct Watch {
-    /// What it is of.
+    /// What it covers.
     pub target: Target,
-    /// The number that effects have for its resource.
+    /// The number of its resource in effects.
     pub resource: ResourceId,
-    /// Who shares it.
+    /// The policies that share it.
     pub members: Vec<Member>,
-    /// Their policies, in the same order.
+    /// The compiled policies, in the same order.
     pub policies: Vec<Arc<Policy>>,
-    /// What `now` is in their conditions.
+    /// The value of `now` in their conditions.
     now: Timestamp,
     /// When it has to be listed again, by the monotonic clock.
     refresh_at: Option<Timestamp>,
@@ -69,7 +69,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// What each of its policies makes of an object.
+    /// The assessment of an object by each of its policies.
     #[must_use]
     pub fn looks(&self, object: &Value) -> Vec<Look> {
         self.policies.iter().map(|policy| policy.look(object, self.now)).collect()
@@ -79,34 +79,34 @@ impl Watch {
 /// What a watch delivers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// A list begins: what is not delivered until it is complete is gone.
+    /// A list begins: objects that are not delivered until it is complete are gone.
     ListStarted,
     /// It is complete; from here on every change is delivered.
     Synced,
     /// The objects cannot be watched, for this reason.
     Failed(String),
-    /// An object as it is now.
+    /// The current state of an object.
     Observed {
-        /// Its namespace; empty for what has none.
+        /// Its namespace; empty at cluster scope.
         namespace: String,
         /// Its name.
         name: String,
-        /// What each of the policies makes of it; see [`Watch::looks`].
+        /// Its assessment by each of the policies; see [`Watch::looks`].
         looks: Vec<Look>,
     },
     /// An object is gone.
     Removed {
-        /// Its namespace; empty for what has none.
+        /// Its namespace; empty at cluster scope.
         namespace: String,
         /// Its name.
         name: String,
     },
 }
 
-/// A status on its way to the server.
+/// A status to write.
 #[derive(Clone, Debug)]
 pub struct StatusWrite {
-    /// Whose it is.
+    /// The policy that it belongs to.
     pub member: Member,
     /// The merge patch of the subresource `status`.
     pub patch: Value,
@@ -123,15 +123,15 @@ struct Active {
     engine: PolicyEngine,
     /// The status as it is stored.
     stored: Value,
-    /// What was asked to be stored last, and what was stored then. A server whose definition of the kind is an older one
-    /// keeps less than it was asked to.
+    /// The last requested status, and what was stored then. A server with an older definition of the kind stores less
+    /// than was requested.
     granted: Option<(Value, Value)>,
     seen: bool,
-    /// Its status may say something else than it should.
+    /// Its status may be outdated.
     unsaid: bool,
     writing: bool,
     write_after: Timestamp,
-    /// The trouble that was reported last.
+    /// The problem that was reported last.
     reported: Option<String>,
 }
 
@@ -143,15 +143,15 @@ pub struct Roster {
     known: bool,
     watches: BTreeMap<u64, Watch>,
     last_number: u64,
-    /// Whose turn it is.
+    /// The policy whose turn it is.
     turn: Arc<str>,
     now: Timestamp,
     steady: Timestamp,
 }
 
 impl Roster {
-    /// Sets the time by which objects age, and that of a monotonic clock, by which statuses wait. Neither
-    /// decreases here.
+    /// Sets the time by which objects age, and that of a monotonic clock, by which statuses wait. Earlier times have
+    /// no effect.
     pub fn tick(&mut self, now: Timestamp, steady: Timestamp) {
         (self.now, self.steady) = (self.now.max(now), self.steady.max(steady));
         for active in self.active.values_mut() {
@@ -160,7 +160,7 @@ impl Roster {
         self.refresh();
     }
 
-    /// Replaces the watches whose conditions were evaluated at a time that is too long ago.
+    /// Replaces the watches whose conditions were evaluated too long ago.
     fn refresh(&mut self) {
         let is_old = |watch: &Watch| watch.refresh_at.is_some_and(|at| at <= self.steady);
         let old: Vec<u64> =
@@ -181,14 +181,14 @@ impl Roster {
         }
     }
 
-    /// The number of the newest watch: one that is greater than what a driver has seen has to be begun.
+    /// The number of the newest watch: a greater one than a driver has seen has to be started.
     #[must_use]
     pub fn newest_watch(&self) -> u64 {
         self.watches.last_key_value().map_or(0, |(number, _)| *number)
     }
 
-    /// The wall clock was set, forward or back. What is due was found by it: every policy starts over, with
-    /// new watches.
+    /// The wall clock was set, forward or back. Due objects were determined by it: every policy starts over, with new
+    /// watches.
     pub fn set_clock(&mut self, now: Timestamp) {
         self.now = now;
         for active in self.active.values_mut() {
@@ -203,7 +203,7 @@ impl Roster {
 
     // ---- the policies ----
 
-    /// A list of the policies begins: what is not observed until it is complete is gone.
+    /// A list of the policies begins: policies that are not observed until it is complete are gone.
     pub fn list_started(&mut self) {
         (self.listing, self.known) = (true, false);
         for active in self.active.values_mut() {
@@ -226,7 +226,7 @@ impl Roster {
         self.known
     }
 
-    /// A policy as it is stored now. `number` tells the number of the resource of an `apiVersion` and kind.
+    /// Takes a policy as stored now. `number` returns the number of the resource of an `apiVersion` and kind.
     ///
     /// # Errors
     ///
@@ -277,20 +277,20 @@ impl Roster {
         self.rewatch();
     }
 
-    /// The engine that a member is, if it still is.
+    /// The engine of a member, if it still exists.
     fn current(&mut self, member: &Member) -> Option<&mut Active> {
         self.active.get_mut(&member.name).filter(|active| active.member == *member)
     }
 
     // ---- their watches ----
 
-    /// The watches that are wanted, by their numbers, which are never used again.
+    /// The watches that are needed, by their numbers, which are never used again.
     #[must_use]
     pub fn watches(&self) -> &BTreeMap<u64, Watch> {
         &self.watches
     }
 
-    /// Brings the watches in line with the policies, once those are known.
+    /// Updates the watches to match the policies, once those are known.
     fn rewatch(&mut self) {
         if !self.known {
             return;
@@ -322,7 +322,7 @@ impl Roster {
             stays
         });
         for watch in wanted.into_values() {
-            // What the former watch delivers from now on is dropped.
+            // Later deliveries of the former watch are dropped.
             for member in &watch.members {
                 if let Some(active) = self.current(member) {
                     active.engine.list_started();
@@ -334,13 +334,13 @@ impl Roster {
         }
     }
 
-    /// Takes what a watch delivers. Deliveries of an earlier watch are outdated and dropped.
+    /// Takes a delivery of a watch. Deliveries of an earlier watch are outdated and dropped.
     pub fn told(&mut self, number: u64, mut told: Told) {
         let Some(watch) = self.watches.get_mut(&number) else { return };
         let mut looks = Vec::new();
         match &mut told {
             Told::ListStarted => watch.listing = true,
-            // A watch that resumes has no list to end.
+            // A resumed watch has no list to end.
             Told::Synced if !std::mem::take(&mut watch.listing) => return,
             Told::Observed { looks: observed, .. } => looks = std::mem::take(observed),
             _ => {}
@@ -365,9 +365,9 @@ impl Roster {
         }
     }
 
-    // ---- what they want ----
+    // ---- their requests ----
 
-    /// The next thing to do, by a policy about whose resource something may be done now.
+    /// The next thing to do, by a policy whose resource may be acted on now.
     pub fn poll_effect(&mut self, may_act: impl Fn(ResourceId) -> bool) -> Option<(Member, Effect)> {
         let poll = |active: &mut Active| {
             let effect = if may_act(active.engine.resource()) { active.engine.poll_effect() } else { None };
@@ -377,7 +377,7 @@ impl Roster {
         let (before, from) = (..Arc::clone(&turn), turn..);
         let found = self.active.range_mut(from).find_map(|(_, active)| poll(active));
         let found = found.or_else(|| self.active.range_mut(before).find_map(|(_, active)| poll(active)))?;
-        // It stays with one until that wants nothing more.
+        // A policy keeps its turn until it has nothing more to do.
         self.turn = Arc::clone(&found.0.name);
         Some(found)
     }
@@ -407,7 +407,7 @@ impl Roster {
 
     // ---- their statuses ----
 
-    /// The statuses that are to be written now: of each policy one at a time, and not too often.
+    /// The statuses to write now: one at a time per policy, and not too often.
     pub fn statuses(&mut self) -> Vec<StatusWrite> {
         if !self.known {
             return Vec::new();
@@ -422,7 +422,7 @@ impl Roster {
             .collect()
     }
 
-    /// A status was written, and this is the policy as it is stored now; or it was not, as far as is known.
+    /// The result of writing a status: the policy as stored now, or nothing if the write failed as far as is known.
     pub fn written(&mut self, write: &StatusWrite, stored: Option<&Value>) {
         let retry = self.steady.after(STATUS_RETRY_MILLISECONDS);
         let Some(active) = self.current(&write.member) else { return };
@@ -432,14 +432,14 @@ impl Roster {
                 active.stored = object["status"].clone();
                 active.granted = Some((write.patch["status"].clone(), active.stored.clone()));
             }
-            // Not written, or under a policy that has changed.
+            // Not written, or written to a policy that has changed.
             _ => active.write_after = retry,
         }
     }
 
-    // ---- for those who look after it ----
+    // ---- for metrics and operators ----
 
-    /// The engines, and whose they are.
+    /// The engines, and their policies.
     pub fn engines(&self) -> impl Iterator<Item = (&Member, &PolicyEngine)> {
         self.active.values().map(|active| (&active.member, &active.engine))
     }
@@ -468,7 +468,7 @@ impl Active {
             self.granted.as_ref().is_some_and(|(asked, kept)| asked == status && *kept == self.stored)
         };
         let Some(status) = status.filter(|status| !is_granted(status)) else {
-            // If the status has just been found to be shown, the next one says so.
+            // If the status has just become current, the next one says so.
             self.unsaid = was_shown != self.engine.shown;
             return None;
         };

@@ -18,14 +18,14 @@ fn number(_: &str, kind: &str) -> ResourceId {
     ResourceId(if kind == "Job" { 1 } else { 2 })
 }
 
-/// An enforced policy about all objects of a kind that are older than an hour.
+/// An enforced policy that selects all objects of a kind that are older than an hour.
 fn policy(name: &str, kind: &str, generation: i64) -> Value {
     let api_version = if kind == "Job" { "batch/v1" } else { "v1" };
     json!({"metadata": {"name": name, "uid": format!("{name}-uid"), "generation": generation},
         "spec": {"target": {"apiVersion": api_version, "kind": kind}, "maxAge": "1h", "enforce": true}})
 }
 
-/// The policy with the status by which another process has shown what it would do.
+/// The policy with the status in which another process has shown what it would do.
 fn shown(mut policy: Value) -> Value {
     policy["status"] = json!({"observedGeneration": policy["metadata"]["generation"],
         "observedSpec": digest(&policy["spec"]), "due": 1});
@@ -63,7 +63,7 @@ fn list(roster: &mut Roster, number: u64, names: &[&str]) {
     roster.told(number, Told::Synced);
 }
 
-/// Tells of an object that is two hours old.
+/// Observes an object that is two hours old.
 fn tell(roster: &mut Roster, number: u64, name: &str) {
     let object = json!({"metadata": {"name": name, "namespace": "shop", "uid": name, "resourceVersion": "5",
         "creationTimestamp": time_text(at(-7_200_000))}});
@@ -72,7 +72,7 @@ fn tell(roster: &mut Roster, number: u64, name: &str) {
     roster.told(number, Told::Observed { namespace: "shop".into(), name: name.into(), looks });
 }
 
-/// What is wanted now, by which policies.
+/// The deletions requested now, by policy.
 fn wanted(roster: &mut Roster) -> Vec<(Member, Effect)> {
     std::iter::from_fn(|| roster.poll_effect(|_| true)).collect()
 }
@@ -93,7 +93,7 @@ fn stored(policy: &Value, write: &StatusWrite) -> Value {
     stored
 }
 
-/// Statuses are written and answered until nothing is left to say.
+/// Writes and answers statuses until there are none left.
 fn say_all(roster: &mut Roster, policies: &[Value], from: i64) -> usize {
     let mut written = 0;
     for second in 0..20 {
@@ -108,9 +108,9 @@ fn say_all(roster: &mut Roster, policies: &[Value], from: i64) -> usize {
     written
 }
 
-/// Found by the simulator (seed 45871): while the watch that it shares began anew for another policy, a policy went on
-/// deleting by what the former watch had delivered.
-/// What depends on the time has a watch of its own, which is begun anew each minute and says nothing in the statuses.
+/// Found by the simulator (seed 45871): while the shared watch was restarted for another policy, a policy continued
+/// to delete by what the former watch had delivered. A policy that depends on the time has a watch of its own, which
+/// is restarted each minute and does not show in the statuses.
 #[test]
 fn conditions_that_depend_on_the_time_are_evaluated_anew() {
     let mut timed = shown(policy("timed", "Pod", 1));
@@ -152,7 +152,7 @@ fn nothing_is_deleted_while_a_shared_watch_begins_anew() {
     let after = watch_of(&roster, "Job");
     assert_ne!(before, after);
     assert_eq!(wanted(&mut roster), []);
-    // What the former watch says does not count any more.
+    // Deliveries of the former watch do not count any more.
     list(&mut roster, before, &["b"]);
     tick(&mut roster, 3);
     assert_eq!(wanted(&mut roster), []);
@@ -164,14 +164,14 @@ fn nothing_is_deleted_while_a_shared_watch_begins_anew() {
     tick(&mut roster, 15_000);
     assert_eq!(names(&wanted(&mut roster)), ["first c", "second c"]);
 
-    // It is gone again: anew once more, and for the one that is left alone.
+    // The object is gone again: the watch restarts, for the one remaining policy.
     roster.removed("second");
     tick(&mut roster, 40_000);
     assert_eq!(wanted(&mut roster), []);
     assert_eq!(roster.watches()[&watch_of(&roster, "Job")].members.len(), 1);
 }
 
-/// Watches change with the set of those who share them, and with nothing else.
+/// Watches change with the set of policies that share them, and with nothing else.
 #[test]
 fn a_watch_stays_while_those_who_share_it_stay() {
     let mut roster = roster(&[policy("a", "Job", 1), policy("b", "ConfigMap", 1)]);
@@ -185,10 +185,10 @@ fn a_watch_stays_while_those_who_share_it_stay() {
     roster.observed(&policy("c", "Job", 1), number).unwrap();
     assert_eq!(watch_of(&roster, "ConfigMap"), maps, "another kind");
     assert_ne!(watch_of(&roster, "Job"), jobs);
-    // Nothing is watched on behalf of a policy that cannot be understood.
+    // Nothing is watched for an invalid policy.
     roster.observed(&json!({"metadata": {"name": "b", "uid": "b-uid", "generation": 2}}), number).unwrap();
     assert!(roster.watches().values().all(|watch| *watch.target.kind == *"Job"));
-    // Of those that a list does not tell, nothing stays.
+    // Nothing remains of policies that a list does not contain.
     roster.list_started();
     roster.synced();
     assert!(roster.watches().is_empty());
@@ -241,7 +241,7 @@ fn a_status_is_written_once_and_then_when_something_changes() {
     roster.written(&first[0], None);
     assert_eq!(roster.statuses().len(), 0);
     assert_eq!(roster.next_wakeup(|_| true).1, Some(at(60_000 + STATUS_RETRY_MILLISECONDS)));
-    // The first that is written shows what would go, the second says that it was shown.
+    // The first one written shows what would be deleted, the second says that it was shown.
     assert_eq!(say_all(&mut roster, &policies, 66_000), 2);
     assert_eq!(roster.next_wakeup(|_| true), (None, None), "it is not checked while nothing changes");
     assert_eq!(say_all(&mut roster, &policies, 100_000), 0);
@@ -249,7 +249,7 @@ fn a_status_is_written_once_and_then_when_something_changes() {
     assert_eq!(roster.statuses().len(), 1);
 }
 
-/// A server with an older definition of the kind prunes what that does not have. It is not asked again and again.
+/// A server with an older definition of the kind prunes unknown fields. The write is not repeated.
 #[test]
 fn what_a_server_does_not_keep_is_written_once() {
     let original = policy("p", "Job", 1);
@@ -298,7 +298,7 @@ fn what_a_former_engine_wanted_is_nobodys() {
     assert_eq!(roster.engines().map(deleted).collect::<Vec<_>>(), [json!(0)]);
 }
 
-/// A policy about a stopped resource waits, and delays no other policy.
+/// A policy about a stopped resource waits, and does not delay other policies.
 #[test]
 fn each_has_its_turn_and_what_is_stopped_waits() {
     let mut roster = roster(&[shown(policy("a", "Job", 1)), shown(policy("b", "ConfigMap", 1))]);
@@ -345,7 +345,7 @@ fn trouble_is_told_once() {
 }
 
 proptest! {
-    /// However policies come, change, go and are listed: each that is understood shares one watch, of its kind, and
+    /// However policies are created, changed, deleted and listed: each valid one shares one watch, of its kind, and
     /// no policy acts before the list of its present watch is complete.
     #[test]
     fn each_policy_has_one_watch_and_hears_it_out_before_it_acts(
@@ -391,12 +391,12 @@ proptest! {
     }
 }
 
-/// What was found due by a clock that was ahead is not deleted when the clock is corrected.
+/// An object that was due by a clock that was ahead is not deleted when the clock is corrected.
 #[test]
 fn a_clock_that_is_set_back_makes_nothing_due() {
     const HOUR: i64 = 3_600_000;
     let mut roster = Roster::default();
-    // In truth the object is half an hour old.
+    // The object is really half an hour old.
     tick(&mut roster, 25 * HOUR - 3 * HOUR / 2);
     roster.list_started();
     roster.observed(&shown(policy("p", "Job", 1)), number).unwrap();

@@ -1,4 +1,4 @@
-//! What a policy's status says.
+//! The contents of a policy's status.
 
 use gc_types::Timestamp;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn messages(problems: &[Problem]) -> String {
     problems.join("; ")
 }
 
-/// Whether a stored value says all that a merge patch would make it say.
+/// Whether a stored value equals the result of a merge patch on it.
 fn says(stored: &Value, patch: &Value) -> bool {
     match (stored, patch) {
         (stored, Value::Object(patch)) => patch.iter().all(|(name, wanted)| match stored.get(name) {
@@ -27,7 +27,7 @@ fn says(stored: &Value, patch: &Value) -> bool {
 }
 
 impl PolicyEngine {
-    /// What should be merged into a stored status, if that does not say all of it; if it does, what is due has been shown.
+    /// The merge patch for a stored status, if it is not up to date; if it is, the due objects have been shown.
     pub fn status_to_write(&mut self, stored: &Value, now: Timestamp) -> Option<Value> {
         let status = self.status(stored, now);
         if !says(stored, &status) {
@@ -39,7 +39,7 @@ impl PolicyEngine {
         None
     }
 
-    /// How the policy is doing, in one word of the metric [`crate::measures::POLICIES`].
+    /// The state of the policy, for the metric [`crate::measures::POLICIES`].
     #[must_use]
     pub fn state(&self) -> &'static str {
         match (self.policy(), self.trouble()) {
@@ -63,7 +63,7 @@ impl PolicyEngine {
         self.failure().map(|(_, message)| ("PolicyFailing", message))
     }
 
-    /// What fails of a policy that was understood: reason and message of the condition.
+    /// A failure of a valid policy: reason and message of the condition.
     fn failure(&self) -> Option<(&'static str, String)> {
         let judge = self.engine.judge();
         if let Some((key, why)) = judge.unclear().first_key_value() {
@@ -73,7 +73,7 @@ impl PolicyEngine {
         Some(("DeletionFailed", error.clone()))
     }
 
-    /// The `status` to be written now. `before` is the stored one: times of conditions that hold on are kept.
+    /// The `status` to write now. `before` is the stored one: times of unchanged conditions are kept.
     #[must_use]
     pub fn status(&self, before: &Value, now: Timestamp) -> Value {
         let judge = self.engine.judge();
@@ -82,7 +82,7 @@ impl PolicyEngine {
             "observedSpec": self.spec_digest,
             "conditions": self.conditions(&before["conditions"], now),
             "deleted": self.deleted,
-            // A merge patch takes off what is null.
+            // A merge patch removes a field by null.
             "selected": null, "due": null, "kept": null, "unclear": null, "examples": null,
             "lastRun": null, "nextRun": null, "noticedUntil": null,
         });
@@ -106,7 +106,7 @@ impl PolicyEngine {
         if let Some(run) = &self.last_run {
             status["lastRun"] =
                 json!({"time": time_text(run.begun), "deleted": run.deleted, "failed": run.failed});
-            // Null, so that the error of an earlier run does not stay.
+            // Null, so that the error of an earlier run is removed.
             status["lastRun"]["error"] = run.error.as_deref().into();
         }
         if let Some(next) = self.next_run.filter(|_| self.enforces()) {

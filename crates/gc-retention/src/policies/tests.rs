@@ -271,7 +271,7 @@ fn observe(engine: &mut PolicyEngine, object: &Value) {
     engine.observed(text("namespace"), text("name"), look);
 }
 
-/// An engine that has listed these and whose status was shown.
+/// An engine that has listed these objects and whose status was shown.
 fn engine(spec: &Value, objects: &[Value]) -> PolicyEngine {
     let mut engine = engine_of(spec, &Value::Null);
     engine.list_started();
@@ -289,7 +289,7 @@ fn deleted(effect: &Effect) -> String {
     key.name.to_string()
 }
 
-/// What is deleted now, each deletion answered as done and shown by the watch.
+/// The objects deleted now, each deletion applied and shown by the watch.
 fn goes(engine: &mut PolicyEngine) -> Vec<String> {
     let mut names = Vec::new();
     while let Some(effect) = engine.poll_effect() {
@@ -310,7 +310,7 @@ fn the_rules_and_what_goes_by_them() {
     let newest = |count: i64, per: &str| json!({"maxAge": null, "keepNewest": {"count": count, "per": per}});
     for (more, objects, expected) in [
         (json!({"maxAge": "24h"}), vec![job("a", 25, json!({})), job("b", 23, json!({}))], &["a"][..]),
-        // Exactly as old as allowed is too old, as a time to live of Jobs has it.
+        // An age equal to the limit is too old, as with the time to live of Jobs.
         (json!({"maxAge": "24h"}), vec![job("a", 24, json!({}))], &["a"]),
         (
             newest(1, "Cluster"),
@@ -327,7 +327,7 @@ fn the_rules_and_what_goes_by_them() {
             ],
             &["a"],
         ),
-        // What has no controller is not counted per owner.
+        // An object without a controller is not counted per owner.
         (
             newest(1, "Owner"),
             vec![
@@ -348,7 +348,7 @@ fn the_rules_and_what_goes_by_them() {
             ],
             &["a"],
         ),
-        // By when they finished: what still runs does not count, and what was created first may have finished last.
+        // By finish time: unfinished ones do not count, and the first created may have finished last.
         (
             json!({"maxAge": null, "keepNewest": {"count": 1, "orderBy": "Finished"}}),
             vec![job("long", 9, done(-60)), job("short", 2, done(-HOUR)), job("running", 99, json!({}))],
@@ -398,7 +398,7 @@ fn the_rules_and_what_goes_by_them() {
             vec![job("a", 9, json!({})), job("b", 8, owner("x"))],
             &["b"],
         ),
-        // Two times: the later one counts, and what lacks one of them stays.
+        // Two times: the later one counts, and an object that lacks one of them stays.
         (
             json!({"maxAge": null, "all": {"maxAge": "5h", "ttlAfter": {"condition": "Finished", "duration": "1h"}}}),
             vec![
@@ -443,7 +443,7 @@ fn a_deletion_is_guarded_and_says_why() {
     );
 }
 
-/// Dry run, first look, not synced, invalid: nothing is deleted, and the status says why.
+/// Dry run, first look, not synced, invalid: nothing is deleted, and the status gives the reason.
 #[test]
 fn nothing_is_deleted_before_it_was_shown() {
     let old = || [job("a", 30, json!({}))];
@@ -464,7 +464,7 @@ fn nothing_is_deleted_before_it_was_shown() {
     first.synced();
     first.tick(at(1));
     assert_eq!((goes(&mut first), reason(&first)), (vec![], ("FirstLook".into(), Some(1))));
-    // A status that could not say yet what is due shows nothing, nor does one that met another policy.
+    // A status that could not list the due objects yet shows nothing, nor does one of another policy.
     let stored = |generation: i64, spec: &Value, due: Value| json!({"metadata": {"generation": generation}, "spec": spec, "status": {"due": due}});
     assert!(!first.written(&stored(4, &spec(json!({})), json!(1))));
     assert!(!first.written(&stored(3, &spec(json!({"enforce": false})), json!(1))));
@@ -551,7 +551,7 @@ fn a_run_is_bounded_and_the_next_one_waits() {
     }
 }
 
-/// What changes between the beginning of a run and its turn is judged by what it is then.
+/// An object that changes after the beginning of a run is decided on by its state at its turn.
 #[test]
 fn a_change_in_the_last_moment_counts() {
     for scenario in ["kept", "label taken off", "gone", "younger", "relisted without it"] {
@@ -735,14 +735,14 @@ fn a_condition_may_ask_for_the_time() {
     }
 }
 
-/// Whom an effect announces, and what it says.
+/// The object that an effect announces, and its message.
 fn noticed(effect: &Effect) -> (String, String) {
     let Request::Note(note) = &effect.request else { panic!("{effect:?}") };
     assert_eq!((note.reason, effect.reason.code()), ("RetentionNotice", "DeletionNotice"));
     (note.about.name.to_string(), note.message.clone())
 }
 
-/// Each object is announced once, a day before its end; what was due already waits a day from its notice.
+/// Each object is announced once, a day before its deletion; one that is already due waits a day from its notice.
 #[test]
 fn a_deletion_is_announced_and_waits() {
     let rules = json!({"maxAge": "48h", "notice": {"before": "24h"}});
@@ -773,7 +773,7 @@ fn a_deletion_is_announced_and_waits() {
     engine.tick(at(48 * HOUR - 1));
     assert_eq!(goes(&mut engine), ["young"]);
 
-    // A process after this one gives no notice twice, and what it sees for the first time waits.
+    // A later process gives no notice twice, and objects that it sees for the first time wait.
     let status = json!({"observedGeneration": 3, "observedSpec": super::engine::digest(&spec(rules.clone())),
         "due": 0, "noticedUntil": "2027-01-16T02:00:00Z"});
     let mut next = engine_of(&spec(rules), &status);
@@ -799,8 +799,8 @@ fn a_deletion_is_announced_and_waits() {
     assert_eq!(goes(&mut next), ["middle"]);
 }
 
-/// The work of a tick and of a change follows what changes, not what exists: with 50,000 objects of which nothing is
-/// due, ticks judge nothing, and one that comes of age is judged alone.
+/// The work of a tick and of a change depends on what changes, not on what exists: with 50,000 objects that are not
+/// due, ticks decide nothing, and one that becomes due is decided alone.
 #[test]
 fn work_follows_changes() {
     let mut engine = engine(&spec(json!({"maxAge": "100h"})), &[]);
@@ -820,7 +820,7 @@ fn work_follows_changes() {
 }
 
 proptest! {
-    /// However objects come, change, go and age: what is due is what the rules say of those that exist.
+    /// However objects are created, changed, deleted and age: the due ones are those that the rules select.
     #[test]
     fn what_is_due_is_what_the_rules_say(
         count in 0_i64..4,

@@ -12,7 +12,7 @@ use crate::objects::{HasMeta, Meta, WireMeta};
 pub struct Attachment {
     /// Its metadata.
     pub meta: Meta,
-    /// The volume that is, is to be, or was attached; `None` for one written inline into a pod.
+    /// The volume that is, will be, or was attached; `None` for one written inline into a pod.
     pub volume: Option<Arc<str>>,
     /// The node.
     pub node: Arc<str>,

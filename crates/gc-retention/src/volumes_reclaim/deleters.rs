@@ -1,4 +1,4 @@
-//! Who destroys the storage of a volume, and the annotation and finalizers that say so.
+//! Which component deletes the storage of a volume, and the annotation and finalizers that say so.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,25 +11,25 @@ use crate::volumes::{Source, Volume};
 use crate::volumes_in_tree;
 use crate::volumes_topology::{Affinity, Labels};
 
-/// What this process can destroy.
+/// What this process can delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deleters {
     /// CSI drivers that are reachable from here, by name.
     pub drivers: BTreeSet<Arc<str>>,
-    /// Whether folders of this machine are deleted.
+    /// Whether host paths of this machine are deleted.
     pub host_path: bool,
-    /// The place that the drivers serve, where each node has one of its own; empty if they serve all volumes.
+    /// The topology that the drivers serve, where each node has a driver of its own; empty if they serve all volumes.
     pub topology: Labels,
 }
 
-/// Who destroys the storage of a volume.
+/// Which component deletes the storage of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Deleter {
-    /// We do.
+    /// This process.
     Ours(Storage),
     /// Another component, which only waits for the phase `Released`.
     External,
-    /// Nothing can; says why.
+    /// None can, for this reason.
     Missing(String),
 }
 
@@ -44,7 +44,7 @@ impl Deleters {
         }
     }
 
-    /// Whether this in-tree plugin is one that deletes here.
+    /// Whether host paths of this in-tree plugin are deleted here.
     fn in_tree(&self, plugin: &str) -> bool {
         plugin == HOST_PATH_PLUGIN && self.host_path
     }
@@ -79,7 +79,7 @@ impl Deleters {
 
     fn of_csi(&self, volume: &Volume) -> Deleter {
         let name = &volume.meta.name;
-        // The driver of another place would take storage that it does not know for storage that is gone.
+        // The driver of another node would take storage that it does not know for deleted storage.
         let elsewhere =
             |affinity: &Arc<Affinity>| !self.topology.is_empty() && !affinity.fits(&self.topology);
         if volume.affinity.as_ref().is_some_and(elsewhere) {
@@ -108,20 +108,20 @@ impl Deleters {
         Deleter::Ours(Storage::Csi { driver: Arc::clone(driver), handle: Arc::clone(handle), secret })
     }
 
-    /// The annotation `migrated-to` as it should be, if it is not (spec 6.4); null takes it off.
+    /// The correct value of the annotation `migrated-to`, if it differs (spec 6.4); null removes it.
     pub(super) fn migration(volume: &Volume) -> Option<Value> {
         let plugin = volume.provisioned_by.as_ref()?;
         let wanted = volumes_in_tree::driver(plugin);
         (volume.migrated_to.as_deref() != wanted).then(|| wanted.into())
     }
 
-    /// The finalizers as they should be (spec 6.4 and 9.4).
+    /// The correct finalizers (spec 6.4 and 9.4).
     pub(super) fn finalizers(&self, volume: &Volume) -> Vec<Arc<str>> {
         let mut left = volume.finalizers.clone();
         let has = |list: &[Arc<str>], name: &str| list.iter().any(|present| **present == *name);
         let deletes = *volume.policy == *"Delete";
         let add = |list: &mut Vec<Arc<str>>, name: &str| {
-            // The server refuses to add one to what is being deleted (BEAT-PV-8).
+            // The server refuses to add one to a terminating object (BEAT-PV-8).
             if !volume.meta.deleting && !has(list, name) {
                 list.push(name.into());
             }

@@ -1,4 +1,4 @@
-//! What the reclaimer keeps of volumes, claims and attachments, and by what it finds them.
+//! The reclaimer's volumes, claims and attachments, and their indexes.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ impl VolumeReclaim {
         }
         if let Some(storage) = storage_of(volume) {
             drop_from(&mut self.by_storage, &storage, key);
-            // A volume that shared it may be deleted now; a directory may have been within any other.
+            // A volume that shared it may be deleted now; a directory may have been inside any other.
             let shared = |other: &(Arc<str>, Arc<str>)| {
                 *other == storage || (*storage.0 == *DRIVERLESS && *other.0 == *DRIVERLESS)
             };
@@ -69,7 +69,7 @@ impl VolumeReclaim {
         }
     }
 
-    /// What was remembered of an object that is gone.
+    /// Forgets everything about an object that is gone.
     fn forget(&mut self, key: &ObjectKey) {
         self.gone.remove(key);
         self.look_again.remove(key);

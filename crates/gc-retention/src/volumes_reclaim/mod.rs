@@ -1,10 +1,10 @@
-//! Reclaim of PersistentVolumes whose claim is gone (spec `cluster-collectors.md`, 6 and 9): what PV controller and
-//! CSI external-provisioner do with them upstream. Binding and provisioning are not ours, so the phases `Pending`
+//! Reclaim of PersistentVolumes whose claim is gone (spec `cluster-collectors.md`, 6 and 9), as upstream's PV
+//! controller and CSI external-provisioner do it. Binding and provisioning are out of scope, so the phases `Pending`
 //! and `Available` are never written.
 //!
-//! Storage is destroyed only when a live read has shown that the claim is gone, a live list that nothing is
-//! attached, no other volume has the same storage, and a live read by the adapter, immediately before, that
-//! the volume has not changed since it was judged.
+//! Storage is deleted only when a live read has shown that the claim is gone, a live list that the volume is not
+//! attached, no other volume has the same storage, and a live read by the adapter, immediately before, that the
+//! volume has not changed since the decision.
 
 mod attachment;
 mod deleters;
@@ -27,13 +27,13 @@ pub use attachment::Attachment;
 use deleters::Deleter;
 pub use deleters::Deleters;
 
-/// The finalizer by which a CSI volume says that its storage exists.
+/// The finalizer that says that the storage of a CSI volume exists.
 pub const EXTERNAL_FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
-/// The finalizer by which any other volume says that its storage exists.
+/// The finalizer that says that the storage of any other volume exists.
 pub const IN_TREE_FINALIZER: &str = "kubernetes.io/pv-controller";
-/// What host-path volumes are provisioned by.
+/// The provisioner of host-path volumes.
 pub const HOST_PATH_PLUGIN: &str = "kubernetes.io/host-path";
-/// Maximum number of deletions in flight per CSI driver: a driver that hangs must not delay the others.
+/// Maximum number of deletions in flight per CSI driver: one that hangs must not delay the others.
 pub const CALLS_PER_DRIVER: usize = 16;
 /// How long a live list proves that a volume is not attached, milliseconds.
 const LIST_PROVES_MILLISECONDS: i64 = 20_000;
@@ -48,12 +48,12 @@ fn has_finalizer(volume: &Volume, name: &str) -> bool {
     volume.finalizers.iter().any(|present| **present == *name)
 }
 
-/// Where the claim of a volume stands.
+/// The state of a volume's claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Holder {
     /// There never was one.
     None,
-    /// It lives, and the volume is its own, or may become so.
+    /// It lives, and is or may become bound to the volume.
     Lives {
         /// It names this volume.
         bound: bool,
@@ -62,11 +62,11 @@ enum Holder {
     Elsewhere,
     /// It is gone, by a live read.
     Gone,
-    /// Not observed: a live read has to say.
+    /// Not observed: a live read is needed.
     Unknown(ClaimReference),
 }
 
-/// A deletion of storage that failed.
+/// A failed deletion of storage.
 #[derive(Clone, Debug)]
 struct Failed {
     uid: Uid,
@@ -75,7 +75,7 @@ struct Failed {
     not_before: Timestamp,
 }
 
-/// A live list of attachments that is under way.
+/// A live list of attachments in progress.
 #[derive(Debug)]
 struct LiveList {
     begun: Timestamp,
@@ -93,29 +93,29 @@ pub struct VolumeReclaim {
     claims: Shelf<Claim>,
     attachments: Shelf<Attachment>,
     attached: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
-    /// Volumes by claim, to be judged when that changes.
+    /// Volumes by claim, to reconcile when it changes.
     by_claim: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
-    /// Volumes by their storage, so that shared storage is seen (BEAT-CSI-7).
+    /// Volumes by their storage, to detect shared storage (BEAT-CSI-7).
     by_storage: BTreeMap<(Arc<str>, Arc<str>), BTreeSet<ObjectKey>>,
     /// Claims that a live read has found gone, by their volumes.
     gone: BTreeMap<ObjectKey, Uid>,
-    /// Whose claim is being read, and by which UID.
+    /// The volumes whose claim is being read, and the claim's UID.
     asked: BTreeMap<ObjectKey, Uid>,
-    /// Claims that exist, and that the watch will tell of: when to look again if it does not.
+    /// Claims that exist but that the watch has not delivered: when to check again.
     look_again: BTreeMap<ObjectKey, Timestamp>,
-    /// Since when a live list has not found volumes attached.
+    /// Since when a live list has shown volumes as not attached.
     unattached: BTreeMap<ObjectKey, Timestamp>,
     list: Option<LiveList>,
-    /// After a list that failed, or that disagrees with the watch.
+    /// The delay after a list that failed, or that disagrees with the watch.
     no_list_before: Timestamp,
     /// Volumes for the next list.
     waiting: BTreeSet<ObjectKey>,
-    /// Calls under way by driver, with their beginning.
+    /// Calls in flight by driver, with their beginning.
     calls: BTreeMap<Arc<str>, BTreeMap<ObjectKey, Timestamp>>,
-    /// Volumes that wait for a place at their driver.
+    /// Volumes that wait for a free call of their driver.
     queued: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
     failed: BTreeMap<ObjectKey, Failed>,
-    /// Volumes whose storage is gone.
+    /// Volumes whose storage is deleted.
     destroyed: BTreeMap<ObjectKey, Uid>,
     /// When the reclaim of a volume began.
     begun: BTreeMap<ObjectKey, (Uid, Timestamp, Arc<str>)>,
@@ -125,7 +125,7 @@ pub struct VolumeReclaim {
 
 const DRIVERLESS: &str = "";
 
-/// What a storage is known by: its driver (none for a folder) and its handle or path.
+/// The identity of storage: its driver (none for a directory) and its handle or path.
 fn storage_of(volume: &Volume) -> Option<(Arc<str>, Arc<str>)> {
     match &volume.source {
         Source::Csi { driver, handle } | Source::InTree { driver, handle } => {
@@ -151,7 +151,7 @@ fn plugin_name(volume: &Volume) -> Arc<str> {
 }
 
 impl VolumeReclaim {
-    /// A reclaimer that can destroy this.
+    /// A reclaimer that can delete this.
     #[must_use]
     pub fn new(deleters: Deleters) -> Self {
         Self {
@@ -256,8 +256,8 @@ impl VolumeReclaim {
         }
     }
 
-    /// A volume that never had a claim is reclaimed only when it is deleted, because then nothing else would
-    /// destroy the storage that was made for it (BEAT-PV-7).
+    /// A volume that never had a claim is reclaimed only when it is deleted, because then nothing else would delete
+    /// the storage that was created for it (BEAT-PV-7).
     fn judge_unclaimed(
         &mut self,
         key: &ObjectKey,
@@ -274,7 +274,7 @@ impl VolumeReclaim {
         if wanted { self.judge_deletion(key, volume, deleter, now) } else { Judgement::Leave }
     }
 
-    /// Annotation and finalizers as they should be.
+    /// The correct annotation and finalizers.
     fn upkeep(&self, volume: &Volume) -> Option<Judgement> {
         if let Some(wanted) = Deleters::migration(volume) {
             let moved = if wanted.is_null() { "has not moved" } else { "has moved" };
@@ -312,7 +312,7 @@ impl VolumeReclaim {
             return finish(volume);
         }
         let driver = driver_of(&storage);
-        // What is being deleted without the finalizer has no storage any more (CSI-T04).
+        // A terminating volume without the finalizer has no storage any more (CSI-T04).
         let stripped = volume.meta.deleting && !has_finalizer(volume, EXTERNAL_FINALIZER);
         if stripped && *driver != *DRIVERLESS {
             return Judgement::Leave;
@@ -362,7 +362,7 @@ impl VolumeReclaim {
         Judgement::Act(request, why)
     }
 
-    /// What forbids to destroy the storage, in words for the volume's status.
+    /// What forbids deleting the storage, as text for the volume's status.
     fn obstacle(&self, key: &ObjectKey, volume: &Volume) -> Option<String> {
         let name = &volume.meta.name;
         let attachment = self.attached.get(name).and_then(BTreeSet::first);
@@ -371,7 +371,7 @@ impl VolumeReclaim {
         }
         let (driver, handle) = storage_of(volume)?;
         let sharing = if *driver == *DRIVERLESS {
-            // A folder within the folder is as good as the folder.
+            // A directory inside the directory counts as well.
             let below = |path: &str| path.strip_prefix(&*handle).is_some_and(|rest| rest.starts_with('/'));
             let folders = self.by_storage.range((Arc::clone(&driver), Arc::clone(&handle))..);
             folders
@@ -407,7 +407,7 @@ impl VolumeReclaim {
         Judgement::Act(request, reason(verdict, volume.meta.resource_version, &[fact]))
     }
 
-    /// Shows a failure on the volume, once for each text.
+    /// Reports a failure on the volume, once for each text.
     fn report(&mut self, volume: &Volume, phase: &str, message: &str, event: &'static str) -> Judgement {
         if *volume.phase == *phase && *volume.message == *message {
             return Judgement::Leave;
@@ -438,7 +438,7 @@ impl VolumeReclaim {
         result: Result<(), StorageFailure>,
         now: Timestamp,
     ) {
-        // Another one may have the name by now, and its storage was not meant.
+        // Another volume may have the name by now, and its storage was not meant.
         let Some(volume) = self.volumes.get(key).filter(|volume| volume.meta.uid == *uid).cloned() else {
             return;
         };
@@ -480,13 +480,13 @@ impl VolumeReclaim {
             (Severity::Warning, "VolumeFailedDelete")
         };
         self.note(&volume, severity, event, &failure.message);
-        // What is in use keeps its phase and message (PV-T20).
+        // A volume in use keeps its phase and message (PV-T20).
         let message = if in_use { volume.message.to_string() } else { failure.message };
         let uid = volume.meta.uid;
         self.failed.insert(key.clone(), Failed { uid, message, times: times.saturating_add(1), not_before });
     }
 
-    /// A place at a driver is free.
+    /// A driver can take another call.
     fn call_ended(&mut self, key: &ObjectKey, storage: &Storage, dirty: &mut Vec<ObjectKey>) {
         let driver = driver_of(storage);
         if let Some(calls) = self.calls.get_mut(&driver) {
@@ -541,7 +541,7 @@ fn guarded(volume: &Volume, change: Change, verdict: &'static str, fact: String)
     Judgement::Act(request, reason(verdict, meta.resource_version, &[fact]))
 }
 
-/// Phase and message; an empty message is taken off.
+/// Phase and message; an empty message is removed.
 fn status(volume: &Volume, phase: &str, message: &str, verdict: &'static str, fact: String) -> Judgement {
     let message = (!message.is_empty()).then_some(message);
     let status = json!({"phase": phase, "message": message});
@@ -554,7 +554,7 @@ fn ask_claim(volume: &Volume, claim: &ClaimReference) -> Judgement {
     Judgement::Act(Request::Read { key: VolumeReclaim::claim_key(claim) }, why)
 }
 
-/// The storage is gone: the object is deleted, then the finalizers that protected the storage are removed.
+/// The storage is deleted: the object is deleted, then the finalizers that protected the storage are removed.
 fn finish(volume: &Volume) -> Judgement {
     let meta = &volume.meta;
     let fact = "its storage has been destroyed".to_owned();
@@ -601,7 +601,7 @@ impl Judge for VolumeReclaim {
             Observation::Observed(Facts::Volume(volume)) => self.put_volume(volume, dirty),
             Observation::Observed(Facts::Claim(claim)) => self.put_claim(claim, dirty),
             Observation::Observed(Facts::Attachment(attachment)) => self.put_attachment(attachment, dirty),
-            // What a live list finds exists, whatever the watch has delivered so far.
+            // Attachments in a live list exist, whatever the watch has delivered so far.
             Observation::Found(Facts::Attachment(attachment)) => {
                 if let (Some(list), Some(volume)) = (&mut self.list, &attachment.volume) {
                     list.used.insert(Kind::Volume.key(&"".into(), volume));
@@ -656,11 +656,11 @@ impl Judge for VolumeReclaim {
             Request::Barrier { .. } => self.list_ended(outcome, now, dirty),
             Request::Outside { call: OutsideCall::DeleteStorage(storage), .. } => {
                 self.call_ended(key, storage, dirty);
-                // What went wrong is shown at once.
+                // The failure is reported at once.
                 dirty.push(key.clone());
             }
             Request::Read { .. } => {
-                // The claim of which was asked, whichever it is by now.
+                // The requested claim, whatever the volume names by now.
                 let Some(uid) = self.asked.remove(key) else { return };
                 match outcome {
                     Outcome::Found(found) if found.uid == uid => {
@@ -676,7 +676,7 @@ impl Judge for VolumeReclaim {
 
     fn skipped(&mut self, key: &ObjectKey, request: &Request) {
         if let Request::Outside { call: OutsideCall::DeleteStorage(storage), .. } = request {
-            // No volume waits in a dry run: queued ones are judged with the next change.
+            // No volume waits in a dry run: queued ones are reconciled with the next change.
             self.call_ended(key, storage, &mut Vec::new());
         }
     }

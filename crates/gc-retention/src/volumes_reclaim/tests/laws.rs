@@ -1,4 +1,4 @@
-//! Whatever happens in whatever order.
+//! Laws under any order of events.
 
 use proptest::prelude::*;
 
@@ -88,8 +88,8 @@ fn apply(world: &mut World, which: usize, step: Step, uids: &mut u32) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Whatever happens in whatever order: what is bound again, attached, retained or shared is never destroyed
-    /// (checked by `may_be_destroyed` at each call), and what is left unclaimed with policy Delete is deleted in the end.
+    /// Under any order of events: storage that is bound again, attached, retained or shared is never deleted (checked
+    /// by `may_be_destroyed` at each call), and a volume left unclaimed with policy Delete is deleted in the end.
     #[test]
     fn a_volume_in_use_is_never_destroyed(steps in proptest::collection::vec((0..3_usize, step()), 1..80)) {
         let mut world = World::new(deleters());

@@ -23,9 +23,9 @@ struct World {
     objects: BTreeMap<ObjectKey, Value>,
     version: u64,
     now: i64,
-    /// What the storage answers.
+    /// The answers of the storage.
     answer: Result<(), StorageFailure>,
-    /// Every effect, in words.
+    /// Every effect, as text.
     log: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ fn claim_key(name: &str) -> ObjectKey {
     Kind::Claim.key(&"shop".into(), &name.into())
 }
 
-/// A volume that was bound to the claim `data`, of which there is no trace.
+/// A volume that was bound to the claim `data`, which does not exist.
 fn volume(name: &str, more: &Value) -> Value {
     let mut object = json!({
         "metadata": {"name": name, "uid": format!("u-{name}"), "finalizers": ["kubernetes.io/pv-protection"]},
@@ -147,7 +147,7 @@ impl World {
         })
     }
 
-    /// What a server answers to a guard.
+    /// A server's answer to a guarded request.
     fn guard(&self, key: &ObjectKey, uid: &Uid, version: Option<ResourceVersion>) -> Result<(), Outcome> {
         match self.observed(key) {
             Some(found) if found.uid == *uid => match version {
@@ -158,7 +158,7 @@ impl World {
         }
     }
 
-    /// Takes a finalizer's work into account: what is being deleted and has none is gone.
+    /// Emulates finalizers: a terminating object without any is gone.
     fn settle(&mut self, key: &ObjectKey) {
         let meta = &self.objects[key]["metadata"];
         let held = meta["finalizers"].as_array().is_some_and(|list| !list.is_empty());
@@ -251,7 +251,7 @@ impl World {
         assert!(handle.is_null() || !self.objects.values().any(shares), "{object} is shared");
     }
 
-    /// Performs what is wanted, up to the call that destroys storage.
+    /// Performs requests, up to the call that deletes storage.
     fn run_up_to_the_call(&mut self) -> Effect {
         loop {
             let effect = self.engine.poll_effect().unwrap();
@@ -263,7 +263,7 @@ impl World {
         }
     }
 
-    /// Performs what is wanted now, until there is nothing.
+    /// Performs all current requests.
     fn run(&mut self) {
         for _ in 0..1000 {
             let Some(effect) = self.engine.poll_effect() else { return };

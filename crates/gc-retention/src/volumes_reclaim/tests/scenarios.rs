@@ -1,4 +1,4 @@
-//! The numbered scenarios, and what else a volume may go through.
+//! The numbered scenarios, and further ones.
 
 use super::*;
 
@@ -213,7 +213,7 @@ fn the_scenarios_of_reclaim() {
         world.put_volume(volume("v", &more));
         world.run();
         assert_eq!(world.took(), expected, "{scenario}");
-        // What is at rest stays at rest.
+        // A volume at rest stays at rest.
         world.pass(3_600_000);
         assert_eq!(world.took(), Vec::<String>::new(), "{scenario}");
     }
@@ -281,7 +281,7 @@ fn annotations_of_migrated_plugins_are_kept_up() {
     }
 }
 
-/// PV-T04: what could delete it is not switched on; CSI-T20: the driver of each node deletes what that node reaches.
+/// PV-T04: the deleter is not enabled; CSI-T20: the driver of each node deletes what that node reaches.
 #[test]
 fn what_others_have_to_destroy_is_left_to_them() {
     let off = "error getting deleter volume plugin for volume \"v\": host paths are deleted only with \
@@ -419,7 +419,7 @@ fn what_ends_is_noticed_at_once() {
     assert_eq!(world.took(), Vec::<String>::new(), "PV-T06");
 }
 
-/// CSI-T19: the storage is gone, its volume could not be deleted. Another call finds nothing, and none is needed.
+/// CSI-T19: the storage is deleted, but its volume could not be. Another call finds nothing, and none is needed.
 #[test]
 fn a_deletion_of_the_volume_that_fails_is_repeated() {
     let mut world = World::new(deleters());
@@ -473,7 +473,7 @@ fn what_changes_at_the_last_moment_counts() {
     world.run();
     assert_eq!(world.calls(), 1, "PV-T18");
 
-    // The policy becomes Retain after the verdict: the guard of the call refuses it.
+    // The policy becomes Retain after the decision: the precondition of the call refuses it.
     let mut world = World::new(deleters());
     world.put_volume(volume("v", &both(&csi("h"), &json!({"status": {"phase": "Released"}}))));
     let destroy = world.run_up_to_the_call();
@@ -553,7 +553,7 @@ fn failures_are_shown_and_tried_again_later_and_later() {
     for _ in 0..12 {
         world.pass(CSI_RETRY_MILLISECONDS.1);
     }
-    // After a long while it is looked again whether it is attached.
+    // After a long while the attachments are listed again.
     assert_eq!(world.took().iter().filter(|line| line.starts_with("destroy")).count(), 12);
     world.answer = Ok(());
     world.pass(CSI_RETRY_MILLISECONDS.1);
