@@ -78,7 +78,9 @@ impl Clocks {
         }
     }
 
-    fn moment_at(&self, now: i64) -> Moment {
+    /// The same as a moment, when it is `now` in the world.
+    #[must_use]
+    pub fn moment_at(&self, now: i64) -> Moment {
         let passed = now - BEGINNING_MILLISECONDS - self.slept;
         Moment::from_start(Duration::from_millis(u64::try_from(passed).unwrap_or_default()))
     }

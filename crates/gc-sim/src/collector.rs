@@ -1,16 +1,22 @@
-//! A collector of the world: the real engine, and an adapter between it and the server that keeps the promises which
-//! `gc_types::Event` asks of an adapter, as slowly and in as odd an order as the story wants.
+//! A collector of the world: the controllers that ship, each with its engine and all restraints, and an adapter between them
+//! and the server that is as slow, and delivers in as odd an order, as the story wants.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use gc_control::Moment;
+use gc_control::barriers::{List, ListEnd};
 use gc_control::clocks::Reading;
+use gc_control::controller::{Controller, Rest, Step};
+use gc_control::engines::ByEvents;
+use gc_control::pacing::{PacingOptions, Signal};
+use gc_control::requests;
 use gc_ownership::{Config, Engine};
 use gc_retention::engine::Observation;
 use gc_retention::policies::roster::Member;
 use gc_types::{
     Effect, EffectId, Event, Evidence, ObjectKey, Outcome, Reason, Request, ResourceId, ResourceInfo,
-    Timestamp, Uid, Verdict,
+    ResourceVersion, Timestamp, Uid, Verdict,
 };
 
 use crate::candidates::Candidate;
@@ -18,19 +24,24 @@ use crate::clocks::{Clocks, Told};
 use crate::defects::{Defect, Saboteur};
 use crate::kinds::{KINDS, ORDINARY_KINDS, index_of};
 use crate::policies::Policies;
+use crate::process::Process;
+use crate::requests::Performed;
 use crate::retention::{LookUp, Part, Retention, kind_of_key};
 use crate::server::Server;
-use crate::story::{DiscoveryFault, StreamFault};
+use crate::story::{DiscoveryFault, Story, StreamFault};
 use crate::watching::Watcher;
-
-/// So often is what is held looked at, milliseconds.
-const HELD_MILLISECONDS: i64 = 1_000;
 
 /// A request on its way to the server.
 #[derive(Clone, Debug)]
 pub struct Flight {
     /// What is asked for.
     pub effect: Effect,
+    /// Its number with its controller; what a defect wants besides has none.
+    pub number: Option<u64>,
+    /// The list of barriers that it is.
+    pub list: Option<List>,
+    /// When it was decided, by a clock that only runs forward.
+    pub moment: Moment,
     /// The server's revision when it was decided.
     pub decided: u64,
     /// How far each kind had been told then, by index.
@@ -74,14 +85,10 @@ impl Flight {
 /// An answer on its way back.
 #[derive(Clone, Debug)]
 pub struct Return {
-    /// What a barrier found, told first.
-    pub found: Vec<Event>,
-    /// The same for retention.
-    pub observations: Vec<Observation>,
     /// What was asked for.
     pub flight: Flight,
-    /// What became of it.
-    pub outcome: Outcome,
+    /// What it came to.
+    pub performed: Performed,
     /// What the answer says of the server's clock, if the server wrote it.
     pub told: Option<Told>,
 }
@@ -90,8 +97,13 @@ pub struct Return {
 pub struct Collector {
     /// Its number.
     pub number: usize,
-    /// The engine.
-    pub engine: Engine,
+    /// The owner-reference collector.
+    ownership: Controller<ByEvents<Engine>>,
+    /// What its last turn came to, and when it was.
+    rest: Rest,
+    moment: Moment,
+    /// What restrains all of its controllers.
+    pub process: Process,
     /// The retention collectors, if the story has them.
     pub retention: Option<Retention>,
     /// The policies, if the story has retention.
@@ -107,8 +119,6 @@ pub struct Collector {
     pub returns: Vec<Return>,
     /// Its clocks, and what it knows of the server's.
     pub clocks: Clocks,
-    /// The resources of which something was held because clocks disagree, by who wanted it.
-    held: BTreeSet<(Part, ResourceId)>,
     /// It does not move for now.
     pub paused: bool,
     /// It stands for election, if there is one.
@@ -133,12 +143,17 @@ impl std::fmt::Debug for Collector {
 impl Collector {
     /// A collector that knows nothing yet.
     #[must_use]
-    pub fn new(number: usize, config: Config, retention: bool, saboteur: Saboteur) -> Self {
+    pub fn new(number: usize, config: Config, story: &Story, saboteur: Saboteur) -> Self {
+        let Story { retention, breaker, .. } = *story;
+        let pacing = saboteur.pacing(story.pacing);
         Self {
             number,
-            engine: Engine::new(config),
-            retention: retention.then(|| Retention::new(&saboteur)),
-            policies: retention.then(|| Policies::new(saboteur.defect)),
+            ownership: Controller::new(ByEvents(Engine::new(config)), pacing).with_barriers(),
+            rest: Rest::Idle,
+            moment: Moment::default(),
+            process: Process::new(breaker, saboteur.defect),
+            retention: retention.then(|| Retention::new(pacing, &saboteur)),
+            policies: retention.then(|| Policies::new(pacing, saboteur.defect)),
             saboteur,
             watchers: BTreeMap::new(),
             known: BTreeMap::new(),
@@ -147,7 +162,6 @@ impl Collector {
             requests: Vec::new(),
             returns: Vec::new(),
             clocks: Clocks::default(),
-            held: BTreeSet::new(),
             paused: false,
             candidate: None,
             events: 0,
@@ -156,6 +170,12 @@ impl Collector {
             retold: 0,
             former: vec![0; KINDS.len()],
         }
+    }
+
+    /// The ownership engine.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.ownership.engine().0
     }
 
     /// Who spoils its work.
@@ -176,18 +196,17 @@ impl Collector {
         self.known.get(&kind).map(|info| info.id)
     }
 
-    /// Up to which version a resource has been told, if it is not being listed.
-    #[must_use]
-    pub fn delivered(&self, resource: ResourceId) -> Option<u64> {
-        let watcher = self.watchers.get(&resource)?;
-        (watcher.is_listed() && watcher.ever_synced).then_some(watcher.delivered)
+    /// Tells the ownership engine what a watch or discovery delivered.
+    fn tell(&mut self, event: Event, server: &Server) {
+        self.tell_of(event, true, server);
     }
 
-    fn tell(&mut self, event: Event, server: &Server) {
+    fn tell_of(&mut self, event: Event, is_delivered: bool, server: &Server) {
         self.events += 1;
         if let Some(request) = self.saboteur.temptation(&event) {
             self.next_own_effect -= 1;
-            self.send(Part::Ownership, unreasoned(self.next_own_effect, request), server.revision());
+            let effect = unreasoned(self.next_own_effect, request);
+            self.send(Part::Ownership, None, effect, server.revision());
         }
         let event = if self.saboteur.defect.is_some() { self.saboteur.event(event) } else { Some(event) };
         let guessed = match &event {
@@ -197,15 +216,23 @@ impl Collector {
             _ => None,
         };
         if let Some(event) = event {
-            self.engine.handle(event);
+            self.deliver_event(event, is_delivered);
         }
         for resource in self.watchers.keys().copied().filter(|_| guessed.is_some()).collect::<Vec<_>>() {
             let resource_version = guessed.unwrap_or_default();
-            self.engine.handle(Event::Progress { resource, resource_version });
+            self.deliver_event(Event::Progress { resource, resource_version }, true);
         }
     }
 
-    fn send(&mut self, part: Part, effect: Effect, revision: u64) {
+    /// As the adapter of the owner-reference collector does.
+    fn deliver_event(&mut self, event: Event, is_delivered: bool) {
+        if is_delivered {
+            self.ownership.delivered(&event);
+        }
+        self.ownership.engine_mut().0.handle(event);
+    }
+
+    fn send(&mut self, part: Part, number: Option<u64>, effect: Effect, revision: u64) {
         // Retention goes on with what it was told last when discovery takes a kind away.
         let mut delivered = match part {
             Part::Ownership => vec![0; KINDS.len()],
@@ -241,6 +268,9 @@ impl Collector {
         let (bewildered, collector) = (self.bewildered, self.number);
         self.requests.push(Flight {
             effect,
+            number,
+            list: None,
+            moment: self.moment,
             decided: revision,
             delivered,
             known,
@@ -259,56 +289,55 @@ impl Collector {
         });
     }
 
-    /// Sends what a policy wants.
-    fn send_by_policy(&mut self, member: Member, effect: Effect, policies: &Policies, revision: u64) {
-        self.send(Part::Policies, effect, revision);
-        let Some(flight) = self.requests.last_mut() else { return };
-        if let Some((kind, delivered)) = policies.delivered(&member) {
-            flight.delivered[kind] = delivered;
-        }
-        flight.policy = Some(member);
-    }
-
-    /// Tells the time: the engine by a clock that nobody sets, and whoever goes by the time in objects by the wall clock.
+    /// Sets the time: for the ownership engine by a clock that nobody sets, for whoever goes by the time in objects by the wall
+    /// clock.
     pub fn tick(&mut self, now: i64) {
         let reading = self.clocks.read(now, &self.saboteur);
-        let steady = self.clocks.steady();
-        self.engine.handle(Event::Tick(Timestamp(steady)));
-        let (passed, set) = match reading {
-            Reading::Passed(now) => (now.0, None),
-            Reading::Set { expected, now } => (expected.0, Some(now.0)),
-        };
+        let steady = Timestamp(self.clocks.steady());
+        self.look_around(now);
+        let watchers = &self.watchers;
+        let kind_of = |id: ResourceId| Some(watchers.get(&id)?.kind);
+        let around = self.process.around(&kind_of).observing().ticking();
+        self.ownership.tick(Reading::Passed(steady), steady, &around);
         if let Some(retention) = &mut self.retention {
-            retention.tick(passed, &self.saboteur);
-            if let Some(now) = set {
-                retention.set_clock(now);
-            }
+            retention.tick(reading, steady, &self.process, &self.saboteur);
         }
         if let Some(policies) = &mut self.policies {
-            match set {
-                Some(now) => policies.set_clock(now, steady),
-                None => policies.tick(passed, steady),
-            }
+            policies.tick(reading, steady, &self.process);
         }
-        self.release(now);
     }
 
-    /// What was held because clocks disagreed is decided again once they agree.
-    fn release(&mut self, now: i64) {
-        if self.held.is_empty() || self.is_paused(now) || self.saboteur.is(Defect::ClockHeldForEver) {
+    /// Takes note of what restrains its controllers now.
+    fn look_around(&mut self, now: i64) {
+        self.process.is_standby = self.candidate.as_ref().is_some_and(Candidate::is_held);
+        self.process.clocks_disagree =
+            !self.saboteur.is(Defect::ClockUncompared) && self.clocks.is_paused(now);
+    }
+
+    /// The operator has given other orders, or has resumed what the breaker had stopped: what was held is decided again.
+    pub fn orders_changed(&mut self) {
+        let watchers = &self.watchers;
+        let kind_of = |id: ResourceId| Some(watchers.get(&id)?.kind);
+        let around = self.process.around(&kind_of).observing();
+        self.ownership.dry_run_changed(&around);
+        if self.saboteur.is(Defect::BreakerForEver) {
             return;
         }
-        let held = std::mem::take(&mut self.held);
+        self.ownership.breaker_changed(&around);
         if let Some(retention) = &mut self.retention {
-            for (part, resource) in held {
-                retention.release(part, resource);
-            }
+            retention.breaker_changed(&self.process);
         }
     }
 
-    /// Whether what depends on the time pauses.
-    fn is_paused(&mut self, now: i64) -> bool {
-        !self.saboteur.is(Defect::ClockUncompared) && self.clocks.is_paused(now)
+    /// Other bounds of the concurrency limit count from now on.
+    pub fn set_pacing(&mut self, pacing: PacingOptions) {
+        self.ownership.set_pacing(pacing);
+        if let Some(retention) = &mut self.retention {
+            retention.set_pacing(pacing);
+        }
+        if let Some(policies) = &mut self.policies {
+            policies.controller.set_pacing(pacing);
+        }
     }
 
     /// What its wall clock shows.
@@ -317,136 +346,196 @@ impl Collector {
         self.clocks.shown()
     }
 
-    /// When the engine wants to be told the time again, and when everything else does, by the world's time.
+    /// When the owner-reference collector has something to do again, and when everything else does, by the world's time.
     #[must_use]
     pub fn next_wakeups(&self, now: i64) -> (Option<i64>, Option<i64>) {
-        let later = |due: Timestamp, shown: i64| now + (due.0 - shown).max(0);
-        let (shown, steady) = (self.clocks.shown(), self.clocks.steady());
-        let (by_wall, by_steady) = self.policies.as_ref().map(Policies::next_wakeups).unwrap_or_default();
-        let retention = self.retention.as_ref().and_then(Retention::next_wakeup);
-        let by_wall = retention.into_iter().chain(by_wall).map(|due| later(due, shown));
-        // What is held is looked at again and again.
-        let held = (!self.held.is_empty()).then_some(now + HELD_MILLISECONDS);
-        (
-            self.engine.next_wakeup().map(|due| later(due, steady)),
-            by_wall.chain(by_steady.map(|due| later(due, steady))).chain(held).min(),
-        )
+        let moment = self.clocks.moment_at(now);
+        let later = |due: Moment| {
+            // Not earlier than it is due.
+            let wait = due.since(moment).as_nanos().div_ceil(1_000_000);
+            now + i64::try_from(wait).unwrap_or(i64::MAX / 2)
+        };
+        let watchers = &self.watchers;
+        let kind_of = |id: ResourceId| Some(watchers.get(&id)?.kind);
+        let ownership =
+            self.ownership.next_due(self.rest, moment, &self.process.around(&kind_of).observing());
+        let retention =
+            self.retention.as_ref().and_then(|retention| retention.next_due(moment, &self.process));
+        let policies = self.policies.as_ref().and_then(|policies| policies.next_due(moment, &self.process));
+        (ownership.map(later), retention.into_iter().chain(policies).min().map(later))
     }
 
-    /// Asks for effects, at most so many. Returns how many there were.
+    /// Asks for effects, at most so many. Returns how many there were, and lists.
     pub fn take_effects(&mut self, most: usize, server: &Server, now: i64) -> usize {
-        if self.candidate.as_ref().is_some_and(Candidate::is_held) {
-            return 0;
-        }
-        let mut taken = 0;
-        while taken < most
-            && let Some(mut effect) = self.engine.poll_effect()
-        {
-            taken += 1;
-            if let Request::Note(_) = effect.request {
-                self.engine.handle(Event::Done(effect.id, Outcome::Applied(None)));
-                continue;
-            }
-            if self.saboteur.effect(&mut effect) {
-                let mut twin = effect.clone();
-                self.next_own_effect -= 1;
-                twin.id = EffectId(self.next_own_effect);
-                self.send(Part::Ownership, twin, server.revision());
-            }
-            self.send(Part::Ownership, effect, server.revision());
-        }
-        taken += self.take_retention_effects(most - taken, server, now);
-        taken + self.take_policy_effects(most - taken, server, now)
+        self.look_around(now);
+        self.moment = self.clocks.moment_at(now);
+        let before = self.process.decided();
+        let lists = self.take_ownership_effects(most, server, now);
+        let taken = |process: &Process| process.decided() - before;
+        let left = most.saturating_sub(taken(&self.process));
+        self.take_retention_effects(left, server, now);
+        let left = most.saturating_sub(taken(&self.process));
+        self.take_policy_effects(left, server, now);
+        taken(&self.process) + lists
     }
 
-    fn take_policy_effects(&mut self, most: usize, server: &Server, now: i64) -> usize {
-        let is_paused = self.is_paused(now);
-        let Some(mut policies) = self.policies.take() else { return 0 };
-        let mut taken = 0;
-        while taken < most
-            && let Some((member, mut effect)) = policies.poll(is_paused)
-        {
-            taken += 1;
+    fn take_ownership_effects(&mut self, most: usize, server: &Server, now: i64) -> usize {
+        let moment = self.clocks.moment_at(now);
+        let watchers = &self.watchers;
+        let kind_of = |id: ResourceId| Some(watchers.get(&id)?.kind);
+        self.rest = self.ownership.act(moment, most, &self.process.around(&kind_of).observing());
+        let mut lists = 0;
+        while let Some(step) = self.ownership.poll_step() {
+            match step {
+                Step::Send { number, .. } => self.send_ownership(number, server),
+                Step::List(list) => {
+                    lists += 1;
+                    self.send_list(list, server, now);
+                }
+                Step::CancelList(number) => {
+                    let is_of =
+                        |flight: &Flight| flight.list.as_ref().is_some_and(|list| list.number == number);
+                    self.requests.retain(|flight| !is_of(flight));
+                    self.returns.retain(|answer| !is_of(&answer.flight));
+                }
+                Step::Note(_) => {}
+            }
+        }
+        lists
+    }
+
+    fn send_ownership(&mut self, number: u64, server: &Server) {
+        let Some(flight) = self.ownership.flight(number) else { return };
+        let mut effect = flight.effect.clone();
+        if self.saboteur.effect(&mut effect) {
+            let mut twin = effect.clone();
+            self.next_own_effect -= 1;
+            twin.id = EffectId(self.next_own_effect);
+            self.send(Part::Ownership, None, twin, server.revision());
+        }
+        self.send(Part::Ownership, Some(number), effect, server.revision());
+    }
+
+    fn send_list(&mut self, list: List, server: &Server, now: i64) {
+        if self.saboteur.is(Defect::BarrierNotMade) {
+            let (end, signal) = (ListEnd::Complete, Some(Signal::Answered));
+            self.take_list_end(list.number, end, signal, now);
+            return;
+        }
+        self.next_own_effect -= 1;
+        let request = Request::Barrier {
+            resource: list.place.resource,
+            namespace: list.place.namespace.clone(),
+            at_least: list.not_older_than.unwrap_or(ResourceVersion::UNKNOWN),
+        };
+        self.send(Part::Ownership, None, unreasoned(self.next_own_effect, request), server.revision());
+        if let Some(flight) = self.requests.last_mut() {
+            flight.list = Some(list);
+        }
+    }
+
+    fn take_list_end(&mut self, number: u64, end: ListEnd, signal: Option<Signal>, now: i64) {
+        let moment = self.clocks.moment_at(now);
+        let watchers = &self.watchers;
+        let kind_of = |id: ResourceId| Some(watchers.get(&id)?.kind);
+        self.ownership.listed(number, end, signal, moment, &self.process.around(&kind_of).observing());
+    }
+
+    fn take_policy_effects(&mut self, most: usize, server: &Server, now: i64) {
+        let moment = self.clocks.moment_at(now);
+        let Some(mut policies) = self.policies.take() else { return };
+        for (number, member, mut effect) in policies.act(most, moment, &self.process) {
             self.saboteur.retention_effect(Part::Policies, &mut effect);
-            self.send_by_policy(member, effect, &policies, server.revision());
+            self.send(Part::Policies, Some(number), effect, server.revision());
+            let Some(flight) = self.requests.last_mut() else { continue };
+            if let Some((kind, delivered)) = policies.delivered(&member) {
+                flight.delivered[kind] = delivered;
+            }
+            flight.policy = Some(member);
         }
-        policies.write_statuses();
+        policies.write_statuses(&self.process);
         self.policies = Some(policies);
-        taken
     }
 
-    fn take_retention_effects(&mut self, most: usize, server: &Server, now: i64) -> usize {
-        let is_paused = self.is_paused(now);
-        let Some(mut retention) = self.retention.take() else { return 0 };
-        let mut taken = 0;
-        while taken < most
-            && let Some((part, mut effect)) = retention.poll(&self.saboteur)
-        {
-            taken += 1;
-            if let Request::Note(_) = effect.request {
-                retention.answered(part, effect.id, Vec::new(), Outcome::Applied(None));
-                continue;
-            }
-            if is_paused && let Some(resource) = timed(&effect) {
-                self.held.insert((part, resource));
-                retention.hold(part, effect.id);
-                continue;
-            }
+    fn take_retention_effects(&mut self, most: usize, server: &Server, now: i64) {
+        let moment = self.clocks.moment_at(now);
+        let Some(retention) = &mut self.retention else { return };
+        let sent = retention.act(most, moment, &self.process, &self.saboteur);
+        for (part, number, mut effect) in sent {
             self.saboteur.retention_effect(part, &mut effect);
-            // What is sent notes what the ledger says.
-            self.retention = Some(retention);
-            self.send(part, effect, server.revision());
-            let Some(back) = self.retention.take() else { return taken };
-            retention = back;
+            self.send(part, Some(number), effect, server.revision());
         }
-        self.retention = Some(retention);
-        taken
     }
 
-    /// Tells the engine an answer.
+    /// Takes an answer.
     pub fn take_return(&mut self, answer: Return, server: &Server, now: i64) {
-        let Return { found, observations, flight, outcome, told } = answer;
+        let Return { flight, performed, told } = answer;
         if let Some(told) = told {
             self.clocks.observe(&told, flight.steady, now);
         }
-        if let (Some(member), Some(policies)) = (&flight.policy, &mut self.policies) {
-            self.events += 1;
-            policies.answered(member, flight.effect.id, &outcome);
-            return;
+        self.events += 1;
+        match flight.part {
+            Part::Ownership => self.take_ownership_return(&flight, performed, server, now),
+            Part::Policies => self.take_policy_return(&flight, performed, now),
+            _ => self.take_retention_return(&flight, performed, now),
         }
-        if flight.part != Part::Ownership {
-            self.take_retention_return(&flight, observations, outcome);
-            return;
-        }
-        for event in found {
-            self.tell(event, server);
-        }
-        self.tell(Event::Done(flight.effect.id, outcome), server);
     }
 
-    fn take_retention_return(&mut self, flight: &Flight, observations: Vec<Observation>, outcome: Outcome) {
-        self.events += 1;
+    fn take_ownership_return(&mut self, flight: &Flight, performed: Performed, server: &Server, now: i64) {
+        if let Some(list) = &flight.list {
+            for event in performed.found {
+                self.tell_of(event, false, server);
+            }
+            let (end, signal) = performed.end.unwrap_or((ListEnd::Complete, None));
+            let end = self.saboteur.list_end(end);
+            self.take_list_end(list.number, end, signal, now);
+            return;
+        }
+        let performed = self.saboteur.plain(performed);
+        let Some(outcome) = self.saboteur.outcome(performed.outcome) else { return };
+        let Some(number) = flight.number else { return };
+        let moment = self.clocks.moment_at(now);
+        let watchers = &self.watchers;
+        let kind_of = |id: ResourceId| Some(watchers.get(&id)?.kind);
+        let performed = requests::Performed { outcome, ..performed };
+        self.ownership.finished(number, performed, None, moment, &self.process.around(&kind_of).observing());
+    }
+
+    fn take_policy_return(&mut self, flight: &Flight, performed: Performed, now: i64) {
+        let (moment, performed) = (self.clocks.moment_at(now), self.saboteur.plain(performed));
+        if let (Some(number), Some(policies)) = (flight.number, &mut self.policies) {
+            policies.finished(number, performed, moment, &self.process);
+        }
+    }
+
+    fn take_retention_return(&mut self, flight: &Flight, performed: Performed, now: i64) {
         let Some(retention) = &mut self.retention else { return };
         let (steady, part) = (self.clocks.steady(), flight.part);
         if let (Request::Read { key }, Outcome::Absent | Outcome::Found(_)) =
-            (&flight.effect.request, &outcome)
+            (&flight.effect.request, &performed.outcome)
         {
-            let absent = outcome == Outcome::Absent;
+            let absent = performed.outcome == Outcome::Absent;
             let (decided, unknown_since) = (flight.steady, flight.unknown_since);
             let look = LookUp { decided, answered: steady, absent, unknown_since };
             retention.ledger.looked(part, &key.name, look);
         }
-        for observation in &observations {
+        for observation in &performed.observations {
             if let Observation::Machine { uid, state, .. } = observation {
                 retention.ledger.machine(uid, state, steady);
             }
         }
         let credulous = self.saboteur.is(Defect::NodeByOneAnswer);
-        if let Some(outcome) = self.saboteur.retention_outcome(outcome) {
-            retention.answered(part, flight.effect.id, observations, outcome);
-            if credulous && part == Part::Nodes {
-                retention.insist(self.clocks.shown());
-            }
+        let moment = self.clocks.moment_at(now);
+        if self.saboteur.loses_retention_answer() {
+            return;
+        }
+        if let Some(number) = flight.number {
+            let observations = performed.observations.clone();
+            let performed = self.saboteur.plain(performed);
+            retention.finished((part, number), observations, performed, moment, &self.process);
+        }
+        if credulous && part == Part::Nodes {
+            retention.insist(self.clocks.shown());
         }
     }
 
@@ -530,10 +619,12 @@ impl Collector {
         let answered = std::mem::take(&mut self.returns).into_iter().map(|answer| answer.flight);
         let lost: Vec<Flight> = answered.chain(std::mem::take(&mut self.requests)).collect();
         for flight in lost {
-            let message = "connection refused".to_owned();
-            let outcome = Outcome::Failed { message, retry_after_milliseconds: None };
-            let (found, observations) = (Vec::new(), Vec::new());
-            self.returns.push(Return { found, observations, flight, outcome, told: None });
+            let mut performed = Performed::unanswered("connection refused");
+            if flight.list.is_some() {
+                let end = ListEnd::Failed("connection refused".to_owned());
+                performed.end = Some((end, Some(Signal::Busy(None))));
+            }
+            self.returns.push(Return { flight, performed, told: None });
         }
     }
 
@@ -574,12 +665,6 @@ impl Collector {
             self.bewildered = false;
         }
     }
-}
-
-/// The resource of what an effect changes, if it depends on the time.
-fn timed(effect: &Effect) -> Option<ResourceId> {
-    let (Request::Delete { key, .. } | Request::Guarded { key, .. }) = &effect.request else { return None };
-    effect.reason.is_timed().then_some(key.resource)
 }
 
 /// What nobody reasoned.

@@ -3,6 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use gc_control::barriers::ListEnd;
+use gc_control::pacing::{PacingOptions, Signal};
+use gc_control::requests;
 use gc_retention::election::{Record, Reply};
 use gc_retention::objects::Facts;
 use gc_retention::policies::MOST_DELETIONS_PER_RUN;
@@ -13,6 +16,7 @@ use gc_types::{
 use serde_json::Value;
 
 use crate::candidates::NO_ANSWER;
+use crate::requests::Performed;
 use crate::retention::Part;
 use crate::story::Story;
 
@@ -52,6 +56,12 @@ pub enum Defect {
     RemovedLost,
     LiveOwnerTaken,
     BlockingForgotten,
+    BreakerUnasked,
+    BreakerForEver,
+    PauseIgnored,
+    DryRunIgnored,
+    LimitIgnored,
+    RetryAfterIgnored,
     RaisedTtlIgnored,
     JobUnguarded,
     PodUnguarded,
@@ -95,12 +105,14 @@ pub enum Defect {
 }
 
 impl Defect {
-    /// Whether it can be noticed in such a world at all. (They stand in groups: of ownership, of retention, of elections, of
-    /// policies, of namespaces.)
+    /// Whether it can be noticed in such a world at all. (They are in groups: of ownership and restraints, of retention, of
+    /// elections, of policies, of namespaces.)
     #[must_use]
     pub fn can_show_in(self, story: &Story) -> bool {
         if self >= Self::NamespaceUidUnchecked {
             story.namespaces
+        } else if (Self::BreakerUnasked..Self::PauseIgnored).contains(&self) {
+            !story.namespaces && story.has_narrow_breaker()
         } else if self < Self::RaisedTtlIgnored {
             !story.namespaces
         } else if (Self::ActsOn..Self::PolicyUnshown).contains(&self) {
@@ -112,7 +124,7 @@ impl Defect {
 }
 
 /// Every defect, its name on the command line, and what it is.
-pub const DEFECTS: [(Defect, &str, &str); 72] = [
+pub const DEFECTS: [(Defect, &str, &str); 78] = [
     (Defect::NoVersionGuard, "no-version-guard", "a DELETE without the resourceVersion of the verdict"),
     (Defect::NoGuardAtAll, "no-guard", "a DELETE without any precondition"),
     (Defect::OwnersUnguarded, "owners-unguarded", "references are patched without UID and version"),
@@ -157,6 +169,12 @@ pub const DEFECTS: [(Defect, &str, &str); 72] = [
     (Defect::RemovedLost, "removed-lost", "removals of every third object are not reported"),
     (Defect::LiveOwnerTaken, "live-owner-taken", "a patch of references takes the first living one as well"),
     (Defect::BlockingForgotten, "blocking-forgotten", "`blockOwnerDeletion` is not seen"),
+    (Defect::BreakerUnasked, "breaker-unasked", "the circuit breaker is not asked"),
+    (Defect::BreakerForEver, "breaker-for-ever", "what the breaker held is never decided again"),
+    (Defect::PauseIgnored, "pause-ignored", "an operator's pause is not obeyed"),
+    (Defect::DryRunIgnored, "dry-run-ignored", "a dry run changes something"),
+    (Defect::LimitIgnored, "limit-ignored", "more requests are in flight than the concurrency limit allows"),
+    (Defect::RetryAfterIgnored, "retry-after-ignored", "a server that asks for a pause gets none"),
     (Defect::RaisedTtlIgnored, "raised-ttl-ignored", "the first TTL of a Job counts forever"),
     (Defect::JobUnguarded, "job-unguarded", "a finished Job is deleted without its resourceVersion"),
     (Defect::PodUnguarded, "pod-unguarded", "a pod is removed without any precondition"),
@@ -327,15 +345,48 @@ impl Saboteur {
             (Event::ResourceServed(info), Defect::WrongScope) if &*info.kind == "ClusterRole" => {
                 info.scope = Scope::Namespaced;
             }
-            (Event::Done(_, outcome), _) => {
-                if defect == Defect::OutcomeLost && self.told.is_multiple_of(5) {
-                    return None;
-                }
-                outcome_instead(outcome, defect);
-            }
             _ => {}
         }
         Some(event)
+    }
+
+    /// What the ownership engine is told in place of an outcome; `None` if it is lost.
+    pub fn outcome(&mut self, mut outcome: Outcome) -> Option<Outcome> {
+        let Some(defect) = self.defect else { return Some(outcome) };
+        self.told += 1;
+        if defect == Defect::OutcomeLost && self.told.is_multiple_of(5) {
+            return None;
+        }
+        outcome_instead(&mut outcome, defect);
+        Some(outcome)
+    }
+
+    /// What a controller takes of what a request came to.
+    #[must_use]
+    pub fn plain(&self, performed: Performed) -> requests::Performed {
+        let Performed { outcome, signal, round_trips, .. } = performed;
+        let signal = match signal {
+            Signal::Busy(Some(_)) if self.is(Defect::RetryAfterIgnored) => Signal::Busy(None),
+            signal => signal,
+        };
+        requests::Performed { outcome, signal, round_trips }
+    }
+
+    /// The bounds of a concurrency limit, in place of these.
+    #[must_use]
+    pub fn pacing(&self, pacing: PacingOptions) -> PacingOptions {
+        if self.is(Defect::LimitIgnored) { PacingOptions::default() } else { pacing }
+    }
+
+    /// How the list of a barrier ended, in place of how it did.
+    #[must_use]
+    pub fn list_end(&self, end: ListEnd) -> ListEnd {
+        match end {
+            ListEnd::Failed(_) | ListEnd::CacheBehind if self.is(Defect::FailureIsSuccess) => {
+                ListEnd::Complete
+            }
+            end => end,
+        }
     }
 
     /// How far the clock of a part is ahead, milliseconds.
@@ -390,12 +441,10 @@ impl Saboteur {
         }
     }
 
-    /// What retention is told in place of an outcome.
-    #[must_use]
-    pub fn retention_outcome(&mut self, outcome: Outcome) -> Option<Outcome> {
+    /// Whether an answer to a retention collector is lost.
+    pub fn loses_retention_answer(&mut self) -> bool {
         self.told += u64::from(self.is(Defect::RetentionAnswersLost));
-        let lost = self.is(Defect::RetentionAnswersLost) && self.told.is_multiple_of(5);
-        (!lost).then_some(outcome)
+        self.is(Defect::RetentionAnswersLost) && self.told.is_multiple_of(5)
     }
 
     /// The newest version of a resource so far.

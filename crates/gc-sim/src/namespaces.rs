@@ -161,7 +161,7 @@ impl World<'_> {
                     self.report.note_happened("clock jumps");
                 }
             }
-            Step::Break(..) | Step::Compact | Step::Restore(_) | Step::Partition(_) => {}
+            Step::Break(..) | Step::Compact | Step::Restore(_) | Step::Partition(_) | Step::Operate(_) => {}
         }
         Ok(())
     }
@@ -445,7 +445,7 @@ impl World<'_> {
                 }
                 (lost(true), None)
             }
-            Some(RequestFault::LostAfter) => {
+            Some(RequestFault::LostAfter | RequestFault::Garbled) => {
                 self.execute(&flight, clock_error)?;
                 (lost(true), None)
             }

@@ -394,18 +394,6 @@ impl Oracle {
     }
 }
 
-impl Oracle {
-    /// The answer to a request that was granted is lost: it will be asked for again.
-    pub fn count_lost(&mut self, flight: &Flight) {
-        if let Request::Delete { uid, .. } | Request::Guarded { uid, .. } = &flight.effect.request
-            && let Some(cost) = self.costs.get_mut(&(flight.part, uid.clone()))
-        {
-            cost.excused += 1;
-            cost.granted.remove(&flight.collector);
-        }
-    }
-}
-
 /// Marked, and held by nothing: a store that was put back to between the mark and the removal of an object has such
 /// ones, and the next change of one removes it.
 fn was_going(object: &TrueObject) -> bool {
@@ -446,11 +434,11 @@ pub fn judge_rest(truth: &Truth, collector: &Collector) -> Result<(), Violation>
             return broken("liveness", format!("{} waits in foreground deletion for nothing", target.show()));
         }
     }
-    let broken_invariants = collector.engine.verify();
+    let broken_invariants = collector.engine().verify();
     if let Some(first) = broken_invariants.first() {
         return broken("invariants", first.clone());
     }
-    let stats = collector.engine.stats();
+    let stats = collector.engine().stats();
     if stats.objects != truth.objects().count() {
         let message =
             format!("the engine knows {} objects, there are {}", stats.objects, truth.objects().count());
@@ -486,8 +474,8 @@ fn is_held(truth: &Truth, owner: &ObservedObject, seen: &mut BTreeSet<Uid>) -> b
 
 /// Queues and caches stay within their bounds.
 pub fn judge_bounds(collector: &Collector) -> Result<(), Violation> {
-    let stats = collector.engine.stats();
-    let config = collector.engine.config();
+    let stats = collector.engine().stats();
+    let config = collector.engine().config();
     if stats.in_flight > config.effects_in_flight {
         return broken("bounds", format!("{} effects in flight", stats.in_flight));
     }
@@ -503,7 +491,7 @@ pub fn judge_bounds(collector: &Collector) -> Result<(), Violation> {
     if stats.queued > stats.objects + stats.virtual_owners {
         return broken("bounds", format!("{} queued, {} objects", stats.queued, stats.objects));
     }
-    let broken_invariants = collector.engine.verify();
+    let broken_invariants = collector.engine().verify();
     match broken_invariants.first() {
         Some(first) => broken("invariants", first.clone()),
         None => Ok(()),

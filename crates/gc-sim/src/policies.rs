@@ -1,17 +1,24 @@
-//! The policies of a simulated collector: the real [`Roster`], and between it and the server what the adapter to a real one
-//! does: watches, and statuses on their way.
+//! The policies of a simulated process: the controller of the real roster, and between it and the server what the adapter to a
+//! real one does: watches, and statuses on their way.
 
 use std::collections::BTreeMap;
 
+use gc_control::Moment;
+use gc_control::clocks::Reading;
+use gc_control::controller::{Controller, Rest, Step};
+use gc_control::engines;
+use gc_control::pacing::PacingOptions;
+use gc_control::requests::Performed;
 use gc_registry::api::Object;
 use gc_retention::policies::KIND;
 use gc_retention::policies::engine::digest;
 use gc_retention::policies::roster::{Member, Roster, StatusWrite, Told};
-use gc_types::{Effect, EffectId, Event, Outcome, ResourceId, Timestamp};
+use gc_types::{Effect, Event, ResourceId, Timestamp};
 use serde_json::{Value, json};
 
 use crate::defects::{self, Defect};
 use crate::kinds::{KINDS, kind_index};
+use crate::process::Process;
 use crate::server::Server;
 use crate::story::StreamFault;
 use crate::watching::Watcher;
@@ -29,21 +36,27 @@ struct Known {
 pub struct Policies {
     defect: Option<Defect>,
     own: Watcher,
-    roster: Roster,
+    /// The controller.
+    pub controller: Controller<engines::Policies>,
+    /// What its last turn came to.
+    rest: Rest,
     watchers: BTreeMap<u64, Watcher>,
     /// Statuses on their way.
     pub statuses: Vec<StatusWrite>,
     known: BTreeMap<String, Known>,
-    now: i64,
-    steady: i64,
-    /// Whether none may act, as of the last question.
-    paused: bool,
+    /// The time by a clock that nobody sets.
+    steady: Timestamp,
 }
 
 impl std::fmt::Debug for Policies {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Policies").field("watched", &self.watched()).finish_non_exhaustive()
     }
+}
+
+/// The kind that a policy means by a resource.
+fn kind_of(resource: ResourceId) -> Option<usize> {
+    usize::try_from(resource.0).ok()
 }
 
 /// A kind as the resource number of its objects.
@@ -66,17 +79,16 @@ fn number(api_version: &str, kind: &str) -> ResourceId {
 impl Policies {
     /// None is known yet.
     #[must_use]
-    pub fn new(defect: Option<Defect>) -> Self {
+    pub fn new(pacing: PacingOptions, defect: Option<Defect>) -> Self {
         Self {
             defect,
             own: Watcher::new(kind_index(KIND)),
-            roster: Roster::default(),
+            controller: Controller::new(engines::Policies::default(), pacing),
+            rest: Rest::Idle,
             watchers: BTreeMap::new(),
             statuses: Vec::new(),
             known: BTreeMap::new(),
-            now: 0,
-            steady: 0,
-            paused: false,
+            steady: Timestamp::default(),
         }
     }
 
@@ -84,22 +96,25 @@ impl Policies {
         self.defect == Some(defect)
     }
 
-    /// Tells the time by which objects age, and by a clock that nobody sets.
-    pub fn tick(&mut self, now: i64, steady: i64) {
-        (self.now, self.steady) = (self.now.max(now), steady);
-        self.go_on();
+    fn roster(&self) -> &Roster {
+        &self.controller.engine().roster
     }
 
-    /// The wall clock was set.
-    pub fn set_clock(&mut self, now: i64, steady: i64) {
-        (self.now, self.steady) = (now, steady);
-        self.roster.set_clock(Timestamp(now));
-        self.rewatch();
-        self.go_on();
+    fn roster_mut(&mut self) -> &mut Roster {
+        &mut self.controller.engine_mut().roster
+    }
+
+    /// Sets the time by which objects age, and by a clock that nobody sets.
+    pub fn tick(&mut self, reading: Reading, steady: Timestamp, process: &Process) {
+        self.steady = steady;
+        self.controller.tick(reading, steady, &process.around(&kind_of).ticking());
+        if let Reading::Set { .. } = reading {
+            self.rewatch();
+        }
     }
 
     fn go_on(&mut self) {
-        self.roster.tick(Timestamp(self.now), Timestamp(self.steady));
+        self.controller.engine_mut().settle();
     }
 
     /// Lets the watch at a position tell at most so many events. Returns how many there were.
@@ -126,14 +141,14 @@ impl Policies {
         let told = events.len();
         for (event, object) in events {
             match (event, object) {
-                (Event::ListStarted(_), _) => self.roster.list_started(),
-                (Event::Synced { .. }, _) => self.roster.synced(),
+                (Event::ListStarted(_), _) => self.roster_mut().list_started(),
+                (Event::Synced { .. }, _) => self.roster_mut().synced(),
                 (Event::Observed(_), Some(object)) => {
                     let object = self.disguised(whole(&object));
                     // There are never too many here.
-                    let _ = self.roster.observed(&object, number);
+                    let _ = self.roster_mut().observed(&object, number);
                 }
-                (Event::Removed { key, .. }, _) => self.roster.removed(&key.name),
+                (Event::Removed { key, .. }, _) => self.roster_mut().removed(&key.name),
                 _ => {}
             }
         }
@@ -143,7 +158,7 @@ impl Policies {
 
     /// Ends the watches that the roster does not want any more, and begins those that it wants since.
     fn rewatch(&mut self) {
-        let wanted = self.roster.watches();
+        let wanted = self.controller.engine().roster.watches();
         self.watchers.retain(|number, _| wanted.contains_key(number));
         for (number, watch) in wanted {
             let kind = usize::try_from(watch.resource.0).unwrap_or(0);
@@ -152,8 +167,8 @@ impl Policies {
     }
 
     fn deliver_objects(&mut self, number: u64, most: usize, server: &Server) -> usize {
+        let Some(watch) = self.roster().watches().get(&number).cloned() else { return 0 };
         let Some(watcher) = self.watchers.get_mut(&number) else { return 0 };
-        let Some(watch) = self.roster.watches().get(&number).cloned() else { return 0 };
         let events = watcher.read(watch.resource, most, server);
         let count = events.len();
         for (event, object) in events {
@@ -176,36 +191,46 @@ impl Policies {
                 _ => continue,
             };
             let unfinished = told == Told::ListStarted && self.is(Defect::PolicyListUnfinished);
-            self.roster.told(number, told);
+            self.roster_mut().told(number, told);
             if unfinished {
-                self.roster.told(number, Told::Synced);
+                self.roster_mut().told(number, Told::Synced);
             }
         }
         count
     }
 
-    /// The next thing that a policy wants.
-    pub fn poll(&mut self, is_paused: bool) -> Option<(Member, Effect)> {
-        self.paused = is_paused;
-        self.roster.poll_effect(|_| !is_paused)
+    /// Asks the policies for effects, at most so many. Returns what they want sent.
+    pub fn act(&mut self, most: usize, moment: Moment, process: &Process) -> Vec<(u64, Member, Effect)> {
+        self.rest = self.controller.act(moment, most, &process.around(&kind_of));
+        let mut wanted = Vec::new();
+        while let Some(step) = self.controller.poll_step() {
+            if let Step::Send { number, .. } = step
+                && let Some(flight) = self.controller.flight(number)
+            {
+                wanted.push((number, flight.origin.clone(), flight.effect.clone()));
+            }
+        }
+        wanted
     }
 
     /// How far the objects that a policy is about had been told of, by kind.
     #[must_use]
     pub fn delivered(&self, member: &Member) -> Option<(usize, u64)> {
-        let (number, _) = self.roster.watches().iter().find(|(_, watch)| watch.members.contains(member))?;
+        let (number, _) = self.roster().watches().iter().find(|(_, watch)| watch.members.contains(member))?;
         self.watchers.get(number).map(|watcher| (watcher.kind, watcher.delivered))
     }
 
-    /// Tells a policy what became of an effect.
-    pub fn answered(&mut self, member: &Member, id: EffectId, outcome: &Outcome) {
-        self.roster.finish(member, id, outcome);
-        self.go_on();
+    /// A request of a policy has ended.
+    pub fn finished(&mut self, number: u64, performed: Performed, moment: Moment, process: &Process) {
+        self.controller.finished(number, performed, None, moment, &process.around(&kind_of));
     }
 
     /// Sends what the status of each policy should say, where it does not, and not too often.
-    pub fn write_statuses(&mut self) {
-        for mut write in self.roster.statuses() {
+    pub fn write_statuses(&mut self, process: &Process) {
+        if !Controller::<engines::Policies>::may_write(&process.around(&kind_of)) {
+            return;
+        }
+        for mut write in self.roster_mut().statuses() {
             let status = &mut write.patch["status"];
             if let Some(known) = self.known.get(&*write.member.name)
                 && status["observedSpec"] == *digest(&known.spec)
@@ -229,16 +254,21 @@ impl Policies {
             }
             self.mistaken(object)
         });
-        self.roster.written(write, stored.as_ref());
+        self.roster_mut().written(write, stored.as_ref());
         self.go_on();
     }
 
-    /// When one of them wants to be told the time again, by the clock that objects age by, and by the steady one.
+    /// When one of them has something to do again, if any does.
     #[must_use]
-    pub fn next_wakeups(&self) -> (Option<Timestamp>, Option<Timestamp>) {
-        let (at, written_at) = self.roster.next_wakeup(|_| !self.paused);
-        let soon = self.paused.then(|| Timestamp(self.steady + 1_000));
-        (at, written_at.into_iter().chain(soon).min())
+    pub fn next_due(&self, moment: Moment, process: &Process) -> Option<Moment> {
+        let around = process.around(&kind_of);
+        let due = self.controller.next_due(self.rest, moment, &around);
+        let may_write = Controller::<engines::Policies>::may_write(&around);
+        let status = self.controller.engine().next_status().filter(|_| may_write);
+        let status = status.map(|at| moment.after(gc_control::controller::until(at, self.steady)));
+        // Policies are not held, but not asked, while clocks disagree: these are compared again and again.
+        let paused = process.clocks_disagree.then(|| moment.after(gc_control::controller::LONGEST_SLEEP));
+        due.into_iter().chain(status).chain(paused).min()
     }
 
     /// The watch at a position breaks.

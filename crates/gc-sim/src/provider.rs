@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use gc_control::requests::refuses_outside;
 use gc_retention::engine::{MachineState, Observation};
 use gc_types::{ObjectKey, Outcome, OutsideCall, ResourceVersion, Uid};
 
@@ -99,19 +100,17 @@ pub struct Asked<'a> {
 /// What an adapter does with a call outside: only for an object that `read` shows as it was judged.
 pub fn ask_outside(
     provider: &mut Provider,
-    read: Outcome,
+    read: Performed,
     asked: &Asked<'_>,
     call: &OutsideCall,
     random: &mut Random,
 ) -> Performed {
-    match read {
-        Outcome::Found(found) if found.uid != *asked.uid => return Outcome::Absent.into(),
-        Outcome::Found(found) if found.resource_version != asked.version => return Outcome::Conflict.into(),
-        Outcome::Found(_) => {}
-        other => return other.into(),
+    if let Some(outcome) = refuses_outside(&read.outcome, asked.uid, asked.version) {
+        return Performed { outcome, ..read };
     }
     let OutsideCall::LookUpMachine { provider_id } = call else {
-        return Outcome::Refused { code: 0, message: "there is no storage here".to_owned() }.into();
+        let outcome = Outcome::Refused { code: 0, message: "there is no storage here".to_owned() };
+        return Performed { outcome, ..read };
     };
     let state = provider.answer(asked.collector, provider_id, random);
     let outcome = match &state {
@@ -119,5 +118,5 @@ pub fn ask_outside(
         Err(message) => Outcome::Failed { message: message.clone(), retry_after_milliseconds: None },
     };
     let (node, uid) = (asked.key.clone(), asked.uid.clone());
-    Performed { observations: vec![Observation::Machine { node, uid, state }], ..outcome.into() }
+    Performed { observations: vec![Observation::Machine { node, uid, state }], outcome, ..read }
 }

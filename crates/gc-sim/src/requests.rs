@@ -1,15 +1,17 @@
 //! Carries out on the server the calls that requests consist of, as `gc-kube` does over HTTP: which they are, and what the
-//! answers mean, is decided by [`gc_control::requests`]. Lists of barriers are made here.
+//! answers mean, is decided by [`gc_control::requests`] and [`gc_control::barriers`]. Faults happen to calls.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use gc_control::requests::{Answer, Answered, Call, Exchange, Status, Step, Verb};
+use gc_control::barriers::{ListEnd, Place, list_refused};
+use gc_control::pacing::Signal;
+use gc_control::requests::{self, Answer, Answered, Call, Exchange, Status, Step, Verb};
 use gc_registry::api::{DeleteOptions, Object, PatchType};
 use gc_registry::error::ApiError;
 use gc_retention::engine::Observation;
 use gc_retention::objects;
-use gc_types::{Event, ObjectKey, Outcome, Request, ResourceId, ResourceVersion, Uid};
+use gc_types::{Event, ObjectKey, Outcome, Request, ResourceId, Uid};
 use serde_json::Value;
 
 use crate::defects::{Defect, Saboteur};
@@ -17,25 +19,63 @@ use crate::kinds::Kind;
 use crate::metadata::{Metadata, observed};
 use crate::retention::read_facts;
 use crate::server::Server;
+use crate::story::RequestFault;
 
 /// How far behind the cache of the defect `stale-reads` is.
 const STALE_BY: u64 = 12;
 
-/// An outcome, and what a barrier found.
+/// Why a request that has no answer has failed.
+pub const NO_ANSWER: &str = "timeout";
+/// What a server says of a path that it does not serve.
+const NOT_FOUND: &str = "404 page not found";
+/// For how long a busy server asks to be left alone.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What a request came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Performed {
-    /// Told first.
+    /// What a barrier found.
     pub found: Vec<Event>,
-    /// The same for retention.
+    /// What a live list of retention, or a machine provider, said.
     pub observations: Vec<Observation>,
-    /// Told then.
+    /// What became of it.
     pub outcome: Outcome,
+    /// What the last answer says about the server.
+    pub signal: Signal,
+    /// How many calls it took.
+    pub round_trips: u32,
+    /// How a list of a barrier ended.
+    pub end: Option<(ListEnd, Option<Signal>)>,
 }
 
-impl From<Outcome> for Performed {
-    fn from(outcome: Outcome) -> Self {
-        Self { found: Vec::new(), observations: Vec::new(), outcome }
+impl Performed {
+    /// It came to this, after one call.
+    #[must_use]
+    pub fn of(outcome: Outcome, signal: Signal) -> Self {
+        let (found, observations) = (Vec::new(), Vec::new());
+        Self { found, observations, outcome, signal, round_trips: 1, end: None }
     }
+
+    /// The list of a barrier, whose kind is not known any more.
+    #[must_use]
+    pub fn without_a_list() -> Self {
+        Self { end: Some((ListEnd::NotServed, None)), ..Self::of(Outcome::NotServed, Signal::Answered) }
+    }
+
+    /// It was not answered.
+    #[must_use]
+    pub fn unanswered(message: &str) -> Self {
+        Self::of(failed(message), Signal::Busy(None))
+    }
+}
+
+/// What happens to one of the calls of a request on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// What happens.
+    pub fault: RequestFault,
+    /// To which call of a request about one object it happens, from 0.
+    pub call: u32,
 }
 
 /// What the server answers to a call about an object, as a client sees it.
@@ -43,6 +83,8 @@ struct Said {
     resource: ResourceId,
     /// Nothing where the path is not served; no object where a Status says that it is done.
     result: Option<Result<Option<Arc<Object>>, ApiError>>,
+    /// A proxy has replaced the body of a success by something else.
+    is_garbled: bool,
 }
 
 impl Answer for Said {
@@ -55,15 +97,17 @@ impl Answer for Said {
     }
 
     fn retry_after(&self) -> Option<Duration> {
-        None
+        (self.code() == 429).then_some(RETRY_AFTER)
     }
 
     fn is_object(&self) -> bool {
-        matches!(self.result, Some(Ok(Some(_))))
+        matches!(self.result, Some(Ok(Some(_)))) && !self.is_garbled
     }
 
     fn object(&self) -> Result<Answered, String> {
-        let Some(Ok(Some(object))) = &self.result else { return Err("it is no object".to_owned()) };
+        let Some(Ok(Some(object))) = self.result.as_ref().filter(|_| !self.is_garbled) else {
+            return Err("it is no object".to_owned());
+        };
         let metadata = Metadata::of(object).ok_or("it has no metadata")?;
         Ok(Answered {
             observed: metadata.observed(self.resource),
@@ -73,7 +117,7 @@ impl Answer for Said {
     }
 
     fn status(&self) -> Option<Status> {
-        match self.result.as_ref()? {
+        match self.result.as_ref().filter(|_| !self.is_garbled)? {
             Ok(Some(_)) => None,
             Ok(None) => Some(Status::default()),
             Err(error) => {
@@ -91,22 +135,42 @@ impl Answer for Said {
     }
 
     fn text(&self) -> String {
-        "404 page not found".to_owned()
+        NOT_FOUND.to_owned()
     }
 }
 
-/// What an error of the server means for a list.
-fn outcome_of(error: &ApiError) -> Outcome {
-    match error.code {
-        429 | 500.. => {
-            let seconds = error.details.as_ref().and_then(|details| details.retry_after_seconds);
-            Outcome::Failed {
-                message: error.message.clone(),
-                retry_after_milliseconds: seconds.map(|seconds| u64::from(seconds) * 1000),
-            }
+/// What a fault answers in place of the server.
+enum Refusal {
+    /// 404 without a Status: the path is not served.
+    NotServed,
+    Error(ApiError),
+}
+
+impl Refusal {
+    fn of(fault: RequestFault) -> Option<Self> {
+        let error = |code, reason, message: &str| {
+            let message = message.to_owned();
+            Some(Self::Error(ApiError { code, reason, message, details: None, warnings: Vec::new() }))
+        };
+        match fault {
+            RequestFault::MereConflict => error(409, "Conflict", "it has changed"),
+            RequestFault::TooMany => error(429, "TooManyRequests", "too many requests"),
+            RequestFault::Internal => error(500, "InternalError", "internal error"),
+            RequestFault::Forbidden => error(403, "Forbidden", "forbidden"),
+            RequestFault::PlainNotFound => Some(Self::NotServed),
+            RequestFault::LostBefore
+            | RequestFault::LostAfter
+            | RequestFault::Conflict
+            | RequestFault::Garbled => None,
         }
-        code => Outcome::Refused { code, message: error.message.clone() },
     }
+}
+
+/// How a list went.
+enum Listed {
+    Items(Vec<Arc<Object>>),
+    Refused(u16, String),
+    Unanswered,
 }
 
 /// One collector's requests about objects of one kind.
@@ -118,65 +182,128 @@ pub struct Performer<'a> {
     pub kind: &'a Kind,
     /// Who may spoil it.
     pub saboteur: &'a Saboteur,
+    /// What happens to it on its way.
+    pub trouble: Option<Trouble>,
 }
 
 impl Performer<'_> {
-    /// Performs a request. `delivered` is how far the watch of the kind has come, unless it is being listed.
+    /// Performs a request about one object.
     #[must_use]
-    pub fn perform(&self, request: &Request, delivered: Option<u64>) -> Performed {
-        match request {
-            Request::Barrier { resource, namespace, at_least } => {
-                let reached = *at_least != ResourceVersion::UNKNOWN
-                    && delivered.is_some_and(|delivered| delivered >= at_least.0);
-                if reached || self.saboteur.is(Defect::BarrierNotMade) {
-                    return Outcome::Applied(None).into();
+    pub fn perform(&self, request: &Request) -> Performed {
+        let request = self.spoiled(request);
+        let Some(key) = Exchange::subject(&request) else {
+            return Performed::of(Outcome::NotServed, Signal::Answered);
+        };
+        let resource = self.kind.info(key.resource);
+        let (mut exchange, mut step) = Exchange::begin(&request, &resource);
+        let mut calls = 0;
+        loop {
+            step = match step {
+                Step::Done(performed) => {
+                    let requests::Performed { outcome, signal, round_trips } = performed;
+                    return Performed { round_trips, ..Performed::of(outcome, signal) };
                 }
-                match self.server.list(self.kind, namespace.as_deref().unwrap_or(""), None) {
-                    None => Outcome::NotServed.into(),
-                    Some(Err(error)) => outcome_of(&error).into(),
-                    Some(Ok(list)) => {
-                        let items = list.items.iter().filter_map(|item| observed(item, *resource));
-                        let found = items.map(Event::Found).collect();
-                        Performed { found, ..Outcome::Applied(None).into() }
+                // No time passes in pauses.
+                Step::Pause(_) => exchange.paused(),
+                Step::Send(call) => {
+                    let fault =
+                        self.trouble.filter(|trouble| trouble.call == calls).map(|trouble| trouble.fault);
+                    calls += 1;
+                    match self.answer(&request, key, call, fault) {
+                        Some(said) => exchange.answered(&said),
+                        None => exchange.unanswered(NO_ANSWER),
                     }
                 }
-            }
-            // What leads outside is no request to the server.
-            Request::Outside { .. } => Outcome::NotServed.into(),
-            Request::Note(_) => Outcome::Applied(None).into(),
-            _ => self.exchange(request).into(),
+            };
         }
+    }
+
+    /// What comes back of one call; `None` if it does not arrive.
+    fn answer(
+        &self,
+        request: &Request,
+        key: &ObjectKey,
+        call: Call,
+        fault: Option<RequestFault>,
+    ) -> Option<Said> {
+        if fault == Some(RequestFault::LostBefore) {
+            return None;
+        }
+        let result = match fault.and_then(Refusal::of) {
+            Some(Refusal::NotServed) => None,
+            Some(Refusal::Error(error)) => Some(Err(error)),
+            None => self.call(request, key, call),
+        };
+        if fault == Some(RequestFault::LostAfter) {
+            return None;
+        }
+        let is_garbled = fault == Some(RequestFault::Garbled);
+        Some(Said { resource: key.resource, result, is_garbled })
+    }
+
+    /// The list of a barrier.
+    #[must_use]
+    pub fn list(&self, place: &Place, from_cache: bool) -> Performed {
+        let namespace = place.namespace.as_deref().unwrap_or("");
+        let (end, signal, found) = match self.listed(namespace, from_cache) {
+            Listed::Items(items) => {
+                let items = items.iter().filter_map(|item| observed(item, place.resource));
+                (ListEnd::Complete, Some(Signal::Answered), items.map(Event::Found).collect())
+            }
+            Listed::Refused(code, message) => {
+                let wait = (code == 429).then_some(RETRY_AFTER);
+                let (end, signal) = list_refused(code, &message, wait, from_cache);
+                (end, signal, Vec::new())
+            }
+            Listed::Unanswered => {
+                (ListEnd::Failed(NO_ANSWER.to_owned()), Some(Signal::Busy(None)), Vec::new())
+            }
+        };
+        let outcome = match &end {
+            ListEnd::Complete => Outcome::Applied(None),
+            ListEnd::Failed(message) => failed(message),
+            ListEnd::CacheBehind => failed("the cache is behind"),
+            ListEnd::NotServed => Outcome::NotServed,
+        };
+        let performed = Performed::of(outcome, signal.unwrap_or(Signal::Answered));
+        Performed { found, end: Some((end, signal)), ..performed }
     }
 
     /// The live list that a retention collector asks for.
     #[must_use]
     pub fn list_live(&self, facts: objects::Kind, namespace: Option<&str>) -> Performed {
-        match self.server.list(self.kind, namespace.unwrap_or(""), None) {
-            None => Outcome::NotServed.into(),
-            Some(Err(error)) => outcome_of(&error).into(),
-            Some(Ok(list)) => {
-                let items = list.items.iter().filter_map(|item| read_facts(facts, item));
+        match self.listed(namespace.unwrap_or(""), false) {
+            Listed::Items(items) => {
+                let items = items.iter().filter_map(|item| read_facts(facts, item));
                 let observations = items.map(Observation::Found).collect();
-                Performed { observations, ..Outcome::Applied(None).into() }
+                let performed = Performed::of(Outcome::Applied(None), Signal::Answered);
+                Performed { observations, ..performed }
             }
+            Listed::Refused(code, message) => {
+                Performed::of(failed(&format!("{code}: {message}")), Signal::Answered)
+            }
+            Listed::Unanswered => Performed::of(failed(NO_ANSWER), Signal::Answered),
         }
     }
 
-    /// Makes the calls of a request, one right after the other.
-    fn exchange(&self, request: &Request) -> Outcome {
-        let request = self.spoiled(request);
-        let Some(key) = Exchange::subject(&request) else { return Outcome::NotServed };
-        let resource = self.kind.info(key.resource);
-        let (mut exchange, mut step) = Exchange::begin(&request, &resource);
-        loop {
-            step = match step {
-                Step::Done(performed) => return performed.outcome,
-                Step::Pause(_) => exchange.paused(),
-                Step::Send(call) => {
-                    let result = self.call(&request, key, call);
-                    exchange.answered(&Said { resource: key.resource, result })
-                }
-            };
+    fn listed(&self, namespace: &str, from_cache: bool) -> Listed {
+        match self.trouble.map(|trouble| trouble.fault) {
+            Some(RequestFault::LostBefore | RequestFault::LostAfter) => return Listed::Unanswered,
+            // A cache that does not come as far as it was asked to.
+            Some(RequestFault::Internal) if from_cache => {
+                return Listed::Refused(504, "Too large resource version".to_owned());
+            }
+            Some(fault) => match Refusal::of(fault) {
+                Some(Refusal::Error(error)) => return Listed::Refused(error.code, error.message),
+                Some(Refusal::NotServed) => return Listed::Refused(404, NOT_FOUND.to_owned()),
+                None => {}
+            },
+            None => {}
+        }
+        match self.server.list(self.kind, namespace, None) {
+            None => Listed::Refused(404, NOT_FOUND.to_owned()),
+            Some(Err(error)) => Listed::Refused(error.code, error.message),
+            Some(Ok(list)) => Listed::Items(list.items),
         }
     }
 
@@ -264,4 +391,8 @@ impl Performer<'_> {
         }
         Some(self.server.get(self.kind, namespace, &key.name)?.map(Some))
     }
+}
+
+fn failed(message: &str) -> Outcome {
+    Outcome::Failed { message: message.to_owned(), retry_after_milliseconds: None }
 }

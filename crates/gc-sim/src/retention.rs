@@ -1,9 +1,15 @@
-//! The retention collectors of a simulated collector: the real judges with their schedules, told by the same watches
-//! as the ownership engine, and a ledger of what they were told and answered, which the oracles go by.
+//! The retention collectors of a simulated process: a controller for each of the real judges, fed by the same watches as the
+//! owner-reference collector, and a ledger of what they observed and were answered, which the oracles go by.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
+use gc_control::Moment;
+use gc_control::clocks::Reading;
+use gc_control::controller::{Controller, Engine as _, Rest, Step};
+use gc_control::engines::{ByEvents, ByFacts};
+use gc_control::pacing::PacingOptions;
+use gc_control::requests::Performed;
 use gc_registry::api::Object;
 use gc_retention::certificates::CertificateCollector;
 use gc_retention::engine::{Collecting, Engine, MachineState, Observation, Standing};
@@ -14,11 +20,12 @@ use gc_retention::nodes::{NodeLifecycle, NodePolicy};
 use gc_retention::objects::{self, Facts};
 use gc_retention::pods::PodCollector;
 use gc_retention::volumes::{ClaimProtection, VolumeProtection};
-use gc_types::{Effect, EffectId, Event, HeldBy, ObjectKey, Outcome, ResourceId, Timestamp, Uid};
+use gc_types::{Effect, Event, ObjectKey, ResourceId, Timestamp, Uid};
 
 use crate::defects::{Defect, Saboteur};
-use crate::kinds::{KINDS, RETAINED, facts_of};
+use crate::kinds::{KINDS, RETAINED, facts_of, index_of};
 use crate::metadata::Metadata;
+use crate::process::Process;
 
 /// `--terminated-pod-gc-threshold` in the simulated cluster.
 pub const FINISHED_PODS_KEPT: i32 = 2;
@@ -143,10 +150,21 @@ impl Ledger {
 static FACTS: LazyLock<Vec<Option<objects::Kind>>> =
     LazyLock::new(|| (0..KINDS.len()).map(facts_of).collect());
 
-/// All retention collectors of one collector.
+/// One retention collector.
+struct One {
+    part: Part,
+    controller: Controller<ByFacts<dyn Collecting>>,
+    /// What its last turn came to.
+    rest: Rest,
+}
+
+/// All retention collectors of one process.
 pub struct Retention {
-    collecting: Vec<(Part, Box<dyn Collecting>)>,
-    marked: ExpiryEngine,
+    collecting: Vec<One>,
+    marked: Controller<ByEvents<ExpiryEngine>>,
+    marked_rest: Rest,
+    /// The kinds of the resources that annotated objects are of, as the owner-reference collector numbers them.
+    kinds: BTreeMap<ResourceId, usize>,
     /// Kinds of which a list is being told.
     listing: BTreeSet<usize>,
     /// What was really told.
@@ -161,12 +179,20 @@ impl std::fmt::Debug for Retention {
     }
 }
 
+/// What a retention collector wants sent: its part, the number with its controller, and the effect.
+pub type Wanted = (Part, u64, Effect);
+
+/// The kind that a retention collector means by a resource.
+fn kind_of_facts(resource: ResourceId) -> Option<usize> {
+    RETAINED.into_iter().find(|kind| kind.resource() == resource).and_then(index_of)
+}
+
 impl Retention {
     /// Collectors that know nothing yet.
     #[must_use]
-    pub fn new(saboteur: &Saboteur) -> Self {
+    pub fn new(pacing: PacingOptions, saboteur: &Saboteur) -> Self {
         let kept = FINISHED_PODS_KEPT - i32::from(saboteur.is(Defect::OnePodTooMany));
-        let collecting: Vec<(Part, Box<dyn Collecting>)> = vec![
+        let judges: [(Part, Box<dyn Collecting>); 8] = [
             (Part::Pods, Box::new(Engine::new(PodCollector::new(kept)))),
             (Part::Jobs, Box::new(Engine::new(JobCollector::default()))),
             (Part::Certificates, Box::new(Engine::new(CertificateCollector::default()))),
@@ -176,9 +202,16 @@ impl Retention {
             (Part::Volumes, Box::new(Engine::new(VolumeProtection::default()))),
             (Part::Finished, Box::new(Engine::new(FinishedExpiry::default()))),
         ];
+        let one = |(part, judge)| One {
+            part,
+            controller: Controller::new(ByFacts(judge), pacing),
+            rest: Rest::Idle,
+        };
         Self {
-            collecting,
-            marked: ExpiryEngine::default(),
+            collecting: judges.into_iter().map(one).collect(),
+            marked: Controller::new(ByEvents(ExpiryEngine::default()), pacing).with_barriers(),
+            marked_rest: Rest::Idle,
+            kinds: BTreeMap::new(),
             listing: BTreeSet::new(),
             ledger: Ledger::default(),
             turn: 0,
@@ -189,51 +222,51 @@ impl Retention {
     /// A defect: the last answer about machines is told three times, over two minutes.
     pub fn insist(&mut self, now: i64) {
         let Some(last) = self.last_machine.take() else { return };
-        for (_, collecting) in self.collecting.iter_mut().filter(|(part, _)| *part == Part::Nodes) {
+        for one in self.collecting.iter_mut().filter(|one| one.part == Part::Nodes) {
+            let engine = one.controller.engine_mut();
             for minute in 1..3 {
-                collecting.tick(Timestamp(now + minute * 61_000));
-                collecting.observe(last.clone());
+                engine.0.tick(Timestamp(now + minute * 61_000));
+                engine.0.observe(last.clone());
             }
         }
     }
 
-    /// Tells the time.
-    pub fn tick(&mut self, now: i64, saboteur: &Saboteur) {
-        for (part, collecting) in &mut self.collecting {
-            collecting.tick(Timestamp(now + saboteur.haste(*part)));
+    /// Sets the time.
+    pub fn tick(&mut self, reading: Reading, steady: Timestamp, process: &Process, saboteur: &Saboteur) {
+        let around = process.around(&kind_of_facts).ticking();
+        for One { part, controller, .. } in &mut self.collecting {
+            let reading = ahead(reading, saboteur.haste(*part));
+            controller.tick(reading, steady, &around);
             if *part == Part::Pods && saboteur.is(Defect::QuarantineSkipped) {
                 // What was to wait for forty seconds does not.
-                let due = collecting.next_wakeup().filter(|due| due.0 - now <= 40_000);
-                collecting.tick(due.unwrap_or_default());
+                let now = controller.now().0;
+                let engine = controller.engine_mut();
+                let due = engine.next_wakeup(&|_| true).filter(|due| due.0 - now <= 40_000);
+                engine.0.tick(due.unwrap_or_default());
             }
         }
-        self.marked.handle(Event::Tick(Timestamp(now)));
+        let kinds = &self.kinds;
+        let kind_of = |resource: ResourceId| kinds.get(&resource).copied();
+        self.marked.tick(reading, steady, &process.around(&kind_of).ticking());
     }
 
-    /// The wall clock was set.
-    pub fn set_clock(&mut self, now: i64) {
-        for (_, collecting) in &mut self.collecting {
-            collecting.set_clock(Timestamp(now));
+    /// What the breaker stops has changed: what was held is decided again.
+    pub fn breaker_changed(&mut self, process: &Process) {
+        let around = process.around(&kind_of_facts);
+        for One { controller, .. } in &mut self.collecting {
+            controller.breaker_changed(&around);
         }
-        self.marked.set_clock(Timestamp(now));
+        let kinds = &self.kinds;
+        let kind_of = |resource: ResourceId| kinds.get(&resource).copied();
+        self.marked.breaker_changed(&process.around(&kind_of));
     }
 
-    /// An effect of one of them is not sent for now.
-    pub fn hold(&mut self, part: Part, id: EffectId) {
-        if part == Part::Marked {
-            self.marked.handle(Event::Done(id, Outcome::Held(HeldBy::Clock)));
-        } else if let Some((_, collecting)) = self.collecting.iter_mut().find(|(known, _)| *known == part) {
-            collecting.skip(id);
+    /// Other bounds of the concurrency limit count from now on.
+    pub fn set_pacing(&mut self, pacing: PacingOptions) {
+        for One { controller, .. } in &mut self.collecting {
+            controller.set_pacing(pacing);
         }
-    }
-
-    /// What was held of a resource is decided again.
-    pub fn release(&mut self, part: Part, resource: ResourceId) {
-        if part == Part::Marked {
-            self.marked.handle(Event::Released(Some(resource)));
-        } else if let Some((_, collecting)) = self.collecting.iter_mut().find(|(known, _)| *known == part) {
-            collecting.release(Some(resource));
-        }
+        self.marked.set_pacing(pacing);
     }
 
     /// Tells what a watch told.
@@ -247,6 +280,9 @@ impl Retention {
     ) {
         if KINDS[kind].resource == "nodes" {
             self.ledger.told(event, clock);
+        }
+        if let Event::Observed(object) = event {
+            self.kinds.insert(object.key.resource, kind);
         }
         let row = &KINDS[kind];
         if !FINISHING.contains(&(row.group, row.resource)) {
@@ -268,7 +304,7 @@ impl Retention {
         ) {
             return;
         }
-        self.marked.handle(event.clone());
+        self.marked.engine_mut().0.handle(event.clone());
         if let (Event::Observed(observed), Some(object)) = (event, object)
             && let Some(mut marks) = Metadata::of(object).and_then(|metadata| metadata.marks())
         {
@@ -276,7 +312,10 @@ impl Retention {
                 marks.keep = None;
             }
             if !marks.is_empty() {
-                self.marked.handle(Event::Marked { key: observed.key.clone(), marks: marks.into() });
+                self.marked
+                    .engine_mut()
+                    .0
+                    .handle(Event::Marked { key: observed.key.clone(), marks: marks.into() });
             }
         }
     }
@@ -303,61 +342,119 @@ impl Retention {
             Event::Removed { key, .. } => Observation::Removed(facts.key(&key.namespace, &key.name)),
             _ => return,
         };
-        for (_, collecting) in &mut self.collecting {
-            if collecting.kinds().contains(&facts) {
-                collecting.observe(observation.clone());
+        for One { controller, .. } in &mut self.collecting {
+            let engine = controller.engine_mut();
+            if engine.0.kinds().contains(&facts) {
+                engine.0.observe(observation.clone());
             }
         }
     }
 
-    /// The next thing that one of them wants, each in turn.
-    pub fn poll(&mut self, saboteur: &Saboteur) -> Option<(Part, Effect)> {
-        for _ in 0..=self.collecting.len() {
+    /// Asks them for effects, each in turn, at most so many in all.
+    pub fn act(
+        &mut self,
+        most: usize,
+        moment: Moment,
+        process: &Process,
+        saboteur: &Saboteur,
+    ) -> Vec<Wanted> {
+        let mut wanted = Vec::new();
+        let begun = process.decided();
+        let mut idle = 0;
+        while idle <= self.collecting.len() && process.decided() - begun < most {
+            let before = process.decided();
             self.turn = (self.turn + 1) % (self.collecting.len() + 1);
-            let Some((part, collecting)) = self.collecting.get_mut(self.turn) else {
-                match self.marked.poll_effect() {
-                    Some(effect) => return Some((Part::Marked, effect)),
-                    None => continue,
-                }
-            };
-            while let Some(effect) = collecting.poll_effect() {
-                match saboteur.made_up(*part, &effect.request) {
-                    Some(outcome) => collecting.finish(effect.id, &outcome),
-                    None => return Some((*part, effect)),
-                }
-            }
+            self.act_one(moment, process, saboteur, &mut wanted);
+            idle = if process.decided() == before { idle + 1 } else { 0 };
         }
-        None
+        wanted
     }
 
-    /// Tells one of them what became of an effect, and what was found by it.
-    pub fn answered(&mut self, part: Part, id: EffectId, found: Vec<Observation>, outcome: Outcome) {
+    /// Asks the one whose turn it is for one effect.
+    fn act_one(&mut self, moment: Moment, process: &Process, saboteur: &Saboteur, wanted: &mut Vec<Wanted>) {
+        let Some(One { part, controller, rest }) = self.collecting.get_mut(self.turn) else {
+            let kinds = &self.kinds;
+            let kind_of = |resource: ResourceId| kinds.get(&resource).copied();
+            self.marked_rest = self.marked.act(moment, 1, &process.around(&kind_of));
+            while let Some(step) = self.marked.poll_step() {
+                wanted.extend(sent(Part::Marked, &self.marked, &step));
+            }
+            return;
+        };
+        let around = process.around(&kind_of_facts);
+        *rest = controller.act(moment, 1, &around);
+        while let Some(step) = controller.poll_step() {
+            let Some((part, number, effect)) = sent(*part, controller, &step) else { continue };
+            match saboteur.made_up(part, &effect.request) {
+                Some(outcome) => {
+                    let performed = Performed::without_a_call(outcome);
+                    controller.finished(number, performed, None, moment, &around);
+                }
+                None => wanted.push((part, number, effect)),
+            }
+        }
+    }
+
+    /// A request of one of them has ended, and has found this.
+    pub fn finished(
+        &mut self,
+        (part, number): (Part, u64),
+        found: Vec<Observation>,
+        performed: Performed,
+        moment: Moment,
+        process: &Process,
+    ) {
         if part == Part::Marked {
-            self.marked.handle(Event::Done(id, outcome));
+            let kinds = &self.kinds;
+            let kind_of = |resource: ResourceId| kinds.get(&resource).copied();
+            self.marked.finished(number, performed, None, moment, &process.around(&kind_of));
             return;
         }
-        if let Some((_, collecting)) = self.collecting.iter_mut().find(|(known, _)| *known == part) {
+        if let Some(One { controller, .. }) = self.collecting.iter_mut().find(|one| one.part == part) {
             for observation in found {
                 if let Observation::Machine { .. } = observation {
                     self.last_machine = Some(observation.clone());
                 }
-                collecting.observe(observation);
+                controller.engine_mut().0.observe(observation);
             }
-            collecting.finish(id, &outcome);
+            controller.finished(number, performed, None, moment, &process.around(&kind_of_facts));
         }
     }
 
     /// How the queues of those stand that are about kinds of their own.
     pub fn standings(&self) -> impl Iterator<Item = (Part, Standing)> {
-        self.collecting.iter().map(|(part, collecting)| (*part, collecting.standing()))
+        self.collecting.iter().map(|one| (one.part, one.controller.engine().0.standing()))
     }
 
-    /// When one of them wants to be told the time again, if any does.
+    /// When one of them has something to do again, if any does.
     #[must_use]
-    pub fn next_wakeup(&self) -> Option<Timestamp> {
-        let due = self.collecting.iter().filter_map(|(_, collecting)| collecting.next_wakeup());
-        due.chain(self.marked.next_wakeup()).min()
+    pub fn next_due(&self, moment: Moment, process: &Process) -> Option<Moment> {
+        let around = process.around(&kind_of_facts);
+        let due = self.collecting.iter().filter_map(|one| one.controller.next_due(one.rest, moment, &around));
+        let kinds = &self.kinds;
+        let kind_of = |resource: ResourceId| kinds.get(&resource).copied();
+        let marked = self.marked.next_due(self.marked_rest, moment, &process.around(&kind_of));
+        due.chain(marked).min()
     }
+}
+
+/// A reading of a clock that is so much ahead.
+fn ahead(reading: Reading, by: i64) -> Reading {
+    match reading {
+        Reading::Passed(now) => Reading::Passed(now.after(by)),
+        Reading::Set { expected, now } => Reading::Set { expected: expected.after(by), now: now.after(by) },
+    }
+}
+
+/// What is to be sent, if a step is that.
+fn sent<E: gc_control::controller::Engine>(
+    part: Part,
+    controller: &Controller<E>,
+    step: &Step,
+) -> Option<Wanted> {
+    let Step::Send { number, .. } = step else { return None };
+    let flight = controller.flight(*number)?;
+    Some((part, *number, flight.effect.clone()))
 }
 
 /// What a collector reads of an object.

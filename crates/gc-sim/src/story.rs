@@ -1,6 +1,11 @@
 //! A story: everything that will happen in a world, decided beforehand by its seed. Each step carries the number that
 //! all its own choices come from, so that a story from which steps were taken is a story still.
 
+use std::time::Duration;
+
+use gc_control::breaker::BreakerOptions;
+use gc_control::pacing::PacingOptions;
+
 use crate::random::Random;
 
 /// A fault of one request.
@@ -22,6 +27,8 @@ pub enum RequestFault {
     Forbidden,
     /// 404 without a Status: the path is not served.
     PlainNotFound,
+    /// It happens, and a proxy replaces the body of the answer.
+    Garbled,
 }
 
 /// A fault of the watch of one resource.
@@ -87,11 +94,14 @@ pub enum Step {
     ClockJump(u64),
     /// Nothing passes between a collector and the server for a while (only where there is an election).
     Partition(u64),
+    /// The operator pauses a collector, begins a dry run, resumes what the breaker has stopped, or changes the bounds of the
+    /// concurrency limit.
+    Operate(u64),
 }
 
 /// A fault and how often it comes, in a thousand steps (of requests, for those of requests) of a world in which things
 /// go badly.
-pub const REQUEST_FAULTS: [(RequestFault, u32); 8] = [
+pub const REQUEST_FAULTS: [(RequestFault, u32); 9] = [
     (RequestFault::LostBefore, 50),
     (RequestFault::LostAfter, 60),
     (RequestFault::Conflict, 70),
@@ -100,6 +110,7 @@ pub const REQUEST_FAULTS: [(RequestFault, u32); 8] = [
     (RequestFault::Internal, 30),
     (RequestFault::Forbidden, 15),
     (RequestFault::PlainNotFound, 30),
+    (RequestFault::Garbled, 15),
 ];
 
 /// See [`REQUEST_FAULTS`].
@@ -115,9 +126,15 @@ pub const DISCOVERY_FAULTS: [(DiscoveryFault, u32); 3] =
     [(DiscoveryFault::Failed, 4), (DiscoveryFault::GroupFailed, 5), (DiscoveryFault::Omitted, 5)];
 
 /// In a thousand steps of a world in which things go badly: a new or a deleted definition, forgotten history, a crash,
-/// a change of leaders, a jump of the clock.
-pub const RARE_FAULTS: [(&str, u32); 5] =
-    [("definition", 5), ("compact", 3), ("crash", 4), ("leader change", 6), ("clock jump", 3)];
+/// a change of leaders, a jump of the clock, an operator at work.
+pub const RARE_FAULTS: [(&str, u32); 6] = [
+    ("definition", 5),
+    ("compact", 3),
+    ("crash", 4),
+    ("leader change", 6),
+    ("clock jump", 3),
+    ("operator", 15),
+];
 
 /// What comes on top in worlds with an election.
 pub const ELECTION_FAULTS: [(&str, u32); 2] = [("leader change", 40), ("partition", 20)];
@@ -143,7 +160,7 @@ pub enum Weather {
 const LENGTH: (usize, usize) = (60, 180);
 
 /// Everything that will happen.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Story {
     /// The seed.
     pub seed: u64,
@@ -153,6 +170,10 @@ pub struct Story {
     pub uid_only: bool,
     /// How many effects may be in flight.
     pub effects_in_flight: usize,
+    /// The bounds of each collector's concurrency limit.
+    pub pacing: PacingOptions,
+    /// The limits of the breaker.
+    pub breaker: BreakerOptions,
     /// Kinds whose watches are far behind, one bit for each.
     pub slow: u64,
     /// Whether the retention collectors run as well, and clients give them work.
@@ -184,6 +205,7 @@ impl Story {
         let namespaces = Random::new(seed ^ 0x006e_616d_6573).chance(WORLDS_OF_NAMESPACES);
         let retention = random.chance(WORLDS_WITH_RETENTION) && !namespaces;
         let election = !retention && !namespaces && random.chance(WORLDS_WITH_AN_ELECTION);
+        let (pacing, breaker) = (pacing(seed), breaker(seed));
         let length = LENGTH.0 + random.below(LENGTH.1);
         // How eager the network is differs between worlds: in some, watches are far behind.
         let deliver = random.pick(&[10, 30, 60]);
@@ -218,7 +240,55 @@ impl Story {
                 _ => Step::Housekeeping(salt),
             });
         }
-        Self { seed, weather, uid_only, effects_in_flight, slow, retention, election, namespaces, steps }
+        Self {
+            seed,
+            weather,
+            uid_only,
+            effects_in_flight,
+            pacing,
+            breaker,
+            slow,
+            retention,
+            election,
+            namespaces,
+            steps,
+        }
+    }
+
+    /// Whether its breaker trips after few deletions.
+    #[must_use]
+    pub fn has_narrow_breaker(&self) -> bool {
+        self.breaker != BreakerOptions::default()
+    }
+}
+
+/// Number of worlds whose breaker trips after few deletions, per thousand.
+pub const WORLDS_WITH_A_NARROW_BREAKER: u32 = 250;
+
+/// The bounds of the concurrency limit in the world of a seed: often so narrow that they are reached.
+fn pacing(seed: u64) -> PacingOptions {
+    let mut random = Random::new(seed ^ 0x7061_6365);
+    let largest = random.pick(&[1, 2, 4, 128, 128]);
+    PacingOptions {
+        initial: random.pick(&[1, 2, 32]),
+        smallest: random.pick(&[1, 2, 8]),
+        largest,
+        queries_per_second: random.chance(200).then(|| random.pick(&[5.0, 20.0])),
+        burst: random.pick(&[1, 10]),
+    }
+}
+
+/// The limits of the breaker in the world of a seed.
+fn breaker(seed: u64) -> BreakerOptions {
+    let mut random = Random::new(seed ^ 0x6272_6561);
+    if !random.chance(WORLDS_WITH_A_NARROW_BREAKER) {
+        return BreakerOptions::default();
+    }
+    BreakerOptions {
+        window: Duration::from_secs(random.pick(&[1, 10, 600])),
+        largest_number: random.chance(700).then(|| random.pick(&[1, 2, 5])),
+        largest_share: random.chance(700).then(|| random.pick(&[0.1, 0.5])),
+        share_floor: random.pick(&[1, 2]),
     }
 }
 
@@ -255,6 +325,7 @@ fn rare(random: &mut Random, weather: Weather, more: &[(&str, u32)]) -> Option<S
                 "crash" => Step::Crash(random.next()),
                 "leader change" => [Step::Pause, Step::Resume, Step::Retire][random.weighted(&[3, 5, 2])],
                 "partition" => Step::Partition(random.next()),
+                "operator" => Step::Operate(random.next()),
                 _ => Step::ClockJump(random.next()),
             });
         }

@@ -41,7 +41,6 @@ pub(crate) struct Watcher {
     stream: Stream,
     /// The version up to which everything has been told.
     pub(crate) delivered: u64,
-    pub(crate) ever_synced: bool,
     pub(crate) relisted: bool,
     /// The next list is answered by a cache that is so many revisions behind.
     behind: u64,
@@ -58,17 +57,11 @@ impl Watcher {
             protocol: ListWatch::new(false),
             stream: Stream::Nothing,
             delivered: 0,
-            ever_synced: false,
             relisted: false,
             behind: 0,
             retold: 0,
             newest: 0,
         }
-    }
-
-    /// Whether everything up to a version has been told, and changes since are or will be.
-    pub(crate) fn is_listed(&self) -> bool {
-        self.protocol.is_listed() && !matches!(self.stream, Stream::List { .. })
     }
 
     pub(crate) fn read(&mut self, id: ResourceId, most: usize, server: &Server) -> Vec<Told> {
@@ -172,10 +165,7 @@ impl Watcher {
         while let Some(signal) = self.protocol.poll_signal() {
             let event = match signal {
                 Signal::ListStarted => Event::ListStarted(id),
-                Signal::Synced(resource_version) => {
-                    self.ever_synced = true;
-                    Event::Synced { resource: id, resource_version }
-                }
+                Signal::Synced(resource_version) => Event::Synced { resource: id, resource_version },
                 Signal::Progress(resource_version) => Event::Progress { resource: id, resource_version },
                 Signal::Stale => Event::Stale(id),
                 Signal::NotServed | Signal::Failing { .. } => continue,

@@ -2,31 +2,32 @@
 
 mod clocks;
 mod election;
+mod operator;
 mod policies;
+mod serving;
 
 use std::collections::BTreeMap;
 
 use gc_ownership::Config;
-use gc_types::{Outcome, Request};
 
 use crate::candidates::{Candidate, CutOff, Network, Reign, is_lease};
 use crate::clients;
-use crate::collector::{Collector, Flight, Return};
+use crate::collector::{Collector, Flight};
 use crate::defects::{Defect, Saboteur};
-use crate::kinds::{KINDS, ORDINARY_KINDS, facts_of};
-use crate::oracle::{self, Exemptions, Oracle, Scene, Violation};
+use crate::kinds::{KINDS, ORDINARY_KINDS};
+use crate::oracle::{self, Exemptions, Oracle, Violation};
 use crate::policies::Policies;
 use crate::policy_verdicts::PolicyBook;
-use crate::provider::{Asked, Provider, ask_outside};
+use crate::process::Orders;
+use crate::provider::Provider;
 use crate::random::Random;
-use crate::requests::{Performed, Performer};
-use crate::retention::Part;
+use crate::restraints::RestraintBook;
 use crate::server::{BEGINNING_MILLISECONDS, Server};
-use crate::show::{show_outcome, show_request};
-use crate::story::{RequestFault, Step, Story};
+use crate::show::show_request;
+use crate::story::{Step, Story};
 use crate::tenants::Tenants;
 use crate::truth::{Actor, TrueChange, Truth};
-use crate::verdicts::{self, deletes};
+use crate::verdicts;
 
 /// Time that passes in an ordinary step, at most, milliseconds.
 const STEP_MILLISECONDS: usize = 200;
@@ -54,9 +55,6 @@ pub struct Options {
     /// Whether to write down what happens.
     pub trace: bool,
 }
-
-/// A request that has no answer.
-const NO_ANSWER: &str = "timeout";
 
 /// What a run came to.
 #[derive(Clone, Debug, Default)]
@@ -113,6 +111,9 @@ pub struct World<'a> {
     cut_off: CutOff,
     reign: Reign,
     book: PolicyBook,
+    /// What the operator of all collectors has ordered.
+    orders: Orders,
+    restraints: RestraintBook,
     report: Report,
 }
 
@@ -122,7 +123,7 @@ pub fn run(story: &Story, options: Options) -> Report {
     let mut world = World::new(story, options);
     if let Err(violation) = world.happen() {
         for index in 0..world.collectors.len() {
-            let said = world.collectors[index].engine.stuck(STUCK_TOLD);
+            let said = world.collectors[index].engine().stuck(STUCK_TOLD);
             for stuck in said {
                 world.note(|| format!("  collector waits: {stuck:?}"));
             }
@@ -133,6 +134,7 @@ pub fn run(story: &Story, options: Options) -> Report {
     world.report.exemptions = world.oracle.exemptions;
     for collector in &world.collectors {
         world.report.events += collector.events;
+        *world.report.happened.entry("breaker trips").or_default() += collector.process.trips();
     }
     let events = world.report.events;
     world.report.mix(events);
@@ -158,6 +160,8 @@ impl<'a> World<'a> {
             cut_off: CutOff::default(),
             reign: Reign::default(),
             book: PolicyBook::default(),
+            orders: Orders::default(),
+            restraints: RestraintBook::new(story),
             report: Report::default(),
         };
         world.begin_collector();
@@ -182,7 +186,8 @@ impl<'a> World<'a> {
             ..Config::default()
         };
         let saboteur = Saboteur::new(self.options.defect);
-        let mut collector = Collector::new(self.born, config, self.story.retention, saboteur);
+        let mut collector = Collector::new(self.born, config, self.story, saboteur);
+        collector.process.orders = self.orders;
         if self.story.election {
             let candidate = Candidate::new(self.born, self.now, &mut self.network, self.options.defect);
             collector.candidate = Some(candidate);
@@ -298,10 +303,11 @@ impl<'a> World<'a> {
             }
             Step::Restore(salt) => self.restore(salt),
             Step::Crash(salt) => self.crash(salt),
-            Step::Pause if self.story.election => self.pause_leader(),
-            Step::Resume if self.story.election => self.wake_leaders(),
+            Step::Pause if self.story.election => return self.pause_leader(),
+            Step::Resume if self.story.election => return self.wake_leaders(),
             Step::Retire if self.story.election => self.abdicate(),
             Step::Partition(salt) => self.partition(salt),
+            Step::Operate(salt) => self.operate(salt),
             Step::Pause => {
                 if self.collectors.len() == 1 {
                     self.collectors[0].paused = true;
@@ -379,23 +385,31 @@ impl<'a> World<'a> {
         let mut random = Random::new(salt);
         let Some(index) = self.moving(&mut random) else { return Ok(()) };
         let most = 1 + random.below(4);
-        let before = self.collectors[index].requests.len();
-        self.collectors[index].take_effects(most, &self.server, self.now);
-        self.note_decisions(index, before);
-        self.judge_decisions(index, before)?;
+        let before = self.decide(index, most)?;
         // Some wait for their turn before they are sent.
         for position in (before..self.collectors[index].requests.len()).rev() {
-            if random.chance(700) {
+            if random.chance(400) {
                 self.hand_over(index, position)?;
             }
         }
         Ok(())
     }
 
+    /// A collector decides what to do, at most so much. Returns how many requests had been on their way before.
+    fn decide(&mut self, index: usize, most: usize) -> Result<usize, Violation> {
+        let before = self.collectors[index].requests.len();
+        self.collectors[index].take_effects(most, &self.server, self.now);
+        self.note_decisions(index, before);
+        self.judge_decisions(index, before)?;
+        Ok(before)
+    }
+
     fn judge_decisions(&self, index: usize, before: usize) -> Result<(), Violation> {
         let collector = &self.collectors[index];
         let new = || collector.requests.iter().skip(before);
         new().try_for_each(|flight| verdicts::judge_clocks(flight, collector))?;
+        new().try_for_each(|flight| self.restraints.judge_decision(flight, self.orders))?;
+        self.restraints.judge_limit(collector)?;
         new().filter(|flight| flight.policy.is_some()).try_for_each(|flight| self.book.judge_decision(flight))
     }
 
@@ -413,55 +427,6 @@ impl<'a> World<'a> {
             })
             .collect();
         self.report.trace.extend(lines);
-    }
-
-    fn serve_some(&mut self, salt: u64, fault: Option<RequestFault>) -> Result<(), Violation> {
-        let mut random = Random::new(salt);
-        if !self.adrift.is_empty() && random.chance(500) {
-            let index = random.below(self.adrift.len());
-            let flight = self.adrift.swap_remove(index);
-            return self.serve(None, &flight, fault).map(|_| ());
-        }
-        if self.story.retention && random.chance(250) && self.serve_status(&mut random, fault)? {
-            return Ok(());
-        }
-        // A request that is on its way arrives also while its sender stands still.
-        let senders: Vec<usize> =
-            (0..self.collectors.len()).filter(|&index| !self.collectors[index].requests.is_empty()).collect();
-        if senders.is_empty() {
-            return Ok(());
-        }
-        let sender = senders[random.below(senders.len())];
-        let index = random.below(self.collectors[sender].requests.len());
-        let waits = !self.collectors[sender].requests[index].handed;
-        if waits && (self.collectors[sender].paused || !self.hand_over(sender, index)?) {
-            return Ok(());
-        }
-        let flight = self.collectors[sender].requests.swap_remove(index);
-        let is_cut_off = self.cut_off.is(flight.collector, self.now);
-        let fault = if is_cut_off { Some(RequestFault::LostBefore) } else { fault };
-        let performed = self.serve(Some(sender), &flight, fault)?;
-        self.return_to(sender, flight, performed);
-        Ok(())
-    }
-
-    fn return_to(&mut self, sender: usize, flight: Flight, performed: Performed) {
-        let Performed { found, observations, outcome } = performed;
-        let is_answered = !matches!(&outcome, Outcome::Failed { message, .. } if message == NO_ANSWER);
-        let told = is_answered.then(|| self.told());
-        self.collectors[sender].returns.push(Return { found, observations, flight, outcome, told });
-    }
-
-    fn answer_some(&mut self, salt: u64) {
-        let mut random = Random::new(salt);
-        let Some(index) = self.moving(&mut random) else { return };
-        let collector = &mut self.collectors[index];
-        if collector.returns.is_empty() {
-            return;
-        }
-        let answer = collector.returns.swap_remove(random.below(collector.returns.len()));
-        self.report.digest ^= answer.flight.effect.id.0;
-        collector.take_return(answer, &self.server, self.now);
     }
 
     fn keep_house(&mut self) {
@@ -581,117 +546,6 @@ impl<'a> World<'a> {
         }
     }
 
-    fn serve(
-        &mut self,
-        sender: Option<usize>,
-        flight: &Flight,
-        fault: Option<RequestFault>,
-    ) -> Result<Performed, Violation> {
-        let Some(kind) = flight.kind else { return Ok(Outcome::NotServed.into()) };
-        if let Some(fault) = fault {
-            self.report.note_happened("requests failed");
-            if let Some(outcome) = self.fail(fault, kind, flight) {
-                self.note(|| format!("  {} fails: {fault:?}", show_request(kind, &flight.effect.request)));
-                self.oracle.count(flight, &outcome, self.born)?;
-                return Ok(outcome.into());
-            }
-        }
-        self.note_late(flight);
-        let honest = Saboteur::default();
-        let performed = {
-            let collector = sender.map(|sender| &self.collectors[sender]);
-            let saboteur = collector.map_or(&honest, Collector::saboteur);
-            let delivered = match (&flight.effect.request, collector) {
-                (Request::Barrier { resource, .. }, Some(collector)) => collector.delivered(*resource),
-                _ => None,
-            };
-            let performer = Performer { server: &self.server, kind: &KINDS[kind], saboteur };
-            match (&flight.effect.request, facts_of(kind)) {
-                (Request::Barrier { namespace, .. }, Some(facts)) if flight.part != Part::Ownership => {
-                    performer.list_live(facts, namespace.as_deref())
-                }
-                (Request::Outside { key, uid, resource_version, call }, _) => {
-                    let read = performer.perform(&Request::Read { key: key.clone() }, None).outcome;
-                    let mut random =
-                        Random::new(self.story.seed ^ self.now.unsigned_abs() ^ flight.effect.id.0);
-                    let asked = Asked { key, uid, version: *resource_version, collector: flight.collector };
-                    ask_outside(&mut self.provider, read, &asked, call, &mut random)
-                }
-                (request, _) => performer.perform(request, delivered),
-            }
-        };
-        self.report.requests += 1;
-        self.note(|| {
-            let outcome = show_outcome(&performed.outcome);
-            format!("  {} -> {outcome}", show_request(kind, &flight.effect.request))
-        });
-        self.judge(flight)?;
-        self.oracle.count(flight, &performed.outcome, self.born)?;
-        if fault == Some(RequestFault::LostAfter) {
-            self.note(|| "    the answer is lost".to_owned());
-            if !matches!(performed.outcome, Outcome::Failed { .. }) {
-                self.oracle.count_lost(flight);
-            }
-            return Ok(failed(NO_ANSWER, None).into());
-        }
-        Ok(performed)
-    }
-
-    /// What a fault before the request leads to; `None` if the request arrives all the same.
-    fn fail(&mut self, fault: RequestFault, kind: usize, flight: &Flight) -> Option<Outcome> {
-        match fault {
-            RequestFault::LostBefore => Some(failed(NO_ANSWER, None)),
-            RequestFault::LostAfter => None,
-            RequestFault::Conflict => {
-                if let Some(key) = key_of(&flight.effect.request)
-                    && let Some(target) = self.truth.at(kind, &key.namespace, &key.name)
-                {
-                    let what = clients::touch(&self.server, target, flight.effect.id.0);
-                    self.note(|| format!("{what} (just before a request)"));
-                    self.absorb_others();
-                }
-                None
-            }
-            RequestFault::MereConflict => Some(Outcome::Conflict),
-            RequestFault::TooMany => Some(failed("too many requests", Some(1_000))),
-            RequestFault::Internal => Some(failed("internal error", None)),
-            RequestFault::Forbidden => Some(Outcome::Refused { code: 403, message: "forbidden".to_owned() }),
-            RequestFault::PlainNotFound => Some(Outcome::NotServed),
-        }
-    }
-
-    /// Judges what a request changed, from the store's log.
-    fn judge(&mut self, flight: &Flight) -> Result<(), Violation> {
-        let mut judged = false;
-        for change in self.changes() {
-            let scene = Scene { truth: &self.truth, flight, uid_only: self.story.uid_only };
-            // A pod without a node is marked and removed by one request: the first change is the decision.
-            if !std::mem::replace(&mut judged, true) {
-                if flight.part == Part::Ownership {
-                    self.oracle.judge(&scene, &change)?;
-                } else if flight.bewildered {
-                    self.oracle.exemptions.restored += 1;
-                } else {
-                    verdicts::judge(&scene, &change, &self.provider)?;
-                    if flight.part == Part::Policies {
-                        self.book.judge(&scene, &change)?;
-                    }
-                }
-                *self.report.happened.entry(verdicts::named(flight.part)).or_default() += 1;
-            }
-            if deletes(&flight.effect.request) {
-                self.report.collected += 1;
-            }
-            // The ownership engine knows of its own changes only.
-            let actor = match flight.part {
-                Part::Ownership => Actor::Collector(flight.collector),
-                _ => Actor::Others,
-            };
-            self.apply(&change, actor);
-        }
-        Ok(())
-    }
-
     // ---- rest ----
 
     /// Faults have stopped: everything arrives, and time passes until nothing more happens.
@@ -705,6 +559,7 @@ impl<'a> World<'a> {
         if let Some(collector) = self.collectors.first_mut() {
             collector.paused = false;
         }
+        self.end_orders();
         if self.story.election {
             self.end_elections()?;
         }
@@ -723,7 +578,7 @@ impl<'a> World<'a> {
         let (end, retention_end) = (begin + REST_MILLISECONDS, begin + RETENTION_REST_MILLISECONDS);
         let rounds = REST_ROUNDS + usize::try_from(self.server_ahead / 1_000).unwrap_or_default();
         for _ in 0..rounds {
-            if self.round()? {
+            if self.round()? || self.resume_breaker() {
                 continue;
             }
             self.keep_house();
@@ -762,6 +617,8 @@ impl<'a> World<'a> {
             }
         }
         for answer in std::mem::take(&mut collector.returns) {
+            let moment = collector.clocks.moment_at(self.now);
+            self.restraints.note_answer(&answer, moment);
             collector.take_return(answer, &self.server, self.now);
             any = true;
         }
@@ -796,21 +653,5 @@ fn hear_all(collector: &mut Collector, server: &Server) {
         for _ in 0..3 {
             collector.deliver_to_policies(position, 64, server);
         }
-    }
-}
-
-fn failed(message: &str, retry_after_milliseconds: Option<u64>) -> Outcome {
-    Outcome::Failed { message: message.to_owned(), retry_after_milliseconds }
-}
-
-fn key_of(request: &Request) -> Option<&gc_types::ObjectKey> {
-    match request {
-        Request::Delete { key, .. }
-        | Request::SetOwners { key, .. }
-        | Request::RemoveFinalizer { key, .. }
-        | Request::Read { key }
-        | Request::Guarded { key, .. }
-        | Request::Outside { key, .. } => Some(key),
-        Request::Barrier { .. } | Request::Note(_) => None,
     }
 }

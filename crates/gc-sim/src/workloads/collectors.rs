@@ -1,5 +1,7 @@
 //! The collectors of owners and of finished Jobs: what their watches deliver, and what they request.
 
+use gc_control::barriers::Place;
+use gc_control::pacing::Signal;
 use gc_ownership::{Config, Engine};
 use gc_registry::api::Object;
 use gc_retention::engine::{Engine as RetentionEngine, Observation};
@@ -13,7 +15,7 @@ use crate::defects::Saboteur;
 use crate::kinds::Kind;
 use crate::metadata::observed;
 use crate::oracle::Violation;
-use crate::requests::Performer;
+use crate::requests::{Performed, Performer};
 use crate::retention::read_facts;
 
 /// The resource that the collector of finished Jobs watches.
@@ -197,8 +199,19 @@ impl World {
         let (kind, delivered) = (feed.kind, feed.version());
         let verdict = self.judge_collection(collector, &kind, &effect.request);
         let saboteur = Saboteur::new(None);
-        let performer = Performer { server: &self.server, kind: &kind, saboteur: &saboteur };
-        let performed = performer.perform(&effect.request, delivered);
+        let performer = Performer { server: &self.server, kind: &kind, saboteur: &saboteur, trouble: None };
+        let performed = match &effect.request {
+            Request::Barrier { at_least, .. }
+                if *at_least != ResourceVersion::UNKNOWN
+                    && delivered.is_some_and(|delivered| delivered >= at_least.0) =>
+            {
+                Performed::of(Outcome::Applied(None), Signal::Answered)
+            }
+            Request::Barrier { resource, namespace, .. } => {
+                performer.list(&Place { resource: *resource, namespace: namespace.clone() }, false)
+            }
+            request => performer.perform(request),
+        };
         let is_deletion = matches!(effect.request, Request::Delete { .. });
         if !is_deletion {
             self.note(|| {

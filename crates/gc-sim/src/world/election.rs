@@ -2,12 +2,13 @@
 
 use gc_types::Request;
 
-use super::{World, failed};
+use super::{World, hear_all};
 use crate::candidates::{LEADER_MILLISECONDS, Times};
 use crate::collector::{Collector, Flight};
 use crate::defects::Defect;
 use crate::oracle::{Violation, broken};
 use crate::random::Random;
+use crate::requests::Performed;
 use crate::show::show_request;
 
 /// Time that passes in a step, milliseconds.
@@ -20,6 +21,11 @@ const MUCH_TIME_MILLISECONDS: i64 = 20_000;
 const LOOKED_EVERY_MILLISECONDS: i64 = 1_000;
 /// How long nothing passes between a collector and the server, milliseconds.
 const PARTITION_MILLISECONDS: [i64; 4] = [3_000, 8_000, 12_000, 20_000];
+/// Of a thousand leaders that are suspended so many have just decided something, and this many requests at most.
+const SUSPENDED_AT_WORK: u32 = 500;
+const DECIDED_AT_ONCE: usize = 4;
+/// Of a thousand suspended leaders so many first send what they had decided before, when they continue.
+const SENDS_FIRST: u32 = 500;
 /// After this time a candidate leads in most worlds, and the story begins.
 const BEGINNING_MILLISECONDS: i64 = 1_000;
 
@@ -118,23 +124,45 @@ impl World<'_> {
         self.leader().filter(|&index| !self.collectors[index].paused)
     }
 
-    pub(super) fn pause_leader(&mut self) {
+    pub(super) fn pause_leader(&mut self) -> Result<(), Violation> {
         let moving = self.collectors.iter().filter(|collector| !collector.paused).count();
-        let Some(index) = self.moving_leader().filter(|_| moving > 1) else { return };
-        self.collectors[index].paused = true;
+        let Some(index) = self.moving_leader().filter(|_| moving > 1) else { return Ok(()) };
         let number = self.collectors[index].number;
+        // Suspended in the middle of its work: it has decided, and sent nothing of that yet.
+        let mut random = Random::new(self.story.seed ^ self.now.unsigned_abs());
+        if random.chance(SUSPENDED_AT_WORK) && !self.cut_off.is(number, self.now) {
+            hear_all(&mut self.collectors[index], &self.server);
+            self.decide(index, DECIDED_AT_ONCE)?;
+        }
+        self.collectors[index].paused = true;
         self.report.note_happened("leader changes");
         self.note(|| format!("  collector {number}, which leads, stops moving"));
+        Ok(())
     }
 
-    pub(super) fn wake_leaders(&mut self) {
+    pub(super) fn wake_leaders(&mut self) -> Result<(), Violation> {
+        let mut random = Random::new(self.story.seed ^ self.now.unsigned_abs());
         for index in 0..self.collectors.len() {
             if std::mem::take(&mut self.collectors[index].paused) {
                 let number = self.collectors[index].number;
                 self.report.note_happened("old leaders woken");
                 self.note(|| format!("  collector {number} continues, unaware"));
+                // The tasks of a process continue in any order: what was decided before may be sent before the election
+                // looks at the clock.
+                if random.chance(SENDS_FIRST) {
+                    self.hand_over_all(index)?;
+                }
             }
         }
+        Ok(())
+    }
+
+    /// Every request that waits for its turn leaves its collector, or is refused by the gate.
+    fn hand_over_all(&mut self, index: usize) -> Result<(), Violation> {
+        for position in (0..self.collectors[index].requests.len()).rev() {
+            self.hand_over(index, position)?;
+        }
+        Ok(())
     }
 
     /// The leader ends well, and another collector begins.
@@ -171,7 +199,8 @@ impl World<'_> {
             if !unasked && !candidate.may_act(self.now) {
                 let flight = self.collectors[index].requests.swap_remove(position);
                 self.report.note_happened("requests held back at the gate");
-                self.return_to(index, flight, failed("not sent: this process does not lead", None).into());
+                let refused = Performed::unanswered("not sent: this process does not lead");
+                self.return_to(index, flight, refused);
                 return Ok(false);
             }
             let what = show_request(flight.kind.unwrap_or(0), &flight.effect.request);

@@ -38,7 +38,7 @@ impl World<'_> {
         let write = policies.statuses.swap_remove(index);
         let written = match fault {
             None | Some(RequestFault::Conflict) => self.write_status(&write)?,
-            Some(RequestFault::LostAfter) => {
+            Some(RequestFault::LostAfter | RequestFault::Garbled) => {
                 self.write_status(&write)?;
                 None
             }

@@ -1,0 +1,152 @@
+//! What restrains the controllers of a simulated process: what its operator has ordered, whether it leads, its breaker, and
+//! whether clocks disagree.
+
+use std::cell::{Cell, RefCell};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use gc_control::breaker::{Breaker, BreakerOptions, Trip};
+use gc_control::controller::Surroundings;
+use gc_types::{Effect, HeldBy, Outcome, ResourceId};
+
+use crate::defects::Defect;
+use crate::kinds::KINDS;
+
+/// What the operator of a process has ordered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Orders {
+    /// Nothing may be decided.
+    pub is_paused: bool,
+    /// The owner-reference collector changes nothing. (All other dry runs last as long as their process.)
+    pub is_dry_run: bool,
+}
+
+/// The restraints that the controllers of one process share.
+#[derive(Debug)]
+pub struct Process {
+    /// What the operator has ordered.
+    pub orders: Orders,
+    /// Whether another process leads.
+    pub is_standby: bool,
+    /// Whether deletions that depend on the time pause.
+    pub clocks_disagree: bool,
+    breaker: RefCell<Breaker>,
+    defect: Option<Defect>,
+    decided: Cell<usize>,
+    trips: Cell<u64>,
+}
+
+/// How the breaker names each kind.
+static NAMES: LazyLock<Vec<Arc<str>>> = LazyLock::new(|| {
+    let name = |kind: &crate::kinds::Kind| match kind.group {
+        "" => kind.resource.into(),
+        group => format!("{}.{group}", kind.resource).into(),
+    };
+    KINDS.iter().map(name).collect()
+});
+
+impl Process {
+    /// Nothing restrains it, but a breaker with these limits.
+    #[must_use]
+    pub fn new(breaker: BreakerOptions, defect: Option<Defect>) -> Self {
+        Self {
+            orders: Orders::default(),
+            is_standby: false,
+            clocks_disagree: false,
+            breaker: RefCell::new(Breaker::new(breaker)),
+            defect,
+            decided: Cell::new(0),
+            trips: Cell::new(0),
+        }
+    }
+
+    fn is(&self, defect: Defect) -> bool {
+        self.defect == Some(defect)
+    }
+
+    /// How many effects its engines have wanted.
+    #[must_use]
+    pub fn decided(&self) -> usize {
+        self.decided.get()
+    }
+
+    /// How often its breaker has tripped.
+    #[must_use]
+    pub fn trips(&self) -> u64 {
+        self.trips.get()
+    }
+
+    /// Resumes whatever the breaker has stopped. Returns how many resources that were.
+    pub fn resume(&mut self) -> usize {
+        let breaker = self.breaker.get_mut();
+        let tripped = breaker.tripped();
+        tripped.iter().filter(|trip| breaker.resume(&trip.resource)).count()
+    }
+
+    /// The restraints as a controller sees them that calls kinds by these numbers.
+    pub fn around<'a>(&'a self, kind_of: &'a dyn Fn(ResourceId) -> Option<usize>) -> Around<'a> {
+        Around { process: self, kind_of, is_ticking: false, may_dry_run: false }
+    }
+}
+
+/// The restraints as one controller sees them.
+pub struct Around<'a> {
+    process: &'a Process,
+    kind_of: &'a dyn Fn(ResourceId) -> Option<usize>,
+    is_ticking: bool,
+    may_dry_run: bool,
+}
+
+impl std::fmt::Debug for Around<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Around").field("process", self.process).finish_non_exhaustive()
+    }
+}
+
+impl Around<'_> {
+    /// The same for the owner-reference collector, whose dry run begins and ends while it runs.
+    #[must_use]
+    pub fn observing(self) -> Self {
+        Self { may_dry_run: true, ..self }
+    }
+
+    /// The same during a tick.
+    #[must_use]
+    pub fn ticking(self) -> Self {
+        Self { is_ticking: true, ..self }
+    }
+}
+
+impl Surroundings for Around<'_> {
+    fn is_held(&self) -> bool {
+        let Orders { is_paused, .. } = self.process.orders;
+        self.process.is_standby || is_paused && !self.process.is(Defect::PauseIgnored)
+    }
+
+    fn dry_run(&self) -> Option<HeldBy> {
+        let is_dry_run = self.process.orders.is_dry_run && self.may_dry_run;
+        (is_dry_run && !self.process.is(Defect::DryRunIgnored)).then_some(HeldBy::DryRun)
+    }
+
+    fn clocks_disagree(&self) -> bool {
+        self.process.clocks_disagree || self.is_ticking && self.process.is(Defect::ClockHeldForEver)
+    }
+
+    fn ask_breaker<T>(&self, ask: impl FnOnce(&mut Breaker) -> T) -> Option<T> {
+        (!self.process.is(Defect::BreakerUnasked)).then(|| ask(&mut self.process.breaker.borrow_mut()))
+    }
+
+    fn resource_name(&self, resource: ResourceId) -> Option<Arc<str>> {
+        (self.kind_of)(resource).and_then(|kind| NAMES.get(kind)).cloned()
+    }
+
+    fn decided(&self, _effect: &Effect) {
+        self.process.decided.set(self.process.decided.get() + 1);
+    }
+
+    fn finished(&self, _effect: &Effect, _outcome: &Outcome, _round_trips: u32, _took: Duration) {}
+
+    fn tripped(&self, _trip: &Trip) {
+        self.process.trips.set(self.process.trips.get() + 1);
+    }
+}

@@ -1,0 +1,65 @@
+//! What the operator of the collectors does: pauses them, has them change nothing, resumes what the breaker has stopped, and
+//! changes the bounds of the concurrency limit.
+
+use gc_control::pacing::PacingOptions;
+
+use super::World;
+use crate::process::Orders;
+use crate::random::Random;
+
+impl World<'_> {
+    /// The operator does something.
+    pub(super) fn operate(&mut self, salt: u64) {
+        let mut random = Random::new(salt);
+        match random.weighted(&[3, 3, 3, 3, 2]) {
+            0 => self.order(Orders { is_paused: true, ..self.orders }, "collectors paused"),
+            1 => self.order(Orders { is_dry_run: true, ..self.orders }, "dry runs"),
+            2 => self.end_orders(),
+            3 => drop(self.resume_breaker()),
+            _ => {
+                // The largest stays: the oracle goes by it.
+                let initial = random.pick(&[1, 2, 32]);
+                let pacing = PacingOptions { initial, smallest: random.pick(&[1, 2]), ..self.story.pacing };
+                for collector in &mut self.collectors {
+                    let pacing = collector.saboteur().pacing(pacing);
+                    collector.set_pacing(pacing);
+                }
+            }
+        }
+    }
+
+    /// Everybody works again.
+    pub(super) fn end_orders(&mut self) {
+        self.order(Orders::default(), "orders ended");
+    }
+
+    fn order(&mut self, orders: Orders, what: &'static str) {
+        if self.orders == orders {
+            return;
+        }
+        self.orders = orders;
+        self.report.note_happened(what);
+        self.note(|| format!("the operator's orders: {orders:?}"));
+        for collector in &mut self.collectors {
+            collector.process.orders = orders;
+            collector.orders_changed();
+        }
+    }
+
+    /// Resumes what breakers have stopped. False if that is nothing.
+    pub(super) fn resume_breaker(&mut self) -> bool {
+        let mut any = false;
+        for collector in &mut self.collectors {
+            if collector.process.resume() > 0 {
+                any = true;
+                self.restraints.resumed(collector.number);
+                collector.orders_changed();
+            }
+        }
+        if any {
+            self.report.note_happened("breakers resumed");
+            self.note(|| "the operator resumes what the breaker has stopped".to_owned());
+        }
+        any
+    }
+}

@@ -1,0 +1,184 @@
+//! What becomes of requests and answers on their way between collectors and the server.
+
+use gc_control::pacing::Signal;
+use gc_types::{Outcome, Request};
+
+use super::World;
+use crate::clients;
+use crate::collector::{Flight, Return};
+use crate::defects::Saboteur;
+use crate::kinds::{KINDS, facts_of};
+use crate::oracle::{Scene, Violation};
+use crate::provider::{Asked, ask_outside};
+use crate::random::Random;
+use crate::requests::{NO_ANSWER, Performed, Performer, Trouble};
+use crate::retention::Part;
+use crate::show::{show_outcome, show_request};
+use crate::story::RequestFault;
+use crate::truth::Actor;
+use crate::verdicts::{self, deletes};
+
+/// How often a fault happens to the first, second and third call of a request, by weight.
+const CALLS_WITH_FAULTS: [u32; 3] = [6, 3, 1];
+
+impl World<'_> {
+    pub(super) fn serve_some(&mut self, salt: u64, fault: Option<RequestFault>) -> Result<(), Violation> {
+        let mut random = Random::new(salt);
+        if !self.adrift.is_empty() && random.chance(500) {
+            let index = random.below(self.adrift.len());
+            let flight = self.adrift.swap_remove(index);
+            return self.serve(None, &flight, fault).map(|_| ());
+        }
+        if self.story.retention && random.chance(250) && self.serve_status(&mut random, fault)? {
+            return Ok(());
+        }
+        // A request that is on its way arrives also while its sender stands still.
+        let senders: Vec<usize> =
+            (0..self.collectors.len()).filter(|&index| !self.collectors[index].requests.is_empty()).collect();
+        if senders.is_empty() {
+            return Ok(());
+        }
+        let sender = senders[random.below(senders.len())];
+        let index = random.below(self.collectors[sender].requests.len());
+        let waits = !self.collectors[sender].requests[index].handed;
+        if waits && (self.collectors[sender].paused || !self.hand_over(sender, index)?) {
+            return Ok(());
+        }
+        let flight = self.collectors[sender].requests.swap_remove(index);
+        let is_cut_off = self.cut_off.is(flight.collector, self.now);
+        let fault = if is_cut_off { Some(RequestFault::LostBefore) } else { fault };
+        let performed = self.serve(Some(sender), &flight, fault)?;
+        self.return_to(sender, flight, performed);
+        Ok(())
+    }
+
+    pub(super) fn return_to(&mut self, sender: usize, flight: Flight, performed: Performed) {
+        let is_answered =
+            !matches!(&performed.outcome, Outcome::Failed { message, .. } if message == NO_ANSWER);
+        let told = is_answered.then(|| self.told());
+        self.collectors[sender].returns.push(Return { flight, performed, told });
+    }
+
+    pub(super) fn answer_some(&mut self, salt: u64) {
+        let mut random = Random::new(salt);
+        let Some(index) = self.moving(&mut random) else { return };
+        let collector = &mut self.collectors[index];
+        if collector.returns.is_empty() {
+            return;
+        }
+        let answer = collector.returns.swap_remove(random.below(collector.returns.len()));
+        self.report.digest ^= answer.flight.effect.id.0;
+        let moment = collector.clocks.moment_at(self.now);
+        self.restraints.note_answer(&answer, moment);
+        collector.take_return(answer, &self.server, self.now);
+    }
+
+    pub(super) fn serve(
+        &mut self,
+        sender: Option<usize>,
+        flight: &Flight,
+        fault: Option<RequestFault>,
+    ) -> Result<Performed, Violation> {
+        let Some(kind) = flight.kind else { return Ok(unknown_kind(flight)) };
+        if let Some(fault) = fault {
+            self.report.note_happened("requests failed");
+            self.note(|| format!("  {} meets {fault:?}", show_request(kind, &flight.effect.request)));
+            if fault == RequestFault::Conflict {
+                self.touch_before(kind, flight);
+            }
+        }
+        self.note_late(flight);
+        let honest = Saboteur::default();
+        let saboteur = sender.map_or(&honest, |sender| self.collectors[sender].saboteur());
+        let mut random = Random::new(self.story.seed ^ self.now.unsigned_abs() ^ flight.effect.id.0);
+        // Nothing at all arrives from who is cut off.
+        let is_cut_off = self.cut_off.is(flight.collector, self.now);
+        let call = if is_cut_off { 0 } else { random.weighted(&CALLS_WITH_FAULTS) };
+        let call = u32::try_from(call).unwrap_or_default();
+        let trouble = fault.map(|fault| Trouble { fault, call });
+        let performer = Performer { server: &self.server, kind: &KINDS[kind], saboteur, trouble };
+        let performed = match (&flight.effect.request, &flight.list, facts_of(kind)) {
+            (_, Some(list), _) => performer.list(&list.place, list.not_older_than.is_some()),
+            (Request::Barrier { namespace, .. }, None, Some(facts)) => {
+                performer.list_live(facts, namespace.as_deref())
+            }
+            (Request::Outside { key, uid, resource_version, call }, ..) => {
+                let read = performer.perform(&Request::Read { key: key.clone() });
+                let asked = Asked { key, uid, version: *resource_version, collector: flight.collector };
+                ask_outside(&mut self.provider, read, &asked, call, &mut random)
+            }
+            (request, ..) => performer.perform(request),
+        };
+        self.report.requests += u64::from(performed.round_trips);
+        self.note(|| {
+            let outcome = show_outcome(&performed.outcome);
+            format!("  {} -> {outcome}", show_request(kind, &flight.effect.request))
+        });
+        self.judge(flight)?;
+        self.oracle.count(flight, &performed.outcome, self.born)?;
+        Ok(performed)
+    }
+
+    /// A client writes the object just before a request about it arrives.
+    fn touch_before(&mut self, kind: usize, flight: &Flight) {
+        if let Some(key) = key_of(&flight.effect.request)
+            && let Some(target) = self.truth.at(kind, &key.namespace, &key.name)
+        {
+            let what = clients::touch(&self.server, target, flight.effect.id.0);
+            self.note(|| format!("{what} (just before a request)"));
+            self.absorb_others();
+        }
+    }
+
+    /// Judges what a request changed, from the store's log.
+    fn judge(&mut self, flight: &Flight) -> Result<(), Violation> {
+        let mut judged = false;
+        for change in self.changes() {
+            let scene = Scene { truth: &self.truth, flight, uid_only: self.story.uid_only };
+            // A pod without a node is marked and removed by one request: the first change is the decision.
+            if !std::mem::replace(&mut judged, true) {
+                if flight.part == Part::Ownership {
+                    self.oracle.judge(&scene, &change)?;
+                } else if flight.bewildered {
+                    self.oracle.exemptions.restored += 1;
+                } else {
+                    verdicts::judge(&scene, &change, &self.provider)?;
+                    if flight.part == Part::Policies {
+                        self.book.judge(&scene, &change)?;
+                    }
+                }
+                *self.report.happened.entry(verdicts::named(flight.part)).or_default() += 1;
+            }
+            if deletes(&flight.effect.request) {
+                self.report.collected += 1;
+            }
+            // The ownership engine knows of its own changes only.
+            let actor = match flight.part {
+                Part::Ownership => Actor::Collector(flight.collector),
+                _ => Actor::Others,
+            };
+            self.apply(&change, actor);
+        }
+        Ok(())
+    }
+}
+
+/// What a request comes to whose kind the collector does not know any more.
+fn unknown_kind(flight: &Flight) -> Performed {
+    match &flight.list {
+        Some(_) => Performed::without_a_list(),
+        None => Performed::of(Outcome::NotServed, Signal::Answered),
+    }
+}
+
+fn key_of(request: &Request) -> Option<&gc_types::ObjectKey> {
+    match request {
+        Request::Delete { key, .. }
+        | Request::SetOwners { key, .. }
+        | Request::RemoveFinalizer { key, .. }
+        | Request::Read { key }
+        | Request::Guarded { key, .. }
+        | Request::Outside { key, .. } => Some(key),
+        Request::Barrier { .. } | Request::Note(_) => None,
+    }
+}
