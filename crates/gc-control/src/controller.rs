@@ -432,11 +432,14 @@ impl<E: Engine> Controller<E> {
         now: Moment,
         surroundings: &impl Surroundings,
     ) {
-        if let Some(Listing { begun, pages }) = self.lists.remove(&number) {
-            match signal {
-                Some(signal) => self.pacer.finish(now.before(now.since(begun) / pages), now, signal),
-                None => self.pacer.release(),
+        match (self.lists.remove(&number), signal) {
+            (Some(Listing { begun, pages }), Some(signal)) => {
+                self.pacer.finish(now.before(now.since(begun) / pages), now, signal);
             }
+            (Some(_), None) => self.pacer.release(),
+            // It was cancelled while its answer was on its way: what the server asks for counts all the same.
+            (None, Some(Signal::Busy(wait))) => self.pacer.refused(now, wait),
+            (None, _) => {}
         }
         let Some(barriers) = &mut self.barriers else { return };
         for answer in barriers.finish(number, end, now) {

@@ -205,6 +205,11 @@ impl Pacer {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
+    /// The server is too busy, by an answer to a request that had given its place back before.
+    pub fn refused(&mut self, now: Moment, wait: Option<Duration>) {
+        self.busy(now, now, wait);
+    }
+
     fn answered(&mut self, begun: Moment, now: Moment) {
         if self.round.uncounted > 0 {
             self.round.uncounted -= 1;

@@ -296,6 +296,25 @@ fn a_barrier_ends_with_its_watch_or_with_a_list() {
     assert_eq!(controller.pacing().in_flight, 0);
 }
 
+/// The answer to a list may already be on its way when its barrier ends otherwise.
+#[test]
+fn a_busy_server_is_left_alone_although_the_list_was_cancelled() {
+    let world = World::new(100);
+    let mut controller = controller([barrier(7)]).with_barriers();
+    controller.act(at(1), 9, &world);
+    controller.act(at(60_000), 9, &world);
+    let Some(Step::List(list)) = controller.poll_step() else { panic!("no list") };
+    controller.delivered(&Event::Progress { resource: PODS, resource_version: ResourceVersion(7) });
+    controller.engine.wanted.push_back(delete(PODS));
+    let failed = ListEnd::Failed("429".into());
+    let busy = Signal::Busy(Some(Duration::from_secs(1)));
+    controller.end_reached(at(60_001), &world);
+    assert_eq!(controller.poll_step(), Some(Step::CancelList(list.number)));
+    controller.listed(list.number, failed, Some(busy), at(60_002), &world);
+    assert_eq!(controller.act(at(60_003), 9, &world), Rest::Full(Some(at(61_002))));
+    assert_eq!((sent(&mut controller), controller.pacing().in_flight), (vec![], 0));
+}
+
 /// Without barriers of its own, a controller sends them as requests.
 #[test]
 fn a_barrier_can_be_a_request() {
