@@ -3,6 +3,7 @@
 pub(crate) mod discovery;
 pub(crate) mod extension;
 pub(crate) mod health;
+pub(crate) mod log_options;
 pub(crate) mod openapi;
 pub(crate) mod operation;
 pub(crate) mod reviews;

@@ -95,6 +95,19 @@ pub struct RequestTarget {
     pub subresource: String,
 }
 
+impl RequestTarget {
+    /// All objects of a resource, in all namespaces.
+    #[must_use]
+    pub fn collection(resource: &Arc<ResourceDefinition>) -> Self {
+        Self {
+            resource: Arc::clone(resource),
+            namespace: String::new(),
+            name: String::new(),
+            subresource: String::new(),
+        }
+    }
+}
+
 /// `resourceVersionMatch`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionMatch {

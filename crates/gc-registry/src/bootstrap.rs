@@ -76,10 +76,9 @@ impl Wanted {
             return Err(ApiError::internal(format!("{}.{} is not served", self.resource, self.group)));
         };
         Ok(RequestTarget {
-            resource: Arc::clone(row),
             namespace: self.namespace.clone(),
             name: meta::name(&self.object).to_owned(),
-            subresource: String::new(),
+            ..RequestTarget::collection(row)
         })
     }
 }

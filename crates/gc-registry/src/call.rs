@@ -261,7 +261,7 @@ impl<'a> Call<'a> {
         let (group, short) = version.split_once('/').unwrap_or(("", version));
         // Every version has a Status.
         let known = kind == "Status" || self.registry.catalog().by_kind(group, short, kind).next().is_some();
-        let why = if known && version == wanted {
+        let why = if known && (version == wanted || (kind == "Status" && version == "v1")) {
             let internal = if resource.group.is_empty() { "core" } else { &*resource.group };
             format!("converting ({short}.{kind}) to ({internal}.{}): unknown conversion", resource.kind)
         } else {

@@ -36,6 +36,8 @@ pub enum CauseReason {
     NotFound,
     /// `FieldValueTypeInvalid`
     TypeInvalid,
+    /// `InternalError`
+    Internal,
     /// `FieldManagerConflict`
     ManagerConflict,
     /// `NamespaceTerminating`
@@ -60,6 +62,7 @@ impl CauseReason {
             Self::TooMany => "FieldValueTooMany",
             Self::NotFound => "FieldValueNotFound",
             Self::TypeInvalid => "FieldValueTypeInvalid",
+            Self::Internal => "InternalError",
             Self::ManagerConflict => "FieldManagerConflict",
             Self::NamespaceTerminating => "NamespaceTerminating",
             Self::DisruptionBudget => "DisruptionBudget",

@@ -39,12 +39,9 @@
 //! // Namespaces, roles and other objects that every server has.
 //! registry.bootstrap(&context, &ServerFacts::default()).unwrap();
 //!
-//! let target = RequestTarget {
-//!     resource: Arc::clone(registry.catalog().find("", "v1", "configmaps").unwrap()),
-//!     namespace: "default".into(),
-//!     name: String::new(),
-//!     subresource: String::new(),
-//! };
+//! let catalog = registry.catalog();
+//! let maps = RequestTarget::collection(catalog.find("", "v1", "configmaps").unwrap());
+//! let target = RequestTarget { namespace: "default".into(), ..maps };
 //! let object = json!({"metadata": {"name": "settings"}, "data": {"colour": "blue"}});
 //! let body = RequestBody { value: object, duplicates: Vec::new() };
 //! let created = registry.handle(&target, Operation::Create(body, WriteOptions::default()), &context).unwrap();

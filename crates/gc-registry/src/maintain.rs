@@ -46,10 +46,9 @@ impl Registry {
         for stored in unsettled {
             let definition = persist::decode(row, &stored)?;
             let target = RequestTarget {
-                resource: Arc::clone(row),
-                namespace: String::new(),
                 name: meta::name(&definition).to_owned(),
                 subresource: "status".into(),
+                ..RequestTarget::collection(row)
             };
             let call = Call::new(self, &target, context);
             if meta::is_deleting(&definition) {
@@ -185,10 +184,9 @@ impl Call<'_> {
         let place = item.key.strip_prefix(prefix).unwrap_or_default();
         let (namespace, name) = place.split_once('/').unwrap_or(("", place));
         let target = RequestTarget {
-            resource: Arc::clone(resource),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            subresource: String::new(),
+            ..RequestTarget::collection(resource)
         };
         let call = Call::new(self.registry, &target, self.context);
         match call.delete_object(name, &item.key, &Deletion::default()) {

@@ -177,13 +177,13 @@ impl Registry {
         self.converter.outside()
     }
 
-    /// The policies and webhooks of this moment.
-    /// What the server was told to do.
+    /// The settings of the server.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
     }
 
+    /// The policies and webhooks that are in force.
     pub(crate) fn configured(&self) -> Arc<Configured> {
         Arc::clone(&self.configured.read().unwrap_or_else(PoisonError::into_inner))
     }

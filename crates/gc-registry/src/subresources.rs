@@ -180,6 +180,12 @@ impl Call<'_> {
         if given != name {
             return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
         }
+        let namespace = meta::text(eviction, "namespace");
+        if !namespace.is_empty() && namespace != self.target.namespace {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
         let mut delete = parse_delete_options(eviction.get("deleteOptions"))?;
         if options.dry_run && delete.dry_run.is_empty() {
             delete.dry_run.push("All".into());
@@ -195,8 +201,11 @@ impl Call<'_> {
         let binding = &body.value;
         let given = meta::name(binding).to_owned();
         let name = if self.target.name.is_empty() { given.clone() } else { self.target.name.clone() };
+        if name.is_empty() {
+            return Err(ApiError::bad_request("Name parameter required."));
+        }
         self.admit_creation(&name)?;
-        if !given.is_empty() && given != name {
+        if given != name {
             return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
         }
         let target = |field: &str| {

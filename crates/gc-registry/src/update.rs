@@ -85,7 +85,7 @@ impl Call<'_> {
     }
 
     fn apply_change(&mut self, body: RequestBody, options: &WriteOptions) -> Result<Change, ApiError> {
-        let mut object = body.value;
+        let object = body.value;
         let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (version, kind) = (text("apiVersion"), text("kind"));
         let resource = self.resource();
@@ -97,10 +97,10 @@ impl Call<'_> {
         if meta::metadata(&object).get("managedFields").is_some_and(|fields| !fields.is_null()) {
             return Err(ApiError::bad_request("metadata.managedFields must be nil"));
         }
-        if meta::name(&object).is_empty() {
-            meta::metadata_mut(&mut object).insert("name".into(), self.target.name.as_str().into());
+        // What is there may be applied to without its name; what is created has one.
+        if !meta::name(&object).is_empty() {
+            self.check_name(&object)?;
         }
-        self.check_name(&object)?;
         // Unknown fields and values of the wrong type are reported by the merge, which types them;
         // defaults are not filled in, or the manager would own them.
         match options.field_validation {
@@ -148,6 +148,7 @@ impl Call<'_> {
                 }
                 let mut object = managed::apply(self, None, configuration, options)?;
                 self.refuse_unstored(&object)?;
+                self.check_name(&object)?;
                 self.settle_namespace(&mut object)?;
                 self.finish_decoding(&mut object)?;
                 if let Some(warning) =

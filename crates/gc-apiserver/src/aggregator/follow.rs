@@ -71,12 +71,7 @@ fn target(state: &State, group: &str, resource: &str) -> Result<RequestTarget, A
     let definition = catalog
         .find(group, "v1", resource)
         .ok_or_else(|| ApiError::internal(format!("{resource}.{group} is not served")))?;
-    Ok(RequestTarget {
-        resource: Arc::clone(definition),
-        namespace: String::new(),
-        name: String::new(),
-        subresource: String::new(),
-    })
+    Ok(RequestTarget::collection(definition))
 }
 
 async fn watch(state: &Arc<State>, group: &'static str, resource: &'static str) -> Result<Watch, ApiError> {

@@ -44,12 +44,7 @@ pub(crate) async fn keep(state: Arc<State>) {
 fn write(state: &State, role: &OutdatedAggregate) -> Result<(), ApiError> {
     let catalog = state.registry.catalog();
     let Some(definition) = catalog.find(GROUP, "v1", "clusterroles") else { return Ok(()) };
-    let target = RequestTarget {
-        resource: Arc::clone(definition),
-        namespace: String::new(),
-        name: role.name.clone(),
-        subresource: String::new(),
-    };
+    let target = RequestTarget { name: role.name.clone(), ..RequestTarget::collection(definition) };
     let rules: Vec<Value> = role.rules.iter().map(Rule::to_value).collect();
     let configuration = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "ClusterRole",
         "metadata": {"name": role.name, "uid": role.uid}, "rules": rules});

@@ -180,10 +180,9 @@ pub(crate) fn get(
     let catalog = state.registry.catalog();
     let Some(definition) = catalog.find(group, "v1", resource) else { return Ok(None) };
     let target = RequestTarget {
-        resource: Arc::clone(definition),
         namespace: namespace.into(),
         name: name.into(),
-        subresource: String::new(),
+        ..RequestTarget::collection(definition)
     };
     let user = system_user();
     let answer = state.with_context(&user, "kubegc", |registry, context| {
@@ -307,12 +306,7 @@ async fn start_watch(
     work::perform(state, Weight::ReadMany, move |state| {
         let catalog = state.registry.catalog();
         let Some(definition) = catalog.find(rbac::GROUP, "v1", resource) else { return Ok(None) };
-        let target = RequestTarget {
-            resource: Arc::clone(definition),
-            namespace: String::new(),
-            name: String::new(),
-            subresource: String::new(),
-        };
+        let target = RequestTarget::collection(definition);
         let options = ListOptions {
             allow_watch_bookmarks: true,
             send_initial_events: Some(true),

@@ -34,12 +34,7 @@ fn target(state: &State, resource: &str) -> Result<RequestTarget, ApiError> {
     let definition = catalog
         .find(GROUP, "v1", resource)
         .ok_or_else(|| ApiError::internal(format!("{resource}.{GROUP} is not served")))?;
-    Ok(RequestTarget {
-        resource: Arc::clone(definition),
-        namespace: String::new(),
-        name: String::new(),
-        subresource: String::new(),
-    })
+    Ok(RequestTarget::collection(definition))
 }
 
 async fn read(state: &Arc<State>) -> Result<(), ApiError> {

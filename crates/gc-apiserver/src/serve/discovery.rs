@@ -71,9 +71,9 @@ pub(crate) fn answer(state: &State, request: &ApiRequest, path: &DiscoveryPath) 
     let catalog = state.registry.catalog();
     let table = state.aggregator.table();
     let served = Served { catalog: &catalog, table: &table };
-    let reading = matches!(request.method, Method::GET | Method::HEAD);
-    // The document of a group is served whatever the method.
-    if !reading && matches!(path, DiscoveryPath::CoreVersions | DiscoveryPath::Groups) {
+    // The groups are served whatever the method; the other documents answer GET alone.
+    let reading = request.method == Method::GET;
+    if !reading && *path == DiscoveryPath::CoreVersions {
         return Err(method_not_allowed());
     }
     let document = match path {

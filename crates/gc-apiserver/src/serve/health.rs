@@ -45,6 +45,9 @@ const HOOKS: [&str; 17] = [
     "poststarthook/apiservice-openapi-controller",
 ];
 
+/// Paths that lead nowhere with a slash behind them.
+const UNSLASHED: [&str; 4] = ["/healthz", "/livez", "/readyz", "/metrics"];
+
 /// The checks of an endpoint.
 fn checks(endpoint: &str) -> impl Iterator<Item = &'static str> {
     let readiness: &[&str] = if endpoint == "readyz" { &READINESS_CHECKS } else { &[] };
@@ -54,6 +57,10 @@ fn checks(endpoint: &str) -> impl Iterator<Item = &'static str> {
 /// Answers the path of a request.
 pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<Answer, ApiError> {
     let trimmed = request.path.trim_end_matches('/');
+    // Other paths may end in a slash.
+    if trimmed != request.path && UNSLASHED.iter().any(|path| trimmed.starts_with(path)) {
+        return Ok(page_not_found());
+    }
     let parts: Vec<&str> = trimmed.split('/').skip(1).collect();
     if let Some(answer) = crate::serve::openapi::answer(state, request, trimmed).await? {
         return Ok(answer);
@@ -73,8 +80,11 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
             .await?;
             Ok(health(state, storage.as_deref(), request, &parts))
         }
+        [] | [""] => Ok(root(state, request)),
         _ if !reading => match parts.as_slice() {
-            ["version" | "metrics"] => Err(method_not_allowed()),
+            ["version" | "metrics"] | [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => {
+                Err(method_not_allowed())
+            }
             _ => Ok(page_not_found()),
         },
         ["version"] => Ok(version(request)),
@@ -93,7 +103,6 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
         ["openid", "v1", "jwks"] => {
             Ok(request.document(state.signer.key_set().to_string().into(), "application/jwk-set+json"))
         }
-        [] | [""] => Ok(root(state, request)),
         _ => Ok(page_not_found()),
     }
 }

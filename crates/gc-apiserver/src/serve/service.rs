@@ -26,7 +26,7 @@ use crate::metrics::RequestLabels;
 use crate::serve::extension::{self, Audience, trimmed};
 use crate::serve::operation::Wish;
 use crate::serve::watching::{WatchSetup, WatchStream};
-use crate::serve::{discovery, health, reviews, token_request};
+use crate::serve::{discovery, health, log_options, reviews, token_request};
 use crate::state::State;
 use crate::transport::answers::{error_answer, write_answer};
 use crate::transport::body::AnswerBody;
@@ -218,12 +218,13 @@ async fn resource_request(
     target: ResourcePath,
     labels: &mut RequestLabels,
 ) -> Result<Answer, ApiError> {
-    let Some(verb) = path::resource_verb(&request.method, &target, &request.query) else {
-        return Err(method_not_allowed());
-    };
     let catalog = state.registry.catalog();
     let Some(definition) = catalog.find(&target.group, &target.version, &target.resource) else {
         return not_served(&catalog, &target.group);
+    };
+    let Some(verb) = path::resource_verb(&request.method, &target, &request.query) else {
+        let found = find_verbs(definition, &target).is_some();
+        return if found { Err(method_not_allowed()) } else { not_served(&catalog, &target.group) };
     };
     labels.verb = verb.to_ascii_uppercase();
     labels.group = definition.group.to_string();
@@ -328,8 +329,11 @@ fn scope_label(target: &ResourcePath) -> &'static str {
 fn find_verbs<'a>(definition: &'a ResourceDefinition, target: &ResourcePath) -> Option<&'a [Arc<str>]> {
     let fits = match definition.scope {
         Scope::Cluster => !target.namespaced,
-        // Without a namespace there are only collections.
-        Scope::Namespaced => target.namespaced || target.name.is_empty(),
+        // Without a namespace there are only collections, of what can be listed.
+        Scope::Namespaced => {
+            let is_listed = definition.verbs.iter().any(|verb| **verb == *"list");
+            target.namespaced || (target.name.is_empty() && is_listed)
+        }
     };
     if !fits || (!target.rest.is_empty() && target.subresource != "proxy") {
         return None;
@@ -406,6 +410,9 @@ async fn node_subresource(
     request: &ApiRequest,
     target: RequestTarget,
 ) -> Result<Answer, ApiError> {
+    if target.subresource == "log" {
+        log_options::check(&request.query, &target.name)?;
+    }
     let whole = RequestTarget { subresource: String::new(), ..target.clone() };
     let (user, manager) = (request.user.clone(), request.manager());
     let read = Operation::Get { resource_version: String::new() };
@@ -425,7 +432,7 @@ async fn node_subresource(
             check_container(spec, &container, &target.name)?;
             if !scheduled {
                 // Nothing was logged yet.
-                return Ok(text_answer(http::StatusCode::OK, "text/plain", Bytes::new()));
+                return Ok(text_answer(http::StatusCode::NO_CONTENT, "text/plain", Bytes::new()));
             }
         }
         "proxy" => {}

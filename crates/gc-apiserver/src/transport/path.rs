@@ -71,10 +71,12 @@ pub(crate) struct ResourcePath {
 /// Subresources of namespaces; any other second part below a namespace is a resource in it.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
-/// Takes a decoded path apart. Empty parts (doubled or trailing slashes) do not count.
+/// Takes a decoded path apart. A trailing slash does not count; a doubled one leaves an empty part, which names nothing.
 pub(crate) fn route(path: &str) -> Route {
-    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let parts: Vec<&str> = path.strip_suffix('/').unwrap_or(path).split('/').collect();
     let (group, version, rest) = match parts.as_slice() {
+        ["apis", "", ..] => return Route::Other,
         ["api"] => return Route::Discovery(DiscoveryPath::CoreVersions),
         ["apis"] => return Route::Discovery(DiscoveryPath::Groups),
         ["apis", group] => return Route::Discovery(DiscoveryPath::Group((*group).into())),
@@ -203,6 +205,12 @@ mod tests {
                 resource("apps", "v1", "deployments", "a", "d", "scale", true),
             ),
             ("/apis/apps/v1/deployments", resource("apps", "v1", "deployments", "", "", "", false)),
+            ("/api/v1/nodes/", resource("", "v1", "nodes", "", "", "", false)),
+            ("/api/v1//nodes", resource("", "v1", "", "", "nodes", "", false)),
+            ("/api//v1", resource("", "", "v1", "", "", "", false)),
+            ("/apis//v1", Route::Other),
+            ("/api/v1/namespaces/a//pods", resource("", "v1", "", "a", "pods", "", true)),
+            ("/api/v1/namespaces//pods", resource("", "v1", "pods", "", "", "", true)),
         ];
         for (path, want) in table {
             assert_eq!(route(path), want, "{path}");

@@ -49,7 +49,7 @@ impl Query {
     }
 
     /// An integer; absent and empty are `None`.
-    fn integer(&self, name: &str) -> Result<Option<i64>, ApiError> {
+    pub(crate) fn integer(&self, name: &str) -> Result<Option<i64>, ApiError> {
         match self.get(name) {
             None => Ok(None),
             Some(value) => match value.parse() {

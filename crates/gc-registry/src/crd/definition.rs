@@ -455,7 +455,7 @@ fn validate_columns(version: &Value, path: &str, problems: &mut Vec<FieldError>)
         }
         let format = text(column, "format");
         if !format.is_empty() && format != "password" && !FORMATS.contains(&format) {
-            let why = "must be one of binary,byte,date,date-time,double,float,int32,int64,password";
+            let why = "must be one of byte,date,date-time,double,float,int32,int64,password";
             problems.push(invalid_text(format!("{path}.format"), format, why));
         }
         match text(column, "jsonPath") {

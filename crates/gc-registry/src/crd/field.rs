@@ -61,7 +61,8 @@ pub(super) fn too_many(field: impl Into<String>, actual: usize, limit: u64) -> F
 }
 
 pub(super) fn too_long(field: impl Into<String>, limit: u64) -> FieldError {
-    error(field, CauseReason::TooLong, format!("Too long: may not be more than {limit} bytes"))
+    let bytes = if limit == 1 { "byte" } else { "bytes" };
+    error(field, CauseReason::TooLong, format!("Too long: may not be more than {limit} {bytes}"))
 }
 
 /// `path.name`, or the name alone at the root.

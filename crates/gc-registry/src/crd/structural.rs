@@ -137,7 +137,11 @@ pub(super) fn validate_schema(path: &str, schema: &Value, has_status: bool) -> V
     problems.extend(open_api);
     problems.extend(rules);
     if let (Some(name), true) = (unsupported, problems.is_empty()) {
-        problems.push(invalid_text(path, "", &format!("OpenAPIV3Schema '{name}' is not supported")));
+        problems.push(invalid_text(
+            path,
+            "",
+            &format!("OpenAPIV3Schema '{}' is not supported", name.trim_start_matches('$')),
+        ));
     }
     problems
 }

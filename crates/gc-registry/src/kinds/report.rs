@@ -5,6 +5,7 @@ use std::fmt::Display;
 use serde_json::Value;
 
 use super::field::Field;
+use super::shared::names::parse_ip;
 use crate::error::{CauseReason, FieldError};
 pub(crate) use crate::names::quoted;
 use crate::schema::{definition_name, shown};
@@ -70,9 +71,24 @@ impl Report {
         self.push(field, CauseReason::Invalid, format!("Invalid value: {shown}: {why}"));
     }
 
+    /// Invalid, showing the value of the field and no reason.
+    pub(crate) fn invalid_without_detail(&mut self, field: &Field<'_, '_>) {
+        let detail = format!("Invalid value: {}", self.shown(field));
+        self.push(field, CauseReason::Invalid, detail);
+    }
+
     /// Invalid, showing no value.
     pub(crate) fn invalid_without_value(&mut self, field: &Field<'_, '_>, why: &str) {
         self.push(field, CauseReason::Invalid, format!("Invalid value: {why}"));
+    }
+
+    /// Upstream could not tell whether addresses are of two families, as one of them is none.
+    pub(crate) fn undetermined_families(&mut self, field: &Field<'_, '_>, addresses: &[&str]) {
+        let bad = addresses.iter().enumerate().find(|(_, text)| parse_ip(text).is_none());
+        if let Some((index, text)) = bad {
+            let why = format!("failed to check for dual stack with error:invalid IP[{index}]: {text}");
+            self.push(field, CauseReason::Internal, format!("Internal error: {why}"));
+        }
     }
 
     pub(crate) fn required(&mut self, field: &Field<'_, '_>, why: &str) {
@@ -112,6 +128,11 @@ impl Report {
     /// Not supported, showing the text of the field.
     pub(crate) fn not_supported(&mut self, field: &Field<'_, '_>, supported: &[&str]) {
         self.not_supported_shown(field, &quoted(field.text()), supported);
+    }
+
+    /// Not supported, showing the value of the field.
+    pub(crate) fn not_supported_value(&mut self, field: &Field<'_, '_>, supported: &[&str]) {
+        self.not_supported_shown(field, &self.shown(field), supported);
     }
 
     pub(crate) fn not_supported_shown(

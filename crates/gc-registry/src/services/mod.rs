@@ -7,7 +7,6 @@ mod ranges;
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -68,12 +67,7 @@ impl Registry {
         let row = catalog::builtin("networking.k8s.io", "v1", "ipaddresses");
         let resource =
             row.ok_or_else(|| ApiError::internal("ipaddresses.networking.k8s.io are not served"))?;
-        let target = RequestTarget {
-            resource: Arc::clone(resource),
-            namespace: String::new(),
-            name: address.to_string(),
-            subresource: String::new(),
-        };
+        let target = RequestTarget { name: address.to_string(), ..RequestTarget::collection(resource) };
         let parent = json!({"group": "", "resource": "services", "namespace": namespace, "name": name});
         let labels = json!({
             "ipaddress.kubernetes.io/ip-family": "IPv4",

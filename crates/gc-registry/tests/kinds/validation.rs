@@ -282,7 +282,7 @@ fn what_is_settled_cannot_be_changed() {
     );
     assert_eq!(
         change("storage.k8s.io/v1/storageclasses", "/provisioner", json!("x")),
-        ["FieldValueForbidden provisioner"]
+        ["FieldValueInvalid provisioner"]
     );
     assert_eq!(
         change("scheduling.k8s.io/v1/priorityclasses", "/value", json!(9)),

@@ -211,7 +211,7 @@ fn unchanged_parts_are_not_checked_again() {
         texts(&version.validate(&changed, Some(&stored))),
         [
             "spec.list[0].v: Invalid value: 6: spec.list[0].v in body should be less than or equal to 1",
-            "spec.new: Too long: may not be more than 1 bytes",
+            "spec.new: Too long: may not be more than 1 byte",
         ]
     );
 }

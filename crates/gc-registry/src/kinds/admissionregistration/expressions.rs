@@ -10,14 +10,35 @@ use crate::kinds::shared::names::qualified;
 
 const CONDITIONS_MAX: usize = 64;
 
+/// What expressions may name besides the request and its objects: each only where there is some.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Named {
+    params: bool,
+    variables: bool,
+}
+
+impl Named {
+    /// What the expressions of a policy may name.
+    pub(crate) fn of(spec: &Field<'_, '_>) -> Self {
+        Self { params: spec.has("paramKind"), variables: !spec.get("variables").list().is_empty() }
+    }
+
+    /// What match conditions may name: they are evaluated before variables.
+    pub(crate) fn without_variables(self) -> Self {
+        Self { variables: false, ..self }
+    }
+}
+
 /// What expressions may name. Objects are of any kind, so that their types are seen when expressions are evaluated.
-fn environment(has_params: bool) -> Environment {
+fn environment(named: Named) -> Environment {
     let mut environment = Environment::default();
-    for name in ["object", "oldObject", "request", "namespaceObject", "variables"] {
+    for name in ["object", "oldObject", "request", "namespaceObject"] {
         environment = environment.with(name, Type::Dyn);
     }
-    if has_params {
-        environment = environment.with("params", Type::Dyn);
+    for (name, is_there) in [("variables", named.variables), ("params", named.params)] {
+        if is_there {
+            environment = environment.with(name, Type::Dyn);
+        }
     }
     environment
         .with("authorizer", Type::Library("kubernetes.authorization.Authorizer"))
@@ -26,15 +47,22 @@ fn environment(has_params: bool) -> Environment {
         .with_open_object("JSONPatch")
 }
 
-/// Checks that an expression compiles and names nothing unknown. Parameters are known only where there are some.
-pub(crate) fn expression(field: &Field<'_, '_>, has_params: bool, report: &mut Report) {
-    if let Err(error) = Program::check(field.text(), &environment(has_params), None) {
-        report.invalid(field, &format!("compilation failed: {error}"));
+/// Checks that an expression compiles, names nothing unknown and has a value of the type that is wanted.
+pub(crate) fn expression(field: &Field<'_, '_>, named: Named, wanted: Option<&Type>, report: &mut Report) {
+    let checked = match Program::check(field.text(), &environment(named), None) {
+        Ok(checked) => checked,
+        Err(error) => return report.invalid(field, &format!("compilation failed: {error}")),
+    };
+    if let Some(wanted) = wanted
+        && checked.result != *wanted
+        && checked.result != Type::Dyn
+    {
+        report.invalid(field, &format!("must evaluate to {wanted} but got {}", checked.result));
     }
 }
 
 /// Conditions under which a webhook or policy is asked at all.
-pub(crate) fn match_conditions(field: &Field<'_, '_>, has_params: bool, report: &mut Report) {
+pub(crate) fn match_conditions(field: &Field<'_, '_>, named: Named, report: &mut Report) {
     if field.list().len() > CONDITIONS_MAX {
         report.too_many(field, field.list().len(), CONDITIONS_MAX);
     }
@@ -44,7 +72,7 @@ pub(crate) fn match_conditions(field: &Field<'_, '_>, has_params: bool, report: 
         if text.text().trim().is_empty() {
             report.required(&text, "");
         } else {
-            expression(&text, has_params, report);
+            expression(&text, named, Some(&Type::Bool), report);
         }
         if name.text().is_empty() {
             report.required(&name, "");
@@ -58,18 +86,18 @@ pub(crate) fn match_conditions(field: &Field<'_, '_>, has_params: bool, report: 
 }
 
 /// The variables of a policy.
-pub(crate) fn variables(field: &Field<'_, '_>, has_params: bool, report: &mut Report) {
+pub(crate) fn variables(field: &Field<'_, '_>, named: Named, report: &mut Report) {
     for variable in field.items() {
         let (name, text) = (variable.get("name"), variable.get("expression"));
         if name.text().trim().is_empty() {
             report.required(&name, "name is not specified");
         } else if !crate::kinds::shared::names::is_c_identifier(name.text()) {
-            report.invalid(&name, "name is not a valid CEL identifier");
+            report.invalid(&name, "must be a valid CEL identifier");
         }
         if text.text().trim().is_empty() {
             report.required(&text, "expression is not specified");
         } else {
-            expression(&text, has_params, report);
+            expression(&text, named, None, report);
         }
     }
 }

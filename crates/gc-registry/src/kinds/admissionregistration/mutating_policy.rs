@@ -1,6 +1,6 @@
 //! Mutating admission policies.
 
-use super::expressions::{expression, match_conditions, variables};
+use super::expressions::{Named, expression, match_conditions, variables};
 use super::matching::{FAILURE_POLICIES, match_constraints, param_kind};
 use crate::kinds::field::Field;
 use crate::kinds::kind::Kind;
@@ -18,20 +18,21 @@ impl Kind for MutatingAdmissionPolicy {
             param_kind(&params, report);
         }
         match_constraints(&spec.get("matchConstraints"), report);
-        match_conditions(&spec.get("matchConditions"), params.is_set(), report);
-        variables(&spec.get("variables"), params.is_set(), report);
-        report.one_of(&spec.get("reinvocationPolicy"), &["IfNeeded", "Never"]);
+        let named = Named::of(&spec);
+        match_conditions(&spec.get("matchConditions"), named.without_variables(), report);
+        variables(&spec.get("variables"), named, report);
         let mutations = spec.get("mutations");
         if mutations.list().is_empty() {
             report.required(&mutations, "mutations must contain at least one item");
         }
         for mutation in mutations.items() {
-            mutation_rules(&mutation, params.is_set(), report);
+            mutation_rules(&mutation, named, report);
         }
+        report.one_of(&spec.get("reinvocationPolicy"), &["IfNeeded", "Never"]);
     }
 }
 
-fn mutation_rules(field: &Field<'_, '_>, has_params: bool, report: &mut Report) {
+fn mutation_rules(field: &Field<'_, '_>, named: Named, report: &mut Report) {
     let kind = field.get("patchType");
     let (own, other) = match kind.text() {
         "ApplyConfiguration" => ("applyConfiguration", "jsonPatch"),
@@ -45,21 +46,22 @@ fn mutation_rules(field: &Field<'_, '_>, has_params: bool, report: &mut Report) 
             return;
         }
     };
+    let patch = field.get(own);
+    if !patch.is_set() {
+        report.required(&patch, &format!("must be specified when patchType is {}", kind.text()));
+    }
     if field.has(other) {
         let why = format!("must not be specified when patchType is {}", kind.text());
         report.invalid_shown(&field.get(other), &format!("\"{{{other}}}\""), &why);
     }
-    let patch = field.get(own);
     if !patch.is_set() {
-        let why = format!("must be specified when patchType is {}", kind.text());
-        report.required(&patch, &why);
         return;
     }
     let text = patch.get("expression");
     if text.text().trim().is_empty() {
-        report.required(&text, "expression is not specified");
+        report.required(&text, "");
     } else if !text.text().contains('{') {
         // `Object{…}` and `JSONPatch{…}` are not compiled here: gc-cel has no syntax for objects.
-        expression(&text, has_params, report);
+        expression(&text, named, None, report);
     }
 }

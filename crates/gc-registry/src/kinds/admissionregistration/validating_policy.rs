@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::expressions::{expression, match_conditions, variables};
+use super::expressions::{Named, expression, match_conditions, variables};
 use super::matching::{FAILURE_POLICIES, match_constraints, param_kind};
+use gc_cel::Type;
+
 use crate::kinds::field::Field;
 use crate::kinds::kind::Kind;
 use crate::kinds::report::Report;
@@ -26,8 +28,9 @@ impl Kind for ValidatingAdmissionPolicy {
             param_kind(&params, report);
         }
         match_constraints(&spec.get("matchConstraints"), report);
-        match_conditions(&spec.get("matchConditions"), params.is_set(), report);
-        variables(&spec.get("variables"), params.is_set(), report);
+        let named = Named::of(&spec);
+        match_conditions(&spec.get("matchConditions"), named.without_variables(), report);
+        variables(&spec.get("variables"), named, report);
         let (validations, annotations) = (spec.get("validations"), spec.get("auditAnnotations"));
         if validations.list().is_empty() && annotations.list().is_empty() {
             report.required(&validations, EMPTY);
@@ -35,7 +38,7 @@ impl Kind for ValidatingAdmissionPolicy {
             return;
         }
         for item in validations.items() {
-            validation(&item, params.is_set(), report);
+            validation(&item, named, report);
         }
         if annotations.list().len() > ANNOTATIONS_MAX {
             let why = format!("must not have more than {ANNOTATIONS_MAX} auditAnnotations");
@@ -55,7 +58,7 @@ impl Kind for ValidatingAdmissionPolicy {
                 let why = format!("must not exceed {VALUE_EXPRESSION_MAX_BYTES} bytes in length");
                 report.required(&value, &why);
             } else {
-                expression(&value, params.is_set(), report);
+                expression(&value, named, None, report);
             }
             if !keys.insert(key.text()) {
                 report.duplicate_text(&key, key.text());
@@ -77,19 +80,19 @@ impl Kind for ValidatingAdmissionPolicy {
     }
 }
 
-fn validation(field: &Field<'_, '_>, has_params: bool, report: &mut Report) {
+fn validation(field: &Field<'_, '_>, named: Named, report: &mut Report) {
     let text = field.get("expression");
     if text.text().trim().is_empty() {
         report.required(&text, "expression is not specified");
     } else {
-        expression(&text, has_params, report);
+        expression(&text, named, Some(&Type::Bool), report);
     }
     let message = field.get("messageExpression");
     if !message.text().is_empty() {
         if message.text().trim().is_empty() {
             report.invalid(&message, "must be non-empty if specified");
         } else {
-            expression(&message, has_params, report);
+            expression(&message, named, Some(&Type::Text), report);
         }
     }
     let message = field.get("message");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::expressions::match_conditions;
+use super::expressions::{Named, match_conditions};
 use super::matching::{FAILURE_POLICIES, MATCH_POLICIES, rule};
 use super::webhook_client::client_config;
 use crate::kinds::field::Field;
@@ -53,7 +53,7 @@ impl WebhookConfiguration {
             report.one_of_if_set(&field.get("reinvocationPolicy"), &["IfNeeded", "Never"]);
         }
         client_config(&field.get("clientConfig"), report);
-        match_conditions(&field.get("matchConditions"), false, report);
+        match_conditions(&field.get("matchConditions"), Named::default(), report);
     }
 }
 

@@ -78,7 +78,7 @@ fn strategy(field: &Field<'_, '_>, report: &mut Report) {
                 report.required(&rolling, "this should be defaulted and never be nil");
             }
         }
-        _ => report.not_supported(&field.get("type"), &["Recreate", "RollingUpdate"]),
+        _ => report.not_supported_value(field, &["Recreate", "RollingUpdate"]),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::kinds::field::Field;
 use crate::kinds::kind::Kind;
 use crate::kinds::report::Report;
 use crate::kinds::shared::claims;
-use crate::kinds::shared::labels::{is_empty, selects};
+use crate::kinds::shared::labels::{is_empty, is_valid, selects};
 use crate::kinds::shared::names::label;
 use crate::kinds::shared::workloads::{
     MORE_THAN_REPLICAS, SELECTOR_MISMATCH, at_most_all, is_zero, not_decremented, number_or_percent,
@@ -31,20 +31,12 @@ pub(crate) struct StatefulSet;
 
 impl Kind for StatefulSet {
     fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
-        let spec = object.get("spec");
-        let service = spec.get("serviceName");
-        if !service.text().is_empty() {
-            label(&service, report);
-        }
-        spec_rules(&spec, report);
-        for claim in spec.get("volumeClaimTemplates").items() {
-            claims::spec(&claim.get("spec"), report);
-        }
+        spec_rules(&object.get("spec"), Age::New, report);
     }
 
     fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let spec = new.get("spec");
-        spec_rules(&spec, report);
+        spec_rules(&spec, Age::Stored, report);
         let sealed = |object: &Field<'_, '_>| -> Members {
             let mut spec = object.member("spec").as_object().cloned().unwrap_or_default();
             spec.retain(|key, _| !MUTABLE.contains(&key.as_str()));
@@ -87,7 +79,14 @@ impl Kind for StatefulSet {
     }
 }
 
-fn spec_rules(spec: &Field<'_, '_>, report: &mut Report) {
+/// What is already stored may keep the name of a service and claims that a new set may not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Age {
+    New,
+    Stored,
+}
+
+fn spec_rules(spec: &Field<'_, '_>, age: Age, report: &mut Report) {
     let management = spec.get("podManagementPolicy");
     if management.text().is_empty() {
         report.required(&management, "");
@@ -102,20 +101,40 @@ fn spec_rules(spec: &Field<'_, '_>, report: &mut Report) {
             report.not_supported(&policy, &["Retain", "Delete"]);
         }
     }
+    if age == Age::New {
+        for claim in spec.get("volumeClaimTemplates").items() {
+            claims::spec(&claim.get("spec"), report);
+        }
+    }
     report.not_negative(&spec.get("replicas"));
     report.not_negative(&spec.get("minReadySeconds"));
     report.not_negative(&spec.get("ordinals").get("start"));
+    let service = spec.get("serviceName");
+    if age == Age::New && !service.text().is_empty() {
+        label(&service, report);
+    }
     workload_selector(spec, "statefulset", report);
     let (selector, template) = (spec.get("selector"), spec.get("template"));
+    if is_valid(&selector) {
+        selected_template(spec, report);
+    } else {
+        report.invalid_without_detail(&selector);
+    }
+    workloads::always_restarted(&template, "StatefulSet", report);
+}
+
+fn selected_template(spec: &Field<'_, '_>, report: &mut Report) {
+    let (selector, template) = (spec.get("selector"), spec.get("template"));
     let labels = template_labels(&template);
-    if !is_empty(selector.value()) && !selects(selector.value(), labels) {
+    // An empty selector selects everything, an absent one nothing.
+    let is_everything = selector.is_set() && is_empty(selector.value());
+    if !is_everything && !selects(selector.value(), labels) {
         let metadata = template.get("metadata");
         report.invalid(&metadata.named("labels", labels), SELECTOR_MISMATCH);
     }
     let with_claims = with_claims(spec, template.value());
     pod_spec::template(&template.with(&with_claims), report);
     unnamed_claims(spec, &template.get("spec").get("volumes"), report);
-    workloads::always_restarted(&template, "StatefulSet", report);
 }
 
 /// The template as its pods have it: containers may mount the claims.

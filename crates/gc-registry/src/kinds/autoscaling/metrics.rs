@@ -2,7 +2,8 @@
 
 use crate::kinds::field::Field;
 use crate::kinds::report::{POSITIVE, Report};
-use crate::kinds::shared::names::path_segment;
+use crate::kinds::shared::names::{dns_label, path_segment};
+use crate::kinds::shared::resources::{Names, resource_name};
 
 /// Types of metrics and the members that they need.
 const TYPES: [(&str, &str); 5] = [
@@ -63,24 +64,37 @@ fn one(metric: &Field<'_, '_>, report: &mut Report) {
                 }
             }
             "containerResource" => {
-                if source.text_of("container").is_empty() {
-                    report.required(&source.get("container"), "must specify a container");
+                let (name, container) = (source.get("name"), source.get("container"));
+                if name.text().is_empty() {
+                    report.required(&name, "must specify a resource name");
+                } else {
+                    resource_name(&name, name.text(), Names::Container, report);
                 }
-                resource(&source, report);
+                if container.text().is_empty() {
+                    report.required(&container, "must specify a container");
+                } else {
+                    report.each(&container, dns_label(container.text()));
+                }
+                resource_target(&source.get("target"), report);
             }
-            _ => resource(&source, report),
+            _ => {
+                if source.text_of("name").is_empty() {
+                    report.required(&source.get("name"), "must specify a resource name");
+                }
+                resource_target(&source.get("target"), report);
+            }
         }
     }
-    let mut wanted = kind.text().to_owned();
-    if let Some(first) = wanted.get_mut(..1) {
-        first.make_ascii_lowercase();
-    }
-    if !present.contains(&wanted.as_str()) {
-        let why = "must populate information for the given metric source";
-        report.required(&metric.get(&wanted), why);
+    let wanted = TYPES.iter().find(|(name, _)| *name == kind.text()).map(|(_, member)| *member);
+    match wanted {
+        Some(member) if !present.contains(&member) => {
+            report.required(&metric.get(member), "must populate information for the given metric source");
+        }
+        Some(_) => {}
+        None => report.not_supported(&kind, &known),
     }
     if present.len() > 1 {
-        for member in present.iter().filter(|member| **member != wanted) {
+        for member in present.iter().filter(|member| Some(**member) != wanted) {
             report.forbidden(&metric.get(member), "must populate the given metric source only");
         }
     }
@@ -104,12 +118,8 @@ fn external(source: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-fn resource(source: &Field<'_, '_>, report: &mut Report) {
-    if source.text_of("name").is_empty() {
-        report.required(&source.get("name"), "must specify a resource name");
-    }
-    let target = source.get("target");
-    self::target(&target, report);
+fn resource_target(target: &Field<'_, '_>, report: &mut Report) {
+    self::target(target, report);
     let (utilization, average) = (target.get("averageUtilization"), target.get("averageValue"));
     match (utilization.is_set(), average.is_set()) {
         (false, false) => {

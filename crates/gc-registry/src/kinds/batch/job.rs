@@ -9,7 +9,7 @@ use crate::kinds::access::{at, put, remove};
 use crate::kinds::field::Field;
 use crate::kinds::kind::Kind;
 use crate::kinds::report::{IMMUTABLE, Report};
-use crate::kinds::shared::labels::{selector, selects};
+use crate::kinds::shared::labels::{is_valid, selector, selects};
 use crate::kinds::shared::names::{dns_label, domain_prefixed_path};
 use crate::kinds::shared::pod_spec;
 use crate::kinds::shared::workloads::{SELECTOR_MISMATCH, template_labels};
@@ -119,7 +119,7 @@ fn whole_spec(spec: &Field<'_, '_>, report: &mut Report) {
     }
     let template = spec.get("template");
     let labels = template_labels(&template);
-    if field.is_set() && !selects(field.value(), labels) {
+    if is_valid(&field) && !selects(field.value(), labels) {
         let metadata = template.get("metadata");
         report.invalid(&metadata.named("labels", labels), SELECTOR_MISMATCH);
     }

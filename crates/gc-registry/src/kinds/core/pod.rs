@@ -8,7 +8,9 @@ use crate::kinds::access::{Members, at, list, put, remove};
 use crate::kinds::field::Field;
 use crate::kinds::kind::Kind;
 use crate::kinds::report::{IMMUTABLE, Report, quoted};
-use crate::kinds::shared::names::{dns_subdomain, ip, is_dual_stack, qualified, range_error, subdomain};
+use crate::kinds::shared::names::{
+    dns_label, dns_subdomain, ip, is_dual_stack, qualified, range_error, subdomain,
+};
 use crate::kinds::shared::pod_spec::{self, MIRROR, Owner};
 use crate::kinds::shared::{containers, diff, scheduling};
 use crate::kinds::strategy::quality_of_service;
@@ -253,9 +255,8 @@ fn gated(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
 
 fn status(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
     let (status, before) = (new.get("status"), old.get("status"));
-    let (spec, metadata) = (new.get("spec"), new.get("metadata"));
-    // Upstream names the conditions as if they were metadata.
-    let conditions = metadata.named("conditions", status.member("conditions"));
+    let spec = new.get("spec");
+    let conditions = status.get("conditions");
     for condition in conditions.items() {
         if condition.number_of("observedGeneration") < 0 {
             report.invalid(&condition.get("observedGeneration"), NOT_A_GENERATION);
@@ -375,16 +376,14 @@ fn one_of_each_family(field: &Field<'_, '_>, report: &mut Report) {
     if texts.len() < 2 {
         return;
     }
-    if is_dual_stack(texts.iter().copied()) != Some(true) || texts.len() > 2 {
+    let dual = is_dual_stack(texts.iter().copied());
+    if dual.is_none() {
+        report.undetermined_families(field, &texts);
+    }
+    if dual != Some(true) || texts.len() > 2 {
         let all: Vec<String> = texts.iter().map(|text| shown(text)).collect();
         let why = "may specify no more than one IP for each IP family";
         report.invalid_shown(field, &format!("[{}]", all.join(",")), why);
-    }
-    let mut seen = BTreeSet::new();
-    for item in field.items() {
-        if !seen.insert(item.text_of("ip")) {
-            report.duplicate_shown(&item, &shown(item.text_of("ip")));
-        }
     }
 }
 
@@ -418,11 +417,20 @@ fn extended_claims(status: &Field<'_, '_>, spec: &Field<'_, '_>, report: &mut Re
     let (init, regular) = (spec.get("initContainers"), spec.get("containers"));
     let known: BTreeSet<&str> =
         init.items().chain(regular.items()).map(|container| container.text_of("name")).collect();
+    let mut seen = BTreeSet::new();
     for mapping in mappings.items() {
         let container = mapping.get("containerName");
         if !known.contains(container.text()) {
             let why = "must match the name of an entry in spec.initContainers.name or spec.containers.name";
             report.invalid_text(&container, container.text(), why);
+        }
+        let request = mapping.text_of("requestName");
+        report.each_of(&field.get("requestName"), request, dns_label(request));
+        let parts = ["containerName", "resourceName", "requestName"];
+        if !seen.insert(parts.map(|part| mapping.text_of(part))) {
+            for part in parts {
+                report.duplicate_text(&mapping.get(part), mapping.text_of(part));
+            }
         }
     }
     let name = field.get("resourceClaimName");

@@ -399,7 +399,7 @@ fn traffic(spec: &Field<'_, '_>, kind: &str, report: &mut Report) {
     report.one_of_if_set(&internal, &["Cluster", "Local"]);
     report.one_of_if_set(
         &spec.get("trafficDistribution"),
-        &["PreferClose", "PreferSameNode", "PreferSameZone"],
+        &["PreferClose", "PreferSameZone", "PreferSameNode"],
     );
 }
 

@@ -240,9 +240,6 @@ pub(super) fn admission(resource: &str, members: &mut Members) {
         "validatingadmissionpolicies" | "mutatingadmissionpolicies" => {
             let Some(spec) = child(members, "spec") else { return };
             fill_absent(spec, "failurePolicy", "Fail");
-            if resource == "mutatingadmissionpolicies" {
-                fill(spec, "reinvocationPolicy", "Never");
-            }
             match_resources(spec, "matchConstraints");
         }
         _ => {

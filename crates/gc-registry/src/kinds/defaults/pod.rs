@@ -151,12 +151,43 @@ fn handler(handler: &mut Members) {
 /// `Always` for images without a tag or digest and for `:latest`.
 fn pull_policy(image: &str) -> &'static str {
     let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
-    let last = name.rsplit('/').next().unwrap_or_default();
-    let tag = last.split_once(':').map(|(_, tag)| tag);
+    let slash = name.rfind('/').map_or(0, |at| at + 1);
+    let (name, tag) = match name[slash..].split_once(':') {
+        Some((last, tag)) => (&name[..slash + last.len()], Some(tag)),
+        None => (name, None),
+    };
     match (tag, digest) {
-        (Some("latest"), _) | (None, None) => "Always",
+        (Some("latest"), _) | (None, None) if is_image_name(name) => "Always",
         _ => "IfNotPresent",
     }
+}
+
+/// Whether a text names an image repository: a host, if the first part looks like one, and parts of lower case.
+fn is_image_name(name: &str) -> bool {
+    /// With the host and the folder that are added to a short name.
+    const MAX_BYTES: usize = 255;
+    let host = name.split_once('/').filter(|(first, _)| {
+        first.contains(['.', ':']) || *first == "localhost" || first.bytes().any(|b| b.is_ascii_uppercase())
+    });
+    let (full, path) = match host {
+        Some((_, path)) => (name.len(), path),
+        None if name.contains('/') => (name.len() + "docker.io/".len(), name),
+        None => (name.len() + "docker.io/library/".len(), name),
+    };
+    let is_host = host.is_none_or(|(host, _)| {
+        !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b".-:[]".contains(&b))
+    });
+    let is_word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    // Words with one dot, one or two underscores, or dashes between them.
+    let is_part = |part: &str| {
+        part.bytes().next().is_some_and(is_word)
+            && part.bytes().next_back().is_some_and(is_word)
+            && part.bytes().all(|b| is_word(b) || b"._-".contains(&b))
+            && part
+                .split(|c: char| c.is_ascii_alphanumeric())
+                .all(|between| matches!(between, "" | "." | "_" | "__") || between.bytes().all(|b| b == b'-'))
+    };
+    full <= MAX_BYTES && is_host && path.split('/').all(is_part)
 }
 
 fn volume(volume: &mut Members) {

@@ -18,7 +18,11 @@ pub(crate) struct RuntimeClass;
 impl Kind for RuntimeClass {
     fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
         let handler = object.get("handler");
-        report.each_of(&handler, handler.text(), dns_label(handler.text()));
+        if handler.text().is_empty() {
+            report.required(&handler, "");
+        } else {
+            report.each(&handler, dns_label(handler.text()));
+        }
         let overhead = object.get("overhead");
         if overhead.has("podFixed") {
             // Upstream checks them as the limits of a container.
@@ -27,7 +31,9 @@ impl Kind for RuntimeClass {
             let mut inner = Report::default();
             requirements(&field, Names::Container, &BTreeSet::new(), &mut inner);
             for mut error in inner.errors {
-                error.field = format!("overhead.podFixed.{}", error.field);
+                let is_whole = error.field.is_empty();
+                error.field =
+                    if is_whole { "overhead".to_owned() } else { format!("overhead.{}", error.field) };
                 report.errors.push(error);
             }
         }
@@ -44,6 +50,9 @@ impl Kind for RuntimeClass {
     }
 
     fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        if new.text_of("handler").is_empty() {
+            report.required(&new.get("handler"), "");
+        }
         report.immutable_text(&new.get("handler"), &old.get("handler"));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::requests::attribute_name;
 use super::resource_slice::{COUNTERS_MAX, one_term};
-use super::status::{binding_conditions, device_name, taint_value};
+use super::status::{binding_conditions, both_or_none, taint_value};
 use crate::kinds::field::Field;
 use crate::kinds::quantity::Quantity;
 use crate::kinds::report::Report;
@@ -24,7 +24,7 @@ pub(super) enum Location {
 }
 
 pub(super) fn device(field: &Field<'_, '_>, location: Location, report: &mut Report) {
-    device_name(&field.get("name"), report);
+    label(&field.get("name"), report);
     let (attributes, capacity) = (field.get("attributes"), field.get("capacity"));
     for (name, value) in attributes.entries() {
         attribute_name(&value, name, report);
@@ -56,20 +56,16 @@ fn binding(field: &Field<'_, '_>, report: &mut Report) {
     let (good, bad) = (field.get("bindingConditions"), field.get("bindingFailureConditions"));
     binding_conditions(&good, report);
     binding_conditions(&bad, report);
-    if good.list().is_empty() && !bad.list().is_empty() {
-        let why = "bindingConditions are required to use bindingFailureConditions";
-        report.invalid_shown(&bad, &bad.value(), why);
-    }
+    both_or_none(&good, &bad, report);
 }
 
 fn where_it_is(field: &Field<'_, '_>, location: Location, report: &mut Report) {
     let names = ["nodeName", "nodeSelector", "allNodes"];
     if location == Location::OfTheSlice {
-        for name in names {
-            if field.has(name) {
-                let why = "must not be set unless `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
-                report.forbidden(&field.get(name), why);
-            }
+        if names.iter().any(|name| field.has(name)) {
+            let why = "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set \
+                to true in the ResourceSlice spec";
+            report.invalid_shown(field, &"null", why);
         }
         return;
     }
@@ -98,7 +94,7 @@ fn where_it_is(field: &Field<'_, '_>, location: Location, report: &mut Report) {
     match given.len() {
         0 => report.required(field, WHY),
         1 => {}
-        _ => report.invalid_shown(field, &format!("{{{}}}", given.join(", ")), WHY),
+        _ => report.invalid_text(field, &format!("{{{}}}", given.join(", ")), WHY),
     }
 }
 
@@ -226,11 +222,7 @@ fn valid_range(field: &Field<'_, '_>, default: Quantity, most: Quantity, report:
 
 fn device_taint(field: &Field<'_, '_>, report: &mut Report) {
     let (key, effect) = (field.get("key"), field.get("effect"));
-    if key.text().is_empty() {
-        report.required(&key, "");
-    } else {
-        qualified(&key, report);
-    }
+    qualified(&key, report);
     taint_value(&field.get("value"), report);
     report.one_of(&effect, &["NoExecute", "NoSchedule", "None"]);
 }

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use gc_cel::{Environment, Program, Type};
 use serde_json::Value;
 
 use crate::kinds::field::Field;
 use crate::kinds::report::{Report, quoted};
 use crate::kinds::shared::names::{
-    NOT_A_C_IDENTIFIER, csi_driver_name, dns_subdomain, is_c_identifier, label, label_value, qualified,
+    NOT_A_C_IDENTIFIER, csi_driver_name, dns_label, dns_subdomain, is_c_identifier, label, label_value,
+    qualified,
 };
 
 const LIST_MAX: usize = 32;
@@ -43,6 +45,11 @@ impl<'v> Names<'v> {
     /// A text that names a request, or one of its alternatives behind a slash.
     pub(crate) fn reference(&self, field: &Field<'_, '_>, report: &mut Report) {
         let text = field.text();
+        if text.matches('/').count() < 2 {
+            for part in text.split('/') {
+                report.each_of(field, part, dns_label(part));
+            }
+        }
         let known = match text.split_once('/') {
             None => self.requests.contains(text),
             Some((request, alternative)) => self.alternatives.contains(&(request, alternative)),
@@ -96,16 +103,8 @@ pub(crate) fn references(field: &Field<'_, '_>, names: &Names<'_>, report: &mut 
     }
 }
 
-fn required_label(field: &Field<'_, '_>, report: &mut Report) {
-    if field.text().is_empty() {
-        report.required(field, "");
-    } else {
-        label(field, report);
-    }
-}
-
 fn request(field: &Field<'_, '_>, report: &mut Report) {
-    required_label(&field.get("name"), report);
+    label(&field.get("name"), report);
     let (exactly, alternatives) = (field.get("exactly"), field.get("firstAvailable"));
     let count = usize::from(exactly.is_set()) + usize::from(!alternatives.list().is_empty());
     match count {
@@ -122,7 +121,7 @@ fn request(field: &Field<'_, '_>, report: &mut Report) {
         if !seen.insert(item.text_of("name")) {
             report.duplicate_text(&item, item.text_of("name"));
         }
-        required_label(&item.get("name"), report);
+        label(&item.get("name"), report);
         wanted(&item, report);
     }
     if exactly.is_set() {
@@ -160,6 +159,18 @@ fn wanted(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
+/// Whether an expression chooses devices.
+fn device_expression(text: &str) -> Result<(), String> {
+    let environment = Environment::default().with("device", Type::Dyn);
+    let checked =
+        Program::check(text, &environment, None).map_err(|error| format!("compilation failed: {error}"))?;
+    if matches!(checked.result, Type::Bool | Type::Dyn) {
+        Ok(())
+    } else {
+        Err("must evaluate to bool".into())
+    }
+}
+
 /// Selectors of devices.
 pub(crate) fn selectors(field: &Field<'_, '_>, report: &mut Report) {
     limited(field, LIST_MAX, report);
@@ -172,8 +183,8 @@ pub(crate) fn selectors(field: &Field<'_, '_>, report: &mut Report) {
         let expression = cel.get("expression");
         if expression.text().len() > EXPRESSION_MAX_BYTES {
             report.too_long(&expression, EXPRESSION_MAX_BYTES);
-        } else if let Err(error) = gc_cel::Program::compile(expression.text()) {
-            report.invalid_text(&expression, expression.text(), &format!("compilation failed: {error}"));
+        } else if let Err(why) = device_expression(expression.text()) {
+            report.invalid_text(&expression, expression.text(), &why);
         }
     }
 }
@@ -215,7 +226,10 @@ fn constraint(field: &Field<'_, '_>, names: &Names<'_>, report: &mut Report) {
             report.invalid_shown(field, &"null", why);
         }
         (false, false) => {
-            report.required(field, "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required");
+            // Upstream says so whether there are none or several.
+            let why = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields \
+                are set";
+            report.required(field, why);
         }
         (true, false) => full_attribute_name(&same, report),
         (false, true) => full_attribute_name(&distinct, report),
@@ -224,28 +238,24 @@ fn constraint(field: &Field<'_, '_>, names: &Names<'_>, report: &mut Report) {
 
 fn full_attribute_name(field: &Field<'_, '_>, report: &mut Report) {
     attribute_name(field, field.text(), report);
-    if !field.text().is_empty() && !field.text().contains('/') {
-        report.invalid(field, "must include a domain");
+    if !field.text().contains('/') {
+        report.invalid(field, "a fully qualified name must be a domain and a name separated by a slash");
     }
 }
 
 /// An identifier, behind the name of a driver if that is not the one of the slice.
 pub(crate) fn attribute_name(field: &Field<'_, '_>, name: &str, report: &mut Report) {
-    if name.is_empty() {
-        report.required(field, "name required");
-        return;
-    }
     let (domain, id) = match name.split_once('/') {
         None => (None, name),
         Some((domain, id)) => (Some(domain), id),
     };
     match domain {
         None => {}
-        Some("") => report.required(field, "the domain must not be empty"),
+        Some("") => report.invalid_text(field, "", "the domain must not be empty"),
         Some(domain) => driver_name(&field.with(&Value::from(domain)), report),
     }
-    if id.is_empty() {
-        report.required(field, "the name must not be empty");
+    if id.is_empty() && domain.is_some() {
+        report.invalid_text(field, "", "the name must not be empty");
         return;
     }
     if id.len() > IDENTIFIER_MAX_BYTES {

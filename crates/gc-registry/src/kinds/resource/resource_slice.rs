@@ -50,6 +50,9 @@ fn slice(spec: &Field<'_, '_>, old: Option<&Field<'_, '_>>, report: &mut Report)
     }
     let location = location(spec, report);
     let devices = spec.get("devices");
+    if !devices.list().is_empty() && !spec.get("sharedCounters").list().is_empty() {
+        report.invalid_text(spec, "", "only one of `sharedCounters` or `devices` is allowed");
+    }
     let special = devices
         .items()
         .any(|item| !item.get("taints").list().is_empty() || !item.get("consumesCounters").list().is_empty());
@@ -105,7 +108,7 @@ fn location(spec: &Field<'_, '_>, report: &mut Report) -> Location {
         _ => {
             let why = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required, \
                 but multiple fields are set";
-            report.invalid_shown(spec, &format!("{{{}}}", given.join(", ")), why);
+            report.invalid_text(spec, &format!("{{{}}}", given.join(", ")), why);
         }
     }
     if spec.get("perDeviceNodeSelection").flag() { Location::OfEachDevice } else { Location::OfTheSlice }

@@ -96,10 +96,11 @@ fn allocated_devices(field: &Field<'_, '_>, names: &Names<'_>, report: &mut Repo
         names.reference(&item.get("request"), report);
         driver_name(&item.get("driver"), report);
         pool_name(&item.get("pool"), report);
-        device_name(&item.get("device"), report);
-        for member in ["bindingConditions", "bindingFailureConditions"] {
-            binding_conditions(&item.get(member), report);
-        }
+        label(&item.get("device"), report);
+        let (good, bad) = (item.get("bindingConditions"), item.get("bindingFailureConditions"));
+        binding_conditions(&good, report);
+        binding_conditions(&bad, report);
+        both_or_none(&good, &bad, report);
         share(&item.get("shareID"), report);
     }
     let configuration = devices.get("config");
@@ -130,11 +131,16 @@ pub(super) fn binding_conditions(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-pub(super) fn device_name(field: &Field<'_, '_>, report: &mut Report) {
-    if field.text().is_empty() {
-        report.required(field, "");
-    } else {
-        label(field, report);
+/// Conditions of success and of failure are given together.
+pub(super) fn both_or_none(good: &Field<'_, '_>, bad: &Field<'_, '_>, report: &mut Report) {
+    match (good.list().is_empty(), bad.list().is_empty()) {
+        (true, false) => {
+            report.invalid(good, "bindingConditions are required to use bindingFailureConditions");
+        }
+        (false, true) => {
+            report.invalid(bad, "bindingFailureConditions are required to use bindingConditions");
+        }
+        _ => {}
     }
 }
 
@@ -180,7 +186,7 @@ fn given_device(
 ) {
     driver_name(&field.get("driver"), report);
     pool_name(&field.get("pool"), report);
-    device_name(&field.get("device"), report);
+    label(&field.get("device"), report);
     share(&field.get("shareID"), report);
     if !allocated.contains(&id) {
         report.invalid_shown(field, &shown(id), "must be an allocated device in the claim");

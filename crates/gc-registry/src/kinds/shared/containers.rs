@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::downward;
 use super::names::{
-    config_key, dns_subdomain, environment_name, header_name, label, local_descending_path,
+    config_key, dns_label, dns_subdomain, environment_name, header_name, label, local_descending_path,
     path_without_backsteps, port_name, port_number, port_number_or_name,
 };
 use super::resources::{self, Names};
@@ -124,7 +124,7 @@ pub(crate) fn ephemeral(
         for member in FORBIDDEN {
             let value = container.get(member);
             let unset = match member {
-                "ports" | "resources" | "resizePolicy" | "restartPolicyRules" => value.is_empty(),
+                "ports" | "resources" | "restartPolicyRules" => value.is_empty(),
                 _ => !value.is_set(),
             };
             if !unset {
@@ -235,7 +235,7 @@ fn environment(variable: &Field<'_, '_>, pod: &Pod<'_>, report: &mut Report) {
         match member {
             "fieldRef" => downward::object_field(&reference, &downward::ENVIRONMENT_FIELDS, report),
             "resourceFieldRef" => downward::container_resource(&reference, false, report),
-            "fileKeyRef" => file_key(&reference, pod, report),
+            "fileKeyRef" => file_key(&reference, report),
             _ => key_of_object(&reference, report),
         }
     }
@@ -250,6 +250,7 @@ fn environment(variable: &Field<'_, '_>, pod: &Pod<'_>, report: &mut Report) {
     } else if count > 1 {
         report.invalid_text(&source, "", "may not have more than one field specified at a time");
     }
+    volume_of_file(&source.get("fileKeyRef"), pod, report);
 }
 
 fn key_of_object(field: &Field<'_, '_>, report: &mut Report) {
@@ -262,7 +263,7 @@ fn key_of_object(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-fn file_key(field: &Field<'_, '_>, pod: &Pod<'_>, report: &mut Report) {
+fn file_key(field: &Field<'_, '_>, report: &mut Report) {
     let key = field.get("key");
     if key.text().is_empty() {
         report.required(&key, "");
@@ -272,6 +273,8 @@ fn file_key(field: &Field<'_, '_>, pod: &Pod<'_>, report: &mut Report) {
     let volume = field.get("volumeName");
     if volume.text().is_empty() {
         report.required(&volume, "");
+    } else {
+        report.each(&volume, dns_label(volume.text()));
     }
     let path = field.get("path");
     if path.text().is_empty() {
@@ -279,6 +282,14 @@ fn file_key(field: &Field<'_, '_>, pod: &Pod<'_>, report: &mut Report) {
     } else {
         path_without_backsteps(&path, path.text(), report);
     }
+}
+
+/// Whether the volume of a file is there.
+fn volume_of_file(field: &Field<'_, '_>, pod: &Pod<'_>, report: &mut Report) {
+    if !field.is_set() {
+        return;
+    }
+    let volume = field.get("volumeName");
     match pod.volume(volume.text()) {
         None => report.not_found(&volume, volume.text()),
         Some(value) if value.get("emptyDir").is_none() => {

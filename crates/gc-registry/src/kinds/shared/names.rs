@@ -374,6 +374,7 @@ pub(crate) fn csi_driver_name(field: &Field<'_, '_>, report: &mut Report) {
     let name = field.text();
     if name.is_empty() {
         report.required(field, "");
+        return;
     }
     if name.len() > 63 {
         report.too_long(field, 63);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::containers::{self, Pod};
 use super::labels::{annotations, labels};
@@ -112,11 +112,17 @@ pub(crate) fn spec(field: &Field<'_, '_>, owner: Owner<'_>, report: &mut Report)
     if preemption.is_set() {
         report.one_of(&preemption, &["PreemptLowerPriority", "Never"]);
     }
-    for (name, quantity) in field.get("overhead").entries() {
-        resources::resource_name(&quantity, name, Names::Container, report);
-        resources::resource_quantity(&quantity, name, report);
-    }
+    overhead(field, report);
     operating_system(field, report);
+}
+
+/// Upstream checks an overhead as the limits of a container.
+fn overhead(field: &Field<'_, '_>, report: &mut Report) {
+    let overhead = field.get("overhead");
+    if !overhead.is_empty() {
+        let limits = json!({"limits": overhead.value()});
+        resources::requirements(&overhead.with(&limits), Names::Container, &BTreeSet::new(), report);
+    }
 }
 
 fn names_and_deadline(field: &Field<'_, '_>, report: &mut Report) {
@@ -401,7 +407,7 @@ fn operating_system(spec: &Field<'_, '_>, report: &mut Report) {
         return;
     }
     match system.text_of("name") {
-        "" => report.required(&system.get("name"), "cannot be empty"),
+        "" => report.required(&system.get("name"), ""),
         "linux" => {
             const WHY: &str = "windows options cannot be set for a linux pod";
             let context = spec.get("securityContext");

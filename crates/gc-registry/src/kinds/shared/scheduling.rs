@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use super::labels;
 use super::names::{dns_label, dns_subdomain, label_value, qualified};
 use crate::kinds::field::Field;
-use crate::kinds::report::{POSITIVE, Report, quoted};
+use crate::kinds::report::{Report, quoted};
+
+const NOT_ABOVE_ZERO: &str = "must be greater than zero";
 
 pub(crate) const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const NOT_AN_OPERATOR: &str = "not a valid selector operator";
@@ -241,7 +243,7 @@ pub(crate) fn topology_spread(field: &Field<'_, '_>, report: &mut Report) {
     for (constraint, repeated) in field.items().zip(repeated) {
         let skew = constraint.get("maxSkew");
         if skew.number() <= 0 {
-            report.invalid_number(&skew, POSITIVE);
+            report.invalid_number(&skew, NOT_ABOVE_ZERO);
         }
         let key = constraint.get("topologyKey");
         if key.text().is_empty() {
@@ -257,7 +259,9 @@ pub(crate) fn topology_spread(field: &Field<'_, '_>, report: &mut Report) {
         }
         let domains = constraint.get("minDomains");
         if domains.is_set() {
-            report.positive(&domains);
+            if domains.number() <= 0 {
+                report.invalid_number(&domains, NOT_ABOVE_ZERO);
+            }
             if action.text() != "DoNotSchedule" {
                 let why = format!(
                     "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {}",

@@ -69,7 +69,7 @@ pub(crate) fn pod(spec: &Field<'_, '_>, report: &mut Report) {
     windows(&field.get("windowsOptions"), report);
     app_armor(&field.get("appArmorProfile"), report);
     report.one_of_if_set(&field.get("supplementalGroupsPolicy"), &["Merge", "Strict"]);
-    report.one_of_if_set(&field.get("seLinuxChangePolicy"), &["Recursive"]);
+    report.one_of_if_set(&field.get("seLinuxChangePolicy"), &["MountOption", "Recursive"]);
 }
 
 fn sysctls(spec: &Field<'_, '_>, field: &Field<'_, '_>, report: &mut Report) {

@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 
 use crate::kinds::field::Field;
 use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
+use crate::kinds::report::{Report, quoted};
 use crate::kinds::shared::names::csi_driver_name;
 use crate::resource::Target;
 
 const UPDATE_SECONDS_MIN: i64 = 10;
 const TOKEN_SECONDS_MIN: i64 = 600;
+
+/// What a driver's volumes can be.
+const MODES: [&str; 2] = ["Persistent", "Ephemeral"];
 
 pub(crate) struct CsiDriver;
 
@@ -64,8 +67,11 @@ fn spec(spec: &Field<'_, '_>, report: &mut Report) {
             }
         }
     }
-    for mode in spec.get("volumeLifecycleModes").items() {
-        report.one_of_if_set(&mode, &["Ephemeral", "Persistent"]);
+    let modes = spec.get("volumeLifecycleModes");
+    for mode in modes.items() {
+        if !MODES.contains(&mode.text()) {
+            report.not_supported_shown(&modes, &quoted(mode.text()), &MODES);
+        }
     }
     let period = spec.get("nodeAllocatableUpdatePeriodSeconds");
     if period.integer().is_some_and(|seconds| seconds < UPDATE_SECONDS_MIN) {

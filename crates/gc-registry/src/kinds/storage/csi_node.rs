@@ -32,14 +32,15 @@ impl Kind for CsiNode {
             }
             let keys = driver.get("topologyKeys");
             let mut seen = BTreeSet::new();
+            // Upstream names the driver, not its keys.
             for key in keys.texts() {
                 if key.is_empty() {
-                    report.required(&keys, "");
+                    report.required(&driver, "");
                 }
                 if !seen.insert(key) {
-                    report.duplicate_text(&keys, key);
+                    report.duplicate_text(&driver, key);
                 }
-                report.each_of(&keys, key, qualified_name(key));
+                report.each_of(&driver, key, qualified_name(key));
             }
         }
     }

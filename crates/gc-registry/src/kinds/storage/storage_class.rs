@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::kinds::field::Field;
 use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
+use crate::kinds::report::{IMMUTABLE, Report};
 use crate::kinds::shared::names::{qualified, qualified_name};
 use crate::resource::Target;
 
@@ -38,24 +38,22 @@ impl Kind for StorageClass {
         report: &mut Report,
     ) {
         self.validate(target, new, report);
-        for member in ["parameters", "provisioner", "reclaimPolicy"] {
-            forbid_change(member, new, old, report);
+        for member in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+            seal(member, new, old, report);
         }
-        report.immutable(&new.get("volumeBindingMode"), &old.get("volumeBindingMode"));
     }
 }
 
-/// A member that an update may not change, in the words of the storage group.
-pub(crate) fn forbid_change(
-    member: &'static str,
-    new: &Field<'_, '_>,
-    old: &Field<'_, '_>,
-    report: &mut Report,
-) {
-    let empty = |field: &Field<'_, '_>| field.is_empty();
+/// A member that an update may not change.
+pub(crate) fn seal(member: &'static str, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
     let (ours, theirs) = (new.get(member), old.get(member));
-    if ours.value() != theirs.value() && !(empty(&ours) && empty(&theirs)) {
-        report.forbidden(&ours, &format!("updates to {member} are forbidden."));
+    if ours.value() == theirs.value() || (ours.is_empty() && theirs.is_empty()) {
+        return;
+    }
+    if ours.is_set() || member == "parameters" {
+        report.invalid(&ours, IMMUTABLE);
+    } else {
+        report.invalid_text(&ours, "", IMMUTABLE);
     }
 }
 

@@ -24,19 +24,18 @@ impl Kind for VolumeAttachment {
         match (volume.is_set(), inline.is_set()) {
             (false, false) => report.required(&source, SOURCE),
             (true, true) => report.forbidden(&source, SOURCE),
-            _ => {}
-        }
-        if volume.is_set() && volume.text().is_empty() {
-            report.required(&volume, "must specify non empty persistentVolumeName");
-        }
-        if volume.is_set() {
-            subdomain(&volume, report);
-        }
-        if inline.is_set() {
-            persistent_volume::spec(&inline, "", true, report);
+            (true, false) if volume.text().is_empty() => {
+                report.required(&volume, "must specify non empty persistentVolumeName");
+            }
+            (true, false) => {}
+            (false, true) => persistent_volume::spec(&inline, "", true, report),
         }
         subdomain(&spec.get("nodeName"), report);
         status(object, report);
+        // What only a new attachment must be.
+        if volume.is_set() {
+            subdomain(&volume, report);
+        }
     }
 
     fn validate_update(

@@ -1,6 +1,6 @@
 //! Volume attributes classes.
 
-use super::storage_class::{forbid_change, parameters, provisioner};
+use super::storage_class::{parameters, provisioner};
 use crate::kinds::field::Field;
 use crate::kinds::kind::Kind;
 use crate::kinds::report::Report;
@@ -25,9 +25,12 @@ impl Kind for VolumeAttributesClass {
         old: &Field<'_, '_>,
         report: &mut Report,
     ) {
-        self.validate(target, new, report);
         for member in ["driverName", "parameters"] {
-            forbid_change(member, new, old, report);
+            let (ours, theirs) = (new.get(member), old.get(member));
+            if ours.value() != theirs.value() && !(ours.is_empty() && theirs.is_empty()) {
+                report.forbidden(&ours, &format!("updates to {member} are forbidden."));
+            }
         }
+        self.validate(target, new, report);
     }
 }

@@ -12,6 +12,9 @@ pub(super) fn drop_fields(target: Target<'_>, object: &mut Value) {
         if let Some(spec) = within(members, path) {
             pod_spec(spec);
         }
+        if (target.group, target.resource) == ("", "pods") {
+            volume_statuses(members);
+        }
         return;
     }
     match (target.group, target.resource) {
@@ -74,7 +77,20 @@ fn within<'a>(members: &'a mut Members, path: &[&str]) -> Option<&'a mut Members
     path.iter().try_fold(members, |members, key| existing(members, key))
 }
 
+/// What images are mounted as volumes.
+fn volume_statuses(members: &mut Members) {
+    let Some(status) = existing(members, "status") else { return };
+    for list in ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"] {
+        for container in items(status, list) {
+            for mount in items(container, "volumeMounts") {
+                mount.remove("volumeStatus");
+            }
+        }
+    }
+}
+
 fn pod_spec(spec: &mut Members) {
+    spec.remove("schedulingGroup");
     for list in ["initContainers", "containers", "ephemeralContainers"] {
         for container in items(spec, list) {
             stop_signal(container);
