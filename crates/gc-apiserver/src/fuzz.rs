@@ -55,9 +55,16 @@ fn put_together(path: &ResourcePath) -> String {
     let ResourcePath { group, version, resource, namespace, name, subresource, rest, namespaced, watch_path } =
         path;
     let group = if group.is_empty() { "api".to_owned() } else { format!("apis/{group}") };
-    let watch = if *watch_path { "watch" } else { "" };
-    let inside = if *namespaced { format!("namespaces/{namespace}") } else { String::new() };
-    format!("/{group}/{version}/{watch}/{inside}/{resource}/{name}/{subresource}/{rest}")
+    let watch = if *watch_path { "/watch" } else { "" };
+    let inside = if *namespaced { format!("/namespaces/{namespace}") } else { String::new() };
+    let mut parts = vec![resource, name, subresource, rest];
+    while parts.len() > 1 && parts.last().is_some_and(|part| part.is_empty()) {
+        parts.pop();
+    }
+    let parts: Vec<&str> = parts.into_iter().map(String::as_str).collect();
+    let text = format!("/{group}/{version}{watch}{inside}/{}", parts.join("/"));
+    // One slash at the end does not count.
+    if text.ends_with('/') { format!("{text}/") } else { text }
 }
 
 /// An Accept header: what is chosen for it is possible, is chosen again when it is asked for by name, and stays chosen

@@ -1,6 +1,6 @@
 //! LimitRanger.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -99,6 +99,9 @@ pub(super) fn check(request: &Request<'_>, new: &Value, _: &mut Vec<String>) -> 
                 _ => {}
             }
         }
+        // Containers have the same problem more than once.
+        let mut said = BTreeSet::new();
+        problems.retain(|problem: &String| said.insert(problem.clone()));
         match problems.as_slice() {
             [] => {}
             [one] => return Err(request.forbidden(new, one)),

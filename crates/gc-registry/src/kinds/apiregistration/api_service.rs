@@ -18,19 +18,18 @@ impl Kind for ApiService {
             let why = format!("must be `spec.version+\".\"+spec.group`: {}", quoted(&wanted));
             report.invalid_text(&metadata.get("name"), metadata.text_of("name"), &why);
         }
+        if group.text().is_empty() && version.text() != "v1" {
+            report.required(&group, "only v1 may have an empty group and it better be legacy kube");
+        }
         if !group.text().is_empty() {
             let problems = dns_subdomain(group.text());
             if !problems.is_empty() {
                 report.invalid(&group, &problems.join(","));
             }
         }
-        if version.text().is_empty() {
-            report.required(&version, "");
-        } else {
-            let problems = dns_label_1035(version.text());
-            if !problems.is_empty() {
-                report.invalid(&version, &problems.join(","));
-            }
+        let problems = dns_label_1035(version.text());
+        if !problems.is_empty() {
+            report.invalid_text(&version, version.text(), &problems.join(","));
         }
         for (member, most) in [("groupPriorityMinimum", 20_000), ("versionPriority", 1000)] {
             let priority = spec.get(member);

@@ -12,7 +12,7 @@ impl Kind for ControllerRevision {
         if !object.has("data") {
             report.required(&object.get("data"), "data is mandatory");
         } else if !object.member("data").is_object() {
-            report.invalid_without_value(&object.get("data"), "data must be a valid JSON object");
+            report.required(&object.get("data"), "data must be a valid JSON object");
         }
         report.not_negative(&object.get("revision"));
     }

@@ -31,12 +31,6 @@ impl Kind for Node {
             if !dual || ranges.list().len() > 2 {
                 report.invalid(&ranges, "may specify no more than one CIDR for each IP family");
             }
-            let mut seen = BTreeSet::new();
-            for range in ranges.items() {
-                if !seen.insert(range.text()) {
-                    report.duplicate(&range);
-                }
-            }
         }
     }
 

@@ -48,7 +48,8 @@ fn port(field: &Field<'_, '_>, report: &mut Report) {
         port_number(&first, report);
         if last.is_set() {
             if last.number() < first.number() {
-                report.invalid(&last, "must be greater than or equal to `port`");
+                // Upstream shows the first port.
+                report.invalid_shown(&last, &first.number(), "must be greater than or equal to `port`");
             }
             port_number(&last, report);
         }

@@ -124,7 +124,7 @@ pub(crate) fn ephemeral(
         for member in FORBIDDEN {
             let value = container.get(member);
             let unset = match member {
-                "ports" | "resources" | "restartPolicyRules" => value.is_empty(),
+                "ports" | "resources" | "resizePolicy" | "restartPolicyRules" => value.is_empty(),
                 _ => !value.is_set(),
             };
             if !unset {
