@@ -2,7 +2,7 @@
 //! gathered.
 
 use gc_retention::certificates::CertificateCollector;
-use gc_retention::engine::{Collecting, Engine, Judge, Observation};
+use gc_retention::engine::{Collecting, Collector, Engine, Observation};
 use gc_retention::expiry::{self, FinishedExpiry};
 use gc_retention::jobs::JobCollector;
 use gc_retention::lease_candidates::LeaseCandidateCollector;
@@ -146,10 +146,16 @@ impl Rehearsals<'_> {
         }
     }
 
-    fn ask<J: Judge + Send + 'static>(&mut self, controller: Controller, judge: J, kind: Kind, shown: Shown) {
+    fn ask<C: Collector + Send + 'static>(
+        &mut self,
+        controller: Controller,
+        rules: C,
+        kind: Kind,
+        shown: Shown,
+    ) {
         let Some(own) = crate::stuck::narrow(kind, self.object) else { return };
         let key = own.key();
-        let mut collector = Engine::new(judge);
+        let mut collector = Engine::new(rules);
         let now = self.facts.now();
         Engine::tick(&mut collector, now);
         for &watched in Collecting::kinds(&collector) {

@@ -338,7 +338,7 @@ impl PolicyAdapter {
         for (_, engine) in engine.roster.engines() {
             *states.entry(engine.state()).or_default() += 1;
             standing.waiting += engine.due();
-            standing.counts.judged += engine.judged();
+            standing.counts.decisions += engine.decisions();
         }
         let state = |(state, count): (&'static str, usize)| {
             measures::reading_of(&measures::POLICIES, vec![Arc::from(state)], count)

@@ -17,7 +17,7 @@ use gc_kube::{
 };
 use gc_registry::{Config, Registry};
 use gc_retention::certificates::CertificateCollector;
-use gc_retention::engine::{Engine, Judge, MachineState, StorageFailure};
+use gc_retention::engine::{Collector, Engine, MachineState, StorageFailure};
 use gc_retention::jobs::JobCollector;
 use gc_retention::leases::LeaseCollector;
 use gc_retention::measures::Measurement;
@@ -330,15 +330,15 @@ impl World {
     }
 
     /// Gives the collector's account its rules and starts it under it.
-    async fn collect<J: Judge + Send + 'static>(
+    async fn collect<C: Collector + Send + 'static>(
         &self,
         controller: Controller,
-        judge: J,
+        rules: C,
         outside: impl Outside,
     ) -> Running {
         let Account { client, asked, forbidden } =
             self.account(controller.account(), controller.rules()).await;
-        let collector = RetentionCollector::new(client, Engine::new(judge), PacingOptions::default(), false)
+        let collector = RetentionCollector::new(client, Engine::new(rules), PacingOptions::default(), false)
             .named(controller.event_source())
             .with_clock(self.clock())
             .with_outside(Arc::new(outside));

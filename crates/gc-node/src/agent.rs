@@ -20,7 +20,7 @@ use tracing::{info, warn};
 use crate::clock::{Ages, Stop, TestClock};
 use crate::config::NodeConfig;
 use crate::containers::{self, Collector, ContainerReport};
-use crate::events::{NodeEvents, Told};
+use crate::events::{EventReason, NodeEvents};
 use crate::filesystem::{self, Measurement};
 use crate::images::{self, ImageMemory, ImageReport, Observation, Outcome, Remover};
 use crate::journal::{NodeJournal, RecordRemoval};
@@ -174,7 +174,7 @@ impl Agent {
         };
         self.metrics.pass("containers", began.elapsed().as_secs_f64(), failure.is_none());
         if let Some(failure) = failure {
-            self.events.warn(Told::ContainerGCFailed, &failure).await;
+            self.events.warn(EventReason::ContainerGCFailed, &failure).await;
             bail!(failure);
         }
         Ok(())
@@ -275,7 +275,7 @@ impl Agent {
         if self.image_failures.ended(done.is_ok())
             && let Err(error) = &done
         {
-            self.events.warn(Told::ImageGCFailed, &format!("{error:#}")).await;
+            self.events.warn(EventReason::ImageGCFailed, &format!("{error:#}")).await;
         }
         done.and(saved)
     }
@@ -342,7 +342,7 @@ impl Agent {
         let measured = images::filesystems(&self.client).await?;
         if let Some(unknown) = measured.iter().find(|filesystem| filesystem.capacity_bytes == 0) {
             let message = "invalid capacity 0 on image filesystem";
-            self.events.warn(Told::InvalidDiskCapacity, message).await;
+            self.events.warn(EventReason::InvalidDiskCapacity, message).await;
             bail!("{message} {}", unknown.path);
         }
         let mut goals = Vec::new();
@@ -398,7 +398,7 @@ impl Agent {
         if let Some((filesystem, freed)) = &report.shortage {
             let message = format!("{}{largest_kept}", shortage_message(filesystem, *freed));
             if failures.is_empty() {
-                self.events.warn(Told::FreeDiskSpaceFailed, &message).await;
+                self.events.warn(EventReason::FreeDiskSpaceFailed, &message).await;
             }
             failures.push(message);
         }
@@ -423,7 +423,7 @@ impl Agent {
             let resource = if goal.inodes_free > 0 { "inodes" } else { "ephemeral-storage" };
             let message = format!("Attempting to reclaim {resource}");
             info!(%signal, "a disk threshold is crossed");
-            self.events.warn(Told::EvictionThresholdMet, &message).await;
+            self.events.warn(EventReason::EvictionThresholdMet, &message).await;
             for reclaim in reclaims {
                 // A failure of one does not prevent the other.
                 let done = match reclaim {

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_tells_its_boot() {
+    fn this_machine_has_a_boot_identifier() {
         let (one, other) = (machine_time(0), machine_time(0));
         assert!(
             !one.boot.is_empty() && one.boot == other.boot && one.since_boot <= other.since_boot,

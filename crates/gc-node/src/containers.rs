@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 use gc_cri::{CriClient, ListedContainer, Names};
 use gc_retention::ages::WallDates;
 use gc_retention::containers::logs::{
-    LogEntry, Lookup, container_of_link, dead_link_goes, files_of_log, link_name, plan_directories,
-    pod_of_log_directory,
+    LogEntry, Lookup, container_of_link, files_of_log, link_name, plan_directories, pod_of_log_directory,
+    removes_dead_link,
 };
 use gc_retention::containers::plan::{ContainerPlan, ContainerRemoval, ContainerRemovalReason};
 use gc_retention::containers::pods::{PodView, Running};
@@ -302,12 +302,12 @@ impl Collector<'_> {
                     Ok(Some(details)) => Lookup::Found(details.state),
                     Ok(None) => Lookup::NotFound,
                     Err(error) => {
-                        warn!(link = %path.display(), "kept, for its container cannot be looked up: {error}");
+                        warn!(link = %path.display(), "kept, because its container cannot be looked up: {error}");
                         Lookup::Failed
                     }
                 },
             };
-            if dead_link_goes(lookup) {
+            if removes_dead_link(lookup) {
                 going.push(path);
             }
         }
@@ -431,7 +431,7 @@ mod tests {
 
     /// T96: one that cannot be removed does not prevent the others.
     #[test]
-    fn each_directory_fails_for_itself() {
+    fn a_failure_concerns_one_directory_only() {
         let root = tempfile::tempdir().unwrap();
         let at = |name: &str| root.path().join(name);
         for name in ["a", "c"] {

@@ -22,7 +22,7 @@ const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// The reason of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Told {
+pub(crate) enum EventReason {
     /// A container pass failed.
     ContainerGCFailed,
     /// A second image pass in a row failed.
@@ -39,20 +39,20 @@ pub(crate) enum Told {
 pub(crate) struct NodeEvents {
     target: Option<(ApiClient, String)>,
     /// Name and count of the event of each reason (there are five).
-    written: BTreeMap<Told, (String, u32)>,
+    written: BTreeMap<EventReason, (String, u32)>,
     /// When each was reported last, and how often it has occurred since.
-    told: BTreeMap<Told, (Instant, u32)>,
+    reported: BTreeMap<EventReason, (Instant, u32)>,
 }
 
 impl NodeEvents {
     /// Without a server, Events are only logged.
     #[must_use]
     pub(crate) fn new(target: Option<(ApiClient, String)>) -> Self {
-        Self { target, written: BTreeMap::new(), told: BTreeMap::new() }
+        Self { target, written: BTreeMap::new(), reported: BTreeMap::new() }
     }
 
     /// Logs a warning and writes an Event, if the server accepts it; at most every [`QUIET`].
-    pub(crate) async fn warn(&mut self, what: Told, message: &str) {
+    pub(crate) async fn warn(&mut self, what: EventReason, message: &str) {
         let Some(times) = self.due(what, Instant::now()) else {
             debug!(reason = ?what, "{message}");
             return;
@@ -66,13 +66,13 @@ impl NodeEvents {
 
     /// Whether it was reported at all.
     #[cfg(test)]
-    pub(crate) fn has_told(&self, what: Told) -> bool {
-        self.told.contains_key(&what)
+    pub(crate) fn has_reported(&self, what: EventReason) -> bool {
+        self.reported.contains_key(&what)
     }
 
     /// How often it has occurred since it was last reported, if it is to be reported now.
-    fn due(&mut self, what: Told, now: Instant) -> Option<u32> {
-        match self.told.get_mut(&what) {
+    fn due(&mut self, what: EventReason, now: Instant) -> Option<u32> {
+        match self.reported.get_mut(&what) {
             Some((last, since)) if now.duration_since(*last) < QUIET => {
                 *since += 1;
                 None
@@ -82,7 +82,7 @@ impl NodeEvents {
                 Some(1 + std::mem::take(since))
             }
             None => {
-                self.told.insert(what, (now, 0));
+                self.reported.insert(what, (now, 0));
                 Some(1)
             }
         }
@@ -92,7 +92,7 @@ impl NodeEvents {
         &mut self,
         client: &ApiClient,
         node: &str,
-        what: Told,
+        what: EventReason,
         message: &str,
         times: u32,
     ) -> Result<()> {
@@ -155,15 +155,15 @@ mod tests {
 
     /// T180: reported once, then not for a while, and the count is kept.
     #[test]
-    fn the_same_reason_is_told_rarely() {
+    fn the_same_reason_is_reported_rarely() {
         let mut events = NodeEvents::new(None);
         let start = Instant::now();
         let mut at = |seconds, what| events.due(what, start + Duration::from_secs(seconds));
-        assert_eq!(at(0, Told::FreeDiskSpaceFailed), Some(1));
-        assert_eq!(at(10, Told::FreeDiskSpaceFailed), None);
-        assert_eq!(at(20, Told::EvictionThresholdMet), Some(1));
-        assert_eq!(at(299, Told::FreeDiskSpaceFailed), None);
-        assert_eq!(at(300, Told::FreeDiskSpaceFailed), Some(3));
-        assert_eq!(at(301, Told::FreeDiskSpaceFailed), None);
+        assert_eq!(at(0, EventReason::FreeDiskSpaceFailed), Some(1));
+        assert_eq!(at(10, EventReason::FreeDiskSpaceFailed), None);
+        assert_eq!(at(20, EventReason::EvictionThresholdMet), Some(1));
+        assert_eq!(at(299, EventReason::FreeDiskSpaceFailed), None);
+        assert_eq!(at(300, EventReason::FreeDiskSpaceFailed), Some(3));
+        assert_eq!(at(301, EventReason::FreeDiskSpaceFailed), None);
     }
 }

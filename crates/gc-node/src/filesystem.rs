@@ -24,8 +24,7 @@ pub(crate) fn measure(path: &str) -> Result<Measurement> {
             "{path} is not visible from here; in a container, mount it at the same path (read-only is enough)"
         )
     })?;
-    let stat =
-        rustix::fs::stat(&existing).with_context(|| format!("cannot look at {}", existing.display()))?;
+    let stat = rustix::fs::stat(&existing).with_context(|| format!("cannot read {}", existing.display()))?;
     let space = rustix::fs::statvfs(&existing)
         .with_context(|| format!("cannot measure the filesystem of {}", existing.display()))?;
     Ok(Measurement {

@@ -80,7 +80,7 @@ mod tests {
         let state = |health: &Health| (health.ready.load(Ordering::Relaxed), health.unready());
         assert_eq!(state(&health), (false, None));
         health.ended(Collect::Images, true);
-        assert_eq!(state(&health), (false, None), "containers have not been looked at yet");
+        assert_eq!(state(&health), (false, None), "there was no pass over containers yet");
         health.ended(Collect::Containers, true);
         assert_eq!(state(&health), (true, None));
         health.ended(Collect::Images, false);

@@ -124,13 +124,13 @@ pub(crate) async fn observe(
     memory.backoff.retain(|id, _| known.contains(id));
     let seen_at = memory.ages.now();
     memory.history.observe(&images, &usage.in_use, started, seen_at);
-    note_seen_uses(memory, &images);
+    record_seen_uses(memory, &images);
     Ok(Observation { started, images, usage })
 }
 
 /// Includes the uses that events reported since the last observation: an image that was used only in between counts
 /// as used.
-pub(crate) fn note_seen_uses(memory: &mut ImageMemory, images: &[Image]) {
+pub(crate) fn record_seen_uses(memory: &mut ImageMemory, images: &[Image]) {
     let seen = memory.seen.take();
     if seen.is_empty() {
         return;
@@ -138,7 +138,7 @@ pub(crate) fn note_seen_uses(memory: &mut ImageMemory, images: &[Image]) {
     let index = ImageIndex::new(images);
     for (reference, at) in seen {
         for image in index.resolve(&reference) {
-            memory.history.note_use(&image, at);
+            memory.history.record_use(&image, at);
         }
     }
 }
@@ -317,15 +317,15 @@ impl Remover<'_> {
         let mut waiting = VecDeque::from(batch);
         let mut done = Vec::new();
         while !waiting.is_empty() && !self.stop.is_requested() {
-            let looked = Instant::now();
+            let listed_at = Instant::now();
             let fresh = self.look_again(observation).await?;
-            let ended = self.remove_while_fresh(&mut waiting, looked, &fresh, observation, report).await;
+            let ended = self.remove_while_fresh(&mut waiting, listed_at, &fresh, observation, report).await;
             let mut lost = None;
             for (removal, outcome, outage) in ended {
                 if let (true, Outcome::Failed(why)) = (outage, &outcome) {
                     lost.get_or_insert_with(|| why.clone());
                 }
-                done.push((removal.clone(), self.note(&removal, &outcome, outage)));
+                done.push((removal.clone(), self.record_outcome(&removal, &outcome, outage)));
                 report.removals.push((removal, outcome));
             }
             if let Some(why) = lost {
@@ -344,7 +344,7 @@ impl Remover<'_> {
             anyhow::bail!("container {container} does not name its image, so that any image may be in use");
         }
         let seen_at = self.memory.ages.now();
-        self.memory.history.note_uses(&usage.in_use, seen_at);
+        self.memory.history.record_uses(&usage.in_use, seen_at);
         Ok(Observation { started: observation.started, images: Vec::new(), usage })
     }
 
@@ -353,7 +353,7 @@ impl Remover<'_> {
     async fn remove_while_fresh(
         &self,
         waiting: &mut VecDeque<Removal>,
-        looked: Instant,
+        listed_at: Instant,
         fresh: &Observation,
         observation: &Observation,
         report: &ImageReport,
@@ -370,7 +370,7 @@ impl Remover<'_> {
         let lost = AtomicBool::new(false);
         let mut begun = 0;
         let next = std::iter::from_fn(|| {
-            let is_fresh = begun < at_once || looked.elapsed() < MAX_STALENESS;
+            let is_fresh = begun < at_once || listed_at.elapsed() < MAX_STALENESS;
             begun += 1;
             let go_on = is_fresh && !self.stop.is_requested() && !lost.load(Ordering::Relaxed);
             go_on.then(|| waiting.pop_front()).flatten()
@@ -392,7 +392,7 @@ impl Remover<'_> {
     }
 
     /// An image is skipped for a while if its removal failed, but not if the whole runtime did.
-    fn note(&mut self, removal: &Removal, outcome: &Outcome, outage: bool) -> Removed {
+    fn record_outcome(&mut self, removal: &Removal, outcome: &Outcome, outage: bool) -> Removed {
         match outcome {
             Outcome::Removed => {
                 self.memory.history.forget(&removal.id);

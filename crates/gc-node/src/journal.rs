@@ -94,7 +94,7 @@ fn entries(report: &ContainerReport) -> Vec<Value> {
     }
     let directories =
         report.log_directories.iter().map(|path| ("LogDirectory", path, ("PodGone", "its pod is gone")));
-    let links = report.links.iter().map(|path| ("LogLink", path, ("LogGone", "what it leads to is gone")));
+    let links = report.links.iter().map(|path| ("LogLink", path, ("LogGone", "its target is gone")));
     for (kind, path, reason) in directories.chain(links) {
         found.push(finished(of(kind, &path.to_string_lossy()), reason, "applied", None));
     }

@@ -34,7 +34,7 @@ mod tests {
     /// The first ends only when the last has begun: it delays no other, the bound is never exceeded, and the order is
     /// kept.
     #[tokio::test]
-    async fn a_slow_one_holds_up_nobody() {
+    async fn a_slow_one_delays_no_other() {
         let (under_way, most, ended) = (Cell::new(0), Cell::new(0), Cell::new(0));
         let (begun, last_begun) = (RefCell::new(Vec::new()), Notify::new());
         let work = |number: u64| {

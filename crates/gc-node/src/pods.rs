@@ -59,7 +59,7 @@ pub struct Pods {
     /// At the last check, no pod that runs here was in the source's list.
     of_another_node: bool,
     /// The state that was last logged.
-    told: OracleState,
+    logged: OracleState,
 }
 
 #[derive(Deserialize)]
@@ -180,7 +180,7 @@ impl Pods {
             answered: false,
             by_answer: view.state.clone(),
             of_another_node: false,
-            told: view.state.clone(),
+            logged: view.state.clone(),
             view,
         }
     }
@@ -224,7 +224,7 @@ impl Pods {
         self.of_another_node =
             self.by_answer == OracleState::Synced && self.view.is_of_another_node(sandboxes);
         self.believe();
-        self.view.note_unknown(listed, now);
+        self.view.record_unknown(listed, now);
     }
 
     /// What passes skip because pods are unknown, as text.
@@ -248,13 +248,13 @@ impl Pods {
     }
 
     fn take(&mut self, answer: Result<(Vec<Pod>, Vec<Pod>)>) {
-        self.judge(answer);
+        self.take_answer(answer);
         self.believe();
     }
 
     /// Logs what has changed.
-    fn tell(&mut self) {
-        if self.told == self.view.state {
+    fn log_change(&mut self) {
+        if self.logged == self.view.state {
             return;
         }
         match &self.view.state {
@@ -264,7 +264,7 @@ impl Pods {
             }
             OracleState::Standalone => {}
         }
-        self.told = self.view.state.clone();
+        self.logged = self.view.state.clone();
     }
 
     /// An answer is believed if it is consistent with what runs here.
@@ -275,10 +275,10 @@ impl Pods {
         } else {
             self.by_answer.clone()
         };
-        self.tell();
+        self.log_change();
     }
 
-    fn judge(&mut self, answer: Result<(Vec<Pod>, Vec<Pod>)>) {
+    fn take_answer(&mut self, answer: Result<(Vec<Pod>, Vec<Pod>)>) {
         match answer {
             Ok((pods, protected)) => {
                 self.empty_answers = if pods.is_empty() { self.empty_answers + 1 } else { 0 };
@@ -433,7 +433,7 @@ mod tests {
     /// Before the server's first answer, the images of a protected namespace are unknown; after that the last answer
     /// counts.
     #[test]
-    fn nothing_goes_before_the_protected_namespaces_are_known() {
+    fn nothing_is_removed_before_the_protected_namespaces_are_known() {
         let client = ApiClient::in_process(|_: http::Request<Full<Bytes>>| async {
             http::Response::new(Full::<Bytes>::default())
         });

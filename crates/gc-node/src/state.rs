@@ -229,7 +229,7 @@ pub(crate) fn unknown_pods(saved: Pods) -> UnknownPods {
 fn read<T: Document>(path: &Path) -> Result<Result<T, String>> {
     match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Ok(T::default())),
-        Err(error) => return Err(error).with_context(|| format!("cannot look at {}", path.display())),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
         Ok(metadata) if metadata.len() > MAX_FILE_BYTES => {
             return Ok(Err(format!("it is {} bytes long", metadata.len())));
         }
@@ -358,7 +358,7 @@ mod tests {
         let ages = Ages::default();
         let mut images = ImageHistory::default();
         let id = ImageId::new(&format!("sha256:{:064x}", 1)).unwrap();
-        images.note_use(&id, ages.now());
+        images.record_use(&id, ages.now());
         state.save_images(&images, &ages).unwrap();
         let path = folder.path().join("images.json");
         let mut document: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();

@@ -30,7 +30,7 @@ pub(crate) struct SeenUses(Arc<Mutex<BTreeMap<Arc<str>, UnixNanoseconds>>>);
 impl SeenUses {
     /// A container that starts or ends uses its image at that moment, whether or not a listing ever shows it. Returns
     /// how many references did not fit.
-    pub(crate) fn note(&self, event: &ContainerEvent) -> u64 {
+    pub(crate) fn record(&self, event: &ContainerEvent) -> u64 {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut dropped = 0;
         for reference in &event.image_references {
@@ -90,7 +90,7 @@ async fn read(client: &CriClient, seen: &SeenUses, ages: &Ages, dropped: &Counte
         let mut event = event?;
         // The runtime uses the wall clock.
         event.at = ages.now();
-        dropped.inc_by(seen.note(&event));
+        dropped.inc_by(seen.record(&event));
     }
     Ok(())
 }
@@ -113,7 +113,7 @@ mod tests {
     fn the_latest_use_of_each_reference_is_kept_up_to_a_bound() {
         let seen = SeenUses::default();
         for (at, reference) in [(5, "a"), (9, "b"), (3, "a"), (7, "a")] {
-            assert_eq!(seen.note(&event(at, vec![reference.into()])), 0);
+            assert_eq!(seen.record(&event(at, vec![reference.into()])), 0);
         }
         assert_eq!(
             seen.take(),
@@ -121,7 +121,7 @@ mod tests {
         );
         assert!(seen.is_empty());
         let many = (0..MAX_REFERENCES + 3).map(|number| Arc::from(number.to_string())).collect();
-        assert_eq!(seen.note(&event(1, many)), 3);
-        assert_eq!(seen.note(&event(2, vec!["0".into()])), 0, "what is known needs no room");
+        assert_eq!(seen.record(&event(1, many)), 3);
+        assert_eq!(seen.record(&event(2, vec!["0".into()])), 0, "a known reference needs no room");
     }
 }

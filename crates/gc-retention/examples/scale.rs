@@ -1,5 +1,5 @@
 //! What collectors cost when a whole cluster's backlog is deleted, without a server: wall time, requests,
-//! judgements, memory.
+//! decisions, memory.
 //!
 //! `cargo run --release -p gc-retention --example scale -- [part of the real size, 1 by default]`. Every deletion is
 //! answered at once and shown by the watch, as a server does it; all work measured is the engines'.
@@ -16,7 +16,7 @@
 
 use std::time::Instant;
 
-use gc_retention::engine::{Engine, Judge, Observation};
+use gc_retention::engine::{Collector, Engine, Observation};
 use gc_retention::jobs::JobCollector;
 use gc_retention::objects::{Facts, Kind};
 use gc_retention::pods::PodCollector;
@@ -70,7 +70,7 @@ impl Clock {
     }
 }
 
-fn list<J: Judge>(engine: &mut Engine<J>, kind: Kind, objects: impl Iterator<Item = Value>) {
+fn list<J: Collector>(engine: &mut Engine<J>, kind: Kind, objects: impl Iterator<Item = Value>) {
     engine.observe(Observation::ListStarted(kind));
     for object in objects {
         engine.observe(Observation::Observed(Facts::read(kind, object.to_string().as_bytes()).unwrap()));
@@ -79,7 +79,7 @@ fn list<J: Judge>(engine: &mut Engine<J>, kind: Kind, objects: impl Iterator<Ite
 }
 
 /// Performs everything that is wanted now; how many requests that was.
-fn drain<J: Judge>(engine: &mut Engine<J>) -> usize {
+fn drain<J: Collector>(engine: &mut Engine<J>) -> usize {
     let mut requests = 0;
     while let Some(effect) = engine.poll_effect() {
         requests += 1;
@@ -125,14 +125,17 @@ fn pods(part: f64) {
     let requests = drain(&mut engine);
     clock.show(&format!("{requests} deletions"), requests);
     assert_eq!(requests, all - kept - held);
-    let judged = engine.counts().judged;
+    let decisions = engine.counts().decisions;
     let clock = Clock::start();
     for pass in 1..=1000 {
         engine.tick(at(20 * pass));
         assert_eq!(drain(&mut engine), 0);
     }
     clock.show("1000 further ticks, 20 s apart", 1000);
-    println!("  judgements: {judged}, {} of them by the further ticks", engine.counts().judged - judged);
+    println!(
+        "  decisions: {decisions}, {} of them by the further ticks",
+        engine.counts().decisions - decisions
+    );
 }
 
 /// 50,000 finished Jobs whose time to live ends within an hour.
@@ -156,7 +159,7 @@ fn jobs(part: f64) {
         }),
     );
     clock.show("read and observed", all);
-    let judged = engine.counts().judged;
+    let decisions = engine.counts().decisions;
     let clock = Clock::start();
     let (mut requests, mut now) = (drain(&mut engine), at(0));
     let mut ticks = 0;
@@ -170,8 +173,8 @@ fn jobs(part: f64) {
     clock.show(&format!("{requests} deletions in {ticks} wake-ups"), requests);
     assert_eq!(requests, all);
     println!(
-        "  judgements: {} in all, {judged} while listing; ended {} s after the first",
-        engine.counts().judged,
+        "  decisions: {} in all, {decisions} while listing; ended {} s after the first",
+        engine.counts().decisions,
         now.since(at(0)) / 1000
     );
 }
@@ -201,7 +204,7 @@ fn policy(part: f64) {
     }
     engine.synced();
     engine.shown();
-    clock.show("looked at", all);
+    clock.show("assessed", all);
     let clock = Clock::start();
     let (mut requests, mut runs) = (0, 0);
     loop {

@@ -6,8 +6,8 @@ use base64::Engine as _;
 use gc_types::{ObjectKey, PropagationPolicy, Request, Timestamp, Uid};
 use serde::Deserialize;
 
-use crate::engine::{Judge, Judgement, Observation, reason};
-use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireCondition, WireMeta, parse_time};
+use crate::engine::{Collector, Decision, Observation, reason};
+use crate::objects::{Cache, Facts, HasMeta, Kind, Meta, WireCondition, WireMeta, parse_time};
 use crate::x509;
 
 const HOUR: i64 = 3_600_000;
@@ -80,9 +80,9 @@ impl From<WireRequest> for SigningRequest {
 /// The decision about a request. `issued_seen`: when its certificate was first observed, if it was; the hour in which
 /// it can be read counts from then (BEAT-CSR-2).
 #[must_use]
-pub fn verdict(request: &SigningRequest, issued_seen: Option<Timestamp>, now: Timestamp) -> Judgement {
+pub fn verdict(request: &SigningRequest, issued_seen: Option<Timestamp>, now: Timestamp) -> Decision {
     if request.meta.deleting {
-        return Judgement::Leave;
+        return Decision::Leave;
     }
     // Strictly older: the first moment at which it is too old.
     let after = |time: Timestamp, milliseconds: i64| time.after(milliseconds).after(1);
@@ -113,9 +113,9 @@ pub fn verdict(request: &SigningRequest, issued_seen: Option<Timestamp>, now: Ti
             .map(|time| (after(time, PENDING_MILLISECONDS), "it is over a day old, and undecided"));
         ends.extend(created);
     }
-    let Some((end, why)) = ends.into_iter().min() else { return Judgement::Leave };
+    let Some((end, why)) = ends.into_iter().min() else { return Decision::Leave };
     if now < end {
-        return Judgement::Later(end);
+        return Decision::Later(end);
     }
     let meta = &request.meta;
     let delete = Request::Delete {
@@ -125,20 +125,20 @@ pub fn verdict(request: &SigningRequest, issued_seen: Option<Timestamp>, now: Ti
         policy: PropagationPolicy::Background,
     };
     let why = [why.to_owned()];
-    Judgement::Act(delete, reason(gc_types::codes::SIGNING_REQUEST_EXPIRED, meta.resource_version, &why))
+    Decision::Act(delete, reason(gc_types::codes::SIGNING_REQUEST_EXPIRED, meta.resource_version, &why))
 }
 
 /// The cleaner.
 #[derive(Debug)]
 pub struct CertificateCollector {
-    requests: Shelf<SigningRequest>,
+    requests: Cache<SigningRequest>,
     /// When the certificate of a request that had none appeared.
     issued_seen: BTreeMap<ObjectKey, (Uid, Timestamp)>,
 }
 
 impl Default for CertificateCollector {
     fn default() -> Self {
-        Self { requests: Shelf::new(Kind::SigningRequest), issued_seen: BTreeMap::new() }
+        Self { requests: Cache::new(Kind::SigningRequest), issued_seen: BTreeMap::new() }
     }
 }
 
@@ -149,7 +149,7 @@ impl CertificateCollector {
     }
 }
 
-impl Judge for CertificateCollector {
+impl Collector for CertificateCollector {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::SigningRequest]
     }
@@ -185,8 +185,8 @@ impl Judge for CertificateCollector {
         }
     }
 
-    fn judge(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
-        let Some(request) = self.requests.get(key) else { return Judgement::Leave };
+    fn decide(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
+        let Some(request) = self.requests.get(key) else { return Decision::Leave };
         let seen = self.issued_seen.get(key).filter(|(uid, _)| *uid == request.meta.uid);
         verdict(request, seen.map(|(_, at)| *at), now)
     }
@@ -232,7 +232,7 @@ mod tests {
     }
 
     fn is_deleted(request: &SigningRequest) -> bool {
-        matches!(verdict(request, None, at(0)), Judgement::Act(..))
+        matches!(verdict(request, None, at(0)), Decision::Act(..))
     }
 
     #[test]
@@ -268,9 +268,9 @@ mod tests {
     #[test]
     fn the_deadline_is_woken_for_and_not_polled() {
         let denied = request(60, &[("Denied", Some(60))], None);
-        assert_eq!(verdict(&denied, None, at(0)), Judgement::Later(at(0).after(1)));
+        assert_eq!(verdict(&denied, None, at(0)), Decision::Later(at(0).after(1)));
         let gone = verdict(&denied, None, at(0).after(1));
-        let Judgement::Act(Request::Delete { uid, resource_version, .. }, _) = gone else {
+        let Decision::Act(Request::Delete { uid, resource_version, .. }, _) = gone else {
             panic!("{gone:?}")
         };
         // CSR-T19: a new request under the same name is safe.
@@ -322,18 +322,18 @@ mod tests {
             if is_observed {
                 let key = Kind::SigningRequest.key(&"".into(), &"csr".into());
                 engine.observe(Observation::Removed(key));
-                assert!(engine.judge().issued_seen.is_empty());
+                assert!(engine.collector().issued_seen.is_empty());
             }
             engine.observe(approved(true, "another"));
             assert!(engine.poll_effect().is_some(), "observed: {is_observed}");
         }
         let late = request(60, &[("Approved", Some(30))], Some(&valid));
-        assert_eq!(verdict(&late, Some(at(-7200)), at(0)), Judgement::Later(at(1800).after(1)));
+        assert_eq!(verdict(&late, Some(at(-7200)), at(0)), Decision::Later(at(1800).after(1)));
     }
 
     /// CSR-T18
     #[test]
-    fn what_is_overdue_goes_as_soon_as_the_list_is_complete() {
+    fn what_is_overdue_is_deleted_as_soon_as_the_list_is_complete() {
         let mut engine = Engine::new(CertificateCollector::default());
         engine.tick(at(0));
         assert_eq!(engine.poll_effect(), None);

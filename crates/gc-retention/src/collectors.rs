@@ -19,7 +19,7 @@ pub enum Watches {
 
 /// The entry of one collector.
 #[derive(Clone, Copy, Debug)]
-pub struct Collector {
+pub struct CollectorEntry {
     /// Which one.
     pub controller: Controller,
     /// What it is about, in a few words.
@@ -54,8 +54,8 @@ macro_rules! collectors {
         }
 
         /// Every collector, in the order in which they are printed.
-        pub static COLLECTORS: [Collector; Controller::ALL.len()] =
-            [$(Collector { controller: Controller::$variant, $($field: $value),* }),*];
+        pub static COLLECTORS: [CollectorEntry; Controller::ALL.len()] =
+            [$(CollectorEntry { controller: Controller::$variant, $($field: $value),* }),*];
 
         impl Controller {
             /// Every one, in the order of the table.
@@ -358,35 +358,35 @@ collectors! {
 impl Controller {
     /// Its entry in the table.
     #[must_use]
-    pub fn collector(self) -> &'static Collector {
+    pub fn collector(self) -> &'static CollectorEntry {
         &COLLECTORS[self as usize]
     }
 
-    /// See [`Collector::name`].
+    /// See [`CollectorEntry::name`].
     #[must_use]
     pub fn name(self) -> &'static str {
         self.collector().name
     }
 
-    /// See [`Collector::alias`].
+    /// See [`CollectorEntry::alias`].
     #[must_use]
     pub fn alias(self) -> Option<&'static str> {
         self.collector().alias
     }
 
-    /// See [`Collector::account`].
+    /// See [`CollectorEntry::account`].
     #[must_use]
     pub fn account(self) -> &'static str {
         self.collector().account
     }
 
-    /// See [`Collector::event_source`].
+    /// See [`CollectorEntry::event_source`].
     #[must_use]
     pub fn event_source(self) -> &'static str {
         self.collector().event_source
     }
 
-    /// See [`Collector::rules`].
+    /// See [`CollectorEntry::rules`].
     #[must_use]
     pub fn rules(self) -> &'static [Rule] {
         self.collector().rules

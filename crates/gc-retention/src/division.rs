@@ -100,23 +100,23 @@ mod tests {
         ) {
             let mut division = Division::new(kept);
             let mut model: BTreeSet<u8> = BTreeSet::new();
-            let mut told: BTreeSet<u8> = BTreeSet::new();
+            let mut surplus: BTreeSet<u8> = BTreeSet::new();
             for (add, thing) in steps {
                 let moved = if add && model.insert(thing) {
                     division.insert(thing)
                 } else if !add && model.remove(&thing) {
-                    told.remove(&thing);
+                    surplus.remove(&thing);
                     division.remove(&thing)
                 } else {
                     continue;
                 };
-                told.extend(moved.going);
+                surplus.extend(moved.going);
                 for thing in moved.staying {
-                    prop_assert!(told.remove(&thing));
+                    prop_assert!(surplus.remove(&thing));
                 }
                 let excess = model.len().saturating_sub(kept);
                 let expected: BTreeSet<u8> = model.iter().take(excess).copied().collect();
-                prop_assert_eq!(&told, &expected);
+                prop_assert_eq!(&surplus, &expected);
                 prop_assert!((0..12).all(|thing| division.replace(&thing) == model.contains(&thing)));
                 prop_assert!(model.iter().all(|thing| division.is_surplus(thing) == expected.contains(thing)));
                 prop_assert_eq!(division.is_empty(), model.is_empty());

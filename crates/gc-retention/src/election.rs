@@ -307,7 +307,7 @@ mod tests {
     }
 
     /// A candidate that has read the Lease at a moment.
-    fn looked(candidate: &mut Election, found: Reply, now: Duration, wall: Timestamp) -> After {
+    fn after_read(candidate: &mut Election, found: Reply, now: Duration, wall: Timestamp) -> After {
         assert_eq!(candidate.begin(now, wall), Ask::Read);
         candidate.heard(found, now, wall)
     }
@@ -315,7 +315,7 @@ mod tests {
     /// One that has led since the beginning.
     fn leader(identity: &str, transitions: u64) -> Election {
         let mut leader = candidate(identity);
-        let taken = looked(&mut leader, Reply::Found(record("", 0, transitions - 1)), at(0), wall(0));
+        let taken = after_read(&mut leader, Reply::Found(record("", 0, transitions - 1)), at(0), wall(0));
         assert_eq!(taken, After::Ask(Ask::Replace(record(identity, 0, transitions))));
         assert_eq!(leader.heard(Reply::Written, at(0), wall(0)), After::Over(Round::Holds));
         leader
@@ -325,11 +325,11 @@ mod tests {
     fn a_missing_lease_is_made_and_a_free_one_taken() {
         let mut one = candidate("a");
         assert_eq!(
-            looked(&mut one, Reply::Missing, at(0), wall(0)),
+            after_read(&mut one, Reply::Missing, at(0), wall(0)),
             After::Ask(Ask::Create(record("a", 0, 0)))
         );
         assert!(!one.leads() && !one.may_act(at(0)));
-        let taken = looked(&mut one, Reply::Found(record("", 0, 4)), at(0), wall(0));
+        let taken = after_read(&mut one, Reply::Found(record("", 0, 4)), at(0), wall(0));
         assert_eq!(taken, After::Ask(Ask::Replace(record("a", 0, 5))));
     }
 
@@ -350,7 +350,7 @@ mod tests {
                 After::Ask(Ask::Replace(Record { acquired: micro_time(wall(30)), ..record("b", 30, 1) })),
             ),
         ] {
-            assert_eq!(looked(&mut one, found.clone(), at(now), wall(30)), expected, "at {now} ms");
+            assert_eq!(after_read(&mut one, found.clone(), at(now), wall(30)), expected, "at {now} ms");
         }
         assert_eq!(one.heard(Reply::Written, at(30_100), wall(30)), After::Over(Round::Holds));
         assert!(one.leads());
@@ -360,15 +360,15 @@ mod tests {
     fn a_lease_that_was_deleted_is_held_as_long_as_one_that_is_there() {
         let mut one = candidate("b");
         let other = Reply::Found(record("a", 0, 3));
-        assert_eq!(looked(&mut one, other, at(1_000), wall(1)), After::Over(Round::HeldByOther));
+        assert_eq!(after_read(&mut one, other, at(1_000), wall(1)), After::Over(Round::HeldByOther));
         for (now, expected) in [(2_000, false), (15_999, false), (16_000, true)] {
-            let after = looked(&mut one, Reply::Missing, at(now), wall(16));
+            let after = after_read(&mut one, Reply::Missing, at(now), wall(16));
             assert_eq!(matches!(after, After::Ask(Ask::Create(_))), expected, "at {now} ms: {after:?}");
         }
         // A released Lease is recreated at once, and so is its own.
         let mut one = candidate("b");
-        let _ = looked(&mut one, Reply::Found(record("", 0, 3)), at(0), wall(0));
-        let after = looked(&mut one, Reply::Missing, at(0), wall(0));
+        let _ = after_read(&mut one, Reply::Found(record("", 0, 3)), at(0), wall(0));
+        let after = after_read(&mut one, Reply::Missing, at(0), wall(0));
         assert_eq!(after, After::Ask(Ask::Create(record("b", 0, 0))));
         let mut one = leader("b", 3);
         let _ = one.begin(at(0), wall(0));
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_whose_renewal_fails_looks_and_writes_again_or_stops() {
+    fn a_leader_whose_renewal_fails_reads_and_writes_again_or_stops() {
         let failed = || Reply::Failed("no answer".into());
         let mut one = leader("a", 3);
         let _ = one.begin(at(2_000), wall(2));
@@ -435,15 +435,15 @@ mod tests {
         let mut one = candidate("b");
         let now = Duration::from_secs(u64::MAX / 2);
         assert_eq!(
-            looked(&mut one, Reply::Found(endless.clone()), now, wall(0)),
+            after_read(&mut one, Reply::Found(endless.clone()), now, wall(0)),
             After::Over(Round::HeldByOther)
         );
         let free = Record { holder: String::new(), ..endless };
-        let After::Ask(Ask::Replace(taken)) = looked(&mut one, Reply::Found(free), now, wall(0)) else {
+        let After::Ask(Ask::Replace(taken)) = after_read(&mut one, Reply::Found(free), now, wall(0)) else {
             panic!("it is free")
         };
         assert_eq!(taken.transitions, u64::MAX);
-        assert_eq!(looked(&mut one, Reply::Written, now, wall(0)), {
+        assert_eq!(after_read(&mut one, Reply::Written, now, wall(0)), {
             let why = "the answer to another question: Written";
             After::Over(Round::Failed(why.into()))
         });

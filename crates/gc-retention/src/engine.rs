@@ -12,7 +12,7 @@ use gc_types::{
     ResourceVersion, Timestamp, Uid, Verdict,
 };
 
-use crate::measures::{Measurement, Outbox};
+use crate::measures::{Measurement, ReportQueue};
 use crate::objects::{Facts, Kind};
 
 /// Requests of one collector that are in flight at a time.
@@ -82,7 +82,7 @@ pub enum MachineState {
 
 /// What to do about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Judgement {
+pub enum Decision {
     /// Nothing until something changes.
     Leave,
     /// Nothing before that time.
@@ -92,20 +92,20 @@ pub enum Judgement {
 }
 
 /// Decides for one kind of garbage.
-pub trait Judge {
+pub trait Collector {
     /// The kinds that it observes; it is not polled before all of them are synced.
     fn kinds(&self) -> &'static [Kind];
     /// Takes an observation, and names the objects to reconcile because of it.
     fn observe(&mut self, observation: Observation, now: Timestamp, dirty: &mut Vec<ObjectKey>);
     /// Decides about one object. It may name others to reconcile.
-    fn judge(&mut self, key: &ObjectKey, now: Timestamp, dirty: &mut Vec<ObjectKey>) -> Judgement;
+    fn decide(&mut self, key: &ObjectKey, now: Timestamp, dirty: &mut Vec<ObjectKey>) -> Decision;
     /// The next of the objects of a list, if there are too many to name one by one when it ends. They are reconciled
     /// when nothing else is due.
-    fn next_unjudged(&mut self) -> Option<ObjectKey> {
+    fn next_undecided(&mut self) -> Option<ObjectKey> {
         None
     }
     /// The number of those objects.
-    fn unjudged(&self) -> usize {
+    fn undecided(&self) -> usize {
         0
     }
     /// Takes the outcome of a request. After a failure the object is reconciled again in any case.
@@ -121,7 +121,7 @@ pub trait Judge {
     /// A request will not be sent.
     fn skipped(&mut self, _key: &ObjectKey, _request: &Request) {}
     /// Its queue of Events and measurements, if it has one.
-    fn outbox(&mut self) -> Option<&mut Outbox> {
+    fn reports(&mut self) -> Option<&mut ReportQueue> {
         None
     }
     /// The wall clock was set, by this number of milliseconds. Times that were taken from it, and from which
@@ -175,9 +175,9 @@ pub struct Standing {
     pub gauges: Vec<Measurement>,
 }
 
-impl<J: Judge + Send + 'static> Collecting for Engine<J> {
+impl<J: Collector + Send + 'static> Collecting for Engine<J> {
     fn kinds(&self) -> &'static [Kind] {
-        self.judge.kinds()
+        self.collector.kinds()
     }
 
     fn tick(&mut self, now: Timestamp) {
@@ -217,7 +217,7 @@ impl<J: Judge + Send + 'static> Collecting for Engine<J> {
     }
 
     fn take_measurement(&mut self) -> Option<Measurement> {
-        self.judge.outbox()?.take_measurement()
+        self.collector.reports()?.take_measurement()
     }
 
     fn standing(&self) -> Standing {
@@ -229,7 +229,7 @@ impl<J: Judge + Send + 'static> Collecting for Engine<J> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Decisions.
-    pub judged: u64,
+    pub decisions: u64,
     /// Requests that were applied, or whose object was already gone.
     pub done: u64,
     /// Requests whose preconditions no longer held.
@@ -244,7 +244,7 @@ pub struct Counts {
 /// for effects.
 #[derive(Debug)]
 pub struct Engine<J> {
-    judge: J,
+    collector: J,
     unsynced: BTreeSet<Kind>,
     now: Timestamp,
     next_effect: u64,
@@ -268,13 +268,13 @@ pub struct Engine<J> {
     counts: Counts,
 }
 
-impl<J: Judge> Engine<J> {
+impl<J: Collector> Engine<J> {
     /// An engine without any knowledge.
     #[must_use]
-    pub fn new(judge: J) -> Self {
+    pub fn new(collector: J) -> Self {
         Self {
-            unsynced: judge.kinds().iter().copied().collect(),
-            judge,
+            unsynced: collector.kinds().iter().copied().collect(),
+            collector,
             now: Timestamp::default(),
             next_effect: 0,
             due: BTreeSet::new(),
@@ -309,7 +309,7 @@ impl<J: Judge> Engine<J> {
         let by = now.since(self.now);
         self.now = now;
         self.listed = self.listed.after(by);
-        self.judge.clock_set(by);
+        self.collector.clock_set(by);
         let keys: Vec<ObjectKey> = self.when.keys().cloned().collect();
         (self.when, self.due) = (BTreeMap::new(), BTreeSet::new());
         self.schedule_all(keys);
@@ -319,7 +319,7 @@ impl<J: Judge> Engine<J> {
     pub fn observe(&mut self, observation: Observation) {
         match &observation {
             // Until the list is complete, removed objects still count: nothing is decided before that.
-            Observation::ListStarted(kind) if self.judge.kinds().contains(kind) => {
+            Observation::ListStarted(kind) if self.collector.kinds().contains(kind) => {
                 self.unsynced.insert(*kind);
                 self.kept.retain(|key| key.resource != kind.resource());
                 let skipped = self.skipped.keys().filter(|key| key.resource == kind.resource());
@@ -327,7 +327,7 @@ impl<J: Judge> Engine<J> {
             }
             Observation::Synced(kind) => {
                 self.unsynced.remove(kind);
-                if self.judge.unjudged() == 0 {
+                if self.collector.undecided() == 0 {
                     self.listed = self.now;
                 }
                 let resource = kind.resource();
@@ -338,7 +338,7 @@ impl<J: Judge> Engine<J> {
                 self.forget_skipped(gone);
             }
             Observation::Observed(facts) => {
-                self.note_kept(facts);
+                self.track_kept(facts);
                 if !self.unseen.is_empty() {
                     self.unseen.remove(&facts.key());
                 }
@@ -347,7 +347,7 @@ impl<J: Judge> Engine<J> {
             _ => {}
         }
         let mut dirty = Vec::new();
-        self.judge.observe(observation, self.now, &mut dirty);
+        self.collector.observe(observation, self.now, &mut dirty);
         self.schedule_all(dirty);
     }
 
@@ -367,7 +367,7 @@ impl<J: Judge> Engine<J> {
         }
     }
 
-    fn note_kept(&mut self, facts: &Facts) {
+    fn track_kept(&mut self, facts: &Facts) {
         if facts.meta().keeps() {
             self.kept.insert(facts.key());
         } else if !self.kept.is_empty() {
@@ -381,14 +381,17 @@ impl<J: Judge> Engine<J> {
     }
 
     /// The collector.
-    pub(crate) fn judge(&self) -> &J {
-        &self.judge
+    pub(crate) fn collector(&self) -> &J {
+        &self.collector
     }
 
     /// Updates the collector by something other than an observation; the objects that it names are reconciled.
-    pub(crate) fn tell<R>(&mut self, tell: impl FnOnce(&mut J, Timestamp, &mut Vec<ObjectKey>) -> R) -> R {
+    pub(crate) fn update<R>(
+        &mut self,
+        update: impl FnOnce(&mut J, Timestamp, &mut Vec<ObjectKey>) -> R,
+    ) -> R {
         let mut dirty = Vec::new();
-        let answer = tell(&mut self.judge, self.now, &mut dirty);
+        let answer = update(&mut self.collector, self.now, &mut dirty);
         self.schedule_all(dirty);
         answer
     }
@@ -410,10 +413,10 @@ impl<J: Judge> Engine<J> {
     }
 
     /// The next object to reconcile, if any: those that are due, then the rest of a list.
-    fn next_to_judge(&mut self) -> Option<ObjectKey> {
+    fn next_due(&mut self) -> Option<ObjectKey> {
         let key = match self.due.first() {
             Some((time, key)) if *time <= self.now => key.clone(),
-            _ => self.judge.next_unjudged()?,
+            _ => self.collector.next_undecided()?,
         };
         self.unschedule(&key);
         Some(key)
@@ -443,7 +446,7 @@ impl<J: Judge> Engine<J> {
         if !self.unsynced.is_empty() || self.flying.len() >= IN_FLIGHT {
             return None;
         }
-        if self.judge.unjudged() > 0 {
+        if self.collector.undecided() > 0 {
             return Some(self.now);
         }
         self.due.first().map(|(time, _)| *time)
@@ -453,14 +456,14 @@ impl<J: Judge> Engine<J> {
     #[must_use]
     pub fn standing(&self) -> Standing {
         let mut gauges = Vec::new();
-        self.judge.gauges(&mut gauges);
+        self.collector.gauges(&mut gauges);
         let due = self.due.first().map(|(time, _)| *time);
-        let unjudged = self.judge.unjudged();
-        let listed = (unjudged > 0).then_some(self.listed);
+        let undecided = self.collector.undecided();
+        let listed = (undecided > 0).then_some(self.listed);
         let first = due.into_iter().chain(listed).min().unwrap_or(self.now);
         Standing {
             counts: self.counts,
-            waiting: self.due.len() + unjudged,
+            waiting: self.due.len() + undecided,
             overdue_milliseconds: self.now.since(first).max(0),
             synced: self.unsynced.is_empty(),
             gauges,
@@ -472,7 +475,7 @@ impl<J: Judge> Engine<J> {
     pub fn skip(&mut self, id: EffectId) {
         if let Some((key, request)) = self.flying.remove(&id) {
             self.busy.remove(&key);
-            self.judge.skipped(&key, &request);
+            self.collector.skipped(&key, &request);
             self.skipped.insert(key, request);
         }
     }
@@ -496,7 +499,7 @@ impl<J: Judge> Engine<J> {
     /// The next thing to do, or `None` if there is nothing to do now.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         loop {
-            if let Some((note, reason)) = self.judge.outbox().and_then(Outbox::take_note) {
+            if let Some((note, reason)) = self.collector.reports().and_then(ReportQueue::take_event) {
                 return Some(Effect { id: self.next_id(), request: Request::Note(note), reason });
             }
             if let Some(effect) = self.ready.take() {
@@ -505,28 +508,28 @@ impl<J: Judge> Engine<J> {
             if !self.unsynced.is_empty() || self.flying.len() >= IN_FLIGHT {
                 return None;
             }
-            let key = self.next_to_judge()?;
+            let key = self.next_due()?;
             // An object with a request in flight is reconciled when its outcome is known.
             if self.busy.contains(&key) {
                 continue;
             }
             let mut dirty = Vec::new();
-            let judgement = self.judge.judge(&key, self.now, &mut dirty);
-            self.counts.judged += 1;
+            let decision = self.collector.decide(&key, self.now, &mut dirty);
+            self.counts.decisions += 1;
             self.schedule_all(dirty);
-            match judgement {
-                Judgement::Leave => {
+            match decision {
+                Decision::Leave => {
                     self.failures.remove(&key);
                     self.done.remove(&key);
                 }
-                Judgement::Later(time) => self.schedule(key, time.max(self.now.after(1))),
-                Judgement::Act(request, _) if self.done.get(&key) == Some(&request) => {}
-                Judgement::Act(request, _)
+                Decision::Later(time) => self.schedule(key, time.max(self.now.after(1))),
+                Decision::Act(request, _) if self.done.get(&key) == Some(&request) => {}
+                Decision::Act(request, _)
                     if self.skipped.get(&key).is_some_and(|skipped| is_again(skipped, &request)) => {}
-                Judgement::Act(request, _) if deletes(&request) && self.kept.contains(&key) => {
+                Decision::Act(request, _) if deletes(&request) && self.kept.contains(&key) => {
                     self.counts.kept += 1;
                 }
-                Judgement::Act(request, reason) => {
+                Decision::Act(request, reason) => {
                     let id = self.next_id();
                     self.busy.insert(key.clone());
                     self.flying.insert(id, (key, request.clone()));
@@ -562,7 +565,7 @@ impl<J: Judge> Engine<J> {
             }
         };
         let mut dirty = Vec::new();
-        self.judge.finished(&key, &request, outcome, self.now, &mut dirty);
+        self.collector.finished(&key, &request, outcome, self.now, &mut dirty);
         self.schedule_all(dirty);
         match asked {
             Some(asked) => {
@@ -615,7 +618,7 @@ fn deletes(request: &Request) -> bool {
 }
 
 /// Numbers from which an engine around this one numbers its Events.
-pub(crate) const FIRST_NOTE: u64 = 1 << 63;
+pub(crate) const FIRST_EVENT: u64 = 1 << 63;
 
 /// A reason of a retention module.
 pub(crate) fn reason(code: &'static str, observed: ResourceVersion, facts: &[String]) -> Reason {

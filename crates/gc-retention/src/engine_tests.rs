@@ -7,9 +7,9 @@ use super::*;
 
 /// Returns the given decisions, one after the other.
 #[derive(Default)]
-struct Scripted(Vec<Judgement>);
+struct Scripted(Vec<Decision>);
 
-impl Judge for Scripted {
+impl Collector for Scripted {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::Job]
     }
@@ -20,8 +20,8 @@ impl Judge for Scripted {
         }
     }
 
-    fn judge(&mut self, _key: &ObjectKey, _now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
-        if self.0.is_empty() { Judgement::Leave } else { self.0.remove(0) }
+    fn decide(&mut self, _key: &ObjectKey, _now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
+        if self.0.is_empty() { Decision::Leave } else { self.0.remove(0) }
     }
 }
 
@@ -30,11 +30,11 @@ fn job() -> Facts {
     Facts::read(Kind::Job, object.to_string().as_bytes()).unwrap()
 }
 
-fn act(request: Request) -> Judgement {
-    Judgement::Act(request, reason("a test says so", ResourceVersion::UNKNOWN, &[]))
+fn act(request: Request) -> Decision {
+    Decision::Act(request, reason("a test says so", ResourceVersion::UNKNOWN, &[]))
 }
 
-fn delete(version: u64) -> Judgement {
+fn delete(version: u64) -> Decision {
     act(Request::Delete {
         key: job().key(),
         uid: job().meta().uid.clone(),
@@ -43,7 +43,7 @@ fn delete(version: u64) -> Judgement {
     })
 }
 
-fn status(version: u64, text: &str) -> Judgement {
+fn status(version: u64, text: &str) -> Decision {
     act(Request::Guarded {
         key: job().key(),
         uid: job().meta().uid.clone(),
@@ -52,7 +52,7 @@ fn status(version: u64, text: &str) -> Judgement {
     })
 }
 
-fn read() -> Judgement {
+fn read() -> Decision {
     act(Request::Read { key: job().key() })
 }
 
@@ -67,10 +67,10 @@ fn list(engine: &mut Engine<Scripted>, objects: &[Facts]) {
 
 /// The object is observed once for each decision; requests that change something are skipped, all others are
 /// answered.
-fn skipped(engine: &mut Engine<Scripted>, judgements: Vec<Judgement>) -> usize {
+fn skipped(engine: &mut Engine<Scripted>, decisions: Vec<Decision>) -> usize {
     let mut skipped = 0;
-    for judgement in judgements {
-        engine.judge.0 = vec![judgement];
+    for decision in decisions {
+        engine.collector.0 = vec![decision];
         engine.observe(Observation::Observed(job()));
         while let Some(effect) = engine.poll_effect() {
             if matches!(effect.request, Request::Read { .. }) {
@@ -86,18 +86,18 @@ fn skipped(engine: &mut Engine<Scripted>, judgements: Vec<Judgement>) -> usize {
 
 #[test]
 fn what_is_skipped_is_wanted_once_of_each_version() {
-    for (case, judgements, expected) in [
+    for (case, decisions, expected) in [
         ("the same", vec![delete(5), delete(5)], 1),
         ("another version", vec![delete(5), delete(6)], 2),
         ("another time in it", vec![status(5, "now"), status(5, "later")], 1),
         ("another time, and another version", vec![status(5, "now"), status(6, "later")], 2),
         ("another change", vec![status(5, "now"), delete(5)], 2),
-        ("nothing wanted meanwhile", vec![delete(5), Judgement::Leave, delete(5)], 1),
+        ("nothing wanted meanwhile", vec![delete(5), Decision::Leave, delete(5)], 1),
         ("looked up again meanwhile", vec![delete(5), read(), delete(5)], 1),
     ] {
         let mut engine = Engine::new(Scripted::default());
         list(&mut engine, &[]);
-        assert_eq!(skipped(&mut engine, judgements), expected, "{case}");
+        assert_eq!(skipped(&mut engine, decisions), expected, "{case}");
     }
 }
 
@@ -118,12 +118,12 @@ fn what_is_skipped_outlasts_lists() {
 /// Objects that were reconciled again while they were skipped are also returned on release.
 #[test]
 fn what_is_skipped_is_released() {
-    for between in [vec![], vec![read()], vec![Judgement::Leave], vec![read(), delete(5)]] {
+    for between in [vec![], vec![read()], vec![Decision::Leave], vec![read(), delete(5)]] {
         let mut engine = Engine::new(Scripted::default());
         list(&mut engine, &[]);
         assert_eq!(skipped(&mut engine, vec![delete(5)]), 1);
         assert_eq!(skipped(&mut engine, between), 0);
-        engine.judge.0 = vec![delete(5)];
+        engine.collector.0 = vec![delete(5)];
         engine.release(Some(Kind::Pod.resource()));
         assert_eq!(engine.poll_effect(), None, "another resource");
         engine.release(Some(Kind::Job.resource()));

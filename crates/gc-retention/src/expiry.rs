@@ -14,16 +14,16 @@ use gc_types::{
     Outcome, PropagationPolicy, Reason, Request, ResourceId, ResourceVersion, Severity, Timestamp, Uid,
 };
 
-use crate::engine::{Counts, Engine, FIRST_NOTE, Judge, Judgement, Observation, reason};
+use crate::engine::{Collector, Counts, Decision, Engine, FIRST_EVENT, Observation, reason};
 use crate::foreign::{self, ForeignTool};
-use crate::measures::Outbox;
+use crate::measures::ReportQueue;
 use crate::objects::{Facts, HasMeta, Kind, Meta, parse_time, time_text};
 
 /// The reason of the Event about an invalid annotation.
 pub const INVALID_ANNOTATION: &str = "InvalidRetentionAnnotation";
 /// Maximum number of queued Events about invalid annotations; further objects are reported when they change
 /// again.
-pub const WAITING_NOTES: usize = 1_000;
+pub const WAITING_EVENTS: usize = 1_000;
 
 /// Resources whose TTL begins when they finish: [`FinishedExpiry`] watches the complete objects.
 pub const FINISHING: [(&str, &str); 2] = [("", "pods"), ("batch", "jobs")];
@@ -105,13 +105,13 @@ struct Marked {
 }
 
 impl Marked {
-    fn verdict(&self, key: &ObjectKey, policy: PropagationPolicy, now: Timestamp) -> Judgement {
-        let Ok(Some((at, why))) = &self.expiry else { return Judgement::Leave };
+    fn verdict(&self, key: &ObjectKey, policy: PropagationPolicy, now: Timestamp) -> Decision {
+        let Ok(Some((at, why))) = &self.expiry else { return Decision::Leave };
         if self.deleting {
-            return Judgement::Leave;
+            return Decision::Leave;
         }
         if now < *at {
-            return Judgement::Later(*at);
+            return Decision::Later(*at);
         }
         let request = Request::Delete {
             key: key.clone(),
@@ -120,17 +120,17 @@ impl Marked {
             policy,
         };
         let facts = [why.clone(), format!("since {}", time_text(*at))];
-        Judgement::Act(request, reason(gc_types::codes::EXPIRED_BY_ANNOTATION, self.resource_version, &facts))
+        Decision::Act(request, reason(gc_types::codes::EXPIRED_BY_ANNOTATION, self.resource_version, &facts))
     }
 }
 
 /// Objects with annotations, and the Events about invalid ones.
 #[derive(Debug, Default)]
-struct MarkedShelf {
+struct MarkedCache {
     objects: BTreeMap<ObjectKey, Marked>,
     /// Objects that a list in progress has not contained yet.
     unseen: BTreeMap<ResourceId, BTreeSet<ObjectKey>>,
-    notes: VecDeque<EventNote>,
+    events: VecDeque<EventNote>,
     counts: ExpiryCounts,
 }
 
@@ -145,7 +145,7 @@ pub struct ExpiryCounts {
     pub invalid_seen: u64,
 }
 
-impl MarkedShelf {
+impl MarkedCache {
     /// Adds one. An invalid annotation is reported once, and again when it changes.
     fn put(&mut self, key: ObjectKey, marked: Marked, dirty: &mut Vec<ObjectKey>) {
         let before = self.objects.get(&key);
@@ -153,8 +153,8 @@ impl MarkedShelf {
             before.is_some_and(|before| before.uid == marked.uid && before.expiry == marked.expiry);
         if let (Err(bad), false) = (&marked.expiry, is_reported) {
             self.counts.invalid_seen += 1;
-            if self.notes.len() < WAITING_NOTES {
-                self.notes.push_back(EventNote {
+            if self.events.len() < WAITING_EVENTS {
+                self.events.push_back(EventNote {
                     about: key.clone(),
                     uid: marked.uid.clone(),
                     severity: Severity::Warning,
@@ -204,20 +204,20 @@ impl MarkedShelf {
 
 /// For every kind, from metadata alone.
 #[derive(Debug, Default)]
-struct MarkedJudge {
-    shelf: MarkedShelf,
+struct MarkedCollector {
+    cache: MarkedCache,
 }
 
-impl Judge for MarkedJudge {
+impl Collector for MarkedCollector {
     fn kinds(&self) -> &'static [Kind] {
         &[]
     }
 
     fn observe(&mut self, _observation: Observation, _now: Timestamp, _dirty: &mut Vec<ObjectKey>) {}
 
-    fn judge(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
-        let marked = self.shelf.objects.get(key);
-        marked.map_or(Judgement::Leave, |marked| marked.verdict(key, PropagationPolicy::Background, now))
+    fn decide(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
+        let marked = self.cache.objects.get(key);
+        marked.map_or(Decision::Leave, |marked| marked.verdict(key, PropagationPolicy::Background, now))
     }
 }
 
@@ -226,10 +226,10 @@ impl Judge for MarkedJudge {
 /// memory.
 #[derive(Debug)]
 pub struct ExpiryEngine {
-    engine: Engine<MarkedJudge>,
+    engine: Engine<MarkedCollector>,
     /// The last observed object: whether it has annotations is not known before the next event.
     last: Option<ObservedObject>,
-    next_note: u64,
+    next_event: u64,
     tools: Vec<ForeignTool>,
 }
 
@@ -240,9 +240,9 @@ fn unreadable() -> Reason {
 impl Default for ExpiryEngine {
     fn default() -> Self {
         Self {
-            engine: Engine::new(MarkedJudge::default()),
+            engine: Engine::new(MarkedCollector::default()),
             last: None,
-            next_note: FIRST_NOTE,
+            next_event: FIRST_EVENT,
             tools: Vec::new(),
         }
     }
@@ -268,7 +268,7 @@ impl ExpiryEngine {
                 deleting: object.deletion.deleting,
                 expiry: expiry(&marks, marks.created, &self.tools),
             };
-            self.engine.tell(|judge, _, dirty| judge.shelf.put(key, marked, dirty));
+            self.engine.update(|collector, _, dirty| collector.cache.put(key, marked, dirty));
             return;
         }
         self.nothing_followed();
@@ -276,11 +276,11 @@ impl ExpiryEngine {
             Event::Observed(object) => self.last = Some(object),
             Event::Removed { key, .. } => self.remove(&key),
             Event::ListStarted(resource) => {
-                self.engine.tell(|judge, _, _| judge.shelf.list_started(resource));
+                self.engine.update(|collector, _, _| collector.cache.list_started(resource));
             }
             Event::Synced { resource, .. } => {
-                let was_listed = self.engine.judge().shelf.unseen.contains_key(&resource);
-                let gone = self.engine.tell(|judge, _, _| judge.shelf.list_ended(resource));
+                let was_listed = self.engine.collector().cache.unseen.contains_key(&resource);
+                let gone = self.engine.update(|collector, _, _| collector.cache.list_ended(resource));
                 for key in &gone {
                     self.engine.forget(key);
                 }
@@ -289,9 +289,9 @@ impl ExpiryEngine {
                 }
             }
             Event::ResourceGone(resource) => {
-                let gone = self.engine.tell(|judge, _, _| {
-                    judge.shelf.list_started(resource);
-                    judge.shelf.list_ended(resource)
+                let gone = self.engine.update(|collector, _, _| {
+                    collector.cache.list_started(resource);
+                    collector.cache.list_ended(resource)
                 });
                 for key in &gone {
                     self.engine.forget(key);
@@ -314,8 +314,8 @@ impl ExpiryEngine {
     }
 
     fn remove(&mut self, key: &ObjectKey) {
-        if self.engine.judge().shelf.objects.contains_key(key) {
-            self.engine.tell(|judge, _, _| judge.shelf.remove(key));
+        if self.engine.collector().cache.objects.contains_key(key) {
+            self.engine.update(|collector, _, _| collector.cache.remove(key));
             self.engine.forget(key);
         }
     }
@@ -328,9 +328,9 @@ impl ExpiryEngine {
     /// The next thing to do, or `None` if there is nothing to do now.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.nothing_followed();
-        if let Some(note) = self.engine.tell(|judge, _, _| judge.shelf.notes.pop_front()) {
-            let id = EffectId(self.next_note);
-            self.next_note += 1;
+        if let Some(note) = self.engine.update(|collector, _, _| collector.cache.events.pop_front()) {
+            let id = EffectId(self.next_event);
+            self.next_event += 1;
             return Some(Effect { id, request: Request::Note(note), reason: unreadable() });
         }
         self.engine.poll_effect()
@@ -345,15 +345,15 @@ impl ExpiryEngine {
     /// The counters.
     #[must_use]
     pub fn counts(&self) -> (Counts, ExpiryCounts) {
-        (self.engine.counts(), self.engine.judge().shelf.counts())
+        (self.engine.counts(), self.engine.collector().cache.counts())
     }
 }
 
 /// Annotated Jobs and Pods, whose time to live begins when they finish.
 #[derive(Debug, Default)]
 pub struct FinishedExpiry {
-    shelf: MarkedShelf,
-    outbox: Outbox,
+    cache: MarkedCache,
+    reports: ReportQueue,
     tools: Vec<ForeignTool>,
 }
 
@@ -367,7 +367,7 @@ impl FinishedExpiry {
     fn put(&mut self, kind: Kind, meta: &Meta, finished: Option<Timestamp>, dirty: &mut Vec<ObjectKey>) {
         let key = kind.key(&meta.namespace, &meta.name);
         match meta.marks.as_ref().filter(|marks| foreign::are_meant(marks, &self.tools)) {
-            None => self.shelf.remove(&key),
+            None => self.cache.remove(&key),
             Some(marks) => {
                 let marked = Marked {
                     uid: meta.uid.clone(),
@@ -375,23 +375,23 @@ impl FinishedExpiry {
                     deleting: meta.deleting,
                     expiry: expiry(marks, finished, &self.tools),
                 };
-                self.shelf.put(key, marked, dirty);
-                while let Some(note) = self.shelf.notes.pop_front() {
-                    self.outbox.note(note, unreadable());
+                self.cache.put(key, marked, dirty);
+                while let Some(note) = self.cache.events.pop_front() {
+                    self.reports.event(note, unreadable());
                 }
             }
         }
     }
 }
 
-impl Judge for FinishedExpiry {
+impl Collector for FinishedExpiry {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::Pod, Kind::Job]
     }
 
     fn observe(&mut self, observation: Observation, _now: Timestamp, dirty: &mut Vec<ObjectKey>) {
         match observation {
-            Observation::ListStarted(kind) => self.shelf.list_started(kind.resource()),
+            Observation::ListStarted(kind) => self.cache.list_started(kind.resource()),
             Observation::Observed(Facts::Pod(pod)) => {
                 let finished = pod.finished;
                 self.put(Kind::Pod, pod.meta(), finished, dirty);
@@ -400,25 +400,25 @@ impl Judge for FinishedExpiry {
                 let finished = job.finished;
                 self.put(Kind::Job, job.meta(), finished, dirty);
             }
-            Observation::Removed(key) => self.shelf.remove(&key),
-            Observation::Synced(kind) => drop(self.shelf.list_ended(kind.resource())),
+            Observation::Removed(key) => self.cache.remove(&key),
+            Observation::Synced(kind) => drop(self.cache.list_ended(kind.resource())),
             _ => {}
         }
     }
 
-    fn judge(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
+    fn decide(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
         // As the Job collector does: a Job is deleted after its pods.
         let policy = if key.resource == Kind::Job.resource() {
             PropagationPolicy::Foreground
         } else {
             PropagationPolicy::Background
         };
-        let marked = self.shelf.objects.get(key);
-        marked.map_or(Judgement::Leave, |marked| marked.verdict(key, policy, now))
+        let marked = self.cache.objects.get(key);
+        marked.map_or(Decision::Leave, |marked| marked.verdict(key, policy, now))
     }
 
-    fn outbox(&mut self) -> Option<&mut Outbox> {
-        Some(&mut self.outbox)
+    fn reports(&mut self) -> Option<&mut ReportQueue> {
+        Some(&mut self.reports)
     }
 }
 

@@ -116,7 +116,7 @@ fn object(name: &str, version: u64, deleting: bool) -> ObservedObject {
     }
 }
 
-fn tell(engine: &mut ExpiryEngine, name: &str, version: u64, annotations: Option<Marks>) {
+fn observe_marks(engine: &mut ExpiryEngine, name: &str, version: u64, annotations: Option<Marks>) {
     engine.handle(Event::Observed(object(name, version, false)));
     if let Some(marks) = annotations {
         engine.handle(Event::Marked { key: key(name), marks: marks.into() });
@@ -130,10 +130,10 @@ fn engine() -> ExpiryEngine {
 }
 
 #[test]
-fn an_object_goes_when_its_time_has_come_and_only_as_it_was_judged() {
+fn an_object_is_deleted_at_its_time_and_only_in_the_version_decided_on() {
     let mut engine = engine();
-    tell(&mut engine, "plain", 1, None);
-    tell(&mut engine, "a", 2, Some(marks(Some("1h"), None, None)));
+    observe_marks(&mut engine, "plain", 1, None);
+    observe_marks(&mut engine, "a", 2, Some(marks(Some("1h"), None, None)));
     assert_eq!(engine.poll_effect(), None);
     assert_eq!(engine.next_wakeup(), Some(at(3600)));
     engine.handle(Event::Tick(at(3600)));
@@ -152,7 +152,7 @@ fn an_object_goes_when_its_time_has_come_and_only_as_it_was_judged() {
     );
     // Its time was extended at the last moment: the server refuses, and the new annotation counts.
     engine.handle(Event::Done(effect.id, Outcome::Conflict));
-    tell(&mut engine, "a", 3, Some(marks(Some("2h"), None, None)));
+    observe_marks(&mut engine, "a", 3, Some(marks(Some("2h"), None, None)));
     engine.handle(Event::Tick(at(3601)));
     assert_eq!(engine.poll_effect(), None);
     assert_eq!(engine.next_wakeup(), Some(at(7200)));
@@ -162,7 +162,8 @@ fn an_object_goes_when_its_time_has_come_and_only_as_it_was_judged() {
 #[test]
 fn what_a_list_still_has_after_its_deletion_was_granted_is_deleted_again() {
     let mut engine = engine();
-    let expired = |engine: &mut ExpiryEngine| tell(engine, "a", 1, Some(marks(Some("0"), None, None)));
+    let expired =
+        |engine: &mut ExpiryEngine| observe_marks(engine, "a", 1, Some(marks(Some("0"), None, None)));
     expired(&mut engine);
     let first = engine.poll_effect().unwrap();
     engine.handle(Event::Done(first.id, Outcome::Applied(None)));
@@ -185,13 +186,13 @@ fn what_loses_its_annotation_or_is_gone_stays_untouched() {
         ["taken off", "taken off at the end of a batch", "removed", "relisted", "not served", "deleting"]
     {
         let mut engine = engine();
-        tell(&mut engine, "a", 1, expired());
+        observe_marks(&mut engine, "a", 1, expired());
         match scenario {
             "taken off" => {
-                tell(&mut engine, "a", 2, None);
+                observe_marks(&mut engine, "a", 2, None);
                 engine.handle(Event::Tick(at(1)));
             }
-            "taken off at the end of a batch" => tell(&mut engine, "a", 2, None),
+            "taken off at the end of a batch" => observe_marks(&mut engine, "a", 2, None),
             "removed" => engine.handle(Event::Removed {
                 key: key("a"),
                 uid: Uid::new("a"),
@@ -199,7 +200,7 @@ fn what_loses_its_annotation_or_is_gone_stays_untouched() {
             }),
             "relisted" => {
                 engine.handle(Event::ListStarted(CONFIG_MAPS));
-                tell(&mut engine, "b", 3, None);
+                observe_marks(&mut engine, "b", 3, None);
                 engine.handle(Event::Synced { resource: CONFIG_MAPS, resource_version: ResourceVersion(4) });
             }
             "not served" => engine.handle(Event::ResourceGone(CONFIG_MAPS)),
@@ -213,10 +214,10 @@ fn what_loses_its_annotation_or_is_gone_stays_untouched() {
 }
 
 #[test]
-fn a_bad_annotation_is_told_of_once_and_deletes_nothing() {
+fn a_bad_annotation_is_reported_once_and_deletes_nothing() {
     let mut engine = engine();
     for version in 1..4 {
-        tell(&mut engine, "a", version, Some(marks(Some("soon"), None, None)));
+        observe_marks(&mut engine, "a", version, Some(marks(Some("soon"), None, None)));
     }
     let effect = engine.poll_effect().unwrap();
     let Request::Note(note) = effect.request else { panic!("{effect:?}") };
@@ -231,21 +232,21 @@ fn a_bad_annotation_is_told_of_once_and_deletes_nothing() {
     assert_eq!(engine.poll_effect(), None);
     assert_eq!(engine.counts().1, ExpiryCounts { annotated: 1, invalid: 1, invalid_seen: 1 });
     // Another mistake is reported again.
-    tell(&mut engine, "a", 9, Some(marks(Some("later"), None, None)));
+    observe_marks(&mut engine, "a", 9, Some(marks(Some("later"), None, None)));
     assert!(matches!(engine.poll_effect().unwrap().request, Request::Note(_)));
 }
 
 /// Objects without annotations cost no memory and no decision.
 #[test]
-fn what_has_no_annotation_is_not_looked_at() {
+fn objects_without_annotations_are_ignored() {
     let mut engine = engine();
     for number in 0..10_000_u64 {
-        tell(&mut engine, &format!("o{number}"), number + 1, None);
+        observe_marks(&mut engine, &format!("o{number}"), number + 1, None);
     }
-    tell(&mut engine, "a", 20_000, Some(marks(Some("1h"), None, None)));
+    observe_marks(&mut engine, "a", 20_000, Some(marks(Some("1h"), None, None)));
     assert_eq!(engine.poll_effect(), None);
     let (counts, expiry) = engine.counts();
-    assert_eq!((counts.judged, expiry.annotated), (1, 1));
+    assert_eq!((counts.decisions, expiry.annotated), (1, 1));
 }
 
 fn read(kind: Kind, annotations: &Value, status: &Value) -> Facts {
@@ -270,19 +271,19 @@ fn jobs_and_pods_live_on_after_they_finished() {
         ]})
     };
     let wakes = |seconds: i64| (false, Some(at(seconds)));
-    let goes = (true, None);
+    let due = (true, None);
     let stays = (false, None);
     for (kind, annotations, status, expected) in [
         (Kind::Job, &ttl, json!({}), stays),
         (Kind::Job, &ttl, complete(-60), wakes(3540)),
-        (Kind::Job, &ttl, complete(-3600), goes),
+        (Kind::Job, &ttl, complete(-3600), due),
         (Kind::Job, &expires, json!({}), wakes(60)),
         (Kind::Job, &json!({}), complete(-9000), stays),
         (Kind::Pod, &ttl, json!({"phase": "Running"}), stays),
         (Kind::Pod, &ttl, ended(-60), wakes(3540)),
-        (Kind::Pod, &ttl, ended(-3601), goes),
+        (Kind::Pod, &ttl, ended(-3601), due),
         // Nothing says when: it was over two hours ago at the earliest.
-        (Kind::Pod, &ttl, json!({"phase": "Failed"}), goes),
+        (Kind::Pod, &ttl, json!({"phase": "Failed"}), due),
         (Kind::Pod, &expires, json!({"phase": "Running"}), wakes(60)),
         (Kind::Pod, &json!({"kubegc.io/ttl": "1s", "kubegc.io/keep": "true"}), ended(-9000), stays),
     ] {
@@ -312,7 +313,7 @@ fn a_pod_whose_annotations_are_taken_off_stays() {
         {"state": {"terminated": {"finishedAt": time_text(at(0))}}},
     ]});
     let ttl = json!({"kubegc.io/ttl": "60s"});
-    for (annotations, goes) in [(&ttl, true), (&Value::Null, false)] {
+    for (annotations, is_deleted) in [(&ttl, true), (&Value::Null, false)] {
         let mut engine = Engine::new(FinishedExpiry::default());
         engine.tick(at(0));
         for kind in [Kind::Pod, Kind::Job] {
@@ -323,13 +324,13 @@ fn a_pod_whose_annotations_are_taken_off_stays() {
         assert_eq!(engine.poll_effect(), None);
         engine.observe(Observation::Observed(read(Kind::Pod, annotations, &finished)));
         engine.tick(at(60));
-        assert_eq!(engine.poll_effect().is_some(), goes, "{annotations}");
+        assert_eq!(engine.poll_effect().is_some(), is_deleted, "{annotations}");
     }
 }
 
 /// An invalid annotation of a Job or a Pod is reported as well.
 #[test]
-fn a_bad_annotation_of_a_job_is_told_of() {
+fn a_bad_annotation_of_a_job_is_reported() {
     let mut engine = Engine::new(FinishedExpiry::default());
     engine.tick(at(0));
     for kind in [Kind::Pod, Kind::Job] {

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use gc_types::{ObjectKey, Outcome, PropagationPolicy, Request, Timestamp};
 use serde::Deserialize;
 
-use crate::engine::{Judge, Judgement, Observation, reason};
-use crate::measures::{JOB_DELETION_LATENESS, Outbox};
-use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireCondition, WireMeta, parse_time, time_text};
+use crate::engine::{Collector, Decision, Observation, reason};
+use crate::measures::{JOB_DELETION_LATENESS, ReportQueue};
+use crate::objects::{Cache, Facts, HasMeta, Kind, Meta, WireCondition, WireMeta, parse_time, time_text};
 
 /// What verdicts need of a Job.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -85,10 +85,10 @@ fn finish_time(status: &WireJobStatus, created: Option<Timestamp>) -> Option<Tim
 /// The decision about a Job. Its version is a precondition of the deletion, so that a time to live that was raised at
 /// the last moment is honoured.
 #[must_use]
-pub fn verdict(job: &Job, now: Timestamp) -> Judgement {
-    let Some(expires) = job.expires().filter(|_| !job.meta.deleting) else { return Judgement::Leave };
+pub fn verdict(job: &Job, now: Timestamp) -> Decision {
+    let Some(expires) = job.expires().filter(|_| !job.meta.deleting) else { return Decision::Leave };
     if now < expires {
-        return Judgement::Later(expires);
+        return Decision::Later(expires);
     }
     let request = Request::Delete {
         key: Kind::Job.key(&job.meta.namespace, &job.meta.name),
@@ -98,25 +98,25 @@ pub fn verdict(job: &Job, now: Timestamp) -> Judgement {
     };
     let fact =
         format!("its time to live of {} s ended at {}", job.ttl_seconds.unwrap_or(0), time_text(expires));
-    Judgement::Act(request, reason(gc_types::codes::TTL_EXPIRED, job.meta.resource_version, &[fact]))
+    Decision::Act(request, reason(gc_types::codes::TTL_EXPIRED, job.meta.resource_version, &[fact]))
 }
 
 /// The controller.
 #[derive(Debug)]
 pub struct JobCollector {
-    jobs: Shelf<Job>,
+    jobs: Cache<Job>,
     /// The expiry times of the Jobs whose deletion is in flight: they may be gone before the answer comes.
     expired: BTreeMap<ObjectKey, Timestamp>,
-    outbox: Outbox,
+    reports: ReportQueue,
 }
 
 impl Default for JobCollector {
     fn default() -> Self {
-        Self { jobs: Shelf::new(Kind::Job), expired: BTreeMap::new(), outbox: Outbox::default() }
+        Self { jobs: Cache::new(Kind::Job), expired: BTreeMap::new(), reports: ReportQueue::default() }
     }
 }
 
-impl Judge for JobCollector {
+impl Collector for JobCollector {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::Job]
     }
@@ -142,13 +142,13 @@ impl Judge for JobCollector {
         }
     }
 
-    fn judge(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
-        let Some(job) = self.jobs.get(key) else { return Judgement::Leave };
-        let judgement = verdict(job, now);
-        if let (Judgement::Act(..), Some(expires)) = (&judgement, job.expires()) {
+    fn decide(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
+        let Some(job) = self.jobs.get(key) else { return Decision::Leave };
+        let decision = verdict(job, now);
+        if let (Decision::Act(..), Some(expires)) = (&decision, job.expires()) {
             self.expired.insert(key.clone(), expires);
         }
-        judgement
+        decision
     }
 
     fn finished(
@@ -162,7 +162,7 @@ impl Judge for JobCollector {
         let expired = self.expired.remove(key);
         if let (Outcome::Applied(_), Some(expires)) = (outcome, expired) {
             let late = u32::try_from(now.since(expires).max(0)).unwrap_or(u32::MAX);
-            self.outbox.observe(&JOB_DELETION_LATENESS, Vec::new(), f64::from(late) / 1000.0);
+            self.reports.observe(&JOB_DELETION_LATENESS, Vec::new(), f64::from(late) / 1000.0);
         }
     }
 
@@ -170,8 +170,8 @@ impl Judge for JobCollector {
         self.expired.remove(key);
     }
 
-    fn outbox(&mut self) -> Option<&mut Outbox> {
-        Some(&mut self.outbox)
+    fn reports(&mut self) -> Option<&mut ReportQueue> {
+        Some(&mut self.reports)
     }
 }
 
@@ -226,9 +226,9 @@ mod tests {
     /// `None`: left alone; else the seconds that remain.
     fn remaining(job: &Job) -> Option<i64> {
         match verdict(job, at(0)) {
-            Judgement::Leave => None,
-            Judgement::Later(time) => Some(time.since(at(0)) / 1000),
-            Judgement::Act(..) => Some(0),
+            Decision::Leave => None,
+            Decision::Later(time) => Some(time.since(at(0)) / 1000),
+            Decision::Act(..) => Some(0),
         }
     }
 
@@ -294,7 +294,7 @@ mod tests {
     fn a_terminating_job_is_left_alone() {
         let mut job = plain(Some(0), &[("Complete", Some(-5))]);
         job.meta.deleting = true;
-        assert_eq!(verdict(&job, at(0)), Judgement::Leave);
+        assert_eq!(verdict(&job, at(0)), Decision::Leave);
     }
 
     fn engine(job: Job) -> Engine<JobCollector> {
@@ -418,19 +418,19 @@ mod tests {
         let mut engine = engine(plain(Some(0), &[("Complete", Some(0))]));
         let effect = engine.poll_effect().unwrap();
         engine.skip(effect.id);
-        assert!(engine.judge().expired.is_empty());
+        assert!(engine.collector().expired.is_empty());
     }
 
     proptest! {
         /// Nothing is deleted before its time, and everything at its time.
         #[test]
         fn the_deadline_is_exact(finished in -100_i64..100, ttl in 0_i64..200, now in -400_i64..400) {
-            let judged = verdict(&plain(Some(ttl), &[("Complete", Some(finished))]), at(now));
+            let decision = verdict(&plain(Some(ttl), &[("Complete", Some(finished))]), at(now));
             let expires = at(finished + ttl);
-            match judged {
-                Judgement::Act(..) => prop_assert!(at(now) >= expires),
-                Judgement::Later(time) => prop_assert!(at(now) < expires && time == expires),
-                Judgement::Leave => prop_assert!(false),
+            match decision {
+                Decision::Act(..) => prop_assert!(at(now) >= expires),
+                Decision::Later(time) => prop_assert!(at(now) < expires && time == expires),
+                Decision::Leave => prop_assert!(false),
             }
         }
     }

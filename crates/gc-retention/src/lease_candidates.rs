@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use gc_types::{ObjectKey, PropagationPolicy, Request, Timestamp, Uid};
 use serde::Deserialize;
 
-use crate::engine::{Judge, Judgement, Observation, reason};
-use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireMeta, parse_time, time_text};
+use crate::engine::{Collector, Decision, Observation, reason};
+use crate::objects::{Cache, Facts, HasMeta, Kind, Meta, WireMeta, parse_time, time_text};
 
 /// A candidate that has not been renewed for this long has expired, milliseconds.
 pub const UNRENEWED_MILLISECONDS: i64 = 30 * 60_000;
@@ -50,16 +50,16 @@ impl From<WireCandidate> for LeaseCandidate {
 /// The decision about a candidate whose present `renewTime` was first seen at `unchanged_since`: as with identity
 /// leases, a single wrong clock does not decide (BEAT-AL-3).
 #[must_use]
-pub fn verdict(candidate: &LeaseCandidate, unchanged_since: Timestamp, now: Timestamp) -> Judgement {
+pub fn verdict(candidate: &LeaseCandidate, unchanged_since: Timestamp, now: Timestamp) -> Decision {
     let meta = &candidate.meta;
     if meta.deleting {
-        return Judgement::Leave;
+        return Decision::Leave;
     }
     let fact = match candidate.renewed {
         Some(renewed) => {
             let end = renewed.max(unchanged_since).after(UNRENEWED_MILLISECONDS).after(1);
             if now < end {
-                return Judgement::Later(end);
+                return Decision::Later(end);
             }
             format!("renewed last at {}", time_text(renewed))
         }
@@ -71,20 +71,20 @@ pub fn verdict(candidate: &LeaseCandidate, unchanged_since: Timestamp, now: Time
         resource_version: Some(meta.resource_version),
         policy: PropagationPolicy::Background,
     };
-    Judgement::Act(delete, reason(gc_types::codes::LEASE_CANDIDATE_EXPIRED, meta.resource_version, &[fact]))
+    Decision::Act(delete, reason(gc_types::codes::LEASE_CANDIDATE_EXPIRED, meta.resource_version, &[fact]))
 }
 
 /// The collector of candidates.
 #[derive(Debug)]
 pub struct LeaseCandidateCollector {
-    candidates: Shelf<LeaseCandidate>,
+    candidates: Cache<LeaseCandidate>,
     /// Since when a candidate has had its `renewTime`.
     unchanged: BTreeMap<ObjectKey, (Uid, Option<Timestamp>, Timestamp)>,
 }
 
 impl Default for LeaseCandidateCollector {
     fn default() -> Self {
-        Self { candidates: Shelf::new(Kind::LeaseCandidate), unchanged: BTreeMap::new() }
+        Self { candidates: Cache::new(Kind::LeaseCandidate), unchanged: BTreeMap::new() }
     }
 }
 
@@ -105,7 +105,7 @@ impl LeaseCandidateCollector {
     }
 }
 
-impl Judge for LeaseCandidateCollector {
+impl Collector for LeaseCandidateCollector {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::LeaseCandidate]
     }
@@ -131,10 +131,10 @@ impl Judge for LeaseCandidateCollector {
         }
     }
 
-    fn judge(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
+    fn decide(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
         match (self.candidates.get(key), self.unchanged.get(key)) {
             (Some(candidate), Some((_, _, since))) => verdict(candidate, *since, now),
-            _ => Judgement::Leave,
+            _ => Decision::Leave,
         }
     }
 }
@@ -171,14 +171,14 @@ mod tests {
             ("longer ago by its clock alone", Some(-2 * HALF_HOUR), -60, false),
             ("never renewed", None, 0, true),
         ] {
-            let judged = verdict(&candidate(renewed), at(unchanged_since), at(0));
-            assert_eq!(matches!(judged, Judgement::Act(..)), is_deleted, "{case}: {judged:?}");
+            let decision = verdict(&candidate(renewed), at(unchanged_since), at(0));
+            assert_eq!(matches!(decision, Decision::Act(..)), is_deleted, "{case}: {decision:?}");
         }
     }
 
     /// A recreated candidate starts over, even with the `renewTime` of the former one.
     #[test]
-    fn a_successor_begins_anew() {
+    fn a_recreated_candidate_starts_over() {
         let mut engine = Engine::new(LeaseCandidateCollector::default());
         engine.tick(at(0));
         engine.observe(Observation::ListStarted(Kind::LeaseCandidate));

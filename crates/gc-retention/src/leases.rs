@@ -11,9 +11,9 @@ use gc_types::{
 };
 use serde::Deserialize;
 
-use crate::engine::{Judge, Judgement, Observation, reason};
-use crate::measures::{LEASES_STALE, Measurement, Outbox, Tally};
-use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireMeta, parse_time, time_text};
+use crate::engine::{Collector, Decision, Observation, reason};
+use crate::measures::{LEASES_STALE, Measurement, ReportQueue, Tally};
+use crate::objects::{Cache, Facts, HasMeta, Kind, Meta, WireMeta, parse_time, time_text};
 use crate::pods::Node;
 
 /// Where node leases are.
@@ -29,7 +29,7 @@ pub const STALE_MILLISECONDS: i64 = 24 * 3_600_000;
 /// How long a live read proves that a node is gone, milliseconds.
 const CONFIRMATION_MILLISECONDS: i64 = 20_000;
 /// Delay before a node that exists although it was not observed is read again, milliseconds.
-const LOOK_AGAIN_MILLISECONDS: i64 = 3_600_000;
+const RECHECK_MILLISECONDS: i64 = 3_600_000;
 
 /// What verdicts need of a Lease.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -86,7 +86,7 @@ impl From<WireLease> for Lease {
     }
 }
 
-fn delete(lease: &Lease, verdict: &'static str, fact: String) -> Judgement {
+fn delete(lease: &Lease, verdict: &'static str, fact: String) -> Decision {
     let meta = &lease.meta;
     let request = Request::Delete {
         key: Kind::Lease.key(&meta.namespace, &meta.name),
@@ -94,23 +94,23 @@ fn delete(lease: &Lease, verdict: &'static str, fact: String) -> Judgement {
         resource_version: Some(meta.resource_version),
         policy: PropagationPolicy::Background,
     };
-    Judgement::Act(request, reason(verdict, meta.resource_version, &[fact]))
+    Decision::Act(request, reason(verdict, meta.resource_version, &[fact]))
 }
 
 /// The decision about an identity lease whose present `renewTime` was first seen at `unchanged_since`. Its duration
 /// must be over by its own time and by ours, so that a single wrong clock does not decide (BEAT-AL-3).
 #[must_use]
-pub fn identity_verdict(lease: &Lease, unchanged_since: Timestamp, now: Timestamp) -> Judgement {
+pub fn identity_verdict(lease: &Lease, unchanged_since: Timestamp, now: Timestamp) -> Decision {
     const VERDICT: &str = gc_types::codes::IDENTITY_LEASE_EXPIRED;
     if lease.meta.deleting || !lease.identity || *lease.meta.namespace != *IDENTITY_NAMESPACE {
-        return Judgement::Leave;
+        return Decision::Leave;
     }
     let (Some(renewed), Some(seconds)) = (lease.renewed, lease.duration_seconds) else {
         return delete(lease, VERDICT, "it has no renewTime or no duration".to_owned());
     };
     let end = renewed.max(unchanged_since).after(seconds.saturating_mul(1000)).after(1);
     if now < end {
-        return Judgement::Later(end);
+        return Decision::Later(end);
     }
     delete(lease, VERDICT, format!("renewed last at {}, for {seconds} s", time_text(renewed)))
 }
@@ -138,9 +138,9 @@ pub struct LeaseCollector {
     /// Stale leases of leader elections that have been reported.
     stale: BTreeSet<ObjectKey>,
     stale_count: Tally,
-    outbox: Outbox,
-    leases: Shelf<Lease>,
-    nodes: Shelf<Node>,
+    reports: ReportQueue,
+    leases: Cache<Lease>,
+    nodes: Cache<Node>,
     /// Since when an identity lease has had its `renewTime`.
     unchanged: BTreeMap<ObjectKey, (Uid, Option<Timestamp>, Timestamp)>,
     /// The results of live reads of nodes: whether the node exists, and when it was read.
@@ -155,9 +155,9 @@ impl LeaseCollector {
             ownerless,
             stale: BTreeSet::new(),
             stale_count: Tally::new(&LEASES_STALE),
-            outbox: Outbox::default(),
-            leases: Shelf::new(Kind::Lease),
-            nodes: Shelf::new(Kind::Node),
+            reports: ReportQueue::default(),
+            leases: Cache::new(Kind::Lease),
+            nodes: Cache::new(Kind::Node),
             unchanged: BTreeMap::new(),
             looked_up: BTreeMap::new(),
         }
@@ -200,11 +200,11 @@ impl LeaseCollector {
     }
 
     /// Reports a stale lease of a leader election.
-    fn judge_elected(&mut self, key: &ObjectKey, now: Timestamp) -> Judgement {
-        let Some(lease) = self.leases.get(key) else { return Judgement::Leave };
-        let (Some(from), Some(renewed)) = (stale_from(lease), lease.renewed) else { return Judgement::Leave };
+    fn decide_elected(&mut self, key: &ObjectKey, now: Timestamp) -> Decision {
+        let Some(lease) = self.leases.get(key) else { return Decision::Leave };
+        let (Some(from), Some(renewed)) = (stale_from(lease), lease.renewed) else { return Decision::Leave };
         if now < from {
-            return Judgement::Later(from);
+            return Decision::Later(from);
         }
         if self.stale.insert(key.clone()) {
             self.stale_count.add(vec![Arc::clone(&key.namespace)]);
@@ -225,37 +225,37 @@ impl LeaseCollector {
                 reason: "StaleLease",
                 message,
             };
-            self.outbox.note(note, why);
+            self.reports.event(note, why);
         }
-        Judgement::Leave
+        Decision::Leave
     }
 
-    fn judge_ownerless(&self, key: &ObjectKey, lease: &Lease, now: Timestamp) -> Judgement {
-        let Some(due) = ownerless_due(lease).filter(|_| self.ownerless) else { return Judgement::Leave };
+    fn decide_ownerless(&self, key: &ObjectKey, lease: &Lease, now: Timestamp) -> Decision {
+        let Some(due) = ownerless_due(lease).filter(|_| self.ownerless) else { return Decision::Leave };
         if now < due {
-            return Judgement::Later(due);
+            return Decision::Later(due);
         }
         let node = Kind::Node.key(&"".into(), &key.name);
         if self.nodes.get(&node).is_some() {
-            return Judgement::Later(now.after(LOOK_AGAIN_MILLISECONDS));
+            return Decision::Later(now.after(RECHECK_MILLISECONDS));
         }
         match self.looked_up.get(&key.name) {
             Some((false, at)) if now.since(*at) <= CONFIRMATION_MILLISECONDS => {
                 delete(lease, gc_types::codes::NODE_LEASE_ORPHANED, "a live read found no node".to_owned())
             }
-            Some((true, at)) if now.since(*at) < LOOK_AGAIN_MILLISECONDS => {
-                Judgement::Later(at.after(LOOK_AGAIN_MILLISECONDS))
+            Some((true, at)) if now.since(*at) < RECHECK_MILLISECONDS => {
+                Decision::Later(at.after(RECHECK_MILLISECONDS))
             }
             _ => {
                 let fact = format!("no node {} was observed", key.name);
                 let why = reason(gc_types::codes::NODE_UNKNOWN, ResourceVersion::UNKNOWN, &[fact]);
-                Judgement::Act(Request::Read { key: node }, why)
+                Decision::Act(Request::Read { key: node }, why)
             }
         }
     }
 }
 
-impl Judge for LeaseCollector {
+impl Collector for LeaseCollector {
     fn kinds(&self) -> &'static [Kind] {
         if self.ownerless { &[Kind::Lease, Kind::Node] } else { &[Kind::Lease] }
     }
@@ -292,12 +292,12 @@ impl Judge for LeaseCollector {
         }
     }
 
-    fn judge(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
-        let Some(lease) = self.leases.get(key) else { return Judgement::Leave };
+    fn decide(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
+        let Some(lease) = self.leases.get(key) else { return Decision::Leave };
         match self.unchanged.get(key) {
             Some((_, _, since)) if lease.identity => identity_verdict(lease, *since, now),
-            _ if !lease.holder.is_empty() => self.judge_elected(key, now),
-            _ => self.judge_ownerless(key, lease, now),
+            _ if !lease.holder.is_empty() => self.decide_elected(key, now),
+            _ => self.decide_ownerless(key, lease, now),
         }
     }
 
@@ -316,8 +316,8 @@ impl Judge for LeaseCollector {
         }
     }
 
-    fn outbox(&mut self) -> Option<&mut Outbox> {
-        Some(&mut self.outbox)
+    fn reports(&mut self) -> Option<&mut ReportQueue> {
+        Some(&mut self.reports)
     }
 
     fn gauges(&self, into: &mut Vec<Measurement>) {
@@ -374,8 +374,8 @@ mod tests {
                 false,
             ),
         ] {
-            let judged = identity_verdict(&lease, at(-1000), at(0));
-            assert_eq!(matches!(judged, Judgement::Act(..)), is_deleted, "{scenario}: {judged:?}");
+            let decision = identity_verdict(&lease, at(-1000), at(0));
+            assert_eq!(matches!(decision, Decision::Act(..)), is_deleted, "{scenario}: {decision:?}");
         }
     }
 
@@ -398,7 +398,7 @@ mod tests {
 
     /// AL-T06, AL-T08, and a wrong clock: a renewal counts from when it was observed.
     #[test]
-    fn a_lease_that_is_renewed_before_our_eyes_stays() {
+    fn a_lease_that_is_seen_renewed_stays() {
         let mut engine = engine(false, vec![identity(Some(-60), Some(10))], &[]);
         assert_eq!(engine.poll_effect(), None);
         assert_eq!(engine.next_wakeup(), Some(at(10).after(1)));
@@ -418,7 +418,7 @@ mod tests {
 
     /// A recreated lease starts over, even with the `renewTime` of the former one.
     #[test]
-    fn a_successor_of_an_identity_lease_begins_anew() {
+    fn a_recreated_identity_lease_starts_over() {
         let mut engine = engine(false, vec![identity(Some(-60), Some(10))], &[]);
         assert_eq!(engine.poll_effect(), None);
         engine.tick(at(8));
@@ -464,7 +464,7 @@ mod tests {
 
     /// NL-T10, NL-T11
     #[test]
-    fn an_ownerless_lease_goes_only_when_asked_for_stale_and_without_node() {
+    fn an_ownerless_lease_is_deleted_only_if_enabled_stale_and_without_node() {
         let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "x"}]);
         let stale = -25 * 3600;
         for (enabled, lease, nodes, looked_at) in [
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_lease_is_told_once_counted_and_never_deleted() {
+    fn a_stale_lease_is_reported_once_counted_and_never_deleted() {
         let gauge = |engine: &Engine<LeaseCollector>| {
             let gauges = engine.standing().gauges;
             gauges.first().map(|reading| (reading.labels.clone(), reading.value))
@@ -525,11 +525,11 @@ mod tests {
         assert_eq!((engine.poll_effect(), engine.next_wakeup()), (None, Some(at(25))));
         assert_eq!(gauge(&engine), None);
         engine.tick(at(25));
-        let told = engine.poll_effect().unwrap();
-        let Request::Note(note) = &told.request else { panic!("{told:?}") };
+        let effect = engine.poll_effect().unwrap();
+        let Request::Note(note) = &effect.request else { panic!("{effect:?}") };
         assert_eq!((note.severity, note.reason), (Severity::Warning, "StaleLease"));
         assert_eq!(gauge(&engine), Some((vec!["shop".into()], 1.0)));
-        engine.finish(told.id, &Outcome::Applied(None));
+        engine.finish(effect.id, &Outcome::Applied(None));
         engine.observe(Observation::ListStarted(Kind::Lease));
         engine.observe(Observation::Observed(Facts::Lease(elected(Some(-86_390), "a"))));
         engine.observe(Observation::Synced(Kind::Lease));

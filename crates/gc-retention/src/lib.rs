@@ -3,7 +3,7 @@
 //!
 //! The collectors of cluster objects ([`pods`], [`jobs`], [`certificates`], [`pod_certificates`], [`volumes`],
 //! [`volumes_reclaim`], [`nodes`], [`leases`], [`lease_candidates`], [`tokens`], [`storage_versions`]) are
-//! [`engine::Judge`]s over the narrow facts of [`objects`]; [`permissions`] says what each of them may do, and
+//! [`engine::Collector`]s over the narrow facts of [`objects`]; [`permissions`] says what each of them may do, and
 //! [`election`] which of several replicas does it.
 
 pub mod ages;

@@ -55,7 +55,7 @@ metrics! {
         "Number of errors encountered when forcefully deleting the pods since the Pod GC Controller started.";
     /// Terminating pods that only a finalizer holds (BEAT-POD-2).
     PODS_HELD: MetricKind::Gauge, "kubegc_pods_held_by_finalizers", &[],
-        "Pods that the collector has removed as far as it can, and that finalizers hold";
+        "Pods that the collector has deleted and that only finalizers block";
     /// From a Job's expiry to the answer of its deletion.
     JOB_DELETION_LATENESS: MetricKind::Histogram(LATENESS_BUCKETS),
         "ttl_after_finished_controller_job_deletion_duration_seconds", &[],
@@ -132,20 +132,20 @@ pub struct Measurement {
 
 /// Maximum number of entries in each part of a report queue; further ones are dropped. It is emptied after every
 /// decision.
-const OUTBOX_BOUND: usize = 4096;
+const REPORT_QUEUE_BOUND: usize = 4096;
 
 /// What a collector reports besides its decisions: Events and measurements that wait to be taken.
 #[derive(Debug, Default)]
-pub struct Outbox {
-    notes: VecDeque<(EventNote, Reason)>,
+pub struct ReportQueue {
+    events: VecDeque<(EventNote, Reason)>,
     measurements: VecDeque<Measurement>,
 }
 
-impl Outbox {
+impl ReportQueue {
     /// A Kubernetes Event.
-    pub fn note(&mut self, note: EventNote, reason: Reason) {
-        if self.notes.len() < OUTBOX_BOUND {
-            self.notes.push_back((note, reason));
+    pub fn event(&mut self, note: EventNote, reason: Reason) {
+        if self.events.len() < REPORT_QUEUE_BOUND {
+            self.events.push_back((note, reason));
         }
     }
 
@@ -156,13 +156,13 @@ impl Outbox {
 
     /// Adds a value.
     pub fn observe(&mut self, metric: &'static Metric, labels: Vec<Arc<str>>, value: f64) {
-        if self.measurements.len() < OUTBOX_BOUND {
+        if self.measurements.len() < REPORT_QUEUE_BOUND {
             self.measurements.push_back(Measurement { metric, labels, value });
         }
     }
 
-    pub(crate) fn take_note(&mut self) -> Option<(EventNote, Reason)> {
-        self.notes.pop_front()
+    pub(crate) fn take_event(&mut self) -> Option<(EventNote, Reason)> {
+        self.events.pop_front()
     }
 
     pub(crate) fn take_measurement(&mut self) -> Option<Measurement> {

@@ -405,7 +405,7 @@ mod tests {
 
     /// NS-T01, NS-T03; D93
     #[test]
-    fn only_the_token_of_kubernetes_goes() {
+    fn only_the_kubernetes_token_is_removed() {
         let list = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
         for (before, after) in [
             (list(&["kubernetes"]), Some(list(&[]))),

@@ -12,9 +12,9 @@ use gc_types::{
 };
 use serde_json::json;
 
-use crate::engine::{Judge, Judgement, MachineState, Observation, reason};
-use crate::measures::{self, Measurement, Outbox, reading};
-use crate::objects::{Facts, Kind, Shelf};
+use crate::engine::{Collector, Decision, MachineState, Observation, reason};
+use crate::measures::{self, Measurement, ReportQueue, reading};
+use crate::objects::{Cache, Facts, Kind};
 use crate::pods::{Node, Taint};
 
 /// The taint of a node whose machine is shut down.
@@ -60,7 +60,7 @@ struct Machine {
     /// Consecutive answers that it does not exist, and the time of the first.
     negatives: u32,
     first_negative: Timestamp,
-    next_look: Timestamp,
+    next_lookup: Timestamp,
     errors: u32,
     /// The last report about it.
     reported: Option<String>,
@@ -70,13 +70,13 @@ struct Machine {
 #[derive(Debug)]
 pub struct NodeLifecycle {
     policy: NodePolicy,
-    nodes: Shelf<Node>,
+    nodes: Cache<Node>,
     machines: BTreeMap<ObjectKey, Machine>,
     /// Nodes whose machine was not found by the last answer.
     missing: BTreeSet<ObjectKey>,
     /// When nodes were deleted, within the breaker's window.
     deleted: VecDeque<Timestamp>,
-    outbox: Outbox,
+    reports: ReportQueue,
 }
 
 impl NodeLifecycle {
@@ -85,11 +85,11 @@ impl NodeLifecycle {
     pub fn new(policy: NodePolicy) -> Self {
         Self {
             policy,
-            nodes: Shelf::new(Kind::Node),
+            nodes: Cache::new(Kind::Node),
             machines: BTreeMap::new(),
             missing: BTreeSet::new(),
             deleted: VecDeque::new(),
-            outbox: Outbox::default(),
+            reports: ReportQueue::default(),
         }
     }
 
@@ -107,18 +107,18 @@ impl NodeLifecycle {
         (part.max(1), self.missing.len() + self.deleted.len())
     }
 
-    fn judge_node(&mut self, key: &ObjectKey, node: &Node, now: Timestamp) -> Judgement {
+    fn decide_node(&mut self, key: &ObjectKey, node: &Node, now: Timestamp) -> Decision {
         let tainted = node.taints.iter().any(is_shutdown);
         if node.meta.deleting {
             self.forget(key);
-            return Judgement::Leave;
+            return Decision::Leave;
         }
         if node.ready {
             self.forget(key);
             return if tainted {
                 set_taint(node, false, gc_types::codes::NODE_READY, "its condition Ready is True")
             } else {
-                Judgement::Leave
+                Decision::Leave
             };
         }
         let machine = self.machines.entry(key.clone()).or_default();
@@ -126,12 +126,12 @@ impl NodeLifecycle {
             *machine = Machine { uid: Some(node.meta.uid.clone()), ..Machine::default() };
             self.missing.remove(key);
         }
-        if now >= machine.next_look {
+        if now >= machine.next_lookup {
             // If the answer is lost, it is looked up again after the period.
-            machine.next_look = now.after(self.policy.period_milliseconds);
+            machine.next_lookup = now.after(self.policy.period_milliseconds);
             return ask(node);
         }
-        let next_look = machine.next_look;
+        let next_lookup = machine.next_lookup;
         match machine.last {
             Some(MachineState::Shutdown) if !tainted => {
                 set_taint(node, true, gc_types::codes::MACHINE_SHUT_DOWN, "its provider says so")
@@ -139,20 +139,20 @@ impl NodeLifecycle {
             Some(MachineState::Running) if tainted => {
                 set_taint(node, false, gc_types::codes::MACHINE_RUNNING, "its provider says so")
             }
-            Some(MachineState::Absent) => self.judge_missing(key, node, now),
-            _ => Judgement::Later(next_look),
+            Some(MachineState::Absent) => self.decide_missing(key, node, now),
+            _ => Decision::Later(next_lookup),
         }
     }
 
     /// Decides about a node whose machine was not found by the last lookup.
-    fn judge_missing(&mut self, key: &ObjectKey, node: &Node, now: Timestamp) -> Judgement {
-        let Some(machine) = self.machines.get(key) else { return Judgement::Leave };
+    fn decide_missing(&mut self, key: &ObjectKey, node: &Node, now: Timestamp) -> Decision {
+        let Some(machine) = self.machines.get(key) else { return Decision::Leave };
         let NodePolicy { confirmations, missing_milliseconds, dry_run, .. } = self.policy;
-        let (negatives, next_look) = (machine.negatives, machine.next_look);
+        let (negatives, next_lookup) = (machine.negatives, machine.next_lookup);
         let missing_for = now.since(machine.first_negative);
         let young = node.meta.created.is_none_or(|created| now.since(created) < missing_milliseconds);
         if negatives < confirmations.max(2) || missing_for < missing_milliseconds || young {
-            return Judgement::Later(next_look);
+            return Decision::Later(next_lookup);
         }
         let facts = [
             format!(
@@ -173,12 +173,12 @@ impl NodeLifecycle {
                 self.nodes.len() + self.deleted.len()
             );
             self.report(key, node, (Severity::Warning, "NodeDeletionHalted"), &message, why);
-            return Judgement::Later(next_look);
+            return Decision::Later(next_lookup);
         }
         if dry_run {
             let message = format!("Node {} would be deleted: its machine does not exist", node.meta.name);
             self.report(key, node, (Severity::Normal, "DeletingNodeDryRun"), &message, why);
-            return Judgement::Later(next_look);
+            return Decision::Later(next_lookup);
         }
         let message =
             format!("Deleting node {} because it does not exist in the cloud provider", node.meta.name);
@@ -189,7 +189,7 @@ impl NodeLifecycle {
             resource_version: Some(node.meta.resource_version),
             policy: PropagationPolicy::Background,
         };
-        Judgement::Act(request, why)
+        Decision::Act(request, why)
     }
 
     /// Reports an Event, once for each text.
@@ -204,11 +204,17 @@ impl NodeLifecycle {
         let Some(machine) = self.machines.get_mut(key) else { return };
         if machine.reported.as_deref() != Some(message) {
             machine.reported = Some(message.to_owned());
-            self.note(node, event, message, why);
+            self.queue_event(node, event, message, why);
         }
     }
 
-    fn note(&mut self, node: &Node, (severity, event): (Severity, &'static str), message: &str, why: Reason) {
+    fn queue_event(
+        &mut self,
+        node: &Node,
+        (severity, event): (Severity, &'static str),
+        message: &str,
+        why: Reason,
+    ) {
         let note = EventNote {
             about: Kind::Node.key(&node.meta.namespace, &node.meta.name),
             uid: node.meta.uid.clone(),
@@ -216,7 +222,7 @@ impl NodeLifecycle {
             reason: event,
             message: message.to_owned(),
         };
-        self.outbox.note(note, why);
+        self.reports.event(note, why);
     }
 
     fn answered(&mut self, key: &ObjectKey, uid: &Uid, state: Result<MachineState, String>, now: Timestamp) {
@@ -230,7 +236,7 @@ impl NodeLifecycle {
             Ok(MachineState::Absent) => "absent",
             Err(_) => "error",
         };
-        self.outbox.count(&measures::NODES_LOOKED_UP, vec![Arc::from(answer)]);
+        self.reports.count(&measures::NODES_LOOKED_UP, vec![Arc::from(answer)]);
         machine.last = state.as_ref().ok().copied();
         match state {
             Ok(MachineState::Absent) => {
@@ -248,10 +254,10 @@ impl NodeLifecycle {
         }
         let Err(message) = state else {
             machine.errors = 0;
-            machine.next_look = now.after(period);
+            machine.next_lookup = now.after(period);
             return;
         };
-        machine.next_look = now.after((period << machine.errors.min(20)).min(LONGEST_PAUSE_MILLISECONDS));
+        machine.next_lookup = now.after((period << machine.errors.min(20)).min(LONGEST_PAUSE_MILLISECONDS));
         machine.errors = machine.errors.saturating_add(1);
         if let Some(node) = self.nodes.get(key).cloned() {
             let message = format!("cannot tell whether the machine exists: {message}");
@@ -269,7 +275,7 @@ fn is_shutdown(taint: &Taint) -> bool {
     taint.key == SHUTDOWN_TAINT && taint.effect == NO_SCHEDULE
 }
 
-fn ask(node: &Node) -> Judgement {
+fn ask(node: &Node) -> Decision {
     let meta = &node.meta;
     let request = Request::Outside {
         key: Kind::Node.key(&meta.namespace, &meta.name),
@@ -279,11 +285,11 @@ fn ask(node: &Node) -> Judgement {
     };
     let fact = "its condition Ready is not True".to_owned();
     let verdict = gc_types::codes::MACHINE_UNKNOWN;
-    Judgement::Act(request, reason(verdict, meta.resource_version, &[fact]))
+    Decision::Act(request, reason(verdict, meta.resource_version, &[fact]))
 }
 
 /// The list of taints with or without the one for shut-down machines.
-fn set_taint(node: &Node, present: bool, verdict: &'static str, fact: &str) -> Judgement {
+fn set_taint(node: &Node, present: bool, verdict: &'static str, fact: &str) -> Decision {
     let meta = &node.meta;
     let mut taints: Vec<Taint> = node.taints.iter().filter(|taint| !is_shutdown(taint)).cloned().collect();
     if present {
@@ -296,10 +302,10 @@ fn set_taint(node: &Node, present: bool, verdict: &'static str, fact: &str) -> J
         resource_version: meta.resource_version,
         change: Change::Merge(patch.to_string().into()),
     };
-    Judgement::Act(request, reason(verdict, meta.resource_version, &[fact.to_owned()]))
+    Decision::Act(request, reason(verdict, meta.resource_version, &[fact.to_owned()]))
 }
 
-impl Judge for NodeLifecycle {
+impl Collector for NodeLifecycle {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::Node]
     }
@@ -307,7 +313,7 @@ impl Judge for NodeLifecycle {
     fn clock_set(&mut self, by: i64) {
         for machine in self.machines.values_mut() {
             machine.first_negative = machine.first_negative.after(by);
-            machine.next_look = machine.next_look.after(by);
+            machine.next_lookup = machine.next_lookup.after(by);
         }
         for at in &mut self.deleted {
             *at = at.after(by);
@@ -334,10 +340,10 @@ impl Judge for NodeLifecycle {
         }
     }
 
-    fn judge(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
+    fn decide(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
         match self.nodes.get(key).cloned() {
-            Some(node) => self.judge_node(key, &node, now),
-            None => Judgement::Leave,
+            Some(node) => self.decide_node(key, &node, now),
+            None => Decision::Leave,
         }
     }
 
@@ -364,14 +370,14 @@ impl Judge for NodeLifecycle {
                     node.meta.resource_version,
                     std::slice::from_ref(&message),
                 );
-                self.note(&node, (Severity::Warning, "DeletingNodeFailed"), &message, why);
+                self.queue_event(&node, (Severity::Warning, "DeletingNodeFailed"), &message, why);
             }
             _ => {}
         }
     }
 
-    fn outbox(&mut self) -> Option<&mut Outbox> {
-        Some(&mut self.outbox)
+    fn reports(&mut self) -> Option<&mut ReportQueue> {
+        Some(&mut self.reports)
     }
 
     fn gauges(&self, into: &mut Vec<Measurement>) {

@@ -252,7 +252,7 @@ fn a_young_node_is_given_time() {
 
 /// CNL-T19, BEAT-CNL-6
 #[test]
-fn a_node_that_came_back_or_goes_already_is_left_alone() {
+fn a_node_that_came_back_or_is_terminating_is_left_alone() {
     let mut world = World::new(NodePolicy::default(), vec![broken("n")]).answers(&[("n", ABSENT)]);
     world.run();
     world.pass(59_000);

@@ -252,7 +252,7 @@ impl Meta {
 #[derive(Debug, thiserror::Error)]
 pub enum FactsError {
     /// Not the JSON of such an object.
-    #[error("it does not read as such an object: {0}")]
+    #[error("cannot be parsed as an object of this kind: {0}")]
     Malformed(#[from] serde_json::Error),
 }
 
@@ -373,14 +373,14 @@ pub(crate) trait HasMeta {
 
 /// Objects of one kind as a watch has delivered them. A new list removes what it no longer contains.
 #[derive(Debug)]
-pub(crate) struct Shelf<F> {
+pub(crate) struct Cache<F> {
     kind: Kind,
     objects: BTreeMap<ObjectKey, (u64, F)>,
     round: u64,
     synced: bool,
 }
 
-impl<F: HasMeta> Shelf<F> {
+impl<F: HasMeta> Cache<F> {
     pub(crate) fn new(kind: Kind) -> Self {
         Self { kind, objects: BTreeMap::new(), round: 0, synced: false }
     }
@@ -590,7 +590,7 @@ mod tests {
         "spec":{"podCIDR":"10.0.0.0/24"},"status":{"conditions":[{"type":"Ready","status":"True"}]}}"#;
 
     #[test]
-    fn lines_of_a_watch_are_told_apart() {
+    fn lines_of_a_watch_are_distinguished() {
         let node = Facts::read(Kind::Node, NODE.as_bytes()).unwrap();
         for (line, expected) in [
             (format!(r#"{{"type":"ADDED","object":{NODE}}}"#), (FactsEvent::Present(node.clone()), "7")),

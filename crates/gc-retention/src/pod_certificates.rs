@@ -4,8 +4,8 @@
 use gc_types::{ObjectKey, PropagationPolicy, Request, Timestamp};
 use serde::Deserialize;
 
-use crate::engine::{Judge, Judgement, Observation, reason};
-use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireMeta, time_text};
+use crate::engine::{Collector, Decision, Observation, reason};
+use crate::objects::{Cache, Facts, HasMeta, Kind, Meta, WireMeta, time_text};
 
 /// How long a request is kept, milliseconds.
 pub const LIFETIME_MILLISECONDS: i64 = 15 * 60_000;
@@ -38,12 +38,12 @@ impl From<WirePodCertificate> for PodCertificate {
 
 /// The decision about a request.
 #[must_use]
-pub fn verdict(request: &PodCertificate, now: Timestamp) -> Judgement {
+pub fn verdict(request: &PodCertificate, now: Timestamp) -> Decision {
     let meta = &request.meta;
-    let Some(created) = meta.created.filter(|_| !meta.deleting) else { return Judgement::Leave };
+    let Some(created) = meta.created.filter(|_| !meta.deleting) else { return Decision::Leave };
     let end = created.after(LIFETIME_MILLISECONDS);
     if now < end {
-        return Judgement::Later(end);
+        return Decision::Later(end);
     }
     let delete = Request::Delete {
         key: Kind::PodCertificate.key(&meta.namespace, &meta.name),
@@ -52,7 +52,7 @@ pub fn verdict(request: &PodCertificate, now: Timestamp) -> Judgement {
         policy: PropagationPolicy::Background,
     };
     let fact = format!("it was made at {}, and lives for 15 minutes", time_text(created));
-    Judgement::Act(
+    Decision::Act(
         delete,
         reason(gc_types::codes::POD_CERTIFICATE_REQUEST_EXPIRED, meta.resource_version, &[fact]),
     )
@@ -61,16 +61,16 @@ pub fn verdict(request: &PodCertificate, now: Timestamp) -> Judgement {
 /// The cleaner.
 #[derive(Debug)]
 pub struct PodCertificateCollector {
-    requests: Shelf<PodCertificate>,
+    requests: Cache<PodCertificate>,
 }
 
 impl Default for PodCertificateCollector {
     fn default() -> Self {
-        Self { requests: Shelf::new(Kind::PodCertificate) }
+        Self { requests: Cache::new(Kind::PodCertificate) }
     }
 }
 
-impl Judge for PodCertificateCollector {
+impl Collector for PodCertificateCollector {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::PodCertificate]
     }
@@ -90,8 +90,8 @@ impl Judge for PodCertificateCollector {
         }
     }
 
-    fn judge(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
-        self.requests.get(key).map_or(Judgement::Leave, |request| verdict(request, now))
+    fn decide(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
+        self.requests.get(key).map_or(Decision::Leave, |request| verdict(request, now))
     }
 }
 
@@ -131,10 +131,10 @@ mod tests {
             ("PCR-T05", 900, &Value::Null, true),
         ] {
             let waits = match verdict(&request(age, conditions), at(0)) {
-                Judgement::Act(..) => None,
+                Decision::Act(..) => None,
                 other => Some(other),
             };
-            assert_eq!(waits, (!is_deleted).then(|| Judgement::Later(at(900 - age))), "{scenario}");
+            assert_eq!(waits, (!is_deleted).then(|| Decision::Later(at(900 - age))), "{scenario}");
         }
     }
 
@@ -142,11 +142,11 @@ mod tests {
     fn one_that_is_being_deleted_is_left_alone() {
         let mut terminating = request(901, &Value::Null);
         terminating.meta.deleting = true;
-        assert_eq!(verdict(&terminating, at(0)), Judgement::Leave);
+        assert_eq!(verdict(&terminating, at(0)), Decision::Leave);
     }
 
     #[test]
-    fn the_deadline_is_woken_for_and_a_replaced_request_is_judged_anew() {
+    fn the_deadline_is_woken_for_and_a_replaced_request_is_decided_again() {
         let mut engine = Engine::new(PodCertificateCollector::default());
         engine.tick(at(0));
         // PCR-T08: where they are not served, nothing is ever listed.

@@ -8,9 +8,9 @@ use gc_types::{Change, ObjectKey, Outcome, Reason, Request, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::engine::{Judge, Judgement, Observation, reason};
-use crate::measures::{Measurement, Outbox, POD_DELETION_ERRORS, POD_DELETIONS, PODS_HELD, reading};
-use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireCondition, WireMeta, parse_time, time_text};
+use crate::engine::{Collector, Decision, Observation, reason};
+use crate::measures::{Measurement, POD_DELETION_ERRORS, POD_DELETIONS, PODS_HELD, ReportQueue, reading};
+use crate::objects::{Cache, Facts, HasMeta, Kind, Meta, WireCondition, WireMeta, parse_time, time_text};
 use crate::pods_kept::{Deletion, KeptPod, KeptPods, Put};
 
 /// Default of `--terminated-pod-gc-threshold`: the number of finished pods to keep.
@@ -383,7 +383,7 @@ impl Missing {
 #[derive(Debug)]
 pub struct PodCollector {
     pods: KeptPods,
-    nodes: Shelf<Node>,
+    nodes: Cache<Node>,
     missing: BTreeMap<Arc<str>, Missing>,
     /// Pods that are deleted except for their finalizers.
     held: BTreeSet<ObjectKey>,
@@ -391,7 +391,7 @@ pub struct PodCollector {
     granted: BTreeSet<ObjectKey>,
     /// Removals in flight, and their sweeps.
     removing: BTreeMap<ObjectKey, Sweep>,
-    outbox: Outbox,
+    reports: ReportQueue,
 }
 
 impl PodCollector {
@@ -400,12 +400,12 @@ impl PodCollector {
     pub fn new(terminated_pod_threshold: i32) -> Self {
         Self {
             pods: KeptPods::new(usize::try_from(terminated_pod_threshold).ok().filter(|kept| *kept > 0)),
-            nodes: Shelf::new(Kind::Node),
+            nodes: Cache::new(Kind::Node),
             missing: BTreeMap::new(),
             held: BTreeSet::new(),
             granted: BTreeSet::new(),
             removing: BTreeMap::new(),
-            outbox: Outbox::default(),
+            reports: ReportQueue::default(),
         }
     }
 
@@ -421,7 +421,7 @@ impl PodCollector {
             self.forget_unused(node);
         }
         if let Some(node) = &pod.node {
-            self.look_after(node, now, dirty);
+            self.update_quarantine(node, now, dirty);
         }
         // At the end of a list everything is reconciled.
         if !self.pods.listing() {
@@ -452,11 +452,11 @@ impl PodCollector {
         if out_of_service && !before.is_some_and(|before| before.out_of_service && !before.ready) {
             dirty.extend(self.pods.on_node(&name).map(|pod| pod.key()));
         }
-        self.look_after(&name, now, dirty);
+        self.update_quarantine(&name, now, dirty);
     }
 
     /// Begins or ends the quarantine of a node name.
-    fn look_after(&mut self, name: &Arc<str>, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
+    fn update_quarantine(&mut self, name: &Arc<str>, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
         if !self.pods.synced() || !self.nodes.synced() {
             return;
         }
@@ -508,14 +508,14 @@ impl PodCollector {
             return;
         }
         let labels = || vec![Arc::clone(&key.namespace), sweep.name().into()];
-        self.outbox.count(&POD_DELETIONS, labels());
+        self.reports.count(&POD_DELETIONS, labels());
         if failed {
-            self.outbox.count(&POD_DELETION_ERRORS, labels());
+            self.reports.count(&POD_DELETION_ERRORS, labels());
         }
-        self.note_grant(key, request, outcome);
+        self.record_grant(key, request, outcome);
     }
 
-    fn note_grant(&mut self, key: &ObjectKey, request: &Request, outcome: &Outcome) {
+    fn record_grant(&mut self, key: &ObjectKey, request: &Request, outcome: &Outcome) {
         let Request::Guarded { uid, resource_version, .. } = request else { return };
         let same = |pod: &Arc<KeptPod>| pod.uid == *uid && pod.resource_version == *resource_version;
         if matches!(outcome, Outcome::Applied(_)) && self.pods.get(key).is_some_and(same) {
@@ -523,32 +523,32 @@ impl PodCollector {
         }
     }
 
-    fn judge_node(&mut self, key: &ObjectKey, now: Timestamp) -> Judgement {
+    fn decide_node(&mut self, key: &ObjectKey, now: Timestamp) -> Decision {
         let wanting = self
             .pods
             .on_node(&key.name)
             .filter(|pod| !self.granted.contains(&pod.key()))
             .filter(|pod| removal(pod, Sweep::Orphaned, now).is_some());
-        let Some(missing) = self.missing.get_mut(&key.name) else { return Judgement::Leave };
+        let Some(missing) = self.missing.get_mut(&key.name) else { return Decision::Leave };
         let due = missing.since.after(QUARANTINE_MILLISECONDS);
         if now < due {
-            return Judgement::Later(due);
+            return Decision::Later(due);
         }
         if missing.confirmed.is_some_and(|at| now.since(at) <= CONFIRMATION_MILLISECONDS) {
-            return Judgement::Leave;
+            return Decision::Leave;
         }
         let wanting = wanting.count();
         missing.asking = wanting > 0;
         if wanting == 0 {
-            return Judgement::Leave;
+            return Decision::Leave;
         }
         let fact = format!("no node {} was observed for 40 s, and {wanting} pods are bound to it", key.name);
         let why = reason(gc_types::codes::NODE_UNKNOWN, gc_types::ResourceVersion::UNKNOWN, &[fact]);
-        Judgement::Act(Request::Read { key: key.clone() }, why)
+        Decision::Act(Request::Read { key: key.clone() }, why)
     }
 }
 
-impl Judge for PodCollector {
+impl Collector for PodCollector {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::Pod, Kind::Node]
     }
@@ -569,7 +569,7 @@ impl Judge for PodCollector {
             Observation::Removed(key) if key.resource == Kind::Pod.resource() => self.remove_pod(&key),
             Observation::Removed(key) if key.resource == Kind::Node.resource() => {
                 self.nodes.remove(&key);
-                self.look_after(&key.name, now, dirty);
+                self.update_quarantine(&key.name, now, dirty);
             }
             Observation::Synced(kind) => {
                 match kind {
@@ -587,51 +587,51 @@ impl Judge for PodCollector {
                 }
                 let names: Vec<Arc<str>> = self.pods.nodes().cloned().collect();
                 for name in names {
-                    self.look_after(&name, now, dirty);
+                    self.update_quarantine(&name, now, dirty);
                 }
             }
             _ => {}
         }
     }
 
-    fn judge(&mut self, key: &ObjectKey, now: Timestamp, dirty: &mut Vec<ObjectKey>) -> Judgement {
+    fn decide(&mut self, key: &ObjectKey, now: Timestamp, dirty: &mut Vec<ObjectKey>) -> Decision {
         if key.resource == Kind::Node.resource() {
-            return self.judge_node(key, now);
+            return self.decide_node(key, now);
         }
         if self.granted.contains(key) {
-            return Judgement::Leave;
+            return Decision::Leave;
         }
-        let Some(pod) = self.pods.get(key) else { return Judgement::Leave };
+        let Some(pod) = self.pods.get(key) else { return Decision::Leave };
         let Some(sweep) = self.sweep(pod, now, dirty) else {
             self.held.remove(key);
-            return Judgement::Leave;
+            return Decision::Leave;
         };
         match removal(pod, sweep, now) {
             Some((request, reason)) => {
                 self.removing.insert(key.clone(), sweep);
-                Judgement::Act(request, reason)
+                Decision::Act(request, reason)
             }
             None => {
                 self.held.insert(key.clone());
-                Judgement::Leave
+                Decision::Leave
             }
         }
     }
 
-    fn next_unjudged(&mut self) -> Option<ObjectKey> {
-        self.pods.next_unjudged()
+    fn next_undecided(&mut self) -> Option<ObjectKey> {
+        self.pods.next_undecided()
     }
 
-    fn unjudged(&self) -> usize {
-        self.pods.unjudged()
+    fn undecided(&self) -> usize {
+        self.pods.undecided()
     }
 
     fn skipped(&mut self, key: &ObjectKey, _request: &Request) {
         self.removing.remove(key);
     }
 
-    fn outbox(&mut self) -> Option<&mut Outbox> {
-        Some(&mut self.outbox)
+    fn reports(&mut self) -> Option<&mut ReportQueue> {
+        Some(&mut self.reports)
     }
 
     fn gauges(&self, into: &mut Vec<Measurement>) {

@@ -158,7 +158,7 @@ pub(crate) struct KeptPods {
     /// The finished pods, divided into surplus and kept ones; `None` keeps all.
     finished: Option<Division<Turn>>,
     /// Objects of the last list that have not been reconciled yet.
-    unjudged: VecDeque<Arc<KeptPod>>,
+    undecided: VecDeque<Arc<KeptPod>>,
     round: u32,
     listing: bool,
     synced: bool,
@@ -171,7 +171,7 @@ impl KeptPods {
             by_namespace: BTreeMap::new(),
             by_node: BTreeMap::new(),
             finished: finished_kept.map(Division::new),
-            unjudged: VecDeque::new(),
+            undecided: VecDeque::new(),
             round: 0,
             listing: true,
             synced: false,
@@ -273,7 +273,7 @@ impl KeptPods {
         (self.listing, self.synced) = (false, true);
         let pods = || self.by_namespace.values().flatten().map(|named| &named.0);
         let gone = pods().filter(|pod| pod.round != self.round).map(|pod| pod.key()).collect();
-        self.unjudged = pods().filter(|pod| pod.round == self.round).cloned().collect();
+        self.undecided = pods().filter(|pod| pod.round == self.round).cloned().collect();
         gone
     }
 
@@ -288,16 +288,16 @@ impl KeptPods {
     }
 
     /// The next pod of the last list that has not been reconciled.
-    pub(crate) fn next_unjudged(&mut self) -> Option<ObjectKey> {
-        let pod = self.unjudged.pop_front();
+    pub(crate) fn next_undecided(&mut self) -> Option<ObjectKey> {
+        let pod = self.undecided.pop_front();
         if pod.is_none() {
-            self.unjudged = VecDeque::new();
+            self.undecided = VecDeque::new();
         }
         pod.map(|pod| pod.key())
     }
 
-    pub(crate) fn unjudged(&self) -> usize {
-        self.unjudged.len()
+    pub(crate) fn undecided(&self) -> usize {
+        self.undecided.len()
     }
 }
 
@@ -370,11 +370,11 @@ mod tests {
         assert_eq!(pods.list_ended(), []);
         pods.list_started();
         let again = pods.put(pod("b", "1", "n", "Running")).pod;
-        assert_eq!((pods.listing(), pods.unjudged()), (true, 2));
+        assert_eq!((pods.listing(), pods.undecided()), (true, 2));
         assert_eq!(pods.list_ended(), [kept[0].key()]);
-        assert_eq!((pods.listing(), pods.unjudged()), (false, 1));
-        assert_eq!(pods.next_unjudged(), Some(again.key()));
-        assert_eq!((pods.next_unjudged(), pods.unjudged()), (None, 0));
+        assert_eq!((pods.listing(), pods.undecided()), (false, 1));
+        assert_eq!(pods.next_undecided(), Some(again.key()));
+        assert_eq!((pods.next_undecided(), pods.undecided()), (None, 0));
         assert_eq!(Arc::strong_count(&kept[1]), 1);
     }
 }

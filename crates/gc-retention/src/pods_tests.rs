@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::needless_pass_by_value, reason = "tables of literals read better without references")]
-#![allow(clippy::default_trait_access, reason = "what is not looked at needs no names")]
+#![allow(clippy::default_trait_access, reason = "unused fields need no names")]
 
 use super::*;
 use crate::engine::{Collecting, Engine};
@@ -146,7 +146,7 @@ fn the_scenarios_of_the_threshold() {
 
 /// Objects of a list wait, and count as overdue, like all others.
 #[test]
-fn what_a_list_has_told_of_is_judged_at_its_end() {
+fn the_objects_of_a_list_are_reconciled_at_its_end() {
     let pods = [("a", 30), ("b", 20), ("c", 10)].map(|(name, hours)| pod(name, hours, "Failed", "n", none()));
     let mut engine = engine(1, &[node("n", Some("True"), false)], &pods);
     engine.tick(at(7));
@@ -173,7 +173,7 @@ fn what_a_list_has_told_of_is_judged_at_its_end() {
 
 /// PGC-T09
 #[test]
-fn of_two_of_one_age_the_lexically_first_goes() {
+fn of_two_of_one_age_the_lexically_first_is_deleted() {
     let made = |time: &str| json!({"/metadata/creationTimestamp": format!("2026-01-01T00:00:00{time}Z")});
     for (first, second) in [("", ""), (".1", ".9"), (".9", ".1")] {
         let pods = [pod("y", 1, "Failed", "n", made(first)), pod("x", 1, "Failed", "n", made(second))];
@@ -265,7 +265,7 @@ fn the_scenarios_of_the_quarantine() {
 
 /// PGC-T17 and PGC-T19
 #[test]
-fn a_node_that_appears_ends_its_quarantine_and_one_that_goes_begins_it() {
+fn a_node_that_appears_ends_its_quarantine_and_a_deleted_one_begins_it() {
     let pods = [pod("a", 1, "Running", "n", none())];
     let mut engine = engine(0, &[], &pods);
     engine.tick(at(30));
@@ -315,11 +315,11 @@ fn an_old_proof_is_renewed() {
     let mut engine = engine(0, &[], &pods);
     engine.tick(at(40));
     assert_eq!(settle(&mut engine, &pods, &Outcome::Absent), ["read gone", "delete a"]);
-    let keeper = [pod("stuck", 1, "Failed", "late", deleting(0))];
-    observe(&mut engine, Kind::Pod, &keeper[0]);
+    let blocked = [pod("stuck", 1, "Failed", "late", deleting(0))];
+    observe(&mut engine, Kind::Pod, &blocked[0]);
     engine.tick(at(90));
     // Nothing can be done for a pod that waits for a finalizer: no request is sent.
-    assert_eq!(settle(&mut engine, &keeper, &Outcome::Absent), [] as [&str; 0]);
+    assert_eq!(settle(&mut engine, &blocked, &Outcome::Absent), [] as [&str; 0]);
     let late = [pod("late", 1, "Failed", "late", none())];
     observe(&mut engine, Kind::Pod, &late[0]);
     observe(&mut engine, Kind::Pod, &late[0]);
@@ -538,7 +538,7 @@ fn granted(engine: &mut Engine<PodCollector>) -> Vec<String> {
 }
 
 #[test]
-fn a_granted_deletion_is_not_asked_for_again_before_the_pod_is_told_of() {
+fn an_applied_deletion_is_not_repeated_before_the_pod_is_observed() {
     let mut engine = engine(0, &[], &[pod("a", 9, "Failed", "gone", none())]);
     engine.tick(at(80));
     assert_eq!(granted(&mut engine), ["read gone", "delete a"]);

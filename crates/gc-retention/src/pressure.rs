@@ -538,7 +538,7 @@ mod tests {
 
     /// T127: a signal stays until limit plus minimum reclaim is exceeded.
     #[test]
-    fn a_signal_goes_on_until_the_minimum_is_reclaimed() {
+    fn a_signal_stays_on_until_the_minimum_is_reclaimed() {
         let thresholds =
             [Threshold { minimum_reclaim: Amount::Quantity(50), ..threshold(Amount::Percent(15.0)) }];
         let mut memory = PressureMemory::default();

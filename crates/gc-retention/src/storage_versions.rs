@@ -9,16 +9,16 @@ use gc_types::{Change, ObjectKey, Outcome, PropagationPolicy, Request, ResourceV
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::engine::{Judge, Judgement, Observation, reason};
+use crate::engine::{Collector, Decision, Observation, reason};
 use crate::leases::{IDENTITY_NAMESPACE, Lease};
-use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireMeta, time_text};
+use crate::objects::{Cache, Facts, HasMeta, Kind, Meta, WireMeta, time_text};
 
 /// The condition that says whether all servers use the same encoding.
 const AGREEMENT: &str = "AllEncodingVersionsEqual";
 /// How long a live read of a lease counts, milliseconds.
 const CONFIRMATION_MILLISECONDS: i64 = 20_000;
 /// How long to wait for the watch to deliver a lease that a live read has found, milliseconds.
-const LOOK_AGAIN_MILLISECONDS: i64 = 1_000;
+const RECHECK_MILLISECONDS: i64 = 1_000;
 
 /// The entry of one API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,10 +123,10 @@ fn status(version: &StorageVersion, left: &[&Entry], now: Timestamp) -> Value {
 
 /// The decision when the servers of these entries are gone.
 #[must_use]
-pub fn without(version: &StorageVersion, gone: &[Arc<str>], now: Timestamp) -> Judgement {
+pub fn without(version: &StorageVersion, gone: &[Arc<str>], now: Timestamp) -> Decision {
     let left: Vec<&Entry> = version.entries.iter().filter(|entry| !gone.contains(&entry.server)).collect();
     if left.len() == version.entries.len() {
-        return Judgement::Leave;
+        return Decision::Leave;
     }
     let meta = &version.meta;
     let facts: Vec<String> = gone.iter().map(|server| format!("API server {server} has no lease")).collect();
@@ -147,7 +147,7 @@ pub fn without(version: &StorageVersion, gone: &[Arc<str>], now: Timestamp) -> J
             change: Change::MergeStatus(status(version, &left, now).to_string().into()),
         }
     };
-    Judgement::Act(request, why)
+    Decision::Act(request, why)
 }
 
 /// The state of an API server's lease.
@@ -163,8 +163,8 @@ enum Server {
 /// The collector.
 #[derive(Debug)]
 pub struct StorageVersionCollector {
-    versions: Shelf<StorageVersion>,
-    leases: Shelf<Lease>,
+    versions: Cache<StorageVersion>,
+    leases: Cache<Lease>,
     /// The results of live reads of leases, and when they were read: the version, if the lease exists.
     looked_up: BTreeMap<Arc<str>, (Option<ResourceVersion>, Timestamp)>,
     /// The lease that is being read on behalf of a StorageVersion.
@@ -174,8 +174,8 @@ pub struct StorageVersionCollector {
 impl Default for StorageVersionCollector {
     fn default() -> Self {
         Self {
-            versions: Shelf::new(Kind::StorageVersion),
-            leases: Shelf::new(Kind::SystemLease),
+            versions: Cache::new(Kind::StorageVersion),
+            leases: Cache::new(Kind::SystemLease),
             looked_up: BTreeMap::new(),
             reading: BTreeMap::new(),
         }
@@ -192,14 +192,14 @@ impl StorageVersionCollector {
         if lease.is_some_and(|lease| lease.identity) {
             return Server::Lives;
         }
-        let looked = self.looked_up.get(server);
-        match looked.filter(|(_, at)| now.since(*at) <= CONFIRMATION_MILLISECONDS) {
+        let read = self.looked_up.get(server);
+        match read.filter(|(_, at)| now.since(*at) <= CONFIRMATION_MILLISECONDS) {
             Some((None, _)) => Server::Gone,
             // It exists, and is not an API server's.
             Some((Some(found), _)) if lease.is_some_and(|lease| lease.meta.resource_version == *found) => {
                 Server::Gone
             }
-            Some((Some(_), at)) if now.since(*at) < LOOK_AGAIN_MILLISECONDS => Server::Behind,
+            Some((Some(_), at)) if now.since(*at) < RECHECK_MILLISECONDS => Server::Behind,
             None | Some((Some(_), _)) => Server::Unknown,
         }
     }
@@ -230,7 +230,7 @@ impl StorageVersionCollector {
     }
 }
 
-impl Judge for StorageVersionCollector {
+impl Collector for StorageVersionCollector {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::StorageVersion, Kind::SystemLease]
     }
@@ -269,24 +269,24 @@ impl Judge for StorageVersionCollector {
         }
     }
 
-    fn judge(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
+    fn decide(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
         self.looked_up.retain(|_, (_, at)| now.since(*at) <= CONFIRMATION_MILLISECONDS);
         let Some(version) = self.versions.get(key).filter(|version| !version.meta.deleting) else {
-            return Judgement::Leave;
+            return Decision::Leave;
         };
         let mut gone = Vec::new();
         for Entry { server, .. } in &version.entries {
             match self.server(server, now) {
                 Server::Lives => {}
                 Server::Gone => gone.push(Arc::clone(server)),
-                Server::Behind => return Judgement::Later(now.after(LOOK_AGAIN_MILLISECONDS)),
+                Server::Behind => return Decision::Later(now.after(RECHECK_MILLISECONDS)),
                 Server::Unknown => {
                     let fact = format!("no lease of API server {server} was observed");
                     let verdict = gc_types::codes::API_SERVER_UNKNOWN;
                     let why = reason(verdict, version.meta.resource_version, &[fact]);
                     let read = Request::Read { key: lease_key(server) };
                     self.reading.insert(key.clone(), Arc::clone(server));
-                    return Judgement::Act(read, why);
+                    return Decision::Act(read, why);
                 }
             }
         }
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_servers_that_are_gone_are_taken_out() {
+    fn entries_of_servers_that_are_gone_are_removed() {
         let kept = |truth: &str, why: &str, since: Value, message: &str| {
             json!([{"type": "Other", "status": "True"}, {"type": AGREEMENT, "status": truth,
                 "observedGeneration": 2, "lastTransitionTime": since, "reason": why, "message": message}])

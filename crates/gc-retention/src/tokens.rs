@@ -11,9 +11,9 @@ use gc_types::{
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::engine::{Judge, Judgement, Observation, reason};
-use crate::measures::Outbox;
-use crate::objects::{Facts, HasMeta, Kind, Meta, Shelf, WireMeta};
+use crate::engine::{Collector, Decision, Observation, reason};
+use crate::measures::ReportQueue;
+use crate::objects::{Cache, Facts, HasMeta, Kind, Meta, WireMeta};
 
 /// `--legacy-service-account-token-clean-up-period`: 365 days, in milliseconds.
 pub const CLEAN_UP_PERIOD_MILLISECONDS: i64 = 365 * DAY_MILLISECONDS;
@@ -21,7 +21,7 @@ pub const CLEAN_UP_PERIOD_MILLISECONDS: i64 = 365 * DAY_MILLISECONDS;
 pub const INVALID_SINCE_LABEL: &str = "kubernetes.io/legacy-token-invalid-since";
 const DAY_MILLISECONDS: i64 = 24 * 3_600_000;
 /// Delay before a Secret that pods use is checked again, milliseconds.
-const LOOK_AGAIN_MILLISECONDS: i64 = DAY_MILLISECONDS;
+const RECHECK_MILLISECONDS: i64 = DAY_MILLISECONDS;
 /// How long a live list of a namespace's pods counts, milliseconds.
 const LIST_MILLISECONDS: i64 = 20_000;
 
@@ -376,11 +376,11 @@ struct Listing {
 #[derive(Debug)]
 pub struct TokenCollector {
     period_milliseconds: i64,
-    secrets: Shelf<TokenSecret>,
-    accounts: Shelf<ServiceAccount>,
+    secrets: Cache<TokenSecret>,
+    accounts: Cache<ServiceAccount>,
     tracked: Option<Day>,
     listings: BTreeMap<Arc<str>, Listing>,
-    outbox: Outbox,
+    reports: ReportQueue,
 }
 
 impl TokenCollector {
@@ -390,11 +390,11 @@ impl TokenCollector {
     pub fn new(period_milliseconds: i64) -> Self {
         Self {
             period_milliseconds: period_milliseconds.max(1),
-            secrets: Shelf::new(Kind::TokenSecret),
-            accounts: Shelf::new(Kind::ServiceAccount),
+            secrets: Cache::new(Kind::TokenSecret),
+            accounts: Cache::new(Kind::ServiceAccount),
             tracked: None,
             listings: BTreeMap::new(),
-            outbox: Outbox::default(),
+            reports: ReportQueue::default(),
         }
     }
 
@@ -421,17 +421,17 @@ impl TokenCollector {
         key: &ObjectKey,
         version: ResourceVersion,
         now: Timestamp,
-        act: impl FnOnce() -> Judgement,
-    ) -> Judgement {
+        act: impl FnOnce() -> Decision,
+    ) -> Decision {
         let fresh = |ended: Timestamp| now.since(ended) <= LIST_MILLISECONDS;
         match self.listings.get_mut(&key.namespace) {
             Some(Listing { ended: None, waiting, .. }) => {
                 waiting.insert(key.clone());
-                Judgement::Leave
+                Decision::Leave
             }
             Some(Listing { ended: Some(ended), used, .. }) if fresh(*ended) => {
                 if used.contains(&key.name) {
-                    return Judgement::Later(now.after(LOOK_AGAIN_MILLISECONDS));
+                    return Decision::Later(now.after(RECHECK_MILLISECONDS));
                 }
                 act()
             }
@@ -446,13 +446,13 @@ impl TokenCollector {
                     at_least: version,
                 };
                 let fact = "its token was not used for long".to_owned();
-                Judgement::Act(list, reason(gc_types::codes::TOKEN_USE_UNKNOWN, version, &[fact]))
+                Decision::Act(list, reason(gc_types::codes::TOKEN_USE_UNKNOWN, version, &[fact]))
             }
         }
     }
 
     /// Reports what has become of a token on its ServiceAccount.
-    fn tell(&mut self, key: &ObjectKey, severity: Severity, event: &'static str, what: &str) {
+    fn report(&mut self, key: &ObjectKey, severity: Severity, event: &'static str, what: &str) {
         let Some(secret) = self.secrets.get(key) else { return };
         let version = secret.meta.resource_version;
         let Some(account) = self.account_of(secret) else { return };
@@ -465,11 +465,11 @@ impl TokenCollector {
             reason: event,
             message,
         };
-        self.outbox.note(note, why);
+        self.reports.event(note, why);
     }
 }
 
-impl Judge for TokenCollector {
+impl Collector for TokenCollector {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::TokenSecret, Kind::ServiceAccount, Kind::TokenTracking]
     }
@@ -518,13 +518,13 @@ impl Judge for TokenCollector {
         }
     }
 
-    fn judge(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
-        let Some(secret) = self.secrets.get(key) else { return Judgement::Leave };
+    fn decide(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
+        let Some(secret) = self.secrets.get(key) else { return Decision::Leave };
         let (uid, version) = (secret.meta.uid.clone(), secret.meta.resource_version);
         let account = self.account_of(secret);
         let request = match stage(secret, account, self.tracked, self.period_milliseconds, now) {
-            Stage::Keep => return Judgement::Leave,
-            Stage::Later(time) => return Judgement::Later(time),
+            Stage::Keep => return Decision::Leave,
+            Stage::Later(time) => return Decision::Later(time),
             Stage::Invalidate => {
                 let labels = json!({"metadata": {"labels": {INVALID_SINCE_LABEL: Day::of(now).text()}}});
                 Request::Guarded {
@@ -541,20 +541,20 @@ impl Judge for TokenCollector {
                 policy: PropagationPolicy::Background,
             },
         };
-        let judged = self.unless_used(key, version, now, || {
+        let decision = self.unless_used(key, version, now, || {
             let fact = "a live list found no pod that uses it".to_owned();
-            Judgement::Act(request, reason(gc_types::codes::LEGACY_TOKEN_EXPIRED, version, &[fact]))
+            Decision::Act(request, reason(gc_types::codes::LEGACY_TOKEN_EXPIRED, version, &[fact]))
         });
-        if let Judgement::Act(Request::Delete { .. }, _) = &judged {
+        if let Decision::Act(Request::Delete { .. }, _) = &decision {
             // Reported before: afterwards the token's ServiceAccount is no longer known.
-            self.tell(
+            self.report(
                 key,
                 Severity::Normal,
                 "DeletingLegacyToken",
                 "has been refused for long and is deleted",
             );
         }
-        judged
+        decision
     }
 
     fn finished(
@@ -576,7 +576,7 @@ impl Judge for TokenCollector {
                     self.listings.remove(&key.namespace);
                 }
             }
-            Request::Guarded { .. } if applied => self.tell(
+            Request::Guarded { .. } if applied => self.report(
                 key,
                 Severity::Warning,
                 "LegacyTokenInvalidated",
@@ -587,8 +587,8 @@ impl Judge for TokenCollector {
         }
     }
 
-    fn outbox(&mut self) -> Option<&mut Outbox> {
-        Some(&mut self.outbox)
+    fn reports(&mut self) -> Option<&mut ReportQueue> {
+        Some(&mut self.reports)
     }
 }
 

@@ -207,7 +207,7 @@ fn list(engine: &mut TokenEngine, pods: &[&str]) {
 /// SAT-T09, SAT-T12 and SAT-T15 except for the API server's part: label, a period, deletion; each after a list of the
 /// pods.
 #[test]
-fn a_token_goes_in_two_stages() {
+fn a_token_is_removed_in_two_stages() {
     let mut engine = engine(&[secret(&json!({}))]);
     list(&mut engine, &[]);
     let effect = engine.poll_effect().unwrap();
@@ -221,19 +221,19 @@ fn a_token_goes_in_two_stages() {
     assert_eq!(effect.request, expected);
     engine.finish(effect.id, &Outcome::Applied(None));
     // BEAT-SAT-3: the ServiceAccount gets an Event.
-    let told = engine.poll_effect().unwrap();
-    let Request::Note(note) = &told.request else { panic!("{told:?}") };
+    let effect = engine.poll_effect().unwrap();
+    let Request::Note(note) = &effect.request else { panic!("{effect:?}") };
     assert_eq!(note.about, Kind::ServiceAccount.key(&NAMESPACE.into(), &"builder".into()));
     assert_eq!((note.severity, note.reason), (Severity::Warning, "LegacyTokenInvalidated"));
-    engine.finish(told.id, &Outcome::Applied(None));
+    engine.finish(effect.id, &Outcome::Applied(None));
     engine.observe(Observation::Observed(Facts::TokenSecret(secret(&invalid(0)))));
     assert_eq!(engine.poll_effect(), None);
     assert_eq!(engine.next_wakeup(), Some(midnight(1).after(PERIOD)));
 
     engine.tick(midnight(1).after(PERIOD));
     list(&mut engine, &[]);
-    let told = engine.poll_effect().unwrap();
-    let Request::Note(note) = &told.request else { panic!("{told:?}") };
+    let effect = engine.poll_effect().unwrap();
+    let Request::Note(note) = &effect.request else { panic!("{effect:?}") };
     assert_eq!((note.severity, note.reason), (Severity::Normal, "DeletingLegacyToken"));
     let effect = engine.poll_effect().unwrap();
     let Request::Delete { uid, resource_version, .. } = &effect.request else { panic!("{effect:?}") };

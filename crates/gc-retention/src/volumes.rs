@@ -7,9 +7,9 @@ use std::sync::Arc;
 use gc_types::{Change, ObjectKey, Outcome, Request, Timestamp, Uid};
 use serde::Deserialize;
 
-use crate::engine::{Judge, Judgement, Observation, reason};
+use crate::engine::{Collector, Decision, Observation, reason};
 use crate::objects::{
-    Facts, HasMeta, Kind, Meta, Shelf, WireAnnotations, WireCondition, WireLabels, WireMeta, drop_from,
+    Cache, Facts, HasMeta, Kind, Meta, WireAnnotations, WireCondition, WireLabels, WireMeta, drop_from,
 };
 use crate::pods::Pod;
 use crate::volumes_in_tree::{WireInTree, WireStorage};
@@ -297,7 +297,7 @@ fn protection(meta: &Meta, finalizers: &[Arc<str>], finalizer: &str) -> Protecti
 }
 
 /// The finalizer added, or removed.
-fn change(kind: Kind, meta: &Meta, finalizers: &[Arc<str>], finalizer: &str, add: bool) -> Judgement {
+fn change(kind: Kind, meta: &Meta, finalizers: &[Arc<str>], finalizer: &str, add: bool) -> Decision {
     let mut left: Vec<Arc<str>> = finalizers.iter().filter(|name| ***name != *finalizer).cloned().collect();
     if add {
         left.push(finalizer.into());
@@ -315,18 +315,18 @@ fn change(kind: Kind, meta: &Meta, finalizers: &[Arc<str>], finalizer: &str, add
             (gc_types::codes::CLAIM_UNUSED, "a live list found no pod on a node that uses it".to_owned())
         }
     };
-    Judgement::Act(request, reason(verdict, meta.resource_version, &[fact]))
+    Decision::Act(request, reason(verdict, meta.resource_version, &[fact]))
 }
 
 /// The decision about a volume's protection: its phase alone decides.
 #[must_use]
-pub fn volume_verdict(volume: &Volume) -> Judgement {
+pub fn volume_verdict(volume: &Volume) -> Decision {
     match protection(&volume.meta, &volume.finalizers, VOLUME_FINALIZER) {
         Protection::Missing => change(Kind::Volume, &volume.meta, &volume.finalizers, VOLUME_FINALIZER, true),
         Protection::Holding if !volume.bound() => {
             change(Kind::Volume, &volume.meta, &volume.finalizers, VOLUME_FINALIZER, false)
         }
-        Protection::Holding | Protection::Settled => Judgement::Leave,
+        Protection::Holding | Protection::Settled => Decision::Leave,
     }
 }
 
@@ -347,16 +347,16 @@ pub fn in_use(claim: &Claim, pod: &Pod) -> bool {
 /// The PV protection controller.
 #[derive(Debug)]
 pub struct VolumeProtection {
-    volumes: Shelf<Volume>,
+    volumes: Cache<Volume>,
 }
 
 impl Default for VolumeProtection {
     fn default() -> Self {
-        Self { volumes: Shelf::new(Kind::Volume) }
+        Self { volumes: Cache::new(Kind::Volume) }
     }
 }
 
-impl Judge for VolumeProtection {
+impl Collector for VolumeProtection {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::Volume]
     }
@@ -376,8 +376,8 @@ impl Judge for VolumeProtection {
         }
     }
 
-    fn judge(&mut self, key: &ObjectKey, _now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
-        self.volumes.get(key).map_or(Judgement::Leave, volume_verdict)
+    fn decide(&mut self, key: &ObjectKey, _now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
+        self.volumes.get(key).map_or(Decision::Leave, volume_verdict)
     }
 }
 
@@ -411,9 +411,9 @@ struct LiveList {
 /// The PVC protection controller.
 #[derive(Debug)]
 pub struct ClaimProtection {
-    claims: Shelf<Claim>,
+    claims: Cache<Claim>,
     /// Pods with claims only.
-    pods: Shelf<Pod>,
+    pods: Cache<Pod>,
     users: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     lists: BTreeMap<Arc<str>, LiveList>,
     /// The claims for the next list of a namespace.
@@ -422,7 +422,7 @@ pub struct ClaimProtection {
     /// Claims that no pod used: when they were already terminating, and while they lived.
     unused: BTreeMap<(Question, ObjectKey), Uid>,
     /// Whether claims that live get the condition `Unused`.
-    tells_unused: bool,
+    reports_unused: bool,
     /// The pending value of that condition, and since when.
     noticed: BTreeMap<ObjectKey, (bool, Timestamp)>,
 }
@@ -434,18 +434,18 @@ impl Default for ClaimProtection {
 }
 
 impl ClaimProtection {
-    /// With `tells_unused`, claims that live also get the condition `Unused`.
+    /// With `reports_unused`, claims that live also get the condition `Unused`.
     #[must_use]
-    pub fn new(tells_unused: bool) -> Self {
+    pub fn new(reports_unused: bool) -> Self {
         Self {
-            claims: Shelf::new(Kind::Claim),
-            pods: Shelf::new(Kind::Pod),
+            claims: Cache::new(Kind::Claim),
+            pods: Cache::new(Kind::Pod),
             users: BTreeMap::new(),
             lists: BTreeMap::new(),
             waiting: BTreeMap::new(),
             not_before: BTreeMap::new(),
             unused: BTreeMap::new(),
-            tells_unused,
+            reports_unused,
             noticed: BTreeMap::new(),
         }
     }
@@ -458,7 +458,7 @@ impl ClaimProtection {
     fn drop_pod(&mut self, key: &ObjectKey, pod: &Pod, dirty: &mut Vec<ObjectKey>) {
         for claim in Self::claims_of(pod) {
             drop_from(&mut self.users, &claim, key);
-            if self.tells_unused || self.claims.get(&claim).is_some_and(|claim| claim.meta.deleting) {
+            if self.reports_unused || self.claims.get(&claim).is_some_and(|claim| claim.meta.deleting) {
                 dirty.push(claim);
             }
         }
@@ -477,7 +477,7 @@ impl ClaimProtection {
             self.drop_pod(&key, &before, dirty);
         }
         for claim in claims {
-            if self.tells_unused {
+            if self.reports_unused {
                 dirty.push(claim.clone());
             }
             self.users.entry(claim).or_default().insert(key.clone());
@@ -534,16 +534,16 @@ impl ClaimProtection {
     }
 
     /// The result of a live list, or a request for one.
-    fn ask_pods(&mut self, question: Question, claim: &Claim, now: Timestamp) -> Judgement {
+    fn ask_pods(&mut self, question: Question, claim: &Claim, now: Timestamp) -> Decision {
         let namespace = &claim.meta.namespace;
         let asked = (question, Kind::Claim.key(namespace, &claim.meta.name));
         if self.lists.contains_key(namespace) {
             self.waiting.entry(Arc::clone(namespace)).or_default().insert(asked);
-            return Judgement::Leave;
+            return Decision::Leave;
         }
         if let Some(&time) = self.not_before.get(namespace) {
             if now < time {
-                return Judgement::Later(time);
+                return Decision::Later(time);
             }
             self.not_before.remove(namespace);
         }
@@ -557,12 +557,12 @@ impl ClaimProtection {
             at_least: version,
         };
         let fact = "no pod that uses it was observed".to_owned();
-        Judgement::Act(request, reason(gc_types::codes::CLAIM_USE_UNKNOWN, version, &[fact]))
+        Decision::Act(request, reason(gc_types::codes::CLAIM_USE_UNKNOWN, version, &[fact]))
     }
 
-    fn judge_holding(&mut self, key: &ObjectKey, claim: &Claim, now: Timestamp) -> Judgement {
+    fn decide_holding(&mut self, key: &ObjectKey, claim: &Claim, now: Timestamp) -> Decision {
         if self.is_used(Question::Held, key, claim) {
-            return Judgement::Leave;
+            return Decision::Leave;
         }
         if self.unused.get(&(Question::Held, key.clone())) == Some(&claim.meta.uid) {
             return change(Kind::Claim, &claim.meta, &claim.finalizers, CLAIM_FINALIZER, false);
@@ -571,7 +571,7 @@ impl ClaimProtection {
     }
 
     /// The update of the condition `Unused` of a living claim; `None` if it is up to date.
-    fn judge_condition(&mut self, key: &ObjectKey, claim: &Claim, now: Timestamp) -> Option<Judgement> {
+    fn decide_condition(&mut self, key: &ObjectKey, claim: &Claim, now: Timestamp) -> Option<Decision> {
         let proof = (Question::Referred, key.clone());
         let unused = if self.is_used(Question::Referred, key, claim) {
             self.unused.remove(&proof);
@@ -593,7 +593,7 @@ impl ClaimProtection {
     }
 }
 
-impl Judge for ClaimProtection {
+impl Collector for ClaimProtection {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::Claim, Kind::Pod]
     }
@@ -634,18 +634,18 @@ impl Judge for ClaimProtection {
         }
     }
 
-    fn judge(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
-        let Some(claim) = self.claims.get(key).cloned() else { return Judgement::Leave };
-        if self.tells_unused
+    fn decide(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
+        let Some(claim) = self.claims.get(key).cloned() else { return Decision::Leave };
+        if self.reports_unused
             && !claim.meta.deleting
-            && let Some(judgement) = self.judge_condition(key, &claim, now)
+            && let Some(decision) = self.decide_condition(key, &claim, now)
         {
-            return judgement;
+            return decision;
         }
         match protection(&claim.meta, &claim.finalizers, CLAIM_FINALIZER) {
-            Protection::Settled => Judgement::Leave,
+            Protection::Settled => Decision::Leave,
             Protection::Missing => change(Kind::Claim, &claim.meta, &claim.finalizers, CLAIM_FINALIZER, true),
-            Protection::Holding => self.judge_holding(key, &claim, now),
+            Protection::Holding => self.decide_holding(key, &claim, now),
         }
     }
 

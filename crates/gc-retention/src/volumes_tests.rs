@@ -281,7 +281,7 @@ const UNUSED: &str = "shop/a Unused=True NoPodsUsingPVC since 1970-01-01T00:00:0
 const USED: &str = "shop/a Unused=False PodUsingPVC since 1970-01-01T00:00:00Z";
 
 #[test]
-fn claims_tell_whether_a_pod_refers_to_them() {
+fn the_condition_says_whether_a_pod_refers_to_the_claim() {
     let with = &[CLAIM_FINALIZER][..];
     let of = |node: &str, phase: &str, deleting| vec![pod("p", "u", node, phase, &direct("a"), deleting)];
     let mut runs = json!({"metadata": {"namespace": "shop", "name": "p", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"},
@@ -349,7 +349,7 @@ fn the_condition_follows_pods_that_come_and_go() {
 
 /// That nothing refers to a living claim does not say what blocks it once it is terminating.
 #[test]
-fn a_claim_that_was_unused_while_it_lived_is_looked_at_again_when_it_is_deleted() {
+fn a_claim_that_was_unused_while_it_lived_is_checked_again_when_it_is_deleted() {
     let mut engine = engine_of(ClaimProtection::new(true), vec![living(&[CLAIM_FINALIZER], None)], vec![]);
     assert_eq!(settle(&mut engine), ["list shop", UNUSED]);
     engine.observe(Observation::Observed(Facts::Claim(held("a"))));
@@ -373,7 +373,7 @@ fn the_scenarios_of_volume_protection() {
         ("being deleted without it", volume(true, &["x/y"], "Released"), None),
     ] {
         let left = match volume_verdict(&volume) {
-            Judgement::Act(Request::Guarded { change: Change::Finalizers(left), .. }, _) => Some(left),
+            Decision::Act(Request::Guarded { change: Change::Finalizers(left), .. }, _) => Some(left),
             _ => None,
         };
         let expected =

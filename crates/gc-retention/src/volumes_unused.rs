@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gc_types::{Change, Request, Timestamp};
 use serde_json::json;
 
-use crate::engine::{Judgement, reason};
+use crate::engine::{Decision, reason};
 use crate::objects::{Kind, time_text};
 use crate::pods::{Phase, Pod};
 use crate::volumes::Claim;
@@ -25,7 +25,7 @@ pub(crate) fn refers(claim: &Claim, pod: &Pod) -> bool {
 }
 
 /// The condition set: `unused` since `since`.
-pub(crate) fn set(claim: &Claim, unused: bool, since: Timestamp) -> Judgement {
+pub(crate) fn set(claim: &Claim, unused: bool, since: Timestamp) -> Decision {
     let meta = &claim.meta;
     let (status, why, message) = if unused {
         ("True", "NoPodsUsingPVC", "No pods are currently referencing this PVC")
@@ -42,5 +42,5 @@ pub(crate) fn set(claim: &Claim, unused: bool, since: Timestamp) -> Judgement {
     };
     let fact = if unused { "a live list found no pod that refers to it" } else { "a pod refers to it" };
     let verdict = gc_types::codes::CLAIM_CONDITION_OUTDATED;
-    Judgement::Act(request, reason(verdict, meta.resource_version, &[fact.to_owned()]))
+    Decision::Act(request, reason(verdict, meta.resource_version, &[fact.to_owned()]))
 }

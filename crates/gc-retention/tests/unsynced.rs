@@ -94,7 +94,7 @@ fn all() -> Vec<(Controller, Box<dyn Collecting>)> {
 /// ones among what expires.)
 #[test]
 fn the_table_says_what_each_watches() {
-    let judged: BTreeSet<Controller> = all().iter().map(|(controller, _)| *controller).collect();
+    let covered: BTreeSet<Controller> = all().iter().map(|(controller, _)| *controller).collect();
     for (controller, collector) in all() {
         let expected = match controller.collector().watches {
             Watches::Kinds(kinds) => kinds,
@@ -102,7 +102,7 @@ fn the_table_says_what_each_watches() {
         };
         assert_eq!(collector.kinds(), expected, "{controller}");
     }
-    let others = COLLECTORS.iter().filter(|one| !judged.contains(&one.controller));
+    let others = COLLECTORS.iter().filter(|one| !covered.contains(&one.controller));
     let narrow: Vec<_> = others.filter(|one| matches!(one.watches, Watches::Kinds(_))).collect();
     assert!(narrow.is_empty(), "not tested here: {narrow:#?}");
 }

@@ -226,7 +226,7 @@ impl Observer for ControllerObserver {
         self.metrics.overdue.get_or_create(&label).set(Duration::from_millis(overdue).as_secs_f64());
         self.metrics.synced.get_or_create(&label).set(i64::from(standing.synced));
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let judged = standing.counts.judged;
+        let judged = standing.counts.decisions;
         self.metrics.judged.get_or_create(&label).inc_by(judged.saturating_sub(told.judged));
         told.judged = judged;
         let mut gauges = BTreeSet::new();

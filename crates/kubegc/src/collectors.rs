@@ -9,7 +9,7 @@ use gc_kube::{
     PolicyCollector, ResourceTable, Restraints, RetentionCollector, retention_table, system_clock,
 };
 use gc_retention::certificates::CertificateCollector;
-use gc_retention::engine::{Counts, Engine, Judge};
+use gc_retention::engine::{Counts, Engine};
 use gc_retention::expiry::{self, ExpiryEngine, FinishedExpiry};
 use gc_retention::foreign::ForeignTool;
 use gc_retention::jobs::JobCollector;
@@ -384,11 +384,11 @@ struct Retain<'a> {
 }
 
 impl Retain<'_> {
-    fn start<J: Judge + Send + 'static>(self, judge: J) {
+    fn start<C: gc_retention::engine::Collector + Send + 'static>(self, rules: C) {
         let (controller, options) = (self.controller, self.options);
         let observer = self.surroundings.observer(controller, &retention_table());
         // Expiry has an engine over all resources besides (0).
-        let engine = Watched::collecting(Engine::new(judge), self.surroundings.activity.of(controller), 1);
+        let engine = Watched::collecting(Engine::new(rules), self.surroundings.activity.of(controller), 1);
         let collector = RetentionCollector::new(self.client, engine, options.pacing, options.dry_run)
             .named(controller.event_source())
             .with_clock(Arc::clone(&self.surroundings.clock))

@@ -240,7 +240,7 @@ impl NamespaceController {
                 },
             };
             let Some(name) = working.remove(&id) else { continue };
-            counts.judged += 1;
+            counts.decisions += 1;
             self.count(&NAMESPACE_PASSES, vec![end_word(&passed.end).into()], 1.0);
             if passed.is_held {
                 waiting_for_others.insert(Arc::clone(&name));

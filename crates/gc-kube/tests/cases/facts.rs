@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use futures::future::BoxFuture;
 use gc_kube::pacing::PacingOptions;
 use gc_kube::{Observer, Outside, OutsideAnswer, RetentionCollector};
-use gc_retention::engine::{Engine as Schedule, Judge, Judgement, MachineState, Observation};
+use gc_retention::engine::{Collector, Decision, Engine as Schedule, MachineState, Observation};
 use gc_retention::objects::{Facts, Kind};
 use gc_types::{
     HeldBy, ObjectKey, Outcome, OutsideCall, PropagationPolicy, Reason, Request, ResourceVersion, Uid,
@@ -14,17 +14,17 @@ use gc_types::{
 
 use super::*;
 
-/// What a judge of a test wants done about each node, once.
+/// What a test's collector decides about each node, once.
 type Wish = fn(&ObjectKey, u64) -> Request;
 
-/// A judge that records what it observes.
+/// A collector that records its observations.
 struct Told {
     lines: mpsc::UnboundedSender<String>,
     wish: Option<Wish>,
     seen: BTreeMap<ObjectKey, u64>,
 }
 
-impl Judge for Told {
+impl Collector for Told {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::Node]
     }
@@ -46,15 +46,15 @@ impl Judge for Told {
         let _ = self.lines.send(line);
     }
 
-    fn judge(&mut self, key: &ObjectKey, _now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
+    fn decide(&mut self, key: &ObjectKey, _now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
         let reason = Reason {
             verdict: Verdict::Retention("the test wants it"),
             owners: Vec::new(),
             evidence: Vec::new(),
         };
         match (self.seen.remove(key), self.wish) {
-            (Some(version), Some(wish)) => Judgement::Act(wish(key, version), reason),
-            _ => Judgement::Leave,
+            (Some(version), Some(wish)) => Decision::Act(wish(key, version), reason),
+            _ => Decision::Leave,
         }
     }
 }
@@ -131,8 +131,8 @@ fn collect(script: Vec<Script>, live: Value, wish: Option<Wish>, dry_run: bool) 
     });
     let (lines, told) = mpsc::unbounded_channel();
     let (ends, ended) = mpsc::unbounded_channel();
-    let judge = Told { lines, wish, seen: BTreeMap::new() };
-    let collector = RetentionCollector::new(client, Schedule::new(judge), PacingOptions::default(), dry_run)
+    let rules = Told { lines, wish, seen: BTreeMap::new() };
+    let collector = RetentionCollector::new(client, Schedule::new(rules), PacingOptions::default(), dry_run)
         .with_outside(Arc::new(Runs));
     tokio::spawn(async move { collector.run(Arc::new(Outcomes(ends)), std::future::pending()).await });
     Collected { told, ended, asked }

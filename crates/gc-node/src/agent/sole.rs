@@ -63,7 +63,7 @@ impl Agent {
             return Ok(());
         }
         let listed = self.client.images().await.context("cannot list images")?;
-        images::note_seen_uses(&mut self.memory, &listed.images);
+        images::record_seen_uses(&mut self.memory, &listed.images);
         state.save_images(&self.memory.history, &self.memory.ages)
     }
 }

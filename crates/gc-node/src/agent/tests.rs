@@ -100,7 +100,7 @@ async fn a_filesystem_that_cannot_be_measured_fails_the_pass() {
     world.fake.state().filesystem = "/proc".into();
     let error = world.pass().await.unwrap_err().to_string();
     assert_eq!(error, "invalid capacity 0 on image filesystem /proc");
-    assert!(world.agent.events.has_told(Told::InvalidDiskCapacity));
+    assert!(world.agent.events.has_reported(EventReason::InvalidDiskCapacity));
     assert_eq!(world.left(), [image_id(2)], "T41: the one that was too old went");
     assert_eq!((world.collected(ImageReason::age), world.collected(ImageReason::space)), (1, 0), "T117");
     let mut world = World::new(1, NodeConfig::of_tests()).await;
@@ -113,7 +113,7 @@ async fn a_filesystem_that_cannot_be_measured_fails_the_pass() {
 
 /// T115 and T117: a failed removal by age prevents neither the others nor the disk step.
 #[tokio::test]
-async fn a_failure_by_age_does_not_keep_the_disk_from_being_freed() {
+async fn a_failure_by_age_does_not_prevent_freeing_the_disk() {
     let mut world = World::new(3, aged()).await;
     world.ancient(&[1, 2]);
     world.fail("RemoveImage", Some(image_id(2)));
@@ -140,7 +140,7 @@ fn outcome(number: u64, failure: Option<&str>) -> (Removal, Outcome) {
 
 /// T43, T52, T53 and T55: the result of a run, by what was reached and what failed.
 #[tokio::test]
-async fn a_pass_is_judged_by_what_it_reached() {
+async fn the_result_of_a_pass_depends_on_what_it_reached() {
     let short = Filesystem {
         path: "/images".into(),
         capacity_bytes: 10 << 30,
@@ -151,7 +151,7 @@ async fn a_pass_is_judged_by_what_it_reached() {
     let shortage = "Insufficient free disk space on the node's image filesystem (95% of 10.0 GiB used). Failed to free \
                     sufficient space by deleting unused images (freed 524288000 bytes). Investigate disk usage, as it \
                     could be used by active images, logs, volumes, or other data. Largest: x";
-    for (case, outcomes, met, told, expected) in [
+    for (case, outcomes, met, reported, expected) in [
         (
             "T52: reached, with one failure",
             vec![outcome(1, Some("busy")), outcome(2, None)],
@@ -184,7 +184,7 @@ async fn a_pass_is_judged_by_what_it_reached() {
         };
         let done = world.agent.conclude(&[], report, Ok(met), " Largest: x", &world.stop).await;
         assert_eq!(done.err().map(|error| error.to_string()), expected, "{case}");
-        assert_eq!(world.agent.events.has_told(Told::FreeDiskSpaceFailed), told, "{case}");
+        assert_eq!(world.agent.events.has_reported(EventReason::FreeDiskSpaceFailed), reported, "{case}");
         assert_eq!(world.agent.tally.images, removed, "{case}");
     }
 }
@@ -198,7 +198,7 @@ fn pressed() -> NodeConfig {
 
 /// T120 to T123, T130 and T137: pressure removes what may be removed, and nothing is requested twice.
 #[tokio::test]
-async fn pressure_takes_what_may_go() {
+async fn pressure_removes_what_may_be_removed() {
     let mut world = World::new(5, pressed()).await;
     {
         let mut state = world.fake.state();
@@ -209,7 +209,7 @@ async fn pressure_takes_what_may_go() {
     world.fail("RemoveImage", Some(image_id(2)));
     let error = world.pressure().await.unwrap_err().to_string();
     assert!(error.contains("image-2:v1: RemoveImage: no"), "T123: {error}");
-    assert!(world.agent.events.has_told(Told::EvictionThresholdMet));
+    assert!(world.agent.events.has_reported(EventReason::EvictionThresholdMet));
     assert_eq!(world.left(), [2, 3, 4].map(image_id), "T120, T122: in use and pinned ones stay");
     assert_eq!(world.fake.state().containers.len(), 1, "dead containers before images");
     world.pass().await.unwrap_err();
@@ -245,10 +245,10 @@ async fn the_first_batch_of_images_is_small() {
     let mut world = World::new(100, pressed()).await;
     world.agent.config.parallel_removals = 32;
     let measured = Arc::<Mutex<Vec<usize>>>::default();
-    let noted = Arc::clone(&measured);
+    let recorded = Arc::clone(&measured);
     world.fake.state().rule(move |state, method, _| {
         if method == "ImageFsInfo" {
-            noted.lock().unwrap().push(state.called("RemoveImage").len());
+            recorded.lock().unwrap().push(state.called("RemoveImage").len());
         }
         None
     });
@@ -262,7 +262,7 @@ async fn the_first_batch_of_images_is_small() {
 /// Whatever the concurrency of images is: eight containers are removed at the same time, and none is begun after a
 /// stop was requested.
 #[tokio::test]
-async fn few_containers_go_at_once() {
+async fn few_containers_are_removed_at_once() {
     let mut world = World::new(0, NodeConfig::of_tests()).await;
     world.agent.config.parallel_removals = 32;
     let options = gc_cri::Options { request_timeout: Duration::from_millis(300), ..Default::default() };
@@ -290,7 +290,7 @@ async fn few_containers_go_at_once() {
 /// T125, T126 and T132: the layout of filesystems as reported by containerd (no filesystem of containers) and CRI-O
 /// (always one). The kernel's own filesystem serves as a second disk.
 #[tokio::test]
-async fn filesystems_are_told_apart_as_runtimes_name_them() {
+async fn filesystems_are_distinguished_as_runtimes_name_them() {
     let world = World::new(0, NodeConfig::of_tests()).await;
     let here = world.fake.folder().display().to_string();
     let other = "/proc".to_owned();
@@ -319,17 +319,20 @@ async fn a_second_failure_in_a_row_is_an_event() {
     let mut world = World::new(1, NodeConfig::of_tests()).await;
     world.fail("ListImages", None);
     world.pass().await.unwrap_err();
-    assert!(!world.agent.events.has_told(Told::ImageGCFailed));
+    assert!(!world.agent.events.has_reported(EventReason::ImageGCFailed));
     world.pass().await.unwrap_err();
-    assert!(world.agent.events.has_told(Told::ImageGCFailed));
+    assert!(world.agent.events.has_reported(EventReason::ImageGCFailed));
     world.fail("ListContainers", None);
     world.agent.container_pass(false, &world.state, &world.stop).await.unwrap_err();
-    assert!(world.agent.events.has_told(Told::ContainerGCFailed), "of containers, every failure is reported");
+    assert!(
+        world.agent.events.has_reported(EventReason::ContainerGCFailed),
+        "of containers, every failure is reported"
+    );
 }
 
 /// T17: a container that was created, ran and was removed between two passes has used its image.
 #[tokio::test]
-async fn a_use_that_only_an_event_told_of_counts_and_survives() {
+async fn a_use_that_only_an_event_reported_counts_and_survives() {
     let mut world = World::new(2, NodeConfig::of_tests()).await;
     world.ancient(&[1, 2]);
     world.fake.state().rule(|_, method, _| {
@@ -376,7 +379,7 @@ async fn removals_are_in_the_journal() {
     world.agent.journal = NodeJournal(Some(Box::new(move |entry| taken.lock().unwrap().push(entry))));
     world.pass().await.unwrap_err();
     let entries = entries.lock().unwrap();
-    let told: Vec<(String, String, String)> = entries
+    let recorded: Vec<(String, String, String)> = entries
         .iter()
         .map(|line| {
             let field = |name: &str| line[name].as_str().unwrap().to_owned();
@@ -388,19 +391,19 @@ async fn removals_are_in_the_journal() {
         (image_id(1), "ImageUnusedTooLong".to_owned(), "applied".to_owned()),
         (image_id(2), "ImageUnusedTooLong".to_owned(), "failed".to_owned()),
     ] {
-        assert!(told.contains(&expected), "{told:?}");
+        assert!(recorded.contains(&expected), "{recorded:?}");
     }
 }
 
 /// T135: the second failure in a row is reported, a success resets.
 #[test]
-fn a_first_failure_is_not_told() {
+fn a_first_failure_is_not_reported() {
     let mut failures = Failures::default();
-    let told: Vec<bool> = [false, false, false, true, false, true, false, false]
+    let reported: Vec<bool> = [false, false, false, true, false, true, false, false]
         .into_iter()
         .map(|succeeded| failures.ended(succeeded))
         .collect();
-    assert_eq!(told, [false, true, true, false, false, false, false, true]);
+    assert_eq!(reported, [false, true, true, false, false, false, false, true]);
 }
 
 /// T136: a pass of seven minutes moves the next one; it does not follow at once.
@@ -414,7 +417,7 @@ fn a_period_counts_from_the_end_of_a_pass() {
 
 /// T167.
 #[test]
-fn failures_are_told_once_each() {
+fn failures_are_reported_once_each() {
     let own = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
     for (failures, text) in [
         (own(&[]), None),

@@ -103,7 +103,7 @@ async fn what_comes_into_use_after_the_plan_stays() {
 
 /// A removal that hangs only concerns its image: the others are removed in the same pass, and it is tried last later.
 #[tokio::test]
-async fn one_removal_that_hangs_holds_up_no_other() {
+async fn one_removal_that_hangs_delays_no_other() {
     let mut world = World::with_limit(4, Duration::from_millis(400)).await;
     world
         .fake
@@ -175,7 +175,7 @@ async fn what_cannot_be_understood_after_the_plan_stops_the_removals() {
 
 /// T32 again: a batch that takes long needs another check.
 #[tokio::test]
-async fn a_look_at_what_is_in_use_grows_old() {
+async fn a_list_of_images_in_use_expires() {
     let mut world = World::new(8).await;
     world.fake.state().rule(|state, method, id| {
         if method == "RemoveImage" && id == image_id(8) {
@@ -250,7 +250,7 @@ async fn a_large_node_is_no_trouble() {
 /// The answers of CRI-O, as its releases give them: identifiers without an algorithm, references that are repo
 /// digests, a pause image that it pins, and the image filesystem listed again as that of containers.
 #[tokio::test]
-async fn images_of_cri_o_stay_and_go_as_those_of_containerd() {
+async fn images_of_cri_o_are_handled_as_those_of_containerd() {
     let bare = |number| image_id(number).trim_start_matches("sha256:").to_owned();
     let digest = image(1, 1).repo_digests[0].clone();
     for (release, id, reference, asked) in [
@@ -356,7 +356,7 @@ async fn only_a_complete_observation_counts() {
 
 /// T138: removals in progress finish, and no new ones begin.
 #[tokio::test]
-async fn a_wish_to_stop_is_heard_between_two_removals() {
+async fn a_request_to_stop_takes_effect_between_two_removals() {
     let mut world = World::new(50).await;
     let (sender, stop) = Stop::new();
     world.stop = stop;

@@ -98,7 +98,7 @@ pub enum Lookup {
 /// Whether to remove a link whose target does not exist. Only a certain answer removes it: log rotation leaves a
 /// moment without a target, and a runtime that does not answer proves nothing.
 #[must_use]
-pub fn dead_link_goes(lookup: Lookup) -> bool {
+pub fn removes_dead_link(lookup: Lookup) -> bool {
     matches!(lookup, Lookup::NotFound | Lookup::Found(ContainerState::Exited))
 }
 
@@ -137,7 +137,7 @@ mod tests {
 
     /// T93, T94, T97 and T98.
     #[test]
-    fn only_directories_of_pods_that_are_gone_go() {
+    fn only_directories_of_deleted_pods_are_removed() {
         let (current, old_style) = (format!("ns_pod_{GONE}"), GONE);
         let hashed = format!("kube-system_etcd_{STATIC}");
         let mut entries: Vec<_> = [
@@ -178,7 +178,7 @@ mod tests {
 
     /// T100 to T103.
     #[test]
-    fn a_dead_link_goes_only_when_its_container_is_surely_dead() {
+    fn a_dead_link_is_removed_only_when_its_container_is_surely_dead() {
         for (lookup, is_removed) in [
             (Lookup::NotFound, true),
             (Lookup::Found(ContainerState::Exited), true),
@@ -187,7 +187,7 @@ mod tests {
             (Lookup::Found(ContainerState::Unknown), false),
             (Lookup::Failed, false),
         ] {
-            assert_eq!(dead_link_goes(lookup), is_removed, "{lookup:?}");
+            assert_eq!(removes_dead_link(lookup), is_removed, "{lookup:?}");
         }
         for (name, id) in [
             ("dummy.log", None),

@@ -167,7 +167,7 @@ impl<'a> Planner<'a> {
                 if owner == owners.len() {
                     owners.push(Owner::new(uid, pods, &running, now));
                 }
-                owners[owner].note(name);
+                owners[owner].observe(name);
                 owner
             });
             match unit_of(container, owner, policy, now) {
@@ -386,7 +386,7 @@ impl<'a> Owner<'a> {
     }
 
     /// A regular container of any state proves that initialization is complete.
-    fn note(&mut self, container: Option<&str>) {
+    fn observe(&mut self, container: Option<&str>) {
         if let (Some(init_containers), Some(name)) = (self.initialising, container)
             && !init_containers.contains(name)
         {
@@ -523,7 +523,7 @@ mod tests {
 
     /// A runtime that has lost a container's record does not know when it was created.
     #[test]
-    fn without_a_time_the_attempt_tells_the_newest() {
+    fn without_a_time_the_attempt_decides_which_is_newest() {
         let run = |attempt, state, created_at| Container {
             attempt,
             id: ContainerId::new(&format!("run-{attempt}")).expect("not empty"),

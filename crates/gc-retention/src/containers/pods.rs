@@ -144,7 +144,7 @@ impl PodView {
 
     /// Records which of the listed UIDs are missing from a synced oracle, and since when; forgets those that are not
     /// listed any more. Call it once per listing. Bounded by what the runtime lists.
-    pub fn note_unknown(&mut self, listed: &BTreeSet<PodUid>, now: UnixNanoseconds) {
+    pub fn record_unknown(&mut self, listed: &BTreeSet<PodUid>, now: UnixNanoseconds) {
         if self.state != OracleState::Synced {
             // While the oracle is not synced, no UID comes closer to removal.
             self.unknown_since.clear();
@@ -260,7 +260,7 @@ mod tests {
     fn an_unknown_pod_is_gone_only_after_the_delay() {
         let mut view = view(&["known"], &[], &[]);
         let listed = [uid("known"), uid("stranger")].into();
-        view.note_unknown(&listed, at(1_000));
+        view.record_unknown(&listed, at(1_000));
         let later = at(1_000 + view.safety_delay.0);
         let standing = |view: &PodView, when| view.standing(&uid("stranger"), &Running::default(), when);
         assert_eq!(
@@ -269,11 +269,11 @@ mod tests {
         );
         assert_eq!((standing(&view, later), view.awaited(later)), (Standing::Gone, 0));
         view.state = OracleState::Unsynced { why: "connection lost".into() };
-        view.note_unknown(&listed, later);
+        view.record_unknown(&listed, later);
         view.state = OracleState::Synced;
-        view.note_unknown(&listed, later);
+        view.record_unknown(&listed, later);
         assert_eq!(standing(&view, later), Standing::Undetermined, "an outage restarts the delay");
-        view.note_unknown(&[uid("known")].into(), later);
+        view.record_unknown(&[uid("known")].into(), later);
         assert!(view.unknown_since.is_empty());
     }
 }

@@ -100,7 +100,7 @@ mod tests {
 
     /// T77 to T85 and T88 to T90.
     #[test]
-    fn sandboxes_go_as_upstreams_do_but_for_young_and_foreign_ones() {
+    fn sandboxes_are_removed_as_upstream_except_young_and_foreign_ones() {
         type Case<'a> = (&'a str, Vec<Sandbox>, Vec<Container>, bool, &'a [&'a str]);
         let foreign = Sandbox { managed: false, ..sandbox("f", "gone", NotReady, 1) };
         let cases: [Case<'_>; 12] = [

@@ -97,15 +97,15 @@ impl ImageHistory {
 
     /// Records a use of a listed image that an event or a later observation reported (a container started or ended
     /// between two observations). An image that was not observed yet has existed since that use at the latest.
-    pub fn note_use(&mut self, image: &ImageId, at: UnixNanoseconds) {
+    pub fn record_use(&mut self, image: &ImageId, at: UnixNanoseconds) {
         let record = self.records.entry(image.clone()).or_insert_with(|| ImageRecord::new(at));
         record.last_used = Some(record.last_used.map_or(at.0, |used| used.max(at.0)));
     }
 
     /// Records that all of these are in use now.
-    pub fn note_uses(&mut self, images: &BTreeSet<ImageId>, now: UnixNanoseconds) {
+    pub fn record_uses(&mut self, images: &BTreeSet<ImageId>, now: UnixNanoseconds) {
         for image in images {
-            self.note_use(image, now);
+            self.record_use(image, now);
         }
     }
 
@@ -179,7 +179,7 @@ mod tests {
         let mut history = ImageHistory::default();
         observe(&mut history, &[1], &[1], 0, 50);
         observe(&mut history, &[1], &[1], 0, 20);
-        history.note_use(&id(1), at(30));
+        history.record_use(&id(1), at(30));
         assert_eq!(dump(&history), [(id(1), 0, Some(50))]);
     }
 
@@ -200,8 +200,8 @@ mod tests {
     fn a_use_between_two_observations_counts() {
         let mut history = ImageHistory::default();
         observe(&mut history, &[1], &[], 0, 0);
-        history.note_use(&id(1), at(33));
-        history.note_use(&id(2), at(35));
+        history.record_use(&id(1), at(33));
+        history.record_use(&id(2), at(35));
         assert_eq!(dump(&history), [(id(1), 0, Some(33)), (id(2), 35, Some(35))]);
         observe(&mut history, &[1, 2], &[], 40, 45);
         assert_eq!(dump(&history), [(id(1), 0, Some(33)), (id(2), 35, Some(35))]);

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_is_shared_until_the_last_image_on_it_goes() {
+    fn a_layer_is_shared_until_its_last_image_is_removed() {
         let images = [with(100, &[1, 2]), with(300, &[1, 2, 3]), with(90, &[4]), with(7, &[])];
         let mut users = LayerUsers::of(images.iter());
         let shared = |users: &LayerUsers| images.each_ref().map(|image| users.shared_bytes(image));

@@ -286,7 +286,7 @@ mod tests {
 
     /// T45 to T51: which are eligible, and in which order.
     #[test]
-    fn never_used_images_go_first_then_the_longest_idle() {
+    fn never_used_images_come_first_then_the_longest_idle() {
         let world = World::new(&[(0, 1024), (1, 2048)]).observe(0, &[]);
         assert_eq!(world.order(9).1, [id(1), id(0)], "T47: of two equals, the larger comes first");
         let world = World::new(&[(0, 1024), (1, 2048)]).observe(0, &[1]);
@@ -339,7 +339,7 @@ mod tests {
 
     /// T111 to T114 and T119: age is counted from the last use, else from the first sight.
     #[test]
-    fn an_idle_image_goes_by_age() {
+    fn an_idle_image_is_removed_by_age() {
         for (case, maximum, used_at, now, by_age) in [
             ("T111", None, 0, 100 * MINUTE, false),
             ("T112", Some(MINUTE), 0, MINUTE + 1, true),

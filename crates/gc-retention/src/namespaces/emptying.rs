@@ -208,7 +208,7 @@ enum Turn {
     Confirm(Vec<Item>),
     Delete(Vec<Item>),
     /// Lists what is left.
-    Look,
+    Verify,
 }
 
 #[derive(Clone, Debug)]
@@ -387,19 +387,19 @@ impl Emptying {
     /// Takes the answer to a request of this pass.
     pub fn heard(&mut self, memory: &mut Memory, id: AskId, reply: Reply, now: Timestamp) {
         match self.asked.remove(&id) {
-            Some(Asked::Of(work)) => self.heard_of_a_resource(memory, work, reply),
-            Some(Asked::Own(asked)) => self.heard_own(memory, asked, reply, now),
+            Some(Asked::Of(work)) => self.resource_reply(memory, work, reply),
+            Some(Asked::Own(asked)) => self.own_reply(memory, asked, reply, now),
             None => {}
         }
     }
 
     // ---- the namespace itself ----
 
-    fn heard_own(&mut self, memory: &mut Memory, asked: Timestamp, reply: Reply, now: Timestamp) {
+    fn own_reply(&mut self, memory: &mut Memory, asked: Timestamp, reply: Reply, now: Timestamp) {
         if let (Stage::Writing(Writing::Finalizers), Reply::Failed { may_be_at_work: true, .. }) =
             (&self.stage, &reply)
         {
-            memory.finalizing.note(&self.name, asked);
+            memory.finalizing.record(&self.name, asked);
         }
         // Discovery has its own retries.
         if reply.is_passing()
@@ -454,7 +454,7 @@ impl Emptying {
         }
         // BEAT-NS-2: while pods are unknown, nothing that they may need is deleted.
         if served.failed.iter().any(|failed| failed.group.is_empty()) {
-            let why = "pods could not be looked for: discovery of the core group failed";
+            let why = "pods could not be listed: discovery of the core group failed";
             self.pass.failures.push(why.to_owned());
         }
         let (pods, others) = served.resources.iter().rev().cloned().partition(|resource| resource.is_pods());
@@ -496,7 +496,7 @@ impl Emptying {
         let is_another = view.uid != self.view.uid;
         match writing {
             Writing::Status if is_another => {
-                return self.failed(self.made_anew());
+                return self.failed(self.recreated());
             }
             Writing::Finalizers if is_another || finalizers_after(&view.finalizers).is_none() => {
                 return self.written(memory, writing, now);
@@ -550,7 +550,7 @@ impl Emptying {
         self.stage = Stage::Ended(End::Done { terminating_seconds });
     }
 
-    fn made_anew(&self) -> String {
+    fn recreated(&self) -> String {
         format!("namespace {} has been deleted and recreated in the meantime", self.name)
     }
 
@@ -568,7 +568,7 @@ impl Emptying {
         let resource = Arc::clone(&work.resource);
         let ask = match &work.turn {
             Turn::DeleteAll => Ask::DeleteAll(resource),
-            Turn::Find | Turn::Look => Ask::List(resource),
+            Turn::Find | Turn::Verify => Ask::List(resource),
             Turn::Confirm(_) => Ask::Read,
             Turn::Delete(items) => match items.last() {
                 Some(item) => Ask::Delete(resource, Box::new(item.clone())),
@@ -589,7 +589,7 @@ impl Emptying {
             // The namespace may be removed and recreated between any two requests: only a UID identifies it.
             let together = resource.together && !memory.finalizing.may_be_at_work(&self.name, now);
             let turn = match (self.dry_run, together) {
-                (true, _) => Turn::Look,
+                (true, _) => Turn::Verify,
                 (false, true) => Turn::DeleteAll,
                 (false, false) => Turn::Find,
             };
@@ -598,13 +598,13 @@ impl Emptying {
         None
     }
 
-    fn heard_of_a_resource(&mut self, memory: &mut Memory, mut work: Work, reply: Reply) {
+    fn resource_reply(&mut self, memory: &mut Memory, mut work: Work, reply: Reply) {
         if let (Turn::DeleteAll, Reply::Failed { may_be_at_work: true, .. }) = (&work.turn, &reply) {
-            memory.unanswered.note(&self.name, work.asked);
+            memory.unanswered.record(&self.name, work.asked);
         }
         work.turn = match (work.turn, reply) {
             (Turn::DeleteAll, Reply::Done) | (Turn::Find, Reply::Refused { code: 404 | 405, .. }) => {
-                Turn::Look
+                Turn::Verify
             }
             (Turn::DeleteAll, Reply::Refused { code: 404 | 405, .. }) => Turn::Find,
             (Turn::Find, Reply::Items(items)) => {
@@ -613,17 +613,17 @@ impl Emptying {
             (Turn::Confirm(items), Reply::Namespace(view)) if view.uid == self.view.uid => {
                 Turn::Delete(items)
             }
-            (Turn::Confirm(_), Reply::Namespace(_)) => return self.pass.failures.push(self.made_anew()),
+            (Turn::Confirm(_), Reply::Namespace(_)) => return self.pass.failures.push(self.recreated()),
             // An object that was replaced is found by the next pass.
             (Turn::Delete(mut left), Reply::Done | Reply::Refused { code: 404 | 405 | 409, .. }) => {
                 left.pop();
                 Turn::Delete(left)
             }
-            (Turn::Look, Reply::Items(items)) => {
-                return self.looked(memory, &work.resource, &items, work.asked);
+            (Turn::Verify, Reply::Items(items)) => {
+                return self.verified(memory, &work.resource, &items, work.asked);
             }
             // What cannot be listed says nothing about its contents.
-            (Turn::Look, Reply::Refused { code: 404 | 405, .. }) => return,
+            (Turn::Verify, Reply::Refused { code: 404 | 405, .. }) => return,
             (_, reply) => {
                 self.empty_groups.insert(Arc::clone(&work.resource.gvr.group), false);
                 self.pass.failures.push(reply.why());
@@ -631,12 +631,12 @@ impl Emptying {
             }
         };
         if [Turn::Confirm(Vec::new()), Turn::Delete(Vec::new())].contains(&work.turn) {
-            work.turn = Turn::Look;
+            work.turn = Turn::Verify;
         }
         self.ready.push(work);
     }
 
-    fn looked(&mut self, memory: &mut Memory, resource: &Contained, items: &[Item], asked: Timestamp) {
+    fn verified(&mut self, memory: &mut Memory, resource: &Contained, items: &[Item], asked: Timestamp) {
         if self.dry_run {
             if !items.is_empty() {
                 self.contents.found.insert(resource.name(), items.len());

@@ -147,7 +147,7 @@ fn what_a_pass_comes_to() {
         (
             "core is unclear",
             on("discover", Reply::Served(Arc::new(served(&[""])))),
-            failed("/*: dead; pods could not be looked for: discovery of the core group failed"),
+            failed("/*: dead; pods could not be listed: discovery of the core group failed"),
             "status",
         ),
         (
@@ -169,7 +169,7 @@ fn what_a_pass_comes_to() {
 }
 
 #[test]
-fn a_collection_that_is_not_deleted_together_goes_one_by_one() {
+fn a_collection_without_deletecollection_is_deleted_one_by_one() {
     let mut items = vec![item("a", &[], 0), item("b", &[], 0)];
     let (lines, end, _) = pass(&mut Memory::default(), false, |ask| match ask {
         Ask::List(resource) if &*resource.gvr.resource == "events" => {
@@ -198,7 +198,7 @@ fn a_collection_that_is_not_deleted_together_goes_one_by_one() {
 /// namespace was recreated; what was listed belonged to the new one. A list does not say which namespace it is of, so
 /// that is checked after it.
 #[test]
-fn what_is_listed_in_a_namespace_made_anew_is_not_deleted() {
+fn what_is_listed_in_a_recreated_namespace_is_not_deleted() {
     for (uid, deletions) in [("u", 2), ("another", 0)] {
         let mut reads = 0;
         let (lines, end, _) = pass(&mut Memory::default(), false, |ask| match ask {
@@ -252,7 +252,7 @@ fn an_unanswered_deletion_is_waited_for() {
 /// An unanswered finalization may be performed at any moment: objects in the namespace may then belong to another one
 /// of its name, and are deleted by UID only.
 #[test]
-fn after_an_unanswered_finalization_nothing_goes_by_name() {
+fn after_an_unanswered_finalization_nothing_is_deleted_by_name() {
     let mut memory = Memory::default();
     let silent = Reply::Failed { why: "timeout".into(), may_be_at_work: true };
     let (lines, end, took) = pass(&mut memory, false, |ask| match ask {
@@ -276,7 +276,7 @@ fn after_an_unanswered_finalization_nothing_goes_by_name() {
 }
 
 #[test]
-fn a_dry_run_only_looks() {
+fn a_dry_run_only_reads() {
     let mut memory = Memory::default();
     let (lines, end, _) = pass(&mut memory, true, |ask| match line(ask).as_str() {
         "list pods" => Reply::Items(vec![item("p", &[], 0)]),
@@ -290,7 +290,7 @@ fn a_dry_run_only_looks() {
 }
 
 #[test]
-fn so_many_resources_are_emptied_at_a_time() {
+fn a_bounded_number_of_resources_is_emptied_at_a_time() {
     let mut memory = Memory::default();
     let mut pass = Emptying::new(&"n".into(), false);
     let many = (0..20).map(|number| resource("g", &number.to_string(), true)).collect();
@@ -368,13 +368,13 @@ proptest! {
         dry_run in prop::bool::weighted(0.1),
     ) {
         let mut replies = replies.into_iter();
-        let mut looks: BTreeMap<String, Reply> = BTreeMap::new();
+        let mut lists: BTreeMap<String, Reply> = BTreeMap::new();
         let mut unanswered = false;
         let mut finalized = false;
         let (lines, _, _) = pass(&mut Memory::default(), dry_run, |ask| {
             let reply = replies.next().flatten().unwrap_or_else(|| healthy(ask));
             match ask {
-                Ask::List(resource) => drop(looks.insert(resource.name(), reply.clone())),
+                Ask::List(resource) => drop(lists.insert(resource.name(), reply.clone())),
                 Ask::DeleteAll(_) => unanswered |= matches!(reply, Reply::Failed { may_be_at_work: true, .. }),
                 Ask::Finalize(_) => finalized = true,
                 _ => {}
@@ -385,7 +385,7 @@ proptest! {
         let found_nothing = |reply: &Reply| {
             *reply == Reply::Items(Vec::new()) || matches!(reply, Reply::Refused { code: 404 | 405, .. })
         };
-        let is_empty = looks.len() == 3 && looks.values().all(found_nothing);
-        prop_assert!(!finalized || (is_empty && !unanswered && !dry_run), "{lines:?} {looks:?}");
+        let is_empty = lists.len() == 3 && lists.values().all(found_nothing);
+        prop_assert!(!finalized || (is_empty && !unanswered && !dry_run), "{lines:?} {lists:?}");
     }
 }

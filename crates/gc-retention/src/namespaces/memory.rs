@@ -146,7 +146,7 @@ pub struct Unanswered {
 
 impl Unanswered {
     /// A request that was sent at that time was not answered.
-    pub fn note(&mut self, namespace: &Arc<str>, sent: Timestamp) {
+    pub fn record(&mut self, namespace: &Arc<str>, sent: Timestamp) {
         if self.sent.len() >= REMEMBERED_NAMESPACES {
             self.sent.retain(|_, last| is_at_work(*last, sent));
         }
@@ -199,8 +199,8 @@ impl Memory {
     /// requests whose answers were never received.
     pub fn inherit(&mut self, terminating: &[Arc<str>], then: Timestamp) {
         for name in terminating {
-            self.unanswered.note(name, then);
-            self.finalizing.note(name, then);
+            self.unanswered.record(name, then);
+            self.finalizing.record(name, then);
         }
     }
 
@@ -256,20 +256,20 @@ mod tests {
         let at = Timestamp;
         let mut unanswered = Unanswered::default();
         assert_eq!(unanswered.wait_milliseconds("a", at(0)), 0);
-        unanswered.note(&"a".into(), at(5_000));
-        unanswered.note(&"a".into(), at(1_000));
+        unanswered.record(&"a".into(), at(5_000));
+        unanswered.record(&"a".into(), at(1_000));
         for (now, expected) in [(5_000, 60_000), (64_999, 1), (65_000, 0), (90_000, 0), (0, 60_000)] {
             assert_eq!(unanswered.wait_milliseconds("a", at(now)), expected, "{now}");
         }
         assert_eq!(unanswered.wait_milliseconds("b", at(6_000)), 0, "another one");
         // Beyond the bound no namespace is remembered, and all of them wait.
         for number in 0..REMEMBERED_NAMESPACES {
-            unanswered.note(&number.to_string().into(), at(7_000));
+            unanswered.record(&number.to_string().into(), at(7_000));
         }
         assert_eq!(unanswered.sent.len(), REMEMBERED_NAMESPACES);
         assert_eq!(unanswered.wait_milliseconds("b", at(8_000)), 59_000);
         // Requests that are over make room.
-        unanswered.note(&"c".into(), at(67_000));
+        unanswered.record(&"c".into(), at(67_000));
         assert_eq!(unanswered.sent.len(), 1);
         assert_eq!(unanswered.wait_milliseconds("c", at(68_000)), 59_000);
         assert_eq!(unanswered.wait_milliseconds("b", at(68_000)), 0);

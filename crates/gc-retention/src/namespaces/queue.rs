@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn each_has_one_pass_at_a_time_and_so_many_run_together() {
+    fn each_has_one_pass_at_a_time_and_a_bounded_number_run_together() {
         let mut queue = Queue::new(50);
         for number in 0..=CONCURRENT_NAMESPACES {
             queue.heard(&format!("{number:02}").into(), Timestamp(0));

@@ -222,18 +222,18 @@ fn spec() -> Value {
                     "kind": name("Such as Pod or Job."),
                 },
                 "x-kubernetes-validations": [
-                    rule("!self.apiVersion.startsWith('kubegc.io/')", "policies are not about policies"),
+                    rule("!self.apiVersion.startsWith('kubegc.io/')", "a policy cannot select policies"),
                     rule(
                         "!(self.apiVersion.startsWith('apiextensions.k8s.io/') && self.kind == 'CustomResourceDefinition')",
-                        "CustomResourceDefinition cannot be the target of a policy: a definition takes all of its objects along",
+                        "CustomResourceDefinition cannot be the target of a policy: deleting a definition deletes all of its objects",
                     ),
                     rule(
                         "!(self.apiVersion.startsWith('apiregistration.k8s.io/') && self.kind == 'APIService')",
-                        "APIService cannot be the target of a policy: an APIService takes a whole API along",
+                        "APIService cannot be the target of a policy: deleting an APIService removes a whole API",
                     ),
                     rule(
                         "self.apiVersion.contains('/') || !(self.kind in ['Node', 'PersistentVolume'])",
-                        "Nodes and PersistentVolumes cannot be the target of a policy: machines and storage stand behind them",
+                        "Nodes and PersistentVolumes cannot be the target of a policy: they stand for machines and storage, and have collectors of their own",
                     ),
                 ],
             },

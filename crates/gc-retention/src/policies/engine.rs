@@ -19,7 +19,7 @@ use super::cron::Schedule;
 use super::look::{Group, Item, Look};
 use super::{Join, Policy, Problem};
 use crate::division::{Division, Moved};
-use crate::engine::{Engine, FIRST_NOTE, Judge, Judgement, Observation, reason};
+use crate::engine::{Collector, Decision, Engine, FIRST_EVENT, Observation, reason};
 use crate::objects::{Kind, parse_time, time_text};
 
 /// Time between the beginnings of two runs of a policy without a schedule, milliseconds.
@@ -46,7 +46,7 @@ pub(super) struct Run {
 
 /// The objects that are due by one policy.
 #[derive(Debug)]
-pub(super) struct PolicyJudge {
+pub(super) struct PolicyCollector {
     policy: Arc<Policy>,
     items: BTreeMap<ObjectKey, Item>,
     /// Objects that a list in progress has not contained yet.
@@ -98,7 +98,7 @@ impl Notices {
     }
 }
 
-impl PolicyJudge {
+impl PolicyCollector {
     fn new(policy: Arc<Policy>, announced_until: Option<Timestamp>) -> Self {
         Self {
             notices: Notices { until: announced_until, ..Notices::default() },
@@ -352,21 +352,21 @@ impl PolicyJudge {
     }
 }
 
-impl Judge for PolicyJudge {
+impl Collector for PolicyCollector {
     fn kinds(&self) -> &'static [Kind] {
         &[]
     }
 
     fn observe(&mut self, _observation: Observation, _now: Timestamp, _dirty: &mut Vec<ObjectKey>) {}
 
-    fn judge(&mut self, key: &ObjectKey, _now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
+    fn decide(&mut self, key: &ObjectKey, _now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
         if !self.chosen.contains(key) {
-            return Judgement::Leave;
+            return Decision::Leave;
         }
         let (Some(item), Some(why)) = (self.items.get(key), self.why(key)) else {
             // It has changed since the run began, and is no longer due.
             self.chosen.remove(key);
-            return Judgement::Leave;
+            return Decision::Leave;
         };
         let request = Request::Delete {
             key: key.clone(),
@@ -374,7 +374,7 @@ impl Judge for PolicyJudge {
             resource_version: Some(item.resource_version),
             policy: self.policy.propagation,
         };
-        Judgement::Act(request, reason(gc_types::codes::DUE_BY_POLICY, item.resource_version, &[why]))
+        Decision::Act(request, reason(gc_types::codes::DUE_BY_POLICY, item.resource_version, &[why]))
     }
 
     fn finished(
@@ -449,7 +449,7 @@ pub struct PolicyEngine {
     /// The `spec` that it was compiled from, and its hash.
     spec: Value,
     pub(super) spec_digest: String,
-    pub(super) engine: Engine<PolicyJudge>,
+    pub(super) engine: Engine<PolicyCollector>,
     resource: ResourceId,
     /// Why its objects are not watched, while they are not.
     pub(super) unwatched: Option<String>,
@@ -463,7 +463,7 @@ pub struct PolicyEngine {
     pub(super) deleted: u64,
     /// The time, as of the last tick.
     now: Timestamp,
-    next_note: u64,
+    next_event: u64,
 }
 
 impl PolicyEngine {
@@ -481,8 +481,8 @@ impl PolicyEngine {
         let stand_in = || Arc::new(Policy::none());
         let is_same = status["observedSpec"] == *spec_digest;
         let announced_until = parse_time(status["noticedUntil"].as_str()).filter(|_| is_same);
-        let judge =
-            PolicyJudge::new(policy.as_ref().map_or_else(|_| stand_in(), Arc::clone), announced_until);
+        let collector =
+            PolicyCollector::new(policy.as_ref().map_or_else(|_| stand_in(), Arc::clone), announced_until);
         let last_run = parse_time(status["lastRun"]["time"].as_str()).map(|begun| Run {
             begun,
             deleted: status["lastRun"]["deleted"].as_u64().unwrap_or_default(),
@@ -494,7 +494,7 @@ impl PolicyEngine {
             generation,
             spec: object["spec"].clone(),
             spec_digest,
-            engine: Engine::new(judge),
+            engine: Engine::new(collector),
             resource,
             unwatched: Some("its objects have not been listed yet".to_owned()),
             was_refused: false,
@@ -504,13 +504,13 @@ impl PolicyEngine {
             next_run: None,
             deleted: status["deleted"].as_u64().unwrap_or_default(),
             now: Timestamp::default(),
-            next_note: FIRST_NOTE,
+            next_event: FIRST_EVENT,
         }
     }
 
     /// The same policy with this status, before any of its objects was observed.
     #[must_use]
-    pub fn anew(&self, status: &Value) -> Self {
+    pub fn restarted(&self, status: &Value) -> Self {
         let metadata = serde_json::json!({"generation": self.generation});
         let object = serde_json::json!({"metadata": metadata, "spec": self.spec, "status": status});
         Self::new(&object, self.resource)
@@ -549,12 +549,12 @@ impl PolicyEngine {
     /// A list of its objects begins: objects that are not observed until it is synced are gone.
     pub fn list_started(&mut self) {
         self.synced = false;
-        self.engine.tell(|judge, _, _| judge.list_started());
+        self.engine.update(|collector, _, _| collector.list_started());
     }
 
     /// The list is complete; from here on every change is observed.
     pub fn synced(&mut self) {
-        self.engine.tell(|judge, _, _| judge.list_ended());
+        self.engine.update(|collector, _, _| collector.list_ended());
         (self.synced, self.unwatched, self.was_refused) = (true, None, false);
     }
 
@@ -566,9 +566,9 @@ impl PolicyEngine {
     /// Takes the assessment of an object's current state.
     pub fn observed(&mut self, namespace: &str, name: &str, look: Look) {
         let key = self.key(namespace, name);
-        self.engine.tell(|judge, now, dirty| {
-            judge.put(key.clone(), look, now);
-            if judge.chosen.contains(&key) {
+        self.engine.update(|collector, now, dirty| {
+            collector.put(key.clone(), look, now);
+            if collector.chosen.contains(&key) {
                 dirty.push(key);
             }
         });
@@ -577,7 +577,7 @@ impl PolicyEngine {
     /// An object is gone.
     pub fn removed(&mut self, namespace: &str, name: &str) {
         let key = self.key(namespace, name);
-        self.engine.tell(|judge, _, _| judge.forget(&key));
+        self.engine.update(|collector, _, _| collector.forget(&key));
         self.engine.forget(&key);
     }
 
@@ -611,9 +611,9 @@ impl PolicyEngine {
         // The watch may report that an object is gone before its deletion is answered: a run ends with its last
         // answer.
         let is_answered = !self.engine.is_in_flight();
-        let (ripe, ended) = self
-            .engine
-            .tell(|judge, now, _| (judge.ripen(now), if is_answered { judge.take_ended() } else { None }));
+        let (ripe, ended) = self.engine.update(|collector, now, _| {
+            (collector.ripen(now), if is_answered { collector.take_ended() } else { None })
+        });
         let mut changed = ripe || ended.is_some();
         if let Some(run) = ended {
             self.deleted += run.deleted;
@@ -627,12 +627,12 @@ impl PolicyEngine {
         let next = *self
             .next_run
             .get_or_insert_with(|| policy.schedule.next(last, CONTINUOUS_PAUSE_MILLISECONDS, self.now));
-        let running = self.engine.judge().run.is_some();
+        let running = self.engine.collector().run.is_some();
         // Without a schedule there is a run when something is due; a schedule runs in any case, and the status shows
         // it.
-        let wanted = policy.schedule != Schedule::Continuous || !self.engine.judge().open.is_empty();
+        let wanted = policy.schedule != Schedule::Continuous || !self.engine.collector().open.is_empty();
         if self.enforces() && !running && wanted && self.now >= next {
-            self.engine.tell(PolicyJudge::begin);
+            self.engine.update(PolicyCollector::begin);
         }
         changed
     }
@@ -643,9 +643,9 @@ impl PolicyEngine {
             return None;
         }
         let now = self.now;
-        if let Some((note, reason)) = self.engine.tell(|judge, _, _| judge.take_notice(now)) {
-            let id = EffectId(self.next_note);
-            self.next_note += 1;
+        if let Some((note, reason)) = self.engine.update(|collector, _, _| collector.take_notice(now)) {
+            let id = EffectId(self.next_event);
+            self.next_event += 1;
             return Some(Effect { id, request: Request::Note(note), reason });
         }
         self.engine.poll_effect()
@@ -659,17 +659,17 @@ impl PolicyEngine {
     /// When it needs the next `tick`, if at all.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Timestamp> {
-        let judge = self.engine.judge();
-        let ripe = judge.expiring.first().map(|(at, _)| *at);
-        let run = match (&judge.run, self.next_run) {
+        let collector = self.engine.collector();
+        let ripe = collector.expiring.first().map(|(at, _)| *at);
+        let run = match (&collector.run, self.next_run) {
             // Only answers are left of the run, and each of them is followed by a tick.
-            (Some(_), _) if judge.chosen.is_empty() && self.engine.is_in_flight() => None,
+            (Some(_), _) if collector.chosen.is_empty() && self.engine.is_in_flight() => None,
             // An empty run has ended, which the next tick finds.
-            (Some(_), _) if judge.chosen.is_empty() => Some(self.now),
+            (Some(_), _) if collector.chosen.is_empty() => Some(self.now),
             (Some(_), _) => self.engine.next_wakeup(),
             (None, Some(next)) if self.enforces() => {
                 let scheduled = self.policy().is_some_and(|policy| policy.schedule != Schedule::Continuous);
-                (scheduled || !judge.open.is_empty()).then_some(next)
+                (scheduled || !collector.open.is_empty()).then_some(next)
             }
             _ => None,
         };
@@ -679,12 +679,12 @@ impl PolicyEngine {
     /// How many objects are due.
     #[must_use]
     pub fn due(&self) -> usize {
-        self.engine.judge().due().len()
+        self.engine.collector().due().len()
     }
 
     /// The number of objects that it stores facts of, for measurements of memory and work.
     #[must_use]
-    pub fn judged(&self) -> u64 {
-        self.engine.counts().judged
+    pub fn decisions(&self) -> u64 {
+        self.engine.counts().decisions
     }
 }

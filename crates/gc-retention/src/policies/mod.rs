@@ -359,13 +359,13 @@ struct WireTtl {
 /// Kinds that no policy may select, each with the reason.
 fn refused(group: &str, kind: &str) -> Option<&'static str> {
     match (group, kind) {
-        (GROUP, _) => Some("policies are not about policies"),
+        (GROUP, _) => Some("a policy cannot select policies"),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
-            Some("a definition takes all of its objects along")
+            Some("deleting a definition deletes all of its objects")
         }
-        ("apiregistration.k8s.io", "APIService") => Some("an APIService takes a whole API along"),
+        ("apiregistration.k8s.io", "APIService") => Some("deleting an APIService removes a whole API"),
         ("", "Node" | "PersistentVolume") => {
-            Some("machines and storage stand behind it, and a collector of its own looks after it")
+            Some("it stands for a machine or storage, and has a collector of its own")
         }
         _ => None,
     }

@@ -194,7 +194,7 @@ impl Roster {
         for active in self.active.values_mut() {
             self.last_number += 1;
             active.member.epoch = self.last_number;
-            active.engine = active.engine.anew(&active.stored);
+            active.engine = active.engine.restarted(&active.stored);
             active.engine.tick(now);
             (active.unsaid, active.writing) = (true, false);
         }

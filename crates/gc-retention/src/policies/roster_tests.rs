@@ -58,13 +58,13 @@ fn watch_of(roster: &Roster, kind: &str) -> u64 {
 fn list(roster: &mut Roster, number: u64, names: &[&str]) {
     roster.told(number, Told::ListStarted);
     for name in names {
-        tell(roster, number, name);
+        observe_object(roster, number, name);
     }
     roster.told(number, Told::Synced);
 }
 
 /// Observes an object that is two hours old.
-fn tell(roster: &mut Roster, number: u64, name: &str) {
+fn observe_object(roster: &mut Roster, number: u64, name: &str) {
     let object = json!({"metadata": {"name": name, "namespace": "shop", "uid": name, "resourceVersion": "5",
         "creationTimestamp": time_text(at(-7_200_000))}});
     let Some(watch) = roster.watches().get(&number) else { return };
@@ -112,7 +112,7 @@ fn say_all(roster: &mut Roster, policies: &[Value], from: i64) -> usize {
 /// to delete by what the former watch had delivered. A policy that depends on the time has a watch of its own, which
 /// is restarted each minute and does not show in the statuses.
 #[test]
-fn conditions_that_depend_on_the_time_are_evaluated_anew() {
+fn conditions_that_depend_on_the_time_are_evaluated_again() {
     let mut timed = shown(policy("timed", "Pod", 1));
     timed["spec"]["condition"] =
         "now - timestamp(object.metadata.creationTimestamp) > duration('2h30s')".into();
@@ -140,7 +140,7 @@ fn conditions_that_depend_on_the_time_are_evaluated_anew() {
 }
 
 #[test]
-fn nothing_is_deleted_while_a_shared_watch_begins_anew() {
+fn nothing_is_deleted_while_a_shared_watch_restarts() {
     let first = shown(policy("first", "Job", 1));
     let mut roster = roster(&[first]);
     let before = watch_of(&roster, "Job");
@@ -157,7 +157,7 @@ fn nothing_is_deleted_while_a_shared_watch_begins_anew() {
     tick(&mut roster, 3);
     assert_eq!(wanted(&mut roster), []);
     roster.told(after, Told::ListStarted);
-    tell(&mut roster, after, "c");
+    observe_object(&mut roster, after, "c");
     assert_eq!(wanted(&mut roster), []);
     roster.told(after, Told::Synced);
     // The first has begun its run before, and the next one comes after a pause.
@@ -173,7 +173,7 @@ fn nothing_is_deleted_while_a_shared_watch_begins_anew() {
 
 /// Watches change with the set of policies that share them, and with nothing else.
 #[test]
-fn a_watch_stays_while_those_who_share_it_stay() {
+fn a_watch_stays_while_its_policies_stay() {
     let mut roster = roster(&[policy("a", "Job", 1), policy("b", "ConfigMap", 1)]);
     let (jobs, maps) = (watch_of(&roster, "Job"), watch_of(&roster, "ConfigMap"));
     roster.observed(&shown(policy("a", "Job", 1)), number).unwrap();
@@ -245,7 +245,7 @@ fn a_status_is_written_once_and_then_when_something_changes() {
     assert_eq!(say_all(&mut roster, &policies, 66_000), 2);
     assert_eq!(roster.next_wakeup(|_| true), (None, None), "it is not checked while nothing changes");
     assert_eq!(say_all(&mut roster, &policies, 100_000), 0);
-    tell(&mut roster, watch, "a");
+    observe_object(&mut roster, watch, "a");
     assert_eq!(roster.statuses().len(), 1);
 }
 
@@ -268,13 +268,13 @@ fn what_a_server_does_not_keep_is_written_once() {
         }
     }
     assert_eq!(written, 2);
-    tell(&mut roster, watch, "a");
+    observe_object(&mut roster, watch, "a");
     tick(&mut roster, 61_000);
     assert_eq!(names(&wanted(&mut roster)), ["p a"], "this process knows that it was shown");
 }
 
 #[test]
-fn what_a_former_engine_wanted_is_nobodys() {
+fn requests_of_a_former_engine_are_dropped() {
     let before = shown(policy("p", "Job", 1));
     let mut roster = roster(&[before]);
     let watch = watch_of(&roster, "Job");
@@ -328,31 +328,31 @@ fn too_many_are_left_alone() {
 }
 
 #[test]
-fn trouble_is_told_once() {
+fn a_problem_is_reported_once() {
     let mut roster = roster(&[policy("p", "Job", 1)]);
     let watch = watch_of(&roster, "Job");
-    let told = |roster: &mut Roster| -> Vec<String> {
+    let reported = |roster: &mut Roster| -> Vec<String> {
         roster.new_troubles().into_iter().map(|(_, reason, message)| format!("{reason}: {message}")).collect()
     };
-    assert_eq!(told(&mut roster), [] as [&str; 0]);
+    assert_eq!(reported(&mut roster), [] as [&str; 0]);
     roster.told(watch, Told::Failed("jobs are not served".into()));
-    assert_eq!(told(&mut roster), ["PolicyNotObserving: jobs are not served"]);
-    assert_eq!(told(&mut roster), [] as [&str; 0]);
+    assert_eq!(reported(&mut roster), ["PolicyNotObserving: jobs are not served"]);
+    assert_eq!(reported(&mut roster), [] as [&str; 0]);
     list(&mut roster, watch, &[]);
-    assert_eq!(told(&mut roster), [] as [&str; 0]);
+    assert_eq!(reported(&mut roster), [] as [&str; 0]);
     roster.told(watch, Told::Failed("jobs are not served".into()));
-    assert_eq!(told(&mut roster).len(), 1, "it has come back");
+    assert_eq!(reported(&mut roster).len(), 1, "it has come back");
 }
 
 proptest! {
     /// However policies are created, changed, deleted and listed: each valid one shares one watch, of its kind, and
     /// no policy acts before the list of its present watch is complete.
     #[test]
-    fn each_policy_has_one_watch_and_hears_it_out_before_it_acts(
+    fn each_policy_has_one_watch_and_waits_for_its_list_before_it_acts(
         steps in prop::collection::vec((0_u8..6, 0_usize..4, 0_usize..2, 1_i64..4), 0..60),
     ) {
         let mut roster = roster(&[]);
-        let mut heard: std::collections::BTreeSet<u64> = std::collections::BTreeSet::new();
+        let mut listed: std::collections::BTreeSet<u64> = std::collections::BTreeSet::new();
         for (index, (step, name, kind, generation)) in steps.into_iter().enumerate() {
             let (name, kind) = (["a", "b", "c", "d"][name], ["Job", "ConfigMap"][kind]);
             let numbers: Vec<u64> = roster.watches().keys().copied().collect();
@@ -366,11 +366,11 @@ proptest! {
                 }
                 4 => if let Some(number) = numbers.first() {
                     list(&mut roster, *number, &["x"]);
-                    heard.insert(*number);
+                    listed.insert(*number);
                 },
                 _ => if let Some(number) = numbers.last() {
                     roster.told(*number, Told::ListStarted);
-                    heard.remove(number);
+                    listed.remove(number);
                 },
             }
             tick(&mut roster, i64::try_from(index).unwrap() * 20_000);
@@ -384,7 +384,7 @@ proptest! {
             while let Some((member, effect)) = roster.poll_effect(|_| true) {
                 let mut watches = roster.watches().iter();
                 let (number, _) = watches.find(|(_, watch)| watch.members.contains(&member)).unwrap();
-                prop_assert!(heard.contains(number), "{member:?} has not heard {number} out");
+                prop_assert!(listed.contains(number), "{member:?} acted before the list of {number}");
                 roster.finish(&member, effect.id, &Outcome::Conflict);
             }
         }
@@ -407,7 +407,7 @@ fn a_clock_that_is_set_back_makes_nothing_due() {
     roster.set_clock(truth);
     assert_eq!(wanted(&mut roster), []);
     let after = watch_of(&roster, "Job");
-    assert_ne!(before, after, "it is listed anew");
+    assert_ne!(before, after, "it is listed again");
     list(&mut roster, after, &["a"]);
     for minute in 0..20 {
         roster.tick(truth.after(minute * 60_000), at(minute * 60_000));

@@ -65,8 +65,8 @@ impl PolicyEngine {
 
     /// A failure of a valid policy: reason and message of the condition.
     fn failure(&self) -> Option<(&'static str, String)> {
-        let judge = self.engine.judge();
-        if let Some((key, why)) = judge.unclear().first_key_value() {
+        let collector = self.engine.collector();
+        if let Some((key, why)) = collector.unclear().first_key_value() {
             return Some(("ConditionFailed", format!("spec.condition on {}: {why}", named(key))));
         }
         let error = self.last_run.as_ref().and_then(|run| run.error.as_ref())?;
@@ -76,7 +76,7 @@ impl PolicyEngine {
     /// The `status` to write now. `before` is the stored one: times of unchanged conditions are kept.
     #[must_use]
     pub fn status(&self, before: &Value, now: Timestamp) -> Value {
-        let judge = self.engine.judge();
+        let collector = self.engine.collector();
         let mut status = json!({
             "observedGeneration": self.generation,
             "observedSpec": self.spec_digest,
@@ -86,16 +86,16 @@ impl PolicyEngine {
             "selected": null, "due": null, "kept": null, "unclear": null, "examples": null,
             "lastRun": null, "nextRun": null, "noticedUntil": null,
         });
-        if let Some(until) = judge.noticed_until() {
+        if let Some(until) = collector.noticed_until() {
             status["noticedUntil"] = time_text(until).into();
         }
         if self.policy().is_some() && self.synced {
-            status["selected"] = judge.selected().into();
-            status["due"] = judge.due().len().into();
-            status["kept"] = judge.kept().into();
-            status["unclear"] = judge.unclear().len().into();
-            let examples = judge.due().iter().take(EXAMPLES).map(|(_, key)| {
-                let mut example = json!({"name": &*key.name, "why": judge.why(key).unwrap_or_default()});
+            status["selected"] = collector.selected().into();
+            status["due"] = collector.due().len().into();
+            status["kept"] = collector.kept().into();
+            status["unclear"] = collector.unclear().len().into();
+            let examples = collector.due().iter().take(EXAMPLES).map(|(_, key)| {
+                let mut example = json!({"name": &*key.name, "why": collector.why(key).unwrap_or_default()});
                 if !key.namespace.is_empty() {
                     example["namespace"] = (*key.namespace).into();
                 }
@@ -131,13 +131,15 @@ impl PolicyEngine {
                 "Enforced",
                 false,
                 "DryRun",
-                "Nothing is deleted: status.due is what would go; set spec.enforce to let it go".to_owned(),
+                "Nothing is deleted: status.due is what would be deleted; set spec.enforce to delete it"
+                    .to_owned(),
             ),
             Some(_) if !self.shown => (
                 "Enforced",
                 false,
                 "FirstLook",
-                "Nothing is deleted before a status of this generation has shown what would go".to_owned(),
+                "Nothing is deleted before a status of this generation has shown what would be deleted"
+                    .to_owned(),
             ),
             Some(_) if !self.synced => (
                 "Enforced",

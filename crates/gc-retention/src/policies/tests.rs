@@ -36,21 +36,21 @@ fn merge(into: &mut Value, more: Value) {
 }
 
 #[test]
-fn what_is_wrong_with_a_policy_is_told_all_at_once() {
+fn all_errors_of_a_policy_are_reported_at_once() {
     for (more, expected) in [
         (json!({}), &[][..]),
         (json!({"target": null}), &["spec.target.kind: is required", "spec.target.apiVersion: is required"]),
         (
             json!({"target": {"apiVersion": "v1", "kind": "Node"}}),
             &[
-                "spec.target: Node cannot be the target of a policy: machines and storage stand behind it, and a \
-               collector of its own looks after it",
+                "spec.target: Node cannot be the target of a policy: it stands for a machine or storage, and has a \
+               collector of its own",
             ],
         ),
         (
             json!({"target": {"apiVersion": "kubegc.io/v1alpha1", "kind": "RetentionPolicy"}}),
             &[
-                "spec.target: RetentionPolicy cannot be the target of a policy: policies are not about policies",
+                "spec.target: RetentionPolicy cannot be the target of a policy: a policy cannot select policies",
             ],
         ),
         (
@@ -302,7 +302,7 @@ fn goes(engine: &mut PolicyEngine) -> Vec<String> {
 }
 
 #[test]
-fn the_rules_and_what_goes_by_them() {
+fn the_rules_and_what_they_delete() {
     let owner = |uid: &str| json!({"/metadata/ownerReferences": [{"uid": uid, "controller": true}]});
     let label = |value: &str| json!({"/metadata/labels": {"app": value}});
     let done = |seconds: i64| json!({"/status/conditions": finished(seconds)});
@@ -582,13 +582,13 @@ fn a_change_in_the_last_moment_counts() {
 /// The watch delivered an object that was recreated under the name before the answer to the deletion came.
 /// The answer was applied to the new object, and nothing ever delivered it again.
 #[test]
-fn what_was_made_anew_before_the_answer_is_not_forgotten() {
-    let anew = json!({"/metadata/uid": "another", "/metadata/resourceVersion": "7"});
+fn an_object_recreated_before_the_answer_is_not_forgotten() {
+    let recreated = json!({"/metadata/uid": "another", "/metadata/resourceVersion": "7"});
     for outcome in [Outcome::Applied(None), Outcome::Absent] {
         let mut engine = engine(&spec(json!({})), &[job("a", 30, json!({}))]);
         let effect = engine.poll_effect().unwrap();
         engine.removed("shop", "a");
-        observe(&mut engine, &job("a", 30, anew.clone()));
+        observe(&mut engine, &job("a", 30, recreated.clone()));
         engine.finish(effect.id, &outcome);
         engine.tick(at(20));
         let again = engine.poll_effect().map(|effect| effect.request);
@@ -646,14 +646,14 @@ fn what_fails_is_left_to_the_next_run() {
 
 /// In a dry run, each version of an object is reported once, however often runs and lists are repeated.
 #[test]
-fn a_dry_run_tells_each_object_once() {
+fn a_dry_run_reports_each_object_once() {
     let held = |engine: &mut PolicyEngine| -> Vec<String> {
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         while let Some(effect) = engine.poll_effect() {
-            told.push(deleted(&effect));
+            reported.push(deleted(&effect));
             engine.finish(effect.id, &Outcome::Held(gc_types::HeldBy::DryRun));
         }
-        told
+        reported
     };
     for (rule, more) in [
         ("by age", json!({"schedule": null})),
@@ -663,10 +663,10 @@ fn a_dry_run_tells_each_object_once() {
     ] {
         let jobs = [job("a", 30, json!({})), job("b", 29, json!({}))];
         let mut engine = engine(&spec(more), &jobs);
-        let mut told = held(&mut engine);
+        let mut reported = held(&mut engine);
         for minute in 1..30 {
             engine.tick(at(60 * minute));
-            told.extend(held(&mut engine));
+            reported.extend(held(&mut engine));
             if minute == 10 {
                 engine.list_started();
                 for job in &jobs {
@@ -675,7 +675,7 @@ fn a_dry_run_tells_each_object_once() {
                 engine.synced();
             }
         }
-        assert_eq!(told, ["a", "b"], "{rule}");
+        assert_eq!(reported, ["a", "b"], "{rule}");
         let due = engine.status(&Value::Null, at(0))["due"].clone();
         assert_eq!(due, 2, "{rule}: they are still due");
         let mut changed = jobs[0].clone();
@@ -683,9 +683,9 @@ fn a_dry_run_tells_each_object_once() {
         observe(&mut engine, &changed);
         for minute in 30..40 {
             engine.tick(at(60 * minute));
-            told.extend(held(&mut engine));
+            reported.extend(held(&mut engine));
         }
-        assert_eq!(told, ["a", "b", "a"], "{rule}: it has changed");
+        assert_eq!(reported, ["a", "b", "a"], "{rule}: it has changed");
     }
 }
 
@@ -812,11 +812,11 @@ fn work_follows_changes() {
         engine.tick(at(seconds));
         assert_eq!(engine.poll_effect(), None);
     }
-    assert_eq!(engine.judged(), 0);
+    assert_eq!(engine.decisions(), 0);
     engine.tick(at(HOUR));
     assert_eq!(goes(&mut engine), ["old"]);
     // Its deletion, and once more whether anything is left to do about it.
-    assert!(engine.judged() <= 2, "{}", engine.judged());
+    assert!(engine.decisions() <= 2, "{}", engine.decisions());
 }
 
 proptest! {
@@ -858,7 +858,7 @@ proptest! {
                 expected.extend(due.map(|(_, (_, name))| name.clone()));
             }
             let due: BTreeSet<String> =
-                engine.engine.judge().due().iter().map(|(_, key)| key.name.to_string()).collect();
+                engine.engine.collector().due().iter().map(|(_, key)| key.name.to_string()).collect();
             prop_assert_eq!(due, expected);
         }
     }

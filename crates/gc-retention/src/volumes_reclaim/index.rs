@@ -72,7 +72,7 @@ impl VolumeReclaim {
     /// Forgets everything about an object that is gone.
     fn forget(&mut self, key: &ObjectKey) {
         self.gone.remove(key);
-        self.look_again.remove(key);
+        self.recheck_at.remove(key);
         self.unattached.remove(key);
         self.failed.remove(key);
         self.destroyed.remove(key);
@@ -85,7 +85,7 @@ impl VolumeReclaim {
         }
         if let Some((_, begun, plugin)) = self.begun.remove(key) {
             let labels = vec![plugin, "delete".into()];
-            self.outbox.observe(&measures::VOLUME_OPERATIONS, labels, seconds(now.since(begun)));
+            self.reports.observe(&measures::VOLUME_OPERATIONS, labels, seconds(now.since(begun)));
         }
         self.forget(key);
     }

@@ -19,9 +19,9 @@ use gc_types::{
 };
 use serde_json::json;
 
-use crate::engine::{Judge, Judgement, Observation, StorageFailure, reason};
-use crate::measures::{self, Measurement, Outbox, Tally};
-use crate::objects::{Facts, Kind, Shelf};
+use crate::engine::{Collector, Decision, Observation, StorageFailure, reason};
+use crate::measures::{self, Measurement, ReportQueue, Tally};
+use crate::objects::{Cache, Facts, Kind};
 use crate::volumes::{Claim, ClaimReference, Source, Volume};
 pub use attachment::Attachment;
 use deleters::Deleter;
@@ -89,9 +89,9 @@ struct LiveList {
 #[derive(Debug)]
 pub struct VolumeReclaim {
     deleters: Deleters,
-    volumes: Shelf<Volume>,
-    claims: Shelf<Claim>,
-    attachments: Shelf<Attachment>,
+    volumes: Cache<Volume>,
+    claims: Cache<Claim>,
+    attachments: Cache<Attachment>,
     attached: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
     /// Volumes by claim, to reconcile when it changes.
     by_claim: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
@@ -102,7 +102,7 @@ pub struct VolumeReclaim {
     /// The volumes whose claim is being read, and the claim's UID.
     asked: BTreeMap<ObjectKey, Uid>,
     /// Claims that exist but that the watch has not delivered: when to check again.
-    look_again: BTreeMap<ObjectKey, Timestamp>,
+    recheck_at: BTreeMap<ObjectKey, Timestamp>,
     /// Since when a live list has shown volumes as not attached.
     unattached: BTreeMap<ObjectKey, Timestamp>,
     list: Option<LiveList>,
@@ -120,7 +120,7 @@ pub struct VolumeReclaim {
     /// When the reclaim of a volume began.
     begun: BTreeMap<ObjectKey, (Uid, Timestamp, Arc<str>)>,
     tallies: [Tally; 5],
-    outbox: Outbox,
+    reports: ReportQueue,
 }
 
 const DRIVERLESS: &str = "";
@@ -156,15 +156,15 @@ impl VolumeReclaim {
     pub fn new(deleters: Deleters) -> Self {
         Self {
             deleters,
-            volumes: Shelf::new(Kind::Volume),
-            claims: Shelf::new(Kind::Claim),
-            attachments: Shelf::new(Kind::Attachment),
+            volumes: Cache::new(Kind::Volume),
+            claims: Cache::new(Kind::Claim),
+            attachments: Cache::new(Kind::Attachment),
             attached: BTreeMap::new(),
             by_claim: BTreeMap::new(),
             by_storage: BTreeMap::new(),
             gone: BTreeMap::new(),
             asked: BTreeMap::new(),
-            look_again: BTreeMap::new(),
+            recheck_at: BTreeMap::new(),
             unattached: BTreeMap::new(),
             list: None,
             no_list_before: Timestamp::default(),
@@ -181,7 +181,7 @@ impl VolumeReclaim {
                 Tally::new(&measures::CLAIMS_BOUND),
                 Tally::new(&measures::CLAIMS_UNBOUND),
             ],
-            outbox: Outbox::default(),
+            reports: ReportQueue::default(),
         }
     }
 
@@ -205,27 +205,27 @@ impl VolumeReclaim {
         }
     }
 
-    fn judge_volume(&mut self, key: &ObjectKey, volume: &Volume, now: Timestamp) -> Judgement {
-        if let Some(judgement) = self.upkeep(volume) {
-            return judgement;
+    fn decide_volume(&mut self, key: &ObjectKey, volume: &Volume, now: Timestamp) -> Decision {
+        if let Some(decision) = self.upkeep(volume) {
+            return decision;
         }
         let (over, deletes) = (matches!(&*volume.phase, "Released" | "Failed"), *volume.policy == *"Delete");
         let deleter = self.deleters.of(volume);
         match self.holder(key, volume) {
-            Holder::None => return self.judge_unclaimed(key, volume, deleter, now),
+            Holder::None => return self.decide_unclaimed(key, volume, deleter, now),
             Holder::Lives { bound: true } if over => {
                 let fact = "its claim exists, and is bound to it".to_owned();
                 return status(volume, "Bound", "", gc_types::codes::VOLUME_BOUND, fact);
             }
-            Holder::Lives { .. } => return Judgement::Leave,
-            Holder::Elsewhere if !(deletes && volume.provisioned_by.is_some()) => return Judgement::Leave,
+            Holder::Lives { .. } => return Decision::Leave,
+            Holder::Elsewhere if !(deletes && volume.provisioned_by.is_some()) => return Decision::Leave,
             // Nothing would be done about it.
             Holder::Unknown(_) if over && (*volume.policy == *"Retain" || deleter == Deleter::External) => {
-                return Judgement::Leave;
+                return Decision::Leave;
             }
             Holder::Unknown(claim) => {
-                return match self.look_again.get(key) {
-                    Some(time) if now < *time => Judgement::Later(*time),
+                return match self.recheck_at.get(key) {
+                    Some(time) if now < *time => Decision::Later(*time),
                     _ => {
                         self.asked.extend(claim.uid.clone().map(|uid| (key.clone(), uid)));
                         ask_claim(volume, &claim)
@@ -239,8 +239,8 @@ impl VolumeReclaim {
             return status(volume, "Released", "", gc_types::codes::VOLUME_RELEASED, fact);
         }
         match &*volume.policy {
-            "Retain" => Judgement::Leave,
-            "Delete" => self.judge_deletion(key, volume, deleter, now),
+            "Retain" => Decision::Leave,
+            "Delete" => self.decide_deletion(key, volume, deleter, now),
             "Recycle" => self.report(
                 volume,
                 "Failed",
@@ -258,24 +258,24 @@ impl VolumeReclaim {
 
     /// A volume that never had a claim is reclaimed only when it is deleted, because then nothing else would delete
     /// the storage that was created for it (BEAT-PV-7).
-    fn judge_unclaimed(
+    fn decide_unclaimed(
         &mut self,
         key: &ObjectKey,
         volume: &Volume,
         deleter: Deleter,
         now: Timestamp,
-    ) -> Judgement {
+    ) -> Decision {
         let keeps_storage =
             has_finalizer(volume, EXTERNAL_FINALIZER) || has_finalizer(volume, IN_TREE_FINALIZER);
         let wanted = volume.meta.deleting
             && keeps_storage
             && *volume.policy == *"Delete"
             && volume.provisioned_by.is_some();
-        if wanted { self.judge_deletion(key, volume, deleter, now) } else { Judgement::Leave }
+        if wanted { self.decide_deletion(key, volume, deleter, now) } else { Decision::Leave }
     }
 
     /// The correct annotation and finalizers.
-    fn upkeep(&self, volume: &Volume) -> Option<Judgement> {
+    fn upkeep(&self, volume: &Volume) -> Option<Decision> {
         if let Some(wanted) = Deleters::migration(volume) {
             let moved = if wanted.is_null() { "has not moved" } else { "has moved" };
             let fact = format!("its plugin {moved} to CSI");
@@ -292,15 +292,15 @@ impl VolumeReclaim {
         Some(guarded(volume, Change::Finalizers(wanted), verdict, fact))
     }
 
-    fn judge_deletion(
+    fn decide_deletion(
         &mut self,
         key: &ObjectKey,
         volume: &Volume,
         deleter: Deleter,
         now: Timestamp,
-    ) -> Judgement {
+    ) -> Decision {
         let storage = match deleter {
-            Deleter::External => return Judgement::Leave,
+            Deleter::External => return Decision::Leave,
             Deleter::Missing(why) => {
                 let phase =
                     if self.deleters.csi(volume) { Arc::clone(&volume.phase) } else { "Failed".into() };
@@ -315,7 +315,7 @@ impl VolumeReclaim {
         // A terminating volume without the finalizer has no storage any more (CSI-T04).
         let stripped = volume.meta.deleting && !has_finalizer(volume, EXTERNAL_FINALIZER);
         if stripped && *driver != *DRIVERLESS {
-            return Judgement::Leave;
+            return Decision::Leave;
         }
         if let Some(why) = self.obstacle(key, volume) {
             return self.report(volume, &volume.phase, &why, "VolumeFailedDelete");
@@ -333,7 +333,7 @@ impl VolumeReclaim {
                 );
             }
             if now < not_before {
-                return Judgement::Later(not_before);
+                return Decision::Later(not_before);
             }
         }
         let proven = self.unattached.get(key).is_some_and(|at| now.since(*at) <= LIST_PROVES_MILLISECONDS);
@@ -343,7 +343,7 @@ impl VolumeReclaim {
         let calls = self.calls.entry(Arc::clone(&driver)).or_default();
         if calls.len() >= CALLS_PER_DRIVER && !calls.contains_key(key) {
             self.queued.entry(driver).or_default().insert(key.clone());
-            return Judgement::Leave;
+            return Decision::Leave;
         }
         calls.insert(key.clone(), now);
         let plugin = if *driver == *DRIVERLESS { HOST_PATH_PLUGIN.into() } else { driver };
@@ -359,7 +359,7 @@ impl VolumeReclaim {
             "a live list found it attached to no node".to_owned(),
         ];
         let why = reason(gc_types::codes::CLAIM_GONE, volume.meta.resource_version, &facts);
-        Judgement::Act(request, why)
+        Decision::Act(request, why)
     }
 
     /// What forbids deleting the storage, as text for the volume's status.
@@ -387,13 +387,13 @@ impl VolumeReclaim {
             .map(|other| format!("persistentvolume {} has the same storage {handle:?} as {name}", other.name))
     }
 
-    fn ask_attachments(&mut self, key: &ObjectKey, volume: &Volume, now: Timestamp) -> Judgement {
+    fn ask_attachments(&mut self, key: &ObjectKey, volume: &Volume, now: Timestamp) -> Decision {
         self.waiting.insert(key.clone());
         if self.list.is_some() {
-            return Judgement::Leave;
+            return Decision::Leave;
         }
         if now < self.no_list_before {
-            return Judgement::Later(self.no_list_before);
+            return Decision::Later(self.no_list_before);
         }
         let answers = std::mem::take(&mut self.waiting);
         let fact = format!("{} volumes wait for the answer", answers.len());
@@ -404,19 +404,19 @@ impl VolumeReclaim {
             at_least: ResourceVersion::UNKNOWN,
         };
         let verdict = gc_types::codes::ATTACHMENT_UNKNOWN;
-        Judgement::Act(request, reason(verdict, volume.meta.resource_version, &[fact]))
+        Decision::Act(request, reason(verdict, volume.meta.resource_version, &[fact]))
     }
 
     /// Reports a failure on the volume, once for each text.
-    fn report(&mut self, volume: &Volume, phase: &str, message: &str, event: &'static str) -> Judgement {
+    fn report(&mut self, volume: &Volume, phase: &str, message: &str, event: &'static str) -> Decision {
         if *volume.phase == *phase && *volume.message == *message {
-            return Judgement::Leave;
+            return Decision::Leave;
         }
-        self.note(volume, Severity::Warning, event, message);
+        self.queue_event(volume, Severity::Warning, event, message);
         status(volume, phase, message, gc_types::codes::VOLUME_RECLAIM_FAILED, message.to_owned())
     }
 
-    fn note(&mut self, volume: &Volume, severity: Severity, event: &'static str, message: &str) {
+    fn queue_event(&mut self, volume: &Volume, severity: Severity, event: &'static str, message: &str) {
         let meta = &volume.meta;
         let note = EventNote {
             about: Kind::Volume.key(&meta.namespace, &meta.name),
@@ -427,7 +427,7 @@ impl VolumeReclaim {
         };
         let why =
             reason(gc_types::codes::VOLUME_RECLAIM_REPORTED, meta.resource_version, &[message.to_owned()]);
-        self.outbox.note(note, why);
+        self.reports.event(note, why);
     }
 
     /// A driver, or this machine, has answered.
@@ -443,7 +443,7 @@ impl VolumeReclaim {
             return;
         };
         if let Some(remark) = remark {
-            self.note(&volume, Severity::Warning, "VolumeDeletionSecret", remark);
+            self.queue_event(&volume, Severity::Warning, "VolumeDeletionSecret", remark);
         }
         let (driver, csi) = match &volume.source {
             Source::Csi { driver, .. } | Source::InTree { driver, .. } => (Arc::clone(driver), true),
@@ -452,13 +452,13 @@ impl VolumeReclaim {
         let begun = self.calls.values().find_map(|calls| calls.get(key)).copied().unwrap_or(now);
         let class = || vec![Arc::clone(&volume.class)];
         if csi {
-            self.outbox.count(&measures::VOLUME_DELETIONS, class());
+            self.reports.count(&measures::VOLUME_DELETIONS, class());
         }
         let failure = match result {
             Ok(()) => {
                 if csi {
                     let took = seconds(now.since(begun));
-                    self.outbox.observe(&measures::VOLUME_DELETION_DURATION, class(), took);
+                    self.reports.observe(&measures::VOLUME_DELETION_DURATION, class(), took);
                 }
                 self.failed.remove(key);
                 self.destroyed.insert(key.clone(), volume.meta.uid);
@@ -467,9 +467,9 @@ impl VolumeReclaim {
             Err(failure) => failure,
         };
         if csi {
-            self.outbox.count(&measures::VOLUME_DELETIONS_FAILED, class());
+            self.reports.count(&measures::VOLUME_DELETIONS_FAILED, class());
         }
-        self.outbox.count(&measures::VOLUME_OPERATION_ERRORS, vec![driver, "delete".into()]);
+        self.reports.count(&measures::VOLUME_OPERATION_ERRORS, vec![driver, "delete".into()]);
         let (first, longest) = if csi { CSI_RETRY_MILLISECONDS } else { IN_TREE_RETRY_MILLISECONDS };
         let times = self.failed.get(key).map_or(0, |failed| failed.times);
         let not_before = now.after((first << times.min(20)).min(longest));
@@ -479,7 +479,7 @@ impl VolumeReclaim {
         } else {
             (Severity::Warning, "VolumeFailedDelete")
         };
-        self.note(&volume, severity, event, &failure.message);
+        self.queue_event(&volume, severity, event, &failure.message);
         // A volume in use keeps its phase and message (PV-T20).
         let message = if in_use { volume.message.to_string() } else { failure.message };
         let uid = volume.meta.uid;
@@ -530,7 +530,7 @@ fn seconds(milliseconds: i64) -> f64 {
     f64::from(u32::try_from(milliseconds.max(0)).unwrap_or(u32::MAX)) / 1000.0
 }
 
-fn guarded(volume: &Volume, change: Change, verdict: &'static str, fact: String) -> Judgement {
+fn guarded(volume: &Volume, change: Change, verdict: &'static str, fact: String) -> Decision {
     let meta = &volume.meta;
     let request = Request::Guarded {
         key: Kind::Volume.key(&meta.namespace, &meta.name),
@@ -538,24 +538,24 @@ fn guarded(volume: &Volume, change: Change, verdict: &'static str, fact: String)
         resource_version: meta.resource_version,
         change,
     };
-    Judgement::Act(request, reason(verdict, meta.resource_version, &[fact]))
+    Decision::Act(request, reason(verdict, meta.resource_version, &[fact]))
 }
 
 /// Phase and message; an empty message is removed.
-fn status(volume: &Volume, phase: &str, message: &str, verdict: &'static str, fact: String) -> Judgement {
+fn status(volume: &Volume, phase: &str, message: &str, verdict: &'static str, fact: String) -> Decision {
     let message = (!message.is_empty()).then_some(message);
     let status = json!({"phase": phase, "message": message});
     guarded(volume, Change::Status(status.to_string().into()), verdict, fact)
 }
 
-fn ask_claim(volume: &Volume, claim: &ClaimReference) -> Judgement {
+fn ask_claim(volume: &Volume, claim: &ClaimReference) -> Decision {
     let fact = format!("no claim {}/{} with its UID was observed", claim.namespace, claim.name);
     let why = reason(gc_types::codes::CLAIM_UNKNOWN, volume.meta.resource_version, &[fact]);
-    Judgement::Act(Request::Read { key: VolumeReclaim::claim_key(claim) }, why)
+    Decision::Act(Request::Read { key: VolumeReclaim::claim_key(claim) }, why)
 }
 
 /// The storage is deleted: the object is deleted, then the finalizers that protected the storage are removed.
-fn finish(volume: &Volume) -> Judgement {
+fn finish(volume: &Volume) -> Decision {
     let meta = &volume.meta;
     let fact = "its storage has been destroyed".to_owned();
     let verdict = gc_types::codes::STORAGE_DELETED;
@@ -566,17 +566,17 @@ fn finish(volume: &Volume) -> Judgement {
             resource_version: Some(meta.resource_version),
             policy: PropagationPolicy::Background,
         };
-        return Judgement::Act(request, reason(verdict, meta.resource_version, &[fact]));
+        return Decision::Act(request, reason(verdict, meta.resource_version, &[fact]));
     }
     let ours = |name: &&Arc<str>| matches!(&***name, EXTERNAL_FINALIZER | IN_TREE_FINALIZER);
     let left: Vec<Arc<str>> = volume.finalizers.iter().filter(|name| !ours(name)).cloned().collect();
     if left == volume.finalizers {
-        return Judgement::Leave;
+        return Decision::Leave;
     }
     guarded(volume, Change::Finalizers(left), verdict, fact)
 }
 
-impl Judge for VolumeReclaim {
+impl Collector for VolumeReclaim {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::Volume, Kind::Claim, Kind::Attachment]
     }
@@ -585,7 +585,7 @@ impl Judge for VolumeReclaim {
         let calls = self.calls.values_mut().flat_map(BTreeMap::values_mut);
         let begun = self.begun.values_mut().map(|(_, at, _)| at);
         let failed = self.failed.values_mut().map(|failed| &mut failed.not_before);
-        let looks = self.look_again.values_mut().chain(self.unattached.values_mut());
+        let looks = self.recheck_at.values_mut().chain(self.unattached.values_mut());
         let list = self.list.iter_mut().map(|list| &mut list.begun);
         let all = calls.chain(begun).chain(failed).chain(looks).chain(list);
         for at in all.chain([&mut self.no_list_before]) {
@@ -637,10 +637,10 @@ impl Judge for VolumeReclaim {
         }
     }
 
-    fn judge(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Judgement {
+    fn decide(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
         match self.volumes.get(key).cloned() {
-            Some(volume) => self.judge_volume(key, &volume, now),
-            None => Judgement::Leave,
+            Some(volume) => self.decide_volume(key, &volume, now),
+            None => Decision::Leave,
         }
     }
 
@@ -664,7 +664,7 @@ impl Judge for VolumeReclaim {
                 let Some(uid) = self.asked.remove(key) else { return };
                 match outcome {
                     Outcome::Found(found) if found.uid == uid => {
-                        self.look_again.insert(key.clone(), now.after(WATCH_PATIENCE_MILLISECONDS));
+                        self.recheck_at.insert(key.clone(), now.after(WATCH_PATIENCE_MILLISECONDS));
                     }
                     Outcome::Found(_) | Outcome::Absent => drop(self.gone.insert(key.clone(), uid)),
                     _ => {}
@@ -681,8 +681,8 @@ impl Judge for VolumeReclaim {
         }
     }
 
-    fn outbox(&mut self) -> Option<&mut Outbox> {
-        Some(&mut self.outbox)
+    fn reports(&mut self) -> Option<&mut ReportQueue> {
+        Some(&mut self.reports)
     }
 
     fn gauges(&self, into: &mut Vec<Measurement>) {

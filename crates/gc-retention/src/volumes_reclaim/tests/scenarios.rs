@@ -531,10 +531,10 @@ fn failures_are_shown_and_tried_again_later_and_later() {
     assert_eq!(world.took(), ["destroy v /tmp/a", "delete v"], "PV-T15");
 
     let mut world = World::new(deleters());
-    world.answer = failure(true, "somebody reads it");
+    world.answer = failure(true, "it is being read");
     world.put_volume(volume("v", &host("/tmp/a")));
     world.run();
-    assert_eq!(world.took()[3..], ["destroy v /tmp/a", "Normal VolumeDelete somebody reads it"], "PV-T20");
+    assert_eq!(world.took()[3..], ["destroy v /tmp/a", "Normal VolumeDelete it is being read"], "PV-T20");
     assert_eq!(world.get("v")["status"]["phase"], "Released");
 
     let mut world = World::new(deleters());
@@ -635,7 +635,7 @@ fn shared_storage_is_not_destroyed() {
 }
 
 #[test]
-fn a_driver_that_hangs_is_asked_for_so_many_at_a_time() {
+fn a_driver_that_hangs_gets_a_bounded_number_of_calls() {
     let mut world =
         World::new(Deleters { drivers: [DRIVER.into(), "fast".into()].into(), ..Deleters::default() });
     let released = json!({"status": {"phase": "Released"}});
@@ -671,16 +671,23 @@ fn nothing_is_remembered_of_volumes_that_are_gone() {
         world.put_volume(volume(name, &csi(name)));
     }
     world.run();
-    assert!(!world.engine.judge().failed.is_empty() && !world.engine.judge().gone.is_empty());
+    assert!(!world.engine.collector().failed.is_empty() && !world.engine.collector().gone.is_empty());
     world.remove(&Kind::Attachment.key(&"".into(), &"x".into()));
     for name in ["failed", "attached", "unclaimed"] {
         world.remove(&volume_key(name));
     }
     world.run();
-    let judge = world.engine.judge();
-    let left = [judge.gone.len(), judge.asked.len(), judge.look_again.len(), judge.unattached.len()];
-    let also = [judge.failed.len(), judge.destroyed.len(), judge.begun.len(), judge.by_storage.len()];
-    let indexes = [judge.by_claim.len(), judge.attached.len(), judge.calls.len(), judge.queued.len()];
+    let collector = world.engine.collector();
+    let left =
+        [collector.gone.len(), collector.asked.len(), collector.recheck_at.len(), collector.unattached.len()];
+    let also = [
+        collector.failed.len(),
+        collector.destroyed.len(),
+        collector.begun.len(),
+        collector.by_storage.len(),
+    ];
+    let indexes =
+        [collector.by_claim.len(), collector.attached.len(), collector.calls.len(), collector.queued.len()];
     assert_eq!((left, also, indexes), ([0; 4], [0; 4], [0; 4]));
 }
 
