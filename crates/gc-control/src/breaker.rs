@@ -36,7 +36,8 @@ pub struct BreakerOptions {
     /// The share of a resource (in (0, 1]) that may be deleted in a window without an owner having been seen to go;
     /// none if absent.
     pub largest_share: Option<f64>,
-    /// Minimum number of deletions before the share can trip: small resources are created and deleted as a whole.
+    /// Minimum number of deletions before the share can trip: small resources are created and deleted as a whole. At least one
+    /// is always needed: nothing is no share.
     pub share_floor: u64,
 }
 
@@ -306,7 +307,7 @@ impl Counted {
         let found: u64 = self.slots.iter().map(|slot| slot.inferred).sum();
         let objects = self.slots.iter().map(|slot| slot.objects).max().unwrap_or(0);
         #[allow(clippy::cast_precision_loss)] // counts of objects, far below 2^52
-        let over = found >= options.share_floor && (found + 1) as f64 > largest * objects as f64;
+        let over = found >= options.share_floor.max(1) && (found + 1) as f64 > largest * objects as f64;
         let percent = largest * 100.0;
         over.then(|| {
             format!(

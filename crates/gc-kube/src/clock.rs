@@ -1,6 +1,6 @@
 //! Time, as the collectors get it.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use gc_control::Moment;
@@ -57,6 +57,27 @@ pub(crate) fn instant(moment: Moment) -> Instant {
     *START + moment.since(Moment::default())
 }
 
+/// Readings of two collectors that saw the same clock being set differ by less, milliseconds.
+const SAME_SETTING_MILLISECONDS: i64 = 1_000;
+
+/// Which setting of the wall clock was logged last, by how far that clock is from the monotonic one.
+#[derive(Debug, Default)]
+struct LoggedSetting(Option<i64>);
+
+impl LoggedSetting {
+    /// Whether no collector of this process has logged this setting yet.
+    fn is_new(&mut self, now: Timestamp, moment: Moment) -> bool {
+        let running = i64::try_from(moment.since(Moment::default()).as_millis()).unwrap_or(i64::MAX);
+        let distance = now.0.saturating_sub(running);
+        let is_known = |known: i64| distance.abs_diff(known) < SAME_SETTING_MILLISECONDS.unsigned_abs();
+        if self.0.is_some_and(is_known) {
+            return false;
+        }
+        self.0 = Some(distance);
+        true
+    }
+}
+
 /// A clock that a collector reads again and again.
 pub(crate) struct ClockReader {
     clock: Clock,
@@ -68,13 +89,42 @@ impl ClockReader {
         Self { clock, wall: WallClock::default() }
     }
 
-    /// Reads it. That it was set is logged.
+    /// Reads it. That it was set is logged once, by the collector that notices it first.
     pub(crate) fn read(&mut self) -> Reading {
-        let reading = self.wall.read((self.clock)(), machine_clock(), machine_moment());
-        if let Reading::Set { expected, now } = reading {
+        static LOGGED: Mutex<LoggedSetting> = Mutex::new(LoggedSetting(None));
+        let moment = machine_moment();
+        let reading = self.wall.read((self.clock)(), machine_clock(), moment);
+        if let Reading::Set { expected, now } = reading
+            && LOGGED.lock().unwrap_or_else(PoisonError::into_inner).is_new(now, moment)
+        {
             let seconds = now.since(expected) / 1000;
             tracing::warn!(seconds, "the clock was set; decisions that depend on time are repeated");
         }
         reading
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_many_collectors_logs_that_the_clock_was_set() {
+        let mut logged = LoggedSetting::default();
+        // What the clock shows, at which moment, and whether it is logged.
+        for (clock_seconds, moment_seconds, is_logged) in [
+            (3_600, 10, true),
+            // Others notice it at once, and much later.
+            (3_600, 10, false),
+            (4_200, 610, false),
+            // Set ahead by another hour, and back to where it was.
+            (7_800, 610, true),
+            (4_201, 611, true),
+            (4_202, 612, false),
+        ] {
+            let moment = Moment::from_start(std::time::Duration::from_secs(moment_seconds));
+            let is_new = logged.is_new(Timestamp(clock_seconds * 1_000), moment);
+            assert_eq!(is_new, is_logged, "{clock_seconds} at {moment_seconds}");
+        }
     }
 }

@@ -174,7 +174,7 @@ async fn the_clock_is_set_and_settling_is_awaited_over_http() {
 
 #[tokio::test]
 async fn a_server_is_reset_and_forked_over_http() {
-    use k8s_openapi::api::core::v1::{ConfigMap, Node};
+    use k8s_openapi::api::core::v1::{ConfigMap, Node, ServiceAccount};
     use kube::api::{Api, DeleteParams, PostParams};
 
     let server = Kubegc::start("up");
@@ -216,6 +216,10 @@ async fn a_server_is_reset_and_forked_over_http() {
 
     // A reset puts objects and clock back, and the controllers work as before.
     assert_eq!(ask("POST", "/kubegc/v1/reset").await.unwrap()["reset"], true);
+    let certificates = maps.get_opt("kube-root-ca.crt").await.unwrap();
+    assert!(certificates.is_some(), "what every namespace has is there at once");
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
+    assert!(accounts.get_opt("default").await.unwrap().is_some());
     assert!(maps.get_opt("mine").await.unwrap().is_none());
     assert_eq!(ask("GET", "/kubegc/v1/clock").await.unwrap()["ahead"], "0s");
     assert_eq!(ask("POST", "/kubegc/v1/settle?timeout=30s").await.unwrap()["settled"], true);

@@ -49,6 +49,9 @@ fn limits_hold_and_normal_cascades_pass() {
         ("a share of its own", options(None, Some(0.25), 0), 100, true, 100, 25),
         ("a share, and the owners were seen to go", options(None, Some(0.25), 0), 100, false, 100, 100),
         ("the whole share", options(None, Some(1.0), 0), 100, true, 100, 100),
+        ("one object, and no floor", options(None, Some(0.5), 0), 1, true, 1, 1),
+        ("one of two objects, and no floor", options(None, Some(0.5), 0), 2, true, 2, 1),
+        ("more than there are, and no floor", options(None, Some(0.5), 0), 2, true, 0, 1),
         ("zero deletions allowed", options(Some(0), None, 0), 3, false, 100, 0),
     ];
     for (name, options, wanted, inferred, objects, expected) in cases {

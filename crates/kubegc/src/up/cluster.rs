@@ -103,6 +103,7 @@ impl Cluster {
         let restored = baseline.restore().context("cannot write the store");
         self.clock.set(0);
         self.controllers.start().await;
+        self.controllers.furnish().await;
         Ok(restored?)
     }
 

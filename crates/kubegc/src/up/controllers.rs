@@ -1,6 +1,8 @@
 //! The collectors and workload controllers of a server, which a reset stops and starts again.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use gc_apiserver::{InProcess, RunningServer};
 use gc_kube::{ApiClient, CollectorOptions, Observer};
@@ -9,6 +11,8 @@ use gc_retention::permissions::Controller;
 use gc_workloads::plan::Settings;
 use gc_workloads::runtime::Runtime;
 use gc_workloads::workloads::Workload;
+use http::Method;
+use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::{NAMESPACE_SETTLE, WORKLOADS};
@@ -16,7 +20,12 @@ use crate::accounts::{self, Account};
 use crate::activity::{Movement, is_watch};
 use crate::collectors::{ControllerOptions, NamespaceOptions, RunningCollectors, Surroundings};
 use crate::definitions;
+use crate::run::preflight;
 use crate::workloads;
+
+/// Time between two looks at whether namespaces have what they should have, and how long that is waited for.
+const FURNISHING_PAUSE: Duration = Duration::from_millis(2);
+const FURNISHING_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Everything that the controllers are started with, and those that run.
 pub(crate) struct Controllers {
@@ -30,6 +39,38 @@ pub(crate) struct Controllers {
     observer: Option<Arc<dyn Observer>>,
     surroundings: Surroundings,
     running: Mutex<Option<RunningCollectors>>,
+}
+
+/// The list of what a controller puts into each namespace, if it does.
+fn in_each_namespace(workload: Workload) -> Option<&'static str> {
+    match workload {
+        Workload::ServiceAccount => Some("/api/v1/serviceaccounts?fieldSelector=metadata.name%3Ddefault"),
+        Workload::RootCertificates => {
+            Some("/api/v1/configmaps?fieldSelector=metadata.name%3Dkube-root-ca.crt")
+        }
+        _ => None,
+    }
+}
+
+/// Whether these lists have an object for each namespace that is active.
+async fn is_furnished(client: &ApiClient, lists: &[&str]) -> bool {
+    let listed = async |path: &str| -> Option<Value> {
+        let answer = client.call(preflight::request(Method::GET, path, None)).await.ok()?;
+        serde_json::from_slice(&answer.body).ok()
+    };
+    let Some(namespaces) = listed("/api/v1/namespaces").await else { return false };
+    let items = namespaces["items"].as_array().into_iter().flatten();
+    let active = items.filter(|namespace| namespace["metadata"]["deletionTimestamp"].is_null());
+    let names: BTreeSet<&str> = active.filter_map(|one| one["metadata"]["name"].as_str()).collect();
+    for path in lists {
+        let Some(found) = listed(path).await else { return false };
+        let items = found["items"].as_array().into_iter().flatten();
+        let having: BTreeSet<&str> = items.filter_map(|one| one["metadata"]["namespace"].as_str()).collect();
+        if !names.is_subset(&having) {
+            return false;
+        }
+    }
+    true
 }
 
 /// Which controllers run.
@@ -121,6 +162,25 @@ impl Controllers {
             collectors.add(|stopped| workloads::run(clients, runtime, clock, movement, stopped));
         }
         *running = Some(collectors);
+    }
+
+    /// Waits until every namespace has what its controllers give it: the account `default`, and the server's certificates.
+    pub(crate) async fn furnish(&self) {
+        let wanted: Vec<&str> =
+            self.living.iter().filter_map(|workload| in_each_namespace(*workload)).collect();
+        if wanted.is_empty() {
+            return;
+        }
+        let way = self.way.clone();
+        let client = ApiClient::in_process(move |request| way.call(request));
+        let furnished = async {
+            while !is_furnished(&client, &wanted).await {
+                tokio::time::sleep(FURNISHING_PAUSE).await;
+            }
+        };
+        if tokio::time::timeout(FURNISHING_PATIENCE, furnished).await.is_err() {
+            tracing::warn!("a namespace still lacks the account `default` or the server's certificates");
+        }
     }
 
     /// Stops them all; what is in flight gets a moment.
