@@ -121,6 +121,36 @@ mod tests {
 
     use super::*;
 
+    /// The documents of a manifest.
+    fn manifest(name: &str) -> Vec<serde_json::Value> {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/recorder").join(name);
+        serde_saphyr::from_multiple(&std::fs::read_to_string(path).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_manifests_grant_what_their_policy_records_and_nothing_else() {
+        let policy = &manifest("policy.yaml")[0]["data"]["policy.yaml"];
+        let policy = RecordingPolicy::read(policy.as_str().unwrap()).unwrap();
+        let rbac = manifest("rbac.yaml");
+        let roles: Vec<_> = rbac.iter().filter(|object| !object["rules"].is_null()).collect();
+        assert_eq!(roles.len(), 1);
+        let mut granted = Vec::new();
+        for rule in roles[0]["rules"].as_array().unwrap() {
+            assert_eq!(rule["verbs"], serde_json::json!(["list", "watch"]), "{rule}");
+            let group = rule["apiGroups"][0].as_str().unwrap();
+            for resource in rule["resources"].as_array().unwrap() {
+                let resource = resource.as_str().unwrap();
+                granted.push(if group.is_empty() { resource.into() } else { format!("{resource}.{group}") });
+            }
+        }
+        let sorted = |mut names: Vec<String>| {
+            names.sort();
+            names
+        };
+        assert_eq!(sorted(granted), sorted(policy.resources));
+        assert_eq!(policy.secrets, [""; 0]);
+    }
+
     #[test]
     fn secrets_are_recorded_only_when_listed_and_events_never() {
         let policy = RecordingPolicy::read(
