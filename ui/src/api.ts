@@ -44,8 +44,9 @@ export interface Overview {
   clock: string;
   clockAheadSeconds: number;
   tookMilliseconds: number;
-  user: { name: string; seesAll: boolean; mayPause: boolean };
-  mode: { state: "Acting" } | { state: "Paused"; reason: string; by: string; since: string };
+  user: { name: string; seesAll: boolean; mayPause: boolean; mayDelete: boolean };
+  mode: { state: "Acting" | "Standby" | "DryRun" | "Observing" } | { state: "Paused"; reason: string; by: string; since: string };
+  stopped: { resource: string; since: string; why: string | null }[];
   namespaces: { name: string; objects: number }[];
   kinds: { kind: string; objects: number }[];
   collected: Collected[];

@@ -58,12 +58,13 @@ function App() {
       </a>
       <Bar route={route} overview={overview.data} onSearch={() => setDialog("search")} onPause={() => setDialog("pause")} />
       {overview.data?.mode.state === "Paused" && <PausedBanner overview={overview.data} onResumed={overview.refresh} />}
+      {overview.data && overview.data.stopped.length > 0 && <StoppedBanner overview={overview.data} />}
       <main id="main" tabIndex={-1} class={`layout view-${route.view} ${route.object ? "with-drawer" : ""}`}>
         <h1 class="hidden">{VIEWS.find(([view]) => view === route.view)![1]}</h1>
         {route.view === "overview" && <OverviewView overview={overview} namespace={route.namespace} />}
         {route.view === "map" && <MapView route={route} overview={overview.data} fates={fates} />}
         {route.view !== "map" && <FeedPanel namespace={route.namespace} />}
-        {route.object && <Drawer subject={route.object} onFates={setFates} />}
+        {route.object && <Drawer subject={route.object} mayDelete={overview.data?.user.mayDelete ?? false} onFates={setFates} />}
       </main>
       {dialog === "search" && <Search onClose={() => setDialog(null)} />}
       {dialog === "pause" && <Pause onClose={() => setDialog(null)} onPaused={overview.refresh} />}
@@ -126,13 +127,50 @@ function Bar(props: { route: Route; overview: Overview | null; onSearch: () => v
   );
 }
 
+/** What the collectors are doing: in a word, and in a sentence. */
+const MODES: Record<Overview["mode"]["state"], [string, string]> = {
+  Acting: ["Acting", "The collectors delete what is garbage"],
+  Standby: ["Standby", "Another replica has the Lease and acts; its page has the feed"],
+  DryRun: ["Dry run", "The collectors report what they would delete, and delete nothing"],
+  Observing: ["Observing", "Decisions are compared with those of kube-controller-manager; nothing is deleted"],
+  Paused: ["Paused", "Nothing is deleted until somebody resumes the collectors"],
+};
+
 function Mode({ overview }: { overview: Overview | null }) {
-  const paused = overview?.mode.state === "Paused";
+  if (!overview) {
+    return (
+      <span class="mode" role="status">
+        <span class="dot" aria-hidden="true" />…
+      </span>
+    );
+  }
+  const [word, sentence] = MODES[overview.mode.state];
   return (
-    <span class={`mode ${overview ? (paused ? "paused" : "acting") : ""}`} role="status">
+    <span class={`mode ${overview.mode.state === "Acting" ? "acting" : "paused"}`} role="status" title={sentence}>
       <span class="dot" aria-hidden="true" />
-      {overview ? (paused ? "Paused" : "Acting") : "…"}
+      {word}
     </span>
+  );
+}
+
+function StoppedBanner({ overview }: { overview: Overview }) {
+  return (
+    <div class="banner" role="status">
+      <div>
+        <p>
+          <strong>The circuit breaker has stopped the collection of {overview.stopped.map(({ resource }) => resource).join(", ")}.</strong>{" "}
+          <code>kubegc resume --resource RESOURCE</code> resumes it.
+        </p>
+        <ul class="plain">
+          {overview.stopped.map(({ resource, since: time, why }) => (
+            <li key={resource}>
+              {resource}, for {since(time, overview.now)}
+              {why && `: ${why}`}
+            </li>
+          ))}
+        </ul>
+      </div>
+    </div>
   );
 }
 
@@ -262,8 +300,10 @@ function SignedOut() {
     <main class="gate">
       <img src="/ui/icon.svg" alt="" width="40" height="40" />
       <h1>The session has ended</h1>
-      <p>Sessions last an hour, and end with the server. This prints a new link:</p>
+      <p>Sessions last an hour, and end with the server and with the token that opened them. This prints a new link, of a server:</p>
       <Command text="kubegc ui" />
+      <p>and this of collectors that <code>kubegc run</code> runs:</p>
+      <Command text={`kubegc ui --collector ${location.host}`} />
     </main>
   );
 }

@@ -11,7 +11,7 @@ import { go, useLive } from "./state";
 const TABS = ["Why", "Plan a deletion", "Journal", "Metadata"] as const;
 type Tab = (typeof TABS)[number];
 
-export function Drawer({ subject, onFates }: { subject: Subject; onFates: (fates: Fates | null) => void }) {
+export function Drawer({ subject, mayDelete, onFates }: { subject: Subject; mayDelete: boolean; onFates: (fates: Fates | null) => void }) {
   const { data, error, refresh } = useLive(
     (signal) => api.object(subject, signal),
     ["object", subject.resource, subject.namespace, subject.name],
@@ -83,7 +83,7 @@ export function Drawer({ subject, onFates }: { subject: Subject; onFates: (fates
         {absent && tab !== "Plan a deletion" && <Empty title="It is gone">Nothing is known of it any more.</Empty>}
         {!data && !error && <Loading lines={5} />}
         {data && !absent && tab === "Why" && <WhyTab data={data} />}
-        {tab === "Plan a deletion" && <PlanTab key={key} subject={subject} gone={absent || (data !== null && data.why === null)} onFates={onFates} />}
+        {tab === "Plan a deletion" && <PlanTab key={key} subject={subject} mayDelete={mayDelete} gone={absent || (data !== null && data.why === null)} onFates={onFates} />}
         {data && !absent && tab === "Journal" && <JournalTab data={data} />}
         {data && !absent && tab === "Metadata" && (data.yaml ? <pre class="yaml" tabIndex={0}>{data.yaml}</pre> : <Empty title="It is gone" />)}
       </div>
@@ -172,7 +172,8 @@ const POLICIES: [Policy, string][] = [
 
 type Step = { at: "plan" } | { at: "confirm" } | { at: "sending" } | { at: "following"; uids: string[]; objects: number };
 
-function PlanTab({ subject, gone, onFates }: { subject: Subject; gone: boolean; onFates: (fates: Fates | null) => void }) {
+function PlanTab(props: { subject: Subject; mayDelete: boolean; gone: boolean; onFates: (fates: Fates | null) => void }) {
+  const { subject, mayDelete, gone, onFates } = props;
   const [policy, setPolicy] = useState<Policy>("background");
   const [plan, setPlan] = useState<Plan | null>(null);
   const [error, setError] = useState<Error | null>(null);
@@ -229,7 +230,9 @@ function PlanTab({ subject, gone, onFates }: { subject: Subject; gone: boolean; 
           <p class="plan-summary">{plan.summary}</p>
           <Warnings plan={plan} />
           <PlanItems plan={plan} />
-          {step.at === "plan" ? (
+          {!mayDelete ? (
+            <p class="note">This page only shows: <code>kubegc run</code> was started without <code>--ui-orders</code>.</p>
+          ) : step.at === "plan" ? (
             <button type="button" class="button danger" onClick={() => setStep({ at: "confirm" })}>
               Delete {plural(plan.objects, "object")}…
             </button>

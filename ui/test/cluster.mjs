@@ -5,27 +5,8 @@ import https from "node:https";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-/** Starts `kubegc up` and answers how to ask it. */
-export async function start(binary, more = []) {
-  const home = mkdtempSync(join(tmpdir(), "kubegc-page-"));
-  const kubeconfig = join(home, "kubeconfig");
-  const tokens = join(home, "tokens.csv");
-  writeFileSync(tokens, "administrator-token,admin,1,\"system:masters\"\nann-token,ann,2\n", { mode: 0o600 });
-  const child = spawn(
-    binary,
-    ["up", "--ephemeral", "--controllers=*,expiry-controller", "--listen", "127.0.0.1:0", "--write-kubeconfig", kubeconfig, "--token-auth-file", tokens, "--workloads=off", ...more],
-    { env: { ...process.env, HOME: home, XDG_DATA_HOME: home, XDG_RUNTIME_DIR: home, KUBECONFIG: "" }, stdio: ["ignore", "pipe", "pipe"] },
-  );
-  let [out, errors] = ["", ""];
-  child.stderr.on("data", (data) => (errors += data));
-  const url = await new Promise((resolve, reject) => {
-    child.stdout.on("data", (data) => {
-      out += data;
-      const ready = /^kubegc API server is ready on (\S+)/m.exec(out);
-      if (ready) resolve(ready[1]);
-    });
-    child.on("exit", (code) => reject(new Error(`kubegc up ended with ${code}: ${errors}`)));
-  });
+/** How to ask a server at this address. */
+export function caller(url) {
   const agent = new https.Agent({ rejectUnauthorized: false, keepAlive: true, maxSockets: 16 });
   const ask = (method, path, { body, token = "administrator-token", headers = {} } = {}) =>
     new Promise((resolve, reject) => {
@@ -57,6 +38,31 @@ export async function start(binary, more = []) {
     if (answer.code >= 300) throw new Error(`${method} ${path}: ${answer.code} ${JSON.stringify(answer.body)}`);
     return answer.body;
   };
+  return { ask, must, agent };
+}
+
+/** Starts `kubegc up` and answers how to ask it. */
+export async function start(binary, more = []) {
+  const home = mkdtempSync(join(tmpdir(), "kubegc-page-"));
+  const kubeconfig = join(home, "kubeconfig");
+  const tokens = join(home, "tokens.csv");
+  writeFileSync(tokens, "administrator-token,admin,1,\"system:masters\"\nann-token,ann,2\n", { mode: 0o600 });
+  const child = spawn(
+    binary,
+    ["up", "--ephemeral", ...(more.some((word) => word.startsWith("--controllers")) ? [] : ["--controllers=*,expiry-controller"]), "--listen", "127.0.0.1:0", "--write-kubeconfig", kubeconfig, "--token-auth-file", tokens, "--workloads=off", ...more],
+    { env: { ...process.env, HOME: home, XDG_DATA_HOME: home, XDG_RUNTIME_DIR: home, KUBECONFIG: "" }, stdio: ["ignore", "pipe", "pipe"] },
+  );
+  let [out, errors] = ["", ""];
+  child.stderr.on("data", (data) => (errors += data));
+  const url = await new Promise((resolve, reject) => {
+    child.stdout.on("data", (data) => {
+      out += data;
+      const ready = /^kubegc API server is ready on (\S+)/m.exec(out);
+      if (ready) resolve(ready[1]);
+    });
+    child.on("exit", (code) => reject(new Error(`kubegc up ended with ${code}: ${errors}`)));
+  });
+  const { ask, must, agent } = caller(url);
   const stop = () =>
     new Promise((resolve) => {
       child.removeAllListeners("exit");

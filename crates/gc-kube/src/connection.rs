@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
-use http::header::{HeaderName, HeaderValue, USER_AGENT};
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue, USER_AGENT};
 use http::{Request, Response, Uri};
 use http_body::Body as _;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -72,6 +72,12 @@ pub enum ConnectError {
     /// A server name that is none.
     #[error("tls-server-name {0:?} is not a valid name")]
     ServerName(String),
+    /// A token that cannot be sent in a header.
+    #[error("the bearer token has characters that a header cannot have")]
+    Token,
+    /// A server in the same process has no connections that credentials could be left out of.
+    #[error("a server in this process is not reached by a connection")]
+    InProcess,
 }
 
 /// Why a request has no answer.
@@ -131,6 +137,22 @@ type MakeService = dyn Fn() -> HttpService + Send + Sync;
 /// A bearer token, which nothing prints.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
+
+impl Token {
+    /// The value of the header `Authorization`.
+    fn header(&self) -> Result<HeaderValue, ConnectError> {
+        let mut header =
+            HeaderValue::try_from(format!("Bearer {}", self.0)).map_err(|_| ConnectError::Token)?;
+        header.set_sensitive(true);
+        Ok(header)
+    }
+
+    /// The token itself, for a server that says whose it is.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
 
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -225,6 +247,8 @@ fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>, ConnectError> {
 pub struct ApiClient {
     shared: Arc<Shared>,
     gate: Option<Arc<Gate>>,
+    /// The credentials of each request, where the connections have none.
+    authorization: Option<HeaderValue>,
     request_timeout: Duration,
 }
 
@@ -240,6 +264,8 @@ struct Shared {
     namespace: String,
     /// The clock of a server that is reached over a network.
     server_clock: Option<SharedServerClock>,
+    /// How that server is reached, without credentials.
+    anonymous: Option<kube::Config>,
 }
 
 impl std::fmt::Debug for ApiClient {
@@ -293,7 +319,28 @@ impl ApiClient {
     pub fn new(config: &kube::Config) -> Result<Self, ConnectError> {
         let make = cluster_services(config)?;
         let clock = Some(SharedServerClock::default());
-        Ok(Self::over(make, config.cluster_url.to_string(), config.default_namespace.clone(), clock))
+        let mut anonymous = config.clone();
+        anonymous.auth_info = kube::config::AuthInfo::default();
+        let (address, namespace) = (config.cluster_url.to_string(), config.default_namespace.clone());
+        Ok(Self::over(make, address, namespace, clock, Some(anonymous)))
+    }
+
+    /// The same server over connections of their own, without any credentials.
+    pub fn without_credentials(&self) -> Result<Self, ConnectError> {
+        let config = self.shared.anonymous.as_ref().ok_or(ConnectError::InProcess)?;
+        Ok(Self::new(config)?.with_request_timeout(self.request_timeout))
+    }
+
+    /// The same connections with this token in each request. They must have no credentials of their own
+    /// ([`ApiClient::without_credentials`]), which would replace it.
+    pub fn with_token(&self, token: &Token) -> Result<Self, ConnectError> {
+        Ok(Self { authorization: Some(token.header()?), ..self.clone() })
+    }
+
+    fn authorize(&self, request: &mut Request<Full<Bytes>>) {
+        if let Some(authorization) = &self.authorization {
+            request.headers_mut().insert(AUTHORIZATION, authorization.clone());
+        }
     }
 
     /// The same server, and another set of connections to it, whose answers tell what time it is there: for a server in this
@@ -305,8 +352,9 @@ impl ApiClient {
             Box::new(move || (shared.make)())
         };
         let (address, namespace) = (self.shared.address.clone(), self.shared.namespace.clone());
-        let client = Self::over(make, address, namespace, Some(SharedServerClock::default()));
-        Self { gate: self.gate.clone(), request_timeout: self.request_timeout, ..client }
+        let (clock, anonymous) = (Some(SharedServerClock::default()), self.shared.anonymous.clone());
+        let client = Self::over(make, address, namespace, clock, anonymous);
+        Self { shared: client.shared, ..self.clone() }
     }
 
     /// A server without TLS and credentials, such as the pages of a collector on this machine.
@@ -332,7 +380,7 @@ impl ApiClient {
                 async move { Ok::<_, std::convert::Infallible>(answer.await) }
             })))
         };
-        Self::over(Box::new(make), "the server in this process".into(), "default".into(), None)
+        Self::over(Box::new(make), "the server in this process".into(), "default".into(), None, None)
     }
 
     fn over(
@@ -340,12 +388,14 @@ impl ApiClient {
         address: String,
         namespace: String,
         server_clock: Option<SharedServerClock>,
+        anonymous: Option<kube::Config>,
     ) -> Self {
         let requests = (0..REQUEST_CONNECTIONS).map(|_| make()).collect();
         let next_request = AtomicUsize::new(0);
         let watches = Mutex::default();
-        let shared = Shared { requests, next_request, watches, make, address, namespace, server_clock };
-        Self { shared: Arc::new(shared), gate: None, request_timeout: REQUEST_TIMEOUT }
+        let shared =
+            Shared { requests, next_request, watches, make, address, namespace, server_clock, anonymous };
+        Self { shared: Arc::new(shared), gate: None, authorization: None, request_timeout: REQUEST_TIMEOUT }
     }
 
     /// The same client, over the same connections, that sends what is not a GET only while `gate` answers true.
@@ -381,7 +431,11 @@ impl ApiClient {
     }
 
     /// Sends a short request and reads the answer whole.
-    pub fn call(&self, request: Request<Full<Bytes>>) -> BoxFuture<'static, Result<Answer, RequestError>> {
+    pub fn call(
+        &self,
+        mut request: Request<Full<Bytes>>,
+    ) -> BoxFuture<'static, Result<Answer, RequestError>> {
+        self.authorize(&mut request);
         let turn = self.shared.next_request.fetch_add(1, Ordering::Relaxed);
         let service = self.shared.requests[turn % REQUEST_CONNECTIONS].clone();
         let gate = self.gate.clone().filter(|_| request.method() != http::Method::GET);
@@ -408,8 +462,9 @@ impl ApiClient {
     pub fn open(
         &self,
         number: usize,
-        request: Request<Full<Bytes>>,
+        mut request: Request<Full<Bytes>>,
     ) -> BoxFuture<'static, Result<Response<Body>, RequestError>> {
+        self.authorize(&mut request);
         let service = self.watch_service(number / WATCHES_PER_CONNECTION);
         let clock = self.shared.server_clock.clone();
         Box::pin(async move {

@@ -87,7 +87,8 @@ pub(crate) struct TlsFlags {
 }
 
 impl TlsFlags {
-    fn load(&self) -> Result<ListenerTls> {
+    /// The certificate that was given, or a new one.
+    pub(crate) fn load(&self) -> Result<ListenerTls> {
         let read = |flag: &str, file: &PathBuf| {
             std::fs::read(file)
                 .map_err(|error| UsageError::new(format!("--{flag} {}: {error}", file.display())))
@@ -111,7 +112,7 @@ pub(crate) enum Protection {
     /// Users with permission, over TLS.
     Reviewed {
         /// The certificate.
-        tls: ListenerTls,
+        tls: Arc<ListenerTls>,
         /// Who says who they are; without an API server nobody is known.
         reviews: Option<Reviews>,
     },
@@ -123,14 +124,14 @@ impl Protection {
         if address.ip().to_canonical().is_loopback() {
             return Ok(Self::Open);
         }
-        Ok(Self::Reviewed { tls: flags.load()?, reviews: client.cloned().map(Reviews::new) })
+        Ok(Self::Reviewed { tls: Arc::new(flags.load()?), reviews: client.cloned().map(Reviews::new) })
     }
 
-    /// What clients verify the certificate with, if it was made for this process.
-    pub(crate) fn authority_pem(&self) -> Option<&str> {
+    /// The certificate, if there is one.
+    pub(crate) fn tls(&self) -> Option<Arc<ListenerTls>> {
         match self {
             Self::Open => None,
-            Self::Reviewed { tls, .. } => tls.authority_pem(),
+            Self::Reviewed { tls, .. } => Some(Arc::clone(tls)),
         }
     }
 
@@ -187,21 +188,45 @@ pub(crate) async fn serve(
     shown: Shown,
     protection: Arc<Protection>,
 ) -> Result<SocketAddr> {
+    let tls = protection.tls();
+    listen(address, tls, MAX_CONNECTIONS, move |request| {
+        let (shown, protection) = (shown.clone(), Arc::clone(&protection));
+        async move {
+            match protection.admit(&request).await {
+                Ok(()) => answer(&request, &shown).await,
+                Err(refusal) => refusal,
+            }
+        }
+    })
+    .await
+}
+
+/// Answers requests, over TLS if there is a certificate, until the process ends. Of more than this number of connections, the
+/// others wait. Returns the address (the port may have been 0).
+pub(crate) async fn listen<A>(
+    address: SocketAddr,
+    tls: Option<Arc<ListenerTls>>,
+    most_connections: usize,
+    answer: impl Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
+) -> Result<SocketAddr>
+where
+    A: Future<Output = Response<Body>> + Send + 'static,
+{
     let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
     let bound = listener.local_addr().context("cannot tell the address listened on")?;
     tokio::spawn(async move {
-        let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let slots = Arc::new(Semaphore::new(most_connections));
         loop {
             let Ok(slot) = slots.clone().acquire_owned().await else { return };
             let Ok((stream, _)) = listener.accept().await else { continue };
-            let (shown, protection) = (shown.clone(), Arc::clone(&protection));
+            let (tls, answer) = (tls.clone(), answer.clone());
             tokio::spawn(async move {
-                match &*protection {
-                    Protection::Open => converse(stream, &shown, &protection).await,
-                    Protection::Reviewed { tls, .. } => {
+                match tls {
+                    None => converse(stream, answer).await,
+                    Some(tls) => {
                         // A handshake that fails concerns its client only.
                         if let Ok(stream) = tls.accept(stream).await {
-                            converse(stream, &shown, &protection).await;
+                            converse(stream, answer).await;
                         }
                     }
                 }
@@ -212,15 +237,14 @@ pub(crate) async fn serve(
     Ok(bound)
 }
 
-async fn converse<S>(stream: S, shown: &Shown, protection: &Arc<Protection>)
+async fn converse<S, A>(stream: S, answer: impl Fn(Request<Incoming>) -> A + Send)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    A: Future<Output = Response<Body>> + Send + 'static,
 {
-    let service = hyper::service::service_fn(|request| async move {
-        Ok::<_, Infallible>(match protection.admit(&request).await {
-            Ok(()) => answer(&request, shown).await,
-            Err(refusal) => refusal,
-        })
+    let service = hyper::service::service_fn(|request| {
+        let answer = answer(request);
+        async move { Ok::<_, Infallible>(answer.await) }
     });
     let mut server = hyper::server::conn::http1::Builder::new();
     let connection = server.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
@@ -228,7 +252,8 @@ where
     let _ = connection.serve_connection(TokioIo::new(stream), service).await;
 }
 
-type Body = UnsyncBoxBody<Bytes, Infallible>;
+/// The body of an answer.
+pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Full::new(text.into()).boxed_unsync());
@@ -278,7 +303,8 @@ async fn further(shown: &Shown, method: &Method, uri: &Uri) -> Option<ExtensionA
     })
 }
 
-fn page(answer: ExtensionAnswer) -> Response<Body> {
+/// An answer as it is sent.
+pub(crate) fn page(answer: ExtensionAnswer) -> Response<Body> {
     let body = match answer.body {
         ExtensionBody::Whole(bytes) => Full::new(bytes).boxed_unsync(),
         ExtensionBody::Shared(body) => Full::new(body.bytes()).boxed_unsync(),

@@ -33,7 +33,7 @@ pub(crate) struct Options {
 
 /// What the protection of metrics and pages needs.
 const PAGES_RULES: &str = "\
-# Whose token it is and what its user may read, for metrics and pages on an address other than loopback.
+# Whose token it is and what its user may read: for the page, and for metrics on an address other than loopback.
 - apiGroups: [\"authentication.k8s.io\"]
   resources: [\"tokenreviews\"]
   verbs: [\"create\"]

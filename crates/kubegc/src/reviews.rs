@@ -97,6 +97,18 @@ impl Reviews {
         self.allows(user, wish).await
     }
 
+    /// Whether a user may list a resource in a namespace (an empty one: everywhere); stars stand for all groups and resources.
+    pub(crate) async fn allows_list(
+        &self,
+        user: &UserInfo,
+        (group, resource): (&str, &str),
+        namespace: &str,
+    ) -> Result<bool, ReviewError> {
+        let wish = json!({"resourceAttributes":
+            {"verb": "list", "group": group, "resource": resource, "namespace": namespace}});
+        self.allows(user, wish).await
+    }
+
     async fn allows(&self, user: &UserInfo, mut spec: Value) -> Result<bool, ReviewError> {
         spec["user"] = user.name.as_str().into();
         spec["uid"] = user.uid.as_str().into();

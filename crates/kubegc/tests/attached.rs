@@ -22,5 +22,7 @@ mod manifests;
 mod messages;
 #[path = "attached/others.rs"]
 mod others;
+#[path = "attached/page.rs"]
+mod page;
 #[path = "attached/replicas.rs"]
 mod replicas;

@@ -1,7 +1,7 @@
 //! Sessions of browsers: a link that is good once opens a session, whose cookie names a user for the paths of the extension.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -28,9 +28,21 @@ const TOKEN_BYTES: usize = 32;
 
 type Digest = [u8; 32];
 
+/// A bearer token, which nothing prints.
+#[derive(Clone)]
+struct Credential(Arc<str>);
+
+impl std::fmt::Debug for Credential {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Credential(…)")
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Grant {
     user: UserInfo,
+    /// The user's bearer token, where another server is asked with it during the session.
+    credential: Option<Credential>,
     /// Seconds since the epoch.
     ends: i64,
 }
@@ -56,8 +68,8 @@ impl Grants {
         self.0.insert(digest(token), grant);
     }
 
-    fn get(&self, token: &str, now: i64) -> Option<UserInfo> {
-        self.0.get(&digest(token)).filter(|grant| grant.ends > now).map(|grant| grant.user.clone())
+    fn get(&self, token: &str, now: i64) -> Option<&Grant> {
+        self.0.get(&digest(token)).filter(|grant| grant.ends > now)
     }
 }
 
@@ -96,11 +108,12 @@ impl Sessions {
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// The token of a link that opens one session of this user.
+    /// The token of a link that opens one session of this user. The session keeps the user's bearer token if one is given.
     #[must_use]
-    pub fn link(&self, user: UserInfo, now: i64) -> String {
+    pub fn link(&self, user: UserInfo, bearer: Option<&str>, now: i64) -> String {
         let token = self.token();
-        lock(&self.links).insert(&token, Grant { user, ends: now + LINK_SECONDS }, now);
+        let credential = bearer.map(|bearer| Credential(bearer.into()));
+        lock(&self.links).insert(&token, Grant { user, credential, ends: now + LINK_SECONDS }, now);
         token
     }
 
@@ -109,7 +122,7 @@ impl Sessions {
     pub fn open(&self, link: &str, now: i64) -> Option<String> {
         let grant = lock(&self.links).0.remove(&digest(link)).filter(|grant| grant.ends > now)?;
         let token = self.token();
-        lock(&self.sessions).insert(&token, Grant { user: grant.user, ends: now + SESSION_SECONDS }, now);
+        lock(&self.sessions).insert(&token, Grant { ends: now + SESSION_SECONDS, ..grant }, now);
         Some(token)
     }
 
@@ -122,7 +135,15 @@ impl Sessions {
 
     /// The user of the session of these headers.
     pub(crate) fn user(&self, headers: &HeaderMap, now: i64) -> Option<UserInfo> {
-        lock(&self.sessions).get(cookie(headers)?, now)
+        lock(&self.sessions).get(cookie(headers)?, now).map(|grant| grant.user.clone())
+    }
+
+    /// The bearer token that the session of these headers keeps.
+    #[must_use]
+    pub fn bearer(&self, headers: &HeaderMap, now: i64) -> Option<String> {
+        let sessions = lock(&self.sessions);
+        let credential = sessions.get(cookie(headers)?, now)?.credential.as_ref()?;
+        Some(credential.0.to_string())
     }
 }
 
@@ -152,9 +173,9 @@ mod tests {
     fn a_link_opens_one_session_in_its_time() {
         let sessions = Sessions::default();
         let name = |token: &str, now| sessions.user(&headers(token), now).map(|user| user.name);
-        let late = sessions.link(user("ann"), 0);
+        let late = sessions.link(user("ann"), None, 0);
         assert_eq!(sessions.open(&late, LINK_SECONDS), None, "too late");
-        let link = sessions.link(user("ann"), 0);
+        let link = sessions.link(user("ann"), None, 0);
         assert_eq!(name(&link, 1), None, "a link is no session");
         let session = sessions.open(&link, LINK_SECONDS - 1).unwrap();
         assert_eq!(sessions.open(&link, 1), None, "spent");
@@ -166,11 +187,24 @@ mod tests {
     }
 
     #[test]
+    fn a_session_keeps_the_token_of_its_link_and_prints_it_nowhere() {
+        let sessions = Sessions::default();
+        let link = sessions.link(user("ann"), Some("secret"), 0);
+        assert!(!format!("{:?}", lock(&sessions.links)).contains("secret"));
+        assert_eq!(sessions.bearer(&headers(&link), 1), None, "a link is no session");
+        let session = sessions.open(&link, 1).unwrap();
+        assert_eq!(sessions.bearer(&headers(&session), 1).as_deref(), Some("secret"));
+        assert_eq!(sessions.bearer(&headers(&session), 1 + SESSION_SECONDS), None, "too late");
+        let without = sessions.open(&sessions.link(user("ann"), None, 0), 1).unwrap();
+        assert_eq!(sessions.bearer(&headers(&without), 1), None);
+    }
+
+    #[test]
     fn one_user_cannot_displace_the_sessions_of_others() {
         let sessions = Sessions::default();
-        let bob = sessions.open(&sessions.link(user("bob"), 0), 0).unwrap();
+        let bob = sessions.open(&sessions.link(user("bob"), None, 0), 0).unwrap();
         for now in 0..3 * MAXIMUM_KEPT {
-            let link = sessions.link(user("ann"), i64::try_from(now).unwrap() / 100);
+            let link = sessions.link(user("ann"), None, i64::try_from(now).unwrap() / 100);
             let _ = sessions.open(&link, 1);
         }
         assert!(lock(&sessions.sessions).0.len() <= MAXIMUM_KEPT_OF_USER + 1);

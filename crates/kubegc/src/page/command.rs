@@ -8,15 +8,23 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::questions::access::Access;
-use crate::run::preflight;
+use crate::questions::collector::CollectorFlags;
+use crate::run::{LeaseFlags, preflight};
 
 /// Options of `kubegc ui`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
   kubegc ui              a link that opens the page once, within ten minutes
-  kubegc ui --as ann     the page as another user sees it")]
+  kubegc ui --as ann     the page as another user sees it
+  kubegc ui --collector 127.0.0.1:10358
+                         the page of a `kubegc run` with --ui-bind-address, for example through `kubectl port-forward`;
+                         it needs a bearer token: --token, or a kubeconfig with one")]
 pub(crate) struct UiOptions {
+    #[command(flatten)]
+    collector: CollectorFlags,
+    #[command(flatten)]
+    lease: LeaseFlags,
     #[command(flatten)]
     access: Access,
 }
@@ -25,14 +33,19 @@ pub(crate) struct UiOptions {
 pub(crate) fn ui(options: &UiOptions) -> anyhow::Result<()> {
     let runtime = crate::up::runtime()?;
     let link = runtime.block_on(async {
-        let client = options.access.connect().await?;
+        let collector = options.collector.connect_to_page(&options.access, &options.lease.name()).await?;
+        let serves = if collector.is_some() { "`kubegc run --ui-bind-address`" } else { "`kubegc up`" };
+        let client = match collector {
+            Some(collector) => collector,
+            None => options.access.connect().await?,
+        };
         let mut request = preflight::request(Method::POST, "/kubegc/v1/link", Some(&json!({})));
         let json = http::HeaderValue::from_static("application/json");
         request.headers_mut().insert(http::header::CONTENT_TYPE, json);
         let answer = client.call(request).await?;
         anyhow::ensure!(
             answer.head.status.is_success(),
-            "{} serves no page: {}; `kubegc up` does",
+            "{} opens no page: {} ({serves} does)",
             client.address(),
             preflight::message(&answer)
         );

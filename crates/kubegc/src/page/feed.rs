@@ -127,6 +127,11 @@ impl Feed {
         Arc::new(FeedObserver { feed: self.clone(), controller: controller.name(), table: table.clone() })
     }
 
+    /// These collectors will run, and count before they have begun.
+    pub(crate) fn expect(&self, controllers: &[Controller]) {
+        self.lock().controllers.extend(controllers.iter().map(|controller| controller.name()));
+    }
+
     /// The names of the collectors that run.
     pub(crate) fn controllers(&self) -> BTreeSet<&'static str> {
         self.lock().controllers.clone()

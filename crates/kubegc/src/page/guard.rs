@@ -11,8 +11,8 @@ use http::{HeaderMap, Method};
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Adds the security headers.
-pub(super) fn protect(answer: &mut ExtensionAnswer) {
+/// The answer with the security headers.
+pub(super) fn protected(mut answer: ExtensionAnswer) -> ExtensionAnswer {
     let headers: [(HeaderName, &'static str); 7] = [
         (CONTENT_SECURITY_POLICY, POLICY),
         (X_FRAME_OPTIONS, "DENY"),
@@ -23,6 +23,7 @@ pub(super) fn protect(answer: &mut ExtensionAnswer) {
         (CACHE_CONTROL, "no-store"),
     ];
     answer.headers.extend(headers.map(|(name, value)| (name, HeaderValue::from_static(value))));
+    answer
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {

@@ -5,11 +5,15 @@ mod assets;
 pub(crate) mod command;
 pub(crate) mod feed;
 pub(crate) mod guard;
+mod home;
 mod kept;
+pub(crate) mod listener;
 pub(crate) mod overview;
 mod places;
+mod refusal;
 mod stream;
 mod views;
+pub(crate) mod visitor;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -17,8 +21,11 @@ use std::time::{Duration, Instant};
 use gc_apiserver::{
     Audience, ExtensionAnswer, ExtensionBody, ExtensionRequest, InProcess, LINK_SECONDS, Sessions, SharedBody,
 };
+use gc_kube::{Observer, ResourceTable};
 use gc_registry::api::UserInfo;
+use gc_retention::permissions::Controller;
 use http::Method;
+use http::header::HOST;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -27,13 +34,16 @@ use crate::collectors::MakeWitnesses;
 use crate::questions::view::{self, Question, Subject};
 use crate::run::LeaseFlags;
 use crate::run::control::{self, Control, Orders};
-use crate::up::control::status;
 use feed::Feed;
+pub(crate) use home::Attached;
+use home::Home;
 use kept::Kept;
 use overview::Mode;
 use places::Places;
-use stream::{Sight, Streams};
-use views::{Views, Who, who};
+use refusal::Refusal;
+use stream::Streams;
+use views::Views;
+use visitor::{Sight, Visitor, Who, who};
 
 /// What all paths of the API begin with.
 const API: &str = "/kubegc/v1/";
@@ -61,6 +71,8 @@ const LARGEST_ORDER: usize = 64 * 1024;
 const JOURNAL_LINES: usize = 50;
 /// Objects of a plan that are named.
 const PLAN_NAMED: usize = 1_000;
+/// What changes something.
+const ORDERS: [&str; 3] = ["delete", "pause", "resume"];
 /// Longest reason of a pause.
 const LONGEST_REASON: usize = 500;
 
@@ -80,8 +92,7 @@ struct Shared {
     orders: Control,
     turns: Places,
     readers: Places,
-    /// Known once the server has begun.
-    server: OnceLock<(InProcess, String)>,
+    home: Home,
 }
 
 /// What open pages ask again and again.
@@ -111,37 +122,6 @@ impl LiveQuestion {
                 Ok(Some(Self::Map { uid, namespace, budget }))
             }
             _ => Ok(None),
-        }
-    }
-}
-
-/// An answer that is an error.
-struct Refusal {
-    code: u16,
-    reason: &'static str,
-    message: String,
-    details: Value,
-}
-
-impl Refusal {
-    fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: json!({}) }
-    }
-
-    fn answer(self) -> ExtensionAnswer {
-        let Self { code, reason, message, details } = self;
-        ExtensionAnswer::json(code, &status(code, reason, &message, &details))
-    }
-}
-
-/// A question or an order that cannot be understood is the caller's mistake, anything else one of the server.
-impl From<anyhow::Error> for Refusal {
-    fn from(error: anyhow::Error) -> Self {
-        let message = format!("{error:#}");
-        match () {
-            () if error.is::<crate::UsageError>() => Self::new(400, "BadRequest", message),
-            () if message.contains("not found") => Self::new(404, "NotFound", message),
-            () => Self::new(502, "Unanswered", message),
         }
     }
 }
@@ -176,7 +156,17 @@ struct PauseOrder {
 }
 
 impl Page {
+    /// Of a server in this process, which is named once it has begun.
     pub(crate) fn new(clock: CollectorClock) -> Self {
+        Self::of(clock, Control::beside_server(), Home::Embedded(OnceLock::new()))
+    }
+
+    /// Of collectors beside a server elsewhere, which obey these orders.
+    pub(crate) fn attached(orders: Control, collectors: Attached) -> Self {
+        Self::of(CollectorClock::default(), orders, Home::Attached(collectors))
+    }
+
+    fn of(clock: CollectorClock, orders: Control, home: Home) -> Self {
         let feed = Feed::default();
         Self(Arc::new(Shared {
             sessions: Sessions::default(),
@@ -185,17 +175,19 @@ impl Page {
             views: Views::default(),
             answers: Kept::new(KEPT_ANSWERS),
             clock,
-            orders: Control::beside_server(),
+            orders,
             turns: Places::new(ANSWERED_AT_ONCE, ANSWERED_AT_ONCE_OF_USER),
             readers: Places::new(MAXIMUM_READERS, MAXIMUM_READERS_OF_USER),
-            server: OnceLock::new(),
+            home,
         }))
     }
 
     /// The server has begun: the way to ask it as others, and its address.
     pub(crate) fn serve(&self, server: InProcess, address: &str) {
-        // It begins once.
-        let _ = self.0.server.set((server, address.to_owned()));
+        if let Home::Embedded(known) = &self.0.home {
+            // It begins once.
+            let _ = known.set((server, address.to_owned()));
+        }
     }
 
     /// Those who write down what a collector does, and the page's feed among them.
@@ -208,6 +200,16 @@ impl Page {
         })
     }
 
+    /// Writes down for the feed what one collector does.
+    pub(crate) fn observer(&self, controller: Controller, table: &ResourceTable) -> Arc<dyn Observer> {
+        self.0.feed.observer(controller, table)
+    }
+
+    /// These collectors run here, or will as soon as they lead.
+    pub(crate) fn expect(&self, controllers: &[Controller]) {
+        self.0.feed.expect(controllers);
+    }
+
     /// Where the sessions of browsers are.
     pub(crate) fn sessions(&self) -> &Sessions {
         &self.0.sessions
@@ -215,9 +217,30 @@ impl Page {
 
     /// A link that opens the page once, as this user. Known once the server has begun.
     pub(crate) fn link(&self, user: UserInfo) -> Option<String> {
-        let (_, address) = self.0.server.get()?;
-        let token = self.0.sessions.link(user, jiff::Timestamp::now().as_second());
-        Some(format!("{address}{PAGE}/login?token={token}"))
+        let (_, address) = self.server().ok()?;
+        Some(self.link_at(address, user, None))
+    }
+
+    fn link_at(&self, address: &str, user: UserInfo, bearer: Option<&str>) -> String {
+        let token = self.0.sessions.link(user, bearer, jiff::Timestamp::now().as_second());
+        format!("{address}{PAGE}/login?token={token}")
+    }
+
+    /// A link for the user who asks, at the address that the user asks at.
+    fn link_for(&self, request: &ExtensionRequest, visitor: &Visitor) -> Result<ExtensionAnswer, Refusal> {
+        let address = match &self.0.home {
+            Home::Embedded(_) => self.server()?.1.clone(),
+            Home::Attached(_) => {
+                let host = request.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+                let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
+                if host.is_empty() || !host.chars().all(is_part) {
+                    return Err(Refusal::new(400, "BadRequest", "expected a header Host with NAME:PORT"));
+                }
+                format!("https://{host}")
+            }
+        };
+        let link = self.link_at(&address, request.user.clone(), visitor.bearer());
+        Ok(ExtensionAnswer::json(201, &json!({"url": link, "seconds": LINK_SECONDS})))
     }
 
     /// Who may ask for a path; `None` if it is not the page's.
@@ -233,15 +256,30 @@ impl Page {
         }
     }
 
-    /// Answers a request.
+    /// Answers a request to the server in this process.
     pub(crate) async fn answer(self, request: ExtensionRequest) -> Option<ExtensionAnswer> {
-        let mut answer = match guard::cross_site(&request.method, &request.headers) {
+        let visitor = match self.server() {
+            Ok((server, _)) => Ok(Visitor::Embedded(server.as_user(&request.user))),
+            Err(refusal) => Err(refusal),
+        };
+        self.answer_as(request, visitor).await
+    }
+
+    /// Answers a request of this visitor; without one, only the page itself.
+    async fn answer_as(
+        self,
+        request: ExtensionRequest,
+        visitor: Result<Visitor, Refusal>,
+    ) -> Option<ExtensionAnswer> {
+        let answer = match guard::cross_site(&request.method, &request.headers) {
             Some(why) => Refusal::new(403, "Forbidden", why).answer(),
             None if request.path.starts_with(PAGE) => self.page(&request)?,
-            None => self.api(request).await.unwrap_or_else(Refusal::answer),
+            None => match visitor {
+                Ok(visitor) => self.api(request, visitor).await.unwrap_or_else(Refusal::answer),
+                Err(refusal) => refusal.answer(),
+            },
         };
-        guard::protect(&mut answer);
-        Some(answer)
+        Some(guard::protected(answer))
     }
 
     fn page(&self, request: &ExtensionRequest) -> Option<ExtensionAnswer> {
@@ -261,10 +299,12 @@ impl Page {
         assets::answer(&request.path, is_known(&request.user))
     }
 
-    async fn api(&self, request: ExtensionRequest) -> Result<ExtensionAnswer, Refusal> {
+    async fn api(&self, request: ExtensionRequest, user: Visitor) -> Result<ExtensionAnswer, Refusal> {
         let path = request.path.strip_prefix(API).unwrap_or_default().to_owned();
-        let (server, _) = self.server()?;
-        let user = server.as_user(&request.user);
+        if ORDERS.contains(&&*path) && !self.takes_orders() {
+            let message = "this page is read-only: start `kubegc run` with --ui-orders to let it take orders";
+            return Err(Refusal::new(403, "ReadOnly", message));
+        }
         let reads = matches!(request.method, Method::GET | Method::HEAD);
         match (path.as_str(), reads) {
             ("feed", true) => self.feed(&request, user),
@@ -274,10 +314,7 @@ impl Page {
                 headers: Vec::new(),
                 body: ExtensionBody::Whole(include_str!("openapi.json").into()),
             }),
-            ("link", false) => {
-                let link = self.link(request.user.clone());
-                Ok(ExtensionAnswer::json(201, &json!({"url": link, "seconds": LINK_SECONDS})))
-            }
+            ("link", false) => self.link_for(&request, &user),
             ("logout", false) => {
                 self.0.sessions.close(&request.headers);
                 Ok(guard::signed_out())
@@ -308,7 +345,7 @@ impl Page {
         &self,
         question: LiveQuestion,
         request: ExtensionRequest,
-        user: InProcess,
+        user: Visitor,
     ) -> Result<ExtensionAnswer, Refusal> {
         let key = (who(&request.user), question.clone(), self.0.orders.orders().borrow().paused.clone());
         let page = self.clone();
@@ -338,7 +375,7 @@ impl Page {
         path: &str,
         reads: bool,
         request: &ExtensionRequest,
-        user: &InProcess,
+        user: &Visitor,
     ) -> Result<ExtensionAnswer, Refusal> {
         match (path, reads) {
             ("search", true) => self.search(request, user).await,
@@ -350,7 +387,7 @@ impl Page {
         }
     }
 
-    async fn view(&self, request: &ExtensionRequest, user: &InProcess) -> Result<views::Shared, Refusal> {
+    async fn view(&self, request: &ExtensionRequest, user: &Visitor) -> Result<views::Shared, Refusal> {
         let clock = self.0.clock.clock()();
         let running = self.0.feed.controllers();
         let runs = |collector: &str| running.contains(collector);
@@ -362,28 +399,49 @@ impl Page {
         &self,
         namespace: &str,
         request: &ExtensionRequest,
-        user: &InProcess,
+        user: &Visitor,
     ) -> Result<(Value, Duration), Refusal> {
-        let views::Shared { view, sees_all, .. } = self.view(request, user).await?;
+        let views::Shared { view, rights, .. } = self.view(request, user).await?;
         let mut sight = Sight::new(user.clone());
+        sight.refresh().await;
         let mut in_sight = |about: &feed::About| {
             (namespace.is_empty() || &*about.namespace == namespace) && sight.may_see(about)
         };
         let now = jiff::Timestamp::now();
         let collected = self.0.feed.collected(now, &mut in_sight);
-        let orders = self.0.orders.orders();
-        let mode = orders.borrow().paused.as_deref().map_or(Mode::Acting, |note| Mode::paused(note, now));
-        let may_pause = user.may_path("post", "/kubegc/v1/pause");
-        let clock_ahead_seconds = self.0.clock.ahead() / 1000;
+        let takes_orders = self.takes_orders();
         let around = overview::Surroundings {
             user: &request.user.name,
-            sees_all,
-            may_pause,
-            mode,
+            sees_all: rights.all,
+            namespaces_omitted: rights.namespaces_omitted,
+            may_pause: takes_orders && user.may_path("post", "/kubegc/v1/pause").await?,
+            may_delete: takes_orders,
+            mode: self.mode(now),
+            stopped: match &self.0.home {
+                Home::Embedded(_) => Vec::new(),
+                Home::Attached(collectors) => collectors.stopped(sight.sees_all()),
+            },
             collected,
-            clock_ahead_seconds,
+            clock_ahead_seconds: self.0.clock.ahead() / 1000,
         };
         Ok((overview::overview(&view, namespace, &around), OVERVIEW_VALID))
+    }
+
+    fn mode(&self, now: jiff::Timestamp) -> Mode {
+        let orders = self.0.orders.orders();
+        let paused = orders.borrow().paused.as_deref().map(|note| Mode::paused(note, now));
+        match &self.0.home {
+            _ if paused.is_some() => paused.unwrap_or(Mode::Unknown),
+            Home::Embedded(_) => Mode::Acting,
+            Home::Attached(collectors) => collectors.mode(),
+        }
+    }
+
+    fn takes_orders(&self) -> bool {
+        match &self.0.home {
+            Home::Embedded(_) => true,
+            Home::Attached(collectors) => collectors.takes_orders,
+        }
     }
 
     /// A map, and how long it is valid: until what the user sees is looked at again.
@@ -392,7 +450,7 @@ impl Page {
         uid: Option<&str>,
         namespace: &str,
         budget: usize,
-        (request, user): (&ExtensionRequest, &InProcess),
+        (request, user): (&ExtensionRequest, &Visitor),
     ) -> Result<(Value, Duration), Refusal> {
         let views::Shared { view, until, .. } = self.view(request, user).await?;
         let map = match uid {
@@ -403,16 +461,15 @@ impl Page {
         Ok((map.value(), until.saturating_duration_since(Instant::now())))
     }
 
-    async fn search(&self, request: &ExtensionRequest, user: &InProcess) -> Result<ExtensionAnswer, Refusal> {
+    async fn search(&self, request: &ExtensionRequest, user: &Visitor) -> Result<ExtensionAnswer, Refusal> {
         let views::Shared { view, .. } = self.view(request, user).await?;
         let text = parameter(request, "q").unwrap_or_default();
         Ok(ExtensionAnswer::json(200, &overview::search(&view.survey, text)))
     }
 
-    async fn object(&self, request: &ExtensionRequest, user: &InProcess) -> Result<ExtensionAnswer, Refusal> {
+    async fn object(&self, request: &ExtensionRequest, user: &Visitor) -> Result<ExtensionAnswer, Refusal> {
         let subject = subject(request)?;
-        let client = views::client(user);
-        let question = Question::about(client, &subject, ANSWER_PATIENCE).await?;
+        let question = Question::about(user.client(), &subject, ANSWER_PATIENCE).await?;
         let metadata = question.metadata().await?;
         let why = match metadata {
             Some(_) => question.why().await?,
@@ -421,7 +478,14 @@ impl Page {
         let mut journal = Vec::new();
         // The journal of a deleted object is shown to users who may list its kind.
         let resource = question.resource();
-        if views::may_list(user, &resource.group, &resource.resource, &subject.namespace) {
+        let mut sight = Sight::new(user.clone());
+        sight.refresh().await;
+        let about = feed::About {
+            group: resource.group.clone().into(),
+            resource: resource.resource.clone().into(),
+            namespace: subject.namespace.as_str().into(),
+        };
+        if sight.may_see(&about) {
             let resource = resource.to_string();
             journal = self.0.feed.of_object(&resource, &subject.namespace, &subject.name, JOURNAL_LINES);
         }
@@ -443,24 +507,24 @@ impl Page {
         &self,
         subject: &Subject,
         policy: &str,
-        user: &InProcess,
+        user: &Visitor,
     ) -> Result<(Question, view::PlannedDeletion), Refusal> {
         let cascade = view::cascade(policy).ok_or_else(|| {
             let message = format!("policy={policy}: expected background, foreground or orphan");
             Refusal::new(400, "BadRequest", message)
         })?;
-        let question = Question::about(views::client(user), subject, ANSWER_PATIENCE).await?;
+        let question = Question::about(user.client(), subject, ANSWER_PATIENCE).await?;
         let planned = question.plan(cascade).await?;
         Ok((question, planned))
     }
 
-    async fn plan(&self, request: &ExtensionRequest, user: &InProcess) -> Result<ExtensionAnswer, Refusal> {
+    async fn plan(&self, request: &ExtensionRequest, user: &Visitor) -> Result<ExtensionAnswer, Refusal> {
         let policy = parameter(request, "policy").unwrap_or("background");
         let (_, planned) = self.planned(&subject(request)?, policy, user).await?;
         Ok(ExtensionAnswer::json(200, &plan_value(&planned)))
     }
 
-    async fn delete(&self, request: &ExtensionRequest, user: &InProcess) -> Result<ExtensionAnswer, Refusal> {
+    async fn delete(&self, request: &ExtensionRequest, user: &Visitor) -> Result<ExtensionAnswer, Refusal> {
         let order: DeleteOrder = read_order(request)?;
         let (question, planned) = self.planned(&order.subject, &order.policy, user).await?;
         let DeleteOrder { objects, lost_volumes, .. } = order;
@@ -490,7 +554,7 @@ impl Page {
     async fn remaining(
         &self,
         request: &ExtensionRequest,
-        user: &InProcess,
+        user: &Visitor,
     ) -> Result<ExtensionAnswer, Refusal> {
         let question: RemainingQuestion = read_order(request)?;
         let views::Shared { view, .. } = self.view(request, user).await?;
@@ -520,8 +584,13 @@ impl Page {
 
     /// Writes orders to the Lease, where `kubegc pause` writes them too, and obeys them at once.
     async fn order(&self, change: impl Fn(&mut Orders)) -> Result<(), Refusal> {
-        let (server, _) = self.server()?;
-        let (_, lease) = control::edit(&views::client(server), &LeaseFlags::default_name(), change).await?;
+        let (client, lease) = match &self.0.home {
+            Home::Embedded(_) => {
+                (Visitor::Embedded(self.server()?.0.clone()).client(), LeaseFlags::default_name())
+            }
+            Home::Attached(collectors) => (collectors.client.clone(), collectors.lease.clone()),
+        };
+        let (_, lease) = control::edit(&client, &lease, change).await?;
         self.0.orders.saw(&lease);
         self.obey();
         Ok(())
@@ -537,7 +606,7 @@ impl Page {
         async move {
             let Ok((server, _)) = page.server() else { return };
             let lease = LeaseFlags::default_name();
-            let follow = page.0.orders.clone().follow(views::client(server), lease);
+            let follow = page.0.orders.clone().follow(Visitor::Embedded(server.clone()).client(), lease);
             let mut orders = page.0.orders.orders();
             let obey = async {
                 while orders.changed().await.is_ok() {
@@ -549,11 +618,14 @@ impl Page {
     }
 
     fn server(&self) -> Result<&(InProcess, String), Refusal> {
-        let server = self.0.server.get();
+        let server = match &self.0.home {
+            Home::Embedded(server) => server.get(),
+            Home::Attached(_) => None,
+        };
         server.ok_or_else(|| Refusal::new(503, "Unavailable", "the server has not begun yet"))
     }
 
-    fn feed(&self, request: &ExtensionRequest, user: InProcess) -> Result<ExtensionAnswer, Refusal> {
+    fn feed(&self, request: &ExtensionRequest, user: Visitor) -> Result<ExtensionAnswer, Refusal> {
         let Some(place) = self.0.readers.take(&request.user.name) else {
             return Err(too_many("too many readers of the feed"));
         };

@@ -3,6 +3,7 @@
 use gc_answers::Survey;
 use gc_answers::stuck::Place;
 use gc_answers::upcoming::Upcoming;
+use gc_types::Timestamp;
 use serde_json::{Value, json};
 
 use super::feed::Collected;
@@ -26,6 +27,12 @@ pub(crate) enum Mode {
     Unknown,
     /// They collect.
     Acting,
+    /// Another replica has the Lease.
+    Standby,
+    /// Deletions are reported, and none is made.
+    DryRun,
+    /// Decisions are compared with those of kube-controller-manager.
+    Observing,
     /// Somebody has stopped them.
     Paused {
         /// Why, in the words of who did it.
@@ -57,6 +64,9 @@ impl Mode {
         match self {
             Self::Unknown => json!({"state": "Unknown"}),
             Self::Acting => json!({"state": "Acting"}),
+            Self::Standby => json!({"state": "Standby"}),
+            Self::DryRun => json!({"state": "DryRun"}),
+            Self::Observing => json!({"state": "Observing"}),
             Self::Paused { reason, by, since } => {
                 json!({"state": "Paused", "reason": reason, "by": by, "since": since})
             }
@@ -70,14 +80,31 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) user: &'a str,
     /// Whether the user may see everything.
     pub(crate) sees_all: bool,
+    /// Namespaces of the user that are not shown.
+    pub(crate) namespaces_omitted: usize,
     /// Whether the user may pause the collectors.
     pub(crate) may_pause: bool,
+    /// Whether the page takes orders to delete.
+    pub(crate) may_delete: bool,
     /// What the collectors are doing.
     pub(crate) mode: Mode,
+    /// What the circuit breaker has stopped.
+    pub(crate) stopped: Vec<Stopped>,
     /// What they did.
     pub(crate) collected: Vec<Collected>,
     /// By how much their clock is ahead.
     pub(crate) clock_ahead_seconds: i64,
+}
+
+/// A resource whose collection the circuit breaker has stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stopped {
+    /// Its name.
+    pub(crate) resource: String,
+    /// When.
+    pub(crate) since: Timestamp,
+    /// Why, for users who may see everything: it counts objects of all namespaces.
+    pub(crate) why: Option<String>,
 }
 
 /// The first screen, of one namespace or (with an empty one) of all that the user sees.
@@ -90,6 +117,12 @@ pub(crate) fn overview(view: &View, namespace: &str, around: &Surroundings<'_>) 
         view.due.items.iter().filter(|item| within(&item.place)).map(|item| due_value(item, view)).collect();
     let mut unseen = view.unseen.clone();
     unseen.extend(view.due.unknown.iter().cloned());
+    if around.namespaces_omitted > 0 {
+        let namespaces = gc_answers::text::count(around.namespaces_omitted, "namespace");
+        unseen.push(format!(
+            "{namespaces} were not looked at: too many, or the API server does not say what you may list"
+        ));
+    }
     if view.due.idle > 0 {
         let objects = gc_answers::text::count(view.due.idle, "object");
         unseen.push(format!("{objects} would be due if the collector did run: see --controllers"));
@@ -97,8 +130,10 @@ pub(crate) fn overview(view: &View, namespace: &str, around: &Surroundings<'_>) 
     json!({
         "now": view.now.to_string(), "clock": view.clock.to_string(), "clockAheadSeconds": around.clock_ahead_seconds,
         "tookMilliseconds": u64::try_from(view.took.as_millis()).unwrap_or(u64::MAX),
-        "user": {"name": around.user, "seesAll": around.sees_all, "mayPause": around.may_pause},
+        "user": {"name": around.user, "seesAll": around.sees_all, "mayPause": around.may_pause,
+                 "mayDelete": around.may_delete},
         "mode": around.mode.value(),
+        "stopped": around.stopped.iter().map(stopped).collect::<Vec<_>>(),
         "namespaces": namespaces(&view.survey),
         "kinds": kinds(&view.survey, namespace),
         "collected": around.collected.iter().map(collected).collect::<Vec<_>>(),
@@ -110,6 +145,10 @@ pub(crate) fn overview(view: &View, namespace: &str, around: &Surroundings<'_>) 
         "due": {"total": if namespace.is_empty() { view.due.total } else { due.len() }, "items": due},
         "unseen": unseen,
     })
+}
+
+fn stopped(one: &Stopped) -> Value {
+    json!({"resource": one.resource, "since": one.since.to_string(), "why": one.why})
 }
 
 fn collected(one: &Collected) -> Value {

@@ -8,14 +8,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt as _};
-use gc_apiserver::InProcess;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::feed::{About, Entry, Feed};
+use super::feed::{Entry, Feed};
 use super::places::Place;
-use super::views::{Who, may_list};
+use super::visitor::{Sight, Visitor, Who};
 
 /// Changes are sent together, this often.
 const BATCH_PERIOD: Duration = Duration::from_millis(250);
@@ -30,44 +29,6 @@ const FIRST_ENTRIES: usize = 100;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// A stream ends after this time, and the browser begins another one: credentials are looked at again.
 const LIFETIME: Duration = Duration::from_mins(10);
-/// What a reader may see is asked again after this time.
-const RIGHTS_PERIOD: Duration = Duration::from_secs(5);
-
-/// What a reader may see, remembered for a while.
-pub(super) struct Sight {
-    user: InProcess,
-    known: BTreeMap<About, bool>,
-    until: Instant,
-}
-
-impl Sight {
-    pub(super) fn new(user: InProcess) -> Self {
-        Self { user, known: BTreeMap::new(), until: Instant::now() + RIGHTS_PERIOD }
-    }
-
-    /// Whether the user may list what a change is about.
-    pub(super) fn may_see(&mut self, about: &About) -> bool {
-        if Instant::now() >= self.until {
-            self.known.clear();
-            self.until = Instant::now() + RIGHTS_PERIOD;
-        }
-        if let Some(known) = self.known.get(about) {
-            return *known;
-        }
-        // Counts without a resource are shown only to users who may list everything.
-        let resource = if about.resource.is_empty() { "*" } else { &*about.resource };
-        let group = if about.resource.is_empty() { "*" } else { &*about.group };
-        let may = may_list(&self.user, group, resource, &about.namespace);
-        self.known.insert(about.clone(), may);
-        may
-    }
-
-    /// Whether the user sees everything.
-    pub(super) fn sees_all(&mut self) -> bool {
-        self.may_see(&About::default())
-    }
-}
-
 /// The changes of one period, as an audience sees them.
 struct Batch {
     /// The number of the first change.
@@ -112,7 +73,7 @@ impl Audience {
     async fn turn(&self, from: u64, most: usize) -> Turn {
         let mut state = self.state.lock().await;
         if Instant::now() >= state.due {
-            state.make_batch(&self.feed);
+            state.make_batch(&self.feed).await;
         }
         let newest = state.next;
         if let Some(batch) = state.batches.iter().find(|batch| batch.from == from) {
@@ -121,20 +82,20 @@ impl Audience {
         if from >= newest {
             return Turn { text: None, next: from, is_behind: false };
         }
-        let (unread, lost) = state.seen(&self.feed, from);
+        let (unread, lost) = state.seen(&self.feed, from).await;
         let text = written(&unread, lost, most, newest).map(Bytes::from);
         Turn { text, next: newest, is_behind: false }
     }
 }
 
 impl AudienceState {
-    fn make_batch(&mut self, feed: &Feed) {
+    async fn make_batch(&mut self, feed: &Feed) {
         self.due = Instant::now() + BATCH_PERIOD;
         let from = std::mem::replace(&mut self.next, *feed.changes().borrow());
         if from == self.next {
             return;
         }
-        let (unread, lost) = self.seen(feed, from);
+        let (unread, lost) = self.seen(feed, from).await;
         let text = written(&unread, lost, BATCH_ENTRIES, self.next).map(Bytes::from);
         if self.batches.len() >= KEPT_BATCHES {
             self.batches.pop_front();
@@ -143,7 +104,8 @@ impl AudienceState {
     }
 
     /// The changes from this number to the end of the newest batch that the audience may see, and how many were lost.
-    fn seen(&mut self, feed: &Feed, from: u64) -> (Vec<Arc<Entry>>, u64) {
+    async fn seen(&mut self, feed: &Feed, from: u64) -> (Vec<Arc<Entry>>, u64) {
+        self.sight.refresh().await;
         let (next, sight) = (self.next, &mut self.sight);
         let unread = feed.since(from);
         let entries = unread.entries.into_iter().take_while(|entry| entry.number < next);
@@ -166,14 +128,14 @@ impl Streams {
     }
 
     /// The readers of this user; forgotten when the last of them has gone.
-    fn audience(&self, who: Who, user: InProcess) -> Arc<Audience> {
+    fn audience(&self, who: Who, visitor: Visitor) -> Arc<Audience> {
         let mut audiences = self.audiences.lock().unwrap_or_else(PoisonError::into_inner);
         audiences.retain(|_, audience| audience.strong_count() > 0);
         if let Some(audience) = audiences.get(&who).and_then(Weak::upgrade) {
             return audience;
         }
         let state = AudienceState {
-            sight: Sight::new(user),
+            sight: Sight::new(visitor),
             batches: VecDeque::new(),
             next: *self.feed.changes().borrow(),
             due: Instant::now() + BATCH_PERIOD,
@@ -187,7 +149,7 @@ impl Streams {
     pub(super) fn open(
         &self,
         who: Who,
-        user: InProcess,
+        visitor: Visitor,
         from: Option<u64>,
         place: Place,
     ) -> BoxStream<'static, Bytes> {
@@ -199,7 +161,8 @@ impl Streams {
             .unwrap_or_else(|| newest.saturating_sub(u64::try_from(FIRST_ENTRIES).unwrap_or_default()));
         changes.mark_changed();
         let reader = Reader {
-            audience: self.audience(who, user),
+            audience: self.audience(who, visitor.clone()),
+            renewed: Some(visitor),
             changes,
             next,
             is_new: true,
@@ -218,6 +181,8 @@ impl Streams {
 
 struct Reader {
     audience: Arc<Audience>,
+    /// The newest credentials of the user, which the audience goes on with.
+    renewed: Option<Visitor>,
     changes: watch::Receiver<u64>,
     next: u64,
     /// Nothing was sent yet.
@@ -234,6 +199,9 @@ impl Reader {
     async fn piece(&mut self) -> Option<Bytes> {
         if let Some(first) = self.first.take() {
             return Some(first);
+        }
+        if let Some(visitor) = self.renewed.take() {
+            self.audience.state.lock().await.sight.renew(visitor);
         }
         loop {
             if !self.is_behind && !self.is_new {

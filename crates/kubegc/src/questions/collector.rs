@@ -30,24 +30,48 @@ impl CollectorFlags {
     /// A client of the collector that was named, if one was. What verifies its certificate is on the Lease.
     pub(super) async fn connect(&self, access: &Access, lease: &LeaseName) -> Result<Option<ApiClient>> {
         let Some(address) = &self.collector else { return Ok(None) };
-        let wrong = |error: &dyn std::error::Error| {
-            UsageError::new(format!("--collector {address}: {}", preflight::one_line(error)))
+        match self.over_tls(address, access, lease).await? {
+            Some(client) => Ok(Some(client)),
+            None => Ok(Some(ApiClient::plain(address).map_err(|error| self.wrong(&error))?)),
+        }
+    }
+
+    /// A client of the page of the collector that was named, if one was. It is never asked without TLS.
+    pub(crate) async fn connect_to_page(
+        &self,
+        access: &Access,
+        lease: &LeaseName,
+    ) -> Result<Option<ApiClient>> {
+        let Some(address) = &self.collector else { return Ok(None) };
+        let client = self.over_tls(address, access, lease).await?;
+        let unknown = || {
+            UsageError::new(format!(
+                "--collector {address}: nothing is known to verify its certificate with: the lease {lease} cannot be read, or \
+                 its holder has a certificate from elsewhere; add --collector-certificate-authority FILE"
+            ))
         };
+        Ok(Some(client.ok_or_else(unknown)?))
+    }
+
+    fn wrong(&self, error: &dyn std::error::Error) -> UsageError {
+        let address = self.collector.as_deref().unwrap_or_default();
+        UsageError::new(format!("--collector {address}: {}", preflight::one_line(error)))
+    }
+
+    /// A client with the credentials of the flags; nothing if it is not known what verifies the collector's certificate.
+    async fn over_tls(&self, address: &str, access: &Access, lease: &LeaseName) -> Result<Option<ApiClient>> {
         if let Some(file) = &self.collector_certificate_authority {
             let pem = std::fs::read(file).map_err(|error| {
                 UsageError::new(format!("--collector-certificate-authority {}: {error}", file.display()))
             })?;
             let client = ApiClient::configured_elsewhere(&access.of_cluster(), address, &pem, None).await;
-            return Ok(Some(client.map_err(|error| wrong(&error))?));
+            return Ok(Some(client.map_err(|error| self.wrong(&error))?));
         }
-        let client = match of_lease(access, lease).await {
-            Some(pem) => {
-                let access = access.of_cluster();
-                ApiClient::configured_elsewhere(&access, address, pem.as_bytes(), Some(SERVER_NAME)).await
-            }
-            None => ApiClient::plain(address),
-        };
-        Ok(Some(client.map_err(|error| wrong(&error))?))
+        let Some(pem) = of_lease(access, lease).await else { return Ok(None) };
+        let access = access.of_cluster();
+        let client =
+            ApiClient::configured_elsewhere(&access, address, pem.as_bytes(), Some(SERVER_NAME)).await;
+        Ok(Some(client.map_err(|error| self.wrong(&error))?))
     }
 }
 

@@ -3,7 +3,7 @@
 //! ([`gather`]), and how answers are shown.
 
 pub(crate) mod access;
-mod collector;
+pub(crate) mod collector;
 pub(crate) mod complete;
 mod doctor;
 pub(crate) mod examine;

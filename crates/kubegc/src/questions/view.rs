@@ -14,6 +14,7 @@ use gc_kube::ApiClient;
 use gc_types::{Timestamp, Uid};
 use serde_json::Value;
 
+pub(crate) use super::gather::listable;
 use super::gather::{self, Gatherer, Scope};
 use super::output::Answer as _;
 use super::plan::{self, Cascade, Planned};

@@ -217,6 +217,15 @@ pub(super) struct Ours {
     pub(super) claim_unused_condition: Option<bool>,
     pub(super) breaker: Breaker,
     pub(super) journal: Journal,
+    pub(super) ui: Ui,
+}
+
+/// The page.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Ui {
+    pub(super) bind_address: Option<std::net::SocketAddr>,
+    pub(super) orders: Option<bool>,
 }
 
 /// Limits of the breaker.

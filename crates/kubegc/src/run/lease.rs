@@ -102,7 +102,7 @@ impl Leadership {
     }
 
     /// Whether we lead, paused or not.
-    pub(super) fn leads(&self) -> bool {
+    pub(crate) fn leads(&self) -> bool {
         self.lock().until.is_some_and(|until| Instant::now() < until)
     }
 

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use gc_apiserver::ListenerTls;
 use gc_kube::breaker::{Breaker, SharedBreaker};
 use gc_kube::pacing::PacingOptions;
 use gc_kube::{ApiClient, Collector, Observer, Observers, ResourceTable, Restraints, StatusBoard, SyncState};
@@ -36,7 +37,9 @@ use crate::deletion_events::DeletionEvents;
 use crate::journal::{Journal, JournalObserver};
 use crate::logging;
 use crate::namespaces::{NamespaceFeed, NamespaceNames};
-use crate::operations::{self, Protection, Shown};
+use crate::operations::{self, Protection, Shown, TlsFlags};
+use crate::page::visitor::Cluster;
+use crate::page::{Attached, Page, listener};
 use control::Control;
 use lease::Candidate;
 pub(crate) use lease::Leadership;
@@ -120,6 +123,21 @@ impl Live {
         }
     }
 
+    /// The page of these collectors.
+    fn page(&self, client: &ApiClient, settings: &Settings, ui: options::Ui) -> Page {
+        let collectors = Attached {
+            client: client.clone(),
+            lease: settings.lease.lease.clone(),
+            leadership: self.leadership.clone(),
+            holding: self.holding.subscribe(),
+            breaker: self.breaker.clone(),
+            takes_orders: ui.takes_orders,
+        };
+        let page = Page::attached(self.control.clone(), collectors);
+        page.expect(&settings.controllers);
+        page
+    }
+
     /// What stops every collector alike.
     fn restraints(&self) -> Restraints {
         Restraints {
@@ -137,12 +155,14 @@ struct Witnesses {
     events: DeletionEvents,
     mode: Mode,
     audited: Audited,
+    /// Whose feed shows it, too.
+    page: Option<Page>,
 }
 
 /// The audit sinks of collectors that run beside their server: the log, with a line for each deletion, the journal, and
 /// Events.
 pub(crate) fn witnesses(journal: Arc<Journal>, events: DeletionEvents) -> Arc<MakeWitnesses> {
-    Witnesses { journal, events, mode: Mode::Act, audited: Audited::Deletions }.for_others()
+    Witnesses { journal, events, mode: Mode::Act, audited: Audited::Deletions, page: None }.for_others()
 }
 
 /// The log alone.
@@ -153,14 +173,16 @@ pub(crate) fn log_witnesses() -> Arc<MakeWitnesses> {
 }
 
 impl Witnesses {
-    /// The log with its audit lines, the journal, and Events.
+    /// The log with its audit lines, the journal, Events, and the feed of the page.
     fn of(&self, controller: Controller, table: &ResourceTable) -> Vec<Arc<dyn Observer>> {
         let journal = Arc::clone(&self.journal);
-        vec![
+        let mut made: Vec<Arc<dyn Observer>> = vec![
             Arc::new(LogDecisions::new(controller, table.clone(), self.audited)),
             Arc::new(JournalObserver { journal, controller, table: table.clone() }),
             self.events.observer(controller, table),
-        ]
+        ];
+        made.extend(self.page.as_ref().map(|page| page.observer(controller, table)));
+        made
     }
 
     /// The same for collectors other than that of owner references, which cannot be compared with another one: where
@@ -190,11 +212,13 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
         .restrained_by(live.restraints());
     let journal = Arc::new(settings.journal.clone().open(client.address())?);
     let events = DeletionEvents::default();
+    let page = settings.ui.map(|ui| live.page(&client, &settings, ui));
     let witnesses = Witnesses {
         journal: Arc::clone(&journal),
         events: events.clone(),
         mode: settings.mode,
         audited: Audited::Writes,
+        page: page.clone(),
     };
     let engine = SharedEngine::default();
     let mut registry = Registry::default();
@@ -229,9 +253,13 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     let shown =
         Shown { metrics: Arc::new(registry), ready: Arc::clone(&ready), pages: Some(Arc::new(pages)) };
     let protection = Arc::new(Protection::of(settings.bind_address, &options.tls, Some(&client))?);
-    let authority = protection.authority_pem().map(str::to_owned);
+    let mut tls = protection.tls();
     let address = operations::serve(settings.bind_address, shown, protection).await?;
     tracing::info!(%address, server = client.address(), mode = ?settings.mode, "kubegc run");
+    if let (Some(page), Some(ui)) = (page, settings.ui) {
+        tls = Some(serve_page(page, ui, &client, tls, &options.tls).await?);
+    }
+    let authority = tls.and_then(|tls| tls.authority_pem().map(str::to_owned));
 
     // Until the server is there and lets us, nothing else makes sense; but a signal ends the wait.
     let reads_only = matches!(settings.mode, Mode::DryRun | Mode::Observe);
@@ -306,6 +334,28 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
         );
     }
     result
+}
+
+/// Serves the page, with the certificate that metrics have, if they have one. Answers the certificate.
+async fn serve_page(
+    page: Page,
+    ui: options::Ui,
+    client: &ApiClient,
+    tls: Option<Arc<ListenerTls>>,
+    flags: &TlsFlags,
+) -> anyhow::Result<Arc<ListenerTls>> {
+    let tls = match tls {
+        Some(tls) => tls,
+        None => Arc::new(flags.load()?),
+    };
+    let cluster = Cluster::new(client.clone())?;
+    let bound = listener::serve(ui.bind_address, Arc::clone(&tls), page, cluster).await?;
+    tracing::info!(
+        page = %format!("https://{bound}/ui"),
+        takes_orders = ui.takes_orders,
+        "the page is served; `kubegc ui --collector {bound}` prints a link to it"
+    );
+    Ok(tls)
 }
 
 /// The observers of all decisions and outcomes.

@@ -42,6 +42,7 @@ const HEADING_LIMITS: &str = "Rate limits";
 const HEADING_SAFETY: &str = "Circuit breaker and kept resources";
 const HEADING_LEADER: &str = "Leader election";
 const HEADING_JOURNAL: &str = "Journal";
+const HEADING_PAGE: &str = "Page";
 
 /// Options of `kubegc run`.
 #[derive(Clone, Debug, Args)]
@@ -96,7 +97,7 @@ pub(crate) struct Options {
     /// deletion; 0 means no limit
     #[arg(long, help_heading = HEADING_SAFETY, value_name = "SHARE", default_value_t = 0.5)]
     breaker_max_share: f64,
-    /// Minimum number of deletions before --breaker-max-share can trip
+    /// Minimum number of deletions before --breaker-max-share can trip; 0 is the same as 1
     #[arg(long, help_heading = HEADING_SAFETY, value_name = "N", default_value_t = 1_000)]
     breaker_share_floor: u64,
     /// Window over which the circuit breaker counts deletions
@@ -105,6 +106,12 @@ pub(crate) struct Options {
     /// Address for metrics, health, journal and debugging pages; on an address other than loopback they need TLS and a token
     #[arg(long, value_name = "ADDRESS:PORT", default_value = DEFAULT_PAGES)]
     bind_address: SocketAddr,
+    /// Address for the page (/ui) and its API; always TLS, for users with a bearer token of the cluster [default: no page]
+    #[arg(long, help_heading = HEADING_PAGE, value_name = "ADDRESS:PORT")]
+    ui_bind_address: Option<SocketAddr>,
+    /// Let users of the page delete objects and pause the collectors, as far as their permissions allow
+    #[arg(long, help_heading = HEADING_PAGE)]
+    ui_orders: bool,
     /// Act only while holding a Lease, so that other replicas can stand by
     #[arg(long, help_heading = HEADING_LEADER, value_name = "BOOL", default_value_t = true, num_args = 0..=1,
           require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
@@ -201,6 +208,7 @@ pub(super) struct Settings {
     pub(super) mode: Mode,
     pub(super) observe_window: Duration,
     pub(super) bind_address: SocketAddr,
+    pub(super) ui: Option<Ui>,
     pub(super) controllers: Vec<Controller>,
     pub(super) retention: ControllerOptions,
     pub(super) leader_elect: bool,
@@ -212,6 +220,14 @@ pub(super) struct Settings {
     pub(super) journal: JournalPlace,
     /// Notices to log once at startup.
     pub(super) notices: Vec<String>,
+}
+
+/// The page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ui {
+    pub(super) bind_address: SocketAddr,
+    /// Whether it takes orders.
+    pub(super) takes_orders: bool,
 }
 
 /// Minimum of `--request-timeout`; no server answers reliably within less.
@@ -261,6 +277,7 @@ impl Settings {
             mode: mode(options, &file)?,
             observe_window: duration("--observe-window", &options.observe_window)?,
             bind_address: given.pick("bind_address", options.bind_address, ours.bind_address),
+            ui: ui(options, &ours.ui)?,
             controllers,
             retention,
             leader_elect: given.pick(
@@ -324,6 +341,7 @@ impl Settings {
             ("mode", format!("{:?}", self.mode), false),
             ("observe window", format!("{:?}", self.observe_window), false),
             ("bind address", self.bind_address.to_string(), false),
+            ("page", format!("{:?}", self.ui), false),
             ("controllers", format!("{:?}", self.controllers), false),
             ("settings of controllers", format!("{:?}", self.retention), false),
             ("leader election", format!("{} {:?}", self.leader_elect, self.lease), false),
@@ -354,6 +372,15 @@ fn mode(options: &Options, file: &config::File) -> Result<Mode, UsageError> {
         Some(period) if !period.is_zero() => Mode::ObserveFor(period),
         _ => Mode::Act,
     })
+}
+
+fn ui(options: &Options, file: &config::Ui) -> Result<Option<Ui>, UsageError> {
+    let takes_orders = options.ui_orders || file.orders.unwrap_or_default();
+    let address = options.ui_bind_address.or(file.bind_address);
+    if takes_orders && address.is_none() {
+        return Err(UsageError::new("--ui-orders needs --ui-bind-address: without it there is no page"));
+    }
+    Ok(address.map(|bind_address| Ui { bind_address, takes_orders }))
 }
 
 fn controllers(
@@ -573,6 +600,7 @@ mod tests {
              garbageCollectorController: {concurrentGCSyncs: 7, gcIgnoredResources: [{group: a.b, resource: Things}]}\n\
              podGCController: {terminatedPodGCThreshold: 3}\n\
              kubegc:\n  keptResources: [Secrets]\n  observeFor: 24h\n  bindAddress: 0.0.0.0:1\n  \
+             ui: {bindAddress: '0.0.0.0:2', orders: true}\n  \
              breaker: {maxDeletions: 5, maxShare: 0, window: 1m}\n  journal: {file: /j, maxSizeMiB: 2, maxFiles: 9}\n";
         let default = settings(&[], None).unwrap();
         assert_eq!(
@@ -588,6 +616,8 @@ mod tests {
         assert_eq!(default.ignored_resources, CollectorOptions::default().ignored_resources);
 
         let file = settings(&[], Some(FILE)).unwrap();
+        assert_eq!(default.ui, None);
+        assert_eq!(file.ui, Some(Ui { bind_address: "0.0.0.0:2".parse().unwrap(), takes_orders: true }));
         assert_eq!(file.kubeconfig, Some("/k".into()));
         assert_eq!(file.mode, Mode::ObserveFor(Duration::from_hours(24)));
         assert_eq!((file.leader_elect, &*file.lease.lease.name), (false, "theirs"));
@@ -618,6 +648,7 @@ mod tests {
                 "--breaker-max-share=0.5",
                 "--journal=/x",
                 "--bind-address=127.0.0.1:10357",
+                "--ui-bind-address=127.0.0.1:3",
                 "--observe",
             ],
             Some(FILE),
@@ -631,6 +662,7 @@ mod tests {
         assert_eq!(flags.kept_resources, BTreeSet::from(["pods".into()]));
         assert_eq!((flags.breaker.largest_number, flags.breaker.largest_share), (Some(300_000), Some(0.5)));
         assert_eq!(flags.bind_address.port(), 10_357);
+        assert_eq!(flags.ui.map(|ui| ui.bind_address.port()), Some(3));
         assert!(matches!(flags.journal, JournalPlace::File(journal) if journal.file == Path::new("/x")));
         assert_eq!(settings(&["--journal=none"], None).unwrap().journal, JournalPlace::Memory);
     }
@@ -654,6 +686,7 @@ mod tests {
             (&["--controllers=nothing"], None, "--controllers: "),
             (&["--leader-elect-renew-deadline=20s"], None, "must be longer than"),
             (&["--concurrent-gc-syncs=0"], None, "--concurrent-gc-syncs"),
+            (&["--ui-orders"], None, "--ui-orders needs --ui-bind-address"),
             (
                 &["--controllers=garbagecollector"],
                 Some("garbageCollectorController: {enableGarbageCollector: false}\n"),

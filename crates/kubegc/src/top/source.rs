@@ -109,8 +109,11 @@ impl Source {
         let around = Surroundings {
             user: "",
             sees_all: view.unseen.is_empty(),
+            namespaces_omitted: 0,
             may_pause: false,
+            may_delete: true,
             mode: Mode::Unknown,
+            stopped: Vec::new(),
             collected: Vec::new(),
             clock_ahead_seconds: 0,
         };
