@@ -16,7 +16,8 @@ export function caller(url) {
         agent,
         headers: { ...(token ? { authorization: `Bearer ${token}` } : {}), ...(text ? { "content-type": "application/json", "content-length": Buffer.byteLength(text) } : {}), ...headers },
       });
-      request.on("error", reject);
+      // The server may close a connection that rests just when it is used again.
+      request.on("error", (error) => (request.reusedSocket && error.code === "ECONNRESET" ? resolve(ask(method, path, { body, token, headers })) : reject(error)));
       request.on("response", (answer) => {
         let received = "";
         answer.setEncoding("utf8");

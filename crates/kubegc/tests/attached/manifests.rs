@@ -232,6 +232,41 @@ fn the_values_of_the_chart_reach_the_container() {
     assert!(refused.contains("additional properties 'replica' not allowed"), "{refused}");
 }
 
+/// The page is off, and where it is on, its port, its address and who reaches it belong together.
+#[test]
+fn the_chart_serves_the_page_only_where_it_is_enabled() {
+    let Some(default) = rendered_chart(&[]) else { return };
+    let page_of = |objects: &[Value]| {
+        let of = |kind: &str| objects.iter().find(|object| object["kind"] == kind).unwrap();
+        let container = &of("StatefulSet")["spec"]["template"]["spec"]["containers"][0];
+        let arguments = container["args"].as_array().unwrap().iter().filter_map(Value::as_str);
+        let arguments: Vec<&str> = arguments.filter(|word| word.starts_with("--ui")).collect();
+        let named = objects.iter().any(|object| object["metadata"]["name"] == "kubegc-page");
+        json!([
+            arguments,
+            container["ports"][1],
+            of("Service")["spec"]["ports"][1],
+            of("NetworkPolicy")["spec"]["ingress"][1],
+            named
+        ])
+    };
+    assert_eq!(page_of(&default.unwrap()), json!([[], null, null, null, false]));
+    let from = "ui.from[0].podSelector.matchLabels.app=gate";
+    let enabled = rendered_chart(&["ui.enabled=true", "ui.orders=true", from]).unwrap().unwrap();
+    let gate = json!({"from": [{"podSelector": {"matchLabels": {"app": "gate"}}}],
+        "ports": [{"port": "ui", "protocol": "TCP"}]});
+    assert_eq!(
+        page_of(&enabled),
+        json!([
+            ["--ui-bind-address=0.0.0.0:10358", "--ui-orders"],
+            {"name": "ui", "containerPort": 10358},
+            {"name": "ui", "port": 10358, "targetPort": "ui"},
+            gate,
+            true
+        ])
+    );
+}
+
 fn kubectl(arguments: &[&str]) -> Option<Output> {
     let output = Command::new("kubectl").args(arguments).output();
     if output.is_err() {
@@ -253,7 +288,7 @@ fn the_base_is_applied_to_a_server() {
         let out = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{out}{}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-        assert_eq!(out.lines().count(), 13, "{out}");
+        assert_eq!(out.lines().count(), 14, "{out}");
         // kubectl replaces the selector of a budget and the claim templates of a StatefulSet each time, as their schemas
         // say, and calls that configured.
         let is_replaced =
