@@ -3,7 +3,7 @@
 //! * `meta`: the format version, the newest revision, and the one up to which history is forgotten;
 //! * `objects`: key to the present value;
 //! * `history`: (revision, number within it) to the changed key and its *previous* value. The value after a change is
-//! the next older one known of its key, so that no value is stored twice.
+//!   the next older one known of its key, so that no value is stored twice.
 //!
 //! Every record ends in a checksum: the whole file is read at open, and a flipped bit must not become an object.
 
