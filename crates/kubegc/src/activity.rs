@@ -57,6 +57,8 @@ pub(crate) struct Waiting {
     pub(crate) held: usize,
     /// The nudge up to which this is known.
     pub(crate) nudge: u64,
+    /// When it will act next, by the clock of the collectors.
+    pub(crate) due: Option<Timestamp>,
 }
 
 #[derive(Clone, Default)]
@@ -210,6 +212,9 @@ impl Movement {
             tell(format!("{} in work", count(waiting.moving, "object")));
         } else if waiting.held > 0 && waiting.nudge != *self.nudges.borrow() {
             tell(format!("{} to look at again", count(waiting.held, "object")));
+        }
+        if waiting.due.is_some_and(|at| at <= now) {
+            tell("an object is due".to_owned());
         }
         for state in lock(&self.engines).values() {
             // What is not served is never listed, and delays nothing.

@@ -195,6 +195,7 @@ impl NamespaceController {
                 moving: queue.len() - waiting_for_others.len(),
                 held: waiting_for_others.len(),
                 nudge,
+                ..Waiting::default()
             });
             // An error means that the sender is gone, so that nothing can hold it.
             let is_held = *held.borrow_and_update() && held.has_changed().is_ok();

@@ -159,7 +159,9 @@ impl Controllers {
             let runtime = Runtime::new(self.workload_settings.clone(), self.living.clone());
             let clock = Arc::clone(&surroundings.clock);
             let movement = surroundings.activity.named(WORKLOADS);
-            collectors.add(|stopped| workloads::run(clients, runtime, clock, movement, stopped));
+            let clock_changed = surroundings.restraints.held.clone();
+            collectors
+                .add(|stopped| workloads::run(clients, runtime, clock, clock_changed, movement, stopped));
         }
         *running = Some(collectors);
     }

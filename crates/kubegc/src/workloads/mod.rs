@@ -14,7 +14,7 @@ use gc_workloads::plan::Settings;
 use gc_workloads::runtime::{Observation, Runtime};
 use gc_workloads::workloads::Workload;
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::activity::{Movement, Waiting};
@@ -103,11 +103,12 @@ struct Batch {
     news: Vec<ObjectNews>,
 }
 
-/// Runs the controllers until `stopped`.
+/// Runs the controllers until `stopped`. They read the time again when `clock_changed` is written to.
 pub(crate) async fn run(
     clients: Clients,
     mut runtime: Runtime,
     clock: Clock,
+    mut clock_changed: watch::Receiver<bool>,
     movement: Arc<Movement>,
     stopped: impl Future<Output = ()>,
 ) {
@@ -129,9 +130,9 @@ pub(crate) async fn run(
             // On a task of its own, so that requests are worked on by all threads.
             answers.spawn(async move { (sent.id, requests::perform(&clients, sent).await) });
         }
-        movement.set_waiting(Waiting { moving: runtime.moving(), ..Waiting::default() });
-        let sleep =
-            runtime.next_timer().map_or(LONGEST_SLEEP, |at| until(Timestamp(at), now).min(LONGEST_SLEEP));
+        let due = runtime.next_timer().map(Timestamp);
+        movement.set_waiting(Waiting { moving: runtime.moving(), due, ..Waiting::default() });
+        let sleep = due.map_or(LONGEST_SLEEP, |at| until(at, now).min(LONGEST_SLEEP));
         tokio::select! {
             () = &mut stopped => break,
             Some(answered) = answers.join_next() => match answered {
@@ -143,6 +144,7 @@ pub(crate) async fn run(
                 Some(batch) => observe(&mut runtime, &mut lists, batch, clock().0),
                 None => break,
             },
+            Ok(()) = clock_changed.changed() => {}
             () = tokio::time::sleep(sleep) => {}
         }
     }
