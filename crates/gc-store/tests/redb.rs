@@ -135,7 +135,7 @@ fn filled(directory: &Path) -> Vec<u8> {
 }
 
 /// Replaces the file by these bytes and opens it: either an error of one line or a readable store.
-fn judge(directory: &Path, bytes: &[u8], what: &str) -> bool {
+fn is_refused(directory: &Path, bytes: &[u8], what: &str) -> bool {
     std::fs::write(directory.join("kubegc.redb"), bytes).unwrap();
     match RedbStorage::open(directory, RedbOptions::default()) {
         Ok(store) => {
@@ -160,21 +160,21 @@ fn a_truncated_file_is_refused() {
     let whole = filled(directory.path());
     for parts in 1..16 {
         let kept = whole.len() * parts / 16;
-        assert!(judge(directory.path(), &whole[..kept], &format!("{kept} of {} bytes", whole.len())));
+        assert!(is_refused(directory.path(), &whole[..kept], &format!("{kept} of {} bytes", whole.len())));
     }
     for kept in [0, 1, 100, 4095, 4096, whole.len() - 1] {
-        let refused = judge(directory.path(), &whole[..kept], &format!("{kept} bytes"));
+        let refused = is_refused(directory.path(), &whole[..kept], &format!("{kept} bytes"));
         assert!(refused, "{kept} bytes of {}", whole.len());
     }
-    assert!(!judge(directory.path(), &whole, "the whole file"));
+    assert!(!is_refused(directory.path(), &whole, "the whole file"));
 }
 
 #[test]
 fn what_is_no_store_is_refused() {
     let directory = TempDir::new().unwrap();
     filled(directory.path());
-    assert!(judge(directory.path(), &vec![0; 1 << 16], "zeros"));
-    assert!(judge(directory.path(), "kind: Pod\n".repeat(9000).as_bytes(), "text"));
+    assert!(is_refused(directory.path(), &vec![0; 1 << 16], "zeros"));
+    assert!(is_refused(directory.path(), "kind: Pod\n".repeat(9000).as_bytes(), "text"));
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn damage_is_noticed_or_harmless() {
         let at = (n * 7919 * 13) % bytes.len();
         let end = (at + 1 + n % 40).min(bytes.len());
         bytes[at..end].iter_mut().for_each(|byte| *byte ^= 0x55);
-        refused += usize::from(judge(directory.path(), &bytes, &format!("bytes {at}..{end}")));
+        refused += usize::from(is_refused(directory.path(), &bytes, &format!("bytes {at}..{end}")));
     }
     assert!(refused > 10, "only {refused} of 150 were noticed");
 }

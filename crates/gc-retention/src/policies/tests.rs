@@ -290,7 +290,7 @@ fn deleted(effect: &Effect) -> String {
 }
 
 /// The objects deleted now, each deletion applied and shown by the watch.
-fn goes(engine: &mut PolicyEngine) -> Vec<String> {
+fn deleted_now(engine: &mut PolicyEngine) -> Vec<String> {
     let mut names = Vec::new();
     while let Some(effect) = engine.poll_effect() {
         let name = deleted(&effect);
@@ -420,7 +420,7 @@ fn the_rules_and_what_they_delete() {
         ),
     ] {
         let mut engine = engine(&spec(more.clone()), &objects);
-        let gone: BTreeSet<String> = goes(&mut engine).into_iter().collect();
+        let gone: BTreeSet<String> = deleted_now(&mut engine).into_iter().collect();
         assert_eq!(gone, expected.iter().map(|name| (*name).to_owned()).collect(), "{more}");
     }
 }
@@ -454,25 +454,25 @@ fn nothing_is_deleted_before_it_was_shown() {
         (enforced["reason"].as_str().unwrap().to_owned(), status["due"].as_i64())
     };
     let mut dry = engine(&spec(json!({"enforce": false})), &old());
-    assert_eq!((goes(&mut dry), reason(&dry)), (vec![], ("DryRun".into(), Some(1))));
+    assert_eq!((deleted_now(&mut dry), reason(&dry)), (vec![], ("DryRun".into(), Some(1))));
     assert_eq!(dry.next_wakeup(), None);
 
     let mut first = engine_of(&spec(json!({})), &Value::Null);
     first.list_started();
     observe(&mut first, &old()[0]);
-    assert_eq!((goes(&mut first), reason(&first)), (vec![], ("FirstLook".into(), None)));
+    assert_eq!((deleted_now(&mut first), reason(&first)), (vec![], ("FirstLook".into(), None)));
     first.synced();
     first.tick(at(1));
-    assert_eq!((goes(&mut first), reason(&first)), (vec![], ("FirstLook".into(), Some(1))));
+    assert_eq!((deleted_now(&mut first), reason(&first)), (vec![], ("FirstLook".into(), Some(1))));
     // A status that could not list the due objects yet shows nothing, nor does one of another policy.
     let stored = |generation: i64, spec: &Value, due: Value| json!({"metadata": {"generation": generation}, "spec": spec, "status": {"due": due}});
     assert!(!first.written(&stored(4, &spec(json!({})), json!(1))));
     assert!(!first.written(&stored(3, &spec(json!({"enforce": false})), json!(1))));
     assert!(first.written(&stored(3, &spec(json!({})), Value::Null)));
     first.tick(at(2));
-    assert_eq!((goes(&mut first), reason(&first)), (vec![], ("FirstLook".into(), Some(1))));
+    assert_eq!((deleted_now(&mut first), reason(&first)), (vec![], ("FirstLook".into(), Some(1))));
     assert!(first.written(&stored(3, &spec(json!({})), json!(1))));
-    assert_eq!((goes(&mut first), reason(&first)), (vec!["a".into()], ("Enforced".into(), Some(0))));
+    assert_eq!((deleted_now(&mut first), reason(&first)), (vec!["a".into()], ("Enforced".into(), Some(0))));
 
     // Another process has shown this generation already; an older generation does not count.
     for (generation, shown) in [(3, true), (2, false)] {
@@ -488,7 +488,7 @@ fn nothing_is_deleted_before_it_was_shown() {
 
     let mut lost = engine(&spec(json!({})), &old());
     lost.unwatched("jobs.batch is not served");
-    assert_eq!((goes(&mut lost), reason(&lost)), (vec![], ("NotWatched".into(), None)));
+    assert_eq!((deleted_now(&mut lost), reason(&lost)), (vec![], ("NotWatched".into(), None)));
 
     let mut bad = engine_of(&spec(json!({"maxAge": "7y"})), &Value::Null);
     bad.synced();
@@ -508,12 +508,12 @@ fn nothing_is_deleted_before_it_was_shown() {
 fn a_run_is_bounded_and_the_next_one_waits() {
     let objects: Vec<_> = (0..5).map(|n| job(&format!("j{n}"), 40 - n, json!({}))).collect();
     let mut continuous = engine(&spec(json!({"maxDeletionsPerRun": 2})), &objects);
-    assert_eq!(goes(&mut continuous), ["j0", "j1"]);
+    assert_eq!(deleted_now(&mut continuous), ["j0", "j1"]);
     continuous.tick(at(1));
-    assert_eq!(goes(&mut continuous), [] as [&str; 0]);
+    assert_eq!(deleted_now(&mut continuous), [] as [&str; 0]);
     assert_eq!(continuous.next_wakeup(), Some(at(10)));
     continuous.tick(at(10));
-    assert_eq!(goes(&mut continuous), ["j2", "j3"]);
+    assert_eq!(deleted_now(&mut continuous), ["j2", "j3"]);
     continuous.tick(at(11));
     let status = continuous.status(&Value::Null, at(11));
     assert_eq!(
@@ -528,10 +528,10 @@ fn a_run_is_bounded_and_the_next_one_waits() {
 
     // Scheduled: nothing before its time, then at its times.
     let mut scheduled = engine(&spec(json!({"schedule": "30 * * * *"})), &objects);
-    assert_eq!(goes(&mut scheduled), [] as [&str; 0]);
+    assert_eq!(deleted_now(&mut scheduled), [] as [&str; 0]);
     assert_eq!(scheduled.next_wakeup(), Some(at(1800)));
     scheduled.tick(at(1800));
-    assert_eq!(goes(&mut scheduled).len(), 5);
+    assert_eq!(deleted_now(&mut scheduled).len(), 5);
     scheduled.tick(at(1801));
     assert_eq!(scheduled.next_wakeup(), Some(at(5400)));
 
@@ -641,7 +641,7 @@ fn what_fails_is_left_to_the_next_run() {
     );
     assert_eq!(engine.next_wakeup(), Some(at(10)));
     engine.tick(at(10));
-    assert_eq!(goes(&mut engine), ["a"]);
+    assert_eq!(deleted_now(&mut engine), ["a"]);
 }
 
 /// In a dry run, each version of an object is reported once, however often runs and lists are repeated.
@@ -765,13 +765,13 @@ fn a_deletion_is_announced_and_waits() {
     let then: Vec<_> = std::iter::from_fn(|| engine.poll_effect()).map(|effect| noticed(&effect).0).collect();
     assert_eq!(then, ["young"]);
     engine.tick(at(24 * HOUR));
-    let gone: BTreeSet<String> = goes(&mut engine).into_iter().collect();
+    let gone: BTreeSet<String> = deleted_now(&mut engine).into_iter().collect();
     assert_eq!(gone, BTreeSet::from(["old".to_owned(), "middle".to_owned()]));
     // Its notice came late, and its deletion is as late.
     engine.tick(at(48 * HOUR - 2));
-    assert_eq!(goes(&mut engine), [""; 0]);
+    assert_eq!(deleted_now(&mut engine), [""; 0]);
     engine.tick(at(48 * HOUR - 1));
-    assert_eq!(goes(&mut engine), ["young"]);
+    assert_eq!(deleted_now(&mut engine), ["young"]);
 
     // A later process gives no notice twice, and objects that it sees for the first time wait.
     let status = json!({"observedGeneration": 3, "observedSpec": super::engine::digest(&spec(rules.clone())),
@@ -783,7 +783,7 @@ fn a_deletion_is_announced_and_waits() {
     }
     next.synced();
     next.tick(at(HOUR));
-    assert_eq!(goes(&mut next), ["old"]);
+    assert_eq!(deleted_now(&mut next), ["old"]);
     observe(&mut next, &job("new", 60, json!({})));
     next.tick(at(2 * HOUR));
     let then: Vec<_> = std::iter::from_fn(|| next.poll_effect()).map(|effect| noticed(&effect).0).collect();
@@ -796,7 +796,7 @@ fn a_deletion_is_announced_and_waits() {
     assert_eq!(then, ["new"]);
     next.tick(at(25 * HOUR));
     assert_eq!(noticed(&next.poll_effect().unwrap()).0, "young");
-    assert_eq!(goes(&mut next), ["middle"]);
+    assert_eq!(deleted_now(&mut next), ["middle"]);
 }
 
 /// The work of a tick and of a change depends on what changes, not on what exists: with 50,000 objects that are not
@@ -814,7 +814,7 @@ fn work_follows_changes() {
     }
     assert_eq!(engine.decisions(), 0);
     engine.tick(at(HOUR));
-    assert_eq!(goes(&mut engine), ["old"]);
+    assert_eq!(deleted_now(&mut engine), ["old"]);
     // Its deletion, and once more whether anything is left to do about it.
     assert!(engine.decisions() <= 2, "{}", engine.decisions());
 }
