@@ -6,7 +6,8 @@
 //!
 //! * from the server's cache, no older than the version asked for, where versions can be compared. Where the cache does
 //!   not come that far (etcd before 3.4.31 does not tell it of progress in other resources), or says nothing for
-//!   [`CACHE_PATIENCE`], the store is asked as well, and without that detour for some time;
+//!   [`CACHE_PATIENCE`], the store is asked as well, and without that detour for some time. One list finds out, and the
+//!   others wait for that;
 //! * from the store otherwise.
 //!
 //! Barriers for the same place share a list that begins after the last of them was asked for. In any second no more
@@ -23,7 +24,7 @@ use crate::pacing::Signal;
 
 /// How long a watch may take to deliver the version before a list is made instead.
 pub const BARRIER_PATIENCE: Duration = Duration::from_millis(10);
-/// How many lists for barriers are in flight at most.
+/// How many places are listed for barriers at a time; each by one list, or by two where the store overtakes the cache.
 pub const BARRIER_LISTS: usize = 16;
 /// How many lists may begin within a second however few resources are watched.
 pub const BARRIER_LISTS_FLOOR: usize = 8;
@@ -83,7 +84,7 @@ pub fn list_refused(
         // That a cache waits to catch up says nothing about how busy the server is.
         return (ListEnd::CacheBehind, None);
     }
-    let signal = if matches!(code, 429 | 503 | 504) { Signal::Busy(retry_after) } else { Signal::Answered };
+    let signal = Signal::of_answer(code, retry_after);
     (ListEnd::Failed(format!("the list was answered with {code}: {message}")), Some(signal))
 }
 
@@ -114,11 +115,25 @@ struct Running {
     effects: Vec<(EffectId, ResourceVersion)>,
     /// The list from the cache, while it is under way.
     from_cache: Option<u64>,
+    /// When its first list began.
+    begun: Moment,
     /// The list from the store, while it is under way.
     from_store: Option<u64>,
     /// When the store is to be asked, unless it was.
     store_due: Option<Moment>,
     requests: u32,
+}
+
+/// What is known of the server's cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Cache {
+    /// Whether it comes as far as it is asked to is not known: one list finds out.
+    #[default]
+    Unknown,
+    /// It answered the last list.
+    Trusted,
+    /// It is not asked until then.
+    DistrustedUntil(Moment),
 }
 
 /// What the watches have delivered, who waits for it, and which lists are under way.
@@ -133,8 +148,7 @@ pub struct Barriers {
     next_number: u64,
     /// When the lists of the last second began.
     begun: VecDeque<Moment>,
-    /// Until then the cache is not asked.
-    distrusted_until: Moment,
+    cache: Cache,
     /// Lists whose answers are not needed any more.
     cancelled: Vec<u64>,
 }
@@ -216,7 +230,10 @@ impl Barriers {
 
     /// The next list to be made now, if there is one.
     pub fn poll_list(&mut self, now: Moment) -> Option<List> {
-        if !self.may_begin(now) {
+        if matches!(self.cache, Cache::DistrustedUntil(until) if until <= now) {
+            self.cache = Cache::Unknown;
+        }
+        if !self.has_room_in_window(now) {
             return None;
         }
         let due = self.running.iter_mut().find(|running| running.store_due.is_some_and(|due| due <= now));
@@ -229,21 +246,23 @@ impl Barriers {
             self.begin(now);
             return Some(List { number, place, not_older_than: None });
         }
-        let due = |asked: &&Asked| {
-            asked.patient_until <= now && !self.running.iter().any(|running| running.place == asked.place)
-        };
+        if self.running.len() >= BARRIER_LISTS {
+            return None;
+        }
+        let due = |asked: &&Asked| asked.patient_until <= now && self.may_begin(&asked.place);
         let place = self.asked.iter().find(due)?.place.clone();
+        let asks_cache = self.asks_cache(&place);
         // Every request made before the list begins shares it.
         let sharing = self.asked.extract_if(.., |asked| asked.place == place);
         let effects: Vec<_> = sharing.map(|asked| (asked.effect, asked.at_least)).collect();
-        let comparable = effects.iter().all(|(_, at_least)| *at_least != ResourceVersion::UNKNOWN);
         let newest = effects.iter().map(|(_, at_least)| *at_least).max();
-        let not_older_than = newest.filter(|_| comparable && self.distrusted_until <= now);
+        let not_older_than = newest.filter(|_| asks_cache);
         let number = self.next_number;
         let cached = not_older_than.is_some();
         self.running.push(Running {
             place: place.clone(),
             effects,
+            begun: now,
             from_cache: cached.then_some(number),
             from_store: (!cached).then_some(number),
             store_due: cached.then(|| now.after(CACHE_PATIENCE)),
@@ -258,22 +277,39 @@ impl Barriers {
         self.begun.push_back(now);
     }
 
-    fn may_begin(&mut self, now: Moment) -> bool {
+    /// Whether the cache can answer those that wait for a place, and is to.
+    fn asks_cache(&self, place: &Place) -> bool {
+        let mut sharing = self.asked.iter().filter(|asked| asked.place == *place);
+        let is_comparable = sharing.all(|asked| asked.at_least != ResourceVersion::UNKNOWN);
+        is_comparable && !matches!(self.cache, Cache::DistrustedUntil(_))
+    }
+
+    /// Whether a list of a place may begin: none is under way, and none finds out whether this one can be asked of the
+    /// cache.
+    fn may_begin(&self, place: &Place) -> bool {
+        let is_finding_out =
+            self.cache == Cache::Unknown && self.running.iter().any(|running| running.from_cache.is_some());
+        !self.running.iter().any(|running| running.place == *place)
+            && !(is_finding_out && self.asks_cache(place))
+    }
+
+    fn has_room_in_window(&mut self, now: Moment) -> bool {
         while self.begun.front().is_some_and(|begun| begun.after(BARRIER_WINDOW) <= now) {
             self.begun.pop_front();
         }
-        self.in_flight() < BARRIER_LISTS && self.begun.len() < self.most_in_window()
+        self.begun.len() < self.most_in_window()
+    }
+
+    /// The cache could not answer. Its list cost the server none, and is not counted.
+    fn distrust(&mut self, list_begun: Moment, now: Moment) {
+        self.cache = Cache::DistrustedUntil(now.after(CACHE_DISTRUST));
+        if let Some(position) = self.begun.iter().position(|begun| *begun == list_begun) {
+            self.begun.remove(position);
+        }
     }
 
     fn most_in_window(&self) -> usize {
         self.watched.len().max(BARRIER_LISTS_FLOOR)
-    }
-
-    fn in_flight(&self) -> usize {
-        let of = |running: &Running| {
-            usize::from(running.from_cache.is_some()) + usize::from(running.from_store.is_some())
-        };
-        self.running.iter().map(of).sum()
     }
 
     /// A page of a list has come, and another one is asked for.
@@ -293,25 +329,26 @@ impl Barriers {
             return Vec::new();
         };
         let running = &mut self.running[position];
-        let was_cached = running.from_cache == Some(number);
+        let (was_cached, begun) = (running.from_cache == Some(number), running.begun);
+        let mut is_behind = false;
         let outcome = match end {
             ListEnd::Complete => {
                 if let Some(cached) = running.from_cache.filter(|_| !was_cached) {
                     // The store was faster, by more than the patience.
                     self.cancelled.push(cached);
-                    self.distrusted_until = now.after(CACHE_DISTRUST);
-                }
-                if was_cached {
+                    is_behind = true;
+                } else if was_cached {
                     self.cancelled.extend(running.from_store);
+                    self.cache = Cache::Trusted;
                 }
                 Outcome::Applied(None)
             }
             ListEnd::CacheBehind if was_cached => {
-                self.distrusted_until = now.after(CACHE_DISTRUST);
                 running.from_cache = None;
                 if running.from_store.is_none() {
                     running.store_due = Some(now);
                 }
+                self.distrust(begun, now);
                 return Vec::new();
             }
             ListEnd::Failed(_) | ListEnd::CacheBehind if running.has_other_than(number) => {
@@ -334,6 +371,9 @@ impl Barriers {
             }
         };
         let mut requests = running.requests;
+        if is_behind {
+            self.distrust(begun, now);
+        }
         let effects = self.running.remove(position).effects;
         let answered = effects.into_iter();
         answered.map(|(effect, _)| answer(effect, outcome.clone(), std::mem::take(&mut requests))).collect()
@@ -347,13 +387,8 @@ impl Barriers {
     /// When a list may have to be made, if none ends and nothing is delivered before.
     #[must_use]
     pub fn next_due(&self) -> Option<Moment> {
-        if self.in_flight() >= BARRIER_LISTS {
-            return None;
-        }
-        let asked = self.asked.iter().filter(|asked| {
-            let same = |running: &Running| running.place == asked.place;
-            !self.running.iter().any(same)
-        });
+        let is_full = self.running.len() >= BARRIER_LISTS;
+        let asked = self.asked.iter().filter(|asked| !is_full && self.may_begin(&asked.place));
         let asked = asked.map(|asked| asked.patient_until);
         let due = self.running.iter().filter_map(|running| running.store_due).chain(asked).min()?;
         // The window has room again when the oldest of as many as it holds leaves it.

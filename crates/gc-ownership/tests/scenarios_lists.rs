@@ -314,6 +314,47 @@ fn owners_that_wait_share_a_barrier() {
     }
 }
 
+/// Where a barrier costs a list, it waits until no further owner begins to wait, but not for long.
+#[test]
+fn barriers_gather_owners_that_are_deleted_together() {
+    // Milliseconds between deletions, their number, and when barriers for pods are made after the first one.
+    let rows: [(i64, usize, &[i64]); 4] =
+        [(0, 1, &[20]), (0, 60, &[20]), (10, 5, &[60]), (10, 30, &[200, 310])];
+    for (pause, owners, expected) in rows {
+        let mut bench = Bench::with(Config::remote());
+        bench.log_barriers = true;
+        for number in 0..owners {
+            bench.add(&format!("Secret/a{number}@n"), &[]);
+        }
+        bench.drain();
+        bench.lag("Pod");
+        let (begun, mut made) = (bench.now, Vec::new());
+        bench.take_log();
+        let mut deleted = 0;
+        while bench.now < begun + 1_000 {
+            while deleted < owners && bench.now - begun >= i64::try_from(deleted).unwrap() * pause {
+                bench.delete(&format!("Secret/a{deleted}@n"), Foreground);
+                deleted += 1;
+            }
+            bench.drain();
+            let log = bench.take_log();
+            made.extend(
+                log.iter().filter(|line| line.starts_with("barrier pods")).map(|_| bench.now - begun),
+            );
+            bench.run_for(1);
+            made.extend(
+                bench
+                    .take_log()
+                    .iter()
+                    .filter(|line| line.starts_with("barrier pods"))
+                    .map(|_| bench.now - begun),
+            );
+        }
+        assert_eq!(bench.world(), [""; 0], "every owner is gone");
+        assert_eq!(made, expected, "{owners} owners, {pause} ms apart");
+    }
+}
+
 /// Upstream keeps the last difference for each UID, so that the reference that does not block hides the one that did:
 /// the owner waits forever.
 #[test]

@@ -206,3 +206,60 @@ fn few_lists_are_in_flight_at_a_time() {
     assert_eq!(barriers.next_due(), Some(at(0)));
     assert_eq!(std::iter::from_fn(|| barriers.poll_list(at(1))).count(), 1);
 }
+
+/// On a server whose cache does not come far enough, only one list waits for it.
+#[test]
+fn one_list_finds_out_whether_the_cache_answers() {
+    const RESOURCES: u32 = 40;
+    let of = |number: u32| place(ResourceId(number), None);
+    let mut asked = Barriers::default();
+    serve(&mut asked, RESOURCES);
+    for number in 1..=RESOURCES {
+        asked.ask(EffectId(number.into()), of(number), ResourceVersion(10), at(0));
+    }
+    assert_eq!(asked.poll_list(at(10)), cached(0, of(1), 10));
+    assert_eq!((asked.poll_list(at(10)), asked.next_due()), (None, Some(at(310))));
+
+    let mut answering = asked.clone();
+    answering.finish(0, ListEnd::Complete, at(20));
+    let lists: Vec<List> = std::iter::from_fn(|| answering.poll_list(at(20))).collect();
+    assert_eq!(lists.len(), BARRIER_LISTS);
+    assert!(lists.iter().all(|list| list.not_older_than.is_some()), "{lists:?}");
+
+    let mut silent = asked.clone();
+    assert_eq!(silent.poll_list(at(310)), stored(1, of(1)));
+    assert_eq!(silent.poll_list(at(310)), None);
+    silent.finish(1, ListEnd::Complete, at(320));
+
+    let mut behind = asked;
+    behind.finish(0, ListEnd::CacheBehind, at(320));
+    assert_eq!(behind.poll_list(at(320)), stored(1, of(1)));
+    for mut barriers in [silent, behind] {
+        let mut begun = 1;
+        while let Some(list) = barriers.poll_list(at(330)) {
+            assert_eq!(list.not_older_than, None);
+            barriers.finish(list.number, ListEnd::Complete, at(330));
+            begun += 1;
+        }
+        assert_eq!(begun, RESOURCES, "what the cache could not answer is not counted");
+    }
+}
+
+/// The lists that the cache does not answer leave room for those that overtake them.
+#[test]
+fn the_store_overtakes_as_many_lists_as_wait_for_the_cache() {
+    let mut barriers = Barriers::default();
+    serve(&mut barriers, 100);
+    let of = |number: u32| place(ResourceId(number), None);
+    barriers.ask(EffectId(0), of(1), ResourceVersion(10), at(0));
+    barriers.poll_list(at(10)).unwrap();
+    barriers.finish(0, ListEnd::Complete, at(10));
+    for number in 1..=100 {
+        barriers.ask(EffectId(number.into()), of(number), ResourceVersion(20), at(20));
+    }
+    let begun = std::iter::from_fn(|| barriers.poll_list(at(30))).count();
+    assert_eq!(begun, BARRIER_LISTS);
+    let overtaking: Vec<List> = std::iter::from_fn(|| barriers.poll_list(at(330))).collect();
+    assert_eq!(overtaking.len(), BARRIER_LISTS);
+    assert!(overtaking.iter().all(|list| list.not_older_than.is_none()), "{overtaking:?}");
+}

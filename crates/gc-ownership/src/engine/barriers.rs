@@ -34,6 +34,8 @@ pub(crate) struct Barrier {
     failures: u32,
     /// Not to be created before this time.
     due: Timestamp,
+    /// Since when owners wait for it.
+    asked_at: Timestamp,
 }
 
 impl Barrier {
@@ -52,8 +54,18 @@ impl Engine {
             return;
         }
         barrier.pending = true;
-        if barrier.due > self.now {
-            self.timers.insert((barrier.due, Timer::Barrier(resource)));
+        barrier.asked_at = self.now;
+        self.schedule_barrier(resource);
+    }
+
+    /// Queues a pending barrier once it is due and serves all owners that begin to wait together.
+    pub(super) fn schedule_barrier(&mut self, resource: ResourceIndex) {
+        let Some(barrier) = self.barriers.get(&resource) else { return };
+        let quiet = self.newest_wait.after(self.config.barrier_quiet_milliseconds);
+        let latest = barrier.asked_at.after(self.config.barrier_gathers_milliseconds);
+        let due = barrier.due.max(quiet.min(latest));
+        if due > self.now {
+            self.timers.insert((due, Timer::Barrier(resource)));
         } else {
             self.barrier_queue.push_back(resource);
         }

@@ -9,6 +9,11 @@ pub struct Config {
     pub startup_wait_milliseconds: i64,
     /// How long the removal of a finalizer waits for a resource that cannot catch up, milliseconds.
     pub gap_wait_milliseconds: i64,
+    /// A barrier is made when no owner has begun to wait for so long, so that it serves all that are deleted together,
+    /// milliseconds …
+    pub barrier_quiet_milliseconds: i64,
+    /// … and after this time at the latest, milliseconds.
+    pub barrier_gathers_milliseconds: i64,
     /// How long an unobserved owner may still arrive on its watch before a live read, milliseconds.
     pub verify_patience_milliseconds: i64,
     /// First delay between two live reads of an owner that lives but does not arrive on a watch, milliseconds.
@@ -35,12 +40,22 @@ pub struct Config {
     pub failures_before_undecidable: u32,
 }
 
+impl Config {
+    /// For an API server that is asked over a network, where each barrier costs a list.
+    #[must_use]
+    pub fn remote() -> Self {
+        Self { barrier_quiet_milliseconds: 20, barrier_gathers_milliseconds: 200, ..Self::default() }
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
             effects_in_flight: 256,
             startup_wait_milliseconds: 30_000,
             gap_wait_milliseconds: 30_000,
+            barrier_quiet_milliseconds: 0,
+            barrier_gathers_milliseconds: 0,
             verify_patience_milliseconds: 50,
             poll_first_milliseconds: 100,
             poll_longest_milliseconds: 120_000,

@@ -127,6 +127,8 @@ pub struct Engine {
     /// Waiting owners by the resource that blocks them, in the order of their marks.
     held: BTreeSet<(ResourceIndex, ResourceVersion, NodeId)>,
     barriers: BTreeMap<ResourceIndex, Barrier>,
+    /// When the last owner began to wait for barriers.
+    newest_wait: Timestamp,
     /// Items that were held ([`gc_types::Outcome::Held`]) and are not reconciled until they change or are released.
     held_back: BTreeSet<NodeId>,
     pub(crate) retries: BTreeMap<NodeId, Retry>,
@@ -163,6 +165,7 @@ impl Engine {
             finishing: BTreeSet::new(),
             held: BTreeSet::new(),
             barriers: BTreeMap::new(),
+            newest_wait: Timestamp::default(),
             held_back: BTreeSet::new(),
             retries: BTreeMap::new(),
             retry_reserved_until: 0,
@@ -210,7 +213,7 @@ impl Engine {
                 Timer::StartUp => {}
                 Timer::Item(node) | Timer::GiveUp(node) => self.enqueue(node),
                 Timer::OwnerRead(identity) => self.read_due(identity),
-                Timer::Barrier(resource) => self.barrier_queue.push_back(resource),
+                Timer::Barrier(resource) => self.schedule_barrier(resource),
             }
         }
     }

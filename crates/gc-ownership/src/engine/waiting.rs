@@ -261,6 +261,9 @@ impl Engine {
         let now = self.now;
         let Some(waiting) = self.waiting.get_mut(&node) else { return true };
         let Some(&first) = lagging.first() else { return true };
+        if waiting.ready_since.is_none() {
+            self.newest_wait = now;
+        }
         let ready_since = *waiting.ready_since.get_or_insert(now);
         let give_up = ready_since.after(self.config.gap_wait_milliseconds);
         if now >= give_up {

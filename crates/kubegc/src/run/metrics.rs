@@ -30,7 +30,7 @@ pub(super) struct SharedEngine(Arc<Mutex<gc_ownership::Engine>>);
 
 impl Default for SharedEngine {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(gc_ownership::Engine::new(gc_ownership::Config::default()))))
+        Self(Arc::new(Mutex::new(gc_ownership::Engine::new(gc_ownership::Config::remote()))))
     }
 }
 
