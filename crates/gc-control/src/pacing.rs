@@ -45,6 +45,14 @@ pub enum Signal {
     Busy(Option<Duration>),
 }
 
+impl Signal {
+    /// What an answer with this status code says, and how long the server asks its clients to wait.
+    #[must_use]
+    pub fn of_answer(code: u16, retry_after: Option<Duration>) -> Self {
+        if matches!(code, 429 | 503 | 504) { Self::Busy(retry_after) } else { Self::Answered }
+    }
+}
+
 /// The figures of the pacing, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PacingState {

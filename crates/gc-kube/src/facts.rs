@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use gc_control::pacing;
+use gc_control::requests::Performed;
 use gc_control::watch::{Ask, Ended, ListWatch, Signal};
 use gc_retention::engine::Observation;
 use gc_retention::objects::{Facts, FactsError, FactsEvent, FactsPage, Kind, Selection};
+use gc_types::Outcome;
 use http::header::ACCEPT;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
@@ -55,6 +58,20 @@ impl FactsWatchError {
             Self::Silent(wait) => Ended::Silent(*wait),
             Self::Finished => Ended::Finished,
         })
+    }
+
+    /// What a live read comes to that failed like this: it is retried no sooner than the server asks for.
+    pub(crate) fn performed(&self) -> Performed {
+        let (wait, signal) = match self {
+            Self::Refused { code, retry_after, .. } => {
+                (*retry_after, pacing::Signal::of_answer(*code, *retry_after))
+            }
+            Self::Request(_) => (None, pacing::Signal::Busy(None)),
+            _ => (None, pacing::Signal::Answered),
+        };
+        let retry_after_milliseconds = wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        let outcome = Outcome::Failed { message: self.to_string(), retry_after_milliseconds };
+        Performed { outcome, signal, round_trips: 1 }
     }
 }
 
@@ -378,4 +395,34 @@ async fn get(
         None => String::from_utf8_lossy(&answer.body).chars().take(200).collect(),
     };
     Err(FactsWatchError::Refused { code, message, retry_after })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_live_read_is_retried_no_sooner_than_the_server_asks_for() {
+        let wait = Some(Duration::from_secs(3));
+        let refused = |code| FactsWatchError::Refused { code, message: "m".to_owned(), retry_after: wait };
+        let performed = |message: &str, retry_after_milliseconds, signal| Performed {
+            outcome: Outcome::Failed { message: message.to_owned(), retry_after_milliseconds },
+            signal,
+            round_trips: 1,
+        };
+        let busy = pacing::Signal::Busy(wait);
+        let cases = [
+            (refused(429), performed("the server answered 429: m", Some(3000), busy)),
+            (refused(503), performed("the server answered 503: m", Some(3000), busy)),
+            (refused(403), performed("the server answered 403: m", Some(3000), pacing::Signal::Answered)),
+            (FactsWatchError::Finished, performed("the watch ended", None, pacing::Signal::Answered)),
+            (
+                FactsWatchError::Request(RequestError::Timeout(LIST_TIMEOUT)),
+                performed(&RequestError::Timeout(LIST_TIMEOUT).to_string(), None, pacing::Signal::Busy(None)),
+            ),
+        ];
+        for (error, expected) in cases {
+            assert_eq!(error.performed(), expected, "{error}");
+        }
+    }
 }

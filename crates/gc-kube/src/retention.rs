@@ -217,7 +217,7 @@ async fn perform(
             let performed = Performed { outcome, signal: Signal::Answered, round_trips: 1 };
             Done { found, ..Done::of(performed) }
         }
-        Err(error) => Done::unknown(error.to_string()),
+        Err(error) => Done::of(error.performed()),
     }
 }
 
