@@ -85,5 +85,5 @@ mod queries;
 pub use engine::{Config, Engine, Stats};
 pub use queries::{
     BLOCKERS_LISTED, Conclusion, DEPTH_SHOWN, DumpEdge, DumpNode, GraphDump, NodeView, Plan, PlanError,
-    PlanStep, Presence, ReferenceState, Stray, StrayReference, Stuck, StuckCause, Tree, Why,
+    PlanStep, Presence, Progress, ReferenceState, Stage, Stray, StrayReference, Stuck, StuckCause, Tree, Why,
 };

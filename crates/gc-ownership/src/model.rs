@@ -102,13 +102,6 @@ impl Model {
         Some(self.finish(object))
     }
 
-    /// Removes a terminating object without finalizers.
-    pub fn end(&mut self, key: &ObjectKey) -> Option<Event> {
-        let deletion = self.objects.get(key)?.deletion;
-        let is_held = deletion.foreground || deletion.orphan || deletion.foreign_finalizers;
-        if deletion.deleting && !is_held { self.force_remove(key) } else { None }
-    }
-
     fn finish(&mut self, object: ObservedObject) -> Event {
         let deletion = object.deletion;
         let held = deletion.foreground || deletion.orphan || deletion.foreign_finalizers;

@@ -12,7 +12,7 @@ use crate::{
 pub struct EffectId(pub u64);
 
 /// What a DELETE does with dependents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PropagationPolicy {
     /// The object is deleted at once, its dependents after it.
     Background,

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gc_ownership::{NodeView, Plan, PlanError};
+use gc_ownership::{NodeView, Progress};
 use gc_types::Uid;
 
-use super::planner::{Planner, Progress, Stage, When, survey_view};
+use super::planner::{Planner, Stages, When, survey_view};
 use super::{BlastRadius, Fate, Item};
 use crate::map::place_of_view;
 use crate::text;
@@ -18,21 +18,20 @@ fn uids(views: &[NodeView]) -> BTreeSet<&Uid> {
 
 impl Planner<'_> {
     /// Compares what happens at once with what controllers make possible, and both with what may happen in the end.
-    pub(super) fn fates(mut self, in_the_end: &Plan, limit: usize) -> Result<BlastRadius, PlanError> {
+    pub(super) fn fates(mut self, stages: &Stages) -> BlastRadius {
+        let Stages { at_once, in_time, in_the_end, reached } = stages;
         let mut progress = Progress::default();
-        let at_once = self.settle(Stage::AtOnce, &mut progress, limit)?;
-        let in_time = if at_once.deleted.len() == in_the_end.deleted.len() {
-            at_once.clone()
-        } else {
-            self.settle(Stage::InTime, &mut progress, limit)?
-        };
+        progress.gone.extend(in_time.deleted.iter().map(|view| view.uid.clone()));
+        let marked = in_time.deleted.iter().chain(&in_time.held).chain(&in_time.terminating);
+        progress.marked.extend(marked.map(|view| view.uid.clone()));
         let (first, second) = (uids(&at_once.deleted), uids(&in_time.deleted));
         let stays: BTreeSet<&Uid> =
             in_time.held.iter().chain(&in_time.terminating).map(|view| &view.uid).collect();
         let mut fates = Fates::new();
         let staying = in_time.held.iter().chain(&in_time.terminating);
         let held_in_the_end = in_the_end.held.iter().chain(&in_the_end.terminating);
-        for view in in_the_end.deleted.iter().chain(staying).chain(held_in_the_end) {
+        let concerned = in_the_end.deleted.iter().chain(staying).chain(held_in_the_end);
+        for view in concerned.filter(|view| reached.contains(&view.uid)) {
             let fate = if first.contains(&view.uid) {
                 Fate::Deleted
             } else if second.contains(&view.uid) {
@@ -45,18 +44,21 @@ impl Planner<'_> {
             };
             fates.insert(view.uid.clone(), (view.clone(), fate));
         }
-        for view in &in_time.released {
+        for view in in_time.released.iter().filter(|view| reached.contains(&view.uid)) {
             fates.entry(view.uid.clone()).or_insert_with(|| (view.clone(), Fate::Released));
         }
-        let mut radius = BlastRadius { steps: at_once.steps, ..BlastRadius::default() };
+        let reached =
+            |uid: &Uid| fates.get(uid).is_some_and(|(_, fate)| matches!(fate, Fate::Deleted | Fate::Later));
+        for consequence in self.consequences.drain(..).filter(|consequence| reached(&consequence.cause)) {
+            self.remarks.entry(consequence.of).or_default().push(consequence.remark);
+        }
+        let mut radius = BlastRadius { steps: at_once.steps.clone(), ..BlastRadius::default() };
         radius.assumed_living = at_once.assumed_living.iter().map(ToString::to_string).collect();
         for (uid, (view, fate)) in &fates {
             let will_end = second.contains(uid);
             self.remark(view, *fate, will_end, &progress, &mut radius.hangs);
         }
         self.recreated(&fates, &mut radius.recreated);
-        let reached =
-            |uid: &Uid| fates.get(uid).is_some_and(|(_, fate)| matches!(fate, Fate::Deleted | Fate::Later));
         for reached_volume in self.volumes.drain(..).filter(|volume| reached(&volume.claim)) {
             if reached_volume.is_retained {
                 radius.retained_volumes.push(reached_volume.volume.name);
@@ -67,7 +69,7 @@ impl Planner<'_> {
         self.list_items(fates, &mut radius);
         radius.hangs.sort();
         radius.hangs.dedup();
-        Ok(radius)
+        radius
     }
 
     /// Says why an object goes later, or hangs.
@@ -87,6 +89,9 @@ impl Planner<'_> {
         if let Some(why) = self.holds.stuck(view, progress) {
             remarks.push(format!("stuck already: {why}"));
             hangs.push(format!("{title} is stuck already: {why}"));
+        } else if let Some(why) = self.holds.silent_kubelet(view, progress).filter(|_| fate == Fate::Hangs) {
+            remarks.push(format!("hangs: {why}"));
+            hangs.push(format!("Pods wait: {why}"));
         }
         for finalizer in self.holds.foreign(key) {
             if let Some(controller) = self.holds.releasing(finalizer, key) {
@@ -125,11 +130,9 @@ impl Planner<'_> {
         hangs: &mut Vec<String>,
     ) -> Option<String> {
         let container = self.containers.get(uid)?;
-        let failed = &self.survey.catalog.failed;
-        if container.is_namespace && !failed.is_empty() {
-            let names = text::some_of(failed, 3);
-            hangs.push(format!("{title}: discovery of {names} fails, so its remaining objects are unknown"));
-            return Some(format!("hangs: discovery of {names} fails"));
+        if let Some(why) = &container.unlisted {
+            hangs.push(format!("{title}: {why}, so its remaining objects are unknown"));
+            return Some(format!("hangs: {why}"));
         }
         match fate {
             _ if container.inside.is_empty() => None,

@@ -4,10 +4,10 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use gc_ownership::NodeView;
+use gc_ownership::{NodeView, Progress};
 use gc_types::{ObjectKey, Uid};
 
-use super::planner::{Progress, Stage, survey_view};
+use super::planner::{Horizon, survey_view};
 use crate::catalog::GroupResource;
 use crate::facts::{Facts, Known};
 use crate::finalizers::{self, Controller};
@@ -42,6 +42,8 @@ pub(super) struct Holds<'a> {
     stuck: OnceCell<BTreeMap<Uid, String>>,
     /// Pods with the node that the plan deletes.
     nodes: BTreeMap<Uid, Uid>,
+    /// Nodes whose kubelet does not report, with the reason.
+    silent_nodes: OnceCell<BTreeMap<String, String>>,
     users: RefCell<BTreeMap<ObjectKey, Rc<Vec<User>>>>,
     controllers: RefCell<BTreeMap<String, Rc<Vec<Controller>>>>,
 }
@@ -53,6 +55,7 @@ impl<'a> Holds<'a> {
             facts,
             stuck: OnceCell::new(),
             nodes: BTreeMap::new(),
+            silent_nodes: OnceCell::new(),
             users: RefCell::default(),
             controllers: RefCell::default(),
         }
@@ -65,12 +68,44 @@ impl<'a> Holds<'a> {
 
     /// Why an object is stuck already, if no controller is to be waited for.
     pub(super) fn stuck(&self, view: &NodeView, progress: &Progress) -> Option<&str> {
-        let is_node_gone = self.nodes.get(&view.uid).is_some_and(|node| progress.gone.contains(node));
-        if !view.deletion.deleting || is_node_gone {
+        if !view.deletion.deleting || self.is_node_gone(view, progress) {
             return None;
         }
         let stuck = self.stuck.get_or_init(|| self.all_stuck());
         stuck.get(&view.uid).map(String::as_str)
+    }
+
+    fn is_node_gone(&self, pod: &NodeView, progress: &Progress) -> bool {
+        self.nodes.get(&pod.uid).is_some_and(|node| progress.gone.contains(node))
+    }
+
+    /// Why no kubelet confirms the end of a pod.
+    pub(super) fn silent_kubelet(&self, view: &NodeView, progress: &Progress) -> Option<String> {
+        let pods = GroupResource::new("", "pods");
+        let key = view.key.as_ref()?;
+        let is_pod = self.survey.resource(key).is_some_and(|resource| resource.name == pods);
+        if !is_pod || self.is_node_gone(view, progress) {
+            return None;
+        }
+        let silent = self.silent_nodes.get_or_init(|| self.find_silent_nodes());
+        if silent.is_empty() || self.facts.list(&pods, &key.namespace).is_none() {
+            return None;
+        }
+        let pod = self.facts.present(&pods, &key.namespace, &key.name)?;
+        let has_ended = matches!(pod.text("/status/phase"), "Succeeded" | "Failed");
+        let node = pod.text("/spec/nodeName");
+        let reason = silent.get(node).filter(|_| !has_ended)?;
+        Some(format!("the kubelet on node {node} is not ready ({reason})"))
+    }
+
+    /// A node without the condition has no controller that looks after it, and says nothing.
+    fn find_silent_nodes(&self) -> BTreeMap<String, String> {
+        let nodes = self.facts.all(&GroupResource::new("", "nodes"), "").iter();
+        let silent = nodes.filter(|node| !node.is_true("Ready")).filter_map(|node| {
+            let reason = node.condition("Ready")?["reason"].as_str().unwrap_or_default();
+            Some((node.name().to_owned(), reason.to_owned()))
+        });
+        silent.collect()
     }
 
     fn all_stuck(&self) -> BTreeMap<Uid, String> {
@@ -90,9 +125,17 @@ impl<'a> Holds<'a> {
     }
 
     /// Whether an object that is deleted stays for now.
-    pub(super) fn is_held(&self, stage: Stage, progress: &Progress, uid: &Uid, has_finalizers: bool) -> bool {
+    pub(super) fn is_held(
+        &self,
+        horizon: Horizon,
+        progress: &Progress,
+        uid: &Uid,
+        has_finalizers: bool,
+    ) -> bool {
         let Some(view) = survey_view(self.survey, uid) else { return has_finalizers };
-        if stage != Stage::InTheEnd && self.stuck(&view, progress).is_some() {
+        let waits =
+            || self.stuck(&view, progress).is_some() || self.silent_kubelet(&view, progress).is_some();
+        if horizon != Horizon::InTheEnd && waits() {
             return true;
         }
         let Some(key) = view.key.filter(|_| has_finalizers) else { return has_finalizers };
@@ -100,10 +143,10 @@ impl<'a> Holds<'a> {
             CLAIM_PROTECTION => !self.staying_users(&key, progress).is_empty(),
             VOLUME_PROTECTION => self.staying_claim(&key, progress).is_some(),
             name if SELF_RELEASING.contains(&name) => false,
-            name => match stage {
-                Stage::AtOnce => true,
-                Stage::InTime => self.releasing(name, &key).is_none(),
-                Stage::InTheEnd => false,
+            name => match horizon {
+                Horizon::AtOnce => true,
+                Horizon::InTime => self.releasing(name, &key).is_none(),
+                Horizon::InTheEnd => false,
             },
         })
     }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use gc_ownership::{NodeView, Plan, PlanError, Presence};
+use gc_ownership::{NodeView, Plan, PlanError, Presence, Progress, Stage};
 use gc_types::{ObjectKey, PropagationPolicy, Uid, parse_quantity};
 
 use super::holds::Holds;
@@ -11,26 +11,19 @@ use super::{BlastRadius, LostVolume, Target};
 use crate::catalog::GroupResource;
 use crate::facts::Facts;
 use crate::survey::Survey;
+use crate::text;
 
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 
 /// How far a plan looks ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum Horizon {
     /// Only what Kubernetes does by itself.
     AtOnce,
     /// Controllers that work remove their finalizers.
     InTime,
     /// Every finalizer is removed, by hand if need be.
     InTheEnd,
-}
-
-/// How far a deletion has come.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Progress {
-    pub(super) gone: BTreeSet<Uid>,
-    /// Marked for deletion, or gone.
-    pub(super) marked: BTreeSet<Uid>,
 }
 
 /// What makes an object be deleted other than its owners.
@@ -54,9 +47,10 @@ pub(super) struct Root {
 /// What goes when everything in it is gone: a namespace, a definition.
 pub(super) struct Container {
     pub(super) key: ObjectKey,
-    pub(super) is_namespace: bool,
     pub(super) inside: Vec<Uid>,
     pods: Vec<Uid>,
+    /// Why its contents cannot be listed, which holds it up.
+    pub(super) unlisted: Option<String>,
 }
 
 /// A volume whose claim the deletion reaches.
@@ -66,16 +60,24 @@ pub(super) struct ReachedVolume {
     pub(super) is_retained: bool,
 }
 
+/// A remark about an object that holds if another one is deleted.
+pub(super) struct Consequence {
+    pub(super) cause: Uid,
+    pub(super) of: Uid,
+    pub(super) remark: String,
+}
+
 pub(super) struct Planner<'a> {
     pub(super) survey: &'a Survey,
     pub(super) facts: &'a Facts,
     pub(super) roots: BTreeMap<Uid, Root>,
     pub(super) containers: BTreeMap<Uid, Container>,
     pub(super) volumes: Vec<ReachedVolume>,
+    /// What is said of an object, in order.
     pub(super) remarks: BTreeMap<Uid, Vec<String>>,
+    /// What is said of an object if another one is deleted.
+    pub(super) consequences: Vec<Consequence>,
     pub(super) holds: Holds<'a>,
-    /// Objects whose consequences are known.
-    followed: BTreeSet<Uid>,
 }
 
 impl<'a> Planner<'a> {
@@ -87,8 +89,8 @@ impl<'a> Planner<'a> {
             containers: BTreeMap::new(),
             volumes: Vec::new(),
             remarks: BTreeMap::new(),
+            consequences: Vec::new(),
             holds: Holds::new(survey, facts),
-            followed: BTreeSet::new(),
         };
         for target in targets {
             planner.add(&target.key, &target.uid, target.policy, When::Asked);
@@ -97,22 +99,58 @@ impl<'a> Planner<'a> {
     }
 
     pub(super) fn plan(mut self, limit: usize) -> Result<BlastRadius, PlanError> {
-        let asked: Vec<NodeView> =
-            self.roots.keys().filter_map(|uid| survey_view(self.survey, uid)).collect();
-        for view in asked {
-            self.follow(&view);
-        }
-        // What the deletion reaches may bring further objects; each brings them once.
-        loop {
-            let known = self.followed.len();
-            let plan = self.settle(Stage::InTheEnd, &mut Progress::default(), limit)?;
-            for view in plan.deleted.iter().chain(&plan.held) {
-                self.follow(view);
+        self.reach(limit)?;
+        let candidates: Vec<Uid> = self
+            .roots
+            .iter()
+            // What a survey of one namespace has not seen cannot be planned.
+            .filter(|(uid, root)| {
+                survey_view(self.survey, uid).is_some_and(|view| view.key.as_ref() == Some(&root.key))
+            })
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        let stages = [Horizon::AtOnce, Horizon::InTime, Horizon::InTheEnd].map(|horizon| At {
+            planner: &self,
+            horizon,
+            begun: RefCell::default(),
+        });
+        let directed: Vec<&dyn Stage> = stages.iter().map(|stage| stage as &dyn Stage).collect();
+        let plans = self.survey.engine.plan_stages(&candidates, &directed, limit)?;
+        let [at_once, in_time, in_the_end] =
+            <[Plan; 3]>::try_from(plans).map_err(|plans| PlanError::Endless(plans.len()))?;
+        let [.., last] = stages;
+        let begun = last.begun.into_inner();
+        let reached = self.below(begun.iter());
+        Ok(self.fates(&Stages { at_once, in_time, in_the_end, reached }))
+    }
+
+    /// Follows everything that may be deleted to what is deleted because of it.
+    fn reach(&mut self, limit: usize) -> Result<(), PlanError> {
+        let (mut seen, mut open) = (BTreeSet::new(), self.roots.keys().cloned().collect::<Vec<Uid>>());
+        while let Some(uid) = open.pop() {
+            if !seen.insert(uid.clone()) {
+                continue;
             }
-            if self.followed.len() == known {
-                return self.fates(&plan, limit);
+            if seen.len() > limit {
+                return Err(PlanError::TooLarge(limit));
+            }
+            if let Some(view) = survey_view(self.survey, &uid) {
+                open.extend(self.follow(&view));
+            }
+            open.extend(self.survey.engine.dependents(&uid).into_iter().map(|view| view.uid));
+        }
+        Ok(())
+    }
+
+    /// These objects and everything that depends on them.
+    fn below<'u>(&self, roots: impl Iterator<Item = &'u Uid>) -> BTreeSet<Uid> {
+        let (mut seen, mut open) = (BTreeSet::new(), roots.cloned().collect::<Vec<Uid>>());
+        while let Some(uid) = open.pop() {
+            if seen.insert(uid.clone()) {
+                open.extend(self.survey.engine.dependents(&uid).into_iter().map(|view| view.uid));
             }
         }
+        seen
     }
 
     pub(super) fn resource_of(&self, key: &ObjectKey) -> (&'a str, &'a str) {
@@ -140,22 +178,18 @@ impl<'a> Planner<'a> {
     }
 
     /// Everything that Kubernetes deletes because an object is deleted, other than its dependents.
-    fn follow(&mut self, view: &NodeView) {
-        let Some(key) = view.key.clone() else { return };
-        let resource = self.resource_of(&key);
-        let followed = [("", "namespaces"), ("", "nodes"), ("", "persistentvolumeclaims"), DEFINITIONS];
-        if !followed.contains(&resource) || !self.followed.insert(view.uid.clone()) {
-            return;
-        }
-        match resource.1 {
-            "namespaces" => self.namespace(&view.uid, key),
-            "nodes" => self.node(&view.uid, &key.name),
-            "persistentvolumeclaims" => self.claim(&view.uid, &key),
-            _ => self.definition(&view.uid, key),
+    fn follow(&mut self, view: &NodeView) -> Vec<Uid> {
+        let Some(key) = view.key.clone() else { return Vec::new() };
+        match self.resource_of(&key) {
+            ("", "namespaces") => self.namespace(&view.uid, key),
+            ("", "nodes") => self.node(&view.uid, &key.name),
+            ("", "persistentvolumeclaims") => self.claim(&view.uid, &key).into_iter().collect(),
+            resource if resource == DEFINITIONS => self.definition(&view.uid, key),
+            _ => Vec::new(),
         }
     }
 
-    fn namespace(&mut self, uid: &Uid, key: ObjectKey) {
+    fn namespace(&mut self, uid: &Uid, key: ObjectKey) -> Vec<Uid> {
         let inside = self.survey.engine.select(|inside| *inside.namespace == *key.name);
         let pods = self.survey.catalog.named(&GroupResource::new("", "pods")).map(|resource| resource.id);
         let is_pod = |view: &NodeView| view.key.as_ref().is_some_and(|key| Some(key.resource) == pods);
@@ -164,26 +198,37 @@ impl<'a> Planner<'a> {
             let follows_pods = !is_pod(view);
             self.contained(view, When::Contained { container: uid.clone(), follows_pods });
         }
-        let inside = inside.into_iter().map(|view| view.uid).collect();
-        self.containers.insert(uid.clone(), Container { key, is_namespace: true, inside, pods });
+        let inside: Vec<Uid> = inside.into_iter().map(|view| view.uid).collect();
+        let found = inside.clone();
+        let failed = &self.survey.catalog.failed;
+        let unlisted =
+            (!failed.is_empty()).then(|| format!("discovery of {} fails", text::some_of(failed, 3)));
+        let container = Container { key, inside, pods, unlisted };
+        self.containers.insert(uid.clone(), container);
+        found
     }
 
-    fn definition(&mut self, uid: &Uid, key: ObjectKey) {
+    fn definition(&mut self, uid: &Uid, key: ObjectKey) -> Vec<Uid> {
         let name = GroupResource::new(DEFINITIONS.0, DEFINITIONS.1);
-        let mut inside = Vec::new();
+        let (mut inside, mut unlisted) = (Vec::new(), None);
         if let Some(definition) = self.facts.present(&name, "", &key.name) {
             let kind =
                 GroupResource::new(definition.text("/spec/group"), definition.text("/spec/names/plural"));
             if let Some(resource) = self.survey.catalog.named(&kind) {
                 inside = self.survey.engine.select(|instance| instance.resource == resource.id);
+                // What only this user may not list is no obstacle to the server.
+                let why = self.survey.unlisted().get(&resource.id).filter(|why| why.starts_with('5'));
+                unlisted = why.map(|why| format!("its objects cannot be listed ({why})"));
             }
         }
         for view in &inside {
             self.contained(view, When::Contained { container: uid.clone(), follows_pods: false });
         }
-        let inside = inside.into_iter().map(|view| view.uid).collect();
-        let pods = Vec::new();
-        self.containers.insert(uid.clone(), Container { key, is_namespace: false, inside, pods });
+        let inside: Vec<Uid> = inside.into_iter().map(|view| view.uid).collect();
+        let (pods, found) = (Vec::new(), inside.clone());
+        let container = Container { key, inside, pods, unlisted };
+        self.containers.insert(uid.clone(), container);
+        found
     }
 
     fn contained(&mut self, view: &NodeView, reason: When) {
@@ -192,34 +237,36 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn node(&mut self, uid: &Uid, node: &str) {
+    fn node(&mut self, uid: &Uid, node: &str) -> Vec<Uid> {
         let pods = GroupResource::new("", "pods");
         let facts = self.facts;
-        let Some(id) = self.survey.catalog.named(&pods).map(|resource| resource.id) else { return };
+        let Some(id) = self.survey.catalog.named(&pods).map(|resource| resource.id) else {
+            return Vec::new();
+        };
+        let mut found = Vec::new();
         for pod in facts.all(&pods, "").iter().filter(|pod| pod.text("/spec/nodeName") == node) {
             let key = ObjectKey { resource: id, namespace: pod.namespace().into(), name: pod.name().into() };
             let pod = Uid::new(pod.uid());
             let remark = format!("deleted by the pod garbage collector, about a minute after node {node}");
-            self.remarks.entry(pod.clone()).or_default().push(remark);
+            self.consequences.push(Consequence { cause: uid.clone(), of: pod.clone(), remark });
             self.holds.on_node(pod.clone(), uid.clone());
             self.add(&key, &pod, Some(PropagationPolicy::Background), When::Gone(uid.clone()));
+            found.push(pod);
         }
+        found
     }
 
-    /// The volume of a claim.
-    fn claim(&mut self, uid: &Uid, key: &ObjectKey) {
+    /// The volume of a claim: it is deleted after it, or only released if it is being deleted already.
+    fn claim(&mut self, uid: &Uid, key: &ObjectKey) -> Option<Uid> {
         let (claims, volumes) =
             (GroupResource::new("", "persistentvolumeclaims"), GroupResource::new("", "persistentvolumes"));
         let facts = self.facts;
-        let Some(claim) = facts.present(&claims, &key.namespace, &key.name) else { return };
-        let name = claim.text("/spec/volumeName");
-        let Some(volume) = Some(name).filter(|name| !name.is_empty()).and_then(|name| {
-            facts
-                .present(&volumes, "", name)
-                .filter(|volume| volume.text("/spec/claimRef/uid") == claim.uid())
-        }) else {
-            return;
-        };
+        let claim = facts.present(&claims, &key.namespace, &key.name)?;
+        let name = Some(claim.text("/spec/volumeName")).filter(|name| !name.is_empty())?;
+        let volume = facts.present(&volumes, "", name)?;
+        if volume.text("/spec/claimRef/uid") != claim.uid() {
+            return None;
+        }
         let is_retained = volume.text("/spec/persistentVolumeReclaimPolicy") != "Delete";
         let lost = LostVolume {
             name: name.to_owned(),
@@ -227,14 +274,19 @@ impl<'a> Planner<'a> {
             bytes: parse_quantity(volume.text("/spec/capacity/storage")),
         };
         self.volumes.push(ReachedVolume { claim: uid.clone(), volume: lost, is_retained });
-        let id = self.survey.catalog.named(&volumes).map(|resource| resource.id);
-        if let Some(id) = id.filter(|_| !is_retained) {
-            let key = ObjectKey { resource: id, namespace: "".into(), name: name.into() };
-            let volume = Uid::new(volume.uid());
-            let remark = "its storage is deleted by reclaim policy Delete".to_owned();
-            self.remarks.entry(volume.clone()).or_default().push(remark);
-            self.add(&key, &volume, Some(PropagationPolicy::Background), When::Gone(uid.clone()));
+        if is_retained && !volume.is_terminating() {
+            return None;
         }
+        let id = self.survey.catalog.named(&volumes).map(|resource| resource.id)?;
+        let key = ObjectKey { resource: id, namespace: "".into(), name: name.into() };
+        let volume = Uid::new(volume.uid());
+        if !is_retained {
+            let remark = "its storage is deleted by reclaim policy Delete".to_owned();
+            self.consequences.push(Consequence { cause: uid.clone(), of: volume.clone(), remark });
+        }
+        let policy = (!is_retained).then_some(PropagationPolicy::Background);
+        self.add(&key, &volume, policy, When::Gone(uid.clone()));
+        Some(volume)
     }
 
     pub(super) fn is_due(&self, reason: &When, progress: &Progress) -> bool {
@@ -253,79 +305,58 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn is_held(&self, stage: Stage, progress: &Progress, uid: &Uid, has_finalizers: bool) -> bool {
+    fn is_held(&self, horizon: Horizon, progress: &Progress, uid: &Uid, has_finalizers: bool) -> bool {
         let is_filled = self.containers.get(uid).is_some_and(|container| {
-            let failed = container.is_namespace && !self.survey.catalog.failed.is_empty();
-            failed || container.inside.iter().any(|inner| !progress.gone.contains(inner))
+            container.unlisted.is_some()
+                || container.inside.iter().any(|inner| !progress.gone.contains(inner))
         });
-        is_filled || self.holds.is_held(stage, progress, uid, has_finalizers)
+        is_filled || self.holds.is_held(horizon, progress, uid, has_finalizers)
     }
 
-    /// The roots whose deletion begins. Those that nothing holds up and that wait for no dependents go at once, which may be
-    /// what others wait for.
-    fn begun(&self, stage: Stage, progress: &mut Progress) -> Vec<(Uid, Option<PropagationPolicy>)> {
-        loop {
-            let mut begun = Vec::new();
-            let known = (progress.gone.len(), progress.marked.len());
-            for (uid, root) in &self.roots {
-                // What a survey of one namespace has not seen cannot be planned.
-                let Some(view) =
-                    survey_view(self.survey, uid).filter(|view| view.key.as_ref() == Some(&root.key))
-                else {
-                    continue;
-                };
-                let is_due = root.reasons.iter().any(|reason| self.is_due(reason, progress));
-                if !is_due && !view.deletion.deleting {
-                    continue;
-                }
-                // What is being deleted already goes on as it was asked for then.
-                let policy = root.policy.filter(|_| is_due);
-                progress.marked.insert(uid.clone());
-                let has_finalizers =
-                    !self.survey.finalizers(&root.key).is_empty() || view.deletion.foreign_finalizers;
-                if policy == Some(PropagationPolicy::Background)
-                    && !self.is_held(stage, progress, uid, has_finalizers)
-                {
-                    progress.gone.insert(uid.clone());
-                }
-                begun.push((uid.clone(), policy));
+    /// The roots whose deletion begins at this state of things, each with the policy that it is asked for with.
+    fn begun(&self, progress: &Progress) -> Vec<(Uid, Option<PropagationPolicy>)> {
+        let mut begun = Vec::new();
+        for (uid, root) in &self.roots {
+            let due = || root.reasons.iter().filter(|reason| self.is_due(reason, progress));
+            if due().any(|reason| matches!(reason, When::Asked | When::Gone(_))) {
+                begun.push((uid.clone(), root.policy));
             }
-            if known == (progress.gone.len(), progress.marked.len()) {
-                return begun;
+            // The controllers of namespaces and definitions delete in the background, whatever was asked for before.
+            if due().any(|reason| matches!(reason, When::Contained { .. })) {
+                begun.push((uid.clone(), Some(PropagationPolicy::Background)));
             }
         }
+        begun
+    }
+}
+
+/// One stage of a plan.
+struct At<'p, 'a> {
+    planner: &'p Planner<'a>,
+    horizon: Horizon,
+    /// The roots whose deletion has begun.
+    begun: RefCell<BTreeSet<Uid>>,
+}
+
+impl Stage for At<'_, '_> {
+    fn deletions(&self, progress: &Progress) -> Vec<(Uid, Option<PropagationPolicy>)> {
+        let begun = self.planner.begun(progress);
+        self.begun.borrow_mut().extend(begun.iter().map(|(uid, _)| uid.clone()));
+        begun
     }
 
-    /// The cascade by the collector's own engine, with everything that it leads to at this stage.
-    pub(super) fn settle(
-        &self,
-        stage: Stage,
-        progress: &mut Progress,
-        limit: usize,
-    ) -> Result<Plan, PlanError> {
-        loop {
-            let roots = self.begun(stage, progress);
-            let assumed: RefCell<Vec<(Uid, bool, bool)>> = RefCell::default();
-            let is_held = |uid: &Uid, has_finalizers: bool| {
-                let is_held = self.is_held(stage, progress, uid, has_finalizers);
-                if is_held {
-                    assumed.borrow_mut().push((uid.clone(), has_finalizers, is_held));
-                }
-                is_held
-            };
-            let plan = self.survey.engine.plan_all(&roots, is_held, limit)?;
-            let gone = plan.deleted.iter().map(|view| view.uid.clone());
-            progress.gone.extend(gone);
-            let marked = plan.deleted.iter().chain(&plan.held).map(|view| view.uid.clone());
-            progress.marked.extend(marked);
-            let mut holding = assumed.into_inner().into_iter();
-            let is_same = holding
-                .all(|(uid, has_finalizers, was)| self.is_held(stage, progress, &uid, has_finalizers) == was);
-            if is_same && self.begun(stage, progress).len() == roots.len() {
-                return Ok(plan);
-            }
-        }
+    fn is_held(&self, uid: &Uid, has_finalizers: bool, progress: &Progress) -> bool {
+        self.planner.is_held(self.horizon, progress, uid, has_finalizers)
     }
+}
+
+/// What the stages of a plan lead to.
+pub(super) struct Stages {
+    pub(super) at_once: Plan,
+    pub(super) in_time: Plan,
+    pub(super) in_the_end: Plan,
+    /// What is deleted, and everything that depends on it.
+    pub(super) reached: BTreeSet<Uid>,
 }
 
 /// An object of a survey, if it was seen.

@@ -16,7 +16,7 @@ use crate::engine::{Class, Engine};
 use crate::graph::{Flag, NodeId, api_version};
 
 pub use dump::{DumpEdge, DumpNode, GraphDump};
-pub use plan::{Plan, PlanError, PlanStep};
+pub use plan::{Plan, PlanError, PlanStep, Progress, Stage};
 pub use references::{Stray, StrayReference};
 
 /// Maximum number of blocking dependents that `stuck` names for one owner.

@@ -55,6 +55,36 @@ pub enum PlanError {
     Endless(usize),
 }
 
+/// How far a planned deletion has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// What is gone.
+    pub gone: BTreeSet<Uid>,
+    /// What is being deleted, or gone.
+    pub marked: BTreeSet<Uid>,
+}
+
+/// What others than the collector do in one stage of a plan.
+pub trait Stage {
+    /// The deletions that are asked for as soon as this is the state of things, those of before included.
+    fn deletions(&self, progress: &Progress) -> Vec<(Uid, Option<PropagationPolicy>)>;
+    /// Whether something other than the collector keeps an object from ending once it is deleted.
+    fn is_held(&self, uid: &Uid, has_finalizers: bool, progress: &Progress) -> bool;
+}
+
+/// One deletion, and finalizers of others that nobody removes.
+struct Alone(Uid, Option<PropagationPolicy>);
+
+impl Stage for Alone {
+    fn deletions(&self, _: &Progress) -> Vec<(Uid, Option<PropagationPolicy>)> {
+        vec![(self.0.clone(), self.1)]
+    }
+
+    fn is_held(&self, _: &Uid, has_finalizers: bool, _: &Progress) -> bool {
+        has_finalizers
+    }
+}
+
 impl Engine {
     /// The consequences of deleting an object (`None`: by the finalizers that it carries already), if everything else
     /// stayed the same. Covers at most `limit` objects.
@@ -64,39 +94,48 @@ impl Engine {
         policy: Option<PropagationPolicy>,
         limit: usize,
     ) -> Result<Plan, PlanError> {
-        self.plan_all(&[(uid.clone(), policy)], |_, is_held| is_held, limit)
+        let stage = Alone(uid.clone(), policy);
+        let mut plans = self.plan_stages(std::slice::from_ref(uid), &[&stage], limit)?;
+        plans.pop().ok_or(PlanError::Endless(0))
     }
 
-    /// The same for several deletions at once. `is_held` says of each object whether something other than this
-    /// collector blocks its removal once it is deleted; its argument is whether the object carries other finalizers.
-    pub fn plan_all(
+    /// What the stages lead to, one after the other: one plan for the end of each. Only `candidates` and what depends on
+    /// them may be deleted.
+    pub fn plan_stages(
         &self,
-        roots: &[(Uid, Option<PropagationPolicy>)],
-        is_held: impl Fn(&Uid, bool) -> bool,
+        candidates: &[Uid],
+        stages: &[&dyn Stage],
         limit: usize,
-    ) -> Result<Plan, PlanError> {
+    ) -> Result<Vec<Plan>, PlanError> {
         let mut concerned = BTreeSet::new();
-        let mut deletions = Vec::with_capacity(roots.len());
-        for (uid, policy) in roots {
+        for uid in candidates {
             let root = self
                 .graph
                 .find(uid)
                 .filter(|&node| self.graph.has(node, Flag::OBSERVED))
                 .ok_or_else(|| PlanError::Unknown(uid.clone()))?;
             self.add_below(root, limit, &mut concerned)?;
-            deletions.push((self.graph.key(root), *policy));
         }
-        let mut rehearsal = Rehearsal::new(self, &concerned, &is_held);
-        rehearsal.run(&deletions, concerned.len())?;
+        let Some(first) = stages.first() else { return Ok(Vec::new()) };
+        let mut rehearsal = Rehearsal::new(self, &concerned, *first);
+        let mut plans = Vec::with_capacity(stages.len());
+        for stage in stages {
+            rehearsal.perform(*stage)?;
+            plans.push(self.state(&rehearsal, &concerned));
+        }
+        Ok(plans)
+    }
+
+    fn state(&self, rehearsal: &Rehearsal, concerned: &BTreeSet<NodeId>) -> Plan {
         let mut plan = Plan {
-            steps: rehearsal.steps,
+            steps: rehearsal.steps.clone(),
             deleted: Vec::new(),
             held: Vec::new(),
             terminating: Vec::new(),
             released: Vec::new(),
-            assumed_living: rehearsal.assumed.into_iter().collect(),
+            assumed_living: rehearsal.assumed.iter().cloned().collect(),
         };
-        for &node in &concerned {
+        for &node in concerned {
             match rehearsal.model.get(&self.graph.key(node)) {
                 None => plan.deleted.push(self.view(node)),
                 Some(now) if now.deletion.deleting && !self.graph.has(node, Flag::DELETING) => {
@@ -109,7 +148,7 @@ impl Engine {
                 Some(_) => {}
             }
         }
-        Ok(plan)
+        plan
     }
 
     /// Adds a node and everything that depends on it.
@@ -141,12 +180,15 @@ struct Rehearsal {
     /// any.
     outside: BTreeMap<ObjectKey, Option<Uid>>,
     assumed: BTreeSet<Uid>,
-    /// Objects that may be on their way out, and that nothing may block any more.
-    released: Vec<ObjectKey>,
+    /// The objects that the plan is about, each with whether it carries finalizers of others.
+    objects: BTreeMap<Uid, (ObjectKey, bool)>,
+    /// The deletions that were asked for.
+    asked: BTreeSet<(Uid, Option<PropagationPolicy>)>,
+    progress: Progress,
 }
 
 impl Rehearsal {
-    fn new(real: &Engine, concerned: &BTreeSet<NodeId>, is_held: &impl Fn(&Uid, bool) -> bool) -> Self {
+    fn new(real: &Engine, concerned: &BTreeSet<NodeId>, first: &dyn Stage) -> Self {
         let config = Config { startup_wait_milliseconds: 0, ..real.config().clone() };
         let mut rehearsal = Self {
             engine: Engine::new(config),
@@ -154,7 +196,9 @@ impl Rehearsal {
             steps: Vec::new(),
             outside: BTreeMap::new(),
             assumed: BTreeSet::new(),
-            released: Vec::new(),
+            objects: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            progress: Progress::default(),
         };
         let used = Self::used(real, concerned);
         let resources =
@@ -164,9 +208,14 @@ impl Rehearsal {
         }
         for &node in concerned {
             let mut object = real.graph.object(node);
-            object.deletion.foreign_finalizers = is_held(&object.uid, object.deletion.foreign_finalizers);
+            let has_finalizers = object.deletion.foreign_finalizers;
+            rehearsal.objects.insert(object.uid.clone(), (object.key.clone(), has_finalizers));
+            if object.deletion.deleting {
+                rehearsal.progress.marked.insert(object.uid.clone());
+            }
+            let is_held = first.is_held(&object.uid, has_finalizers, &rehearsal.progress);
+            object.deletion.foreign_finalizers = is_held;
             rehearsal.model.restore(object);
-            rehearsal.released.push(real.graph.key(node));
             for edge in real.graph.edges_of(node) {
                 let owner = real.graph.owner(edge);
                 if real.graph.has(owner, Flag::OBSERVED) && !concerned.contains(&owner) {
@@ -226,21 +275,57 @@ impl Rehearsal {
         used
     }
 
-    fn run(
-        &mut self,
-        deletions: &[(ObjectKey, Option<PropagationPolicy>)],
-        objects: usize,
-    ) -> Result<(), PlanError> {
-        for (key, policy) in deletions {
-            if let Some(event) = self.model.delete(key, *policy) {
-                self.engine.handle(event);
+    /// Goes on until a stage asks for nothing further.
+    fn perform(&mut self, stage: &dyn Stage) -> Result<(), PlanError> {
+        loop {
+            let mut has_changed = false;
+            let held: Vec<(ObjectKey, Uid, bool)> = self
+                .objects
+                .iter()
+                .filter(|(_, (key, _))| {
+                    self.model.get(key).map(|object| object.deletion).is_some_and(|deletion| {
+                        // What was on its way out when the plan began, and is held by nothing, ends by itself.
+                        let is_ending = deletion.deleting && !deletion.foreground && !deletion.orphan;
+                        deletion.foreign_finalizers || is_ending
+                    })
+                })
+                .map(|(uid, (key, has_finalizers))| (key.clone(), uid.clone(), *has_finalizers))
+                .collect();
+            for (key, uid, has_finalizers) in held {
+                if !stage.is_held(&uid, has_finalizers, &self.progress)
+                    && let Some(event) = self.model.release(&key)
+                {
+                    self.engine.handle(event);
+                    has_changed = true;
+                }
+            }
+            for (uid, policy) in stage.deletions(&self.progress) {
+                let Some((key, _)) = self.objects.get(&uid) else { continue };
+                if self.asked.insert((uid, policy)) {
+                    has_changed = true;
+                    if let Some(event) = self.model.delete(key, policy) {
+                        self.engine.handle(event);
+                    }
+                }
+            }
+            if !has_changed {
+                return Ok(());
+            }
+            self.run()?;
+            for (uid, (key, _)) in &self.objects {
+                let object = self.model.get(key);
+                if object.is_none() {
+                    self.progress.gone.insert(uid.clone());
+                }
+                if object.is_none_or(|object| object.deletion.deleting) {
+                    self.progress.marked.insert(uid.clone());
+                }
             }
         }
-        for key in std::mem::take(&mut self.released) {
-            if let Some(event) = self.model.end(&key) {
-                self.engine.handle(event);
-            }
-        }
+    }
+
+    fn run(&mut self) -> Result<(), PlanError> {
+        let objects = self.objects.len();
         let limit = objects.saturating_mul(REQUESTS_PER_OBJECT).saturating_add(REQUESTS_PER_OBJECT * 64);
         for _ in 0..limit {
             if let Some(effect) = self.engine.poll_effect() {
