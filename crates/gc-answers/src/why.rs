@@ -140,11 +140,7 @@ fn terminating(
     conclusion: &Conclusion,
 ) {
     let now = facts.now();
-    let is_mine = |row: &Row| {
-        let places = row.objects.iter().map(|(place, _)| place).chain(&row.waiting);
-        places.into_iter().any(|place| place.uid == answer.place.uid)
-    };
-    answer.holds = stuck::diagnose(survey, facts).into_iter().filter(is_mine).collect();
+    answer.holds = stuck::diagnose_one(survey, facts, key);
     let (code, message) = by_owners(conclusion);
     let is_pod = answer.place.resource == "pods";
     let ends = survey.terminating().get(key).and_then(|metadata| metadata.deleted);

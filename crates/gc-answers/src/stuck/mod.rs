@@ -163,22 +163,36 @@ impl Diagnosis<'_> {
 #[must_use]
 pub fn diagnose(survey: &Survey, facts: &Facts) -> Vec<Row> {
     let diagnosis = Diagnosis { survey, facts };
-    let mut groups: BTreeMap<(Code, String), (Cause, Vec<ObjectKey>)> = BTreeMap::new();
-    let mut waiters: BTreeMap<ObjectKey, Vec<ObjectKey>> = BTreeMap::new();
+    let mut found = Findings::default();
     for (key, metadata) in survey.terminating() {
-        for hold in diagnosis.holds(key, metadata) {
-            match hold {
-                Hold::Object(other) => waiters.entry(other).or_default().push(key.clone()),
-                Hold::Cause(cause) => {
-                    let group = (cause.code, cause.subject.clone());
-                    groups.entry(group).or_insert_with(|| (cause, Vec::new())).1.push(key.clone());
-                }
-            }
-        }
+        found.add(key, diagnosis.holds(key, metadata));
     }
-    let mut rows: Vec<Row> =
-        groups.into_values().map(|(cause, keys)| diagnosis.row(cause, &keys, &waiters)).collect();
+    let mut rows = found.rows(&diagnosis);
     rows.extend(diagnosis.undecidable());
+    in_order(rows)
+}
+
+/// The causes that hold up one object, or what it waits for, oldest first.
+#[must_use]
+pub fn diagnose_one(survey: &Survey, facts: &Facts, key: &ObjectKey) -> Vec<Row> {
+    let diagnosis = Diagnosis { survey, facts };
+    let mut found = Findings::default();
+    let (mut seen, mut open) = (BTreeSet::new(), vec![key.clone()]);
+    while let Some(key) = open.pop() {
+        let Some(metadata) = survey.terminating().get(&key).filter(|_| seen.insert(key.clone())) else {
+            continue;
+        };
+        let holds = diagnosis.holds(&key, metadata);
+        open.extend(holds.iter().filter_map(|hold| match hold {
+            Hold::Object(other) => Some(other.clone()),
+            Hold::Cause(_) => None,
+        }));
+        found.add(&key, holds);
+    }
+    in_order(found.rows(&diagnosis))
+}
+
+fn in_order(mut rows: Vec<Row>) -> Vec<Row> {
     rows.sort_by(|left, right| {
         let order = |row: &Row| (row.since.is_none(), row.since, row.cause.code, row.cause.subject.clone());
         order(left).cmp(&order(right))
@@ -186,18 +200,51 @@ pub fn diagnose(survey: &Survey, facts: &Facts) -> Vec<Row> {
     rows
 }
 
+/// What holds objects that are being deleted.
+#[derive(Default)]
+struct Findings {
+    /// By root cause, the cause as each object has it: commands and details are about that object.
+    groups: BTreeMap<(Code, String), Vec<(ObjectKey, Cause)>>,
+    /// What waits for an object that is being deleted.
+    waiters: BTreeMap<ObjectKey, Vec<ObjectKey>>,
+}
+
+impl Findings {
+    fn add(&mut self, key: &ObjectKey, holds: Vec<Hold>) {
+        for hold in holds {
+            match hold {
+                Hold::Object(other) => self.waiters.entry(other).or_default().push(key.clone()),
+                Hold::Cause(cause) => {
+                    let group = (cause.code, cause.subject.clone());
+                    self.groups.entry(group).or_default().push((key.clone(), cause));
+                }
+            }
+        }
+    }
+
+    fn rows(self, diagnosis: &Diagnosis) -> Vec<Row> {
+        let rows = self.groups.into_values().filter_map(|held| diagnosis.row(held, &self.waiters));
+        rows.collect()
+    }
+}
+
 impl Diagnosis<'_> {
-    fn row(&self, cause: Cause, keys: &[ObjectKey], waiters: &BTreeMap<ObjectKey, Vec<ObjectKey>>) -> Row {
+    /// One row for all that a root cause holds, with the commands for the oldest of them.
+    fn row(
+        &self,
+        mut held: Vec<(ObjectKey, Cause)>,
+        waiters: &BTreeMap<ObjectKey, Vec<ObjectKey>>,
+    ) -> Option<Row> {
         let terminating = self.survey.terminating();
         let place = |key: &ObjectKey| {
             let uid = terminating.get(key).map(|metadata| metadata.uid.to_string()).unwrap_or_default();
             self.place(key, &uid)
         };
-        let mut objects: Vec<(Place, Option<Timestamp>)> =
-            keys.iter().map(|key| (place(key), terminating.get(key).and_then(Self::since))).collect();
-        objects.sort_by(|left, right| (left.1, &left.0).cmp(&(right.1, &right.0)));
-        let mut seen: BTreeSet<&ObjectKey> = keys.iter().collect();
-        let mut open: Vec<&ObjectKey> = keys.iter().collect();
+        held.sort_by_cached_key(|(key, _)| (terminating.get(key).and_then(Self::since), place(key)));
+        let objects: Vec<(Place, Option<Timestamp>)> =
+            held.iter().map(|(key, _)| (place(key), terminating.get(key).and_then(Self::since))).collect();
+        let mut seen: BTreeSet<&ObjectKey> = held.iter().map(|(key, _)| key).collect();
+        let mut open: Vec<&ObjectKey> = held.iter().map(|(key, _)| key).collect();
         let mut waiting = Vec::new();
         while let Some(key) = open.pop() {
             for waiter in waiters.get(key).into_iter().flatten() {
@@ -208,7 +255,9 @@ impl Diagnosis<'_> {
             }
         }
         waiting.sort();
-        Row { cause, since: objects.first().and_then(|(_, since)| *since), objects, waiting }
+        let since = objects.first().and_then(|(_, since)| *since);
+        let cause = held.into_iter().next()?.1;
+        Some(Row { cause, since, objects, waiting })
     }
 
     /// Objects that will never be collected, because no owner lives and one cannot be looked up: one row per kind of owner.

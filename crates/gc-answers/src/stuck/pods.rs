@@ -10,6 +10,8 @@ use crate::text;
 
 /// Containers that one message names.
 const NAMED: usize = 3;
+/// The reason of the condition Ready of a node whose kubelet has never written its status.
+const NEVER_UPDATED: &str = "NodeStatusNeverUpdated";
 
 impl Diagnosis<'_> {
     /// Whether a pod may still take its time: its deletion time is when its grace period ends.
@@ -80,9 +82,13 @@ impl Diagnosis<'_> {
         let ready = node.condition("Ready");
         let text = |field: &str| ready.and_then(|ready| ready[field].as_str()).unwrap_or_default();
         let since = parse_time(text("lastHeartbeatTime")).or_else(|| parse_time(text("lastTransitionTime")));
-        let silent = since
-            .map_or_else(String::new, |at| format!(" and reported last {}", text::ago(at, self.facts.now())));
         let reason = if ready.is_none() { "it has no condition Ready" } else { text("reason") };
+        let silent = match since {
+            // The node controller writes the creation of the node as its last heartbeat.
+            _ if reason == NEVER_UPDATED => " and has never reported".to_owned(),
+            Some(at) => format!(" and reported last {}", text::ago(at, self.facts.now())),
+            None => String::new(),
+        };
         Cause {
             code: Code::KubeletSilent,
             subject: name.to_owned(),

@@ -2,13 +2,20 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::needless_pass_by_value, reason = "tables of literals read better without references")]
 
+mod objects;
+
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use gc_answers::stuck::Row;
+use gc_answers::stuck::{Code, Row};
 use gc_types::PropagationPolicy;
 use serde_json::{Value, json};
+
+use objects::{
+    claim, conditions, converted_definition, definition, deployment, held, job, map, node, object, pod,
+    volume,
+};
 
 use super::gather::{self, Gatherer, Scope};
 use super::target::Named;
@@ -159,134 +166,6 @@ fn shown(row: &Row) -> String {
     text
 }
 
-fn object(kind: &str, name: &str, more: Value) -> Value {
-    let api_version = match kind {
-        "Job" => "batch/v1",
-        "Deployment" | "ReplicaSet" => "apps/v1",
-        "CertificateSigningRequest" => "certificates.k8s.io/v1",
-        "CustomResourceDefinition" => "apiextensions.k8s.io/v1",
-        "APIService" => "apiregistration.k8s.io/v1",
-        "ValidatingWebhookConfiguration" => "admissionregistration.k8s.io/v1",
-        "Widget" => "acme.dev/v1",
-        "Lease" => "coordination.k8s.io/v1",
-        _ => "v1",
-    };
-    let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}});
-    for (field, value) in more.as_object().into_iter().flatten() {
-        match field.as_str() {
-            "finalizers" | "owners" | "annotations" | "labels" => object["metadata"][field] = value.clone(),
-            _ => object[field] = value.clone(),
-        }
-    }
-    object
-}
-
-fn map(name: &str, more: Value) -> Value {
-    object("ConfigMap", name, more)
-}
-
-fn pod(name: &str, node: &str, more: Value) -> Value {
-    let mut pod = object("Pod", name, more);
-    let volumes = pod["volumes"].take();
-    pod.as_object_mut().unwrap().remove("volumes");
-    pod["spec"] = json!({"containers": [{"name": "c", "image": "i"}]});
-    if !node.is_empty() {
-        pod["spec"]["nodeName"] = node.into();
-    }
-    if let Some(claim) = volumes.as_str() {
-        pod["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]);
-    }
-    pod
-}
-
-fn node(name: &str, ready: &str) -> Value {
-    let condition = json!({"type": "Ready", "status": ready, "reason": "KubeletReady",
-                           "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"});
-    object("Node", name, json!({"status": {"conditions": [condition]}}))
-}
-
-fn claim(name: &str, volume: &str, more: Value) -> Value {
-    let mut claim = object("PersistentVolumeClaim", name, more);
-    claim["spec"] = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
-    if !volume.is_empty() {
-        claim["spec"]["volumeName"] = volume.into();
-    }
-    claim
-}
-
-fn job(name: &str, ttl: Option<i64>, finished_seconds_ago: i64) -> Value {
-    let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
-    let mut job = object("Job", name, json!({"spec": {"template": template}}));
-    if let Some(ttl) = ttl {
-        job["spec"]["ttlSecondsAfterFinished"] = ttl.into();
-    }
-    if finished_seconds_ago >= 0 {
-        let time =
-            jiff::Timestamp::from_second(jiff::Timestamp::now().as_second() - finished_seconds_ago).unwrap();
-        let time = time.to_string();
-        let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": time, "lastProbeTime": time});
-        job["status"] = json!({"startTime": time, "completionTime": time,
-                               "conditions": [condition("SuccessCriteriaMet"), condition("Complete")]});
-    }
-    job
-}
-
-fn deployment(name: &str, ready: i64) -> Value {
-    let labels = json!({"app": name});
-    object(
-        "Deployment",
-        name,
-        json!({
-            "spec": {"replicas": 1, "selector": {"matchLabels": labels},
-                     "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}},
-            "status": {"replicas": 1, "readyReplicas": ready},
-        }),
-    )
-}
-
-fn held() -> Value {
-    json!({"finalizers": ["widgets.acme.dev/hold"]})
-}
-
-fn definition() -> Value {
-    object(
-        "CustomResourceDefinition",
-        "widgets.acme.dev",
-        json!({"spec": {
-            "group": "acme.dev", "scope": "Namespaced",
-            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
-            "versions": [{"name": "v1", "served": true, "storage": true,
-                          "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
-        }}),
-    )
-}
-
-/// Gadgets in two versions, with a conversion webhook that does not answer.
-fn converted_definition() -> Value {
-    let version = |name: &str| {
-        json!({"name": name, "served": true, "storage": name == "v1",
-               "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}})
-    };
-    object(
-        "CustomResourceDefinition",
-        "gadgets.converted.acme.dev",
-        json!({"spec": {
-            "group": "converted.acme.dev", "scope": "Namespaced",
-            "names": {"plural": "gadgets", "singular": "gadget", "kind": "Gadget"},
-            "versions": [version("v1"), version("v2")],
-            "conversion": {"strategy": "Webhook", "webhook": {
-                "conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/convert"},
-            }},
-        }}),
-    )
-}
-
-fn conditions(kind: &str, message: &str) -> Value {
-    json!({"kind": "NamespaceStatus", "metadata": {}, "status": {"conditions": [
-        {"type": kind, "status": "True", "reason": "Failed", "message": message,
-         "lastTransitionTime": "2026-01-01T00:00:00Z"}]}})
-}
-
 const TEN_MINUTES: i64 = 600;
 
 /// Everything in one cluster, each situation in a namespace of its own.
@@ -362,6 +241,15 @@ fn situations() -> Vec<Situation> {
             why: ("BeingDeleted", "FinalizerHeld"),
             plan: "1 object: 1 ConfigMap; 1 hangs",
             ..base("two objects with one cause are one row")
+        },
+        Situation {
+            make: vec![map("a", held()), map("b", held())],
+            delete: &[("cm/a", "Background"), ("cm/b", "Background")],
+            ask: "cm/b",
+            stuck: &["FinalizerHeld ConfigMap/a,ConfigMap/b"],
+            why: ("BeingDeleted", "FinalizerHeld"),
+            plan: "1 object: 1 ConfigMap; 1 hangs",
+            ..base("the second of two objects with one cause")
         },
         Situation {
             make: vec![map("a", held()), map("b", json!({"owners": ["ConfigMap/a"]}))],
@@ -468,6 +356,12 @@ fn pods() -> Vec<Situation> {
             stuck: &["KubeletSilent Pod/p"],
             why: ("BeingDeleted", "the kubelet on node silent-0 is not ready"),
             ..base("a pod whose kubelet is silent")
+        },
+        Situation {
+            make: vec![node("silent-2", "Unknown"), pod("p", "silent-2", json!({}))],
+            delete: &[],
+            later_seconds: 0,
+            ..base("a living pod whose kubelet is silent")
         },
         Situation {
             make: vec![node("ready-2", "True"), pod("p", "ready-2", json!({}))],
@@ -603,15 +497,6 @@ fn due() -> Vec<Situation> {
             ..base("an annotation that cannot be understood")
         },
     ]
-}
-
-fn volume(name: &str, policy: &str, finalizers: &[&str]) -> Value {
-    let mut volume = object("PersistentVolume", name, json!({"finalizers": finalizers}));
-    volume["spec"] = json!({
-        "capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": policy,
-        "csi": {"driver": "csi.acme.dev", "volumeHandle": name},
-    });
-    volume
 }
 
 fn storage() -> Vec<Situation> {
@@ -833,6 +718,18 @@ async fn every_situation_has_its_right_answers() {
             wrong.push(format!("{}: stuck: {codes:?}, expected {expected:?}", situation.name));
         }
         let answer = why::ask(&gatherer, &named, PATIENCE).await.unwrap().unwrap();
+        // Commands are about the object that is named first, and about the one that was asked for.
+        let held = rows.iter().map(|row| (&row.objects[0].0, row));
+        let held = held.chain(answer.holds.iter().filter_map(|row| {
+            let mut places = row.objects.iter().map(|(place, _)| place);
+            places.find(|place| place.uid == answer.place.uid).map(|place| (place, row))
+        }));
+        for (place, row) in held.filter(|(_, row)| row.cause.code == Code::FinalizerHeld) {
+            let command = &row.cause.force.as_ref().unwrap().command;
+            if !command.contains(&place.reference()) {
+                wrong.push(format!("{}: {command:?} is not about {}", situation.name, place.reference()));
+            }
+        }
         let (code, part) = situation.why;
         if answer.code != code || !answer.message.contains(part) {
             wrong.push(format!(
