@@ -291,13 +291,7 @@ impl Linter<'_> {
         // Whether another object has the name of an absent owner.
         let wanted: BTreeSet<ObjectKey> =
             strays.iter().filter_map(|stray| self.key_of_owner(stray)).collect();
-        let taken: BTreeSet<ObjectKey> = self
-            .survey
-            .engine
-            .select(|key| wanted.contains(key))
-            .into_iter()
-            .filter_map(|view| view.key)
-            .collect();
+        let taken = self.present(&wanted);
         for stray in strays {
             let owner = &stray.reference.coordinates;
             let title = format!("{} {}", owner.api_version, owner.kind);
@@ -341,6 +335,12 @@ impl Linter<'_> {
             };
             self.add(code, &subject, place, of_kind(what), why);
         }
+    }
+
+    /// Those of these keys at which there is an object.
+    fn present(&self, wanted: &BTreeSet<ObjectKey>) -> BTreeSet<ObjectKey> {
+        let found = self.survey.engine.select(|key| wanted.contains(key));
+        found.into_iter().filter_map(|view| view.key).collect()
     }
 
     /// Where an owner would be.
@@ -515,13 +515,7 @@ impl Linter<'_> {
                 name: slice.label("kubernetes.io/service-name").into(),
             })
             .collect();
-        let present: BTreeSet<ObjectKey> = self
-            .survey
-            .engine
-            .select(|key| wanted.contains(key))
-            .into_iter()
-            .filter_map(|view| view.key)
-            .collect();
+        let present = self.present(&wanted);
         for slice in &slices {
             let service = slice.label("kubernetes.io/service-name");
             let key =

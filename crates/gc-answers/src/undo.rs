@@ -236,26 +236,32 @@ fn action(
         Some(_) => return Action::Exists,
         None => {}
     }
-    if let Some(why) = impossible(record) {
-        return Action::Impossible(why);
-    }
+    let impossible_because = impossible(record);
     let recreator = record.owners().find(|owner| {
         let uid = owner["uid"].as_str().unwrap_or_default();
+        let kind = owner["kind"].as_str().unwrap_or_default();
         owner["controller"] == true
-            && recreates(owner["kind"].as_str().unwrap_or_default(), record.text("/kind"))
+            && recreates(kind, record.text("/kind"))
+            && (impossible_because.is_none() || replaces_finished_pods(kind))
             && (lives(uid) || by_uid.get(uid).is_some_and(|owner| impossible(owner).is_none()))
     });
-    match recreator {
-        Some(owner) => Action::Recreated(format!(
+    match (recreator, impossible_because) {
+        (None, Some(why)) => Action::Impossible(why),
+        (Some(owner), _) => Action::Recreated(format!(
             "{}/{}",
             owner["kind"].as_str().unwrap_or_default(),
             owner["name"].as_str().unwrap_or_default()
         )),
-        None => Action::Create,
+        (None, None) => Action::Create,
     }
 }
 
-/// Whether the controllers of Kubernetes make objects of a kind for an owner again.
+/// Whether a controller has another pod run in place of one that has finished.
+fn replaces_finished_pods(owner: &str) -> bool {
+    matches!(owner, "ReplicaSet" | "ReplicationController" | "StatefulSet" | "DaemonSet")
+}
+
+/// Whether the controllers of Kubernetes create objects of a kind for an owner again.
 fn recreates(owner: &str, kind: &str) -> bool {
     matches!(
         (owner, kind),

@@ -74,6 +74,33 @@ fn choices_take_what_depended() {
     );
 }
 
+/// A controller has put another pod in the place of one that has finished, or will; a Job counts it.
+#[test]
+fn finished_pods_are_recreated_where_their_controller_replaces_them() {
+    let failed = || json!({"/status/phase": "Failed"});
+    let records = [
+        record(1, "Pod of-living", &["ReplicaSet/living*"], failed()),
+        record(1, "Pod of-gone", &["ReplicaSet/gone*"], failed()),
+        record(1, "Pod of-restored", &["ReplicaSet/restored*"], failed()),
+        record(1, "ReplicaSet restored", &[], json!({})),
+        record(1, "Pod of-job", &["Job/living*"], failed()),
+        record(1, "Pod alone", &[], failed()),
+    ];
+    let chosen: Vec<&Record> = records.iter().collect();
+    let undo = plan(&chosen, &BTreeMap::new(), &|uid| uid == "uid-living");
+    assert_eq!(
+        shown(&undo),
+        [
+            "Create ReplicaSet/restored",
+            "Impossible Pod/alone: a finished pod would run again",
+            "Impossible Pod/of-gone: a finished pod would run again",
+            "Impossible Pod/of-job: a finished pod would run again",
+            "Recreated Pod/of-living by ReplicaSet/living",
+            "Recreated Pod/of-restored by ReplicaSet/restored",
+        ]
+    );
+}
+
 #[test]
 fn owners_come_first_and_controllers_do_their_part() {
     let finished = json!({"/status/conditions": [{"type": "Complete", "status": "True"}]});
