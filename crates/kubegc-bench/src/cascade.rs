@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, ValueEnum};
+use futures::StreamExt as _;
 use gc_kube::wire::frames::Frames;
 use gc_kube::wire::metadata::{Encoding, WatchEvent, decode_watch_event};
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -30,59 +31,81 @@ pub(crate) struct Options {
     /// Owners that share them
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     owners: u32,
-    /// Delete in the foreground
-    #[arg(long)]
+    /// Namespaces over which owners and their dependents are spread, each named like the namespace of `--namespace` with a
+    /// number; created if they are missing
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    namespaces: Option<u32>,
+    /// How the owners are deleted
+    #[arg(long, value_enum, default_value_t = Policy::Background)]
+    policy: Policy,
+    /// Delete in the foreground; the same as `--policy foreground`
+    #[arg(long, conflicts_with = "policy")]
     foreground: bool,
 }
 
-/// Makes them, deletes the owners, and waits until nothing is left.
-pub(crate) async fn run(cluster: &Cluster, options: &Options, pid: Option<u32>) -> anyhow::Result<()> {
-    let Options { dependents, owners, foreground } = *options;
-    let run = format!("bench-{}", jiff::Timestamp::now().as_millisecond());
-    let begun = Instant::now();
-    let mut owner_uids = Vec::new();
-    for number in 0..owners {
-        owner_uids.push(cluster.create(&config_map(&format!("{run}-owner-{number}"), &run, None)).await?);
-    }
-    let objects = (0..dependents).zip((0..owners).cycle()).map(|(number, owner)| {
-        let reference = json!([{
-            "apiVersion": "v1", "kind": "ConfigMap", "name": format!("{run}-owner-{owner}"),
-            "uid": owner_uids[owner as usize], "blockOwnerDeletion": true,
-        }]);
-        config_map(&format!("{run}-{number}"), &run, Some(reference))
-    });
-    let mut latencies = cluster.create_all(objects).await?;
-    let (number, seconds) = (f64::from(dependents), begun.elapsed().as_secs_f64());
-    println!(
-        "created     {dependents} dependents of {owners} owners in {seconds:.2} s: {:.0}/s; {}",
-        number / seconds,
-        latencies.describe()
-    );
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Policy {
+    Background,
+    Foreground,
+    Orphan,
+}
 
+impl Policy {
+    /// As the field `propagationPolicy` has it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Background => "Background",
+            Self::Foreground => "Foreground",
+            Self::Orphan => "Orphan",
+        }
+    }
+}
+
+/// The collections of a round; owners are spread over them in turn, and dependents are where their owner is.
+struct Places(Vec<String>);
+
+impl Places {
+    async fn of(cluster: &Cluster, namespaces: Option<u32>) -> anyhow::Result<Self> {
+        let Some(number) = namespaces else { return Ok(Self(vec![cluster.config_maps.clone()])) };
+        let names = cluster.namespaces(number).await?;
+        Ok(Self(names.iter().map(|name| format!("/api/v1/namespaces/{name}/configmaps")).collect()))
+    }
+
+    fn of_owner(&self, owner: u32) -> &str {
+        &self.0[owner as usize % self.0.len()]
+    }
+
+    /// The collection that contains all of them.
+    fn watched(&self) -> &str {
+        match self.0.as_slice() {
+            [only] => only,
+            _ => "/api/v1/configmaps",
+        }
+    }
+}
+
+/// Creates them, deletes the owners, and waits until the last that is to go is gone.
+pub(crate) async fn run(cluster: &Cluster, options: &Options, pid: Option<u32>) -> anyhow::Result<()> {
+    let Options { dependents, owners, .. } = *options;
+    let policy = if options.foreground { Policy::Foreground } else { options.policy };
+    let run = format!("bench-{}", jiff::Timestamp::now().as_millisecond());
+    let places = Places::of(cluster, options.namespaces).await?;
+    create(cluster, options, &places, &run).await?;
     // What the collector has seen by now is not known from outside; it gets a moment.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let (_, list) = cluster.call(Method::GET, &format!("{}?limit=1", cluster.config_maps), None).await?;
+    let watched = places.watched();
+    let (_, list) = cluster.call(Method::GET, &format!("{watched}?limit=1"), None).await?;
     let version = list["metadata"]["resourceVersion"].as_str().context("a version to watch from")?;
     let before = cluster.requests().await;
     let used = pid.map(Usage::of).transpose()?;
+    // Orphans stay.
+    let leaving = if policy == Policy::Orphan { owners } else { dependents + owners };
     let gone = async {
-        let gone =
-            watch_until_gone(cluster, &cluster.config_maps, &run, version, dependents + owners).await?;
+        let gone = watch_until_gone(cluster, watched, &run, version, leaving).await?;
         anyhow::Ok(gone.into_iter().map(|(_, at)| at))
     };
-    let policy = if foreground { "Foreground" } else { "Background" };
-    let delete = async {
-        let begun = Instant::now();
-        for number in 0..owners {
-            let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy});
-            let path = format!("{}/{run}-owner-{number}", cluster.config_maps);
-            let (code, body) = cluster.call(Method::DELETE, &path, Some(&options)).await?;
-            anyhow::ensure!(code < 300, "the owner was not deleted: {code} {}", body["message"]);
-        }
-        anyhow::Ok(begun)
-    };
-    let patience = PATIENCE_PER_THOUSAND.mul_f64(number / 1000.0).max(PATIENCE_AT_LEAST);
-    let both = async { futures::try_join!(gone, delete) };
+    let patience = PATIENCE_PER_THOUSAND.mul_f64(f64::from(leaving) / 1000.0).max(PATIENCE_AT_LEAST);
+    let both = async { futures::try_join!(gone, delete_owners(cluster, options, policy, &places, &run)) };
     let (times, begun) = tokio::time::timeout(patience, both).await.context("the cascade did not end")??;
     let took = begun.elapsed();
     let mut after_deletion = Latencies::default();
@@ -90,16 +113,72 @@ pub(crate) async fn run(cluster: &Cluster, options: &Options, pid: Option<u32>) 
         after_deletion.add(at.saturating_duration_since(begun));
     }
     println!(
-        "collected   {policy}: {dependents} dependents in {:.2} s: {:.0} deletes/s; each after the deletion: {}",
+        "collected   {}: {leaving} objects in {:.2} s: {:.0} deletes/s; each after the deletion: {}",
+        policy.name(),
         took.as_secs_f64(),
-        number / took.as_secs_f64(),
+        f64::from(leaving) / took.as_secs_f64(),
         after_deletion.describe()
     );
-    print_requests(before.as_ref(), cluster.requests().await.as_ref(), number);
+    print_requests(before.as_ref(), cluster.requests().await.as_ref(), f64::from(leaving));
     if let (Some(pid), Some(used)) = (pid, used) {
         print_usage(used, Usage::of(pid)?, took);
     }
+    if policy == Policy::Orphan {
+        for place in &places.0 {
+            let path = format!("{place}?labelSelector=kubegc-bench%3D{run}");
+            cluster.call(Method::DELETE, &path, None).await?;
+        }
+    }
     Ok(())
+}
+
+async fn create(cluster: &Cluster, options: &Options, places: &Places, run: &str) -> anyhow::Result<()> {
+    let Options { dependents, owners, .. } = *options;
+    let begun = Instant::now();
+    let mut owner_uids = Vec::new();
+    for number in 0..owners {
+        let owner = config_map(&format!("{run}-owner-{number}"), run, None);
+        owner_uids.push(cluster.create_in(places.of_owner(number), &owner).await?);
+    }
+    let objects = (0..dependents).zip((0..owners).cycle()).map(|(number, owner)| {
+        let reference = json!([{
+            "apiVersion": "v1", "kind": "ConfigMap", "name": format!("{run}-owner-{owner}"),
+            "uid": owner_uids[owner as usize], "blockOwnerDeletion": true,
+        }]);
+        (places.of_owner(owner).to_owned(), config_map(&format!("{run}-{number}"), run, Some(reference)))
+    });
+    let mut latencies = cluster.create_all_in(objects).await?;
+    let seconds = begun.elapsed().as_secs_f64();
+    println!(
+        "created     {owners} owners with {dependents} dependents in {seconds:.2} s: {:.0}/s; {}",
+        f64::from(dependents) / seconds,
+        latencies.describe()
+    );
+    Ok(())
+}
+
+/// Deletes the owners, as many at a time as was asked for. Returns when that began.
+async fn delete_owners(
+    cluster: &Cluster,
+    options: &Options,
+    policy: Policy,
+    places: &Places,
+    run: &str,
+) -> anyhow::Result<Instant> {
+    let begun = Instant::now();
+    let body = json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy.name()});
+    let body = &body;
+    let deletions = (0..options.owners).map(|number| async move {
+        let path = format!("{}/{run}-owner-{number}", places.of_owner(number));
+        let (code, answer) = cluster.call(Method::DELETE, &path, Some(body)).await?;
+        anyhow::ensure!(code < 300, "the owner was not deleted: {code} {}", answer["message"]);
+        Ok(())
+    });
+    let mut deleted = futures::stream::iter(deletions).buffer_unordered(cluster.in_flight);
+    while let Some(answer) = deleted.next().await {
+        answer?;
+    }
+    Ok(begun)
 }
 
 fn config_map(name: &str, run: &str, owners: Option<Value>) -> Value {

@@ -22,6 +22,8 @@ pub(crate) struct Cluster {
     pub(crate) in_flight: usize,
     /// Where the objects are.
     pub(crate) config_maps: String,
+    /// Their namespace.
+    pub(crate) namespace: String,
 }
 
 impl Cluster {
@@ -36,23 +38,36 @@ impl Cluster {
             None => ApiClient::infer().await?,
         };
         let config_maps = format!("/api/v1/namespaces/{namespace}/configmaps");
-        let cluster = Self { client, in_flight, config_maps };
-        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-        let (code, answer) = cluster.call(Method::POST, "/api/v1/namespaces", Some(&body)).await?;
-        anyhow::ensure!(
-            code == 201 || code == 409,
-            "the namespace was not made: {code} {}",
-            answer["message"]
-        );
+        let cluster = Self { client, in_flight, config_maps, namespace: namespace.to_owned() };
+        cluster.create_namespace(namespace).await?;
         Ok(cluster)
     }
 
-    /// Makes a ConfigMap; answers its UID.
-    pub(crate) async fn create(&self, object: &Value) -> anyhow::Result<String> {
-        self.create_in(&self.config_maps, object).await
+    async fn create_namespace(&self, name: &str) -> anyhow::Result<()> {
+        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let (code, answer) = self.call(Method::POST, "/api/v1/namespaces", Some(&body)).await?;
+        anyhow::ensure!(
+            code == 201 || code == 409,
+            "namespace {name} was not created: {code} {}",
+            answer["message"]
+        );
+        Ok(())
     }
 
-    async fn create_in(&self, collection: &str, object: &Value) -> anyhow::Result<String> {
+    /// Creates namespaces that are missing; answers their names: that of this cluster's namespace, with a number.
+    pub(crate) async fn namespaces(&self, number: u32) -> anyhow::Result<Vec<String>> {
+        let names: Vec<String> = (0..number).map(|number| format!("{}-{number}", self.namespace)).collect();
+        let work = names.iter().map(|name| self.create_namespace(name));
+        let mut created = futures::stream::iter(work).buffer_unordered(self.in_flight);
+        while let Some(answer) = created.next().await {
+            answer?;
+        }
+        drop(created);
+        Ok(names)
+    }
+
+    /// Creates an object in any collection; answers its UID.
+    pub(crate) async fn create_in(&self, collection: &str, object: &Value) -> anyhow::Result<String> {
         let (code, body) = self.call(Method::POST, collection, Some(object)).await?;
         anyhow::ensure!(code == 201, "an object was not created: {code} {}", body["message"]);
         Ok(body["metadata"]["uid"].as_str().context("a uid")?.to_owned())
@@ -84,11 +99,10 @@ impl Cluster {
     /// Makes objects and writes their status, as many at a time as was asked for.
     pub(crate) async fn create_with_status(
         &self,
-        collection: &str,
-        objects: impl Iterator<Item = (Value, Value)>,
+        objects: impl Iterator<Item = (String, Value, Value)>,
     ) -> anyhow::Result<()> {
-        let work = objects.map(|(object, status)| async move {
-            self.create_in(collection, &object).await?;
+        let work = objects.map(|(collection, object, status)| async move {
+            self.create_in(&collection, &object).await?;
             let name = object["metadata"]["name"].as_str().context("a name")?;
             let path = format!("{collection}/{name}/status");
             let patch = json!({ "status": status });

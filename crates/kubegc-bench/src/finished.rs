@@ -46,6 +46,10 @@ pub(crate) struct JobOptions {
     /// Time until the first expires, seconds; all must have been created by then
     #[arg(long, default_value_t = 120)]
     lead: u32,
+    /// Namespaces over which they are spread, each named like the namespace of `--namespace` with a number; created if they
+    /// are missing
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    namespaces: Option<u32>,
     /// The collector of Jobs and of owners, with its arguments
     #[arg(last = true, required = true)]
     command: Vec<String>,
@@ -57,8 +61,7 @@ fn label() -> String {
 
 /// The namespace's collection of another resource.
 pub(crate) fn collection(cluster: &Cluster, prefix: &str, resource: &str) -> String {
-    let namespace = cluster.config_maps.trim_start_matches("/api/v1").trim_end_matches("/configmaps");
-    format!("{prefix}{namespace}/{resource}")
+    format!("{prefix}/namespaces/{}/{resource}", cluster.namespace)
 }
 
 /// Starts the collector, waits until a number of objects are gone, prints what that took and ends it. Returns
@@ -112,9 +115,9 @@ pub(crate) async fn pods(cluster: &Cluster, options: &PodOptions) -> anyhow::Res
             "metadata": {"name": format!("p-{number}"), "labels": {"kubegc-bench": run}, "finalizers": finalizers},
             "spec": {"containers": [{"name": "c", "image": "i"}]},
         });
-        (pod, json!({"phase": "Succeeded"}))
+        (pods_of.clone(), pod, json!({"phase": "Succeeded"}))
     });
-    cluster.create_with_status(&pods_of, objects).await?;
+    cluster.create_with_status(objects).await?;
     println!("created     {pods} finished pods in {:.2} s", begun.elapsed().as_secs_f64());
     let patience = PATIENCE_AT_LEAST + PATIENCE_PER_THOUSAND * (over / 1000);
     collect(cluster, (&pods_of, &run, over - held), &options.command, patience).await?;
@@ -124,12 +127,16 @@ pub(crate) async fn pods(cluster: &Cluster, options: &PodOptions) -> anyhow::Res
 /// Makes them, starts the collector, waits until all are gone, and says how late each went.
 pub(crate) async fn jobs(cluster: &Cluster, options: &JobOptions) -> anyhow::Result<()> {
     let JobOptions { jobs, over, lead, .. } = *options;
-    let (run, jobs_of) = (label(), collection(cluster, "/apis/batch/v1", "jobs"));
+    let run = label();
+    let (places, watched) = match options.namespaces {
+        None => (vec![cluster.namespace.clone()], collection(cluster, "/apis/batch/v1", "jobs")),
+        Some(number) => (cluster.namespaces(number).await?, "/apis/batch/v1/jobs".to_owned()),
+    };
     let (begun, wall) = (Instant::now(), Timestamp::now());
     let now = wall.as_second();
     let expires_after =
         |number: u32| u64::from(lead) + u64::from(number) * u64::from(over) / u64::from(jobs.max(1));
-    let objects = (0..jobs).map(|number| {
+    let objects = (0..jobs).zip(places.iter().cycle()).map(|(number, namespace)| {
         let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
         let job = json!({
             "apiVersion": "batch/v1", "kind": "Job",
@@ -141,16 +148,17 @@ pub(crate) async fn jobs(cluster: &Cluster, options: &JobOptions) -> anyhow::Res
             json!({"type": kind, "status": "True", "lastTransitionTime": at, "lastProbeTime": at})
         };
         let conditions = [condition("SuccessCriteriaMet"), condition("Complete")];
-        (job, json!({"startTime": at, "completionTime": at, "conditions": conditions}))
+        let status = json!({"startTime": at, "completionTime": at, "conditions": conditions});
+        (format!("/apis/batch/v1/namespaces/{namespace}/jobs"), job, status)
     });
-    cluster.create_with_status(&jobs_of, objects).await?;
+    cluster.create_with_status(objects).await?;
     println!("created     {jobs} finished Jobs in {:.2} s", begun.elapsed().as_secs_f64());
     anyhow::ensure!(
         begun.elapsed().as_secs() < u64::from(lead),
         "that took longer than --lead: some have expired"
     );
     let patience = PATIENCE_AT_LEAST + Duration::from_secs(u64::from(lead) + u64::from(over));
-    let gone = collect(cluster, (&jobs_of, &run, jobs), &options.command, patience).await?;
+    let gone = collect(cluster, (&watched, &run, jobs), &options.command, patience).await?;
     // Times of conditions are whole seconds: the Jobs' time began so much before ours.
     let before = Duration::from_millis(u64::try_from(wall.as_millisecond() - now * 1000)?);
     let mut late = Latencies::default();
