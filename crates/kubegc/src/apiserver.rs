@@ -21,7 +21,7 @@ use crate::kubeconfig;
 use crate::logging::{self, LogOptions};
 
 /// The default of `--listen`.
-const DEFAULT_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 6443));
+const DEFAULT_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7443));
 
 /// The default of `--service-cluster-ip-range`, as kubeadm has it.
 const SERVICE_RANGE: &str = "10.96.0.0/12";
@@ -43,7 +43,7 @@ pub(crate) enum StorageKind {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "API server")]
 pub(crate) struct ServerOptions {
-    /// Address to listen on; port 0 picks a free port [default: 127.0.0.1:6443]
+    /// Address to listen on; port 0 picks a free port [default: 127.0.0.1:7443]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<SocketAddr>,
     /// Directory for data and keys [default: kubegc in the user's data directory]

@@ -36,8 +36,8 @@ const CONTAINERS: [&str; 3] = ["--once", "--collect", "containers"];
 fn agent(fake: &Fake, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubegc"));
     command.args(["node", "--kubeconfig", ""]);
-    if !arguments.contains(&"--listen") {
-        command.args(["--listen", "127.0.0.1:0"]);
+    if !arguments.contains(&"--bind-address") {
+        command.args(["--bind-address", "127.0.0.1:0"]);
     }
     if !arguments.contains(&"--kubelet-config") {
         command.args(["--kubelet-config", "/nonexistent"]);
@@ -156,7 +156,7 @@ fn what_is_wrong_is_said_in_one_line() {
             2,
             "line 3, column 1: unknown field \"imageGCHighTresholdPercent\"; did you mean \"imageGCHighThresholdPercent\"?",
         ),
-        (&["--test-clock", "--listen", "0.0.0.0:0"], 2, "--test-clock needs --listen on a loopback address"),
+        (&["--test-clock", "--bind-address", "0.0.0.0:0"], 2, "--test-clock needs --bind-address on a loopback address"),
         (&["--once", "--config", &broken], 2, "is not valid YAML"),
         (&["--once", "--config", &absent], 2, "cannot read"),
     ];

@@ -84,8 +84,8 @@ pub(crate) struct NodeOptions {
     pod_manifest_path: Option<PathBuf>,
     /// Address for /metrics, /healthz, /livez and /readyz; on an address other than loopback, TLS and (but for health) a
     /// token of the cluster are needed
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:10358")]
-    listen: SocketAddr,
+    #[arg(long, alias = "listen", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:10358")]
+    bind_address: SocketAddr,
     /// Configuration file of the kubelet, to check whether it also collects
     #[arg(long, value_name = "FILE", default_value = "/var/lib/kubelet/config.yaml")]
     kubelet_config: PathBuf,
@@ -119,8 +119,8 @@ pub(crate) fn run(options: NodeOptions) -> Result<()> {
     if let (Some(path), false) = (&options.flags.config, misspelled.is_empty()) {
         return Err(crate::UsageError::new(format!("{}: {}", path.display(), misspelled.join("; "))).into());
     }
-    if options.test_clock && !options.listen.ip().to_canonical().is_loopback() {
-        return Err(crate::UsageError::new("--test-clock needs --listen on a loopback address").into());
+    if options.test_clock && !options.bind_address.ip().to_canonical().is_loopback() {
+        return Err(crate::UsageError::new("--test-clock needs --bind-address on a loopback address").into());
     }
     let (settings, notices) = config::resolve(&file, &options.flags).map_err(crate::UsageError::new)?;
     for notice in &notices {
@@ -171,7 +171,7 @@ async fn start(options: NodeOptions, settings: Settings) -> Result<()> {
         warn!("--protect-namespace needs a cluster to ask; name one with --kubeconfig");
     }
     warn_of_kubelet(&options.kubelet_config, &options.collect, &settings.node);
-    let protection = Protection::of(options.listen, &options.tls, api.as_ref());
+    let protection = Protection::of(options.bind_address, &options.tls, api.as_ref());
     let target = api.map(|client| (client, node));
     let agent = Agent::new(client, settings.node, Pods::new(source), target, metrics);
     let collect: Vec<_> = options.collect.iter().map(|one| gc_node::Collect::from(*one)).collect();
@@ -203,7 +203,7 @@ async fn start(options: NodeOptions, settings: Settings) -> Result<()> {
                 )
                 .await;
             }
-            daemon(agent.lock(state_dir)?, &collect, (options.listen, protection?), registry, clock).await
+            daemon(agent.lock(state_dir)?, &collect, (options.bind_address, protection?), registry, clock).await
         }
     }
 }

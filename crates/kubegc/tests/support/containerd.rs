@@ -462,7 +462,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri",
         }
         command.arg("--state-dir").arg(self.state_directory()).arg("--pod-logs-dir").arg(self.pod_logs());
         command.arg("--container-log-links-dir").arg(self.folder.join("links"));
-        command.args(["--kubelet-config", "/nonexistent", "--listen", "127.0.0.1:0"]).args(arguments);
+        command.args(["--kubelet-config", "/nonexistent", "--bind-address", "127.0.0.1:0"]).args(arguments);
         command
     }
 
