@@ -156,7 +156,11 @@ fn what_is_wrong_is_said_in_one_line() {
             2,
             "line 3, column 1: unknown field \"imageGCHighTresholdPercent\"; did you mean \"imageGCHighThresholdPercent\"?",
         ),
-        (&["--test-clock", "--bind-address", "0.0.0.0:0"], 2, "--test-clock needs --bind-address on a loopback address"),
+        (
+            &["--test-clock", "--bind-address", "0.0.0.0:0"],
+            2,
+            "--test-clock needs --bind-address on a loopback address",
+        ),
         (&["--once", "--config", &broken], 2, "is not valid YAML"),
         (&["--once", "--config", &absent], 2, "cannot read"),
     ];

@@ -27,6 +27,9 @@ impl Planner<'_> {
         let (first, second) = (uids(&at_once.deleted), uids(&in_time.deleted));
         let stays: BTreeSet<&Uid> =
             in_time.held.iter().chain(&in_time.terminating).map(|view| &view.uid).collect();
+        // What is held even when everything that hangs is released, in use by what stays.
+        let stays_at_last: BTreeSet<&Uid> =
+            in_the_end.held.iter().chain(&in_the_end.terminating).map(|view| &view.uid).collect();
         let mut fates = Fates::new();
         let staying = in_time.held.iter().chain(&in_time.terminating);
         let held_in_the_end = in_the_end.held.iter().chain(&in_the_end.terminating);
@@ -36,7 +39,7 @@ impl Planner<'_> {
                 Fate::Deleted
             } else if second.contains(&view.uid) {
                 Fate::Later
-            } else if stays.contains(&view.uid) {
+            } else if stays.contains(&view.uid) || stays_at_last.contains(&view.uid) {
                 Fate::Hangs
             } else {
                 // It waits for something that hangs.

@@ -275,51 +275,60 @@ impl Rehearsal {
         used
     }
 
-    /// Goes on until a stage asks for nothing further.
+    /// Goes on until a stage asks for nothing further. Everything that others do at one time is done before the collector
+    /// acts on it.
     fn perform(&mut self, stage: &dyn Stage) -> Result<(), PlanError> {
         loop {
             let mut has_changed = false;
-            let held: Vec<(ObjectKey, Uid, bool)> = self
-                .objects
-                .iter()
-                .filter(|(_, (key, _))| {
-                    self.model.get(key).map(|object| object.deletion).is_some_and(|deletion| {
-                        // What was on its way out when the plan began, and is held by nothing, ends by itself.
-                        let is_ending = deletion.deleting && !deletion.foreground && !deletion.orphan;
-                        deletion.foreign_finalizers || is_ending
-                    })
-                })
-                .map(|(uid, (key, has_finalizers))| (key.clone(), uid.clone(), *has_finalizers))
-                .collect();
-            for (key, uid, has_finalizers) in held {
-                if !stage.is_held(&uid, has_finalizers, &self.progress)
-                    && let Some(event) = self.model.release(&key)
-                {
-                    self.engine.handle(event);
-                    has_changed = true;
-                }
-            }
-            for (uid, policy) in stage.deletions(&self.progress) {
-                let Some((key, _)) = self.objects.get(&uid) else { continue };
-                if self.asked.insert((uid, policy)) {
-                    has_changed = true;
-                    if let Some(event) = self.model.delete(key, policy) {
-                        self.engine.handle(event);
-                    }
-                }
+            while self.begin(stage) {
+                has_changed = true;
+                self.note_progress();
             }
             if !has_changed {
                 return Ok(());
             }
             self.run()?;
-            for (uid, (key, _)) in &self.objects {
-                let object = self.model.get(key);
-                if object.is_none() {
-                    self.progress.gone.insert(uid.clone());
+            self.note_progress();
+        }
+    }
+
+    /// Releases what nothing holds any more, and begins the deletions that are due. Whether there was something to do.
+    fn begin(&mut self, stage: &dyn Stage) -> bool {
+        let mut has_changed = false;
+        for (uid, (key, has_finalizers)) in &self.objects {
+            let is_held = self.model.get(key).map(|object| object.deletion).is_some_and(|deletion| {
+                // What was on its way out when the plan began, and is held by nothing, ends by itself.
+                let is_ending = deletion.deleting && !deletion.foreground && !deletion.orphan;
+                deletion.foreign_finalizers || is_ending
+            });
+            if is_held
+                && !stage.is_held(uid, *has_finalizers, &self.progress)
+                && let Some(event) = self.model.release(key)
+            {
+                self.engine.handle(event);
+                has_changed = true;
+            }
+        }
+        for (uid, policy) in stage.deletions(&self.progress) {
+            let Some((key, _)) = self.objects.get(&uid) else { continue };
+            if self.asked.insert((uid, policy)) {
+                has_changed = true;
+                if let Some(event) = self.model.delete(key, policy) {
+                    self.engine.handle(event);
                 }
-                if object.is_none_or(|object| object.deletion.deleting) {
-                    self.progress.marked.insert(uid.clone());
-                }
+            }
+        }
+        has_changed
+    }
+
+    fn note_progress(&mut self) {
+        for (uid, (key, _)) in &self.objects {
+            let object = self.model.get(key);
+            if object.is_none() {
+                self.progress.gone.insert(uid.clone());
+            }
+            if object.is_none_or(|object| object.deletion.deleting) {
+                self.progress.marked.insert(uid.clone());
             }
         }
     }

@@ -203,7 +203,8 @@ async fn start(options: NodeOptions, settings: Settings) -> Result<()> {
                 )
                 .await;
             }
-            daemon(agent.lock(state_dir)?, &collect, (options.bind_address, protection?), registry, clock).await
+            daemon(agent.lock(state_dir)?, &collect, (options.bind_address, protection?), registry, clock)
+                .await
         }
     }
 }

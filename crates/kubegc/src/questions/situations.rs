@@ -358,7 +358,7 @@ fn pods() -> Vec<Situation> {
             ..base("a pod whose kubelet is silent")
         },
         Situation {
-            make: vec![node("silent-2", "Unknown"), pod("p", "silent-2", json!({}))],
+            make: vec![node("silent-3", "Unknown"), pod("p", "silent-3", json!({}))],
             delete: &[],
             later_seconds: 0,
             ..base("a living pod whose kubelet is silent")

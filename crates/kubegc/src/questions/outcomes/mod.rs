@@ -58,6 +58,12 @@ struct Stored {
 
 type Contents = BTreeMap<String, Stored>;
 
+/// What was there when the plans were made, and what they are about.
+struct Begun<'a> {
+    before: &'a Contents,
+    planned: BTreeSet<&'a str>,
+}
+
 impl World {
     async fn start() -> Self {
         let cluster = EmbeddedCluster::start(Beginning::empty(vec!["*".to_owned()])).await.unwrap();
@@ -181,7 +187,7 @@ impl World {
 
     /// Plays kubelets, the provisioner and whoever removes these finalizers, for what the plans are about. Whether there was
     /// something to do.
-    async fn act(&self, contents: &Contents, planned: &BTreeSet<&str>, releases: &[&str]) -> bool {
+    async fn act(&self, contents: &Contents, begun: &Begun<'_>, releases: &[&str]) -> bool {
         let nodes: BTreeSet<&str> =
             contents.values().filter_map(|stored| stored.title.strip_prefix("Node/")).collect();
         let terminating: BTreeSet<&str> = contents
@@ -193,7 +199,7 @@ impl World {
         let with_pods: BTreeSet<&str> =
             pods.filter_map(|pod| pod.value["metadata"]["namespace"].as_str()).collect();
         let mut acted = false;
-        for (uid, stored) in contents.iter().filter(|(uid, _)| planned.contains(uid.as_str())) {
+        for (uid, stored) in contents.iter().filter(|(uid, _)| begun.planned.contains(uid.as_str())) {
             let text = |path: &str| stored.value.pointer(path).and_then(Value::as_str).unwrap_or_default();
             let kind = stored.title.split('/').next().unwrap();
             if stored.is_terminating && kind == "Pod" && nodes.contains(text("/spec/nodeName")) {
@@ -207,7 +213,8 @@ impl World {
             }
             let is_abandoned = kind == "PersistentVolume"
                 && text("/spec/persistentVolumeReclaimPolicy") == "Delete"
-                && !text("/spec/claimRef/uid").is_empty()
+                // One whose claim was gone before is none of the plan's doing.
+                && begun.before.contains_key(text("/spec/claimRef/uid"))
                 && !contents.contains_key(text("/spec/claimRef/uid"));
             if is_abandoned && !stored.is_terminating {
                 self.delete(&stored.path, Some(PropagationPolicy::Background)).await;
@@ -231,12 +238,12 @@ impl World {
     }
 
     /// Until nothing happens any more.
-    async fn rest(&self, gatherer: &Gatherer, planned: &BTreeSet<&str>, releases: &[&str]) -> Contents {
+    async fn rest(&self, gatherer: &Gatherer, begun: &Begun<'_>, releases: &[&str]) -> Contents {
         let (mut known, mut has_waited) = (Contents::new(), false);
         for _ in 0..ACTS {
             self.settle().await;
             let contents = self.contents(gatherer).await;
-            if !self.act(&contents, planned, releases).await && contents == known {
+            if !self.act(&contents, begun, releases).await && contents == known {
                 if std::mem::replace(&mut has_waited, true) {
                     return contents;
                 }
@@ -331,7 +338,8 @@ fn differences(built: &Built, before: &Contents, looks: [&Contents; 3]) -> Vec<S
         let is_right = match item.map(|item| item.fate) {
             Some(Fate::Deleted) => first == "gone",
             Some(Fate::Later) => first != "gone" && last == "gone",
-            Some(Fate::Hangs) => then == "held",
+            // What waits for something that hangs, and is in use itself, is not deleted before that is released.
+            Some(Fate::Hangs) => then == "held" || (then != "gone" && last == "held"),
             Some(Fate::Released) => then == "released",
             None => was.is_terminating || then == "untouched",
         };
@@ -378,9 +386,10 @@ async fn batch(world: &World, seeds: std::ops::Range<u64>) -> Vec<String> {
     }
     let items = all.iter().flat_map(|built| &built.radius.items);
     let planned: BTreeSet<&str> = items.map(|item| item.place.uid.as_str()).collect();
-    let first = world.rest(&gatherer, &planned, &[]).await;
-    let then = world.rest(&gatherer, &planned, &[LATER]).await;
-    let last = world.rest(&gatherer, &planned, &[LATER, HELD]).await;
+    let begun = Begun { before: &before, planned };
+    let first = world.rest(&gatherer, &begun, &[]).await;
+    let then = world.rest(&gatherer, &begun, &[LATER]).await;
+    let last = world.rest(&gatherer, &begun, &[LATER, HELD]).await;
     let mut wrong = Vec::new();
     // Nodes that are going before the plan take their pods with them after it.
     let is_leaving = |uid: &String| before.get(uid).is_none_or(|stored| stored.is_terminating);
