@@ -56,7 +56,11 @@ impl Planner<'_> {
             self.remarks.entry(consequence.of).or_default().push(consequence.remark);
         }
         let mut radius = BlastRadius { steps: at_once.steps.clone(), ..BlastRadius::default() };
-        radius.assumed_living = at_once.assumed_living.iter().map(ToString::to_string).collect();
+        let owner = |uid: &Uid| match self.survey.engine.view_of(uid) {
+            Some(view) => format!("{}/{} ({uid})", view.kind, view.name),
+            None => uid.to_string(),
+        };
+        radius.assumed_living = at_once.assumed_living.iter().map(owner).collect();
         for (uid, (view, fate)) in &fates {
             let will_end = second.contains(uid);
             self.remark(view, *fate, will_end, &progress, &mut radius.hangs);

@@ -206,6 +206,9 @@ impl Rehearsal {
         for (_, state) in resources() {
             rehearsal.engine.handle(Event::ResourceServed(state.info.clone()));
         }
+        // Whether the owners of what is asked to be deleted live does not matter.
+        let asked: BTreeSet<Uid> =
+            first.deletions(&rehearsal.progress).into_iter().map(|(uid, _)| uid).collect();
         for &node in concerned {
             let mut object = real.graph.object(node);
             let has_finalizers = object.deletion.foreign_finalizers;
@@ -228,7 +231,9 @@ impl Rehearsal {
                     Some(Class::Lives | Class::Waiting(_) | Class::Orphaning(_)) => true,
                     Some(Class::Absent(_)) => false,
                     Some(Class::Undecidable | Class::Unverified) | None => {
-                        rehearsal.assumed.insert(real.graph.uid(owner));
+                        if !asked.contains(&real.graph.uid(node)) {
+                            rehearsal.assumed.insert(real.graph.uid(owner));
+                        }
                         continue;
                     }
                 };
