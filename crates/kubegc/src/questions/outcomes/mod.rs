@@ -37,6 +37,10 @@ struct World {
     client: ApiClient,
 }
 
+/// Graphs in which the outcome depends on who comes first: the collector, which deletes in the foreground what depends on a
+/// pod, or the namespace controller, which deletes the same pods in the background.
+const RACES: [u64; 1] = [684];
+
 /// A graph on the cluster.
 struct Built {
     graph: Graph,
@@ -397,7 +401,8 @@ async fn batch(world: &World, seeds: std::ops::Range<u64>) -> Vec<String> {
         let things = built.graph.things.iter().zip(&built.uids);
         things.into_iter().any(|(thing, uid)| thing.kind == "Node" && is_leaving(uid))
     };
-    for built in all.iter().filter(|built| !has_leaving_node(built)) {
+    let is_race = |built: &&Built| RACES.contains(&built.graph.seed);
+    for built in all.iter().filter(|built| !has_leaving_node(built) && !is_race(built)) {
         let differences = differences(built, &before, [&first, &then, &last]);
         if !differences.is_empty() {
             wrong.push(format!("{}\n{:#?}\n", differences.join("\n"), built.graph));
