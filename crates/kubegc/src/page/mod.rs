@@ -481,8 +481,8 @@ impl Page {
         let mut sight = Sight::new(user.clone());
         sight.refresh().await;
         let about = feed::About {
-            group: resource.group.clone().into(),
-            resource: resource.resource.clone().into(),
+            group: resource.group.clone(),
+            resource: resource.resource.clone(),
             namespace: subject.namespace.as_str().into(),
         };
         if sight.may_see(&about) {

@@ -350,7 +350,7 @@ impl Remote {
                 match inside? {
                     Some(inside) if inside.is_empty() => {}
                     Some(inside) if lists.len() - first < MAXIMUM_NAMESPACES => {
-                        lists.push((namespace, inside))
+                        lists.push((namespace, inside));
                     }
                     Some(_) | None => omitted += 1,
                 }
