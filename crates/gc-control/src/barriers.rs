@@ -289,8 +289,9 @@ impl Barriers {
     fn may_begin(&self, place: &Place) -> bool {
         let is_finding_out =
             self.cache == Cache::Unknown && self.running.iter().any(|running| running.from_cache.is_some());
-        !self.running.iter().any(|running| running.place == *place)
-            && !(is_finding_out && self.asks_cache(place))
+        let is_listed = self.running.iter().any(|running| running.place == *place);
+        let must_wait = is_finding_out && self.asks_cache(place);
+        !is_listed && !must_wait
     }
 
     fn has_room_in_window(&mut self, now: Moment) -> bool {
