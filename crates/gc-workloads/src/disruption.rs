@@ -186,17 +186,14 @@ fn not_scalable(reference: &Value) -> String {
 /// A selector as upstream's messages show it.
 fn selector_text(selector: &Value) -> String {
     let labels = map(&selector["matchLabels"]);
-    let labels: String = labels.iter().map(|(name, value)| format!("{name}: {},", text(value))).collect();
-    let requirements: String = items(&selector["matchExpressions"])
-        .map(|requirement| {
-            let (key, operator) = (text(&requirement["key"]), text(&requirement["operator"]));
-            let values: Vec<&str> = items(&requirement["values"]).map(text).collect();
-            format!(
-                "LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{}],}},",
-                values.join(" ")
-            )
-        })
-        .collect();
+    let labels = labels.iter().map(|(name, value)| format!("{name}: {},", text(value)));
+    let labels = labels.collect::<Vec<_>>().concat();
+    let requirements = items(&selector["matchExpressions"]).map(|requirement| {
+        let (key, operator) = (text(&requirement["key"]), text(&requirement["operator"]));
+        let values: Vec<&str> = items(&requirement["values"]).map(text).collect();
+        format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{}],}},", values.join(" "))
+    });
+    let requirements = requirements.collect::<Vec<_>>().concat();
     format!(
         "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
          MatchExpressions:[]LabelSelectorRequirement{{{requirements}}},}}"
