@@ -83,7 +83,10 @@ async fn a_link_opens_one_session_for_the_page_alone() {
         assert_eq!(answered, code, "{path} {headers:?}: {document}");
     }
     let (_, _, overview) = get(&anyone, "/kubegc/v1/overview", &session).await;
-    assert_eq!(overview["user"], json!({"name": "kubegc-admin", "seesAll": true, "mayPause": true}));
+    assert_eq!(
+        overview["user"],
+        json!({"name": "kubegc-admin", "seesAll": true, "mayPause": true, "mayDelete": true})
+    );
     let foreign = [("cookie", cookie), ("origin", "https://evil.example")];
     let pause = ask(&anyone, Method::POST, "/kubegc/v1/pause", &foreign, &json!({})).await;
     assert_eq!(pause.0, 403);
@@ -128,7 +131,10 @@ async fn answers_have_the_rights_of_the_user() {
     let ann = [("impersonate-user", "ann"), ("impersonate-group", "system:authenticated")];
     let (code, _, overview) = get(&client, "/kubegc/v1/overview", &ann).await;
     assert_eq!(code, 200, "{overview}");
-    assert_eq!(overview["user"], json!({"name": "ann", "seesAll": false, "mayPause": false}));
+    assert_eq!(
+        overview["user"],
+        json!({"name": "ann", "seesAll": false, "mayPause": false, "mayDelete": true})
+    );
     let names: Vec<&str> =
         overview["namespaces"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["bank"]);

@@ -69,7 +69,8 @@ pub(crate) fn pod(spec: &Field<'_, '_>, report: &mut Report) {
     windows(&field.get("windowsOptions"), report);
     app_armor(&field.get("appArmorProfile"), report);
     report.one_of_if_set(&field.get("supplementalGroupsPolicy"), &["Merge", "Strict"]);
-    report.one_of_if_set(&field.get("seLinuxChangePolicy"), &["MountOption", "Recursive"]);
+    // `MountOption` needs the feature gate SELinuxMount, which is off by default.
+    report.one_of_if_set(&field.get("seLinuxChangePolicy"), &["Recursive"]);
 }
 
 fn sysctls(spec: &Field<'_, '_>, field: &Field<'_, '_>, report: &mut Report) {
