@@ -6,9 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::policies::{self, Verdict};
-use super::{
-    IGNORED_FAILURES, INDEX, INDEX_FAILURES, TRACKING, Work, failures_before, ignored_before, index_of,
-};
+use super::{INDEX, INDEX_FAILURES, TRACKING, Work, failures_before, index_of};
 use crate::object::{Object, int, items, text};
 use crate::plan::Request;
 use crate::pods;
@@ -39,7 +37,7 @@ impl Work<'_> {
             return (active, ready);
         }
         if self.backoff_per_index().is_none()
-            && let Some(at) = self.pause_until()
+            && let Some(at) = self.pause_until(&self.pods)
         {
             self.plan.again_at(at);
             // Upstream shows no active pods during the pause, even if others run.
@@ -94,24 +92,18 @@ impl Work<'_> {
         doomed.into_iter().take(MOST_AT_ONCE).cloned().collect()
     }
 
-    /// Until when no pod is created, after pods have failed without any success since: those, too, that a policy ignores.
-    fn pause_until(&self) -> Option<Milliseconds> {
-        let pods = &self.pods;
+    /// Until when no pod is created, after these have failed without any success since.
+    fn pause_until(&self, among: &[Arc<Object>]) -> Option<Milliseconds> {
         let succeeded =
-            pods.iter().filter(|pod| pod.status()["phase"] == "Succeeded").map(|pod| ended(pod)).max();
-        let failures = pods.iter().filter(|pod| self.has_failed(pod));
+            among.iter().filter(|pod| pod.status()["phase"] == "Succeeded").map(|pod| ended(pod)).max();
+        let failures = among.iter().filter(|pod| self.has_failed(pod) && self.counts_as_failure(pod));
         let times: Vec<Milliseconds> = failures
             .map(|pod| ended(pod))
             .filter(|at| succeeded.is_none_or(|success| *at > success))
             .collect();
         let last = times.iter().max()?;
-        let until = last + pause(i64::try_from(times.len() - 1).unwrap_or(i64::MAX));
-        (until > self.view.now).then_some(until)
-    }
-
-    /// Until when no pod is created for an index whose last pod failed.
-    fn pause_of_index_until(&self, last: &Object) -> Option<Milliseconds> {
-        let until = ended(last) + pause(failures_before(last) + ignored_before(last));
+        let doublings = u32::try_from(times.len() - 1).unwrap_or(u32::MAX).min(16);
+        let until = last + (FIRST_PAUSE << doublings).min(LONGEST_PAUSE);
         (until > self.view.now).then_some(until)
     }
 
@@ -136,35 +128,33 @@ impl Work<'_> {
         let (mut requests, mut pauses) = (Vec::new(), false);
         for index in chosen {
             let failed = by_index.get(&index).map(Vec::as_slice).unwrap_or_default();
-            let last = failed.iter().max_by_key(|pod| failures_before(pod) + ignored_before(pod));
             if self.backoff_per_index().is_some()
-                && let Some(at) = last.and_then(|last| self.pause_of_index_until(last))
+                && let Some(at) = self.pause_until(failed)
             {
                 self.plan.again_at(at);
                 pauses = true;
                 continue;
             }
-            let failures = last.map_or((0, 0), |last| self.failures_with(last));
+            let failures = failed.iter().map(|pod| self.failures_with(pod)).max().unwrap_or_default();
             let pod = self.new_pod(Some((index, failures)));
             requests.push(crate::replicasets::create_pod(self.job, pod));
         }
         (requests, pauses)
     }
 
-    /// The failures of an index that count, and those that a policy ignores, with that of this pod.
-    fn failures_with(&self, pod: &Object) -> (i64, i64) {
-        let ignored = i64::from(policies::failure(self.job, pod) == Verdict::Ignore);
-        (failures_before(pod) + 1 - ignored, ignored_before(pod) + ignored)
+    /// The failures of an index, with that of this pod.
+    fn failures_with(&self, pod: &Object) -> i64 {
+        failures_before(pod) + i64::from(policies::failure(self.job, pod) != Verdict::Ignore)
     }
 
-    fn new_pod(&self, index: Option<(i64, (i64, i64))>) -> Value {
+    fn new_pod(&self, index: Option<(i64, i64)>) -> Value {
         let mut pod = pods::from_template(&self.spec()["template"], self.job);
         let mut finalizers: Vec<Value> = items(&pod["metadata"]["finalizers"]).cloned().collect();
         if !finalizers.iter().any(|present| present == TRACKING) {
             finalizers.push(TRACKING.into());
         }
         pod["metadata"]["finalizers"] = finalizers.into();
-        let Some((index, (failures, ignored))) = index else { return pod };
+        let Some((index, failures)) = index else { return pod };
         let shown = index.to_string();
         let metadata = &mut pod["metadata"];
         for map in ["annotations", "labels"] {
@@ -175,9 +165,6 @@ impl Work<'_> {
         }
         if self.backoff_per_index().is_some() {
             metadata["annotations"][INDEX_FAILURES] = failures.to_string().into();
-            if ignored > 0 {
-                metadata["annotations"][IGNORED_FAILURES] = ignored.to_string().into();
-            }
         }
         metadata["generateName"] = format!("{}-{index}-", self.job.name()).into();
         pod["spec"]["hostname"] = format!("{}-{index}", self.job.name()).into();
@@ -194,12 +181,6 @@ impl Work<'_> {
         }
         pod
     }
-}
-
-/// How long nothing is created after a failure that others came before.
-fn pause(failures_before: i64) -> Milliseconds {
-    let doublings = u32::try_from(failures_before).unwrap_or(u32::MAX).min(16);
-    (FIRST_PAUSE << doublings).min(LONGEST_PAUSE)
 }
 
 /// When a pod ended: its last container, or else when its deletion was requested.

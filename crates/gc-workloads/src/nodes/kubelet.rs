@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{COMPLETES_AFTER, FAILS, SIMULATED, capacity, is_kept, spread};
 use crate::kinds::{Key, Kind};
-use crate::object::{Object, condition, has_condition, int, items, map, text};
+use crate::object::{Object, condition, int, items, map, text};
 use crate::plan::{Action, Plan, Request, Settings, View};
 use crate::pods;
 use crate::store::Change;
@@ -83,11 +83,7 @@ fn keep_node(view: &View<'_>, key: &Key) -> Plan {
     }
     let reported = condition(node.status(), "Ready");
     let heard = reported.and_then(|ready| time::parse(&ready["lastHeartbeatTime"])).unwrap_or_default();
-    let is_ready = reported.is_some_and(|ready| ready["status"] == "True");
-    if !is_ready {
-        plan.together(recovered_pods(view, node));
-    }
-    if !is_ready || heard + REPORT_EVERY <= view.now {
+    if reported.is_none_or(|ready| ready["status"] != "True") || heard + REPORT_EVERY <= view.now {
         plan.then(Request::update_status(key, with_status(node, node_status(view, node)), "report"));
     }
     let lease = view.store.find(Kind::Lease, LEASES, &key.name);
@@ -117,18 +113,6 @@ fn keep_node(view: &View<'_>, key: &Key) -> Plan {
         }
     }
     plan
-}
-
-/// The pods of a node that reports again: those that only its silence made unready are ready.
-fn recovered_pods(view: &View<'_>, node: &Object) -> Vec<Request> {
-    let pods = view.store.pods_on(node.name()).filter(|pod| {
-        !pod.deleting && !pods::is_ready(pod) && has_condition(pod.status(), "ContainersReady")
-    });
-    let requests = pods.filter_map(|pod| {
-        let state = items(&pod.status()["containerStatuses"]).next().map(|first| first["state"].clone())?;
-        state["running"].is_object().then(|| report(view, pod, node, "Running", &state, "recovers"))
-    });
-    requests.collect()
 }
 
 fn new_node(view: &View<'_>, name: &str) -> Value {

@@ -54,9 +54,6 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     if let Some(plan) = claimed.settle(set) {
         return plan;
     }
-    if let Some(plan) = revisions::adopt(view.store, set) {
-        return plan;
-    }
     let known = revisions::of(view.store, set);
     let update = match revisions::current(set, &known) {
         Ok(update) => update,
@@ -179,15 +176,22 @@ impl Work<'_> {
         };
         if crate::pods::is_finished(&pod) {
             if !pod.deleting {
+                let reason = if pod.status()["phase"] == "Failed" {
+                    "RecreatingFailedPod"
+                } else {
+                    "RecreatingTerminatedPod"
+                };
+                let what = if reason == "RecreatingFailedPod" { "failed" } else { "terminated" };
+                let (set, name) = (self.set, pod.name());
+                let message =
+                    format!("StatefulSet {}/{} is recreating {what} Pod {name}", set.namespace(), set.name());
+                self.plan.notes.push(Note::warning(set, reason, message));
                 self.delete(&pod);
             }
             return true;
         }
         self.create_claims(ordinal);
-        if self.own_claims(ordinal, &pod) {
-            let message = format!("Update Pod {} in StatefulSet {} successful", pod.name(), self.set.name());
-            self.plan.notes.push(Note::normal(self.set, "SuccessfulUpdate", message));
-        }
+        self.own_claims(ordinal, &pod);
         !self.is_available(&pod)
     }
 

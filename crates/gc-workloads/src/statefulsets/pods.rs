@@ -26,9 +26,8 @@ impl Work<'_> {
         self.plan.then(request);
     }
 
-    /// Gives a pod's claims the owners that the retention policy asks for. Returns whether any claim changes.
-    pub(super) fn own_claims(&mut self, ordinal: i64, pod: &Object) -> bool {
-        let mut changes = false;
+    /// Gives a pod's claims the owners that the retention policy asks for.
+    pub(super) fn own_claims(&mut self, ordinal: i64, pod: &Object) {
         for claim in items(&self.spec()["volumeClaimTemplates"]).cloned().collect::<Vec<_>>() {
             let name = self.claim_name(&claim, ordinal);
             let Some(known) =
@@ -46,10 +45,8 @@ impl Work<'_> {
                 let mut value = known.value.clone();
                 value["metadata"]["ownerReferences"] = owners.into();
                 self.plan.then(Request::update(&known.key, value, "retention"));
-                changes = true;
             }
         }
-        changes
     }
 
     fn claim_name(&self, claim: &Value, ordinal: i64) -> String {
@@ -60,10 +57,20 @@ impl Work<'_> {
     fn claim_owners(&self, ordinal: i64, pod: Option<&Object>) -> Vec<Value> {
         let policy = &self.spec()["persistentVolumeClaimRetentionPolicy"];
         let condemned = ordinal < self.first() || ordinal >= self.first() + self.wanted();
+        let reference = |object: &Object| {
+            let mut reference = object.controller_reference();
+            if object.key.kind == Kind::Pod
+                && let Some(fields) = reference.as_object_mut()
+            {
+                fields.remove("controller");
+                fields.remove("blockOwnerDeletion");
+            }
+            reference
+        };
         if policy["whenScaled"] == "Delete" && condemned {
-            return pod.map(Object::controller_reference).into_iter().collect();
+            return pod.map(reference).into_iter().collect();
         }
-        if policy["whenDeleted"] == "Delete" { vec![self.set.controller_reference()] } else { Vec::new() }
+        if policy["whenDeleted"] == "Delete" { vec![reference(self.set)] } else { Vec::new() }
     }
 
     /// Creates the claims that a pod lacks.
