@@ -84,7 +84,7 @@ pub fn list_refused(
         // That a cache waits to catch up says nothing about how busy the server is.
         return (ListEnd::CacheBehind, None);
     }
-    let signal = Signal::of_answer(code, retry_after);
+    let signal = Signal::of_answer(code, || retry_after);
     (ListEnd::Failed(format!("the list was answered with {code}: {message}")), Some(signal))
 }
 

@@ -46,10 +46,11 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// What an answer with this status code says, and how long the server asks its clients to wait.
+    /// What an answer with this status code says. How long the server asks its clients to wait is read from the answer of a
+    /// busy server alone.
     #[must_use]
-    pub fn of_answer(code: u16, retry_after: Option<Duration>) -> Self {
-        if matches!(code, 429 | 503 | 504) { Self::Busy(retry_after) } else { Self::Answered }
+    pub fn of_answer(code: u16, retry_after: impl FnOnce() -> Option<Duration>) -> Self {
+        if matches!(code, 429 | 503 | 504) { Self::Busy(retry_after()) } else { Self::Answered }
     }
 }
 

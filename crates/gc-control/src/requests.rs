@@ -375,7 +375,7 @@ fn wait_of(answer: &impl Answer, status: Option<&Status>) -> Option<Duration> {
 }
 
 fn signal_of(answer: &impl Answer) -> Signal {
-    Signal::of_answer(answer.code(), wait_of(answer, answer.status().as_ref()))
+    Signal::of_answer(answer.code(), || wait_of(answer, answer.status().as_ref()))
 }
 
 /// a Status with reason NotFound that names the object asked for, or the namespace it would be in.

@@ -64,7 +64,7 @@ impl FactsWatchError {
     pub(crate) fn performed(&self) -> Performed {
         let (wait, signal) = match self {
             Self::Refused { code, retry_after, .. } => {
-                (*retry_after, pacing::Signal::of_answer(*code, *retry_after))
+                (*retry_after, pacing::Signal::of_answer(*code, || *retry_after))
             }
             Self::Request(_) => (None, pacing::Signal::Busy(None)),
             _ => (None, pacing::Signal::Answered),
