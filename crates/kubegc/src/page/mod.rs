@@ -258,10 +258,7 @@ impl Page {
 
     /// Answers a request to the server in this process.
     pub(crate) async fn answer(self, request: ExtensionRequest) -> Option<ExtensionAnswer> {
-        let visitor = match self.server() {
-            Ok((server, _)) => Ok(Visitor::Embedded(server.as_user(&request.user))),
-            Err(refusal) => Err(refusal),
-        };
+        let visitor = self.server().map(|(server, _)| Visitor::Embedded(server.as_user(&request.user)));
         self.answer_as(request, visitor).await
     }
 
@@ -428,10 +425,10 @@ impl Page {
     }
 
     fn mode(&self, now: jiff::Timestamp) -> Mode {
-        let orders = self.0.orders.orders();
-        let paused = orders.borrow().paused.as_deref().map(|note| Mode::paused(note, now));
+        if let Some(note) = &self.0.orders.orders().borrow().paused {
+            return Mode::paused(note, now);
+        }
         match &self.0.home {
-            _ if paused.is_some() => paused.unwrap_or(Mode::Unknown),
             Home::Embedded(_) => Mode::Acting,
             Home::Attached(collectors) => collectors.mode(),
         }
