@@ -1,5 +1,7 @@
 //! POST: creating objects.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::api::{RequestBody, Response, WriteOptions};
@@ -13,6 +15,7 @@ use crate::meta_validation::{self, Deduplication};
 use crate::names::quoted;
 use crate::persist;
 use crate::rules;
+use crate::services::Place;
 use crate::storage::Revision;
 
 /// Generated names that are tried before the last collision is answered.
@@ -67,7 +70,7 @@ impl Call<'_> {
                 };
                 meta::metadata_mut(&mut new).insert("name".into(), name.into());
             }
-            self.prepare_new(&mut new)?;
+            let chosen = self.prepare_new(&mut new)?;
             rules.finish(&mut new);
             let name = meta::name(&new).to_owned();
             let mut errors = meta_validation::validate(self.resource(), &new);
@@ -81,7 +84,7 @@ impl Call<'_> {
             self.admit_owner_references(&new, None)?;
             self.validate_dynamically(Some(&new), None, options.dry_run)?;
             let mut charges = self.validate(&new, None)?;
-            charges.extend(self.places(Some(&new), None, options.dry_run)?);
+            charges.extend(self.places(&new, None, &chosen, options.dry_run)?);
             let key = persist::object_key(self.resource(), &self.target.namespace, &name);
             if options.dry_run {
                 self.warn_of(&new, None);
@@ -161,16 +164,17 @@ impl Call<'_> {
         }
     }
 
-    fn prepare_new(&self, new: &mut Value) -> Result<(), ApiError> {
+    /// Prepares a new object, and says which places the server chose for it.
+    fn prepare_new(&self, new: &mut Value) -> Result<BTreeSet<Place>, ApiError> {
         self.rules().prepare_create(new);
-        self.allocate(new, None)?;
+        let chosen = self.allocate(new, None)?;
         if self.resource().is("", "namespaces") {
             label_with_name(new);
         }
         if rules::is_definition(self.resource()) {
             self.settle_definition(new);
         }
-        Ok(())
+        Ok(chosen)
     }
 
     /// Decides on the names of a definition, so that it is served as soon as it is stored.

@@ -196,7 +196,7 @@ impl Call<'_> {
                 if deletion.dry_run {
                     return Ok(Deleted::Removed(stored));
                 }
-                let released = self.places(None, Some(&live), false)?;
+                let released = self.released_places(&live)?;
                 match self.commit_charged(key, stored.mod_revision, None, &released)? {
                     Stored::Done(revision) => {
                         return Ok(Deleted::Removed(KeyValue { mod_revision: revision, ..stored }));

@@ -198,7 +198,7 @@ impl Call<'_> {
             self.carry_over(&mut new, &live);
             let rules = self.rules();
             rules.prepare_update(&mut new, &live);
-            self.allocate(&mut new, Some(&live))?;
+            let chosen = self.allocate(&mut new, Some(&live))?;
             self.keep_what_is_the_servers(&mut new, &live);
             rules.finish(&mut new);
             self.admit_content(&new, Some(&live))?;
@@ -215,7 +215,7 @@ impl Call<'_> {
             self.admit_certificate(&new, &live)?;
             self.validate_dynamically(Some(&new), Some(&live), options.dry_run)?;
             let mut charges = self.validate(&new, Some(&live))?;
-            charges.extend(self.places(Some(&new), Some(&live), options.dry_run)?);
+            charges.extend(self.places(&new, Some(&live), &chosen, options.dry_run)?);
             let mut before_acceptance = None;
             // A dry run shows what was sent: names are accepted after a definition was stored.
             if rules::is_definition(self.resource()) && !meta::is_deleting(&new) && !options.dry_run {
@@ -227,7 +227,7 @@ impl Call<'_> {
                 if options.dry_run {
                     return Ok(Some(Written { code: 200, object: new, stored: None }));
                 }
-                let released = self.places(None, Some(&live), false)?;
+                let released = self.released_places(&live)?;
                 match self.commit_charged(&key, stored.mod_revision, None, &released)? {
                     Stored::Done(_) => return Ok(Some(Written { code: 200, object: new, stored: None })),
                     Stored::Raced if version_given => return Err(self.modified(&self.target.name)),

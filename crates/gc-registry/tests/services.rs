@@ -231,22 +231,32 @@ fn a_port_of_a_service_may_be_moved_and_taken_by_another() {
 
 #[test]
 fn services_made_at_the_same_time_share_nothing() {
-    let world = small();
-    let created: Vec<_> = std::thread::scope(|scope| {
-        let make = |number: usize| {
-            let world = &world;
-            scope.spawn(move || {
-                let spec = json!({"type": "NodePort", "clusterIP": if number < 4 { "10.0.0.5" } else { "" }});
-                world.create(SERVICES, service(&format!("s{number}"), spec)).map(|service| address(&service))
-            })
-        };
-        let threads: Vec<_> = (0..6).map(make).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    });
-    let addresses: Vec<&String> = created.iter().flatten().collect();
-    assert_eq!(addresses.iter().collect::<BTreeSet<_>>().len(), addresses.len());
-    assert_eq!(addresses.len(), 3, "one has the address that four wanted, and there are three ports");
-    assert_eq!(taken(&world).len(), 4);
+    // Each round is another order of the same creations.
+    for _ in 0..20 {
+        let world = small();
+        let created: Vec<_> = std::thread::scope(|scope| {
+            let make = |number: usize| {
+                let world = &world;
+                scope.spawn(move || {
+                    let spec =
+                        json!({"type": "NodePort", "clusterIP": if number < 4 { "10.0.0.5" } else { "" }});
+                    world
+                        .create(SERVICES, service(&format!("s{number}"), spec))
+                        .map(|service| address(&service))
+                })
+            };
+            let threads: Vec<_> = (0..6).map(make).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let addresses: Vec<&String> = created.iter().flatten().collect();
+        assert_eq!(addresses.iter().collect::<BTreeSet<_>>().len(), addresses.len());
+        assert_eq!(
+            addresses.len(),
+            3,
+            "one has the address that four wanted, and there are three ports: {created:?}"
+        );
+        assert_eq!(taken(&world).len(), 4);
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ const TRIES: u32 = 8;
 
 /// What only one service may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(crate) enum Place {
     Address(Ipv4Addr),
     NodePort(u32),
 }

@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 
 pub use ranges::{RangeError, ServiceRanges};
 
-use self::allocate::{Allocator, Occupancy, Place, held};
+use self::allocate::{Allocator, Occupancy, held};
+
+pub(crate) use self::allocate::Place;
 use crate::admission::Charge;
 use crate::api::{RequestContext, RequestTarget};
 use crate::call::Call;
@@ -115,47 +117,69 @@ impl Call<'_> {
         self.resource().is("", "services")
     }
 
-    /// Gives a service what its type needs and it has not got.
-    pub(crate) fn allocate(&self, service: &mut Value, old: Option<&Value>) -> Result<(), ApiError> {
+    /// Gives a service what its type needs and it has not got, and says which places it chose: nobody asked for those, so
+    /// that another may be chosen if they are taken before the service is written.
+    pub(crate) fn allocate(
+        &self,
+        service: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<BTreeSet<Place>, ApiError> {
         if !self.is_about_services() || !matches!(self.target.subresource.as_str(), "" | "scale") {
-            return Ok(());
+            return Ok(BTreeSet::new());
         }
         let uid = meta::uid(service).to_owned();
+        let own = held(service);
         let mut allocator = Allocator {
             ranges: &self.registry.config.service_ranges,
             occupancy: self.registry,
             old,
             uid: &uid,
-            own: held(service),
+            own: own.clone(),
         };
-        allocator.allocate(service)
+        allocator.allocate(service)?;
+        Ok(allocator.own.difference(&own).copied().collect())
     }
 
-    /// What the transaction of a write takes and releases; 422 for what is taken already, or not to be had.
+    /// What the transaction of a write takes and releases; 422 for what was asked for and is taken, or not to be had. If a
+    /// place that was `chosen` is taken meanwhile, the transaction fails, and the write begins again.
     pub(crate) fn places(
         &self,
-        new: Option<&Value>,
+        new: &Value,
         old: Option<&Value>,
+        chosen: &BTreeSet<Place>,
         dry_run: bool,
     ) -> Result<Vec<Charge>, ApiError> {
         if !self.is_about_services() {
             return Ok(Vec::new());
         }
-        let (now, before) = (new.map(held).unwrap_or_default(), old.map(held).unwrap_or_default());
+        let (now, before) = (held(new), old.map(held).unwrap_or_default());
         let mut charges = Vec::new();
-        if let Some(service) = new {
-            for place in now.difference(&before) {
-                self.check_free(*place, service, dry_run)?;
-                let value = Some(self.registry.note(*place, service, self.context)?);
-                charges.push(Charge { key: key(*place), revision: Revision(0), value });
+        for place in now.difference(&before) {
+            if !chosen.contains(place) {
+                self.check_free(*place, new, dry_run)?;
             }
+            let value = Some(self.registry.note(*place, new, self.context)?);
+            charges.push(Charge { key: key(*place), revision: Revision(0), value });
         }
-        if let Some(service) = old {
-            for place in before.difference(&now) {
-                charges.extend(self.release(*place, service)?);
-            }
-        }
+        charges.extend(self.release_all(before.difference(&now), old)?);
         Ok(charges)
+    }
+
+    /// What the transaction that removes an object releases.
+    pub(crate) fn released_places(&self, old: &Value) -> Result<Vec<Charge>, ApiError> {
+        if !self.is_about_services() {
+            return Ok(Vec::new());
+        }
+        self.release_all(held(old).iter(), Some(old))
+    }
+
+    fn release_all<'p>(
+        &self,
+        places: impl Iterator<Item = &'p Place>,
+        old: Option<&Value>,
+    ) -> Result<Vec<Charge>, ApiError> {
+        let Some(service) = old else { return Ok(Vec::new()) };
+        places.filter_map(|place| self.release(*place, service).transpose()).collect()
     }
 
     fn release(&self, place: Place, service: &Value) -> Result<Option<Charge>, ApiError> {
