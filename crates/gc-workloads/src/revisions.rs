@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::claims::Claimed;
 use crate::hash::{fnv32, pod_template_hash, safe_encode};
 use crate::kinds::Kind;
 use crate::object::{Object, int, map};
@@ -23,6 +24,16 @@ pub(crate) fn of(store: &Store, owner: &Object) -> Vec<Arc<Object>> {
         store.controlled_by(&owner.uid, Kind::ControllerRevision).cloned().collect();
     all.sort_by_key(|revision| (number(revision), revision.created, Arc::clone(&revision.key.name)));
     all
+}
+
+/// What adopts the revisions that the owner's selector selects and nobody owns, such as those of an owner that was deleted with
+/// its dependents orphaned and created again.
+pub(crate) fn adopt(store: &Store, owner: &Object) -> Option<Plan> {
+    let mut claimed = Claimed::by_selector(store, owner, Kind::ControllerRevision);
+    if owner.key.kind == Kind::StatefulSet {
+        claimed.released.clear();
+    }
+    claimed.settle(owner)
 }
 
 /// The number of a revision.

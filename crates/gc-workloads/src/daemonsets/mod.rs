@@ -62,6 +62,9 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     if set.deleting {
         return Plan::default();
     }
+    if let Some(plan) = revisions::adopt(view.store, set) {
+        return plan;
+    }
     let known = revisions::of(view.store, set);
     let current = match revisions::current(set, &known) {
         Ok(current) => current,

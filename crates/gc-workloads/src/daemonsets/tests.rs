@@ -141,3 +141,25 @@ fn the_oldest_pod_of_a_node_is_shown_while_it_is_replaced() {
     world.pass(60);
     assert_eq!(shown(&world), [Some(3), Some(3)]);
 }
+
+#[test]
+fn pods_and_revisions_of_a_set_of_the_same_name_are_adopted() {
+    let mut world = world(&json!({}));
+    let pods: Vec<String> = world.names(Kind::Pod).into_iter().map(str::to_owned).collect();
+    let revisions: Vec<String> =
+        world.names(Kind::ControllerRevision).into_iter().map(str::to_owned).collect();
+    world.delete(&Kind::DaemonSet.key("default", "agent"), None);
+    for (kind, names) in [(Kind::Pod, &pods), (Kind::ControllerRevision, &revisions)] {
+        for name in names {
+            world.change(kind, name, |value| value["metadata"]["ownerReferences"] = json!([]));
+        }
+    }
+    world.settle();
+    let strategy =
+        json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}});
+    world.create(Kind::DaemonSet, owner("agent", &strategy));
+    world.settle();
+    assert_eq!(world.names(Kind::Pod), pods);
+    assert_eq!(world.names(Kind::ControllerRevision), revisions);
+    assert_eq!(world.get(Kind::DaemonSet, "agent")["status"]["collisionCount"], Value::Null);
+}
