@@ -6,8 +6,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::policies::{self, Verdict};
-use super::{INDEX, INDEX_FAILURES, TRACKING, Work, failures_before, index_of};
-use crate::object::{Object, int, items, text};
+use super::{
+    IGNORED_FAILURES, INDEX, INDEX_FAILURES, TRACKING, Work, all_failures_before, failures_before,
+    ignored_before, index_of,
+};
+use crate::object::{Object, condition, int, items, text};
 use crate::plan::Request;
 use crate::pods;
 use crate::time::{self, Milliseconds, SECOND};
@@ -37,7 +40,7 @@ impl Work<'_> {
             return (active, ready);
         }
         if self.backoff_per_index().is_none()
-            && let Some(at) = self.pause_until(&self.pods)
+            && let Some(at) = self.pause_until()
         {
             self.plan.again_at(at);
             // Upstream shows no active pods during the pause, even if others run.
@@ -92,18 +95,24 @@ impl Work<'_> {
         doomed.into_iter().take(MOST_AT_ONCE).cloned().collect()
     }
 
-    /// Until when no pod is created, after these have failed without any success since.
-    fn pause_until(&self, among: &[Arc<Object>]) -> Option<Milliseconds> {
+    /// Until when no pod is created, after pods have failed without any success since: those, too, that a policy ignores.
+    fn pause_until(&self) -> Option<Milliseconds> {
+        let pods = &self.pods;
         let succeeded =
-            among.iter().filter(|pod| pod.status()["phase"] == "Succeeded").map(|pod| ended(pod)).max();
-        let failures = among.iter().filter(|pod| self.has_failed(pod) && self.counts_as_failure(pod));
+            pods.iter().filter(|pod| pod.status()["phase"] == "Succeeded").map(|pod| ended(pod)).max();
+        let failures = pods.iter().filter(|pod| self.has_failed(pod));
         let times: Vec<Milliseconds> = failures
             .map(|pod| ended(pod))
             .filter(|at| succeeded.is_none_or(|success| *at > success))
             .collect();
         let last = times.iter().max()?;
-        let doublings = u32::try_from(times.len() - 1).unwrap_or(u32::MAX).min(16);
-        let until = last + (FIRST_PAUSE << doublings).min(LONGEST_PAUSE);
+        let until = last + pause(i64::try_from(times.len() - 1).unwrap_or(i64::MAX));
+        (until > self.view.now).then_some(until)
+    }
+
+    /// Until when no pod is created for an index whose last pod failed.
+    fn pause_of_index_until(&self, last: &Object) -> Option<Milliseconds> {
+        let until = ended(last) + pause(all_failures_before(last));
         (until > self.view.now).then_some(until)
     }
 
@@ -128,33 +137,35 @@ impl Work<'_> {
         let (mut requests, mut pauses) = (Vec::new(), false);
         for index in chosen {
             let failed = by_index.get(&index).map(Vec::as_slice).unwrap_or_default();
+            let last = failed.iter().max_by_key(|pod| (all_failures_before(pod), ended(pod)));
             if self.backoff_per_index().is_some()
-                && let Some(at) = self.pause_until(failed)
+                && let Some(at) = last.and_then(|last| self.pause_of_index_until(last))
             {
                 self.plan.again_at(at);
                 pauses = true;
                 continue;
             }
-            let failures = failed.iter().map(|pod| self.failures_with(pod)).max().unwrap_or_default();
+            let failures = last.map_or((0, 0), |last| self.failures_with(last));
             let pod = self.new_pod(Some((index, failures)));
             requests.push(crate::replicasets::create_pod(self.job, pod));
         }
         (requests, pauses)
     }
 
-    /// The failures of an index, with that of this pod.
-    fn failures_with(&self, pod: &Object) -> i64 {
-        failures_before(pod) + i64::from(policies::failure(self.job, pod) != Verdict::Ignore)
+    /// The failures of an index that count, and those that a policy ignores, with that of this pod.
+    fn failures_with(&self, pod: &Object) -> (i64, i64) {
+        let ignored = i64::from(policies::failure(self.job, pod) == Verdict::Ignore);
+        (failures_before(pod) + 1 - ignored, ignored_before(pod) + ignored)
     }
 
-    fn new_pod(&self, index: Option<(i64, i64)>) -> Value {
+    fn new_pod(&self, index: Option<(i64, (i64, i64))>) -> Value {
         let mut pod = pods::from_template(&self.spec()["template"], self.job);
         let mut finalizers: Vec<Value> = items(&pod["metadata"]["finalizers"]).cloned().collect();
         if !finalizers.iter().any(|present| present == TRACKING) {
             finalizers.push(TRACKING.into());
         }
         pod["metadata"]["finalizers"] = finalizers.into();
-        let Some((index, failures)) = index else { return pod };
+        let Some((index, (failures, ignored))) = index else { return pod };
         let shown = index.to_string();
         let metadata = &mut pod["metadata"];
         for map in ["annotations", "labels"] {
@@ -165,6 +176,9 @@ impl Work<'_> {
         }
         if self.backoff_per_index().is_some() {
             metadata["annotations"][INDEX_FAILURES] = failures.to_string().into();
+            if ignored > 0 {
+                metadata["annotations"][IGNORED_FAILURES] = ignored.to_string().into();
+            }
         }
         metadata["generateName"] = format!("{}-{index}-", self.job.name()).into();
         pod["spec"]["hostname"] = format!("{}-{index}", self.job.name()).into();
@@ -183,10 +197,27 @@ impl Work<'_> {
     }
 }
 
-/// When a pod ended: its last container, or else when its deletion was requested.
-fn ended(pod: &Object) -> Milliseconds {
-    let finished = items(&pod.status()["containerStatuses"])
-        .filter_map(|container| time::parse(&container["state"]["terminated"]["finishedAt"]))
-        .max();
-    finished.or_else(|| time::parse(&pod.value["metadata"]["deletionTimestamp"])).unwrap_or(pod.created)
+/// How long nothing is created after a failure that others came before.
+fn pause(failures_before: i64) -> Milliseconds {
+    let doublings = u32::try_from(failures_before).unwrap_or(u32::MAX).min(16);
+    (FIRST_PAUSE << doublings).min(LONGEST_PAUSE)
+}
+
+/// When a pod ended: its last container, or else when it ceased to be ready or its deletion was requested.
+pub(super) fn ended(pod: &Object) -> Milliseconds {
+    let status = pod.status();
+    let containers: Option<Vec<Milliseconds>> = items(&status["containerStatuses"])
+        .map(|container| time::parse(&container["state"]["terminated"]["finishedAt"]))
+        .collect();
+    let unready = || {
+        let ready = condition(status, "Ready").filter(|ready| ready["status"] == "False")?;
+        time::parse(&ready["lastTransitionTime"])
+    };
+    let deleted = || {
+        let metadata = &pod.value["metadata"];
+        let grace = int(&metadata["deletionGracePeriodSeconds"], 0) * SECOND;
+        Some(time::parse(&metadata["deletionTimestamp"])? - grace)
+    };
+    let finished = containers.and_then(|times| times.into_iter().max());
+    finished.or_else(unready).or_else(deleted).unwrap_or(pod.created)
 }

@@ -28,6 +28,8 @@ pub(crate) const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 pub(crate) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// How often pods of the same index have failed before.
 const INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
+/// How often pods of the same index have failed before without counting.
+const IGNORED_FAILURES: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 /// The controller that a Job may name.
 const MANAGER: &str = "kubernetes.io/job-controller";
 
@@ -405,6 +407,16 @@ impl<'a> Work<'a> {
             doomed.iter().map(|pod| crate::replicasets::delete_pod(self.job, pod)).collect();
         self.plan.together(requests);
     }
+}
+
+/// How often pods of the same index failed before this one, whether that counts or not.
+fn all_failures_before(pod: &Object) -> i64 {
+    failures_before(pod) + ignored_before(pod)
+}
+
+/// How often pods of the same index failed before this one without counting.
+fn ignored_before(pod: &Object) -> i64 {
+    pod.annotation(IGNORED_FAILURES).and_then(|count| count.parse().ok()).unwrap_or_default()
 }
 
 /// How often pods of the same index failed before this one.

@@ -125,6 +125,8 @@ fn a_policy_fails_the_job_or_ignores_the_pod() {
     ignoring
         .change(Kind::Pod, &pod, |value| value["metadata"]["annotations"] = json!({"kubegc.io/fails": "42"}));
     ignoring.settle();
+    assert_eq!((&status(&ignoring)["failed"], ignoring.names(Kind::Pod).len()), (&Value::Null, 1));
+    ignoring.pass(10);
     assert_eq!((&status(&ignoring)["failed"], ignoring.names(Kind::Pod).len()), (&Value::Null, 2));
 }
 
@@ -213,4 +215,65 @@ fn during_the_pause_after_a_failure_no_pod_is_shown_as_active() {
     assert_eq!(shown(&world), (Value::Null, json!(1)));
     world.pass(10);
     assert_eq!(shown(&world), (json!(2), json!(1)));
+}
+
+#[test]
+fn ignored_failures_of_an_index_are_counted_beside_those_that_count_and_lengthen_the_pause() {
+    let spec = json!({"completionMode": "Indexed", "parallelism": 1, "completions": 1, "backoffLimitPerIndex": 1,
+        "backoffLimit": i32::MAX, "podFailurePolicy": {"rules": [{"action": "Ignore",
+            "onExitCodes": {"operator": "In", "values": [42]}}]}});
+    let mut world = world(&spec, &json!({"kubegc.io/fails": "42"}));
+    let counts = |world: &World| {
+        let mut pods = world.of_kind(Kind::Pod);
+        pods.sort_by_key(|pod| text(&pod["metadata"]["creationTimestamp"]).to_owned());
+        let annotation = |name| {
+            let last = pods.last().unwrap();
+            last["metadata"]["annotations"][format!("batch.kubernetes.io/job-index-{name}-count")].clone()
+        };
+        (pods.len(), annotation("failure"), annotation("ignored-failure"))
+    };
+    assert_eq!(counts(&world), (1, json!("0"), Value::Null));
+    world.pass(10);
+    assert_eq!(counts(&world), (2, json!("0"), json!("1")));
+    world.pass(19);
+    assert_eq!(counts(&world), (2, json!("0"), json!("1")));
+    world.pass(1);
+    assert_eq!(counts(&world), (3, json!("0"), json!("2")));
+    assert_eq!(status(&world)["failedIndexes"], "");
+}
+
+/// When a pod failed: its last container's end; or since when it is not ready; or when its deletion was requested.
+#[test]
+fn the_pause_after_a_failure_begins_when_the_pod_failed() {
+    let table = [
+        (
+            json!({"status": {"containerStatuses": [
+            {"state": {"terminated": {"finishedAt": "2023-11-14T22:13:21Z"}}},
+            {"state": {"terminated": {"finishedAt": "2023-11-14T22:13:25Z"}}}]}}),
+            5,
+        ),
+        (
+            json!({"status": {
+            "containerStatuses": [{"state": {"terminated": {"finishedAt": "2023-11-14T22:13:21Z"}}},
+                {"state": {"running": {}}}],
+            "conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2023-11-14T22:13:24Z"}]}}),
+            4,
+        ),
+        (
+            json!({"metadata": {"deletionTimestamp": "2023-11-14T22:13:53Z", "deletionGracePeriodSeconds": 30}}),
+            3,
+        ),
+        (json!({}), 0),
+    ];
+    for (fields, expected) in table {
+        let mut pod =
+            json!({"metadata": {"name": "a", "uid": "a", "creationTimestamp": "2023-11-14T22:13:20Z"}});
+        for part in ["metadata", "status"] {
+            for (name, value) in fields[part].as_object().into_iter().flatten() {
+                pod[part][name] = value.clone();
+            }
+        }
+        let pod = Object::new(Kind::Pod, pod).unwrap();
+        assert_eq!(creation::ended(&pod), crate::testing::START + expected * SECOND, "{fields}");
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::policies::{self, Verdict};
-use super::{TRACKING, Work, failures_before, index_of};
+use super::{TRACKING, Work, all_failures_before, index_of};
 use crate::object::{Object, condition, int, items, text};
 use crate::plan::{Note, Request};
 
@@ -137,7 +137,7 @@ impl Work<'_> {
                 continue;
             }
             let known = last.entry(index).or_insert(pod);
-            if failures_before(pod) > failures_before(known) {
+            if all_failures_before(pod) > all_failures_before(known) {
                 *known = pod;
             }
         }
