@@ -48,6 +48,11 @@ impl Set {
         replicas_of(&self.value)
     }
 
+    /// How many pods it wanted before this plan.
+    fn wanted_before(&self) -> i64 {
+        self.object.as_ref().map_or_else(|| self.wanted(), |object| replicas_of(&object.value))
+    }
+
     fn counted(&self, field: &str) -> i64 {
         int(&self.value["status"][field], 0)
     }
@@ -73,6 +78,8 @@ struct Rollout<'a> {
     value: Value,
     new: Option<Set>,
     old: Vec<Set>,
+    /// This plan shows in the status that the Deployment was paused or resumed.
+    shows_pause: bool,
     plan: Plan,
 }
 
@@ -135,7 +142,15 @@ impl<'a> Rollout<'a> {
         let position =
             sorted.iter().position(|set| revisions::same_template(&set.value["spec"]["template"], template));
         let new = position.map(|position| sorted.remove(position));
-        Self { view, deployment, value: deployment.value.clone(), new, old: sorted, plan: Plan::default() }
+        Self {
+            view,
+            deployment,
+            value: deployment.value.clone(),
+            new,
+            old: sorted,
+            shows_pause: false,
+            plan: Plan::default(),
+        }
     }
 
     fn run(&mut self) {

@@ -79,6 +79,7 @@ impl Rollout<'_> {
         };
         let condition = self.condition("Progressing", "Unknown", reason, message);
         set_condition(&mut self.value["status"], condition);
+        self.shows_pause = true;
         self.send_status();
     }
 
@@ -91,7 +92,8 @@ impl Rollout<'_> {
             "updatedReplicas": self.new.as_ref().map_or(0, |set| set.counted("replicas")),
             "readyReplicas": counted("readyReplicas"),
             "availableReplicas": available,
-            "unavailableReplicas": (self.sum(super::Set::wanted) - available).max(0),
+            // What this plan resizes counts as before: the next reconciliation shows it.
+            "unavailableReplicas": (self.sum(super::Set::wanted_before) - available).max(0),
         });
         status = without_zeros(status);
         let before = &self.value["status"];

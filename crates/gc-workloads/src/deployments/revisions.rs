@@ -109,7 +109,8 @@ impl Rollout<'_> {
             Request::create(Kind::ReplicaSet, self.deployment.namespace(), set.value.clone(), "new-template");
         self.plan.then(request.noting(note, None));
         let mut changed = self.show_revision(&revision.to_string());
-        if progress::has_deadline(&self.value) {
+        // Upstream's second write of the status would be refused, and a retry finds the set.
+        if progress::has_deadline(&self.value) && !self.shows_pause {
             let message = format!("Created new replica set \"{}\"", set.name());
             let created = self.condition("Progressing", "True", "NewReplicaSetCreated", &message);
             progress::set_condition(&mut self.value["status"], created);
