@@ -31,13 +31,17 @@ pub struct NeededRule {
     pub verbs: Vec<&'static str>,
 }
 
-/// The permissions that one account needs to run all these collectors: each once, and none that a star already
-/// grants. The stars come first.
+/// What Events about deletions need, besides the rules of the collectors.
+const DELETION_EVENTS: Rule = Rule { group: "", resource: "events", names: &[], verbs: &["create", "patch"] };
+
+/// The permissions that one account needs to run all these collectors, and to write Events about their deletions: each once, and
+/// none that a star already grants. The stars come first.
 #[must_use]
-pub fn needed(controllers: &[Controller]) -> Vec<NeededRule> {
+pub fn needed(controllers: &[Controller], deletion_events: bool) -> Vec<NeededRule> {
     let mut wanted: BTreeMap<(&'static str, &'static str, &'static [&'static str]), BTreeSet<&'static str>> =
         BTreeMap::new();
-    for rule in controllers.iter().flat_map(|controller| controller.rules()) {
+    let events = deletion_events.then_some(&DELETION_EVENTS);
+    for rule in controllers.iter().flat_map(|controller| controller.rules()).chain(events) {
         wanted.entry((rule.group, rule.resource, rule.names)).or_default().extend(rule.verbs);
     }
     let everywhere = wanted.remove(&("*", "*", &[])).unwrap_or_default();
@@ -143,7 +147,7 @@ mod tests {
             verbs: verbs.to_vec(),
         };
         assert_eq!(
-            needed(&Controller::ALL),
+            needed(&Controller::ALL, true),
             [
                 rule("*", "*", &["delete", "deletecollection", "get", "list", "patch", "watch"]),
                 rule("", "events", &["create"]),
@@ -152,7 +156,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            needed(&[Controller::TtlAfterFinished, Controller::StaleLease]),
+            needed(&[Controller::TtlAfterFinished, Controller::StaleLease], false),
             [
                 rule("", "events", &["create", "patch"]),
                 rule("", "nodes", &["get", "list", "watch"]),
@@ -160,7 +164,12 @@ mod tests {
                 rule("coordination.k8s.io", "leases", &["delete", "list", "watch"]),
             ]
         );
-        assert_eq!(needed(&[]), []);
+        let jobs = rule("batch", "jobs", &["delete", "list", "watch"]);
+        let events = rule("", "events", &["create", "patch"]);
+        for (deletion_events, expected) in [(false, vec![jobs.clone()]), (true, vec![events, jobs])] {
+            assert_eq!(needed(&[Controller::TtlAfterFinished], deletion_events), expected);
+        }
+        assert_eq!(needed(&[], false), []);
     }
 
     /// Stars are for collectors that handle every kind.

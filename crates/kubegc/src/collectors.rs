@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use gc_kube::{
     ApiClient, Clock, Collector, CollectorOptions, NothingOutside, Observer, Observers, Outside,
     PolicyCollector, ResourceTable, Restraints, RetentionCollector, retention_table, system_clock,
@@ -43,6 +43,11 @@ pub(crate) struct ControllerOptions {
     /// Collectors to run: `name` enables one, `-name` disables it, `*` enables all others that are on by default
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     pub(crate) controllers: Vec<String>,
+    /// Write Events about deletions: one about the namespace for each collector and reason, and one about each object at
+    /// cluster scope
+    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", action = ArgAction::Set)]
+    pub(crate) deletion_events: bool,
     /// Maximum number of finished pods in the cluster; 0 keeps all
     #[arg(long, value_name = "COUNT", default_value_t = TERMINATED_POD_THRESHOLD, allow_hyphen_values = true)]
     pub(crate) terminated_pod_gc_threshold: i32,
@@ -69,6 +74,7 @@ impl Default for ControllerOptions {
     fn default() -> Self {
         Self {
             controllers: vec!["*".to_owned()],
+            deletion_events: true,
             terminated_pod_gc_threshold: TERMINATED_POD_THRESHOLD,
             ownerless_node_leases: false,
             claim_unused_condition: false,
@@ -419,7 +425,7 @@ mod tests {
         let command = ControllerOptions::augment_args(clap::Command::new("kubegc"));
         let given: BTreeSet<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
         let mut known: BTreeSet<&str> = COLLECTORS.iter().flat_map(|one| one.flags.iter().copied()).collect();
-        assert!(known.insert("controllers"));
+        assert!(known.insert("controllers") && known.insert("deletion-events"));
         assert_eq!(given, known);
     }
 }

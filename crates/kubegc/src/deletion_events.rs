@@ -1,29 +1,41 @@
-//! Kubernetes Events about deletions, where upstream has none: what the collectors deleted in a namespace, counted over
-//! a moment, as Events about the Namespace. Objects at cluster scope have an Event of their own.
+//! Kubernetes Events about deletions, where upstream has none: what a collector deletes in a namespace, as one Event for each
+//! reason, whose count rises while the deletions go on. Objects at cluster scope have an Event each.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use gc_answers::text::count;
-use gc_kube::{ApiClient, Observer, ResourceTable};
+use bytes::Bytes;
+use gc_kube::connection::Answer;
+use gc_kube::{ApiClient, Observer, ResourceTable, push_segment};
 use gc_retention::permissions::Controller;
 use gc_types::{Change, Effect, ObjectKey, Outcome, Reason, Request, Uid};
 use http::{Method, StatusCode};
+use http_body_util::Full;
 use serde_json::{Value, json};
 
 use crate::run::preflight;
 
-/// How long deletions are counted before an Event tells of them.
+/// How long deletions are counted before an Event reports them.
 const PERIOD: Duration = Duration::from_secs(10);
-/// Maximum number of Events that one period brings; what exceeds this is in the journal alone.
+/// Maximum number of Events that one period writes; further deletions are in the journal alone.
 const EVENTS_AT_ONCE: usize = 100;
-/// Where Events about objects at cluster scope are.
-const NAMESPACE: &str = "default";
-/// The reason of these Events.
-const REASON: &str = "Collected";
+/// An Event that has not changed for this time is finished: later deletions begin another one.
+const SERIES_IDLE: Duration = Duration::from_mins(10);
+/// Maximum number of Events that are remembered, so that their count can rise.
+const SERIES_REMEMBERED: usize = 1_000;
+/// Maximum number of objects of one resource that a message names.
+const NAMES_SHOWN: usize = 3;
+/// Maximum number of resources that a message names.
+const RESOURCES_SHOWN: usize = 8;
+/// Events about objects at cluster scope are in this namespace, and those about namespaces that are gone.
+const DEFAULT_NAMESPACE: &str = "default";
+/// Collectors that write an Event about each deletion themselves, as upstream does.
+const WITH_OWN_EVENTS: [Controller; 2] = [Controller::LegacyTokenCleaner, Controller::NodeLifecycle];
+/// Deletions of Events have no Events: they would never end.
+const UNREPORTED: [&str; 2] = ["events", "events.events.k8s.io"];
 
-/// What an Event is about, and who did it why.
+/// What an Event is about, and who deleted it why.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     about: About,
@@ -40,123 +52,279 @@ enum About {
     Object(String, Arc<str>, Arc<str>, Uid),
 }
 
-/// How many objects of each resource were deleted.
-type Counts = BTreeMap<String, usize>;
+/// What was deleted, by resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Counts(BTreeMap<String, Deleted>);
+
+/// Deleted objects of one resource: their number, and the names of the first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Deleted {
+    number: u64,
+    names: Vec<Arc<str>>,
+}
+
+impl Counts {
+    fn add(&mut self, resource: String, number: u64, names: &[Arc<str>]) {
+        let deleted = self.0.entry(resource).or_default();
+        deleted.number += number;
+        let room = NAMES_SHOWN.saturating_sub(deleted.names.len());
+        deleted.names.extend(names.iter().take(room).cloned());
+    }
+
+    fn extend(&mut self, more: Self) {
+        for (resource, deleted) in more.0 {
+            self.add(resource, deleted.number, &deleted.names);
+        }
+    }
+
+    /// As the field `count` of Events holds it.
+    fn total(&self) -> i32 {
+        i32::try_from(self.0.values().map(|deleted| deleted.number).sum::<u64>()).unwrap_or(i32::MAX)
+    }
+
+    /// `12 pods (web-1, web-2, web-3, …), 1 jobs.batch (build)`
+    fn shown(&self) -> String {
+        let one = |(resource, deleted): (&String, &Deleted)| {
+            let rest = if deleted.number > deleted.names.len() as u64 { ", …" } else { "" };
+            format!("{} {resource} ({}{rest})", deleted.number, deleted.names.join(", "))
+        };
+        let mut parts: Vec<String> = self.0.iter().take(RESOURCES_SHOWN).map(one).collect();
+        let rest: u64 = self.0.values().skip(RESOURCES_SHOWN).map(|deleted| deleted.number).sum();
+        if rest > 0 {
+            parts.push(format!("{rest} of other resources"));
+        }
+        parts.join(", ")
+    }
+}
+
+/// What was deleted and is not reported yet.
+#[derive(Debug, Default)]
+struct Pending {
+    counts: BTreeMap<Key, Counts>,
+    /// Deletions beyond [`EVENTS_AT_ONCE`].
+    left_out: u64,
+}
 
 /// Counts deletions, and writes Events about them. Cheap to clone.
 #[derive(Clone, Default)]
-pub(crate) struct DeletionEvents(Arc<Mutex<BTreeMap<Key, Counts>>>);
+pub(crate) struct DeletionEvents(Arc<Mutex<Pending>>);
 
 impl DeletionEvents {
-    /// Counts what one collector deletes; the table says what the resources of its effects are called.
-    pub(crate) fn observer(&self, controller: Controller, table: &ResourceTable) -> Arc<dyn Observer> {
-        Arc::new(Counter { events: self.clone(), controller: controller.name(), table: table.clone() })
+    /// Counts what one collector deletes; the table says what the resources of its effects are called. None for a collector that
+    /// writes Events itself.
+    pub(crate) fn observer(
+        &self,
+        controller: Controller,
+        table: &ResourceTable,
+    ) -> Option<Arc<dyn Observer>> {
+        if WITH_OWN_EVENTS.contains(&controller) {
+            return None;
+        }
+        let controller = controller.event_source();
+        Some(Arc::new(Counter { events: self.clone(), controller, table: table.clone() }))
     }
 
     fn count(
         &self,
         controller: &'static str,
         table: &ResourceTable,
-        deleted: (&ObjectKey, &Uid),
+        (key, uid): (&ObjectKey, &Uid),
         reason: &Reason,
     ) {
-        let (key, uid) = deleted;
         let route = table.get(key.resource);
         let resource = route.as_ref().map_or_else(String::new, |route| route.display_name());
+        if UNREPORTED.contains(&resource.as_str()) {
+            return;
+        }
         let about = if key.namespace.is_empty() {
             let (version, kind) = route.map_or_else(Default::default, |route| {
-                (
-                    route.info.served_api_versions.first().map(ToString::to_string),
-                    Arc::clone(&route.info.kind),
-                )
+                (route.api_version.to_string(), Arc::clone(&route.info.kind))
             });
-            About::Object(version.unwrap_or_default(), kind, Arc::clone(&key.name), uid.clone())
+            About::Object(version, kind, Arc::clone(&key.name), uid.clone())
         } else {
             About::Namespace(Arc::clone(&key.namespace))
         };
+        let name = Arc::clone(&key.name);
         let key = Key { about, controller, code: reason.code(), message: reason.message() };
-        let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if counted.len() < EVENTS_AT_ONCE || counted.contains_key(&key) {
-            *counted.entry(key).or_default().entry(resource).or_default() += 1;
+        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if pending.counts.len() < EVENTS_AT_ONCE || pending.counts.contains_key(&key) {
+            pending.counts.entry(key).or_default().add(resource, 1, &[name]);
+        } else {
+            pending.left_out += 1;
         }
     }
 
-    fn take(&self) -> BTreeMap<Key, Counts> {
+    fn take(&self) -> Pending {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Writes Events until it is dropped, or until the server forbids them.
     pub(crate) async fn write(self, client: ApiClient) {
+        let mut writer = Writer { client, series: BTreeMap::new() };
         let mut period = tokio::time::interval(PERIOD);
         period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             period.tick().await;
-            for (key, counts) in self.take() {
-                let uid = match &key.about {
-                    About::Namespace(name) => uid_of_namespace(&client, name).await,
-                    About::Object(_, _, _, uid) => uid.to_string(),
-                };
-                let event = event(&key, &counts, &uid, jiff::Timestamp::now());
-                let path = format!("/api/v1/namespaces/{NAMESPACE}/events");
-                match client.call(preflight::request(Method::POST, &path, Some(&event))).await {
-                    Ok(answer) if answer.head.status == StatusCode::FORBIDDEN => {
-                        tracing::info!(
-                            "no Events about deletions are written: {}",
-                            preflight::message(&answer)
-                        );
-                        return;
-                    }
-                    Ok(_) => {}
-                    Err(error) => tracing::debug!(%error, "an Event about deletions could not be written"),
-                }
+            if let Err(Forbidden(why)) = writer.write(self.take()).await {
+                tracing::warn!(
+                    "no Events about deletions are written: {why}; the journal has every deletion"
+                );
+                return;
             }
         }
     }
 }
 
-async fn uid_of_namespace(client: &ApiClient, name: &str) -> String {
-    let mut path = String::from("/api/v1/namespaces/");
-    gc_kube::push_segment(&mut path, name);
-    let answer = client.call(preflight::request(Method::GET, &path, None)).await;
-    let namespace = answer.ok().and_then(|answer| serde_json::from_slice::<Value>(&answer.body).ok());
-    let uid = namespace.as_ref().and_then(|namespace| namespace["metadata"]["uid"].as_str());
-    uid.unwrap_or_default().to_owned()
+/// The server forbids Events, in its words.
+#[derive(Debug, PartialEq, Eq)]
+struct Forbidden(String);
+
+/// An Event that was written, and what it reports.
+struct Series {
+    namespace: String,
+    name: String,
+    changed: Instant,
+    counts: Counts,
 }
 
-/// `3 pods and 1 replicasets.apps were collected: …`
-fn message(key: &Key, counts: &Counts) -> String {
-    let why = format!("{}, {}", key.code, key.message);
-    match &key.about {
-        About::Object(..) => format!("it was collected: {why}"),
-        About::Namespace(_) => {
-            let total: usize = counts.values().sum();
-            let each: Vec<String> =
-                counts.iter().map(|(resource, number)| format!("{number} {resource}")).collect();
-            let were = if total == 1 { "was" } else { "were" };
-            format!("{} {were} collected ({}): {why}", count(total, "object"), each.join(", "))
+struct Writer {
+    client: ApiClient,
+    series: BTreeMap<Key, Series>,
+}
+
+impl Writer {
+    async fn write(&mut self, pending: Pending) -> Result<(), Forbidden> {
+        if pending.left_out > 0 {
+            let deletions = pending.left_out;
+            tracing::info!(deletions, "too many Events at once; the journal has the other deletions");
+        }
+        self.series.retain(|_, series| series.changed.elapsed() < SERIES_IDLE);
+        for (key, counts) in pending.counts {
+            if !self.raise(&key, &counts).await? {
+                self.create(key, counts).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an Event that exists reports it now.
+    async fn raise(&mut self, key: &Key, counts: &Counts) -> Result<bool, Forbidden> {
+        let Some(mut series) = self.series.remove(key) else { return Ok(false) };
+        series.counts.extend(counts.clone());
+        series.changed = Instant::now();
+        let patch = json!({"count": series.counts.total(), "message": message(key, &series.counts),
+            "lastTimestamp": seconds(jiff::Timestamp::now())});
+        let mut path = events_in(&series.namespace);
+        path.push('/');
+        push_segment(&mut path, &series.name);
+        let mut request = preflight::request(Method::PATCH, &path, Some(&patch));
+        let merge = http::HeaderValue::from_static("application/merge-patch+json");
+        request.headers_mut().insert(http::header::CONTENT_TYPE, merge);
+        match self.send(request).await? {
+            // It has expired, or has been deleted with its namespace.
+            Some(answer) if answer.head.status == StatusCode::NOT_FOUND => Ok(false),
+            _ => {
+                self.series.insert(key.clone(), series);
+                Ok(true)
+            }
+        }
+    }
+
+    async fn create(&mut self, key: Key, counts: Counts) -> Result<(), Forbidden> {
+        let home = match &key.about {
+            About::Namespace(name) => Some(Arc::clone(name)),
+            About::Object(..) => None,
+        };
+        for namespace in home.into_iter().chain([DEFAULT_NAMESPACE.into()]) {
+            let event = event(&key, &counts, &namespace, jiff::Timestamp::now());
+            let request = preflight::request(Method::POST, &events_in(&namespace), Some(&event));
+            let Some(answer) = self.send(request).await? else { return Ok(()) };
+            if takes_no_objects(&answer) {
+                continue;
+            }
+            if answer.head.status.is_success() {
+                if self.series.len() >= SERIES_REMEMBERED {
+                    self.series.clear();
+                }
+                let name = event["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+                let namespace = namespace.to_string();
+                self.series.insert(key, Series { namespace, name, changed: Instant::now(), counts });
+            } else {
+                tracing::debug!(why = preflight::message(&answer), "the server rejected an Event");
+            }
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    /// The answer, if there is one.
+    async fn send(&self, request: http::Request<Full<Bytes>>) -> Result<Option<Answer>, Forbidden> {
+        match self.client.call(request).await {
+            Ok(answer) if answer.head.status == StatusCode::FORBIDDEN && !takes_no_objects(&answer) => {
+                Err(Forbidden(preflight::message(&answer)))
+            }
+            Ok(answer) => Ok(Some(answer)),
+            Err(error) => {
+                tracing::debug!(%error, "an Event about deletions could not be written");
+                Ok(None)
+            }
         }
     }
 }
 
-fn event(key: &Key, counts: &Counts, uid: &str, now: jiff::Timestamp) -> Value {
-    let (api_version, kind, name) = match &key.about {
-        About::Namespace(name) => ("v1", "Namespace", name),
-        About::Object(api_version, kind, name, _) => (api_version.as_str(), &**kind, name),
+/// Whether the namespace of a request is gone or terminating.
+fn takes_no_objects(answer: &Answer) -> bool {
+    let status: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let causes = status["details"]["causes"].as_array();
+    let is_terminating =
+        || causes.is_some_and(|causes| causes.iter().any(|cause| cause["reason"] == "NamespaceTerminating"));
+    answer.head.status == StatusCode::NOT_FOUND
+        || (answer.head.status == StatusCode::FORBIDDEN && is_terminating())
+}
+
+fn events_in(namespace: &str) -> String {
+    let mut path = String::from("/api/v1/namespaces/");
+    push_segment(&mut path, namespace);
+    path.push_str("/events");
+    path
+}
+
+/// `Deleted 12 pods (web-1, web-2, web-3, …): every owner is absent`
+fn message(key: &Key, counts: &Counts) -> String {
+    match &key.about {
+        About::Object(..) => format!("Deleted: {}", key.message),
+        About::Namespace(_) => format!("Deleted {}: {}", counts.shown(), key.message),
+    }
+}
+
+/// RFC 3339 with whole seconds, as `metav1.Time` is written.
+fn seconds(time: jiff::Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+fn event(key: &Key, counts: &Counts, namespace: &str, now: jiff::Timestamp) -> Value {
+    let (mut involved, name) = match &key.about {
+        About::Namespace(name) => (json!({"apiVersion": "v1", "kind": "Namespace", "name": &**name}), name),
+        About::Object(api_version, kind, name, uid) => {
+            let uid = uid.to_string();
+            (json!({"apiVersion": api_version, "kind": &**kind, "name": &**name, "uid": uid}), name)
+        }
     };
-    let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    // Names of roles may have characters that names of Events have not.
+    // The server demands that an Event outside `default` names its own namespace here.
+    if namespace != DEFAULT_NAMESPACE {
+        involved["namespace"] = namespace.into();
+    }
+    // Names of roles may have characters that names of Events may not.
     let prefix: String =
         name.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-' || *c == '.').collect();
-    let prefix = if prefix.is_empty() { "collected" } else { prefix.as_str() };
-    let name_of_event =
-        format!("{}.{:x}", prefix.trim_matches(['-', '.']).to_lowercase(), now.as_nanosecond());
+    let prefix = prefix.trim_matches(['-', '.']).to_lowercase();
+    let prefix = if prefix.is_empty() { "deleted" } else { prefix.as_str() };
     json!({
         "apiVersion": "v1", "kind": "Event",
-        "metadata": {"name": name_of_event, "namespace": NAMESPACE},
-        "involvedObject": {"apiVersion": api_version, "kind": kind, "name": &**name, "uid": uid},
-        "reason": REASON, "message": message(key, counts), "type": "Normal",
+        "metadata": {"name": format!("{prefix}.{:x}", now.as_nanosecond()), "namespace": namespace},
+        "involvedObject": involved, "reason": key.code, "message": message(key, counts), "type": "Normal",
         "source": {"component": key.controller}, "reportingComponent": key.controller, "reportingInstance": "",
-        "firstTimestamp": time, "lastTimestamp": time, "count": 1, "eventTime": null,
+        "firstTimestamp": seconds(now), "lastTimestamp": seconds(now), "count": counts.total(), "eventTime": null,
     })
 }
 
@@ -183,9 +351,23 @@ impl Observer for Counter {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+    use std::net::{Ipv4Addr, SocketAddr};
+
     use gc_types::{EffectId, PropagationPolicy, ResourceId, Verdict};
 
     use super::*;
+    use crate::apiserver::ServerOptions;
+    use crate::clock::CollectorClock;
+    use crate::collectors::{ControllerOptions, Surroundings};
+    use crate::up::Up;
+    use crate::workloads::WorkloadOptions;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn counter(events: &DeletionEvents, controller: Controller) -> Arc<dyn Observer> {
+        let table = crate::namespace_trace::Trace::new(|_| Arc::new(gc_kube::NoObserver)).table();
+        events.observer(controller, &table).unwrap()
+    }
 
     fn delete(counter: &Arc<dyn Observer>, namespace: &str, name: &str, outcome: &Outcome) {
         let key = ObjectKey { resource: ResourceId(0), namespace: namespace.into(), name: name.into() };
@@ -201,41 +383,169 @@ mod tests {
     #[test]
     fn deletions_of_a_namespace_are_counted_into_one_event() {
         let events = DeletionEvents::default();
-        let counter = events.observer(
-            Controller::GarbageCollector,
-            &crate::namespace_trace::Trace::new(|_| Arc::new(gc_kube::NoObserver)).table(),
-        );
-        for name in ["a", "b"] {
+        let counter = counter(&events, Controller::GarbageCollector);
+        for name in ["a", "b", "c", "d"] {
             delete(&counter, "shop", name, &Outcome::Applied(None));
         }
-        delete(&counter, "shop", "c", &Outcome::Conflict);
-        delete(&counter, "", "old", &Outcome::Applied(None));
+        delete(&counter, "shop", "kept", &Outcome::Conflict);
+        delete(&counter, "", "old:Role", &Outcome::Applied(None));
         let now = "2026-09-21T14:00:00Z".parse().unwrap();
         let written: Vec<Value> =
-            events.take().iter().map(|(key, counts)| event(key, counts, "uid", now)).collect();
-        let shown: Vec<(&str, &str, &str)> = written
-            .iter()
-            .map(|event| {
-                let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap();
-                (text("/involvedObject/kind"), text("/involvedObject/name"), text("/message"))
+            events.take().counts.iter().map(|(key, counts)| event(key, counts, "shop", now)).collect();
+        let common = |about: Value, count: i32, prefix: &str, message: &str| {
+            json!({
+                "apiVersion": "v1", "kind": "Event",
+                "metadata": {"name": format!("{prefix}.{:x}", now.as_nanosecond()), "namespace": "shop"},
+                "involvedObject": about, "reason": "OwnersAbsent", "message": message, "type": "Normal",
+                "source": {"component": "garbage-collector-controller"},
+                "reportingComponent": "garbage-collector-controller", "reportingInstance": "",
+                "firstTimestamp": "2026-09-21T14:00:00Z", "lastTimestamp": "2026-09-21T14:00:00Z",
+                "count": count, "eventTime": null,
             })
-            .collect();
+        };
+        let about =
+            |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "name": name, "namespace": "shop"});
+        let mut object = about("old:Role");
+        object["uid"] = "u".into();
         assert_eq!(
-            shown,
+            written,
             [
-                (
-                    "Namespace",
-                    "shop",
-                    "2 objects were collected (2 namespaces): OwnersAbsent, every owner is absent"
-                ),
-                ("Namespace", "old", "it was collected: OwnersAbsent, every owner is absent"),
+                common(about("shop"), 4, "shop", "Deleted 4 namespaces (a, b, c, …): every owner is absent"),
+                common(object, 1, "oldrole", "Deleted: every owner is absent"),
             ]
         );
-        assert!(events.take().is_empty());
-        // What exceeds the bound is in the journal alone.
+        assert!(events.take().counts.is_empty());
+    }
+
+    #[test]
+    fn what_exceeds_the_bounds_is_counted() {
+        let events = DeletionEvents::default();
+        let counter = counter(&events, Controller::GarbageCollector);
         for number in 0..EVENTS_AT_ONCE + 5 {
             delete(&counter, &format!("n{number}"), "a", &Outcome::Applied(None));
         }
-        assert_eq!(events.take().len(), EVENTS_AT_ONCE);
+        let pending = events.take();
+        assert_eq!((pending.counts.len(), pending.left_out), (EVENTS_AT_ONCE, 5));
+        let mut counts = Counts::default();
+        for number in 0..RESOURCES_SHOWN + 2 {
+            counts.add(format!("r{number}"), 2, &["a".into()]);
+        }
+        let shown = counts.shown();
+        assert!(shown.starts_with("2 r0 (a, …), ") && shown.ends_with(", 4 of other resources"), "{shown}");
+        assert_eq!(counts.total(), 20);
+    }
+
+    /// What has an Event already has no second one, and Events about the deletion of Events would never end.
+    #[test]
+    fn nothing_is_reported_twice() {
+        let events = DeletionEvents::default();
+        let table = gc_kube::retention_table();
+        let silent: Vec<Controller> = Controller::ALL
+            .into_iter()
+            .filter(|controller| events.observer(*controller, &table).is_none())
+            .collect();
+        assert_eq!(silent, [Controller::LegacyTokenCleaner, Controller::NodeLifecycle]);
+    }
+
+    fn way(up: &Up, user: &str, groups: &[&str]) -> ApiClient {
+        let way = up.server.in_process_as(user, groups);
+        ApiClient::in_process(move |request| way.call(request))
+    }
+
+    async fn call(client: &ApiClient, method: Method, path: &str, body: Option<&Value>) -> Value {
+        let answer = client.call(preflight::request(method.clone(), path, body)).await.unwrap();
+        let value: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        assert!(answer.head.status.is_success(), "{method} {path}: {value}");
+        value
+    }
+
+    /// Creates an owner with two dependents, deletes the owner, and waits for the collector.
+    async fn collect(up: &Up, client: &ApiClient, namespace: &str) {
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+        let map = |name: &str, owners: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": owners}});
+        let owner = call(client, Method::POST, &path, Some(&map("owner", json!([])))).await;
+        let uid = &owner["metadata"]["uid"];
+        for name in ["a", "b"] {
+            let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid}]);
+            call(client, Method::POST, &path, Some(&map(name, owners))).await;
+        }
+        call(client, Method::DELETE, &format!("{path}/owner"), None).await;
+        let rest = || tokio::time::sleep(Duration::from_millis(5));
+        up.control.settle(PATIENCE, rest).await.unwrap();
+    }
+
+    async fn shown(client: &ApiClient, namespace: &str) -> Vec<(String, i64, String)> {
+        let list = call(client, Method::GET, &events_in(namespace), None).await;
+        let ours = list["items"].as_array().unwrap().iter().map(|event| {
+            let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
+            (text("reason"), event["count"].as_i64().unwrap_or_default(), text("message"))
+        });
+        ours.collect()
+    }
+
+    /// On a server: the Event is in the namespace, its count rises, and that about a namespace that is gone is in `default`. What is
+    /// granted with `kubegc rbac` is enough, and less is said.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_collector_at_work_has_its_events() {
+        let events = DeletionEvents::default();
+        let counted = events.clone();
+        let surroundings = Surroundings {
+            witnesses: Arc::new(move |controller, table| {
+                counted.observer(controller, table).into_iter().collect()
+            }),
+            ..Surroundings::default()
+        };
+        let server = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        let options = ControllerOptions {
+            controllers: vec!["garbage-collector-controller".into(), "namespace-controller".into()],
+            ..ControllerOptions::default()
+        };
+        let clock = CollectorClock::default();
+        let up =
+            Up::start(&server, &options, &WorkloadOptions::off(), None, &clock, surroundings).await.unwrap();
+        let client = way(&up, "admin", &["system:masters"]);
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+        call(&client, Method::POST, "/api/v1/namespaces", Some(&namespace)).await;
+        let rules: Vec<Value> = gc_retention::permissions::needed(&[], true)
+            .iter()
+            .map(|rule| json!({"apiGroups": [rule.group], "resources": [rule.resource], "verbs": rule.verbs}))
+            .collect();
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "writer"}, "rules": rules});
+        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": "writer"}, "subjects": [{"kind": "User", "name": "writer"}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "writer"}});
+        const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+        call(&client, Method::POST, &format!("{RBAC}/clusterroles"), Some(&role)).await;
+        call(&client, Method::POST, &format!("{RBAC}/clusterrolebindings"), Some(&binding)).await;
+
+        let mut writer = Writer { client: way(&up, "writer", &[]), series: BTreeMap::new() };
+        for count in [2, 4] {
+            collect(&up, &client, "shop").await;
+            writer.write(events.take()).await.unwrap();
+            let found = shown(&client, "shop").await;
+            let [(reason, counted, message)] = &found[..] else { panic!("{found:?}") };
+            assert_eq!((reason.as_str(), *counted), ("OwnersAbsent", count));
+            assert!(message.starts_with(&format!("Deleted {count} configmaps (")), "{message}");
+            assert!(message.ends_with("): every owner is absent"), "{message}");
+        }
+        // An Event that was deleted is written again, with what is new.
+        call(&client, Method::DELETE, &events_in("shop"), None).await;
+        collect(&up, &client, "shop").await;
+        writer.write(events.take()).await.unwrap();
+        assert_eq!(shown(&client, "shop").await[0].1, 2);
+
+        call(&client, Method::DELETE, "/api/v1/namespaces/shop", None).await;
+        up.control.settle(PATIENCE, || tokio::time::sleep(Duration::from_millis(5))).await.unwrap();
+        writer.write(events.take()).await.unwrap();
+        let about_shop = shown(&client, DEFAULT_NAMESPACE).await;
+        assert_eq!(about_shop.len(), 1, "{about_shop:?}");
+        assert_eq!(about_shop[0].0, "NamespaceTerminating");
+
+        let mut stranger = Writer { client: way(&up, "stranger", &[]), series: BTreeMap::new() };
+        collect(&up, &client, "default").await;
+        let Forbidden(why) = stranger.write(events.take()).await.unwrap_err();
+        assert!(why.contains("cannot create resource \"events\""), "{why}");
+        up.shutdown().await;
     }
 }

@@ -17,6 +17,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = DEFAULT_CONTROLLERS,
           allow_hyphen_values = true)]
     controllers: Vec<String>,
+    /// Grant the Events about deletions, as for `kubegc run`
+    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", action = clap::ArgAction::Set)]
+    deletion_events: bool,
     /// Name of the ServiceAccount, and of its roles and bindings
     #[arg(long, value_name = "NAME", default_value = "kubegc")]
     name: String,
@@ -46,7 +50,8 @@ const PAGES_RULES: &str = "\
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let enabled = permissions::enabled(&options.controllers)
         .map_err(|error| UsageError::new(format!("--controllers: {error}")))?;
-    std::io::stdout().write_all(manifests(options, &permissions::needed(&enabled)).as_bytes())?;
+    let rules = permissions::needed(&enabled, options.deletion_events);
+    std::io::stdout().write_all(manifests(options, &rules).as_bytes())?;
     Ok(())
 }
 

@@ -215,6 +215,7 @@ pub(super) struct Ours {
     pub(super) kept_resources: Option<Vec<String>>,
     pub(super) ownerless_node_leases: Option<bool>,
     pub(super) claim_unused_condition: Option<bool>,
+    pub(super) deletion_events: Option<bool>,
     pub(super) breaker: Breaker,
     pub(super) journal: Journal,
     pub(super) ui: Ui,

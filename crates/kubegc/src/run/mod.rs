@@ -152,7 +152,8 @@ impl Live {
 #[derive(Clone)]
 struct Witnesses {
     journal: Arc<Journal>,
-    events: DeletionEvents,
+    /// None where they are switched off.
+    events: Option<DeletionEvents>,
     mode: Mode,
     audited: Audited,
     /// Whose feed shows it, too.
@@ -161,7 +162,7 @@ struct Witnesses {
 
 /// The audit sinks of collectors that run beside their server: the log, with a line for each deletion, the journal, and
 /// Events.
-pub(crate) fn witnesses(journal: Arc<Journal>, events: DeletionEvents) -> Arc<MakeWitnesses> {
+pub(crate) fn witnesses(journal: Arc<Journal>, events: Option<DeletionEvents>) -> Arc<MakeWitnesses> {
     Witnesses { journal, events, mode: Mode::Act, audited: Audited::Deletions, page: None }.for_others()
 }
 
@@ -179,8 +180,8 @@ impl Witnesses {
         let mut made: Vec<Arc<dyn Observer>> = vec![
             Arc::new(LogDecisions::new(controller, table.clone(), self.audited)),
             Arc::new(JournalObserver { journal, controller, table: table.clone() }),
-            self.events.observer(controller, table),
         ];
+        made.extend(self.events.as_ref().and_then(|events| events.observer(controller, table)));
         made.extend(self.page.as_ref().map(|page| page.observer(controller, table)));
         made
     }
@@ -211,7 +212,7 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
         .holding_writes(live.holding.subscribe())
         .restrained_by(live.restraints());
     let journal = Arc::new(settings.journal.clone().open(client.address())?);
-    let events = DeletionEvents::default();
+    let events = settings.retention.deletion_events.then(DeletionEvents::default);
     let page = settings.ui.map(|ui| live.page(&client, &settings, ui));
     let witnesses = Witnesses {
         journal: Arc::clone(&journal),
@@ -266,7 +267,8 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     let checked = async {
         preflight::reach(&client, true).await?;
         preflight::check_version(&client).await;
-        preflight::check_permissions(&client, &settings.controllers, reads_only).await
+        let needed = (settings.controllers.as_slice(), settings.retention.deletion_events);
+        preflight::check_permissions(&client, needed, reads_only).await
     };
     tokio::select! {
         checked = checked => checked?,
@@ -277,7 +279,9 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     }
     if !reads_only {
         follow_orders(&client, &settings, &live, &mut tasks).await;
-        tasks.spawn(events.write(gated.clone()));
+        if let Some(events) = events {
+            tasks.spawn(events.write(gated.clone()));
+        }
     }
     let others = start_others(&gated, &settings, &live, heard, surroundings);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

@@ -401,6 +401,8 @@ fn controllers(
         retention.ownerless_node_leases,
         file.kubegc.ownerless_node_leases,
     );
+    retention.deletion_events =
+        given.pick("deletion_events", retention.deletion_events, file.kubegc.deletion_events);
     retention.claim_unused_condition = given.pick(
         "claim_unused_condition",
         retention.claim_unused_condition,

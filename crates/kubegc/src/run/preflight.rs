@@ -190,11 +190,11 @@ pub(crate) fn one_line(error: &dyn std::error::Error) -> String {
 /// requests themselves will tell.
 pub(crate) async fn check_permissions(
     client: &ApiClient,
-    enabled: &[Controller],
+    (enabled, deletion_events): (&[Controller], bool),
     reads_only: bool,
 ) -> anyhow::Result<()> {
     let (mut forbidden, mut events) = (Vec::new(), None);
-    for NeededRule { group, resource, names, verbs } in permissions::needed(enabled) {
+    for NeededRule { group, resource, names, verbs } in permissions::needed(enabled, deletion_events) {
         let wanted = verbs.into_iter().filter(|verb| !reads_only || READ_VERBS.contains(verb));
         let name = names.first().copied().unwrap_or_default();
         let verbs = missing(client, &wanted.collect::<Vec<_>>(), (group, resource, name)).await?;

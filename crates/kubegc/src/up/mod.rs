@@ -227,7 +227,7 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
     let clock = CollectorClock::default();
     let metrics = Some(CollectorMetrics::register(&mut registry));
     let journal = Arc::new(journal(&options.server)?);
-    let events = DeletionEvents::default();
+    let events = options.controllers.deletion_events.then(DeletionEvents::default);
     let surroundings = Surroundings {
         metrics,
         witnesses: run::witnesses(Arc::clone(&journal), events.clone()),
@@ -237,11 +237,14 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
     let up = Up::start(&options.server, &options.controllers, &options.workloads, None, &clock, surroundings)
         .await?;
     let way = up.server.in_process("kubegc");
-    let events = tokio::spawn(events.write(ApiClient::in_process(move |request| way.call(request))));
+    let way = ApiClient::in_process(move |request| way.call(request));
+    let events = events.map(|events| tokio::spawn(events.write(way)));
     let orders = tokio::spawn(up.control.page().follow_orders());
     let done = attend(options, &up, registry, &mut ended).await;
     orders.abort();
-    events.abort();
+    if let Some(events) = events {
+        events.abort();
+    }
     up.shutdown().await;
     journal.close();
     done

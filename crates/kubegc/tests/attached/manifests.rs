@@ -33,7 +33,13 @@ fn the_permissions_are_those_that_the_code_asks_for() {
         rbac(&[]),
         "deploy/run/rbac.yaml is not the output of kubegc rbac"
     );
-    let few = rbac(&["--controllers=ttl-after-finished-controller", "--name=few", "--namespace=jobs"]);
+    let jobs = ["--controllers=ttl-after-finished-controller", "--name=few", "--namespace=jobs"];
+    let with_events = yaml(rbac(&jobs).split("---").next().unwrap());
+    assert_eq!(
+        with_events["rules"][0],
+        yaml("{apiGroups: [''], resources: [events], verbs: [create, patch]}")
+    );
+    let few = rbac(&[jobs.as_slice(), &["--deletion-events=false"]].concat());
     let role = yaml(few.split("---").next().unwrap());
     assert_eq!(
         role["rules"],
