@@ -1,5 +1,5 @@
 //! Machine providers, which know whether machines exist: an inventory in a file, a webhook, a command, or
-//! EC2.
+//! EC2. Also objects in S3, which is reached and signed for alike.
 //!
 //! An answer is one of three states or an error, and never a guess: one that is late, too large, malformed, or about
 //! another machine is an error. The formats are described in docs/nodes.md.
@@ -18,6 +18,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use gc_retention::engine::MachineState;
 
+pub use aws::s3::{MAX_OBJECT_BYTES, S3, S3_TIMEOUT, S3Error, S3Options, Stored};
 pub use aws::{Credentials, Ec2, Ec2Error, Ec2Options};
 pub use exec::{Exec, ExecError};
 pub use inventory::{Inventory, InventoryError};

@@ -1,6 +1,8 @@
 //! Inventories that change; webhooks and commands that hang, fail, send too much or give wrong answers.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
+mod moto;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,6 +14,7 @@ use gc_cloud::{
 use gc_retention::engine::MachineState;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use moto::Moto;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 
@@ -262,64 +265,6 @@ async fn only_safe_places_are_asked() {
     says(&look_up(&webhook).await, "refused");
 }
 
-/// A server that answers as EC2 does (moto), stopped when dropped; `None`, with a warning, if it is not installed.
-struct Moto {
-    child: std::process::Child,
-    url: String,
-    python: PathBuf,
-}
-
-impl Moto {
-    async fn start() -> Option<Self> {
-        let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/python/bin/python");
-        let usable = std::process::Command::new(&python)
-            .args(["-c", "import moto, flask, boto3"])
-            .output()
-            .is_ok_and(|output| output.status.success());
-        if !usable {
-            let message = format!("{} has no moto; run scripts/setup", python.display());
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "{message}");
-            eprintln!("SKIPPED: {message}");
-            return None;
-        }
-        // A port that was free a moment ago.
-        let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        let child = std::process::Command::new(&python)
-            .args(["-c", "from moto.server import main; main()", "-H", "127.0.0.1", "-p"])
-            .arg(address.port().to_string())
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        let moto = Self { child, url: format!("http://{address}"), python };
-        let began = Instant::now();
-        while tokio::net::TcpStream::connect(address).await.is_err() {
-            assert!(began.elapsed() < Duration::from_mins(1), "moto does not listen");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        Some(moto)
-    }
-
-    /// The output of a script that has a client of this EC2.
-    fn script(&self, body: &str) -> Vec<String> {
-        let text = format!(
-            "import boto3\nec2 = boto3.client('ec2', endpoint_url='{}', region_name='us-east-1', \
-             aws_access_key_id='k', aws_secret_access_key='s')\n{body}",
-            self.url
-        );
-        let output = std::process::Command::new(&self.python).args(["-c", &text]).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().split_whitespace().map(str::to_owned).collect()
-    }
-}
-
-impl Drop for Moto {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 fn ec2(url: &str) -> Ec2 {
     let credentials = Credentials { access_key: "k".into(), secret_key: "s".into(), session_token: None };
     Ec2::new(Ec2Options {
@@ -330,14 +275,19 @@ fn ec2(url: &str) -> Ec2 {
     .unwrap()
 }
 
+/// A client of the EC2 in scripts for moto.
+const BOTO: &str = "ec2 = boto3.client('ec2', endpoint_url=url, region_name='us-east-1', \
+     aws_access_key_id='k', aws_secret_access_key='s')\n";
+
 #[tokio::test]
 async fn ec2_knows_its_instances() {
     let Some(moto) = Moto::start().await else { return };
     let made = moto.script(
-        "made = ec2.run_instances(ImageId='ami-12c6146b', MinCount=3, MaxCount=3)['Instances']\n\
+        &(BOTO.to_owned()
+            + "made = ec2.run_instances(ImageId='ami-12c6146b', MinCount=3, MaxCount=3)['Instances']\n\
          ec2.stop_instances(InstanceIds=[made[1]['InstanceId']])\n\
          ec2.terminate_instances(InstanceIds=[made[2]['InstanceId']])\n\
-         print(*[i['InstanceId'] for i in made], made[0]['PrivateDnsName'])",
+         print(*[i['InstanceId'] for i in made], made[0]['PrivateDnsName'])"),
     );
     let ec2 = ec2(&moto.url);
     let of = |node: &str, id: &str| Machine { node: node.to_owned(), provider_id: id.to_owned() };
@@ -357,7 +307,7 @@ async fn ec2_knows_its_instances() {
         assert_eq!(answer.unwrap(), *expected, "{machine:?}");
     }
     // A page at a time.
-    moto.script("ec2.run_instances(ImageId='ami-12c6146b', MinCount=30, MaxCount=30)");
+    moto.script(&(BOTO.to_owned() + "ec2.run_instances(ImageId='ami-12c6146b', MinCount=30, MaxCount=30)"));
     assert_eq!(ec2.look_up(by_id(&made[0])).await.unwrap(), MachineState::Running);
 }
 

@@ -47,6 +47,12 @@ impl Beginning {
     pub fn empty(controllers: Vec<String>) -> Self {
         Self { controllers, store: Arc::default(), ahead: 0 }
     }
+
+    /// The same with other collectors.
+    #[cfg(test)]
+    pub(crate) fn with_controllers(self, controllers: &[&str]) -> Self {
+        Self { controllers: controllers.iter().map(|word| (*word).to_owned()).collect(), ..self }
+    }
 }
 
 /// A server with its collectors, in memory. Must be used within the tokio runtime that it was started in.

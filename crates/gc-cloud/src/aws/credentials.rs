@@ -6,7 +6,6 @@ use std::time::Duration;
 use http::{Method, Request};
 use serde::Deserialize;
 
-use super::Ec2Error;
 use crate::MAX_ANSWER_BYTES;
 use crate::client::{Https, fetch};
 
@@ -27,6 +26,8 @@ impl fmt::Debug for Credentials {
     }
 }
 
+/// The metadata endpoint of instances.
+pub(crate) const METADATA: &str = "http://169.254.169.254";
 /// How long keys of a role are cached; the instance renews them every few hours.
 pub(crate) const ROLE_KEPT: Duration = Duration::from_mins(5);
 
@@ -48,21 +49,18 @@ pub(crate) fn of_environment() -> Option<Credentials> {
     })
 }
 
-/// The keys of this instance's role.
-pub(crate) async fn of_instance(client: &Https, metadata: &str) -> Result<Credentials, Ec2Error> {
-    let failed =
-        |why: String| Ec2Error::Credentials(format!("no AWS_ACCESS_KEY_ID, and of the instance: {why}"));
+/// The keys of this instance's role, or why there are none.
+pub(crate) async fn of_instance(client: &Https, metadata: &str) -> Result<Credentials, String> {
     let ask = async |method: Method, path: &str, header: (&'static str, &str)| {
         let request =
             Request::builder().method(method).uri(format!("{metadata}{path}")).header(header.0, header.1);
-        let request =
-            request.body(http_body_util::Full::default()).map_err(|error| failed(error.to_string()))?;
+        let request = request.body(http_body_util::Full::default()).map_err(|error| error.to_string())?;
         let (status, body) =
-            fetch(client, request, MAX_ANSWER_BYTES).await.map_err(|error| failed(error.to_string()))?;
+            fetch(client, request, MAX_ANSWER_BYTES).await.map_err(|error| error.to_string())?;
         if status != 200 {
-            return Err(failed(format!("{path} answered {status}")));
+            return Err(format!("{path} answered {status}"));
         }
-        String::from_utf8(body.to_vec()).map_err(|error| failed(error.to_string()))
+        String::from_utf8(body.to_vec()).map_err(|error| error.to_string())
     };
     let token =
         ask(Method::PUT, "/latest/api/token", ("x-aws-ec2-metadata-token-ttl-seconds", "300")).await?;
@@ -71,7 +69,7 @@ pub(crate) async fn of_instance(client: &Https, metadata: &str) -> Result<Creden
     let roles = ask(Method::GET, ROLES, header).await?;
     let role = roles.lines().next().unwrap_or_default();
     let keys = ask(Method::GET, &format!("{ROLES}{role}"), header).await?;
-    let keys: RoleKeys = serde_json::from_str(&keys).map_err(|error| failed(error.to_string()))?;
+    let keys: RoleKeys = serde_json::from_str(&keys).map_err(|error| error.to_string())?;
     Ok(Credentials {
         access_key: keys.access_key_id,
         secret_key: keys.secret_access_key,

@@ -2,6 +2,7 @@
 //! throttled answer no request is sent for a while.
 
 mod credentials;
+pub(crate) mod s3;
 mod signature;
 
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ use tokio::time::Instant;
 use crate::client::{Https, allowed, fetch, https};
 use crate::{ANSWER_TIMEOUT, Machine, Provider, ProviderError, shortened};
 pub use credentials::Credentials;
-use credentials::ROLE_KEPT;
+use credentials::{METADATA, ROLE_KEPT};
 use signature::{Signing, escape};
 
 /// Maximum number of lookups that are combined into one call (values of one filter).
@@ -37,8 +38,6 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_min
 /// Largest page, bytes.
 const MAX_PAGE_BYTES: usize = 16 << 20;
 const VERSION: &str = "2016-11-15";
-/// The metadata endpoint of instances.
-const METADATA: &str = "http://169.254.169.254";
 const CONTENT_TYPE: &str = "application/x-www-form-urlencoded; charset=utf-8";
 
 /// Why EC2 gave no answer.
@@ -56,7 +55,7 @@ pub enum Ec2Error {
     #[error("EC2: {0}")]
     Authorities(String),
     /// No credentials.
-    #[error("EC2: no credentials: {0}")]
+    #[error("EC2: no AWS_ACCESS_KEY_ID, and of the instance: {0}")]
     Credentials(String),
     /// The node is not an EC2 instance.
     #[error("EC2: providerID {0:?} names no instance; expected aws:///ZONE/i-…")]
@@ -289,7 +288,8 @@ impl Worker {
         {
             return Ok(credentials.clone());
         }
-        let credentials = credentials::of_instance(&self.client, METADATA).await?;
+        let credentials =
+            credentials::of_instance(&self.client, METADATA).await.map_err(Ec2Error::Credentials)?;
         self.role = Some((Instant::now(), credentials.clone()));
         Ok(credentials)
     }

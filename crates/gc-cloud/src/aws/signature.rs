@@ -1,4 +1,4 @@
-//! AWS Signature Version 4 for the Query API: POST requests with a form as body.
+//! AWS Signature Version 4, in the header `authorization`.
 
 use std::fmt::Write as _;
 
@@ -30,7 +30,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-fn sha256(bytes: &[u8]) -> String {
+pub(crate) fn sha256(bytes: &[u8]) -> String {
     hex(digest::digest(&digest::SHA256, bytes).as_ref())
 }
 
@@ -108,5 +108,70 @@ mod tests {
              Signature=5d672d79c15b13162d9279b0855cfba6789a8edb4c82c400e06b5924a6f2b5d7"
         );
         assert_eq!(escape("a b/c~é=1"), "a%20b%2Fc~%C3%A9%3D1");
+    }
+
+    /// The examples of S3's documentation ("Signature Calculations for the Authorization Header").
+    #[test]
+    fn the_published_examples_of_s3_are_signed_as_published() {
+        const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        const DATE: (&str, &str) = ("x-amz-date", "20130524T000000Z");
+        const HOST: (&str, &str) = ("host", "examplebucket.s3.amazonaws.com");
+        let credentials = Credentials {
+            access_key: "AKIAIOSFODNN7EXAMPLE".into(),
+            secret_key: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".into(),
+            session_token: None,
+        };
+        let body = b"Welcome to Amazon S3.";
+        let digest = sha256(body);
+        let (empty, full) = (("x-amz-content-sha256", EMPTY), ("x-amz-content-sha256", digest.as_str()));
+        let put = [
+            ("date", "Fri, 24 May 2013 00:00:00 GMT"),
+            HOST,
+            full,
+            DATE,
+            ("x-amz-storage-class", "REDUCED_REDUNDANCY"),
+        ];
+        let get = [HOST, ("range", "bytes=0-9"), empty, DATE];
+        let plain = [HOST, empty, DATE];
+        let cases: [(&str, &str, &str, &[(&str, &str)], &[u8], &str); 4] = [
+            (
+                "GET",
+                "/test.txt",
+                "",
+                &get,
+                b"",
+                "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41",
+            ),
+            (
+                "PUT",
+                "/test%24file.text",
+                "",
+                &put,
+                body,
+                "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd",
+            ),
+            (
+                "GET",
+                "/",
+                "lifecycle=",
+                &plain,
+                b"",
+                "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543",
+            ),
+            (
+                "GET",
+                "/",
+                "max-keys=2&prefix=J",
+                &plain,
+                b"",
+                "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7",
+            ),
+        ];
+        for (method, path, query, headers, body, expected) in cases {
+            let (region, service, time) = ("us-east-1", "s3", DATE.1);
+            let signing = Signing { method, path, query, headers, body, region, service, time };
+            let authorization = signing.authorization(&credentials);
+            assert_eq!(authorization.rsplit("Signature=").next(), Some(expected), "{method} {path}?{query}");
+        }
     }
 }

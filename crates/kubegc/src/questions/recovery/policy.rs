@@ -95,6 +95,11 @@ impl RecordingPolicy {
         })
     }
 
+    /// How much is kept, and how long.
+    pub(super) fn bounds(&self) -> super::store::Bounds {
+        super::store::Bounds { max_age_milliseconds: self.max_age_milliseconds, max_bytes: self.max_bytes }
+    }
+
     /// Whether a resource (`deployments.apps`) is watched at all.
     pub(crate) fn watches(&self, resource: &str) -> bool {
         if resource == "secrets" {

@@ -2,7 +2,7 @@
 //! of its own: it may read what it records, and nothing else.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +15,9 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::bucket::FLUSH_PERIOD;
 use super::policy::RecordingPolicy;
-use super::store::{Bounds, RecordStore};
+use super::records::{RecordsFlags, Sink};
 use crate::UsageError;
 use crate::logging::{self, LogOptions};
 use crate::questions::access::Access;
@@ -33,6 +34,7 @@ const PRUNE_PERIOD: Duration = Duration::from_mins(10);
 Examples:
   kubegc recorder --records /var/lib/kubegc/records
   kubegc recorder --records DIR --policy recorder.yaml
+  kubegc recorder --records s3://backups/shop --s3-region eu-central-1
 
 The policy (YAML) says what is recorded; these are the defaults:
   resources: ['*']                        # such as deployments.apps; a star matches any text
@@ -41,12 +43,11 @@ The policy (YAML) says what is recorded; these are the defaults:
   maxAge: 7d
   maxSize: 1Gi
 
-Events and Leases are never recorded, Secrets only when they are listed. Records are not encrypted: keep the directory on an
-encrypted volume. What is deleted while the recorder does not run is not recorded.")]
+Events and Leases are never recorded, Secrets only when they are listed. The directory is readable by its owner alone. Records are
+not encrypted: keep them on an encrypted volume, or in a bucket with encryption. What is deleted while the recorder does not run is not recorded.")]
 pub(crate) struct RecorderOptions {
-    /// Directory for the records, readable by its owner alone
-    #[arg(long, value_name = "DIR")]
-    records: PathBuf,
+    #[command(flatten)]
+    records: RecordsFlags,
     /// File with the policy, YAML or JSON
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
@@ -72,10 +73,12 @@ pub(crate) fn run(options: &RecorderOptions) -> anyhow::Result<()> {
     let done = runtime.block_on(async {
         let mut stop = crate::apiserver::stop_signals()?;
         let client = options.access.connect().await?;
-        tokio::select! {
-            done = record(client, policy, &options.records) => done,
+        let mut sink = options.records.open(policy.bounds(), gather::now()).await?;
+        let done = tokio::select! {
+            done = record(client, policy, &mut sink) => done,
             _ = stop.recv() => Ok(()),
-        }
+        };
+        done.and(sink.close().await)
     });
     runtime.shutdown_timeout(Duration::from_millis(200));
     done
@@ -85,16 +88,15 @@ pub(crate) fn run(options: &RecorderOptions) -> anyhow::Result<()> {
 pub(super) async fn record(
     client: ApiClient,
     policy: RecordingPolicy,
-    directory: &Path,
+    store: &mut Sink,
 ) -> anyhow::Result<()> {
-    let bounds = Bounds { max_age_milliseconds: policy.max_age_milliseconds, max_bytes: policy.max_bytes };
-    let mut store = RecordStore::open(directory, bounds, gather::now())?;
     let policy = Arc::new(policy);
     let (sink, mut records) = mpsc::channel(QUEUED_BATCHES);
     let mut watches: BTreeMap<String, tokio::task::AbortHandle> = BTreeMap::new();
     let mut tasks = JoinSet::new();
     let mut look = tokio::time::interval(DISCOVERY_PERIOD);
     let mut prune = tokio::time::interval(PRUNE_PERIOD);
+    let mut flush = tokio::time::interval(FLUSH_PERIOD);
     loop {
         tokio::select! {
             Some(record) = records.recv() => {
@@ -102,6 +104,7 @@ pub(super) async fn record(
                 tracing::debug!(object = %record.place().reference(), "recorded");
                 store.append(&record)?;
             }
+            _ = flush.tick() => store.flush(),
             _ = prune.tick() => store.prune(gather::now())?,
             _ = look.tick() => match discover(&client).await {
                 Ok(served) => follow(&client, &policy, &served, &sink, &mut watches, &mut tasks),

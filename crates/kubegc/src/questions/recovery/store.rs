@@ -73,15 +73,14 @@ impl RecordStore {
 
     /// Adds a record; it is with the operating system when this returns.
     pub(super) fn append(&mut self, record: &Record) -> anyhow::Result<()> {
-        let line =
-            json!({"at": record.at.0, "resource": record.resource, "object": record.object}).to_string();
-        let length = line.len() as u64 + 1;
+        let line = line(record);
+        let length = line.len() as u64;
         if self.bytes > 0 && self.bytes + length > LARGEST_FILE.min(self.bounds.max_bytes / FILES) {
             self.file = create(&self.directory, record.at)?;
             self.bytes = 0;
             self.prune(record.at)?;
         }
-        writeln!(self.file, "{line}")?;
+        self.file.write_all(line.as_bytes())?;
         self.file.flush()?;
         self.bytes += length;
         Ok(())
@@ -90,22 +89,39 @@ impl RecordStore {
     /// Removes files whose records are all too old, and the oldest ones while there is too much; never the newest.
     pub(super) fn prune(&mut self, now: Timestamp) -> anyhow::Result<()> {
         let files = files(&self.directory)?;
-        let size = |path: &Path| path.metadata().map_or(0, |metadata| metadata.len());
         // Room for the newest file, which grows.
         let room = self.bounds.max_bytes - LARGEST_FILE.min(self.bounds.max_bytes / FILES);
-        let mut total: u64 = files.iter().map(|(_, path)| size(path)).sum();
-        for (place, (_, path)) in files.iter().enumerate() {
-            // The records of a file end where the next one begins.
-            let Some((ended, _)) = files.get(place + 1) else { break };
-            let is_old = now.0.saturating_sub(*ended) > self.bounds.max_age_milliseconds;
-            if !is_old && total <= room {
-                break;
-            }
-            total = total.saturating_sub(size(path));
+        // The records of a file end where the next one begins; the newest is never removed.
+        let ends = files.iter().skip(1).map(|(begun, _)| *begun).chain([i64::MAX]);
+        let size = |path: &Path| path.metadata().map_or(0, |metadata| metadata.len());
+        let ages: Vec<(i64, u64)> = ends.zip(files.iter().map(|(_, path)| size(path))).collect();
+        let surplus = surplus(&ages, self.bounds.max_age_milliseconds, room, now);
+        for (_, path) in files.iter().take(surplus.min(files.len().saturating_sub(1))) {
             std::fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
         }
         Ok(())
     }
+}
+
+/// How many of these files are to be removed, each given with the time of its last record and its size, oldest first: those that
+/// are too old, and the oldest ones while there is too much.
+pub(super) fn surplus(files: &[(i64, u64)], max_age_milliseconds: i64, room: u64, now: Timestamp) -> usize {
+    let mut total: u64 = files.iter().map(|(_, bytes)| bytes).sum();
+    let is_surplus = move |(ended, bytes): &&(i64, u64)| {
+        let is_old = now.0.saturating_sub(*ended) > max_age_milliseconds;
+        let exceeds = total > room;
+        total = total.saturating_sub(*bytes);
+        is_old || exceeds
+    };
+    files.iter().take_while(is_surplus).count()
+}
+
+/// A record as it is written, with the end of its line.
+pub(super) fn line(record: &Record) -> String {
+    let mut line =
+        json!({"at": record.at.0, "resource": record.resource, "object": record.object}).to_string();
+    line.push('\n');
+    line
 }
 
 /// The records of a directory, oldest first, of which `takes` says which ones are kept.
@@ -129,7 +145,8 @@ pub(super) fn read(directory: &Path, mut takes: impl FnMut(&Record) -> bool) -> 
     Ok(records)
 }
 
-fn record(line: &[u8]) -> Option<Record> {
+/// The record of a line; `None` for one that was cut off.
+pub(super) fn record(line: &[u8]) -> Option<Record> {
     let mut value: Value = serde_json::from_slice(line).ok()?;
     Some(Record {
         at: Timestamp(value["at"].as_i64()?),

@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 
 use super::changes::send;
 use super::policy::RecordingPolicy;
+use super::records::Sink;
 use super::{recorder, relink, store, undo};
 use crate::embedded::{Beginning, EmbeddedCluster};
 use crate::questions::gather::{self, Gatherer};
@@ -32,8 +33,11 @@ struct World {
 
 impl World {
     async fn start(controllers: &[&str]) -> Self {
-        let controllers: Vec<String> = controllers.iter().map(|word| (*word).to_owned()).collect();
-        let cluster = EmbeddedCluster::start(Beginning::empty(controllers)).await.unwrap();
+        Self::from(Beginning::empty(Vec::new()).with_controllers(controllers)).await
+    }
+
+    async fn from(beginning: Beginning) -> Self {
+        let cluster = EmbeddedCluster::start(beginning).await.unwrap();
         let way = cluster.in_process("tester");
         let client = ApiClient::in_process(move |request| way.call(request));
         Self { cluster, client }
@@ -148,8 +152,9 @@ async fn a_cascade_is_undone_also_by_a_second_run() {
     let world = World::start(&["garbage-collector-controller"]).await;
     let folder = tempfile::tempdir().unwrap();
     let policy = RecordingPolicy::read("resources: [configmaps]\nsecrets: [default/listed]\n").unwrap();
-    let (client, directory) = (world.client.clone(), folder.path().to_owned());
-    let recorder = tokio::spawn(async move { recorder::record(client, policy, &directory).await });
+    let store = store::RecordStore::open(folder.path(), policy.bounds(), gather::now()).unwrap();
+    let (client, mut sink) = (world.client.clone(), Sink::Directory(store));
+    let recorder = tokio::spawn(async move { recorder::record(client, policy, &mut sink).await });
     // The watches are at work when a first deletion has been recorded.
     let probe = config_map("probe", None);
     let begun = Instant::now();
@@ -244,11 +249,11 @@ async fn an_undo_is_careful() {
     world.cluster.shutdown().await;
 }
 
-/// A backup is restored into another cluster, where every owner has a new UID; after a relink, the collector keeps everything.
-/// Half of the patches are lost on the way, and a second run finishes them.
+/// A backup is restored into another cluster, where every owner has a new UID; after a relink, the collector keeps everything, which
+/// it would delete without. The first run is killed after half of its patches, and a second run finishes them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restore_is_relinked() {
-    // The collector runs from the start, but on no ConfigMaps yet: it is started when the restore is complete.
+    // No collector runs during the restore.
     let world = World::start(&["-garbage-collector-controller"]).await;
     let object = |name: &str, owner: Option<(&str, &str)>| {
         let mut object = config_map(name, owner);
@@ -268,32 +273,39 @@ async fn a_restore_is_relinked() {
     for (_, object) in &backup {
         world.send(Method::POST, CONFIG_MAPS, object.clone()).await;
     }
+    let restored = world.cluster.fork().unwrap();
     let archive = super::velero::tests::backup(&backup);
     let identities = super::velero::identities(archive.as_slice()).unwrap();
     let evidence = gc_answers::relink::Evidence { identities, ..Default::default() };
     let gatherer = world.gatherer().await;
     let (found, unseen) = relink::plan(&gatherer, "", &evidence, PATIENCE).await.unwrap();
     assert_eq!((found.patches.len(), unseen.len()), (MIDDLE + LEAVES, 0));
-    let half = &found.patches[..found.patches.len() / 2];
-    assert_eq!(relink::perform(&world.client, &gatherer.catalog, half).await, [""; 0]);
-    // What was changed meanwhile is not overwritten.
+    let half = found.patches.len() / 2;
+    let (mortal, killed) = world.mortal_client(half);
+    tokio::select! {
+        failures = relink::perform(&mortal, &gatherer.catalog, &found.patches) => panic!("it was to be killed: {failures:?}"),
+        () = killed.notified() => {}
+    }
     let (again, _) = relink::plan(&world.gatherer().await, "", &evidence, PATIENCE).await.unwrap();
-    assert_eq!(again.patches.len(), found.patches.len() - half.len());
-    let stale = relink::perform(&world.client, &gatherer.catalog, &half[..1]).await;
+    assert_eq!(again.patches.len(), found.patches.len() - half);
+    // What was changed meanwhile is not overwritten.
+    let stale = relink::perform(&world.client, &gatherer.catalog, &found.patches[..1]).await;
     assert!(stale.len() == 1 && stale[0].contains("409"), "{stale:?}");
     assert_eq!(relink::perform(&world.client, &gatherer.catalog, &again.patches).await, [""; 0]);
     is_whole(&world.config_maps().await);
     let (last, _) = relink::plan(&world.gatherer().await, "", &evidence, PATIENCE).await.unwrap();
     assert_eq!(last.links, []);
-    // What the collector that ships makes of it: nothing is to be deleted.
-    let survey = world.gatherer().await.survey(&gather::Scope::default(), PATIENCE).await.unwrap();
-    let garbage: Vec<_> = survey
-        .engine
-        .select(|_| true)
-        .into_iter()
-        .filter_map(|view| survey.engine.why(&view.uid))
-        .filter(|why| matches!(why.conclusion, gc_ownership::Conclusion::ToBeDeleted(_)))
-        .collect();
-    assert_eq!(garbage.len(), 0);
+    // The collector starts on the restored objects, and has nothing to delete: not now, and not five minutes later.
+    let collected = World::from(world.cluster.fork().unwrap().with_controllers(&["*"])).await;
+    collected.settle().await;
+    is_whole(&collected.config_maps().await);
+    // Without the relink it deletes everything but the root.
+    let unlinked = World::from(restored.with_controllers(&["*"])).await;
+    unlinked.settle().await;
+    let left: Vec<Value> = unlinked.config_maps().await;
+    let names: Vec<&str> = left.iter().map(|object| object["metadata"]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["root"]);
+    collected.cluster.shutdown().await;
+    unlinked.cluster.shutdown().await;
     world.cluster.shutdown().await;
 }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -18,8 +17,9 @@ use gc_types::GoDuration;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use super::Incomplete;
 use super::changes::{ChangeError, send};
-use super::{Incomplete, store};
+use super::records::RecordsFlags;
 use crate::UsageError;
 use crate::questions::access::Access;
 use crate::questions::gather::{self, Gatherer, Reading, object_path};
@@ -45,6 +45,7 @@ Examples:
   kubegc undo deploy/web -n shop --records DIR         show what would be created again
   kubegc undo deploy/web -n shop --records DIR --yes   create it
   kubegc undo --since 10m --records DIR                everything that was deleted in the last ten minutes
+  kubegc undo --since 10m --records s3://BUCKET/PREFIX from a bucket
   kubegc undo --cascade UID --records DIR              an object, by the UID that it had, with all that depended on it
 
 Owners are created before their dependents, which get the new UIDs. What a controller recreates is left to it. Objects that exist
@@ -60,9 +61,8 @@ pub(crate) struct UndoOptions {
     /// The object that had this UID, and what depended on it
     #[arg(long, value_name = "UID")]
     cascade: Option<String>,
-    /// Directory of `kubegc recorder`
-    #[arg(long, value_name = "DIR")]
-    records: PathBuf,
+    #[command(flatten)]
+    records: RecordsFlags,
     /// Namespace of the object [default: that of the kubeconfig's context]
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
@@ -83,13 +83,14 @@ pub(crate) fn run(options: &UndoOptions) -> anyhow::Result<()> {
         let client = options.access.connect().await?;
         let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
         let choice = choice(options, &gatherer)?;
-        let records = store::read(&options.records, |record| match &choice {
-            Choice::Since(since) => record.at >= *since,
-            _ => true,
-        })?;
+        let since = match &choice {
+            Choice::Since(since) => Some(*since),
+            _ => None,
+        };
+        let records = options.records.read(since).await?;
         let undo = ask(&gatherer, &records, &choice).await;
         if undo.steps.is_empty() {
-            anyhow::bail!("{} has no record of it", options.records.display());
+            anyhow::bail!("{} has no record of it", options.records.place());
         }
         crate::questions::output::print(&UndoAnswer { undo: &undo, is_done: options.yes }, &options.output)?;
         if !options.yes {

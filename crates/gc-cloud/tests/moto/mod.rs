@@ -1,0 +1,60 @@
+//! A server that answers as AWS does.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tokio::net::{TcpListener, TcpStream};
+
+/// A server that answers as AWS does (moto), stopped when dropped; `None`, with a warning, if it is not installed.
+pub(crate) struct Moto {
+    child: std::process::Child,
+    pub(crate) url: String,
+    python: PathBuf,
+}
+
+impl Moto {
+    pub(crate) async fn start() -> Option<Self> {
+        let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/python/bin/python");
+        let usable = std::process::Command::new(&python)
+            .args(["-c", "import moto, flask, boto3"])
+            .output()
+            .is_ok_and(|output| output.status.success());
+        if !usable {
+            let message = format!("{} has no moto; run scripts/setup", python.display());
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "{message}");
+            eprintln!("SKIPPED: {message}");
+            return None;
+        }
+        // A port that was free a moment ago.
+        let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let child = std::process::Command::new(&python)
+            .args(["-c", "from moto.server import main; main()", "-H", "127.0.0.1", "-p"])
+            .arg(address.port().to_string())
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let moto = Self { child, url: format!("http://{address}"), python };
+        let began = Instant::now();
+        while TcpStream::connect(address).await.is_err() {
+            assert!(began.elapsed() < Duration::from_mins(1), "moto does not listen");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Some(moto)
+    }
+
+    /// The words that a script prints; it has boto3, and the URL of this server.
+    pub(crate) fn script(&self, body: &str) -> Vec<String> {
+        let text = format!("import boto3\nurl = '{}'\n{body}", self.url);
+        let output = std::process::Command::new(&self.python).args(["-c", &text]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().split_whitespace().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Moto {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
