@@ -216,6 +216,64 @@ const EXAMINED: [(&str, &str); 6] = [
     ("discovery.k8s.io", "endpointslices"),
 ];
 
+/// The members of `metadata` that lints read.
+const METADATA: &[&str] = &["name", "namespace", "uid", "labels", "ownerReferences", "deletionTimestamp"];
+
+/// What lints read of an object on a list; `None` if none can be about it. There may be many thousands of them.
+#[must_use]
+pub fn relevant(resource: &GroupResource, object: Value) -> Option<Value> {
+    let object = Object::new(object);
+    let is_one_of = |pointer: &str, values: [&str; 2]| values.contains(&object.text(pointer));
+    let is_empty = |pointer: &str| object.number(pointer).unwrap_or_default() == 0;
+    let (is_relevant, spec, status): (bool, &[&str], &[&str]) = match (&*resource.group, &*resource.resource)
+    {
+        ("", "pods") => (is_finished(&object) || is_left(&object), &[], &["phase"]),
+        ("", "persistentvolumes") => (
+            is_one_of("/status/phase", ["Released", "Failed"]),
+            &["capacity", "persistentVolumeReclaimPolicy"],
+            &["phase", "message"],
+        ),
+        ("batch", "jobs") => (
+            object.is_true("Complete") || object.is_true("Failed"),
+            &["ttlSecondsAfterFinished"],
+            &["conditions"],
+        ),
+        ("apps", "deployments") => (true, &["revisionHistoryLimit"], &[]),
+        ("apps", "replicasets") => (
+            object.number("/spec/replicas") == Some(0) && is_empty("/status/replicas"),
+            &["replicas"],
+            &["replicas"],
+        ),
+        _ => (true, &[], &[]),
+    };
+    let sections = [("metadata", METADATA), ("spec", spec), ("status", status)];
+    let kept = sections.into_iter().map(|(section, fields)| {
+        let members = fields.iter().filter_map(|field| {
+            let value = object.value().get(section)?.get(*field)?;
+            Some(((*field).to_owned(), value.clone()))
+        });
+        (section.to_owned(), Value::Object(members.collect()))
+    });
+    is_relevant.then(|| Value::Object(kept.collect()))
+}
+
+/// The Job that a pod belongs to, by its label; empty if there is none.
+fn job_of(pod: &Object) -> &str {
+    match pod.label("batch.kubernetes.io/job-name") {
+        "" => pod.label("job-name"),
+        name => name,
+    }
+}
+
+/// Whether a pod of a Job has no owner.
+fn is_left(pod: &Object) -> bool {
+    !job_of(pod).is_empty() && pod.items("/metadata/ownerReferences").next().is_none()
+}
+
+fn is_finished(pod: &Object) -> bool {
+    matches!(pod.text("/status/phase"), "Succeeded" | "Failed")
+}
+
 /// What was found under one code and subject.
 struct Found {
     /// The message, given how many objects there are.
@@ -385,17 +443,11 @@ impl Linter<'_> {
         let jobs = GroupResource::new("batch", "jobs");
         let Some(jobs) = self.survey.catalog.named(&jobs).map(|jobs| jobs.id) else { return };
         let pods: Vec<Object> = self.all("", "pods").to_vec();
-        let of_jobs = |pod: &Object| {
-            let label = pod.label("batch.kubernetes.io/job-name");
-            if label.is_empty() { pod.label("job-name").to_owned() } else { label.to_owned() }
-        };
         let mut finished: BTreeMap<String, Vec<&Object>> = BTreeMap::new();
         for pod in &pods {
-            let job = of_jobs(pod);
             let key =
-                ObjectKey { resource: jobs, namespace: pod.namespace().into(), name: job.as_str().into() };
-            let has_owner = pod.items("/metadata/ownerReferences").next().is_some();
-            if !job.is_empty() && !has_owner && self.survey.engine.find_by_key(&key).is_none() {
+                ObjectKey { resource: jobs, namespace: pod.namespace().into(), name: job_of(pod).into() };
+            if is_left(pod) && self.survey.engine.find_by_key(&key).is_none() {
                 let place = self.place("", "pods", pod);
                 let namespace = pod.namespace().to_owned();
                 let message = move |total| {
@@ -412,7 +464,7 @@ impl Linter<'_> {
                     )
                 };
                 self.add(Code::PodsOfDeletedJob, pod.namespace(), place, message, advice);
-            } else if matches!(pod.text("/status/phase"), "Succeeded" | "Failed") {
+            } else if is_finished(pod) {
                 finished.entry(pod.namespace().to_owned()).or_default().push(pod);
             }
         }
@@ -616,7 +668,8 @@ mod tests {
         for (group, name, object) in objects {
             let id = survey.catalog.named(&GroupResource::new(group, name)).unwrap().id;
             survey.observe(id, serde_json::from_value::<Metadata>(object.clone()).unwrap());
-            lists.entry((group, name)).or_default().push(object.clone());
+            let kept = relevant(&GroupResource::new(group, name), object.clone());
+            lists.entry((group, name)).or_default().extend(kept);
         }
         for ((group, name), items) in lists {
             facts.tell_list(GroupResource::new(group, name), "", Known::Present(items));

@@ -85,6 +85,15 @@ fn living(answer: &mut Why, facts: &Facts, object: &Object, resource: &Resource,
         Some(forecast) if !by_owners_now => {
             ("WillBeDeleted", format!("It {}.", forecast.message(now)))
         }
+        None if matches!(conclusion, Conclusion::NoOwners) && time_to_live(object, resource).is_some() => {
+            let seconds = time_to_live(object, resource).unwrap_or_default();
+            let after = text::ahead(seconds.saturating_mul(1_000));
+            let message = format!(
+                "Nothing deletes it before it has finished; {after} after that it is deleted: TTLExpired, Job \
+                 ttlSecondsAfterFinished {seconds}."
+            );
+            (code, message)
+        }
         None if matches!(conclusion, Conclusion::NoOwners) => {
             (code, "Nothing deletes it: it has no owners, and no collector or policy that can be seen applies to it.".into())
         }
@@ -98,6 +107,12 @@ fn living(answer: &mut Why, facts: &Facts, object: &Object, resource: &Resource,
         answer.message =
             "It is about to be deleted: NamespaceTerminating, its namespace is being deleted.".into();
     }
+}
+
+/// How long a Job lives after it has finished, seconds.
+fn time_to_live(object: &Object, resource: &Resource) -> Option<i64> {
+    let is_job = (&*resource.name.group, &*resource.name.resource) == ("batch", "jobs");
+    object.number("/spec/ttlSecondsAfterFinished").filter(|_| is_job)
 }
 
 /// The conclusion of the ownership engine.
@@ -176,6 +191,10 @@ fn terminating(
         }
         (_, None) if matches!(conclusion, Conclusion::WaitsForDependents(_) | Conclusion::Orphans) => {
             (code, message)
+        }
+        (Some(since), None) if now.since(since) < stuck::CONTROLLER_PATIENCE_MILLISECONDS => {
+            let ago = text::ago(since, now);
+            ("BeingDeleted", format!("Its deletion began {ago}, and its controllers get a moment."))
         }
         _ => ("BeingDeleted", "It is being deleted, and nothing that can be seen holds it.".into()),
     };

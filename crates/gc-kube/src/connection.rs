@@ -20,6 +20,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::ConfigExt;
+use kube::config::KubeconfigError;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
 
@@ -52,11 +53,11 @@ const AGENT: &str = concat!("kubegc/", env!("CARGO_PKG_VERSION"));
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The kubeconfig or the in-cluster account is unusable.
-    #[error("the cluster configuration is unusable: {0}")]
-    Configuration(#[from] kube::config::InferConfigError),
+    #[error("no cluster is configured: {0}")]
+    Configuration(String),
     /// The kubeconfig is unusable.
-    #[error("the kubeconfig is unusable: {0}")]
-    Kubeconfig(#[from] kube::config::KubeconfigError),
+    #[error("{0}")]
+    Kubeconfig(String),
     /// Credentials or certificates are unusable.
     #[error("the credentials are unusable: {0}")]
     Credentials(#[source] Box<kube::Error>),
@@ -188,7 +189,38 @@ pub struct Access {
 }
 
 /// The kubeconfigs of `$KUBECONFIG`, merged. Files of the list that do not exist are passed over, as kubectl does.
-fn kubeconfig_from_environment() -> Result<Option<kube::config::Kubeconfig>, kube::config::KubeconfigError> {
+impl From<KubeconfigError> for ConnectError {
+    fn from(error: KubeconfigError) -> Self {
+        Self::Kubeconfig(kubeconfig_message(&error))
+    }
+}
+
+impl From<kube::config::InferConfigError> for ConnectError {
+    fn from(error: kube::config::InferConfigError) -> Self {
+        // Why this is not a pod matters to nobody; why there is no kubeconfig does.
+        let kubeconfig = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref());
+        Self::Configuration(kubeconfig.map_or_else(|| error.to_string(), kubeconfig_message))
+    }
+}
+
+/// What is wrong with a kubeconfig, in the words of the file.
+fn kubeconfig_message(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::CurrentContextNotSet => {
+            "the kubeconfig has no current context; name one with --context".to_owned()
+        }
+        KubeconfigError::LoadContext(name) => {
+            format!("the kubeconfig has no context {name:?}; `kubectl config get-contexts` lists them")
+        }
+        KubeconfigError::LoadClusterOfContext(name) => {
+            format!("the kubeconfig has no cluster {name:?}; `kubectl config get-clusters` lists them")
+        }
+        KubeconfigError::ReadConfig(why, path) => format!("cannot read {}: {why}", path.display()),
+        error => format!("the kubeconfig is unusable: {error}"),
+    }
+}
+
+fn kubeconfig_from_environment() -> Result<Option<kube::config::Kubeconfig>, ConnectError> {
     let Some(list) = std::env::var_os("KUBECONFIG").filter(|list| !list.is_empty()) else { return Ok(None) };
     let mut merged: Option<kube::config::Kubeconfig> = None;
     for file in std::env::split_paths(&list).filter(|file| file.exists()) {
@@ -197,6 +229,10 @@ fn kubeconfig_from_environment() -> Result<Option<kube::config::Kubeconfig>, kub
             Some(before) => before.merge(next)?,
             None => next,
         });
+    }
+    if merged.is_none() {
+        let list = list.to_string_lossy();
+        return Err(ConnectError::Configuration(format!("$KUBECONFIG is {list:?}, and no such file exists")));
     }
     Ok(merged)
 }

@@ -3,6 +3,7 @@
 //! Each command says what the cluster took for it: time, latencies, requests by verb (where the server has
 //! `apiserver_request_total`), and CPU time and peak memory of the collector's process (`--pid`).
 
+mod ask;
 mod cascade;
 mod churn;
 mod cluster;
@@ -38,9 +39,11 @@ struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// A command such as `kubegc stuck`: its time, peak memory and requests
+    Ask(ask::Options),
     /// Owners with dependents, deleted all at once
     Cascade(cascade::Options),
-    /// ConfigMaps without owners, for `startup` and `churn`
+    /// ConfigMaps, for `startup`, `churn` and `ask`
     Fill(startup::FillOptions),
     /// From the start of a collector until it knows all objects
     Startup(startup::Options),
@@ -71,6 +74,7 @@ fn main() -> anyhow::Result<()> {
         };
         let pid = line.pid;
         match line.command {
+            Command::Ask(options) => ask::run(&connect().await?, &options).await,
             Command::Cascade(options) => cascade::run(&connect().await?, &options, pid).await,
             Command::Fill(options) => startup::fill(&connect().await?, &options).await,
             Command::Startup(options) => startup::run(&options).await,

@@ -25,12 +25,40 @@ pub(crate) struct FillOptions {
     /// The number of the first: those before it exist
     #[arg(long, default_value_t = 0)]
     from: u32,
+    /// Owners among which the objects are divided, `owner-0` and on [default: none]
+    #[arg(long, default_value_t = 0)]
+    owners: u32,
+    /// How many of the objects are deleted, and stay because of a finalizer
+    #[arg(long, default_value_t = 0)]
+    held: u32,
 }
 
-/// Makes ConfigMaps without owners.
+/// Makes ConfigMaps.
 pub(crate) async fn fill(cluster: &Cluster, options: &FillOptions) -> anyhow::Result<()> {
     let begun = Instant::now();
-    let mut latencies = cluster.create_all((options.from..options.objects).map(config_map)).await?;
+    let mut owners = Vec::new();
+    for number in 0..options.owners {
+        let name = format!("owner-{number}");
+        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+        let uid = cluster.create_in(&cluster.config_maps, &owner).await?;
+        owners.push(json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid}));
+    }
+    let objects = (options.from..options.objects).map(|number| {
+        let mut object = config_map(number);
+        if !owners.is_empty() {
+            object["metadata"]["ownerReferences"] = json!([owners[number as usize % owners.len()]]);
+        }
+        if number < options.held {
+            object["metadata"]["finalizers"] = json!(["kubegc.io/bench"]);
+        }
+        object
+    });
+    let mut latencies = cluster.create_all(objects).await?;
+    for number in options.from..options.held.min(options.objects) {
+        let path = format!("{}/b-{number}", cluster.config_maps);
+        let (code, answer) = cluster.call(http::Method::DELETE, &path, None).await?;
+        anyhow::ensure!(code == 200, "{path} was not deleted: {code} {}", answer["message"]);
+    }
     let (number, seconds) = (latencies.count(), begun.elapsed().as_secs_f64());
     println!(
         "created     {number} objects in {seconds:.2} s: {:.0}/s; {}",

@@ -10,6 +10,9 @@ use super::{BlastRadius, Fate, Item};
 use crate::map::place_of_view;
 use crate::text;
 
+/// The remark on an object whose deletion does not begin before something that hangs is released, and which hangs then.
+pub const PUT_OFF: &str = "not deleted before what hangs is released";
+
 type Fates = BTreeMap<Uid, (NodeView, Fate)>;
 
 fn uids(views: &[NodeView]) -> BTreeSet<&Uid> {
@@ -64,6 +67,9 @@ impl Planner<'_> {
         for (uid, (view, fate)) in &fates {
             let will_end = second.contains(uid);
             self.remark(view, *fate, will_end, &progress, &mut radius.hangs);
+            if *fate == Fate::Hangs && !stays.contains(uid) {
+                self.remarks.entry(uid.clone()).or_default().insert(0, PUT_OFF.to_owned());
+            }
         }
         self.recreated(&fates, &mut radius.recreated);
         for reached_volume in self.volumes.drain(..).filter(|volume| reached(&volume.claim)) {

@@ -14,6 +14,7 @@ use crate::facts::Facts;
 use crate::stuck::Place;
 use crate::survey::Survey;
 use crate::text;
+pub use fates::PUT_OFF;
 use planner::Planner;
 
 /// What becomes of an object.

@@ -79,7 +79,7 @@ impl Diagnosis<'_> {
         let writers: Vec<_> =
             object.into_iter().flat_map(|object| object.finalizer_writers(finalizer)).collect();
         let managers: Vec<String> = writers.iter().map(|writer| writer.manager.clone()).collect();
-        let controllers = finalizers::responsible(mark, &managers, self.facts);
+        let controllers = self.responsible(mark, &managers);
         let mut message = format!("finalizer {finalizer}");
         if !managers.is_empty() {
             message = format!("{message}, set by {}", managers.join(", "));

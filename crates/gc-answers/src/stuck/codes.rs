@@ -31,6 +31,19 @@ macro_rules! codes {
     };
 }
 
+impl Code {
+    /// Whether it says that a controller has not done something, which is too early to say right after a deletion.
+    pub(super) const fn is_absence(self) -> bool {
+        matches!(
+            self,
+            Self::CollectorAbsent
+                | Self::ContentNotDeleted
+                | Self::DependentNotDeleted
+                | Self::ProtectionNotReleased
+        )
+    }
+}
+
 codes! {
     AdmissionWebhookFails: "An admission webhook refuses the deletion, or does not answer.";
     APIServiceUnavailable: "An aggregated API is down, so its remaining objects are unknown.";

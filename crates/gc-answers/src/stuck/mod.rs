@@ -10,16 +10,24 @@ mod codes;
 mod pods;
 mod volumes;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use gc_types::{ObjectKey, Timestamp};
 use serde_json::{Value, json};
 
 use crate::facts::Facts;
+use crate::finalizers::{self, Controller};
+use crate::object::{Object, Writer};
 use crate::survey::{Metadata, Survey};
 
 pub use codes::Code;
 pub(crate) use volumes::{narrow, users};
+
+/// For so long after a deletion it says nothing about a controller that it has done nothing yet: kube-controller-manager
+/// leaves a namespace alone for five seconds.
+pub const CONTROLLER_PATIENCE_MILLISECONDS: i64 = 10_000;
 
 /// An object as answers name it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,6 +93,17 @@ pub struct Cause {
     pub force: Option<Force>,
 }
 
+/// What an object that is being deleted says about who could release it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holders {
+    /// Its finalizers.
+    pub finalizers: Vec<String>,
+    /// The field managers that set them, sorted; the server sets some without one.
+    pub managers: Vec<String>,
+    /// Who wrote to it last.
+    pub touched: Option<Writer>,
+}
+
 /// One root cause with all that it holds up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
@@ -94,6 +113,8 @@ pub struct Row {
     pub since: Option<Timestamp>,
     /// What it holds directly, oldest first.
     pub objects: Vec<(Place, Option<Timestamp>)>,
+    /// Of the same objects, in the same order.
+    pub holders: Vec<Holders>,
     /// What waits for these objects.
     pub waiting: Vec<Place>,
 }
@@ -117,7 +138,7 @@ impl Row {
     /// As data.
     #[must_use]
     pub fn value(&self, now: Timestamp) -> Value {
-        let objects: Vec<Value> = self.objects.iter().map(|(place, _)| place.value()).collect();
+        let objects: Vec<Value> = self.objects.iter().zip(&self.holders).map(object_value).collect();
         let waiting: Vec<Value> = self.waiting.iter().map(Place::value).collect();
         json!({
             "code": self.cause.code.name(), "message": self.cause.message, "subject": self.cause.subject,
@@ -127,6 +148,17 @@ impl Row {
             "force": self.cause.force.as_ref().map(|force| json!({"command": force.command, "strands": force.strands})),
         })
     }
+}
+
+fn object_value(((place, _), holders): (&(Place, Option<Timestamp>), &Holders)) -> Value {
+    let mut value = place.value();
+    value["finalizers"] = json!(holders.finalizers);
+    value["managers"] = json!(holders.managers);
+    value["lastTouched"] = holders.touched.as_ref().map_or(
+        Value::Null,
+        |writer| json!({"manager": writer.manager, "at": writer.at.map(|at| at.to_string())}),
+    );
+    value
 }
 
 /// What holds one object.
@@ -140,6 +172,21 @@ pub(crate) enum Hold {
 pub(crate) struct Diagnosis<'a> {
     pub(crate) survey: &'a Survey,
     pub(crate) facts: &'a Facts,
+    /// The controllers that seem responsible, by finalizer and field managers: found once for all objects with the same ones.
+    responsible: RefCell<BTreeMap<(String, Vec<String>), Rc<Vec<Controller>>>>,
+}
+
+impl<'a> Diagnosis<'a> {
+    fn new(survey: &'a Survey, facts: &'a Facts) -> Self {
+        Self { survey, facts, responsible: RefCell::default() }
+    }
+
+    /// See [`finalizers::responsible`].
+    fn responsible(&self, finalizer: &str, managers: &[String]) -> Rc<Vec<Controller>> {
+        let mut known = self.responsible.borrow_mut();
+        let found = known.entry((finalizer.to_owned(), managers.to_vec()));
+        Rc::clone(found.or_insert_with(|| Rc::new(finalizers::responsible(finalizer, managers, self.facts))))
+    }
 }
 
 impl Diagnosis<'_> {
@@ -162,7 +209,7 @@ impl Diagnosis<'_> {
 /// What is stuck, oldest first.
 #[must_use]
 pub fn diagnose(survey: &Survey, facts: &Facts) -> Vec<Row> {
-    let diagnosis = Diagnosis { survey, facts };
+    let diagnosis = Diagnosis::new(survey, facts);
     let mut found = Findings::default();
     for (key, metadata) in survey.terminating() {
         found.add(key, diagnosis.holds(key, metadata));
@@ -175,7 +222,7 @@ pub fn diagnose(survey: &Survey, facts: &Facts) -> Vec<Row> {
 /// The causes that hold up one object, or what it waits for, oldest first.
 #[must_use]
 pub fn diagnose_one(survey: &Survey, facts: &Facts, key: &ObjectKey) -> Vec<Row> {
-    let diagnosis = Diagnosis { survey, facts };
+    let diagnosis = Diagnosis::new(survey, facts);
     let mut found = Findings::default();
     let (mut seen, mut open) = (BTreeSet::new(), vec![key.clone()]);
     while let Some(key) = open.pop() {
@@ -223,8 +270,11 @@ impl Findings {
     }
 
     fn rows(self, diagnosis: &Diagnosis) -> Vec<Row> {
+        let now = diagnosis.facts.now();
         let rows = self.groups.into_values().filter_map(|held| diagnosis.row(held, &self.waiters));
-        rows.collect()
+        let is_early =
+            |row: &Row| row.age_milliseconds(now).is_some_and(|age| age < CONTROLLER_PATIENCE_MILLISECONDS);
+        rows.filter(|row| !row.cause.code.is_absence() || !is_early(row)).collect()
     }
 }
 
@@ -243,6 +293,7 @@ impl Diagnosis<'_> {
         held.sort_by_cached_key(|(key, _)| (terminating.get(key).and_then(Self::since), place(key)));
         let objects: Vec<(Place, Option<Timestamp>)> =
             held.iter().map(|(key, _)| (place(key), terminating.get(key).and_then(Self::since))).collect();
+        let holders = held.iter().map(|(key, _)| self.holders(key)).collect();
         let mut seen: BTreeSet<&ObjectKey> = held.iter().map(|(key, _)| key).collect();
         let mut open: Vec<&ObjectKey> = held.iter().map(|(key, _)| key).collect();
         let mut waiting = Vec::new();
@@ -257,7 +308,24 @@ impl Diagnosis<'_> {
         waiting.sort();
         let since = objects.first().and_then(|(_, since)| *since);
         let cause = held.into_iter().next()?.1;
-        Some(Row { cause, since, objects, waiting })
+        Some(Row { cause, since, objects, holders, waiting })
+    }
+
+    fn holders(&self, key: &ObjectKey) -> Holders {
+        let Some(metadata) = self.survey.terminating().get(key) else { return Holders::default() };
+        let object = self
+            .survey
+            .resource(key)
+            .and_then(|resource| self.facts.present(&resource.name, &metadata.namespace, &metadata.name));
+        let writers = object.into_iter().flat_map(|object| {
+            metadata.finalizers.iter().flat_map(|finalizer| object.finalizer_writers(finalizer))
+        });
+        let managers: BTreeSet<String> = writers.map(|writer| writer.manager).collect();
+        Holders {
+            finalizers: metadata.finalizers.clone(),
+            managers: managers.into_iter().collect(),
+            touched: object.and_then(Object::last_writer),
+        }
     }
 
     /// Objects that will never be collected, because no owner lives and one cannot be looked up: one row per kind of owner.
@@ -284,6 +352,7 @@ impl Diagnosis<'_> {
                 subject: owner,
             },
             since: None,
+            holders: vec![Holders::default(); objects.len()],
             objects,
             waiting: Vec::new(),
         };

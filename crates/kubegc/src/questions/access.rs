@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use gc_kube::ApiClient;
-use gc_kube::connection::{Access as ClusterAccess, Token};
+use gc_kube::connection::{Access as ClusterAccess, ConnectError, Token};
 use gc_types::GoDuration;
 
 use crate::UsageError;
@@ -78,11 +78,14 @@ impl Access {
         let access = self.of_cluster();
         let client = ApiClient::configured(&access).await.map_err(|error| {
             let message = preflight::one_line(&error);
-            UsageError::new(match &self.kubeconfig {
-                Some(file) => format!("{}: {message}", file.display()),
-                None => format!(
-                    "{message}; say --kubeconfig FILE, set $KUBECONFIG, or start a server with `kubegc up`"
+            UsageError::new(match (&self.kubeconfig, &error) {
+                (Some(file), _) if !message.contains(&*file.to_string_lossy()) => {
+                    format!("{}: {message}", file.display())
+                }
+                (None, ConnectError::Configuration(_)) => format!(
+                    "{message}; use --kubeconfig FILE, set $KUBECONFIG, or start a server with `kubegc up`"
                 ),
+                _ => message,
             })
         })?;
         preflight::reach(&client, false).await?;

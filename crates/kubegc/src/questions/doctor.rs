@@ -67,13 +67,17 @@ pub(super) struct Facts {
     /// kube-controller-manager's Lease.
     pub(super) controller_manager: Option<Held>,
     pub(super) their_collector: TheirCollector,
-    /// Whose permissions were checked, and which rules are missing, each with the role it belongs to.
-    pub(super) permissions: (String, Vec<(&'static str, String)>),
+    /// Whose permissions were checked, and which rules are missing.
+    pub(super) permissions: (String, Vec<MissingRule>),
+    /// Whether kubegc seems to be installed: there is a Lease, its account has a permission, or the command names an account.
+    pub(super) is_installed: bool,
     /// What could not be checked.
     pub(super) unchecked: Vec<String>,
     /// Resources that are read, and those that cannot be, each with why.
     pub(super) resources: usize,
     pub(super) unreadable: Vec<String>,
+    /// Resources that the user who asks may not list.
+    pub(super) forbidden: Vec<String>,
     /// Group versions that discovery could not see.
     pub(super) undiscovered: Vec<String>,
     /// APIServices that are not available, with why.
@@ -88,6 +92,17 @@ pub(super) struct Facts {
     pub(super) collector: Option<Value>,
     /// Why that answer could not be read.
     pub(super) collector_error: Option<String>,
+}
+
+/// A rule that an account lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MissingRule {
+    /// The kind of role that it belongs to.
+    pub(super) role: &'static str,
+    /// The rule, as a role has it.
+    pub(super) rule: String,
+    /// Whether collection needs it; Events are for people.
+    pub(super) is_needed: bool,
 }
 
 /// How bad it is.
@@ -215,6 +230,15 @@ fn leader(facts: &Facts, findings: &mut Vec<Finding>) {
         return;
     }
     findings.push(match held {
+        None if !facts.is_installed => finding(
+            "leader",
+            State::Notice,
+            format!(
+                "kubegc is not installed here: there is no lease {name}, and {} has no permissions",
+                facts.permissions.0
+            ),
+        )
+        .advise("docs/operating.md describes the installation; --subject names another account"),
         None => finding("leader", State::Notice, format!("there is no lease {name}: no kubegc has led here")),
         Some(held) if held.is_held(facts.now) => {
             finding("leader", State::Fine, format!("{} holds lease {name}", held.holder))
@@ -296,6 +320,9 @@ fn permissions(facts: &Facts, findings: &mut Vec<Finding>) {
         ));
         return;
     }
+    if !facts.is_installed {
+        return;
+    }
     let (subject, missing) = &facts.permissions;
     if missing.is_empty() && facts.unchecked.is_empty() {
         findings.push(finding(
@@ -304,8 +331,10 @@ fn permissions(facts: &Facts, findings: &mut Vec<Finding>) {
             format!("{subject} has all permissions that are needed"),
         ));
     }
-    findings.extend(missing.iter().map(|(role, rule)| {
-        finding("permissions", State::Wrong, format!("{subject} lacks the rule {rule}"))
+    findings.extend(missing.iter().map(|MissingRule { role, rule, is_needed }| {
+        let (state, what) =
+            if *is_needed { (State::Wrong, "") } else { (State::Notice, ", and writes no Events") };
+        finding("permissions", state, format!("{subject} lacks the rule {rule}{what}"))
             .about(rule)
             .advise(format!("add it to our {role}; `kubegc rbac` prints all that is needed"))
     }));
@@ -314,12 +343,18 @@ fn permissions(facts: &Facts, findings: &mut Vec<Finding>) {
 
 fn apis(facts: &Facts, findings: &mut Vec<Finding>) {
     let resources = &facts.unreadable;
-    if resources.is_empty() && facts.undiscovered.is_empty() {
+    if resources.is_empty() && facts.undiscovered.is_empty() && facts.forbidden.is_empty() {
         findings.push(finding(
             "resources",
             State::Fine,
             format!("{} resources can be read", facts.resources),
         ));
+    }
+    if !facts.forbidden.is_empty() {
+        let all = gc_answers::text::count(facts.forbidden.len(), "resource");
+        let some = gc_answers::text::some_of(&facts.forbidden, 3);
+        let message = format!("this user may not list {all}, which were not examined: {some}");
+        findings.push(finding("resources", State::Notice, message).about("forbidden"));
     }
     let waits = "what depends on it waits, everything else is collected";
     let (converted, others): (Vec<&String>, Vec<&String>) =
@@ -460,6 +495,10 @@ pub(super) mod tests {
         Held { holder: holder.into(), renewed, seconds: 15 }
     }
 
+    fn missing(is_needed: bool) -> MissingRule {
+        MissingRule { role: "ClusterRole", rule: "{verbs: [delete]}".into(), is_needed }
+    }
+
     fn healthy() -> Facts {
         Facts {
             now: Timestamp::from_second(1_790_000_000).unwrap(),
@@ -467,6 +506,7 @@ pub(super) mod tests {
             lease: ("kube-system/kubegc".into(), Some(held("a", 2))),
             orders: Orders { tripped: Some(BTreeMap::new()), ..Orders::default() },
             permissions: ("kubegc".into(), vec![]),
+            is_installed: true,
             resources: 60,
             ..Facts::default()
         }
@@ -533,11 +573,30 @@ pub(super) mod tests {
                 "wrong its garbage collector is off, and kubegc does not lead: nothing is collected",
             ),
             (
-                change(&|f| f.permissions.1 = vec![("ClusterRole", "{verbs: [delete]}".into())]),
+                change(&|f| f.permissions.1 = vec![missing(true)]),
                 "permissions",
                 "wrong kubegc lacks the rule {verbs: [delete]}",
             ),
+            (
+                change(&|f| f.permissions.1 = vec![missing(false)]),
+                "permissions",
+                "notice kubegc lacks the rule {verbs: [delete]}, and writes no Events",
+            ),
+            (
+                change(&|f| {
+                    f.lease.1 = None;
+                    f.is_installed = false;
+                    f.permissions.1 = vec![missing(true)];
+                }),
+                "leader",
+                "notice kubegc is not installed here: there is no lease kube-system/kubegc, and kubegc has no permissions",
+            ),
             (change(&|f| f.unreadable = vec!["widgets: 500".into()]), "resources", "wrong widgets: 500"),
+            (
+                change(&|f| f.forbidden = vec!["pods".into(), "nodes".into()]),
+                "resources",
+                "notice this user may not list 2 resources, which were not examined: pods, nodes",
+            ),
             (
                 change(&|f| f.undiscovered = vec!["metrics.k8s.io/v1beta1".into()]),
                 "discovery",
@@ -642,7 +701,7 @@ pub(super) mod tests {
         let mut facts = healthy();
         facts.is_up = true;
         facts.lease.1 = None;
-        facts.permissions.1 = vec![("ClusterRole", "{verbs: [delete]}".into())];
+        facts.permissions.1 = vec![missing(true)];
         let findings = diagnose(&facts);
         let not_fine: Vec<&str> = findings
             .iter()

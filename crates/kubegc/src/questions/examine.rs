@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use gc_answers::Facts as Gathered;
-use gc_answers::lint::{lint, unexamined};
+use gc_answers::lint::{lint, relevant, unexamined};
 use gc_answers::stuck::{Row, diagnose};
 use gc_kube::ApiClient;
 use gc_retention::permissions::{self, Controller};
@@ -26,6 +26,8 @@ use crate::run::{DEFAULT_CONTROLLERS, LeaseFlags, preflight};
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 /// The names of its garbage collector, switched off.
 const SWITCHED_OFF: [&str; 2] = ["-garbage-collector-controller", "-garbagecollector"];
+/// The account of the manifests.
+const ACCOUNT: &str = "system:serviceaccount:kube-system:kubegc";
 /// A collector's page must come within this time.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -41,7 +43,7 @@ pub(crate) struct DoctorOptions {
     #[command(flatten)]
     access: Access,
     /// User whose permissions to check: a user name, or `self`
-    #[arg(long, value_name = "USER", default_value = "system:serviceaccount:kube-system:kubegc")]
+    #[arg(long, value_name = "USER", default_value = ACCOUNT)]
     subject: String,
     /// Collectors to run, as for `kubegc run`
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = DEFAULT_CONTROLLERS,
@@ -69,7 +71,9 @@ impl std::str::FromStr for Form {
         Ok(match text {
             "sarif" => Self::Sarif,
             "junit" => Self::JUnit,
-            text => Self::Common(text.parse()?),
+            text => Self::Common(
+                text.parse().map_err(|error: String| format!("{error}, or, for doctor, sarif or junit"))?,
+            ),
         })
     }
 }
@@ -139,7 +143,12 @@ async fn examine(
         version: preflight::doubtful_version(&version),
         lease: (format!("{}/{}", lease.namespace, lease.name), None),
         resources: gatherer.catalog.all().iter().filter(|resource| resource.is_collectable()).count(),
-        unreadable: unreadable(&survey),
+        unreadable: unlisted(
+            &survey,
+            |why| why != gather::FORBIDDEN,
+            |name, why| format!("{name} could not be read: {why}"),
+        ),
+        forbidden: unlisted(&survey, |why| why == gather::FORBIDDEN, |name, _| name),
         undiscovered: gatherer.catalog.failed.clone(),
         unavailable: unavailable(client).await,
         is_up: preflight::has_collectors(client).await,
@@ -166,8 +175,9 @@ async fn examine(
     let mut gathered = Gathered::at(gatherer.now);
     let stuck = gatherer.answer(&mut gathered, |gathered| diagnose(&survey, gathered)).await;
     facts.stuck = by_cause(&stuck);
-    let mut gathered = Gathered::at(gatherer.now);
-    facts.lints = gatherer.answer(&mut gathered, |gathered| lint(&survey, gathered)).await;
+    // What was read for the one is not kept for the other.
+    gathered = Gathered::at(gatherer.now);
+    facts.lints = gatherer.answer_keeping(&mut gathered, relevant, |gathered| lint(&survey, gathered)).await;
     facts.unchecked.extend(unexamined(&survey));
     facts.unchecked.extend(gathered.unseen());
     if let Some(collector) = options.collector.connect(&options.access, &lease).await? {
@@ -239,11 +249,11 @@ fn rules(
     enabled: &[Controller],
     lease: &LeaseName,
 ) -> Vec<(&'static str, &'static str, String, String, Vec<&'static str>)> {
-    let needed = enabled.iter().flat_map(|controller| controller.rules());
-    let mut rules: Vec<_> = needed
+    let mut rules: Vec<_> = permissions::needed(enabled, true)
+        .into_iter()
         .map(|rule| {
             let name = rule.names.first().copied().unwrap_or_default().to_owned();
-            (rule.group, rule.resource, String::new(), name, rule.verbs.to_vec())
+            (rule.group, rule.resource, String::new(), name, rule.verbs)
         })
         .collect();
     let verbs = vec!["get", "create", "update"];
@@ -260,6 +270,7 @@ async fn check_permissions(
     facts: &mut Facts,
 ) {
     let is_self = options.subject == "self";
+    facts.is_installed = facts.lease.1.is_some() || options.subject != ACCOUNT;
     facts.permissions.0 = if is_self { "this user".into() } else { options.subject.clone() };
     for (group, resource, namespace, name, verbs) in rules(enabled, lease) {
         let (plain, subresource) = resource.split_once('/').unwrap_or((resource, ""));
@@ -291,23 +302,29 @@ async fn check_permissions(
                 Ok(answer) if answer.head.status.is_success() => answer,
                 Ok(answer) => {
                     let said = preflight::message(&answer);
+                    facts.is_installed = true;
                     facts.unchecked.push(format!("the permissions cannot be checked: {said}"));
                     return;
                 }
                 Err(error) => {
+                    facts.is_installed = true;
                     facts.unchecked.push(format!("the permissions cannot be checked: {error}"));
                     return;
                 }
             };
             let review: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-            if review["status"]["allowed"] != true {
+            if review["status"]["allowed"] == true {
+                facts.is_installed = true;
+            } else {
                 missing.push(verb.to_owned());
             }
         }
         if !missing.is_empty() {
+            let is_needed = (group, resource) != ("", "events");
             let (group, resource) = (group.to_owned(), resource.to_owned());
             let forbidden = preflight::Forbidden { verbs: missing, group, resource, namespace };
-            facts.permissions.1.push((forbidden.role(), forbidden.rule()));
+            let (role, rule) = (forbidden.role(), forbidden.rule());
+            facts.permissions.1.push(doctor::MissingRule { role, rule, is_needed });
         }
     }
 }
@@ -323,10 +340,15 @@ fn groups(subject: &str) -> Vec<String> {
     groups
 }
 
-/// The resources that could not be listed, each with why.
-fn unreadable(survey: &gc_answers::Survey) -> Vec<String> {
+/// The resources that could not be listed for such a reason, as `show` shows them.
+fn unlisted(
+    survey: &gc_answers::Survey,
+    is_meant: impl Fn(&str) -> bool,
+    show: impl Fn(String, &str) -> String,
+) -> Vec<String> {
     let name = |id| survey.catalog.get(id).map(|resource| resource.name.to_string()).unwrap_or_default();
-    survey.unlisted().iter().map(|(id, why)| format!("{} could not be read: {why}", name(*id))).collect()
+    let meant = survey.unlisted().iter().filter(|(_, why)| is_meant(why));
+    meant.map(|(id, why)| show(name(*id), why)).collect()
 }
 
 /// Root causes, each with how many objects it holds directly and one of them.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use futures::StreamExt as _;
+use futures::stream::BoxStream;
 use gc_answers::stuck::Place;
 use gc_answers::survey::Page;
 use gc_answers::{Catalog, Facts, GroupResource, Known, Metadata, Need, Resource, Survey};
@@ -25,6 +26,9 @@ const PAGE_OBJECTS: usize = 500;
 const MAX_ROUNDS: usize = 16;
 /// From this many objects of one resource in one namespace on, one list replaces the single reads.
 const LIST_FROM: usize = 20;
+
+/// Why a resource is not listed that the user may not list.
+pub(super) const FORBIDDEN: &str = "this user may not list it";
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
@@ -56,6 +60,26 @@ pub(super) enum Reading {
     Whole,
     /// Their metadata.
     Metadata,
+}
+
+/// What is kept of an object on a list, if anything.
+type Keep = fn(&GroupResource, Value) -> Option<Value>;
+
+/// Only of what is being deleted it matters who wrote what; that is often half of an object.
+fn without_writers(_: &GroupResource, mut object: Value) -> Option<Value> {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
+        && !metadata.contains_key("deletionTimestamp")
+    {
+        metadata.remove("managedFields");
+    }
+    Some(object)
+}
+
+/// Why there is no list.
+enum Unlisted {
+    NotServed,
+    /// The reason.
+    Unread(String),
 }
 
 /// What a GET brought.
@@ -116,7 +140,7 @@ impl Gatherer {
             |resource: &Resource| listable.as_ref().is_none_or(|rules| rules.contain(&resource.name));
         let (resources, refused): (Vec<Resource>, Vec<Resource>) = resources.into_iter().partition(may_list);
         for resource in refused {
-            survey.not_listed(resource.id, "this user may not list it".into());
+            survey.not_listed(resource.id, FORBIDDEN.into());
         }
         self.list_all(&mut survey, &[(scope.clone(), resources)], patience).await?;
         if !scope.namespace.is_empty() {
@@ -135,26 +159,29 @@ impl Gatherer {
     ) -> anyhow::Result<()> {
         let listed = async {
             let wanted = wanted.iter().flat_map(|(scope, resources)| {
-                resources.iter().map(move |resource| self.list_metadata(resource, scope))
+                resources.iter().map(move |resource| self.pages(resource, scope))
             });
-            let mut lists = futures::stream::iter(wanted).buffer_unordered(IN_FLIGHT);
-            while let Some((resource, pages)) = lists.next().await {
-                match pages {
-                    Ok((items, version)) => {
-                        for item in items {
+            // A page goes into the graph before the next one of its list is asked for: no list is ever held as a whole.
+            let mut pages = futures::stream::iter(wanted).flatten_unordered(IN_FLIGHT);
+            while let Some((resource, page)) = pages.next().await {
+                match page {
+                    Ok(page) => {
+                        let (version, is_last) = (page.version(), page.next().is_none());
+                        for item in page.into_items() {
                             survey.observe(resource.id, item);
                         }
-                        survey.listed(resource.id, version);
+                        if is_last {
+                            survey.listed(resource.id, version);
+                        }
                     }
-                    Err(Some(why)) => survey.not_listed(resource.id, why),
-                    Err(None) => {}
+                    Err(Unlisted::Unread(why)) => survey.not_listed(resource.id, why),
+                    Err(Unlisted::NotServed) => {}
                 }
             }
         };
         if tokio::time::timeout(patience, listed).await.is_err() {
             bail!(
-                "the lists of all resources did not end within {} s; --request-timeout allows more",
-                patience.as_secs()
+                "the lists of all resources did not end within {patience:?}; --request-timeout allows more"
             );
         }
         Ok(())
@@ -228,13 +255,18 @@ impl Gatherer {
     }
 
     async fn listed(&self, resource: &Resource, scope: &Scope) -> anyhow::Result<Vec<Metadata>> {
-        match self.list_metadata(resource, scope).await.1 {
-            Ok((items, _)) => Ok(items),
-            Err(why) => {
-                let why = why.unwrap_or_else(|| "it is not served".into());
-                bail!("{} cannot be listed: {why}", resource.name)
+        let mut items = Vec::new();
+        let mut pages = self.pages(resource, scope);
+        while let Some((_, page)) = pages.next().await {
+            match page {
+                Ok(page) => items.extend(page.into_items()),
+                Err(Unlisted::Unread(why)) => bail!("{} cannot be listed: {why}", resource.name),
+                Err(Unlisted::NotServed) => {
+                    bail!("{} cannot be listed: it is not served", resource.name)
+                }
             }
         }
+        Ok(items)
     }
 
     async fn read_owner(&self, key: &ObjectKey) -> Outcome {
@@ -251,46 +283,51 @@ impl Gatherer {
         }
     }
 
-    async fn list_metadata<'a>(
-        &self,
+    /// The pages of a list of metadata; the last one is the one without a successor, or an error.
+    fn pages<'a>(
+        &'a self,
         resource: &'a Resource,
-        scope: &Scope,
-    ) -> (&'a Resource, Result<(Vec<Metadata>, gc_types::ResourceVersion), Option<String>>) {
-        let mut items = Vec::new();
-        let mut token = String::new();
-        loop {
-            let path = list_path(resource, &scope.namespace, &scope.selector, &token);
+        scope: &'a Scope,
+    ) -> BoxStream<'a, (&'a Resource, Result<Page, Unlisted>)> {
+        let pages = futures::stream::unfold(Some(String::new()), move |token| async move {
+            let path = list_path(resource, &scope.namespace, &scope.selector, &token?);
             let page = match get(&self.client, &path, METADATA_LIST).await {
-                Got::Body(body) => match Page::read(&body) {
-                    Ok(page) => page,
-                    Err(error) => return (resource, Err(Some(format!("the list cannot be read: {error}")))),
-                },
-                Got::NoObject | Got::NotServed => return (resource, Err(None)),
-                Got::Refused(why) | Got::Failed(why) => return (resource, Err(Some(why))),
+                Got::Body(body) => Page::read(&body)
+                    .map_err(|error| Unlisted::Unread(format!("the list cannot be read: {error}"))),
+                Got::NoObject | Got::NotServed => Err(Unlisted::NotServed),
+                Got::Refused(_) => Err(Unlisted::Unread(FORBIDDEN.to_owned())),
+                Got::Failed(why) => Err(Unlisted::Unread(why)),
             };
-            let (next, version) = (page.next().map(str::to_owned), page.version());
-            items.extend(page.into_items());
-            match next {
-                Some(next) => token = next,
-                None => return (resource, Ok((items, version))),
-            }
-        }
+            let next = page.as_ref().ok().and_then(|page| page.next().map(str::to_owned));
+            Some(((resource, page), next))
+        });
+        pages.boxed()
     }
 
     /// Asks until the answer needs nothing that was not gathered.
     pub(super) async fn answer<T>(&self, facts: &mut Facts, ask: impl Fn(&Facts) -> T) -> T {
+        self.answer_keeping(facts, without_writers, ask).await
+    }
+
+    /// The same, where the objects of lists are kept as `keep` gives them back.
+    pub(super) async fn answer_keeping<T>(
+        &self,
+        facts: &mut Facts,
+        keep: Keep,
+        ask: impl Fn(&Facts) -> T,
+    ) -> T {
         for _ in 0..MAX_ROUNDS {
             let answer = ask(facts);
             let needs = facts.take_needs();
             if needs.is_empty() {
                 return answer;
             }
-            self.tell(facts, needs.into_iter().collect()).await;
+            self.read_needs(facts, needs.into_iter().collect(), keep).await;
         }
         ask(facts)
     }
 
-    async fn tell(&self, facts: &mut Facts, needs: Vec<Need>) {
+    async fn read_needs(&self, facts: &mut Facts, needs: Vec<Need>, keep: Keep) {
         let mut objects: BTreeMap<(GroupResource, String), Vec<String>> = BTreeMap::new();
         let mut lists = Vec::new();
         for need in needs {
@@ -310,7 +347,7 @@ impl Gatherer {
             }
         }
         let lists = lists.into_iter().map(|(resource, namespace)| async move {
-            let known = self.list(&resource, &namespace).await;
+            let known = self.list(&resource, &namespace, keep).await;
             (resource, namespace, known)
         });
         let lists: Vec<_> = futures::stream::iter(lists).buffer_unordered(IN_FLIGHT).collect().await;
@@ -371,8 +408,8 @@ impl Gatherer {
         }
     }
 
-    async fn list(&self, resource: &GroupResource, namespace: &str) -> Known<Vec<Value>> {
-        let Some(resource) = self.catalog.named(resource) else { return Known::Absent };
+    async fn list(&self, name: &GroupResource, namespace: &str, keep: Keep) -> Known<Vec<Value>> {
+        let Some(resource) = self.catalog.named(name) else { return Known::Absent };
         let (mut items, mut token) = (Vec::new(), String::new());
         loop {
             let path = list_path(resource, namespace, "", &token);
@@ -386,7 +423,7 @@ impl Gatherer {
             };
             let next = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
             if let Some(found) = page["items"].as_array_mut() {
-                items.append(found);
+                items.extend(std::mem::take(found).into_iter().filter_map(|object| keep(name, object)));
             }
             if next.is_empty() {
                 // Objects on lists do not say what they are.

@@ -285,6 +285,7 @@ fn situations() -> Vec<Situation> {
             stuck: &["DependentNotDeleted ConfigMap/a"],
             why: ("WaitsForDependents", "waits for ConfigMap/b, which nothing deletes"),
             plan: "2 objects: 2 ConfigMaps; nothing hangs",
+            later_seconds: 60,
             ..base("a foreground deletion without a collector")
         },
         Situation {
@@ -293,6 +294,7 @@ fn situations() -> Vec<Situation> {
             stuck: &["CollectorAbsent ConfigMap/a"],
             why: ("WaitsForDependents", "no garbage collector removes the finalizer foregroundDeletion"),
             plan: "1 object: 1 ConfigMap; nothing hangs",
+            later_seconds: 60,
             ..base("a foreground deletion with nothing to wait for")
         },
         Situation {
@@ -309,7 +311,17 @@ fn situations() -> Vec<Situation> {
             stuck: &["CollectorAbsent ConfigMap/a"],
             why: ("Orphans", "no garbage collector releases what depends on it: 1 dependent"),
             plan: "2 objects: 2 ConfigMaps; nothing hangs",
+            later_seconds: 60,
             ..base("an orphaning deletion without a collector")
+        },
+        Situation {
+            make: vec![map("a", json!({})), map("b", json!({"owners": ["ConfigMap/a!"]}))],
+            delete: &[("cm/a", "Foreground")],
+            why: ("WaitsForDependents", "It is being deleted and waits for 1 blocking dependent."),
+            plan: "2 objects: 2 ConfigMaps; nothing hangs",
+            // However long the other situations take to build.
+            later_seconds: -600,
+            ..base("a foreground deletion that has only begun")
         },
     ];
     all.extend(pods());

@@ -3,10 +3,11 @@
 use std::io::Write as _;
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::Args;
 use gc_answers::stuck::{Row, diagnose};
-use gc_answers::text::{age, count};
-use gc_answers::{Facts, Survey};
+use gc_answers::text::{age, ago};
+use gc_answers::{Facts, GroupResource, Known, Survey};
 use gc_types::{GoDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -103,7 +104,17 @@ pub(super) async fn ask(
     scope: &Scope,
     patience: Duration,
 ) -> anyhow::Result<StuckAnswer> {
+    let namespaces = GroupResource::new("", "namespaces");
+    if !scope.namespace.is_empty()
+        && let Known::Absent = gatherer.object(&namespaces, "", &scope.namespace).await
+    {
+        bail!("namespace {:?} not found", scope.namespace);
+    }
     let survey = gatherer.survey(scope, patience).await?;
+    let listable = survey.catalog.all().iter().filter(|resource| resource.is_collectable()).count();
+    if scope.namespace.is_empty() && survey.unlisted().len() == listable {
+        bail!("this user may list nothing in the whole cluster; -n NAMESPACE asks about one namespace");
+    }
     Ok(diagnosed(gatherer, &survey, scope).await)
 }
 
@@ -117,7 +128,10 @@ pub(super) async fn diagnosed(gatherer: &Gatherer, survey: &Survey, scope: &Scop
     let mut unseen: Vec<String> = gather::unlisted_summary(survey).into_iter().collect();
     let unread = facts.unseen();
     if let Some(first) = unread.first() {
-        unseen.push(format!("{} could not be read: {first}", count(unread.len(), "object or list")));
+        unseen.push(match unread.len() {
+            1 => format!("not everything could be read: {first}"),
+            many => format!("{many} objects and lists could not be read, such as {first}"),
+        });
     }
     StuckAnswer { rows, now: gatherer.now, unseen }
 }
@@ -133,18 +147,7 @@ impl Answer for StuckAnswer {
             writeln!(out, "Nothing is stuck{doubt}.")?;
             return Ok(());
         }
-        let mut table = Table::new(&["AGE", "NAMESPACE", "OBJECT", "CAUSE"]);
-        for row in &self.rows {
-            let age = row.age_milliseconds(self.now).map_or_else(|| "-".to_owned(), age);
-            let (namespace, object) = match row.objects.split_first() {
-                Some(((first, _), [])) => (first.namespace.clone(), first.title()),
-                Some(((first, _), others)) => {
-                    (first.namespace.clone(), format!("{} (+{})", first.title(), others.len()))
-                }
-                None => (String::new(), String::new()),
-            };
-            table.row(vec![age, namespace, object, row.cause.code.name().to_owned()]);
-        }
+        let table = if is_wide { self.wide_table() } else { self.table() };
         table.write(out)?;
         for row in &self.rows {
             writeln!(out)?;
@@ -158,6 +161,65 @@ impl Answer for StuckAnswer {
         let mut names: Vec<String> = objects.map(|(place, _)| place.reference()).collect();
         names.dedup();
         names
+    }
+}
+
+impl StuckAnswer {
+    fn age(&self, since: Option<Timestamp>) -> String {
+        since.map_or_else(|| "-".to_owned(), |since| age(self.now.since(since)))
+    }
+
+    /// One line for each root cause.
+    fn table(&self) -> Table {
+        let mut table = Table::new(&["AGE", "NAMESPACE", "OBJECT", "CAUSE"]);
+        for row in &self.rows {
+            let (namespace, object) = match row.objects.split_first() {
+                Some(((first, _), [])) => (first.namespace.clone(), first.title()),
+                Some(((first, _), others)) => {
+                    (first.namespace.clone(), format!("{} (+{})", first.title(), others.len()))
+                }
+                None => (String::new(), String::new()),
+            };
+            table.row(vec![self.age(row.since), namespace, object, row.cause.code.name().to_owned()]);
+        }
+        table
+    }
+
+    /// One line for each object, with who could release it.
+    fn wide_table(&self) -> Table {
+        let mut table = Table::new(&[
+            "AGE",
+            "NAMESPACE",
+            "OBJECT",
+            "CAUSE",
+            "HOLDS UP",
+            "FINALIZERS",
+            "SET BY",
+            "LAST TOUCHED",
+        ]);
+        let list = |items: &[String]| if items.is_empty() { "-".to_owned() } else { items.join(",") };
+        for row in &self.rows {
+            for ((place, since), holders) in row.objects.iter().zip(&row.holders) {
+                let touched = holders.touched.as_ref().map_or_else(
+                    || "-".to_owned(),
+                    |writer| match writer.at {
+                        Some(at) => format!("{} by {}", ago(at, self.now), writer.manager),
+                        None => format!("by {}", writer.manager),
+                    },
+                );
+                table.row(vec![
+                    self.age(*since),
+                    place.namespace.clone(),
+                    place.title(),
+                    row.cause.code.name().to_owned(),
+                    row.waiting.len().to_string(),
+                    list(&holders.finalizers),
+                    list(&holders.managers),
+                    touched,
+                ]);
+            }
+        }
+        table
     }
 }
 

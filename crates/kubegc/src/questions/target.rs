@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::path::PathBuf;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Args;
 use gc_answers::Resource;
 use serde_json::Value;
@@ -99,8 +99,21 @@ impl Targets {
                 named.push(of_manifest(&object, namespace, gatherer)?);
             }
         }
-        if named.is_empty() && self.selector.is_none() {
-            return Err(UsageError::new("name an object, such as deploy/web, or give -f FILE").into());
+        if named.is_empty() && self.objects.is_empty() {
+            let what = match &self.selector {
+                Some(_) => "-l needs a type, such as `pods -l app=web`",
+                None => "name an object, such as deploy/web, or give -f FILE",
+            };
+            return Err(UsageError::new(what).into());
+        }
+        if named.is_empty() {
+            let place = if self.all_namespaces {
+                "any namespace".to_owned()
+            } else {
+                format!("namespace {namespace:?}")
+            };
+            let selector = self.selector.as_deref().unwrap_or_default();
+            bail!("no {} with labels {selector} in {place}", self.objects.join(" "));
         }
         Ok(named)
     }

@@ -10,7 +10,7 @@ mod graphs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use gc_answers::plan::{BlastRadius, Fate, Item, Target, plan as plan_deletion};
+use gc_answers::plan::{BlastRadius, Fate, Item, PUT_OFF, Target, plan as plan_deletion};
 use gc_answers::{Facts, Metadata};
 use gc_kube::ApiClient;
 use gc_types::{ObjectKey, PropagationPolicy, Uid};
@@ -321,6 +321,11 @@ fn targets(built: &Built, gatherer: &Gatherer, before: &Contents) -> Vec<(Target
     found
 }
 
+/// Whether the plan says that the deletion does not even begin before something else is released.
+fn is_put_off(item: Option<&&Item>) -> bool {
+    item.is_some_and(|item| item.remarks.iter().any(|remark| remark == PUT_OFF))
+}
+
 /// What is not as planned: at first, after controllers that work have removed their finalizers, and after all others were
 /// removed as well.
 fn differences(built: &Built, before: &Contents, looks: [&Contents; 3]) -> Vec<String> {
@@ -342,8 +347,10 @@ fn differences(built: &Built, before: &Contents, looks: [&Contents; 3]) -> Vec<S
         let is_right = match item.map(|item| item.fate) {
             Some(Fate::Deleted) => first == "gone",
             Some(Fate::Later) => first != "gone" && last == "gone",
-            // What waits for something that hangs, and is in use itself, is not deleted before that is released.
-            Some(Fate::Hangs) => then == "held" || (then != "gone" && last == "held"),
+            Some(Fate::Hangs) if is_put_off(item) => {
+                [first, then, last] == ["untouched", "untouched", "held"]
+            }
+            Some(Fate::Hangs) => then == "held",
             Some(Fate::Released) => then == "released",
             None => was.is_terminating || then == "untouched",
         };
