@@ -70,10 +70,11 @@ impl Call<'_> {
                 };
                 meta::metadata_mut(&mut new).insert("name".into(), name.into());
             }
-            let chosen = self.prepare_new(&mut new)?;
+            let chosen = self.prepare_new(&mut new, options.dry_run)?;
             rules.finish(&mut new);
             let name = meta::name(&new).to_owned();
             let mut errors = meta_validation::validate(self.resource(), &new);
+            errors.extend(self.admin_access(&new, None)?);
             errors.extend(rules.validate_create(&new));
             errors.extend(self.privileged_containers(&new));
             if !errors.is_empty() {
@@ -125,7 +126,7 @@ impl Call<'_> {
     pub(crate) fn complete_new(&self, object: &mut Value, options: &WriteOptions) -> Result<(), ApiError> {
         self.fill_system_fields(object);
         self.mutate(object, None)?;
-        self.prepare_new(object)?;
+        self.prepare_new(object, options.dry_run)?;
         self.rules().finish(object);
         managed::update(self, None, object, options);
         Ok(())
@@ -165,9 +166,9 @@ impl Call<'_> {
     }
 
     /// Prepares a new object, and says which places the server chose for it.
-    fn prepare_new(&self, new: &mut Value) -> Result<BTreeSet<Place>, ApiError> {
+    fn prepare_new(&self, new: &mut Value, dry_run: bool) -> Result<BTreeSet<Place>, ApiError> {
         self.rules().prepare_create(new);
-        let chosen = self.allocate(new, None)?;
+        let chosen = self.allocate(new, None, dry_run)?;
         if self.resource().is("", "namespaces") {
             label_with_name(new);
         }

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::ServiceRanges;
 use crate::error::ApiError;
-use crate::kinds::access::{Members, at, child, fill, flag, integer, items, list, text};
+use crate::kinds::access::{Members, at, child, fill, flag, integer, items, list, put, text};
 
 /// Places that are tried by chance before all that are taken are looked at.
 const TRIES: u32 = 8;
@@ -40,6 +40,28 @@ pub(super) fn held(service: &Value) -> BTreeSet<Place> {
         .collect()
 }
 
+/// The two names of a service's address agree, and an update that leaves them out keeps them.
+pub(super) fn complete_addresses(service: &mut Value, old: Option<&Value>) {
+    let has_address = |service: &Value| text(service, &["spec", "type"]) != "ExternalName";
+    if !has_address(service) {
+        return;
+    }
+    if let Some(old) = old.filter(|old| has_address(old))
+        && text(service, &["spec", "clusterIP"]).is_empty()
+        && list(service, &["spec", "clusterIPs"]).is_empty()
+    {
+        for key in ["clusterIP", "clusterIPs"] {
+            if let Some(value) = at(old, &["spec", key]) {
+                put(service, &["spec", key], value.clone());
+            }
+        }
+    }
+    let one = text(service, &["spec", "clusterIP"]).to_owned();
+    if !one.is_empty() && list(service, &["spec", "clusterIPs"]).is_empty() {
+        put(service, &["spec", "clusterIPs"], json!([one]));
+    }
+}
+
 /// Gives places to one service.
 pub(super) struct Allocator<'a> {
     pub(super) ranges: &'a ServiceRanges,
@@ -48,6 +70,7 @@ pub(super) struct Allocator<'a> {
     pub(super) old: Option<&'a Value>,
     /// Where the choice begins, which differs between services.
     pub(super) uid: &'a str,
+    pub(super) dry_run: bool,
     /// What the service has already.
     pub(super) own: BTreeSet<Place>,
 }
@@ -112,17 +135,14 @@ impl Allocator<'_> {
         if listed < 2 {
             spec.insert("clusterIPs".into(), json!([address]));
         }
-        let family = if address.contains(':') { "IPv6" } else { "IPv4" };
-        if spec.get("ipFamilies").is_none() {
-            spec.insert("ipFamilies".into(), json!([family]));
-        }
-        if spec.get("ipFamilyPolicy").is_none() {
-            spec.insert("ipFamilyPolicy".into(), "SingleStack".into());
-        }
         Ok(())
     }
 
     fn address(&mut self) -> Result<Ipv4Addr, ApiError> {
+        // Upstream's dry run takes no address, and shows the one that no service gets.
+        if self.dry_run {
+            return Ok(self.ranges.first_address());
+        }
         let place = |number: u32| Place::Address(Ipv4Addr::from(number));
         let number = self.free("address", 0, &self.ranges.address_bands(), &place)?;
         let number =

@@ -21,6 +21,7 @@ use crate::api::{RequestContext, RequestTarget};
 use crate::call::Call;
 use crate::catalog;
 use crate::error::{ApiError, CauseReason, FieldError};
+use crate::kinds;
 use crate::kinds::access::{integer, list};
 use crate::meta;
 use crate::persist;
@@ -123,9 +124,19 @@ impl Call<'_> {
         &self,
         service: &mut Value,
         old: Option<&Value>,
+        dry_run: bool,
     ) -> Result<BTreeSet<Place>, ApiError> {
         if !self.is_about_services() || !matches!(self.target.subresource.as_str(), "" | "scale") {
             return Ok(BTreeSet::new());
+        }
+        allocate::complete_addresses(service, old);
+        let errors = kinds::settle_families(service, old);
+        if !errors.is_empty() {
+            return Err(self.invalid(meta::name(service), &errors));
+        }
+        let first = Place::Address(self.registry.config.service_ranges.first_address());
+        if dry_run && held(service).contains(&first) {
+            self.check_free(first, service, dry_run)?;
         }
         let uid = meta::uid(service).to_owned();
         let own = held(service);
@@ -134,6 +145,7 @@ impl Call<'_> {
             occupancy: self.registry,
             old,
             uid: &uid,
+            dry_run,
             own: own.clone(),
         };
         allocator.allocate(service)?;
@@ -154,7 +166,9 @@ impl Call<'_> {
         }
         let (now, before) = (held(new), old.map(held).unwrap_or_default());
         let mut charges = Vec::new();
-        for place in now.difference(&before) {
+        // What a dry run shows in place of an address is nobody's.
+        let shown = Place::Address(self.registry.config.service_ranges.first_address());
+        for place in now.difference(&before).filter(|place| !dry_run || **place != shown) {
             if !chosen.contains(place) {
                 self.check_free(*place, new, dry_run)?;
             }

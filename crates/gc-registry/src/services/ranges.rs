@@ -83,6 +83,11 @@ impl ServiceRanges {
         format!("{}/{}", self.first, self.prefix_bits)
     }
 
+    /// The address of the range itself, which no service has.
+    pub(crate) fn first_address(&self) -> Ipv4Addr {
+        self.first
+    }
+
     /// The address of the Service `kubernetes`.
     #[must_use]
     pub fn api_address(&self) -> Ipv4Addr {

@@ -15,3 +15,6 @@ pub(crate) mod resource_quota;
 pub(crate) mod secret;
 pub(crate) mod service;
 pub(crate) mod service_account;
+mod service_families;
+
+pub(crate) use service_families::settle as settle_families;

@@ -27,11 +27,6 @@ pub(crate) struct Service;
 
 impl Kind for Service {
     fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
-        let spec = object.get("spec");
-        families_are_served(&spec, report);
-        if !report.errors.is_empty() {
-            return;
-        }
         service(object, report);
     }
 
@@ -91,23 +86,7 @@ fn load_balancer_ingress(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Services have addresses of one family here.
-fn families_are_served(spec: &Field<'_, '_>, report: &mut Report) {
-    if spec.text_of("type") == "ExternalName" {
-        return;
-    }
-    let policy = spec.get("ipFamilyPolicy");
-    if policy.text() == "RequireDualStack" {
-        report.invalid(&policy, "this cluster is not configured for dual-stack services");
-    }
-    for family in spec.get("ipFamilies").items() {
-        if family.text() == "IPv6" {
-            report.invalid(&family, "not configured on this cluster");
-        }
-    }
-}
-
-fn is_headless(spec: &Field<'_, '_>) -> bool {
+pub(super) fn is_headless(spec: &Field<'_, '_>) -> bool {
     let addresses = spec.get("clusterIPs");
     addresses.list().len() == 1 && addresses.texts().next() == Some("None")
 }
@@ -252,7 +231,7 @@ fn session_affinity(spec: &Field<'_, '_>, report: &mut Report) {
 }
 
 /// The cluster's addresses of a service and their families.
-fn addresses(spec: &Field<'_, '_>, kind: &str, report: &mut Report) {
+pub(super) fn addresses(spec: &Field<'_, '_>, kind: &str, report: &mut Report) {
     if kind == "ExternalName" {
         return;
     }
@@ -404,7 +383,7 @@ fn traffic(spec: &Field<'_, '_>, kind: &str, report: &mut Report) {
 }
 
 /// A service keeps its addresses, but may get a second one or give it back.
-fn addresses_are_kept(spec: &Field<'_, '_>, before: &Field<'_, '_>, report: &mut Report) {
+pub(super) fn addresses_are_kept(spec: &Field<'_, '_>, before: &Field<'_, '_>, report: &mut Report) {
     let external = |spec: &Field<'_, '_>| spec.text_of("type") == "ExternalName";
     if external(spec) || external(before) || (is_headless(spec) && is_headless(before)) {
         return;
@@ -435,7 +414,7 @@ fn addresses_are_kept(spec: &Field<'_, '_>, before: &Field<'_, '_>, report: &mut
     }
 }
 
-fn families_are_kept(spec: &Field<'_, '_>, before: &Field<'_, '_>, report: &mut Report) {
+pub(super) fn families_are_kept(spec: &Field<'_, '_>, before: &Field<'_, '_>, report: &mut Report) {
     let external = |spec: &Field<'_, '_>| spec.text_of("type") == "ExternalName";
     if external(spec) || external(before) || is_headless(spec) || is_headless(before) {
         return;
