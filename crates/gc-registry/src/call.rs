@@ -262,7 +262,7 @@ impl<'a> Call<'a> {
         // Every version has a Status.
         let known = kind == "Status" || self.registry.catalog().by_kind(group, short, kind).next().is_some();
         let why = if known && (version == wanted || (kind == "Status" && version == "v1")) {
-            let internal = if resource.group.is_empty() { "core" } else { &*resource.group };
+            let internal = internal_group(&resource.group);
             format!("converting ({short}.{kind}) to ({internal}.{}): unknown conversion", resource.kind)
         } else {
             format!(
@@ -296,6 +296,14 @@ impl<'a> Call<'a> {
 
 fn text_member(map: &Map<String, Value>, name: &str) -> Option<String> {
     map.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+/// The name of the package that has upstream's internal types of a group: messages show it.
+pub(crate) fn internal_group(group: &str) -> &str {
+    match group {
+        "" | "events.k8s.io" => "core",
+        group => group.split('.').next().unwrap_or(group),
+    }
 }
 
 fn group_of(api_version: &str) -> &str {

@@ -238,7 +238,7 @@ impl Call<'_> {
     }
 
     /// Preconditions; `first` is spec 3.1 step 3, which names the Kind.
-    fn check_preconditions(
+    pub(crate) fn check_preconditions(
         &self,
         name: &str,
         live: &Value,

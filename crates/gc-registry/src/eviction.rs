@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::call::{Call, MAX_TURNS, Stored};
+use crate::deletion::Deletion;
 use crate::error::{ApiError, Cause, Details};
 use crate::kinds::access::{at, integer, list, members, put, text};
 use crate::meta;
@@ -56,6 +57,43 @@ impl Call<'_> {
             }
             let value = persist::encode(definition, &budget)?;
             if let Stored::Done(_) = self.commit(&stored.key, stored.mod_revision, Some(value))? {
+                return Ok(());
+            }
+        }
+        Err(self.modified(name))
+    }
+
+    /// Notes in the pod why it goes, for whoever counts its failures. The version that a deletion insists on becomes that
+    /// of this write.
+    pub(crate) fn mark_disrupted(&self, name: &str, deletion: &mut Deletion) -> Result<(), ApiError> {
+        if deletion.dry_run {
+            return Ok(());
+        }
+        let key = self.key();
+        for _ in 0..MAX_TURNS {
+            let Some(stored) = self.read(&key)? else { return Err(self.not_found(name)) };
+            let mut pod = self.decode(&stored)?;
+            self.check_preconditions(name, &pod, deletion, true)?;
+            let mut condition = json!({"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+                "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": self.now()});
+            let mut conditions = list(&pod, &["status", "conditions"]).to_vec();
+            match conditions.iter_mut().find(|known| text(known, &["type"]) == "DisruptionTarget") {
+                Some(known) if text(known, &["status"]) == "True" => {
+                    put(&mut condition, &["lastTransitionTime"], known["lastTransitionTime"].take());
+                    *known = condition;
+                }
+                Some(known) => *known = condition,
+                None => conditions.push(condition),
+            }
+            put(&mut pod, &["status", "conditions"], conditions.into());
+            let value = self.encode(&pod)?;
+            if value == stored.value {
+                return Ok(());
+            }
+            if let Stored::Done(revision) = self.commit(&key, stored.mod_revision, Some(value))? {
+                if deletion.resource_version.is_some() {
+                    deletion.resource_version = Some(revision.to_string());
+                }
                 return Ok(());
             }
         }

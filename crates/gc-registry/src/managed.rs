@@ -5,8 +5,10 @@ use serde_json::Value;
 use crate::api::WriteOptions;
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::meta;
 use crate::patch::managed_fields::{self, ManagerRequest, ResetFields};
 use crate::rules;
+use crate::schema;
 
 /// How a write came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +81,27 @@ pub(crate) fn apply(
     options: &WriteOptions,
 ) -> Result<Value, ApiError> {
     let force = options.force.unwrap_or_default();
-    with_request(call, options, |request| managed_fields::apply(live, configuration, request, force))
+    let object =
+        with_request(call, options, |request| managed_fields::apply(live, configuration, request, force))?;
+    convertible(call, &object)?;
+    Ok(object)
+}
+
+/// 500 for a result with a text that is not what its field takes, such as a time: merging takes every text.
+fn convertible(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
+    let resource = call.resource();
+    if resource.custom.is_some() || rules::is_definition(resource) {
+        return Ok(());
+    }
+    let Err(why) = schema::check_types(&rules::schema(resource), object) else { return Ok(()) };
+    let kind = format!("{}/{}, Kind={}", resource.group, resource.version, resource.kind);
+    let (namespace, name) = (meta::text(object, "namespace"), meta::name(object));
+    let step = if why.starts_with("illegal base64") { "error decoding from json: " } else { "" };
+    let why = format!(
+        "failed to convert new object ({namespace}/{name}; {kind}) to proper version: unable to convert unstructured \
+         object to {kind}: {step}{why}"
+    );
+    Err(ApiError::new(500, "", why))
 }
 
 /// Whether two states of an object differ in nothing but the times of managedFields: then nothing is written.

@@ -2,8 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::api::{DeleteOptions, FieldValidation, Operation, PatchType, RequestBody, Response, WriteOptions};
-use crate::call::{Call, MAX_TURNS, Stored};
+use crate::api::{
+    DeleteOptions, FieldValidation, Operation, PatchType, RequestBody, Response, WriteOptions,
+    decoding_warnings,
+};
+use crate::call::{Call, MAX_TURNS, Stored, internal_group};
 use crate::deletion::Deletion;
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::kinds;
@@ -12,10 +15,22 @@ use crate::patch;
 use crate::persist;
 use crate::resource::Target;
 use crate::schema;
-use crate::update::Change;
+use crate::update::{Change, check_apply_options};
 
 /// Labels of a node that its pods get.
 const TOPOLOGY_LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
+
+/// The kind of a subresource's body.
+#[derive(Clone, Copy)]
+struct BodyKind {
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+}
+
+const SCALE: BodyKind = BodyKind { group: "autoscaling", version: "v1", kind: "Scale" };
+const EVICTION: BodyKind = BodyKind { group: "policy", version: "v1", kind: "Eviction" };
+const BINDING: BodyKind = BodyKind { group: "", version: "v1", kind: "Binding" };
 
 impl Call<'_> {
     /// Requests to `…/scale`.
@@ -31,9 +46,39 @@ impl Call<'_> {
                 self.check_name(&scale)?;
                 self.write_scale(scale, &options)
             }
+            Operation::Patch(PatchType::Apply, body, options) => self.scale_by_apply(body, &options),
             Operation::Patch(kind, body, options) => self.patch_scale(kind, &body, &options),
             _ => Err(method_not_allowed()),
         }
+    }
+
+    /// Server-side apply of a Scale: the manager owns the replicas of the object that is scaled.
+    fn scale_by_apply(&mut self, body: RequestBody, options: &WriteOptions) -> Result<Response, ApiError> {
+        check_apply_options(options)?;
+        self.check_patched_scale(&body.value, options)?;
+        let has_replicas = body.value.pointer("/spec/replicas").is_some_and(|replicas| !replicas.is_null());
+        let scale = self.take_scale(body)?;
+        if !meta::name(&scale).is_empty() {
+            self.check_name(&scale)?;
+        }
+        let resource = self.resource();
+        let mut wanted = json!({
+            "apiVersion": resource.api_version(), "kind": &*resource.kind,
+            "metadata": {"name": self.target.name, "namespace": self.target.namespace},
+        });
+        for key in ["uid", "resourceVersion"] {
+            if let Some(value) = meta::metadata(&scale).get(key) {
+                wanted["metadata"][key] = value.clone();
+            }
+        }
+        if has_replicas {
+            self.apply_scale(&mut wanted, &scale)?;
+        }
+        let Some(written) = self.write_loop(&Change::Apply(wanted), options)? else {
+            return Err(self.not_found(&self.target.name));
+        };
+        let scale = self.scale_of(&written.object)?;
+        Ok(self.answer_value(written.code, scale))
     }
 
     fn patch_scale(
@@ -99,7 +144,7 @@ impl Call<'_> {
         let text = |field: &str| scale.get(field).and_then(Value::as_str).unwrap_or_default();
         let (version, kind) = (text("apiVersion"), text("kind"));
         if !matches!(version, "" | "autoscaling/v1") || !matches!(kind, "" | "Scale") {
-            return Err(self.no_scale(version, kind));
+            return Err(self.not_of_kind(SCALE, version, kind));
         }
         let known = schema::builtin("autoscaling", "v1", "Scale").unwrap_or_default();
         schema::check_types(&known, &scale).map_err(|why| {
@@ -118,18 +163,59 @@ impl Call<'_> {
         Ok(scale)
     }
 
-    /// 400 for a body of another kind than Scale.
-    fn no_scale(&self, version: &str, kind: &str) -> ApiError {
+    /// The body of a subresource that has a kind of its own, in the form of its type: another kind and values that do
+    /// not fit are refused, and unknown fields as the request wants it.
+    fn take_kind(
+        &mut self,
+        body: &RequestBody,
+        wanted: BodyKind,
+        validation: FieldValidation,
+    ) -> Result<Value, ApiError> {
+        let BodyKind { group, version, kind } = wanted;
+        let mut value = body.value.clone();
+        let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (given_version, given_kind) = (text("apiVersion"), text("kind"));
+        let (given_group, _) = given_version.split_once('/').unwrap_or(("", given_version));
+        let is_other_version = !given_version.is_empty() && given_group != group;
+        if is_other_version || !(given_kind.is_empty() || given_kind == kind) {
+            return Err(self.not_of_kind(wanted, given_version, given_kind));
+        }
+        let bad_body = |why: &str| {
+            ApiError::bad_request(format!(
+                "{kind} in version {version:?} cannot be handled as a {kind}: {why}"
+            ))
+        };
+        let known =
+            schema::definition_named(&schema::definition_name(group, version, kind)).unwrap_or_default();
+        schema::check_types(&known, &value).map_err(|why| bad_body(&why))?;
+        let mut problems = schema::unknown_fields(&known, &value);
+        problems.sort();
+        problems.extend(body.duplicates.iter().cloned());
+        match validation {
+            FieldValidation::Ignore => {}
+            FieldValidation::Warn => self.warnings.extend(decoding_warnings(problems)),
+            FieldValidation::Strict if problems.is_empty() => {}
+            FieldValidation::Strict => {
+                return Err(bad_body(&format!("strict decoding error: {}", problems.join(", "))));
+            }
+        }
+        schema::normalize(&known, &mut value, schema::Empties::Kept);
+        Ok(value)
+    }
+
+    /// 400 for a body of another kind than the subresource takes.
+    fn not_of_kind(&self, wanted: BodyKind, version: &str, kind: &str) -> ApiError {
         let (group, short) = version.split_once('/').unwrap_or(("", version));
+        let (package, wanted) = (internal_group(wanted.group), wanted.kind);
         let why = if self.registry.catalog().by_kind(group, short, kind).next().is_some() {
-            format!("converting ({short}.{kind}) to (autoscaling.Scale): unknown conversion")
+            format!("converting ({short}.{kind}) to ({package}.{wanted}): unknown conversion")
         } else {
             format!(
                 "no kind {kind:?} is registered for version {version:?} in scheme \
                  \"pkg/api/legacyscheme/scheme.go:30\""
             )
         };
-        ApiError::bad_request(format!("{kind} in version {short:?} cannot be handled as a Scale: {why}"))
+        ApiError::bad_request(format!("{kind} in version {short:?} cannot be handled as a {wanted}: {why}"))
     }
 
     pub(crate) fn scale_of(&self, object: &Value) -> Result<Value, ApiError> {
@@ -170,12 +256,8 @@ impl Call<'_> {
     /// POST to `…/eviction`: a deletion with the options in the body (spec 8), where a disruption budget allows it.
     pub(crate) fn evict(&mut self, body: &RequestBody, options: &WriteOptions) -> Result<Response, ApiError> {
         let name = self.target.name.clone();
+        let eviction = &self.take_kind(body, EVICTION, options.field_validation)?;
         self.admit_creation(&name)?;
-        let eviction = &body.value;
-        let kind = eviction.get("kind").and_then(Value::as_str).unwrap_or("Eviction");
-        if kind != "Eviction" {
-            return Err(ApiError::bad_request(format!("not a Eviction object: Kind={kind}")));
-        }
         let given = meta::name(eviction);
         if given != name {
             return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
@@ -186,19 +268,20 @@ impl Call<'_> {
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));
         }
-        let mut delete = parse_delete_options(eviction.get("deleteOptions"))?;
+        let mut delete = delete_options(eviction.get("deleteOptions"));
         if options.dry_run && delete.dry_run.is_empty() {
             delete.dry_run.push("All".into());
         }
-        let deletion = Deletion::validate(&delete)?;
+        let mut deletion = Deletion::validate(&delete)?;
         self.spend_disruption(&name, !delete.dry_run.is_empty())?;
+        self.mark_disrupted(&name, &mut deletion)?;
         self.delete_object(&name, &self.key(), &deletion)?;
         Ok(self.answer_success(201, None))
     }
 
     /// POST to `…/binding`, or to `bindings` with the name of the pod.
     pub(crate) fn bind(&mut self, body: &RequestBody, options: &WriteOptions) -> Result<Response, ApiError> {
-        let binding = &body.value;
+        let binding = &self.take_kind(body, BINDING, options.field_validation)?;
         let given = meta::name(binding).to_owned();
         let name = if self.target.name.is_empty() { given.clone() } else { self.target.name.clone() };
         if name.is_empty() {
@@ -323,13 +406,11 @@ fn copy_annotations(pod: &mut Value, binding: &Value) {
     }
 }
 
-/// `deleteOptions` of an Eviction.
-fn parse_delete_options(value: Option<&Value>) -> Result<DeleteOptions, ApiError> {
-    let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(DeleteOptions::default()) };
-    let schema = schema::builtin("", "v1", "DeleteOptions").unwrap_or_default();
-    schema::check_types(&schema, value).map_err(ApiError::bad_request)?;
+/// `deleteOptions` of an Eviction whose types were checked.
+fn delete_options(value: Option<&Value>) -> DeleteOptions {
+    let Some(value) = value.filter(|value| !value.is_null()) else { return DeleteOptions::default() };
     let text = |path: &str| value.pointer(path).and_then(Value::as_str).map(str::to_owned);
-    Ok(DeleteOptions {
+    DeleteOptions {
         grace_period_seconds: value.get("gracePeriodSeconds").and_then(Value::as_i64),
         precondition_uid: text("/preconditions/uid"),
         precondition_resource_version: text("/preconditions/resourceVersion"),
@@ -339,7 +420,7 @@ fn parse_delete_options(value: Option<&Value>) -> Result<DeleteOptions, ApiError
             .into_iter()
             .map(str::to_owned)
             .collect(),
-    })
+    }
 }
 
 pub(crate) fn method_not_allowed() -> ApiError {

@@ -40,6 +40,15 @@ fn patch_options_error(field: &str, reason: CauseReason, detail: &str) -> ApiErr
     ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error])
 }
 
+/// An apply says who applies.
+pub(crate) fn check_apply_options(options: &WriteOptions) -> Result<(), ApiError> {
+    if options.field_manager.is_empty() {
+        let why = "Required value: is required for apply patch";
+        return Err(patch_options_error("fieldManager", CauseReason::Required, why));
+    }
+    Ok(())
+}
+
 impl Call<'_> {
     /// PUT of an object, or of its subresource with the same kind.
     pub(crate) fn update(&mut self, body: RequestBody, options: &WriteOptions) -> Result<Response, ApiError> {
@@ -77,10 +86,7 @@ impl Call<'_> {
             }
             return Ok(Change::Patch(kind, body));
         }
-        if options.field_manager.is_empty() {
-            let why = "Required value: is required for apply patch";
-            return Err(patch_options_error("fieldManager", CauseReason::Required, why));
-        }
+        check_apply_options(options)?;
         self.apply_change(body, options)
     }
 
@@ -198,7 +204,7 @@ impl Call<'_> {
             self.carry_over(&mut new, &live);
             let rules = self.rules();
             rules.prepare_update(&mut new, &live);
-            let chosen = self.allocate(&mut new, Some(&live))?;
+            let chosen = self.allocate(&mut new, Some(&live), options.dry_run)?;
             self.keep_what_is_the_servers(&mut new, &live);
             rules.finish(&mut new);
             self.admit_content(&new, Some(&live))?;
@@ -206,6 +212,7 @@ impl Call<'_> {
                 managed::update(self, Some(&live), &mut new, options);
             }
             let mut errors = meta_validation::validate_update(self.resource(), &new, &live);
+            errors.extend(self.admin_access(&new, Some(&live))?);
             errors.extend(rules.validate_update(&new, &live));
             errors.extend(self.privileged_containers(&new));
             if !errors.is_empty() {
@@ -349,7 +356,15 @@ impl Call<'_> {
                 patch::strategic_merge_patch(&schema, &mut new, &body.value)?;
             }
         }
-        self.check_kind(&mut new)?;
+        if let Err(error) = self.check_kind(&mut new) {
+            if self.resource().custom.is_some() || !matches!(kind, PatchType::Json | PatchType::Merge) {
+                return Err(error);
+            }
+            // What a patch makes of an object is no body: it is the patch that is wrong.
+            let why = error.message.split_once(": ").map_or(&*error.message, |(_, why)| why);
+            let document = patch::shown(self.resource(), kind, &body.value, &new);
+            return Err(Self::patch_error(&document, why));
+        }
         let document = new.clone();
         match self.rules().decode(&mut new, &body.duplicates, options.field_validation) {
             Ok(warnings) => self.warnings.extend(warnings),
