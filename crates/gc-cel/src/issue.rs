@@ -34,6 +34,10 @@ pub(crate) fn printed(text: &str, issues: &[Issue]) -> String {
 }
 
 fn printed_issue(text: &str, issue: &Issue) -> String {
+    // An empty source has no line that could be shown.
+    if text.is_empty() {
+        return format!("ERROR: <input>:1:0: {}", issue.message);
+    }
     let before = text.get(..issue.at).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |end| end + 1);
     let number = before.matches('\n').count() + 1;

@@ -7,7 +7,7 @@ use super::expressions::{Asker, Evaluation, Values};
 use super::policies::{namespace_object, params};
 use super::{Attributes, Configured};
 use crate::call::Call;
-use crate::error::ApiError;
+use crate::error::{ApiError, Cause};
 use crate::patch;
 use crate::rules;
 
@@ -32,14 +32,31 @@ pub(crate) fn mutate(
                     continue;
                 }
                 let binding = binding["metadata"]["name"].as_str().unwrap_or_default();
-                let message = format!(
-                    "MutatingAdmissionPolicy '{name}' with binding '{binding}' denied request: {why}"
-                );
-                return Err(call.forbidden(&attributes.name, &message));
+                return Err(failed(
+                    call,
+                    attributes,
+                    &format!("policy '{name}' with binding '{binding}' denied request: {why}"),
+                ));
             }
         }
     }
     Ok(())
+}
+
+/// The refusal of a request that a policy could not change: forbidden by its code, invalid by its reason, and in the
+/// words of the policy alone.
+fn failed(call: &Call<'_>, attributes: &Attributes, message: &str) -> ApiError {
+    let mut error = call.forbidden(&attributes.name, message);
+    error.reason = "Invalid";
+    message.clone_into(&mut error.message);
+    if let Some(details) = &mut error.details {
+        details.causes.push(Cause {
+            reason: String::new(),
+            message: message.to_owned(),
+            field: String::new(),
+        });
+    }
+    error
 }
 
 fn apply(
@@ -77,17 +94,24 @@ fn apply(
             evaluation.define(&spec["variables"]);
             if mutation["patchType"] == "JSONPatch" {
                 let text = mutation["jsonPatch"]["expression"].as_str().unwrap_or_default();
-                let patch = to_json(&evaluation.value(text)?)?;
-                patch::json_patch(new, &patch).map_err(|error| error.message)?;
+                let patch = to_json(&evaluation.value(text).map_err(|why| failed_expression(text, &why))?)?;
+                let applied = patch::json_patch_of_policy(new, &patch);
+                if !applied.map_err(|why| format!("JSON Patch: {why}"))? {
+                    *new = object.clone();
+                }
             } else {
                 let text = mutation["applyConfiguration"]["expression"].as_str().unwrap_or_default();
-                let applied = to_json(&evaluation.value(text)?)?;
+                let applied = to_json(&evaluation.value(text).map_err(|why| failed_expression(text, &why))?)?;
                 let schema = rules::schema(call.resource());
                 *new = patch::managed_fields::merge(&schema, new, &applied).map_err(|error| error.message)?;
             }
         }
     }
     Ok(())
+}
+
+fn failed_expression(text: &str, why: &str) -> String {
+    format!("expression '{}' resulted in error: {why}", text.trim())
 }
 
 /// How deep the result of an expression may be.

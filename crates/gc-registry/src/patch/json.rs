@@ -16,6 +16,19 @@ pub const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 /// An operation that cannot be applied. The exact error is not reported to clients.
 struct DoesNotApply;
 
+/// Why an operation ends a patch.
+enum Failure {
+    DoesNotApply,
+    /// What a `test` expects is not there.
+    FailedTest,
+}
+
+impl From<DoesNotApply> for Failure {
+    fn from(_: DoesNotApply) -> Self {
+        Self::DoesNotApply
+    }
+}
+
 /// Applies a patch. The document is unspecified after an error.
 ///
 /// 400 if the patch is no list of objects, 413 for more than [`MAX_OPERATIONS`], 422 if an operation is unknown
@@ -29,22 +42,49 @@ pub fn json_patch(document: &mut Value, patch: &Value) -> Result<(), ApiError> {
             413,
             "RequestEntityTooLarge",
             format!(
-                "Request entity is too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+                "Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
                 operations.len()
             ),
         ));
     }
     let mut copied = 0;
     for operation in operations {
-        apply(document, operation, &mut copied).map_err(|DoesNotApply| unprocessable())?;
+        apply(document, operation, &mut copied).map_err(|_| unprocessable())?;
     }
     Ok(())
+}
+
+/// Applies the patch that an expression of a policy made: `false` if a test in it failed, and the document is to stay as
+/// it was. An error says which operation does not apply, in upstream's words.
+pub(crate) fn json_patch_of_policy(document: &mut Value, patch: &Value) -> Result<bool, String> {
+    check_depth(patch).map_err(|error| error.message)?;
+    let mut copied = 0;
+    for operation in decode(patch).map_err(|error| error.message)? {
+        match apply(document, operation, &mut copied) {
+            Ok(()) => {}
+            Err(Failure::FailedTest) => return Ok(false),
+            Err(Failure::DoesNotApply) => {
+                let text = |name: &str| operation.get(name).and_then(Value::as_str).unwrap_or_default();
+                let (kind, path) = (text("op"), text("path"));
+                let last = path.rsplit('/').next().unwrap_or_default();
+                return Err(match kind {
+                    "remove" => format!(
+                        "error in remove for path: '{path}': Unable to remove nonexistent key: {last}: missing value"
+                    ),
+                    _ => format!(
+                        "{kind} operation does not apply: doc is missing path: {path:?}: missing value"
+                    ),
+                });
+            }
+        }
+    }
+    Ok(true)
 }
 
 fn decode(patch: &Value) -> Result<Vec<&Map<String, Value>>, ApiError> {
     let Value::Array(operations) = patch else {
         return Err(ApiError::bad_request(format!(
-            "error decoding patch: json: cannot unmarshal {} into Go value of type []interface {{}}",
+            "error decoding patch: json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp",
             json_type(patch)
         )));
     };
@@ -61,37 +101,36 @@ fn decode(patch: &Value) -> Result<Vec<&Map<String, Value>>, ApiError> {
         .collect()
 }
 
-fn apply(
-    document: &mut Value,
-    operation: &Map<String, Value>,
-    copied: &mut usize,
-) -> Result<(), DoesNotApply> {
+fn apply(document: &mut Value, operation: &Map<String, Value>, copied: &mut usize) -> Result<(), Failure> {
     let member = |name: &str| operation.get(name).and_then(Value::as_str).ok_or(DoesNotApply);
     let value = operation.get("value").unwrap_or(&Value::Null);
     let path = member("path")?;
     match member("op")? {
-        "add" => add(document, path, value.clone()),
-        "remove" => remove(document, path).map(drop),
-        "replace" => replace(document, path, value.clone()),
+        "add" => add(document, path, value.clone())?,
+        "remove" => drop(remove(document, path)?),
+        "replace" => replace(document, path, value.clone())?,
         "move" => {
             let from = member("from")?;
             let moved = remove(document, from)?;
-            add(document, path, moved)
+            add(document, path, moved)?;
         }
         "copy" => {
             let source = get(document, member("from")?)?.cloned().unwrap_or(Value::Null);
             *copied += source.to_string().len();
             if *copied > MAX_COPIED_BYTES {
-                return Err(DoesNotApply);
+                return Err(Failure::DoesNotApply);
             }
-            add(document, path, source)
+            add(document, path, source)?;
         }
         "test" => {
             let found = if path.is_empty() { Some(&*document) } else { get(document, path)? };
-            if found.unwrap_or(&Value::Null) == value { Ok(()) } else { Err(DoesNotApply) }
+            if found.unwrap_or(&Value::Null) != value {
+                return Err(Failure::FailedTest);
+            }
         }
-        _ => Err(DoesNotApply),
+        _ => return Err(Failure::DoesNotApply),
     }
+    Ok(())
 }
 
 /// The keys of a path. What stands before the first `/` is ignored; a path without one is none.
@@ -285,7 +324,7 @@ mod tests {
             (error.code, error.message.as_str()),
             (
                 413,
-                "Request entity is too large: The allowed maximum operations in a JSON patch is 10000, got 10001"
+                "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001"
             )
         );
     }

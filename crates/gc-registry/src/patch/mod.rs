@@ -6,6 +6,7 @@ mod merge;
 mod shown;
 mod strategic;
 
+pub(crate) use json::json_patch_of_policy;
 pub use json::{MAX_COPIED_BYTES, MAX_OPERATIONS, json_patch};
 pub use merge::merge_patch;
 pub(crate) use shown::shown;

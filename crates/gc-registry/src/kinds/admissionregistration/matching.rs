@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::kinds::field::Field;
-use crate::kinds::report::Report;
+use crate::kinds::report::{Report, quoted};
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::names::{dns_label_1035, dns_subdomain, path_segment, subdomain};
 
@@ -84,6 +84,17 @@ fn resources(field: &Field<'_, '_>, report: &mut Report) {
     if all_plain && plain {
         let why = "if '*' is present, must not specify other resources without subresources";
         report.invalid(field, why);
+    }
+}
+
+/// Only what is created or updated can be changed. Upstream leaves the numbers out of the place.
+pub(crate) fn mutating_operations(field: &Field<'_, '_>, report: &mut Report) {
+    const MUTATING: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
+    let rules = field.get("resourceRules");
+    for rule in rules.items() {
+        for operation in rule.get("operations").texts().filter(|text| !MUTATING.contains(text)) {
+            report.not_supported_shown(&rules.get("operations"), &quoted(operation), &MUTATING);
+        }
     }
 }
 

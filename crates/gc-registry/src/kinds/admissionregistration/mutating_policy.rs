@@ -1,7 +1,7 @@
 //! Mutating admission policies.
 
 use super::expressions::{Named, expression, match_conditions, variables};
-use super::matching::{FAILURE_POLICIES, match_constraints, param_kind};
+use super::matching::{FAILURE_POLICIES, match_constraints, mutating_operations, param_kind};
 use crate::kinds::field::Field;
 use crate::kinds::kind::Kind;
 use crate::kinds::report::Report;
@@ -18,6 +18,7 @@ impl Kind for MutatingAdmissionPolicy {
             param_kind(&params, report);
         }
         match_constraints(&spec.get("matchConstraints"), report);
+        mutating_operations(&spec.get("matchConstraints"), report);
         let named = Named::of(&spec);
         match_conditions(&spec.get("matchConditions"), named.without_variables(), report);
         variables(&spec.get("variables"), named, report);
@@ -60,8 +61,7 @@ fn mutation_rules(field: &Field<'_, '_>, named: Named, report: &mut Report) {
     let text = patch.get("expression");
     if text.text().trim().is_empty() {
         report.required(&text, "");
-    } else if !text.text().contains('{') {
-        // `Object{…}` and `JSONPatch{…}` are not compiled here: gc-cel has no syntax for objects.
+    } else {
         expression(&text, named, None, report);
     }
 }

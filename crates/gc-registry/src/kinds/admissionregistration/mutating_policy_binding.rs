@@ -1,6 +1,6 @@
 //! Bindings of mutating admission policies.
 
-use super::matching::{match_resources, param_ref, policy_name};
+use super::matching::{match_resources, mutating_operations, param_ref, policy_name};
 use crate::kinds::field::Field;
 use crate::kinds::kind::Kind;
 use crate::kinds::report::Report;
@@ -15,6 +15,7 @@ impl Kind for MutatingAdmissionPolicyBinding {
         param_ref(&spec.get("paramRef"), report);
         if spec.has("matchResources") {
             match_resources(&spec.get("matchResources"), report);
+            mutating_operations(&spec.get("matchResources"), report);
         }
     }
 }
