@@ -111,7 +111,7 @@ pub fn request_body(data: &[u8]) {
             assert_eq!(again.as_ref(), Ok(&options));
         }
     }
-    let _ = decode::patch(data, true);
+    let _ = decode::patch(data, gc_registry::api::PatchType::Apply);
     let json = documents::json(data);
     if std::str::from_utf8(data).is_ok() {
         let plain: Option<Value> = serde_json::from_slice(data).ok();

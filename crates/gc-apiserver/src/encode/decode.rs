@@ -1,8 +1,8 @@
 //! Request bodies: bytes to values, with the duplicates that strict field validation asks for.
 
-use gc_registry::api::{DeleteOptions, RequestBody};
+use gc_registry::api::{DeleteOptions, PatchType, RequestBody};
 use gc_registry::error::ApiError;
-use gc_registry::schema::json_type;
+use gc_registry::schema::{self, json_type};
 use serde_json::{Map, Value};
 
 use crate::encode::documents::{json, yaml};
@@ -25,30 +25,39 @@ pub(crate) fn object(bytes: &[u8], content_type: Option<&str>, kind: &str) -> Re
     let body =
         if body.value.is_null() { RequestBody { value: Value::Object(Map::new()), ..body } } else { body };
     if !body.value.is_object() {
-        let what = format!(
-            "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
-             \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-            json_type(&body.value)
-        );
-        return Err(not_json(kind, &what, bytes));
+        return Err(not_json(kind, &not_an_object(&body.value), bytes));
     }
     Ok(body)
 }
 
 /// Decodes a patch: JSON for all but apply, which takes YAML (of which JSON is a part).
-pub(crate) fn patch(bytes: &[u8], apply: bool) -> Result<RequestBody, ApiError> {
-    if apply {
-        // Nearly every apply is JSON in truth, which is read faster; what is wrong with it is said of YAML.
-        return match json(bytes) {
-            Ok(body) if body.duplicates.is_empty() => Ok(body),
-            _ => yaml(bytes).map_err(|problem| {
-                ApiError::bad_request(format!(
-                    "error decoding YAML: error converting YAML to JSON: {problem}"
-                ))
-            }),
-        };
+pub(crate) fn patch(bytes: &[u8], patch_type: PatchType) -> Result<RequestBody, ApiError> {
+    match patch_type {
+        PatchType::Apply => applied(bytes),
+        // Upstream reads these in another place, where errors get no beginning.
+        PatchType::StrategicMerge => json(bytes).map_err(ApiError::bad_request),
+        PatchType::Json | PatchType::Merge => {
+            json(bytes).map_err(|problem| ApiError::bad_request(format!("error decoding patch: {problem}")))
+        }
     }
-    json(bytes).map_err(|problem| ApiError::bad_request(format!("error decoding patch: {problem}")))
+}
+
+/// Nearly every apply is JSON in truth, which is read faster; what is wrong with it is said of YAML.
+fn applied(bytes: &[u8]) -> Result<RequestBody, ApiError> {
+    let body = match json(bytes) {
+        Ok(body) if body.duplicates.is_empty() => body,
+        _ => yaml(bytes).map_err(|problem| {
+            ApiError::bad_request(format!("error decoding YAML: error converting YAML to JSON: {problem}"))
+        })?,
+    };
+    if matches!(body.value, Value::Object(_) | Value::Null) {
+        return Ok(body);
+    }
+    Err(ApiError::bad_request(format!(
+        "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of \
+         type map[string]interface {{}}",
+        json_type(&body.value)
+    )))
 }
 
 /// Decodes the body of a DELETE; the caller has seen that it is not empty.
@@ -64,77 +73,37 @@ pub(crate) fn delete_options(bytes: &[u8], content_type: Option<&str>) -> Result
 /// Reads DeleteOptions out of a value; wrong types are 400.
 pub(crate) fn delete_options_of(value: &Value) -> Result<DeleteOptions, ApiError> {
     let Some(map) = value.as_object() else {
-        return Err(wrong_options(format!("cannot unmarshal {} into DeleteOptions", json_type(value))));
+        let why = not_an_object(value);
+        return Err(ApiError::bad_request(format!("couldn't get version/kind; json parse error: {why}")));
     };
-    text(map, "apiVersion")?;
-    if let Some(kind) = text(map, "kind")?.filter(|kind| !kind.is_empty() && kind != "DeleteOptions") {
+    schema::check_types(schema::delete_options(), value).map_err(ApiError::bad_request)?;
+    let text =
+        |map: &Map<String, Value>, name: &str| map.get(name).and_then(Value::as_str).map(str::to_owned);
+    if let Some(kind) = text(map, "kind").filter(|kind| !kind.is_empty() && kind != "DeleteOptions") {
         return Err(ApiError::bad_request(format!(
             "decoded object cannot be converted to DeleteOptions: it is of kind {kind}"
         )));
     }
-    let preconditions = match map.get("preconditions") {
-        None | Some(Value::Null) => None,
-        Some(Value::Object(map)) => Some(map),
-        Some(other) => {
-            return Err(wrong_options(format!("cannot unmarshal {} into preconditions", json_type(other))));
-        }
-    };
-    let precondition = |name| preconditions.map_or(Ok(None), |map| text(map, name));
+    let preconditions = map.get("preconditions").and_then(Value::as_object);
+    let precondition = |name| preconditions.and_then(|map| text(map, name));
+    let dry_run = map.get("dryRun").and_then(Value::as_array).into_iter().flatten();
     Ok(DeleteOptions {
-        grace_period_seconds: match map.get("gracePeriodSeconds") {
-            None | Some(Value::Null) => None,
-            Some(value) => Some(value.as_i64().ok_or_else(|| {
-                wrong_options(format!(
-                    "cannot unmarshal {} into gracePeriodSeconds of type int64",
-                    json_type(value)
-                ))
-            })?),
-        },
-        precondition_uid: precondition("uid")?,
-        precondition_resource_version: precondition("resourceVersion")?,
-        orphan_dependents: match map.get("orphanDependents") {
-            None | Some(Value::Null) => None,
-            Some(Value::Bool(flag)) => Some(*flag),
-            Some(other) => {
-                return Err(wrong_options(format!(
-                    "cannot unmarshal {} into orphanDependents of type bool",
-                    json_type(other)
-                )));
-            }
-        },
-        propagation_policy: text(map, "propagationPolicy")?,
-        dry_run: match map.get("dryRun") {
-            None | Some(Value::Null) => Vec::new(),
-            Some(Value::Array(items)) => items
-                .iter()
-                .map(|item| {
-                    item.as_str().map(str::to_owned).ok_or_else(|| {
-                        wrong_options(format!(
-                            "cannot unmarshal {} into dryRun of type string",
-                            json_type(item)
-                        ))
-                    })
-                })
-                .collect::<Result<_, _>>()?,
-            Some(other) => {
-                return Err(wrong_options(format!("cannot unmarshal {} into dryRun", json_type(other))));
-            }
-        },
+        grace_period_seconds: map.get("gracePeriodSeconds").and_then(Value::as_i64),
+        precondition_uid: precondition("uid"),
+        precondition_resource_version: precondition("resourceVersion"),
+        orphan_dependents: map.get("orphanDependents").and_then(Value::as_bool),
+        propagation_policy: text(map, "propagationPolicy"),
+        dry_run: dry_run.map(|item| item.as_str().unwrap_or_default().to_owned()).collect(),
     })
 }
 
-fn text(map: &Map<String, Value>, name: &str) -> Result<Option<String>, ApiError> {
-    match map.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(other) => {
-            Err(wrong_options(format!("cannot unmarshal {} into {name} of type string", json_type(other))))
-        }
-    }
-}
-
-fn wrong_options(detail: impl std::fmt::Display) -> ApiError {
-    ApiError::bad_request(format!("DeleteOptions in the body cannot be handled: json: {detail}"))
+/// What Go says of a body that is no object, when it looks for its kind.
+fn not_an_object(value: &Value) -> String {
+    format!(
+        "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
+         \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+        json_type(value)
+    )
 }
 
 fn not_json(kind: &str, problem: &str, bytes: &[u8]) -> ApiError {
@@ -221,7 +190,7 @@ mod tests {
     #[test]
     fn broken_yaml_is_refused_in_upstreams_words() {
         let created = |bytes| object(bytes, Some("application/yaml"), "DaemonSet").unwrap_err().message;
-        let applied = |bytes| patch(bytes, true).unwrap_err().message;
+        let applied = |bytes| patch(bytes, PatchType::Apply).unwrap_err().message;
         assert_eq!(
             created(b"a: ["),
             "the object provided is unrecognized (must be of type DaemonSet): yaml: line 1: did not find \
@@ -238,7 +207,7 @@ mod tests {
         let want = ["yaml: unmarshal errors:\n  line 2: key \"a\" already set in map".to_owned()];
         let body = object(b"a: 1\na: 2", Some("application/yaml"), "Pod").unwrap();
         assert_eq!((body.value, body.duplicates.as_slice()), (value!({"a": 2}), want.as_slice()));
-        assert_eq!(patch(b"{\"a\": 1,\n\"a\": 2}", true).unwrap().duplicates, want);
+        assert_eq!(patch(b"{\"a\": 1,\n\"a\": 2}", PatchType::Apply).unwrap().duplicates, want);
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(crate) fn json(bytes: &[u8]) -> Result<RequestBody, String> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let value = ValueSeed { duplicates: &mut duplicates }
         .deserialize(&mut deserializer)
-        .map_err(|error| json_problem(&error))?;
+        .map_err(|error| json_problem(&error, text))?;
     if deserializer.end().is_err() {
         let rest = text.trim_end().chars().last().unwrap_or(' ');
         return Err(
@@ -52,12 +52,29 @@ fn trailing(text: &str) -> Option<String> {
     Some(format!("invalid character '{}' after top-level value", rest.chars().next()?))
 }
 
-fn json_problem(error: &serde_json::Error) -> String {
+/// What is wrong with a document, in the words of Go's decoder.
+fn json_problem(error: &serde_json::Error, document: &str) -> String {
+    const WORDS: [(&str, &str); 6] = [
+        ("expected value", "looking for beginning of value"),
+        ("key must be a string", "looking for beginning of object key string"),
+        ("trailing comma", "looking for beginning of value"),
+        ("expected `:`", "after object key"),
+        ("expected `,` or `}`", "after object key:value pair"),
+        ("expected `,` or `]`", "after array element"),
+    ];
     if error.is_eof() {
         return "unexpected end of JSON input".into();
     }
     let text = error.to_string();
-    if text.starts_with("recursion limit exceeded") { "exceeded max depth".into() } else { text }
+    if text.starts_with("recursion limit exceeded") {
+        return "exceeded max depth".into();
+    }
+    let line = document.split('\n').nth(error.line().saturating_sub(1));
+    let rest = line.and_then(|line| line.get(error.column().saturating_sub(1)..));
+    match (WORDS.iter().find(|(ours, _)| text.starts_with(ours)), rest.and_then(|rest| rest.chars().next())) {
+        (Some((_, theirs)), Some(character)) => format!("invalid character '{character}' {theirs}"),
+        _ => text,
+    }
 }
 
 struct ValueSeed<'a> {

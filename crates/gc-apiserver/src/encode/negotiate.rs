@@ -128,6 +128,8 @@ pub(crate) enum Purpose {
     Watch,
     /// Whatever has a protobuf form: built-in kinds, Status.
     Status,
+    /// A list of a built-in kind, whose route upstream watches on, too.
+    List,
     /// A watch stream of a built-in kind.
     WatchBuiltin,
     /// A discovery document, which is served without the router that knows its own words.
@@ -164,24 +166,18 @@ pub(crate) fn negotiate(
             };
             let named = range.takes(offered.content_type())
                 || (encoding == Encoding::Yaml && range.takes("application/x-yaml"));
-            if possible && named && (nameable || purpose != Purpose::Status) {
+            if possible && named && (nameable || !matches!(purpose, Purpose::Status | Purpose::List)) {
                 return Ok(offered);
             }
         }
     }
     if !nameable && purpose != Purpose::Discovery {
         let streams = match purpose {
-            Purpose::Watch | Purpose::WatchBuiltin => format!(", {STREAMS}"),
+            Purpose::Watch | Purpose::WatchBuiltin | Purpose::List => format!(", {STREAMS}"),
             _ => String::new(),
         };
         // Upstream's router says it in these words, before anything looks at the parameters.
-        let mut error = ApiError::new(
-            406,
-            "NotAcceptable",
-            format!("406: Not Acceptable\n\nAvailable representations: {AVAILABLE}{streams}"),
-        );
-        error.details = Some(Box::default());
-        return Err(error);
+        return Err(not_acceptable_to_router(&format!("{AVAILABLE}{streams}")));
     }
     Err(ApiError::new(
         406,
@@ -226,6 +222,14 @@ pub(crate) fn body_type(content_type: Option<&str>) -> Result<BodyType, ApiError
         "application/vnd.kubernetes.protobuf" => Ok(BodyType::Protobuf),
         _ => Err(unsupported_media_type(AVAILABLE)),
     }
+}
+
+/// 406 in the words of upstream's router.
+pub(crate) fn not_acceptable_to_router(available: &str) -> ApiError {
+    let why = format!("406: Not Acceptable\n\nAvailable representations: {available}");
+    let mut error = ApiError::new(406, "NotAcceptable", why);
+    error.details = Some(Box::default());
+    error
 }
 
 /// 415 in the words of upstream's router.

@@ -41,16 +41,25 @@ impl IncludeObject {
 pub(crate) struct Table {
     definition: Arc<ResourceDefinition>,
     now: jiff::Timestamp,
+    of_scales: bool,
 }
 
 impl Table {
     /// The table of a resource.
     pub(crate) fn of(definition: &Arc<ResourceDefinition>, now: jiff::Timestamp) -> Self {
-        Self { definition: Arc::clone(definition), now }
+        Self { definition: Arc::clone(definition), now, of_scales: false }
+    }
+
+    /// The same, or that of Scales, which have columns of their own.
+    pub(crate) fn for_kind(self, kind: &str) -> Self {
+        Self { of_scales: kind == "Scale" && *self.definition.kind != *kind, ..self }
     }
 
     fn target(&self) -> Target<'_> {
         let definition = &self.definition;
+        if self.of_scales {
+            return Target { group: "autoscaling", version: "v1", resource: "scales", subresource: None };
+        }
         Target {
             group: &definition.group,
             version: &definition.version,
@@ -62,8 +71,7 @@ impl Table {
     /// `columnDefinitions`
     pub(crate) fn columns(&self) -> Value {
         match &self.definition.custom {
-            None => kinds::columns(self.target()).iter().map(kinds::Column::to_value).collect(),
-            Some(custom) => custom
+            Some(custom) if !self.of_scales => custom
                 .columns()
                 .iter()
                 .map(|column| {
@@ -73,13 +81,16 @@ impl Table {
                     })
                 })
                 .collect(),
+            _ => kinds::columns(self.target()).iter().map(kinds::Column::to_value).collect(),
         }
     }
 
     fn cells(&self, object: &Value) -> Vec<Value> {
         match &self.definition.custom {
-            None => kinds::cells(self.target(), object, self.now),
-            Some(custom) => custom.columns().iter().map(|column| column.cell(object, self.now)).collect(),
+            Some(custom) if !self.of_scales => {
+                custom.columns().iter().map(|column| column.cell(object, self.now)).collect()
+            }
+            _ => kinds::cells(self.target(), object, self.now),
         }
     }
 

@@ -4,18 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use gc_registry::api::WatchEvent;
-use gc_registry::api::{ListOptions, Operation, RequestTarget, ResponseBody};
+use gc_registry::api::{
+    ListOptions, Operation, PatchType, RequestBody, RequestTarget, ResponseBody, WatchEvent, WriteOptions,
+};
 use gc_registry::error::ApiError;
 use gc_registry::watch::Watch;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::configuration::Configuration;
+use super::dangling;
 use crate::state::{State, system_user};
 use crate::work::{self, Weight};
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+const MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
 const RESOURCES: [&str; 2] = ["flowschemas", "prioritylevelconfigurations"];
 /// How long to wait before a watch that broke is taken up again, and at least between two readings.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -43,7 +46,35 @@ async fn read(state: &Arc<State>) -> Result<(), ApiError> {
     })
     .await?;
     state.work.configure(Configuration::new(&schemas, &levels));
+    for (name, status) in dangling::changed(&schemas, &levels, jiff::Timestamp::now()) {
+        let written =
+            work::perform(state, Weight::Write, move |state| write_status(state, name, status)).await;
+        // Whoever changed the schema meanwhile made another event.
+        if let Err(error) = written
+            && !matches!(error.code, 404 | 409)
+        {
+            tracing::warn!(%error, "the condition of a flow schema cannot be written");
+        }
+    }
     Ok(())
+}
+
+/// Applies a status to a schema, as the manager that upstream has for it.
+fn write_status(state: &State, name: String, status: Value) -> Result<(), ApiError> {
+    let target =
+        RequestTarget { name: name.clone(), subresource: "status".into(), ..target(state, RESOURCES[0])? };
+    let value = json!({
+        "apiVersion": format!("{GROUP}/v1"), "kind": "FlowSchema", "metadata": {"name": name}, "status": status,
+    });
+    let options =
+        WriteOptions { field_manager: MANAGER.into(), force: Some(true), ..WriteOptions::default() };
+    let body = RequestBody { value, duplicates: Vec::new() };
+    let operation = Operation::Patch(PatchType::Apply, body, options);
+    state
+        .with_context(&system_user(), MANAGER, |registry, context| {
+            registry.handle(&target, operation, context)
+        })
+        .map(drop)
 }
 
 fn list(state: &State, resource: &str) -> Result<Vec<Value>, ApiError> {
@@ -78,14 +109,19 @@ async fn follow_once(state: &Arc<State>, resource: &'static str) -> Result<(), A
         if let WatchEvent::Error(error) = event {
             return Err(error);
         }
+        read(state).await?;
         // Changes seldom come alone: those of a moment are read once.
         tokio::time::sleep(PAUSE).await;
+        let mut is_newer = false;
         while let Some(Some(event)) = std::future::poll_fn(|cx| watch.poll_next(cx)).now_or_never() {
             if let WatchEvent::Error(error) = event {
                 return Err(error);
             }
+            is_newer = true;
         }
-        read(state).await?;
+        if is_newer {
+            read(state).await?;
+        }
         next = std::future::poll_fn(|cx| watch.poll_next(cx)).await;
     }
     Ok(())

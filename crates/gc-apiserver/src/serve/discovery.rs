@@ -102,7 +102,7 @@ pub(crate) fn answer(state: &State, request: &ApiRequest, path: &DiscoveryPath) 
         }
     };
     let representation = request.representation(match path {
-        DiscoveryPath::Group(_) => Purpose::Discovery,
+        DiscoveryPath::Group(_) | DiscoveryPath::Groups => Purpose::Discovery,
         _ => Purpose::Status,
     })?;
     Ok(request.document(render::value(&document, representation).into(), representation.content_type()))

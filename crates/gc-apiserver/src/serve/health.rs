@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use gc_registry::error::ApiError;
 use gc_registry::storage::StorageError;
+use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, StatusCode};
 use serde_json::json;
 
 use crate::auth::tokens::ISSUER;
-use crate::encode::negotiate::Representation;
+use crate::encode::negotiate::{self, Representation};
 use crate::encode::render;
 use crate::state::State;
 use crate::transport::exchange::{Answer, ApiRequest, method_not_allowed, page_not_found, text_answer};
@@ -87,7 +88,10 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
             }
             _ => Ok(page_not_found()),
         },
-        ["version"] => Ok(version(request)),
+        ["version"] => {
+            refuse_other_types(request, "application/json")?;
+            Ok(version(request))
+        }
         ["metrics", "slis"] => Ok(text_answer(StatusCode::OK, OPEN_METRICS, state.metrics.service_levels())),
         ["metrics"] => {
             Ok(text_answer(StatusCode::OK, OPEN_METRICS, state.metrics.text(state.work.waiting())))
@@ -101,10 +105,25 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
             Ok(request.document(document.to_string().into(), "application/json"))
         }
         ["openid", "v1", "jwks"] => {
+            refuse_other_types(request, "application/jwk-set+json")?;
             Ok(request.document(state.signer.key_set().to_string().into(), "application/jwk-set+json"))
         }
         _ => Ok(page_not_found()),
     }
+}
+
+/// Routes of upstream's router have one representation, and take no body of another.
+fn refuse_other_types(request: &ApiRequest, produced: &str) -> Result<(), ApiError> {
+    let content_type = request.header(&CONTENT_TYPE).unwrap_or_default();
+    let given = content_type.split(';').next().unwrap_or_default().trim();
+    if !content_type.is_empty() && given != "application/json" {
+        return Err(negotiate::unsupported_by_router());
+    }
+    let accept = request.header(&ACCEPT).unwrap_or_default();
+    if accept.is_empty() || negotiate::media_ranges(accept).iter().any(|range| range.takes(produced)) {
+        return Ok(());
+    }
+    Err(negotiate::not_acceptable_to_router(produced))
 }
 
 /// `/`: the paths that there are.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use gc_registry::catalog::Catalog;
 use gc_registry::error::ApiError;
 use gc_registry::openapi;
-use http::header::{ACCEPT, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
 use http::{Method, StatusCode};
 
 use crate::encode::negotiate::media_ranges;
@@ -117,10 +117,15 @@ pub(crate) async fn answer(
         return Ok(None);
     }
     let Some(which) = Which::of_path(path) else { return Ok(Some(page_not_found())) };
-    if matches!(which, Which::Three(_)) && which.hash(&state.registry.catalog()).is_none() {
-        return Ok(Some(text_answer(StatusCode::NOT_FOUND, "text/plain", Bytes::new())));
+    // The documents of version 3 are answered whatever the method, and an unknown one with nothing at all.
+    let is_three = matches!(which, Which::Three(_));
+    let is_folder = request.path == "/openapi/v3/";
+    if is_folder || (is_three && which.hash(&state.registry.catalog()).is_none()) {
+        let mut answer = text_answer(StatusCode::NOT_FOUND, JSON, Bytes::new());
+        answer.headers_mut().remove(CONTENT_TYPE);
+        return Ok(Some(answer));
     }
-    if !matches!(request.method, Method::GET | Method::HEAD) {
+    if !is_three && !matches!(request.method, Method::GET | Method::HEAD) {
         return Err(method_not_allowed());
     }
     let accept = request.header(&ACCEPT).unwrap_or("*/*");

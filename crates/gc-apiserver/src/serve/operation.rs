@@ -105,7 +105,7 @@ impl Wish {
             Verb::Create(options) => Operation::Create(object()?, options),
             Verb::Update(options) => Operation::Update(object()?, options),
             Verb::Patch(patch_type, options) => {
-                let patch = bodies::patch(body, patch_type == PatchType::Apply)?;
+                let patch = bodies::patch(body, patch_type)?;
                 Operation::Patch(patch_type, patch, options)
             }
             Verb::Delete(from_query) => Operation::Delete(options(from_query)?),

@@ -51,6 +51,11 @@ pub(crate) async fn answer(
     let problems = strictness(request, &schema, &review, body.duplicates, definition)?;
     schema::normalize(&schema, &mut review, Empties::Kept);
     let spec = review.get("spec").cloned().unwrap_or_else(|| json!({}));
+    let given = review.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
+    if !target.namespace.is_empty() && !given.is_empty() && given != target.namespace {
+        let why = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(ApiError { warnings: problems, ..ApiError::bad_request(why) });
+    }
     if definition.kind.ends_with("AccessReview") {
         let errors = kinds::review_errors(&definition.kind, &target.namespace, &review);
         if !errors.is_empty() {
@@ -63,6 +68,12 @@ pub(crate) async fn answer(
         "SubjectAccessReview" | "LocalSubjectAccessReview" => access(state, &subject(&spec), &spec),
         "SelfSubjectRulesReview" => {
             let namespace = text(&spec, "namespace");
+            if namespace.is_empty() {
+                return Err(ApiError {
+                    warnings: problems,
+                    ..ApiError::bad_request("no namespace on request")
+                });
+            }
             rules(&state.rbac.rules_for(&request.user, namespace))
         }
         "SelfSubjectReview" => json!({"userInfo": user_value(&request.user)}),

@@ -397,6 +397,7 @@ fn purpose(target: &RequestTarget, verb: &str) -> Purpose {
         (true, "watch") => Purpose::Watch,
         (false, "watch") => Purpose::WatchBuiltin,
         (true, verb) if verb != "delete" => Purpose::Answer,
+        (false, "list") => Purpose::List,
         _ => Purpose::Status,
     }
 }

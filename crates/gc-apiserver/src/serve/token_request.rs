@@ -5,6 +5,8 @@ use std::sync::Arc;
 use gc_registry::api::{Object, RequestTarget, Response, ResponseBody};
 use gc_registry::error::{ApiError, Cause, CauseReason, FieldError};
 use gc_registry::object::TypeMeta;
+use gc_registry::patch::managed_fields::{self, ManagerRequest, ResetFields};
+use gc_registry::schema::{self, Empties, Schema};
 use http::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 
@@ -16,6 +18,7 @@ use crate::transport::answers::write_answer;
 use crate::transport::exchange::{Answer, ApiRequest};
 use crate::work::{self, Weight};
 
+const GROUP: &str = "authentication.k8s.io";
 /// Shortest life of a token that may be asked for, in seconds.
 const MINIMUM_SECONDS: i64 = 600;
 /// Longest (upstream's bound on the field).
@@ -30,46 +33,48 @@ pub(crate) async fn answer(
     target: &RequestTarget,
 ) -> Result<Answer, ApiError> {
     let representation = request.representation(Purpose::Answer)?;
-    let dry_run = request.query.write_options("CreateOptions")?.dry_run;
+    let options = request.query.write_options("CreateOptions")?;
+    let manager = if options.field_manager.is_empty() { request.manager() } else { options.field_manager };
+    let wanted = Wanted {
+        namespace: target.namespace.clone(),
+        name: target.name.clone(),
+        dry_run: options.dry_run,
+        manager,
+    };
     let content_type = request.header(&CONTENT_TYPE).map(str::to_owned);
     let bytes = request.read_body(&state.work.bodies).await?;
     let body = work::decode_object(bytes, content_type, "TokenRequest").await?.value;
-    let (namespace, name) = (target.namespace.clone(), target.name.clone());
-    let review =
-        work::perform(state, Weight::Read, move |state| issue(state, body, &namespace, &name, dry_run))
-            .await?;
+    let review = work::perform(state, Weight::Read, move |state| issue(state, body, &wanted)).await?;
     let type_meta = TypeMeta { api_version: "authentication.k8s.io/v1".into(), kind: "TokenRequest".into() };
     let object = Arc::new(Object::from_value(Arc::new(type_meta), review));
     let response = Response { code: 201, body: ResponseBody::Object(object), warnings: Vec::new() };
     write_answer(request, &target.resource, representation, response)
 }
 
-fn issue(
-    state: &State,
-    mut body: Value,
-    namespace: &str,
-    name: &str,
+/// For whom a token is wanted, and by whom.
+struct Wanted {
+    namespace: String,
+    name: String,
     dry_run: bool,
-) -> Result<Value, ApiError> {
+    manager: String,
+}
+
+fn issue(state: &State, mut body: Value, wanted: &Wanted) -> Result<Value, ApiError> {
+    let (namespace, name) = (wanted.namespace.as_str(), wanted.name.as_str());
     let account = get(state, "", "serviceaccounts", namespace, name)?
         .ok_or_else(|| ApiError::not_found("", "serviceaccounts", name))?;
     refuse_terminating(state, namespace, name)?;
-    let spec = match body.get("spec") {
-        None | Some(Value::Null) => json!({}),
-        Some(spec) if spec.is_object() => spec.clone(),
-        Some(_) => {
-            let why = "TokenRequest in version \"v1\" cannot be handled: spec is not an object";
-            return Err(ApiError::bad_request(why));
-        }
-    };
-    let seconds = match spec.get("expirationSeconds") {
-        None | Some(Value::Null) => DEFAULT_SECONDS,
-        Some(value) => value.as_i64().ok_or_else(|| {
-            ApiError::bad_request(
-                "TokenRequest in version \"v1\" cannot be handled: spec.expirationSeconds is not an integer",
-            )
-        })?,
-    };
+    let known = schema::builtin(GROUP, "v1", "TokenRequest").unwrap_or_default();
+    schema::check_types(&known, &body).map_err(|why| {
+        let what = "TokenRequest in version \"v1\" cannot be handled as a TokenRequest";
+        ApiError::bad_request(format!("{what}: {why}"))
+    })?;
+    schema::normalize(&known, &mut body, Empties::Kept);
+    body["spec"]["expirationSeconds"] =
+        body["spec"]["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS).into();
+    set_manager(&mut body, &known, &wanted.manager);
+    let spec = body["spec"].clone();
+    let seconds = spec["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
     if !(MINIMUM_SECONDS..=MAXIMUM_SECONDS).contains(&seconds) {
         let why = if seconds < MINIMUM_SECONDS {
             "may not specify a duration less than 10 minutes"
@@ -102,8 +107,8 @@ fn issue(
         serviceaccount: reference(&account),
         ..KubernetesClaims::default()
     };
-    if let Some(wanted) = spec.get("boundObjectRef").filter(|value| !value.is_null()) {
-        bind(state, namespace, name, wanted, &mut bound)?;
+    if let Some(reference) = spec.get("boundObjectRef").filter(|value| !value.is_null()) {
+        bind(state, namespace, name, reference, &mut bound)?;
     }
     let now = jiff::Timestamp::now();
     let expires = now.as_second().saturating_add(seconds);
@@ -118,8 +123,11 @@ fn issue(
         sub: format!("system:serviceaccount:{namespace}:{name}"),
     };
     // A dry run issues nothing that works.
-    let token =
-        if dry_run { String::new() } else { state.signer.sign(&claims).map_err(ApiError::internal)? };
+    let token = if wanted.dry_run {
+        String::new()
+    } else {
+        state.signer.sign(&claims).map_err(ApiError::internal)?
+    };
     let stamp = jiff::Timestamp::from_second(expires).map_err(ApiError::internal)?;
     body["kind"] = "TokenRequest".into();
     body["apiVersion"] = "authentication.k8s.io/v1".into();
@@ -128,11 +136,26 @@ fn issue(
     body["metadata"]["name"] = name.into();
     body["metadata"]["namespace"] = namespace.into();
     body["metadata"]["creationTimestamp"] = second(now).into();
+    body["metadata"]["uid"] = state.uuid().into();
     body["spec"] = spec;
     body["spec"]["audiences"] = json!(audiences);
     body["spec"]["expirationSeconds"] = seconds.into();
     body["status"] = json!({"token": token, "expirationTimestamp": second(stamp)});
     Ok(body)
+}
+
+/// Notes who asks: what a request has is its writer's.
+fn set_manager(body: &mut Value, known: &Schema, manager: &str) {
+    let request = ManagerRequest {
+        manager,
+        api_version: "authentication.k8s.io/v1",
+        kind: "TokenRequest",
+        subresource: "token",
+        now: jiff::Timestamp::now(),
+        schema: Some(known),
+        reset: ResetFields::Nothing,
+    };
+    managed_fields::update(None, body, &request);
 }
 
 /// A time as Kubernetes writes it: to the second.
@@ -179,7 +202,10 @@ fn bind(
         "Secret" => ("secrets", namespace),
         "Node" => ("nodes", ""),
         other => {
-            return Err(ApiError::bad_request(format!("cannot bind token to object of type {other}")));
+            let version = text("apiVersion");
+            let (group, version) = version.split_once('/').unwrap_or(("", version));
+            let why = format!("cannot bind token to object of type {group}/{version}, Kind={other}");
+            return Err(ApiError::bad_request(why));
         }
     };
     let name = text("name");

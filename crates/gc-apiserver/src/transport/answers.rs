@@ -26,7 +26,11 @@ pub(crate) fn write_answer(
 ) -> Result<Answer, ApiError> {
     let include = IncludeObject::parse(request.query.get("includeObject"))?;
     let gzip = request.takes_gzip();
-    let table = || Arc::new(Table::of(definition, jiff::Timestamp::now()));
+    let kind = match &answer.body {
+        ResponseBody::Object(object) => object.type_meta().kind.clone(),
+        ResponseBody::Status(_) | ResponseBody::List(_) => Arc::clone(&definition.kind),
+    };
+    let table = || Arc::new(Table::of(definition, jiff::Timestamp::now()).for_kind(&kind));
     let mut response = match answer.body {
         ResponseBody::Status(status) => {
             let form = Representation { form: Form::Object, ..representation };
