@@ -3,10 +3,52 @@
 use serde_json::Value;
 
 use crate::call::Call;
-use crate::error::{CauseReason, FieldError};
-use crate::kinds::access::{flag, list};
+use crate::error::{ApiError, CauseReason, FieldError};
+use crate::kinds::access::{flag, list, text};
+
+/// The label of namespaces whose claims may have administrative access to devices.
+const ADMIN_ACCESS: &str = "resource.kubernetes.io/admin-access";
 
 impl Call<'_> {
+    /// Administrative access to devices that a claim asks for where its namespace does not allow it.
+    pub(crate) fn admin_access(
+        &self,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Result<Vec<FieldError>, ApiError> {
+        const CLAIM: [&str; 3] = ["spec", "devices", "requests"];
+        const TEMPLATE: [&str; 4] = ["spec", "spec", "devices", "requests"];
+        const RESULTS: [&str; 4] = ["status", "allocation", "devices", "results"];
+        let resource = self.resource();
+        let in_status = self.target.subresource == "status";
+        // Upstream names the place in a claim for templates too.
+        let (path, shown, member): (&[&str], &[&str], &[&str]) = match (&*resource.group, &*resource.resource)
+        {
+            ("resource.k8s.io", "resourceclaims") if in_status => (&RESULTS, &RESULTS, &["adminAccess"]),
+            // What is wanted does not change.
+            ("resource.k8s.io", _) if old.is_some() => return Ok(Vec::new()),
+            ("resource.k8s.io", "resourceclaims") => (&CLAIM, &CLAIM, &["exactly", "adminAccess"]),
+            ("resource.k8s.io", "resourceclaimtemplates") => (&TEMPLATE, &CLAIM, &["exactly", "adminAccess"]),
+            _ => return Ok(Vec::new()),
+        };
+        let wants = |item: &Value| flag(item, member) == Some(true);
+        if old.is_some_and(|old| list(old, path).iter().any(wants)) {
+            return Ok(Vec::new());
+        }
+        let Some(index) = list(object, path).iter().position(wants) else { return Ok(Vec::new()) };
+        let namespace = self.read_object("", "namespaces", "", &self.target.namespace)?.unwrap_or_default();
+        if text(&namespace, &["metadata", "labels", ADMIN_ACCESS]) == "true" {
+            return Ok(Vec::new());
+        }
+        Ok(vec![FieldError {
+            field: format!("{}[{index}].adminAccess", shown.join(".")),
+            reason: CauseReason::Forbidden,
+            detail: format!(
+                "Forbidden: admin access to devices requires the `{ADMIN_ACCESS}: true` label on the containing namespace"
+            ),
+        }])
+    }
+
     /// Privileged containers where the cluster allows none.
     pub(crate) fn privileged_containers(&self, object: &Value) -> Vec<FieldError> {
         if self.registry.config.allow_privileged || self.resource().custom.is_some() {

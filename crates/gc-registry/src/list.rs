@@ -14,6 +14,7 @@ use crate::names::quoted;
 use crate::object::{Object, TypeMeta};
 use crate::persist;
 use crate::resource::ResourceDefinition;
+use crate::schema;
 use crate::storage::{Key, KeyValue, RangeOptions, Revision, Storage, StorageError};
 
 /// Objects read from the store at once while a selector looks for its matches.
@@ -70,8 +71,9 @@ impl Continue {
         let bad = |why: &str| {
             ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
         };
-        let bytes =
-            URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|why| bad(&why.to_string()))?;
+        let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|why| {
+            bad(&format!("illegal base64 data at input byte {}", schema::base64_offset(&why, token)))
+        })?;
         let value: Value = serde_json::from_slice(&bytes).map_err(|why| bad(&why.to_string()))?;
         if value["v"] != "meta.k8s.io/v1" {
             return Err(bad("server does not recognize this encoded version"));

@@ -480,16 +480,14 @@ fn validate_selectable(version: &Value, path: &str, problems: &mut Vec<FieldErro
             problems.push(required(path, ""));
             continue;
         }
-        let names = json_path.strip_prefix('.').filter(|rest| !rest.is_empty());
-        let found = names.and_then(|names| {
-            names.split('.').try_fold(schema, |schema, name| schema.get("properties")?.get(name))
-        });
-        let Some(found) = found else {
-            let why = "is an invalid path: does not refer to a valid field";
-            problems.push(invalid_text(path, json_path, why));
-            continue;
+        let found = match selected(schema, json_path) {
+            Ok(found) => found,
+            Err(why) => {
+                problems.push(invalid_text(path, json_path, &format!("is an invalid path: {why}")));
+                continue;
+            }
         };
-        if names.is_some_and(|names| names == "metadata" || names.starts_with("metadata.")) {
+        if json_path == ".metadata" || json_path.starts_with(".metadata.") {
             problems.push(invalid_text(path.clone(), json_path, "must not point to fields in metadata"));
         }
         if !matches!(text(found, "type"), "string" | "boolean" | "integer") {
@@ -504,6 +502,34 @@ fn validate_selectable(version: &Value, path: &str, problems: &mut Vec<FieldErro
     if seen.len() > MOST_SELECTABLE_FIELDS {
         problems.push(too_many(path, seen.len(), MOST_SELECTABLE_FIELDS as u64));
     }
+}
+
+/// The schema of the field that a path of names leads to.
+fn selected<'s>(schema: &'s Value, json_path: &str) -> Result<&'s Value, String> {
+    let token = |text: &str| {
+        let length = text.find(['.', '[', ']']).unwrap_or(text.len()).max(1);
+        text.get(..length).unwrap_or(text).to_owned()
+    };
+    let (mut schema, mut rest) = (schema, json_path);
+    while !rest.is_empty() {
+        let Some(after) = rest.strip_prefix('.') else {
+            return Err(match token(rest).as_str() {
+                "[" => "array notation is not allowed".to_owned(),
+                other => format!("expected [ or . but got: {other}"),
+            });
+        };
+        if after.is_empty() {
+            return Err("unexpected end of JSON path".to_owned());
+        }
+        let name = token(after);
+        let inner = match (schema.get("properties"), schema.get("additionalProperties")) {
+            (Some(properties), _) => properties.get(&name),
+            (None, values) => values.filter(|values| values.is_object()),
+        };
+        schema = inner.ok_or_else(|| "does not refer to a valid field".to_owned())?;
+        rest = &after[name.len()..];
+    }
+    Ok(schema)
 }
 
 fn validate_conversion(conversion: &Value, problems: &mut Vec<FieldError>) {

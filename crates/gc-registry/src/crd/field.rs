@@ -16,7 +16,8 @@ pub(super) fn printed(value: &Value) -> String {
 
 fn printed_number(number: &serde_json::Number) -> String {
     match number.as_f64() {
-        Some(float) if number.is_f64() => printed_float(float),
+        // Go reads what no signed number of 64 bits can be as a float.
+        Some(float) if !number.is_i64() => printed_float(float),
         _ => number.to_string(),
     }
 }

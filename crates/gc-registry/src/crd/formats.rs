@@ -1,9 +1,9 @@
 //! String formats that kube-apiserver checks in custom resources. Unknown formats restrict nothing.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
-
 use base64::Engine as _;
 use gc_cel::{is_cidr, is_uri};
+
+use crate::kinds::shared::names::parse_ip;
 
 /// Names of the formats that are checked (dashes left out, as in `datetime`).
 const KNOWN: [&str; 23] = [
@@ -54,8 +54,9 @@ pub(super) fn is_valid(format: &str, text: &str) -> bool {
         }
         "rgbcolor" => is_rgb(text),
         "hostname" => is_hostname(text),
-        "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
-        "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
+        // Leading zeros are no octal numbers here.
+        "ipv4" => !text.contains(':') && parse_ip(text).is_some(),
+        "ipv6" => text.contains(':') && parse_ip(text).is_some(),
         "isbn" => is_isbn10(text) || is_isbn13(text),
         "isbn10" => is_isbn10(text),
         "isbn13" => is_isbn13(text),

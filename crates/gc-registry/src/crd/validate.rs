@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::field;
 use super::formats;
 use crate::error::{CauseReason, FieldError};
-use crate::schema::{ListType, Node, Schema, StringFormat, Validations};
+use crate::schema::{IntegerFormat, ListType, Node, Schema, StringFormat, Validations};
 
 /// Problems reported for one object at most; the rest is not looked for, so that a broken list of a million
 /// items cannot make an answer of a million causes.
@@ -107,6 +107,7 @@ impl Checker<'_> {
         if typed && !has_type(&schema.node, value) {
             self.wrong_type(&schema.node, json_type(value));
         }
+        self.check_integer(&schema.node, value);
         if let Some(validations) = &schema.validations {
             self.check_branches(validations, value);
             self.check_scalar(validations, value);
@@ -142,6 +143,22 @@ impl Checker<'_> {
         self.push(field::error(self.path.clone(), CauseReason::TypeInvalid, detail));
     }
 
+    /// Whole numbers fit their format. Upstream names no field of its own.
+    fn check_integer(&mut self, node: &Node, value: &Value) {
+        let (Node::Integer(format), Value::Number(number)) = (node, value) else { return };
+        let whole = number.as_i64().or_else(|| number.as_f64().and_then(whole));
+        let (fits, format) = match format {
+            IntegerFormat::Int32 => {
+                (whole.is_some_and(|whole| i32::try_from(whole).is_ok()), "with format int32")
+            }
+            IntegerFormat::Int64 => (whole.is_some(), "(default format)"),
+        };
+        if !fits {
+            let why = format!("Checked value must be of type integer {format} in {}", self.path);
+            self.push(field::invalid_text("<nil>", "", &why));
+        }
+    }
+
     /// One more validation that failed: `what` completes "… in body should …".
     fn bad(&mut self, value: &Value, what: &str) {
         let why = format!("{} in body should {what}", self.path);
@@ -167,8 +184,13 @@ impl Checker<'_> {
         match value {
             Value::String(text) => self.check_text(validations, value, text),
             Value::Number(number) => {
+                if let Some(whole) = number.as_i64() {
+                    self.check_whole_divisor(validations, value, whole);
+                } else if let Some(number) = number.as_f64() {
+                    self.check_divisor(validations, value, number);
+                }
                 if let Some(number) = number.as_f64() {
-                    self.check_number(validations, value, number);
+                    self.check_limits(validations, value, number);
                 }
             }
             _ => {}
@@ -194,13 +216,29 @@ impl Checker<'_> {
         }
     }
 
-    fn check_number(&mut self, validations: &Validations, value: &Value, number: f64) {
+    /// Upstream divides whole numbers by the whole part of the divisor.
+    fn check_whole_divisor(&mut self, validations: &Validations, value: &Value, number: i64) {
+        let Some(divisor) = validations.multiple_of.and_then(|divisor| whole(divisor.trunc())) else {
+            return;
+        };
+        if divisor <= 0 {
+            let why = format!("factor MultipleOf declared for {} must be positive: {divisor}", self.path);
+            self.push(field::invalid(self.path.clone(), &Value::from(divisor), &why));
+        } else if number % divisor != 0 {
+            self.bad(value, &format!("be a multiple of {divisor}"));
+        }
+    }
+
+    fn check_divisor(&mut self, validations: &Validations, value: &Value, number: f64) {
         if let Some(divisor) = validations.multiple_of
             && divisor > 0.0
             && !is_multiple(number, divisor)
         {
             self.bad(value, &format!("be a multiple of {}", printed_float(divisor)));
         }
+    }
+
+    fn check_limits(&mut self, validations: &Validations, value: &Value, number: f64) {
         if let Some(limit) = validations.maximum {
             if validations.exclusive_maximum && number >= limit {
                 self.bad(value, &format!("be less than {}", printed_float(limit)));
@@ -395,7 +433,7 @@ fn has_type(node: &Node, value: &Value) -> bool {
 }
 
 fn is_whole(number: &serde_json::Number) -> bool {
-    number.is_i64() || number.is_u64() || number.as_f64().is_some_and(|float| float.fract() == 0.0)
+    number.is_i64() || (number.is_f64() && number.as_f64().is_some_and(|float| float.fract() == 0.0))
 }
 
 fn json_type(value: &Value) -> &'static str {
@@ -422,10 +460,22 @@ pub(super) fn equal(a: &Value, b: &Value) -> bool {
     }
 }
 
+/// A float that is a whole number, as one.
+#[allow(clippy::cast_possible_truncation)] // within the range of exact whole numbers
+fn whole(number: f64) -> Option<i64> {
+    (number.fract() == 0.0 && number.abs() < WHOLE_MAX).then_some(number as i64)
+}
+
+/// From here on floats skip whole numbers.
+const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
+
 fn is_multiple(number: f64, divisor: f64) -> bool {
     /// How far from a whole number a quotient may be, to forgive binary fractions.
     const SLACK: f64 = 1e-9;
     let quotient = number / divisor;
+    if quotient.abs() >= WHOLE_MAX {
+        return false;
+    }
     (quotient - quotient.round()).abs() <= SLACK * quotient.abs().max(1.0)
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn check(schedule: &str) -> Result<(), String> {
     }
     let fields: Vec<&str> = schedule.split_whitespace().collect();
     if fields.len() != FIELDS.len() {
-        return Err(format!("expected exactly 5 fields, found {}: {fields:?}", fields.len()).replace('"', ""));
+        return Err(format!("expected exactly 5 fields, found {}: [{}]", fields.len(), fields.join(" ")));
     }
     for (text, (least, most, names)) in fields.iter().zip(FIELDS) {
         for part in text.split(',') {
@@ -128,7 +128,7 @@ mod tests {
         }
         for (bad, why) in [
             ("", "empty spec string"),
-            ("* * * *", "expected exactly 5 fields, found 4: [*, *, *, *]"),
+            ("* * * *", "expected exactly 5 fields, found 4: [* * * *]"),
             ("60 * * * *", "end of range (60) above maximum (59): 60"),
             ("* * 0 * *", "beginning of range (0) below minimum (1): 0"),
             ("* 7-3 * * *", "beginning of range (7) beyond end of range (3): 7-3"),

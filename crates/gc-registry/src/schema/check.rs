@@ -46,6 +46,12 @@ fn check<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Res
                 if let Some(property) = object.properties.get(name.as_str()) {
                     let depth = place.fields.len();
                     place.fields.extend(property.embedded_in);
+                    if depth > 0
+                        && matches!(name.as_str(), "kind" | "apiVersion")
+                        && is_typed(place.struct_name)
+                    {
+                        place.fields.push("TypeMeta");
+                    }
                     place.fields.push(name);
                     check(&property.schema, value, place)?;
                     place.fields.truncate(depth);
@@ -72,6 +78,11 @@ fn check<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Res
         (Node::Quantity, _) => check_quantity(&value.to_string()),
         (_, other) => Err(mismatch(json_type(other), schema, place)),
     }
+}
+
+/// Whether Go's type embeds the one that says what a document is: an object inside another.
+fn is_typed(struct_name: &str) -> bool {
+    matches!(struct_name, "DeleteOptions" | "PersistentVolumeClaim")
 }
 
 fn mismatch(found: &str, schema: &Schema, place: &Place<'_>) -> String {
@@ -150,7 +161,8 @@ fn check_format(format: &StringFormat, text: &str) -> Result<(), String> {
     }
 }
 
-fn base64_offset(error: &base64::DecodeError, text: &str) -> usize {
+/// Where Go says that a text in base64 is wrong.
+pub(crate) fn base64_offset(error: &base64::DecodeError, text: &str) -> usize {
     match error {
         base64::DecodeError::InvalidByte(offset, _) | base64::DecodeError::InvalidLastSymbol(offset, _) => {
             *offset

@@ -5,10 +5,19 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-use super::{Empties, Node, Schema, builtin, normalize};
+use super::{Empties, Node, Schema, builtin, definition_name, definition_named, normalize};
 
 /// The fields of an embedded resource that its own schema does not specify.
 const RESOURCE_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
+/// The schema of the options of a DELETE.
+#[must_use]
+pub fn delete_options() -> &'static Arc<Schema> {
+    static SCHEMA: OnceLock<Arc<Schema>> = OnceLock::new();
+    SCHEMA.get_or_init(|| {
+        definition_named(&definition_name("meta.k8s.io", "v1", "DeleteOptions")).unwrap_or_default()
+    })
+}
 
 /// The schema of `metadata`.
 #[must_use]

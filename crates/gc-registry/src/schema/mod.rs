@@ -13,9 +13,10 @@ mod zero;
 
 pub use builtin::builtin;
 pub(crate) use builtin::{definition_name, definition_named, description, descriptions, kinds};
+pub(crate) use check::base64_offset;
 pub use check::{check_types, json_type};
 pub use depth::{MAX_DEPTH, depth};
-pub use fields::{apply_defaults, object_meta, prune, unknown_fields};
+pub use fields::{apply_defaults, delete_options, object_meta, prune, unknown_fields};
 pub use types::{
     GoType, IntegerFormat, List, ListType, MapNode, Node, Object, Ownership, PatchStrategy, Property, Schema,
     SchemaRef, StringFormat, Validations,

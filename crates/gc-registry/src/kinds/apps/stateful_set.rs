@@ -1,5 +1,7 @@
 //! Stateful sets.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::kinds::access::Members;
@@ -146,7 +148,10 @@ fn with_claims(spec: &Field<'_, '_>, template: &Value) -> Value {
     let Some(pod) = template.get_mut("spec").and_then(Value::as_object_mut) else { return template };
     let volumes = pod.entry("volumes").or_insert(Value::Null);
     let known = volumes.as_array().cloned().unwrap_or_default();
-    names.retain(|name| known.iter().all(|volume| volume["name"] != name.as_str()));
+    let mut seen = BTreeSet::new();
+    names.retain(|name| {
+        seen.insert(name.clone()) && known.iter().all(|volume| volume["name"] != name.as_str())
+    });
     if names.is_empty() {
         return template;
     }

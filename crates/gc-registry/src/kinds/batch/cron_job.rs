@@ -79,11 +79,18 @@ fn time_zone(field: &Field<'_, '_>, report: &mut Report) {
             && (1..=ZONE_PART_MAX_BYTES).contains(&part.len())
             && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"._+-".contains(&b))
     };
+    if !text.split('/').all(is_part) {
+        report.invalid(field, &format!("unknown time zone {text}"));
+        return;
+    }
     if text.eq_ignore_ascii_case("local") {
         let why = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
         report.invalid(field, why);
     }
-    if !text.split('/').all(is_part) || !is_known(text) {
+    // Go refuses a name that could leave the folder of its zones before it looks for it.
+    if text.contains("..") {
+        report.invalid(field, "time: invalid location name");
+    } else if !is_known(text) {
         report.invalid(field, &format!("unknown time zone {text}"));
     }
 }

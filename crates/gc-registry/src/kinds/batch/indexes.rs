@@ -45,8 +45,8 @@ pub(crate) fn count(intervals: &[(i64, i64)]) -> i64 {
     intervals.iter().map(|(first, last)| last - first + 1).sum()
 }
 
-/// Whether two lists of intervals in rising order have an index in common.
-pub(crate) fn overlap(a: &[(i64, i64)], b: &[(i64, i64)]) -> bool {
+/// The first index that two lists of intervals in rising order have in common.
+pub(crate) fn overlap(a: &[(i64, i64)], b: &[(i64, i64)]) -> Option<i64> {
     let (mut left, mut right) = (0, 0);
     while let (Some(one), Some(other)) = (a.get(left), b.get(right)) {
         if one.1 < other.0 {
@@ -54,10 +54,10 @@ pub(crate) fn overlap(a: &[(i64, i64)], b: &[(i64, i64)]) -> bool {
         } else if other.1 < one.0 {
             right += 1;
         } else {
-            return true;
+            return Some(one.0.max(other.0));
         }
     }
-    false
+    None
 }
 
 #[cfg(test)]
@@ -84,7 +84,7 @@ mod tests {
             assert_eq!(parse(text, 8), wanted.map_err(str::to_owned), "{text}");
         }
         assert_eq!(count(&[(1, 1), (3, 5)]), 4);
-        assert!(overlap(&[(1, 1), (3, 5)], &[(0, 0), (5, 9)]));
-        assert!(!overlap(&[(1, 1), (3, 5)], &[(2, 2), (6, 6)]));
+        assert_eq!(overlap(&[(1, 1), (3, 5)], &[(0, 0), (5, 9)]), Some(5));
+        assert_eq!(overlap(&[(1, 1), (3, 5)], &[(2, 2), (6, 6)]), None);
     }
 }

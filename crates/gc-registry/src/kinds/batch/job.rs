@@ -1,10 +1,8 @@
 //! Jobs.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Value, json};
 
-use super::{indexes, policies};
+use super::{job_status, policies};
 use crate::kinds::access::{at, put, remove};
 use crate::kinds::field::Field;
 use crate::kinds::kind::Kind;
@@ -70,7 +68,7 @@ impl Kind for Job {
     }
 
     fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-        status(new, old, report);
+        job_status::status(new, old, report);
     }
 }
 
@@ -204,7 +202,8 @@ fn completion_mode(spec: &Field<'_, '_>, report: &mut Report) {
                 }
             }
         }
-        "" | "NonIndexed" => {
+        // A mode that is not set counts as the default; an empty one is none.
+        kind if kind == "NonIndexed" || !mode.is_set() => {
             for member in ["backoffLimitPerIndex", "maxFailedIndexes"] {
                 if spec.has(member) {
                     report.invalid(&spec.get(member), "requires indexed completion mode");
@@ -265,146 +264,4 @@ fn template_of(new: &Field<'_, '_>, old: &Field<'_, '_>) -> Value {
         }
     }
     template
-}
-
-fn has_condition(object: &Field<'_, '_>, kind: &str) -> bool {
-    let status = object.get("status");
-    status
-        .get("conditions")
-        .items()
-        .any(|condition| condition.text_of("type") == kind && condition.text_of("status") == "True")
-}
-
-fn status(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-    let (spec, status, before) = (new.get("spec"), new.get("status"), old.get("status"));
-    for member in ["active", "succeeded", "failed", "ready", "terminating"] {
-        report.not_negative(&status.get(member));
-    }
-    uncounted(&status.get("uncountedTerminatedPods"), report);
-    let (complete, failed) = (has_condition(new, "Complete"), has_condition(new, "Failed"));
-    let finished = complete || failed;
-    let conditions = status.get("conditions");
-    let mut refuse = |bad: bool, why: &str| {
-        if bad {
-            report.invalid_without_value(&conditions, why);
-        }
-    };
-    let met = has_condition(new, "SuccessCriteriaMet");
-    let doomed = has_condition(new, "FailureTarget");
-    refuse(complete && failed, "cannot set Complete=True and Failed=true conditions");
-    refuse(complete && doomed, "cannot set Complete=True and FailureTarget=true conditions");
-    refuse(failed && !doomed, "cannot set Failed=True condition without the FailureTarget=true condition");
-    refuse(
-        complete && !met,
-        "cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
-    );
-    refuse(met && failed, "cannot set Failed=True and SuccessCriteriaMet=true conditions");
-    refuse(met && doomed, "cannot set FailureTarget=True and SuccessCriteriaMet=true conditions");
-    for kind in ["Failed", "Complete", "FailureTarget"] {
-        let gone = has_condition(old, kind) && !has_condition(new, kind);
-        refuse(gone, &format!("cannot disable the terminal {kind}=True condition"));
-    }
-    let gone = has_condition(old, "SuccessCriteriaMet") && !met;
-    refuse(gone, "cannot disable the SuccessCriteriaMet=True condition");
-    times(new, old, complete, finished, report);
-    if finished {
-        for member in ["active", "terminating"] {
-            if status.number_of(member) > 0 {
-                let why = format!("{member}>0 is invalid for finished job");
-                report.invalid(&status.get(member), &why);
-            }
-        }
-        let uncounted = status.get("uncountedTerminatedPods");
-        if !uncounted.get("failed").is_empty() || !uncounted.get("succeeded").is_empty() {
-            let why = "uncountedTerminatedPods needs to be empty for finished job";
-            report.invalid(&uncounted, why);
-        }
-    }
-    index_lists(&spec, &status, report);
-    if status.number_of("ready") > status.number_of("active") {
-        report.invalid(&status.get("ready"), "cannot set more ready pods than active");
-    }
-    for member in ["failed", "succeeded"] {
-        if status.number_of(member) < before.number_of(member) {
-            let why = format!("cannot decrease the {member} counter");
-            report.invalid_number(&status.get(member), &why);
-        }
-    }
-}
-
-fn uncounted(field: &Field<'_, '_>, report: &mut Report) {
-    let mut seen = BTreeSet::new();
-    for member in ["succeeded", "failed"] {
-        for id in field.get(member).items() {
-            if id.text().is_empty() {
-                report.invalid(&id, "must not be empty");
-            } else if !seen.insert(id.text()) {
-                report.duplicate(&id);
-            }
-        }
-    }
-}
-
-fn times(new: &Field<'_, '_>, old: &Field<'_, '_>, complete: bool, finished: bool, report: &mut Report) {
-    let (status, before) = (new.get("status"), old.get("status"));
-    let (start, end) = (status.get("startTime"), status.get("completionTime"));
-    if end.is_set() && !complete {
-        report.invalid(&end, "cannot set completionTime when there is no Complete=True condition");
-    }
-    if complete && !end.is_set() {
-        report.required(&end, "completionTime is required for Complete jobs");
-    }
-    // Times in RFC 3339, all in UTC, sort like texts.
-    if start.is_set() && end.is_set() && end.text() < start.text() {
-        report.invalid(&end, "must be equal to or after `startTime`");
-    }
-    if finished && !start.is_set() {
-        report.required(&start, "startTime is required for finished job");
-    }
-    if before.has("completionTime") && before.member("completionTime") != end.value() && complete {
-        report.invalid(&end, IMMUTABLE);
-    }
-    let suspended = new.get("spec").get("suspend").flag();
-    if !suspended && before.has("startTime") {
-        if !start.is_set() {
-            report.required(&start, "startTime cannot be removed for unsuspended job");
-        } else if before.member("startTime") != start.value() {
-            report.invalid(&start, "field is immutable for unsuspended job once set");
-        }
-    }
-}
-
-fn index_lists(spec: &Field<'_, '_>, status: &Field<'_, '_>, report: &mut Report) {
-    let indexed = spec.text_of("completionMode") == "Indexed";
-    let all = spec.number_of("completions");
-    let (completed, failed) = (status.get("completedIndexes"), status.get("failedIndexes"));
-    if !completed.text().is_empty() && !indexed {
-        let why = "cannot set non-empty completedIndexes when non-indexed completion mode";
-        report.invalid(&completed, why);
-    }
-    if failed.is_set() && !spec.has("backoffLimitPerIndex") {
-        let why = "cannot set non-null failedIndexes when backoffLimitPerIndex is null";
-        report.invalid(&failed, why);
-    }
-    if !indexed {
-        return;
-    }
-    let mut parse = |field: &Field<'_, '_>, name: &str| match indexes::parse(field.text(), all) {
-        Ok(intervals) => Some(intervals),
-        Err(why) => {
-            report.invalid(field, &format!("error parsing {name}: {why}"));
-            None
-        }
-    };
-    let completed = parse(&completed, "completedIndexes");
-    let failures = if failed.is_set() && spec.has("backoffLimitPerIndex") {
-        parse(&failed, "failedIndexes")
-    } else {
-        None
-    };
-    if let (Some(completed), Some(failures)) = (completed, failures)
-        && indexes::overlap(&completed, &failures)
-    {
-        report.invalid(&failed, "failedIndexes and completedIndexes overlap");
-    }
 }

@@ -3,4 +3,5 @@
 pub(crate) mod cron_job;
 mod indexes;
 pub(crate) mod job;
+mod job_status;
 mod policies;

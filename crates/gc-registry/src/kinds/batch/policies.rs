@@ -64,7 +64,9 @@ fn pod_conditions(field: &Field<'_, '_>, report: &mut Report) {
     for pattern in field.items() {
         qualified(&pattern.get("type"), report);
         let status = pattern.get("status");
-        if !STATUSES.contains(&status.text()) {
+        if status.text().is_empty() {
+            report.required(&status, "valid values: [\"False\" \"True\" \"Unknown\"]");
+        } else if !STATUSES.contains(&status.text()) {
             report.not_supported(&status, &STATUSES);
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::error::CauseReason;
 use crate::kinds::field::Field;
 use crate::kinds::kind::Kind;
 use crate::kinds::report::{Report, quoted};
@@ -9,6 +10,7 @@ use crate::kinds::shared::names::{cidr_text, config_key, dns_label, dns_subdomai
 use crate::kinds::shared::{resources, scheduling};
 use crate::resource::Target;
 
+const FEATURE_MAX_BYTES: usize = 253;
 const CIDR_ONCE: &str = "node updates may not change podCIDR except from \"\" to valid";
 const PROVIDER_ONCE: &str = "node updates may not change providerID except from \"\" to valid";
 
@@ -18,12 +20,21 @@ impl Kind for Node {
     fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
         taints(object, report);
         node_resources(object, report);
+        declared_features(&object.get("status").get("declaredFeatures"), report);
         let spec = object.get("spec");
         let ranges = spec.get("podCIDRs");
         for range in ranges.items() {
             cidr_text(&range, range.text(), report);
         }
         if ranges.list().len() > 1 {
+            let bad = ranges.texts().enumerate().find(|(_, text)| parse_cidr(text).is_none());
+            if let Some((index, text)) = bad {
+                let why = format!(
+                    "Internal error: invalid PodCIDRs. failed to check with dual stack with error:invalid \
+                     CIDR[{index}]: <nil> (invalid CIDR address: {text})"
+                );
+                report.push(&ranges, CauseReason::Internal, why);
+            }
             let parsed: Option<Vec<_>> = ranges.texts().map(parse_cidr).collect();
             let dual = parsed.is_some_and(|parsed| {
                 parsed.iter().any(|(ip, _)| ip.is_ipv4()) && parsed.iter().any(|(ip, _)| ip.is_ipv6())
@@ -34,7 +45,15 @@ impl Kind for Node {
         }
     }
 
-    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(
+        &self,
+        target: Target<'_>,
+        new: &Field<'_, '_>,
+        old: &Field<'_, '_>,
+        report: &mut Report,
+    ) {
+        // Upstream judges the whole node too, and reports what both look at twice.
+        self.validate(target, new, report);
         update(new, old, report);
     }
 
@@ -59,9 +78,46 @@ fn node_resources(object: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
+/// Segments with slashes between them, of which the first begins with a capital letter.
+fn is_feature_name(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_uppercase())
+        && name.split('/').all(|segment| {
+            segment.starts_with(|first: char| first.is_ascii_alphabetic())
+                && segment.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        })
+}
+
+/// What a kubelet says that it can do: names in order, each once.
+fn declared_features(field: &Field<'_, '_>, report: &mut Report) {
+    for (feature, next) in field.items().zip(field.items().skip(1).map(Some).chain([None])) {
+        let name = feature.text();
+        if name.len() > FEATURE_MAX_BYTES {
+            let why = format!(
+                "invalid feature name {}: must be no more than {FEATURE_MAX_BYTES} characters",
+                quoted(name)
+            );
+            report.invalid(&feature, &why);
+        } else if !is_feature_name(name) {
+            let why = format!(
+                "invalid feature name {}: must start with an UpperCamelCase segment, with subsequent segments separated \
+                 by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes",
+                quoted(name)
+            );
+            report.invalid(&feature, &why);
+        }
+        let Some(next) = next else { continue };
+        if name == next.text() {
+            report.duplicate(&next);
+        } else if name > next.text() {
+            report.invalid(&next, "list must be sorted alphabetically");
+        }
+    }
+}
+
 fn update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
     node_resources(new, report);
     let status = new.get("status");
+    declared_features(&status.get("declaredFeatures"), report);
     let mut addresses = BTreeSet::new();
     for address in status.get("addresses").items() {
         let (kind, text) = (address.text_of("type"), address.text_of("address"));

@@ -1,6 +1,6 @@
 //! Persistent volumes.
 
-use crate::kinds::access::{Members, at, remove};
+use crate::kinds::access::{Members, at, list, put, remove, text};
 use crate::kinds::field::Field;
 use crate::kinds::kind::Kind;
 use crate::kinds::report::{IMMUTABLE, Report};
@@ -61,7 +61,8 @@ impl Kind for PersistentVolume {
             report.invalid(&mode, IMMUTABLE);
         }
         let affinity = new.named("nodeAffinity", spec.member("nodeAffinity"));
-        if before.has("nodeAffinity") && affinity.value() != before.member("nodeAffinity") {
+        let renamed = with_new_labels(before.member("nodeAffinity"), affinity.value());
+        if before.has("nodeAffinity") && *affinity.value() != renamed {
             let why = "field is immutable, except for updating from beta label to GA";
             report.invalid_shown(&affinity, &shown_affinity(&affinity), why);
         }
@@ -70,6 +71,42 @@ impl Kind for PersistentVolume {
             report.forbidden(&class, "update from non-nil value to nil is forbidden");
         }
     }
+}
+
+/// Labels of nodes that were beta, and what they are called now.
+const RENAMED_LABELS: [(&str, &str); 5] = [
+    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
+    ("beta.kubernetes.io/os", "kubernetes.io/os"),
+    ("beta.kubernetes.io/arch", "kubernetes.io/arch"),
+    ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
+];
+
+/// The stored affinity with the keys that the new one may change them to.
+fn with_new_labels(old: &Value, new: &Value) -> Value {
+    let mut old = old.clone();
+    let terms = list(new, &["required", "nodeSelectorTerms"]);
+    let Some(old_terms) = old.pointer_mut("/required/nodeSelectorTerms").and_then(Value::as_array_mut) else {
+        return old;
+    };
+    for (term, new_term) in old_terms.iter_mut().zip(terms) {
+        for member in ["matchExpressions", "matchFields"] {
+            let Some(requirements) = term.get_mut(member).and_then(Value::as_array_mut) else { continue };
+            for (requirement, new_requirement) in requirements.iter_mut().zip(list(new_term, &[member])) {
+                let wanted = text(new_requirement, &["key"]);
+                let key = text(requirement, &["key"]);
+                let renamed = RENAMED_LABELS.iter().find(|(beta, _)| *beta == key).map_or("", |(_, now)| now);
+                // Upstream takes a key that is gone for the new name of one that has none.
+                if key != wanted && renamed == wanted {
+                    match new_requirement.get("key") {
+                        Some(key) => put(requirement, &["key"], key.clone()),
+                        None => remove(requirement, &["key"]),
+                    }
+                }
+            }
+        }
+    }
+    old
 }
 
 /// Where the content is. A secret for expansion may be added later.

@@ -44,7 +44,7 @@ impl Kind for PersistentVolumeClaim {
         for (_, quantity) in status.get("capacity").entries() {
             basic_quantity(&quantity, report);
         }
-        let states = status.named("allocatedResourceStatus", status.member("allocatedResourceStatuses"));
+        let states = status.get("allocatedResourceStatuses");
         for (name, state) in states.entries() {
             resource_key(&states, name, report);
             if !RESIZE_STATES.contains(&state.text()) {
@@ -114,7 +114,7 @@ fn update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         copy(&mut ours, before.value(), &["resources", "requests", "storage"]);
     }
     let attributes = spec.get("volumeAttributesClassName");
-    if bound && attributes.is_set() {
+    if bound {
         copy(&mut ours, before.value(), &["volumeAttributesClassName"]);
     }
     if ours != theirs {
@@ -137,11 +137,14 @@ fn update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
     if mode.value() != before.member("volumeMode") {
         report.invalid(&mode, IMMUTABLE);
     }
-    if before.has("volumeAttributesClassName") {
+    // A class that was applied is replaced, never removed.
+    let is_applied = old.get("status").has("currentVolumeAttributesClassName");
+    if is_applied && attributes.value() != before.member("volumeAttributesClassName") {
+        let when = "is forbidden when status.currentVolumeAttributesClassName is not nil";
         if !attributes.is_set() {
-            report.forbidden(&attributes, "update from non-nil value to nil is forbidden");
+            report.forbidden(&attributes, &format!("update to nil {when}"));
         } else if attributes.text().is_empty() {
-            report.forbidden(&attributes, "update from non-nil value to an empty string is forbidden");
+            report.forbidden(&attributes, &format!("update to empty string {when}"));
         }
     }
 }

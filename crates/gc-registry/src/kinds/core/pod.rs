@@ -21,6 +21,8 @@ const UPDATABLE: &str = "pod updates may not change fields other than `spec.cont
     `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
     tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 const SPEC: &str = "api.core.v1.PodSpec";
+const HEALTH: [&str; 3] = ["Healthy", "Unhealthy", "Unknown"];
+const HEALTH_MESSAGE_MAX_BYTES: usize = 1024;
 const NOT_A_GENERATION: &str = "must be a non-negative integer";
 
 pub(crate) struct Pod;
@@ -271,6 +273,9 @@ fn status(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
     let nominated = status.get("nominatedNodeName");
     if !nominated.text().is_empty() && nominated.text() != before.text_of("nominatedNodeName") {
         subdomain(&nominated, report);
+        if !old.get("spec").text_of("nodeName").is_empty() {
+            report.forbidden(&nominated, "may not be set on pods that are already bound to a node");
+        }
     }
     if status.number_of("observedGeneration") < 0 {
         report.invalid(&status.get("observedGeneration"), NOT_A_GENERATION);
@@ -281,6 +286,7 @@ fn status(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
     }
     container_states(&status, &before, &old.get("spec"), report);
     resource_claims(&status, &spec, report);
+    extended_claims(&status, &spec, report);
     addresses(&status, report);
     let is_windows = spec.get("os").text_of("name") == "windows";
     for member in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
@@ -291,7 +297,64 @@ fn status(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
             }
         }
     }
-    extended_claims(&status, &spec, report);
+    for (member, containers) in
+        [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")]
+    {
+        for container in status.get(member).items() {
+            let containers = spec.get(containers);
+            let own = containers.items().find(|own| own.text_of("name") == container.text_of("name"));
+            allocated_resources(&container.get("allocatedResourcesStatus"), own.as_ref(), report);
+        }
+    }
+    for container in status.get("ephemeralContainerStatuses").items() {
+        let allocated = container.get("allocatedResourcesStatus");
+        if !allocated.is_empty() {
+            report.forbidden(&allocated, "must not be specified in container status");
+        }
+    }
+}
+
+/// How well the devices are that a container has; `own` is the container, if the pod still has it.
+fn allocated_resources(field: &Field<'_, '_>, own: Option<&Field<'_, '_>>, report: &mut Report) {
+    for resource in field.items() {
+        let name = resource.get("name");
+        if let Some(why) = own.and_then(|own| unknown_resource(own, name.text())) {
+            report.invalid_text(&name, name.text(), why);
+        }
+        let mut ids = BTreeSet::new();
+        for device in resource.get("resources").items() {
+            let (health, message) = (device.get("health"), device.get("message"));
+            if !HEALTH.contains(&health.text()) {
+                report.not_supported(&health, &HEALTH);
+            }
+            if message.is_set() && message.text().is_empty() {
+                report.required(&message, "must be non-empty if specified");
+            } else if message.text().len() > HEALTH_MESSAGE_MAX_BYTES {
+                report.too_long(&message, HEALTH_MESSAGE_MAX_BYTES);
+            }
+            if !ids.insert(device.text_of("resourceID")) {
+                report.duplicate(&device.get("resourceID"));
+            }
+        }
+    }
+}
+
+/// Why a container cannot have a resource of this name: it asks for none, and for no claim, that is called so.
+fn unknown_resource(container: &Field<'_, '_>, name: &str) -> Option<&'static str> {
+    let resources = container.get("resources");
+    let Some(wanted) = name.strip_prefix("claim:") else {
+        let is_requested = resources.get("requests").has(name);
+        return (!is_requested).then_some("must match one of the container's resource requests");
+    };
+    let claims = resources.get("claims");
+    let is_claimed = claims.items().any(|claim| match (claim.text_of("name"), claim.text_of("request")) {
+        (own, "") => own == wanted,
+        (own, request) => wanted.split_once('/') == Some((own, request)),
+    });
+    (!is_claimed).then_some(
+        "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or \
+         'claim:<claimName>' if request is empty",
+    )
 }
 
 /// A container that is not to be restarted does not run again.
@@ -460,7 +523,10 @@ fn ephemeral_containers(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut R
                 report.forbidden(&field, &why);
             }
             Some(value) if *value != container.value() => {
-                let why = format!("existing ephemeral containers {} may not be changed\n", quoted(name));
+                const TYPE: &str = "api.core.v1.EphemeralContainer";
+                let changes = diff::unified(&internal(TYPE, container.value()), &internal(TYPE, value));
+                let why =
+                    format!("existing ephemeral containers {} may not be changed\n{changes}", quoted(name));
                 report.forbidden(&field, &why);
             }
             Some(_) => {}

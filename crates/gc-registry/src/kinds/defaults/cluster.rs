@@ -209,7 +209,6 @@ pub(super) fn signing_request(members: &mut Members) {
     }
     if let Some(status) = child(members, "status") {
         for condition in items(status, "conditions") {
-            fill(condition, "status", "True");
             for key in ["lastUpdateTime", "lastTransitionTime"] {
                 fill_absent(condition, key, Value::Null);
             }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::kinds::access::Members;
 use crate::resource::Target;
+use crate::schema::{self, Node, Schema};
 
 /// Members that are maps of texts or of quantities, and are not written when empty, whatever they are part of.
 const MAPS: [&str; 20] = [
@@ -35,23 +36,14 @@ pub(super) fn normalize(target: Target<'_>, object: &mut Value) {
     if target.resource == "csinodes" {
         return;
     }
+    let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
+    let schema = schema::builtin(target.group, target.version, kind);
     let Some(members) = object.as_object_mut() else { return };
-    for (key, value) in members.iter_mut() {
-        // Raw data is the client's own, and so is what the server keeps about field managers.
-        let raw = target.resource == "controllerrevisions" && key == "data";
-        match (key.as_str(), value) {
-            (_, _) if raw => {}
-            ("metadata", Value::Object(metadata)) => {
-                let managed = metadata.remove("managedFields");
-                tidy(metadata);
-                if let Some(managed) = managed {
-                    metadata.insert("managedFields".into(), managed);
-                }
-            }
-            (_, value) => tidy_value(value),
-        }
+    let managed = managed_fields(members);
+    tidy(schema.as_deref(), members);
+    if let (Some(managed), Some(metadata)) = (managed, members.get_mut("metadata")) {
+        metadata["managedFields"] = managed;
     }
-    drop_empty(members);
     // A selector that is a plain map of labels.
     if matches!(target.resource, "services" | "replicationcontrollers")
         && let Some(spec) = members.get_mut("spec").and_then(Value::as_object_mut)
@@ -61,24 +53,57 @@ pub(super) fn normalize(target: Target<'_>, object: &mut Value) {
     }
 }
 
-fn tidy(members: &mut Members) {
-    members.values_mut().for_each(tidy_value);
-    drop_empty(members);
+/// What the server keeps about field managers is not tidied.
+fn managed_fields(members: &mut Members) -> Option<Value> {
+    members
+        .get_mut("metadata")
+        .and_then(Value::as_object_mut)
+        .and_then(|metadata| metadata.remove("managedFields"))
 }
 
-fn tidy_value(value: &mut Value) {
+fn tidy(schema: Option<&Schema>, members: &mut Members) {
+    for (key, value) in members.iter_mut() {
+        tidy_value(member(schema, key), value);
+    }
+    members.retain(|key, value| match value {
+        Value::Null => false,
+        Value::Array(items) => !items.is_empty() || is_raw(member(schema, key)),
+        Value::Object(inner) => !inner.is_empty() || !is_dropped_map(member(schema, key), key),
+        _ => true,
+    });
+}
+
+fn tidy_value(schema: Option<&Schema>, value: &mut Value) {
     match value {
-        Value::Object(members) => tidy(members),
-        Value::Array(items) => items.iter_mut().for_each(tidy_value),
+        // Raw data is the client's own.
+        _ if is_raw(schema) => {}
+        Value::Object(members) => tidy(schema, members),
+        Value::Array(items) => {
+            let inner = match schema.map(|schema| &schema.node) {
+                Some(Node::List(list)) => Some(&*list.items),
+                _ => None,
+            };
+            items.iter_mut().for_each(|item| tidy_value(inner, item));
+        }
         _ => {}
     }
 }
 
-fn drop_empty(members: &mut Members) {
-    members.retain(|key, value| match value {
-        Value::Null => false,
-        Value::Array(items) => !items.is_empty(),
-        Value::Object(inner) => !inner.is_empty() || !MAPS.contains(&key.as_str()),
-        _ => true,
-    });
+/// The schema of a member.
+fn member<'a>(schema: Option<&'a Schema>, key: &str) -> Option<&'a Schema> {
+    match &schema?.node {
+        Node::Object(object) => object.properties.get(key).map(|property| &*property.schema),
+        Node::Map(map) => Some(&*map.values),
+        _ => None,
+    }
+}
+
+fn is_raw(schema: Option<&Schema>) -> bool {
+    schema.is_some_and(|schema| schema.node == Node::Any)
+}
+
+/// Structs are called like maps elsewhere, and are not empty.
+fn is_dropped_map(schema: Option<&Schema>, key: &str) -> bool {
+    let is_map = schema.is_none_or(|schema| matches!(schema.node, Node::Map(_)));
+    is_map && MAPS.contains(&key)
 }

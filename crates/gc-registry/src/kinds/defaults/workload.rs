@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::pod::{claim_spec, template};
-use super::{Members, child, existing, fill, fill_absent, items};
+use super::{Members, child, existing, fill, fill_absent, is_unset, items};
 
 /// Upstream's default of `backoffLimit` where failures are counted per index.
 const UNLIMITED: i64 = i32::MAX as i64;
@@ -47,7 +47,18 @@ pub(super) fn replica_set(members: &mut Members) {
 pub(super) fn stateful_set(members: &mut Members) {
     if let Some(spec) = child(members, "spec") {
         fill(spec, "podManagementPolicy", "OrderedReady");
-        rolling(spec, "updateStrategy", &[("partition", json!(0))]);
+        if let Some(strategy) = child(spec, "updateStrategy") {
+            // Whoever names the strategy may leave its parameters out.
+            if is_unset(strategy, "type") {
+                fill(strategy, "type", "RollingUpdate");
+                child(strategy, "rollingUpdate");
+            }
+            if strategy.get("type").and_then(Value::as_str) == Some("RollingUpdate")
+                && let Some(update) = existing(strategy, "rollingUpdate")
+            {
+                fill_absent(update, "partition", 0);
+            }
+        }
         if let Some(policy) = child(spec, "persistentVolumeClaimRetentionPolicy") {
             fill(policy, "whenDeleted", "Retain");
             fill(policy, "whenScaled", "Retain");
@@ -57,8 +68,9 @@ pub(super) fn stateful_set(members: &mut Members) {
         fill_absent(spec, "serviceName", "");
         template(spec, "template");
         for claim in items(spec, "volumeClaimTemplates") {
-            fill(claim, "apiVersion", "v1");
-            fill(claim, "kind", "PersistentVolumeClaim");
+            // Whatever the client wrote: a template is of one kind.
+            claim.insert("apiVersion".into(), "v1".into());
+            claim.insert("kind".into(), "PersistentVolumeClaim".into());
             child(claim, "metadata");
             if let Some(spec) = child(claim, "spec") {
                 claim_spec(spec);
@@ -121,14 +133,18 @@ pub(super) fn job(members: &mut Members) {
     fill_absent(spec, "manualSelector", false);
     let replacement = if is_set(spec, "podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
     fill_absent(spec, "podReplacementPolicy", replacement);
-    if let Some(policy) = existing(spec, "podFailurePolicy") {
-        for rule in items(policy, "rules") {
-            for pattern in items(rule, "onPodConditions") {
-                fill(pattern, "status", "True");
-            }
+    failure_policy(spec);
+    template(spec, "template");
+}
+
+/// A condition that a failure policy looks for is true, unless it says otherwise.
+fn failure_policy(job_spec: &mut Members) {
+    let Some(policy) = existing(job_spec, "podFailurePolicy") else { return };
+    for rule in items(policy, "rules") {
+        for pattern in items(rule, "onPodConditions") {
+            fill(pattern, "status", "True");
         }
     }
-    template(spec, "template");
 }
 
 pub(super) fn cron_job(members: &mut Members) {
@@ -140,6 +156,7 @@ pub(super) fn cron_job(members: &mut Members) {
     if let Some(job) = child(spec, "jobTemplate") {
         child(job, "metadata");
         if let Some(spec) = child(job, "spec") {
+            failure_policy(spec);
             template(spec, "template");
         }
     }

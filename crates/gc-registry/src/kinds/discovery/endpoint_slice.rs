@@ -23,26 +23,27 @@ pub(crate) struct EndpointSlice;
 
 impl Kind for EndpointSlice {
     fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
-        report.one_of(&object.get("addressType"), &["FQDN", "IPv4", "IPv6"]);
+        address_type(&object.get("addressType"), report);
         endpoints(&object.get("endpoints"), object.text_of("addressType"), report);
         ports(&object.get("ports"), report);
     }
 
-    fn validate_update(
-        &self,
-        target: Target<'_>,
-        new: &Field<'_, '_>,
-        old: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
+    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let kind = new.get("addressType");
-        if kind.text() == old.text_of("addressType") {
-            self.validate(target, new, report);
-        } else {
-            // Its addresses are of the other type: the change alone is reported.
+        address_type(&kind, report);
+        // Older servers stored endpoints that are refused today: those that stay are not looked at again.
+        if new.member("endpoints") != old.member("endpoints") {
+            endpoints(&new.get("endpoints"), kind.text(), report);
+        }
+        ports(&new.get("ports"), report);
+        if kind.text() != old.text_of("addressType") {
             report.invalid_text(&kind, kind.text(), IMMUTABLE);
         }
     }
+}
+
+fn address_type(field: &Field<'_, '_>, report: &mut Report) {
+    report.one_of(field, &["FQDN", "IPv4", "IPv6"]);
 }
 
 fn endpoints(field: &Field<'_, '_>, kind: &str, report: &mut Report) {
@@ -58,7 +59,7 @@ fn endpoints(field: &Field<'_, '_>, kind: &str, report: &mut Report) {
             report.too_many(&addresses, addresses.list().len(), ADDRESSES_MAX);
         }
         for item in addresses.items() {
-            address(&item, kind, report);
+            address(&addresses, &item, kind, report);
         }
         if endpoint.has("nodeName") {
             subdomain(&endpoint.get("nodeName"), report);
@@ -73,13 +74,13 @@ fn endpoints(field: &Field<'_, '_>, kind: &str, report: &mut Report) {
             label(&endpoint.get("hostname"), report);
         }
         let hints = endpoint.get("hints");
-        hint(&hints.get("forZones"), label_value, false, report);
-        hint(&hints.get("forNodes"), dns_subdomain, true, report);
+        hint(&hints.get("forZones"), label_value, report);
+        hint(&hints.get("forNodes"), dns_subdomain, report);
     }
 }
 
-/// Zones or nodes; the form of the name of a node refuses an empty one by itself.
-fn hint(field: &Field<'_, '_>, form: fn(&str) -> Vec<String>, named: bool, report: &mut Report) {
+/// Zones or nodes; the form of the name of a node refuses an empty one, that of a zone does not.
+fn hint(field: &Field<'_, '_>, form: fn(&str) -> Vec<String>, report: &mut Report) {
     if field.list().len() > HINTS_MAX {
         report.too_many(field, field.list().len(), HINTS_MAX);
         return;
@@ -87,18 +88,14 @@ fn hint(field: &Field<'_, '_>, form: fn(&str) -> Vec<String>, named: bool, repor
     let mut seen = BTreeSet::new();
     for item in field.items() {
         let name = item.get("name");
-        if name.text().is_empty() && !named {
-            report.required(&name, "");
-        } else {
-            if !seen.insert(name.text()) {
-                report.duplicate(&name);
-            }
-            report.each(&name, form(name.text()));
+        if !seen.insert(name.text()) {
+            report.duplicate_text(&name, name.text());
         }
+        report.each_of(&name, name.text(), form(name.text()));
     }
 }
 
-fn address(field: &Field<'_, '_>, kind: &str, report: &mut Report) {
+fn address(all: &Field<'_, '_>, field: &Field<'_, '_>, kind: &str, report: &mut Report) {
     match kind {
         "IPv4" | "IPv6" => {
             let Some(parsed) = parse_ip(field.text()) else {
@@ -106,7 +103,8 @@ fn address(field: &Field<'_, '_>, kind: &str, report: &mut Report) {
                 return;
             };
             if matches!(parsed, IpAddr::V4(_)) != (kind == "IPv4") {
-                report.invalid(field, &format!("must be an {kind} address"));
+                // Upstream names the list.
+                report.invalid_text(all, field.text(), &format!("must be an {kind} address"));
             }
             non_special_ip(field, report);
         }

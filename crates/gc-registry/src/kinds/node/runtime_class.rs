@@ -49,10 +49,14 @@ impl Kind for RuntimeClass {
         }
     }
 
-    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-        if new.text_of("handler").is_empty() {
-            report.required(&new.get("handler"), "");
-        }
+    fn validate_update(
+        &self,
+        target: Target<'_>,
+        new: &Field<'_, '_>,
+        old: &Field<'_, '_>,
+        report: &mut Report,
+    ) {
+        self.validate(target, new, report);
         report.immutable_text(&new.get("handler"), &old.get("handler"));
     }
 }

@@ -7,6 +7,14 @@ use super::Says::{Field as F, Nothing as N, Text as T};
 const CONTAINERS: &str = "Names of each container in the template.";
 const IMAGES: &str = "Images referenced by each container in the template.";
 
+/// What the Scales of all resources are called here.
+pub(super) const SCALES: &str = "scales";
+const SCALE: &[Heading] = &[
+    H::text("Name", super::NAMED),
+    H::integer("Desired", F("api.autoscaling.v1.ScaleSpec", "replicas")),
+    H::integer("Available", F("api.autoscaling.v1.ScaleStatus", "replicas")),
+    H::AGE,
+];
 const COMPONENTSTATUSES: &[Heading] = &[
     H::NAME,
     H::text("Status", T("Status of the component conditions")),
@@ -406,6 +414,7 @@ pub(super) fn of(group: &str, resource: &str) -> Option<&'static [Heading]> {
         ("apps", "replicasets") => REPLICASETS,
         ("apps", "statefulsets") => STATEFULSETS,
         ("autoscaling", "horizontalpodautoscalers") => HORIZONTALPODAUTOSCALERS,
+        ("autoscaling", SCALES) => SCALE,
         ("batch", "cronjobs") => CRONJOBS,
         ("batch", "jobs") => JOBS,
         ("certificates.k8s.io", "certificatesigningrequests") => CERTIFICATESIGNINGREQUESTS,

@@ -130,7 +130,8 @@ pub fn columns(target: Target<'_>) -> &'static [Column] {
 
 /// Whether a resource is one of those whose rules are written here. Definitions of custom resources have their own.
 pub(crate) fn is_built_in(target: Target<'_>) -> bool {
-    target.resource != "customresourcedefinitions" && columns::of(target.group, target.resource).is_some()
+    !matches!(target.resource, "customresourcedefinitions" | columns::SCALES)
+        && columns::of(target.group, target.resource).is_some()
 }
 
 /// The cells of an object in the columns of its resource, wide ones included.
@@ -139,6 +140,7 @@ pub fn cells(target: Target<'_>, object: &Value, now: Timestamp) -> Vec<Value> {
     let row = Row { object, now };
     match (target.group, target.resource) {
         ("", "pods") => pod::pod(&row),
+        ("autoscaling", columns::SCALES) => workload::scale(&row),
         ("", "podtemplates") => pod::template(&row),
         ("", "replicationcontrollers") | ("apps" | "batch" | "autoscaling" | "policy", _) => {
             workload::cells(target, &row)

@@ -198,6 +198,12 @@ fn autoscaler(version: &str, row: &Row<'_>) -> Vec<Value> {
     ]
 }
 
+/// The row of a Scale.
+pub(super) fn scale(row: &Row<'_>) -> Vec<Value> {
+    let replicas = |part: &str| row.number(&[part, "replicas"]).into();
+    vec![row.name(), replicas("spec"), replicas("status"), row.age()]
+}
+
 fn metrics(row: &Row<'_>) -> String {
     let wanted = row.list(&["spec", "metrics"]);
     if wanted.is_empty() {

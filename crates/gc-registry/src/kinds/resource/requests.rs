@@ -108,11 +108,11 @@ fn request(field: &Field<'_, '_>, report: &mut Report) {
     let (exactly, alternatives) = (field.get("exactly"), field.get("firstAvailable"));
     let count = usize::from(exactly.is_set()) + usize::from(!alternatives.list().is_empty());
     match count {
-        0 => report.required(field, "exactly one of `exactly` or `firstAvailable` is required"),
+        0 => return report.required(field, "exactly one of `exactly` or `firstAvailable` is required"),
         1 => {}
         _ => {
             let why = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
-            report.invalid_shown(field, &"null", why);
+            return report.invalid_shown(field, &"null", why);
         }
     }
     limited(&alternatives, ALTERNATIVES_MAX, report);
@@ -154,9 +154,6 @@ fn wanted(field: &Field<'_, '_>, report: &mut Report) {
         _ => report.not_supported(&mode, &["All", "ExactCount"]),
     }
     tolerations(&field.get("tolerations"), report);
-    for (name, amount) in field.get("capacity").get("requests").entries() {
-        attribute_name(&amount, name, report);
-    }
 }
 
 /// Whether an expression chooses devices.

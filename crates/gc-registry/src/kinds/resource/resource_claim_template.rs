@@ -24,10 +24,9 @@ impl Kind for ResourceClaimTemplate {
         old: &Field<'_, '_>,
         report: &mut Report,
     ) {
+        self.validate(target, new, report);
         let spec = new.get("spec");
-        if spec.value() == old.member("spec") {
-            self.validate(target, new, report);
-        } else {
+        if spec.value() != old.member("spec") {
             let shown = internal("api.resource.v1.ResourceClaimTemplateSpec", spec.value()).compact();
             report.invalid_shown(&spec, &shown, IMMUTABLE);
         }

@@ -26,15 +26,7 @@ impl Kind for ResourceSlice {
     }
 
     fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-        let (spec, before) = (new.get("spec"), old.get("spec"));
-        let node = spec.get("nodeName");
-        if node.value() != before.member("nodeName") {
-            report.invalid(&node, IMMUTABLE);
-        }
-        slice(&spec, Some(&before), report);
-        let (pool, old_pool) = (spec.get("pool"), before.get("pool"));
-        report.immutable_text(&pool.get("name"), &old_pool.get("name"));
-        report.immutable_text(&spec.get("driver"), &before.get("driver"));
+        slice(&new.get("spec"), Some(&old.get("spec")), report);
     }
 }
 
@@ -47,6 +39,14 @@ fn slice(spec: &Field<'_, '_>, old: Option<&Field<'_, '_>>, report: &mut Report)
     }
     if pool.number_of("generation") < 0 {
         report.invalid(&pool.get("generation"), "must be greater than or equal to zero");
+    }
+    if let Some(old) = old {
+        report.immutable_text(&pool.get("name"), &old.get("pool").get("name"));
+        report.immutable_text(&spec.get("driver"), &old.get("driver"));
+        let node = spec.get("nodeName");
+        if node.value() != old.member("nodeName") {
+            report.invalid(&node, IMMUTABLE);
+        }
     }
     let location = location(spec, report);
     let devices = spec.get("devices");
@@ -116,7 +116,7 @@ fn location(spec: &Field<'_, '_>, report: &mut Report) -> Location {
 
 pub(super) fn one_term(selector: &Field<'_, '_>, report: &mut Report) {
     let terms = selector.get("nodeSelectorTerms");
-    if terms.list().len() > 1 {
+    if terms.list().len() != 1 {
         report.invalid(&terms, "must have exactly one node selector term");
     }
 }

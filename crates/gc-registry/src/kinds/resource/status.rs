@@ -8,11 +8,11 @@ use super::requests::{Names, driver_name, opaque, references};
 use crate::kinds::field::Field;
 use crate::kinds::report::{IMMUTABLE, Report, quoted};
 use crate::kinds::shared::conditions::conditions;
-use crate::kinds::shared::names::{
-    NOT_A_CIDR, dns_subdomain, label, label_value, parse_cidr, qualified_name,
-};
+use crate::kinds::shared::names::{dns_subdomain, label, label_value, parse_cidr, qualified_name};
 use crate::kinds::shared::scheduling::node_selector;
 
+const NOT_AN_INTERFACE_ADDRESS: &str =
+    "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)";
 const CONSUMERS_MAX: usize = 256;
 const RESULTS_MAX: usize = 32;
 const CONDITIONS_MAX: usize = 8;
@@ -225,7 +225,7 @@ fn network_data(field: &Field<'_, '_>, report: &mut Report) {
             report.duplicate(&address);
         }
         match parse_cidr(address.text()) {
-            None => report.invalid(&address, NOT_A_CIDR),
+            None => report.invalid(&address, NOT_AN_INTERFACE_ADDRESS),
             Some((ip, length)) => {
                 let wanted = format!("{ip}/{length}");
                 if wanted != address.text() {

@@ -25,10 +25,10 @@ impl Kind for CsiDriver {
 
     fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let (new, old) = (new.get("spec"), old.get("spec"));
+        spec(&new, report);
         let attach = new.named("attachedRequired", new.member("attachRequired"));
         report.immutable(&attach, &old.get("attachRequired"));
         report.immutable(&new.get("volumeLifecycleModes"), &old.get("volumeLifecycleModes"));
-        spec(&new, report);
     }
 }
 

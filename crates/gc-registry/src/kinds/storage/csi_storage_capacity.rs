@@ -14,11 +14,9 @@ impl Kind for CsiStorageCapacity {
     fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
         selector(&object.get("nodeTopology"), report);
         subdomain(&object.get("storageClassName"), report);
-        for member in ["capacity", "maximumVolumeSize"] {
-            let size = object.get(member);
-            if size.quantity().is_some_and(Quantity::is_negative) {
-                report.invalid(&size, NOT_NEGATIVE);
-            }
+        let size = object.get("capacity");
+        if size.quantity().is_some_and(Quantity::is_negative) {
+            report.invalid(&size, NOT_NEGATIVE);
         }
     }
 

@@ -12,8 +12,14 @@ pub(super) fn drop_fields(target: Target<'_>, object: &mut Value) {
         if let Some(spec) = within(members, path) {
             pod_spec(spec);
         }
-        if (target.group, target.resource) == ("", "pods") {
-            volume_statuses(members);
+        match (target.group, target.resource) {
+            ("", "pods") => volume_statuses(members),
+            ("apps", "statefulsets") => {
+                if let Some(update) = within(members, &["spec", "updateStrategy", "rollingUpdate"]) {
+                    update.remove("maxUnavailable");
+                }
+            }
+            _ => {}
         }
         return;
     }

@@ -15,6 +15,10 @@ pub fn prepare_for_update(target: Target<'_>, new: &mut Value, old: &Value, cont
         return;
     }
     keep_metadata(new, old, "generation");
+    // These kinds count what the client wrote, even where it is dropped afterwards.
+    let counts_dropped = matches!(target.resource, "endpointslices" | "resourceslices");
+    let is_dropped_wanted =
+        counts_dropped && target.subresource.is_none() && is_wanted_changed(target, new, old);
     disabled::drop_fields(target, new);
     match target.subresource {
         None => main(target, new, old, context),
@@ -26,7 +30,8 @@ pub fn prepare_for_update(target: Target<'_>, new: &mut Value, old: &Value, cont
         Some(_) => return,
     }
     apply_defaults(target, new);
-    if target.subresource != Some("status") && has_generation(target) && is_wanted_changed(target, new, old) {
+    let is_changed = is_dropped_wanted || is_wanted_changed(target, new, old);
+    if target.subresource != Some("status") && has_generation(target) && is_changed {
         let generation = integer(old, &["metadata", "generation"]).unwrap_or_default() + 1;
         put(new, &["metadata", "generation"], generation.into());
     }
@@ -56,30 +61,13 @@ fn main(target: Target<'_>, new: &mut Value, old: &Value, context: &Context<'_>)
             put(new, &path, generation.to_string().into());
         }
         ("certificates.k8s.io", "certificatesigningrequests") => keep(new, old, "spec"),
-        ("batch", "jobs") => {
-            // A client that applies its manifest again must not lose what the server generated.
-            for path in [["spec", "selector"], ["spec", "manualSelector"]] {
-                if at(new, &path).is_none()
-                    && let Some(value) = at(old, &path)
-                {
-                    put(new, &path, value.clone());
-                }
-            }
-        }
         _ => {}
     }
 }
 
-/// A driver counts the changes of what may change; at first it has no generation.
+/// A driver counts the changes of its spec; at first it has no generation.
 fn csi_driver_generation(new: &mut Value, old: &Value) {
-    const COUNTED: [&str; 5] = [
-        "tokenRequests",
-        "requiresRepublish",
-        "seLinuxMount",
-        "nodeAllocatableUpdatePeriodSeconds",
-        "serviceAccountTokenInSecrets",
-    ];
-    if COUNTED.iter().any(|key| at(new, &["spec", key]) != at(old, &["spec", key])) {
+    if new.get("spec") != old.get("spec") {
         let generation = integer(old, &["metadata", "generation"]).unwrap_or_default() + 1;
         put(new, &["metadata", "generation"], generation.into());
     }

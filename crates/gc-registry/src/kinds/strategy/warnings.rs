@@ -55,11 +55,20 @@ pub fn warnings(target: Target<'_>, new: &Value, old: Option<&Value>) -> Vec<Str
             let labels = node_labels::in_map(at(new, &["scheduling", "nodeSelector"]));
             texts.extend(labels.map(|(_, message)| format!("scheduling.nodeSelector: {message}")));
         }
-        ("storage.k8s.io", "csidrivers") if old.is_none() => csi_driver(new, &mut texts),
+        ("storage.k8s.io", "csidrivers") => csi_driver(new, old, &mut texts),
         ("storage.k8s.io", "csistoragecapacities") => {
             node_labels::in_selector("nodeTopology", at(new, &["nodeTopology"]), &mut texts);
         }
         ("storage.k8s.io", "storageclasses") => topologies(new, &mut texts),
+        ("resource.k8s.io", "resourceslices") => {
+            let driver = text(new, &["spec", "driver"]);
+            if driver != driver.to_lowercase() {
+                let shown = quoted(driver);
+                texts.push(format!(
+                    "spec.driver: driver names should be lowercase; {shown} contains uppercase characters"
+                ));
+            }
+        }
         _ => {}
     }
     texts
@@ -226,8 +235,11 @@ fn ingress(object: &Value, texts: &mut Vec<String>) {
     }
 }
 
-fn csi_driver(object: &Value, texts: &mut Vec<String>) {
-    if !list(object, &["spec", "tokenRequests"]).is_empty()
+/// Tokens that a create or a change of their requests puts where drivers may log them.
+fn csi_driver(object: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+    let requests = |object| list(object, &["spec", "tokenRequests"]);
+    if !requests(object).is_empty()
+        && old.is_none_or(|old| requests(old) != requests(object))
         && at(object, &["spec", "serviceAccountTokenInSecrets"]).is_none()
     {
         texts.push(

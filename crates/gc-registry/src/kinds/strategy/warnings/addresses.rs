@@ -64,7 +64,7 @@ pub(super) fn endpoints(object: &Value, texts: &mut Vec<String>) {
 pub(super) fn endpoint_slice(object: &Value, is_new: bool, texts: &mut Vec<String>) {
     if text(object, &["addressType"]) == "FQDN" {
         if is_new {
-            texts.push("addressType: FQDN endpoints are deprecated".into());
+            texts.push("spec.addressType: FQDN endpoints are deprecated".into());
         }
         return;
     }
