@@ -83,19 +83,19 @@ pub(crate) fn apply(
     let force = options.force.unwrap_or_default();
     let object =
         with_request(call, options, |request| managed_fields::apply(live, configuration, request, force))?;
-    convertible(call, &object)?;
+    convertible(call, configuration, &object)?;
     Ok(object)
 }
 
 /// 500 for a result with a text that is not what its field takes, such as a time: merging takes every text.
-fn convertible(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
+fn convertible(call: &Call<'_>, configuration: &Value, object: &Value) -> Result<(), ApiError> {
     let resource = call.resource();
     if resource.custom.is_some() || rules::is_definition(resource) {
         return Ok(());
     }
     let Err(why) = schema::check_types(&rules::schema(resource), object) else { return Ok(()) };
     let kind = format!("{}/{}, Kind={}", resource.group, resource.version, resource.kind);
-    let (namespace, name) = (meta::text(object, "namespace"), meta::name(object));
+    let (namespace, name) = (meta::text(configuration, "namespace"), meta::name(configuration));
     let step = if why.starts_with("illegal base64") { "error decoding from json: " } else { "" };
     let why = format!(
         "failed to convert new object ({namespace}/{name}; {kind}) to proper version: unable to convert unstructured \

@@ -318,7 +318,7 @@ impl Call<'_> {
         for _ in 0..MAX_TURNS {
             let Some(stored) = self.read(&key)? else { return Err(ApiError::not_found("", "pods", &name)) };
             let mut pod = persist::decode(&pods, &stored)?;
-            Self::check_binding(&pod, binding, &name, node)?;
+            Self::check_binding(&pod, binding, &name, node, options.dry_run)?;
             self.copy_topology(&mut pod, binding, node)?;
             meta::member_map(&mut pod, "spec").insert("nodeName".into(), node.into());
             copy_annotations(&mut pod, binding);
@@ -334,17 +334,26 @@ impl Call<'_> {
         Err(self.modified(&name))
     }
 
-    fn check_binding(pod: &Value, binding: &Value, name: &str, node: &str) -> Result<(), ApiError> {
+    fn check_binding(
+        pod: &Value,
+        binding: &Value,
+        name: &str,
+        node: &str,
+        dry_run: bool,
+    ) -> Result<(), ApiError> {
         let why = |why: String| ApiError::conflict("", "pods/binding", name, &why);
-        let uid = meta::uid(binding);
-        if !uid.is_empty() && uid != meta::uid(pod) {
-            let text = format!(
-                "StorageError: invalid object, Code: 4, Key: /registry/pods/{}/{name}, ResourceVersion: 0, \
-                 AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                meta::text(pod, "namespace"),
-                meta::uid(pod)
-            );
-            return Err(ApiError::conflict("", "pods", name, &text));
+        for (field, member) in [("UID", "uid"), ("ResourceVersion", "resourceVersion")] {
+            let (wanted, found) = (meta::text(binding, member), meta::text(pod, member));
+            if !wanted.is_empty() && wanted != found {
+                let text = format!(
+                    "StorageError: invalid object, Code: 4, Key: {}/pods/{}/{name}, ResourceVersion: 0, \
+                     AdditionalErrorMsg: Precondition failed: {field} in precondition: {wanted}, {field} in object \
+                     meta: {found}",
+                    if dry_run { "" } else { "/registry" },
+                    meta::text(pod, "namespace"),
+                );
+                return Err(ApiError::conflict("", "pods", name, &text));
+            }
         }
         if meta::is_deleting(pod) {
             return Err(why(format!("pod {name} is being deleted, cannot be assigned to a host")));

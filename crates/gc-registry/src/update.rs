@@ -13,6 +13,7 @@ use crate::meta_validation::{self, Deduplication};
 use crate::patch;
 use crate::persist;
 use crate::rules::{self, Strictness};
+use crate::schema;
 use crate::storage::KeyValue;
 
 /// Where the new state comes from.
@@ -373,6 +374,10 @@ impl Call<'_> {
             }
             Err(refusal) => {
                 let why = match refusal {
+                    Strictness::Undecodable(why) if kind == PatchType::StrategicMerge => {
+                        let schema = rules::schema(self.resource());
+                        schema::restoring_error(&schema, &document).unwrap_or(why)
+                    }
                     Strictness::Undecodable(why) => why,
                     Strictness::Strict(problems) => {
                         format!("strict decoding error: {}", problems.join(", "))
@@ -381,6 +386,11 @@ impl Call<'_> {
                 let document = patch::shown(self.resource(), kind, &body.value, &document);
                 return Err(Self::patch_error(&document, &why));
             }
+        }
+        let (given, wanted) = (meta::text(&new, "namespace"), &self.target.namespace);
+        if !wanted.is_empty() && !given.is_empty() && given != wanted {
+            let why = "the namespace of the provided object does not match the namespace sent on the request";
+            return Err(ApiError::bad_request(why));
         }
         self.check_name(&new)?;
         if let Some(warning) = meta_validation::drop_duplicate_owners(&mut new, Deduplication::Patch) {

@@ -185,9 +185,14 @@ fn write_list(
         // For people, not for machines: put together whole.
         let plain = Representation { pretty: false, encoding: Encoding::Json, ..representation };
         let mut items = Vec::with_capacity(list.items.len());
-        if let ItemForm::Object { .. } = form {
+        if let ItemForm::Object { with_type } = form {
             for item in &list.items {
-                items.push((**item.value()?).clone());
+                let mut item = (**item.value()?).clone();
+                if let Some(members) = item.as_object_mut().filter(|_| !with_type) {
+                    members.remove("apiVersion");
+                    members.remove("kind");
+                }
+                items.push(item);
             }
             let value = serde_json::json!({
                 "kind": kind, "apiVersion": api_version, "metadata": list_meta(&list, &form), "items": items,

@@ -76,7 +76,7 @@ pub(super) fn label_problems(name: &str) -> String {
     const LONGEST: usize = 63;
     let mut problems = Vec::new();
     if name.len() > LONGEST {
-        problems.push(format!("must be no more than {LONGEST} bytes"));
+        problems.push(format!("must be no more than {LONGEST} characters"));
     }
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let ok = name.as_bytes().first().is_some_and(u8::is_ascii_lowercase)
@@ -98,7 +98,7 @@ pub(super) fn subdomain_problems(name: &str) -> String {
     const LONGEST: usize = 253;
     let mut problems = Vec::new();
     if name.len() > LONGEST {
-        problems.push(format!("must be no more than {LONGEST} bytes"));
+        problems.push(format!("must be no more than {LONGEST} characters"));
     }
     let alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let label = |label: &str| {

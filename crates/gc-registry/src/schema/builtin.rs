@@ -130,7 +130,7 @@ fn property(code: TypeCode, flags: facts::Flags) -> Property {
             Flag::Patch(strategies) => property.patch = patch_strategy(strategies, property.patch.merge_key),
             Flag::MergeKey(key) => property.patch.merge_key = Some(key.into()),
             Flag::Default(text) => default = serde_json::from_str(text).ok(),
-            Flag::In(embedded) => property.embedded_in = Some(embedded),
+            Flag::In(embedded) => property.embedded_in.push(embedded),
         }
     }
     property.map_type = (!map.is_empty()).then_some(ownership(map == "atomic"));

@@ -45,7 +45,7 @@ fn check<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Res
             for (name, value) in fields {
                 if let Some(property) = object.properties.get(name.as_str()) {
                     let depth = place.fields.len();
-                    place.fields.extend(property.embedded_in);
+                    place.fields.extend(property.embedded_in.iter().copied());
                     if depth > 0
                         && matches!(name.as_str(), "kind" | "apiVersion")
                         && is_typed(place.struct_name)
@@ -95,6 +95,46 @@ fn mismatch(found: &str, schema: &Schema, place: &Place<'_>) -> String {
         "json: cannot unmarshal {found} into Go struct field {}.{path} of type {wanted}",
         place.struct_name
     )
+}
+
+/// What is wrong with the types of a document that a strategic merge patch has made: upstream does not decode it, but
+/// restores it from the generic document, in other words. `None` for what its types decode by themselves.
+pub(crate) fn restoring_error(schema: &Schema, value: &Value) -> Option<String> {
+    let kind = || match value {
+        Value::Object(_) => "map",
+        Value::Array(_) => "slice",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        other => json_type(other),
+    };
+    match (&schema.node, value) {
+        (_, Value::Null)
+        | (Node::Any | Node::IntOrString | Node::Quantity, _)
+        | (Node::String(_), Value::String(_))
+        | (Node::Integer(_) | Node::Number, Value::Number(_))
+        | (Node::Boolean, Value::Bool(_)) => None,
+        (Node::Object(object), Value::Object(fields)) => fields.iter().find_map(|(name, value)| {
+            let property = object.properties.get(name.as_str())?;
+            restoring_error(&property.schema, value)
+        }),
+        (Node::Map(map), Value::Object(fields)) => {
+            fields.values().find_map(|value| restoring_error(&map.values, value))
+        }
+        (Node::List(list), Value::Array(items)) => {
+            items.iter().find_map(|item| restoring_error(&list.items, item))
+        }
+        (Node::Object(_), _) => Some(format!("cannot restore struct from: {}", kind())),
+        (Node::Map(_), _) => Some(format!("cannot restore map from {}", kind())),
+        (Node::List(_) | Node::String(StringFormat::Byte), _) => {
+            Some(format!("cannot restore slice from {}", kind()))
+        }
+        (Node::String(StringFormat::DateTime | StringFormat::MicroTime), _) => None,
+        (Node::String(_), _) => Some("unrecognized type: string".into()),
+        (Node::Integer(IntegerFormat::Int64), _) => Some("unrecognized type: int64".into()),
+        (Node::Integer(_), _) => Some("unrecognized type: int32".into()),
+        (Node::Number, _) => Some("unrecognized type: float64".into()),
+        (Node::Boolean, _) => Some("unrecognized type: bool".into()),
+    }
 }
 
 /// What Go calls the type of a JSON value.
@@ -164,6 +204,13 @@ fn check_format(format: &StringFormat, text: &str) -> Result<(), String> {
 /// Where Go says that a text in base64 is wrong.
 pub(crate) fn base64_offset(error: &base64::DecodeError, text: &str) -> usize {
     match error {
+        // What follows the padding is wrong, not the padding.
+        base64::DecodeError::InvalidByte(offset, b'=') if offset % 4 == 3 => offset + 1,
+        base64::DecodeError::InvalidByte(offset, b'=')
+            if offset % 4 == 2 && text.as_bytes().get(offset + 1) == Some(&b'=') =>
+        {
+            offset + 2
+        }
         base64::DecodeError::InvalidByte(offset, _) | base64::DecodeError::InvalidLastSymbol(offset, _) => {
             *offset
         }

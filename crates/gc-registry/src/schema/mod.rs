@@ -13,7 +13,7 @@ mod zero;
 
 pub use builtin::builtin;
 pub(crate) use builtin::{definition_name, definition_named, description, descriptions, kinds};
-pub(crate) use check::base64_offset;
+pub(crate) use check::{base64_offset, restoring_error};
 pub use check::{check_types, json_type};
 pub use depth::{MAX_DEPTH, depth};
 pub use fields::{apply_defaults, delete_options, object_meta, prune, unknown_fields};

@@ -97,7 +97,7 @@ pub struct Property {
     /// Go encodes the field whatever its value, so that for server-side apply no manager adds or removes it.
     pub always: bool,
     /// The embedded struct that declares the field; Go's decoder names it in its errors.
-    pub embedded_in: Option<&'static str>,
+    pub embedded_in: Vec<&'static str>,
 }
 
 /// An object whose keys are data.

@@ -42,23 +42,43 @@ pub(super) fn held(service: &Value) -> BTreeSet<Place> {
 
 /// The two names of a service's address agree, and an update that leaves them out keeps them.
 pub(super) fn complete_addresses(service: &mut Value, old: Option<&Value>) {
+    const ONE: [&str; 2] = ["spec", "clusterIP"];
+    const ALL: [&str; 2] = ["spec", "clusterIPs"];
     let has_address = |service: &Value| text(service, &["spec", "type"]) != "ExternalName";
-    if !has_address(service) {
+    let Some(old) = old else {
+        let one = text(service, &ONE).to_owned();
+        if !one.is_empty() && list(service, &ALL).is_empty() {
+            put(service, &ALL, json!([one]));
+        }
         return;
+    };
+    if has_address(old) && has_address(service) {
+        if text(service, &ONE).is_empty()
+            && let Some(before) = at(old, &ONE)
+        {
+            put(service, &ONE, before.clone());
+        }
+        keep_all(service, old);
     }
-    if let Some(old) = old.filter(|old| has_address(old))
-        && text(service, &["spec", "clusterIP"]).is_empty()
-        && list(service, &["spec", "clusterIPs"]).is_empty()
-    {
-        for key in ["clusterIP", "clusterIPs"] {
-            if let Some(value) = at(old, &["spec", key]) {
-                put(service, &["spec", key], value.clone());
-            }
+    keep_all(service, old);
+    let (one, before) = (text(service, &ONE).to_owned(), text(old, &ONE));
+    if one != before && list(service, &ALL) == list(old, &ALL) {
+        // Whoever changes the one means the other, too.
+        if one.is_empty() {
+            service["spec"].as_object_mut().map(|spec| spec.remove("clusterIPs"));
+        } else {
+            put(service, &ALL, json!([one]));
         }
     }
-    let one = text(service, &["spec", "clusterIP"]).to_owned();
-    if !one.is_empty() && list(service, &["spec", "clusterIPs"]).is_empty() {
-        put(service, &["spec", "clusterIPs"], json!([one]));
+}
+
+/// Whoever keeps the one address keeps all of them.
+fn keep_all(service: &mut Value, old: &Value) {
+    let path = ["spec", "clusterIPs"];
+    let before = list(old, &path);
+    let is_kept = text(service, &["spec", "clusterIP"]) == text(old, &["spec", "clusterIP"]);
+    if is_kept && !before.is_empty() && list(service, &path).is_empty() {
+        put(service, &path, before.into());
     }
 }
 

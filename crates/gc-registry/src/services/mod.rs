@@ -217,7 +217,9 @@ impl Call<'_> {
         let is_taken = self.registry.is_taken(place)?;
         match place {
             Place::Address(address) => {
-                let why = if !ranges.has_address(address) {
+                let why = if !ranges.has_address(address) && !dry_run {
+                    "the provided network does not match the current range".to_owned()
+                } else if !ranges.has_address(address) {
                     format!(
                         "the provided IP ({address}) is not in the valid range. The range of valid IPs is {}",
                         ranges.addresses()

@@ -299,8 +299,8 @@ fn other_kinds_have_defaults() {
         ),
         (
             "apps/v1/controllerrevisions",
-            json!({"data": {"x": null, "y": []}}),
-            json!({"data": {"x": null, "y": []}, "revision": 0}),
+            json!({"kind": "ControllerRevision", "data": {"x": null, "y": []}}),
+            json!({"kind": "ControllerRevision", "data": {"x": null, "y": []}, "revision": 0}),
         ),
         // Other people's kinds are left alone.
         ("example.com/v1/widgets", json!({"spec": null, "x": []}), json!({"spec": null, "x": []})),

@@ -14,7 +14,10 @@ fn values_are_checked_in_the_words_of_kubernetes() {
         (
             json!({"type": "integer"}),
             json!(1.5),
-            vec!["spec.a: Invalid value: \"number\": spec.a in body must be of type integer: \"number\""],
+            vec![
+                "spec.a: Invalid value: \"number\": spec.a in body must be of type integer: \"number\"",
+                "<nil>: Invalid value: \"\": Checked value must be of type integer (default format) in spec.a",
+            ],
         ),
         (json!({"type": "integer", "nullable": true}), json!(null), vec![]),
         (

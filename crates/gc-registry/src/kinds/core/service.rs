@@ -383,7 +383,7 @@ fn traffic(spec: &Field<'_, '_>, kind: &str, report: &mut Report) {
 }
 
 /// A service keeps its addresses, but may get a second one or give it back.
-pub(super) fn addresses_are_kept(spec: &Field<'_, '_>, before: &Field<'_, '_>, report: &mut Report) {
+fn addresses_are_kept(spec: &Field<'_, '_>, before: &Field<'_, '_>, report: &mut Report) {
     let external = |spec: &Field<'_, '_>| spec.text_of("type") == "ExternalName";
     if external(spec) || external(before) || (is_headless(spec) && is_headless(before)) {
         return;
@@ -414,7 +414,7 @@ pub(super) fn addresses_are_kept(spec: &Field<'_, '_>, before: &Field<'_, '_>, r
     }
 }
 
-pub(super) fn families_are_kept(spec: &Field<'_, '_>, before: &Field<'_, '_>, report: &mut Report) {
+fn families_are_kept(spec: &Field<'_, '_>, before: &Field<'_, '_>, report: &mut Report) {
     let external = |spec: &Field<'_, '_>| spec.text_of("type") == "ExternalName";
     if external(spec) || external(before) || is_headless(spec) || is_headless(before) {
         return;

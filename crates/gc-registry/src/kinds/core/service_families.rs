@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::service::{addresses, addresses_are_kept, families_are_kept, is_headless};
+use super::service::{addresses, is_headless};
 use crate::error::FieldError;
 use crate::kinds::access::{at, list, put, text};
 use crate::kinds::field::Field;
@@ -66,10 +66,6 @@ fn given(service: &Value, old: Option<&Value>) -> Vec<FieldError> {
     addresses(&spec, spec.text_of("type"), &mut report);
     let old_root = Field::root(old.unwrap_or(&nothing));
     let before = old_root.get("spec");
-    if old.is_some() {
-        addresses_are_kept(&spec, &before, &mut report);
-        families_are_kept(&spec, &before, &mut report);
-    }
     if !report.errors.is_empty() {
         return report.errors;
     }

@@ -61,7 +61,8 @@ pub(crate) fn provisioner(field: &Field<'_, '_>, report: &mut Report) {
     if field.text().is_empty() {
         report.required(field, "");
     } else {
-        report.each(field, qualified_name(&field.text().to_lowercase()));
+        let name = field.text().to_lowercase();
+        report.each_of(field, &name, qualified_name(&name));
     }
 }
 
