@@ -308,22 +308,16 @@ pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -
         },
         ("containsIP", [Val::Cidr(address, bits), other]) => match other {
             Val::Ip(other) => Ok(Val::Bool(contains((*address, *bits), *other))),
-            Val::Text(text) => parse_ip(text).map_or_else(
-                || failed(format!("IP Address {text:?} parse error during conversion from string")),
-                |other| Ok(Val::Bool(contains((*address, *bits), other))),
-            ),
+            Val::Text(text) => Ok(Val::Bool(contains((*address, *bits), parse_ip(text)?))),
             _ => return None,
         },
         ("containsCIDR", [Val::Cidr(address, bits), other]) => {
-            let other = match other {
-                Val::Cidr(address, bits) => Some((*address, *bits)),
-                Val::Text(text) => parse_cidr(text),
+            let (other, length) = match other {
+                Val::Cidr(address, bits) => (*address, *bits),
+                Val::Text(text) => parse_cidr(text)?,
                 _ => return None,
             };
-            other.map_or_else(
-                || failed("network address parse error during conversion from string"),
-                |(other, length)| Ok(Val::Bool(*bits <= length && contains((*address, *bits), other))),
-            )
+            Ok(Val::Bool(*bits <= length && contains((*address, *bits), other)))
         }
         ("semver", [Val::Text(text)]) => version(text, false),
         ("semver", [Val::Text(text), Val::Bool(tolerant)]) => version(text, *tolerant),
@@ -362,6 +356,8 @@ pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -
 fn version<'v>(text: &str, tolerant: bool) -> Evaluated<'v> {
     match Semver::parse(text, tolerant) {
         Some(version) => Ok(Val::Semver(Rc::new(version))),
+        None if text.is_empty() => failed("Version string empty"),
+        None if text.splitn(3, '.').count() < 3 => failed("No Major.Minor.Patch elements found"),
         None => failed(format!("semver {text:?} parse error during conversion from string")),
     }
 }

@@ -199,6 +199,10 @@ impl Call<'_> {
             let Some(stored) = self.read(&key)? else { return Ok(None) };
             let live = self.decode(&stored)?;
             let (mut new, version_given) = self.new_state(change, &live, options)?;
+            if matches!(change, Change::Patch(..)) {
+                // The manager of a patch does not own what admission adds to it.
+                managed::update(self, Some(&live), &mut new, options);
+            }
             self.admit_update()?;
             self.mutate(&mut new, Some(&live))?;
             self.mutate_dynamically(&mut new, Some(&live), options)?;
@@ -209,7 +213,7 @@ impl Call<'_> {
             self.keep_what_is_the_servers(&mut new, &live);
             rules.finish(&mut new);
             self.admit_content(&new, Some(&live))?;
-            if matches!(change, Change::Put(_) | Change::Patch(..) | Change::Scale(_)) {
+            if matches!(change, Change::Put(_) | Change::Scale(_)) {
                 managed::update(self, Some(&live), &mut new, options);
             }
             let mut errors = meta_validation::validate_update(self.resource(), &new, &live);
@@ -349,8 +353,12 @@ impl Call<'_> {
         options: &WriteOptions,
     ) -> Result<Value, ApiError> {
         let mut new = live.clone();
+        let mut odd = Vec::new();
         match kind {
-            PatchType::Json => patch::json_patch(&mut new, &body.value)?,
+            PatchType::Json => {
+                patch::json_patch(&mut new, &body.value)?;
+                odd = patch::unknown_members(&body.value);
+            }
             PatchType::Merge => patch::merge_patch(&mut new, &body.value)?,
             PatchType::StrategicMerge | PatchType::Apply => {
                 let schema = rules::schema(self.resource());
@@ -367,7 +375,17 @@ impl Call<'_> {
             return Err(Self::patch_error(&document, why));
         }
         let document = new.clone();
-        match self.rules().decode(&mut new, &body.duplicates, options.field_validation) {
+        if options.field_validation == FieldValidation::Warn {
+            self.warnings.append(&mut odd);
+        }
+        let decoded = match self.rules().decode(&mut new, &body.duplicates, options.field_validation) {
+            Ok(_) if options.field_validation == FieldValidation::Strict && !odd.is_empty() => {
+                Err(Strictness::Strict(odd))
+            }
+            Err(Strictness::Strict(problems)) => Err(Strictness::Strict([odd, problems].concat())),
+            decoded => decoded,
+        };
+        match decoded {
             Ok(warnings) => self.warnings.extend(warnings),
             Err(Strictness::Undecodable(why)) if self.resource().custom.is_some() => {
                 return Err(self.rules().bad_body(&why));

@@ -260,12 +260,10 @@ fn services_made_at_the_same_time_share_nothing() {
         });
         let addresses: Vec<&String> = created.iter().flatten().collect();
         assert_eq!(addresses.iter().collect::<BTreeSet<_>>().len(), addresses.len());
-        assert_eq!(
-            addresses.len(),
-            3,
-            "one has the address that four wanted, and there are three ports: {created:?}"
-        );
-        assert_eq!(taken(&world).len(), 4);
+        // One has the address that four wanted, unless somebody got it who named none; and there are three ports.
+        let is_given_away = created[4..].iter().flatten().any(|address| address == "10.0.0.5");
+        assert_eq!(addresses.len(), if is_given_away { 2 } else { 3 }, "{created:?}");
+        assert_eq!(taken(&world).len(), addresses.len() + 1);
     }
 }
 

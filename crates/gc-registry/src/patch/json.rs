@@ -81,6 +81,18 @@ pub(crate) fn json_patch_of_policy(document: &mut Value, patch: &Value) -> Resul
     Ok(true)
 }
 
+/// What operations hold besides what they consist of, in the words of a warning.
+pub(crate) fn unknown_members(patch: &Value) -> Vec<String> {
+    let operations = patch.as_array().map(Vec::as_slice).unwrap_or_default().iter().enumerate();
+    let members = operations.flat_map(|(index, operation)| {
+        operation.as_object().into_iter().flat_map(Map::keys).map(move |name| (index, name))
+    });
+    members
+        .filter(|(_, name)| !matches!(name.as_str(), "op" | "path" | "from" | "value"))
+        .map(|(index, name)| format!("json patch unknown field \"[{index}].{name}\""))
+        .collect()
+}
+
 fn decode(patch: &Value) -> Result<Vec<&Map<String, Value>>, ApiError> {
     let Value::Array(operations) = patch else {
         return Err(ApiError::bad_request(format!(

@@ -6,8 +6,8 @@ mod merge;
 mod shown;
 mod strategic;
 
-pub(crate) use json::json_patch_of_policy;
 pub use json::{MAX_COPIED_BYTES, MAX_OPERATIONS, json_patch};
+pub(crate) use json::{json_patch_of_policy, unknown_members};
 pub use merge::merge_patch;
 pub(crate) use shown::shown;
 pub use strategic::strategic_merge_patch;

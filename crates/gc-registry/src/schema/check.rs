@@ -194,7 +194,7 @@ fn check_format(format: &StringFormat, text: &str) -> Result<(), String> {
             if digits == Some(6) {
                 check_time(text, MICRO_LAYOUT)
             } else {
-                Err(time_error(text, MICRO_LAYOUT))
+                Err(time_error(text, MICRO_LAYOUT, &time_problem(text, MICRO_LAYOUT)))
             }
         }
         _ => Ok(()),
@@ -219,12 +219,15 @@ pub(crate) fn base64_offset(error: &base64::DecodeError, text: &str) -> usize {
 }
 
 fn check_time(text: &str, layout: &str) -> Result<(), String> {
-    if is_rfc3339(text) { Ok(()) } else { Err(time_error(text, layout)) }
+    match time_problem(text, layout) {
+        TimeProblem::OutOfRange("day") if has_day(text) => Ok(()),
+        problem => Err(time_error(text, layout, &problem)),
+    }
 }
 
-fn time_error(text: &str, layout: &str) -> String {
+fn time_error(text: &str, layout: &str, problem: &TimeProblem<'_>) -> String {
     let what = quoted(text);
-    match time_problem(text, layout) {
+    match problem {
         TimeProblem::Elsewhere(rest, element) => {
             format!("parsing time {what} as {layout:?}: cannot parse {} as {element:?}", quoted(rest))
         }
@@ -292,11 +295,9 @@ fn time_problem<'t>(text: &'t str, layout: &str) -> TimeProblem<'t> {
     }
 }
 
-/// RFC 3339 as Go reads it: the T and Z in capitals, an offset with a colon.
-fn is_rfc3339(text: &str) -> bool {
-    let shape = text.is_ascii() && text.len() >= "2006-01-02T15:04:05Z".len() && text.as_bytes()[10] == b'T';
-    let zone = text.ends_with('Z') || text.len() > 6 && text.as_bytes()[text.len() - 3] == b':';
-    shape && zone && text.parse::<jiff::Timestamp>().is_ok()
+/// Whether the day is one of its month, in a text that begins with date and time. There are no leap seconds, in Go.
+fn has_day(text: &str) -> bool {
+    text.get(.."2006-01-02T15:04:05".len()).is_some_and(|text| text.parse::<jiff::civil::DateTime>().is_ok())
 }
 
 /// A decimal number with a suffix: `100m`, `1.5Gi`, `1e3`.
@@ -305,18 +306,20 @@ fn check_quantity(text: &str) -> Result<(), String> {
         ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     const EXPRESSION: &str = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$";
     let refused = || format!("quantities must match the regular expression '{EXPRESSION}'");
+    let is_digit = |c: char| c.is_ascii_digit();
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
-    let (number, suffix) = unsigned.split_at(end);
-    let digits = number.bytes().filter(u8::is_ascii_digit).count();
-    if digits == 0 || number.len() - digits > 1 {
+    let after_whole = unsigned.trim_start_matches(is_digit);
+    let suffix = after_whole.strip_prefix('.').map_or(after_whole, |rest| rest.trim_start_matches(is_digit));
+    let rest = suffix.trim_start_matches(|c: char| "eEinumkKMGTP".contains(c));
+    let rest = rest.strip_prefix(['+', '-']).unwrap_or(rest);
+    if !rest.trim_start_matches(is_digit).is_empty() {
         return Err(refused());
     }
     let exponent = suffix.strip_prefix(['e', 'E']).filter(|exponent| !exponent.is_empty());
     let exponent_fits = exponent.is_some_and(|exponent| exponent.parse::<i32>().is_ok());
-    if SUFFIXES.contains(&suffix) || exponent_fits {
-        return Ok(());
+    if !SUFFIXES.contains(&suffix) && !exponent_fits {
+        return Err("unable to parse quantity's suffix".into());
     }
-    let allowed = suffix.bytes().all(|byte| b"eEinumkKMGTP+-0123456789".contains(&byte));
-    Err(if allowed { "unable to parse quantity's suffix".into() } else { refused() })
+    let has_digits = unsigned.strip_suffix(suffix).is_some_and(|number| number.contains(is_digit));
+    if has_digits { Ok(()) } else { Err(refused()) }
 }
