@@ -66,6 +66,7 @@ pub(super) enum Reading {
 type Keep = fn(&GroupResource, Value) -> Option<Value>;
 
 /// Only of what is being deleted it matters who wrote what; that is often half of an object.
+#[expect(clippy::unnecessary_wraps, reason = "others keep less")]
 fn without_writers(_: &GroupResource, mut object: Value) -> Option<Value> {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
         && !metadata.contains_key("deletionTimestamp")

@@ -327,7 +327,9 @@ mod tests {
 
     async fn write_all(endpoint: &str, records: &[Record]) {
         let mut store = BucketStore::open(client(endpoint), "shop/", BOUNDLESS).await.unwrap();
-        records.iter().for_each(|record| store.append(record));
+        for record in records {
+            store.append(record);
+        }
         store.close().await.unwrap();
     }
 
@@ -348,18 +350,20 @@ mod tests {
     /// What was collected while the bucket refused is written once it does not.
     #[tokio::test]
     async fn a_bucket_that_refuses_is_tried_again() {
+        /// More than are queued.
+        const BATCHES: usize = QUEUED_BATCHES + 4;
         let (endpoint, bucket) = serve().await;
         let mut store = BucketStore::open(client(&endpoint), "shop/", BOUNDLESS).await.unwrap();
         bucket.lock().unwrap().refuses = true;
         let now = gather::now().0;
-        for number in 0..QUEUED_BATCHES + 4 {
+        for number in 0..BATCHES {
             store.append(&of(now, &format!("r{number:02}"), 1));
             store.flush();
         }
         assert!(store.times.is_some() && store.number > 0, "the queue is full");
         bucket.lock().unwrap().refuses = false;
         store.close().await.unwrap();
-        let expected: Vec<String> = (0..QUEUED_BATCHES + 4).map(|number| format!("r{number:02}")).collect();
+        let expected: Vec<String> = (0..BATCHES).map(|number| format!("r{number:02}")).collect();
         let mut found = names(&endpoint, None).await;
         found.sort();
         assert_eq!(found, expected);
