@@ -1,5 +1,6 @@
 //! StatefulSets: pods with names of their own, created and deleted in order, each with its claims.
 
+mod claims;
 mod pods;
 #[cfg(test)]
 mod tests;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use crate::claims::Claimed;
 use crate::deployments::scaled;
 use crate::kinds::{Key, Kind};
-use crate::object::{Object, int, text, without_zeros};
+use crate::object::{Object, int, items, text, without_zeros};
 use crate::plan::{Note, Plan, Request, View};
 use crate::revisions::{self, REVISION_HASH};
 use crate::selector;
@@ -25,8 +26,24 @@ pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
         Kind::Pod | Kind::ControllerRevision => {
             crate::replicasets::wake_owners(view, change, Kind::StatefulSet, keys);
         }
+        // A pod that waited for the end of a claim can be created.
+        Kind::PersistentVolumeClaim
+            if change.after.is_none()
+                || change.differs(|claim| &claim.value["metadata"]["ownerReferences"]) =>
+        {
+            let sets = view.store.in_namespace(Kind::StatefulSet, object.namespace());
+            keys.extend(sets.filter(|set| may_use(set, object)).map(|set| set.key.clone()));
+        }
         _ => {}
     }
+}
+
+/// Whether a claim has a name that a set gives its claims.
+fn may_use(set: &Object, claim: &Object) -> bool {
+    items(&set.spec()["volumeClaimTemplates"]).any(|template| {
+        let prefix = format!("{}-{}-", text(&template["metadata"]["name"]), set.name());
+        claim.name().starts_with(&prefix)
+    })
 }
 
 /// A StatefulSet at work.
@@ -52,6 +69,9 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
         selector::matches(wanted, pod.labels()) && ordinal(set, pod).is_some()
     });
     if let Some(plan) = claimed.settle(set) {
+        return plan;
+    }
+    if let Some(plan) = revisions::adopt(view.store, set) {
         return plan;
     }
     let known = revisions::of(view.store, set);
@@ -176,22 +196,15 @@ impl Work<'_> {
         };
         if crate::pods::is_finished(&pod) {
             if !pod.deleting {
-                let reason = if pod.status()["phase"] == "Failed" {
-                    "RecreatingFailedPod"
-                } else {
-                    "RecreatingTerminatedPod"
-                };
-                let what = if reason == "RecreatingFailedPod" { "failed" } else { "terminated" };
-                let (set, name) = (self.set, pod.name());
-                let message =
-                    format!("StatefulSet {}/{} is recreating {what} Pod {name}", set.namespace(), set.name());
-                self.plan.notes.push(Note::warning(set, reason, message));
                 self.delete(&pod);
             }
             return true;
         }
         self.create_claims(ordinal);
-        self.own_claims(ordinal, &pod);
+        if self.own_claims(ordinal, &pod) && pod.status()["phase"] != "Pending" {
+            let message = format!("Update Pod {} in StatefulSet {} successful", pod.name(), self.set.name());
+            self.plan.notes.push(Note::normal(self.set, "SuccessfulUpdate", message));
+        }
         !self.is_available(&pod)
     }
 
@@ -205,13 +218,21 @@ impl Work<'_> {
             .map(|(ordinal, pod)| (*ordinal, Arc::clone(pod)))
             .collect();
         for (ordinal, pod) in &condemned {
+            self.own_claims(*ordinal, pod);
+        }
+        let is_down = |(_, pod): &&(i64, Arc<Object>)| !self.is_available(pod);
+        let first_down = condemned.iter().rev().find(is_down).map(|(ordinal, _)| *ordinal);
+        for (ordinal, pod) in &condemned {
             if pod.deleting {
                 if self.is_ordered() {
                     return true;
                 }
                 continue;
             }
-            self.own_claims(*ordinal, pod);
+            // One that is not available is only deleted if those before it are.
+            if self.is_ordered() && !self.is_available(pod) && first_down != Some(*ordinal) {
+                return true;
+            }
             self.delete(pod);
             if self.is_ordered() {
                 return true;

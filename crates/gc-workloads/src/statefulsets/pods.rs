@@ -1,10 +1,11 @@
-//! The pods of a StatefulSet and their claims.
+//! The pods of a StatefulSet.
 
 use serde_json::{Value, json};
 
 use super::Work;
+use super::claims::Obstacle;
 use crate::kinds::Kind;
-use crate::object::{Object, int, items, map, text};
+use crate::object::{int, items};
 use crate::plan::{Note, Request};
 use crate::pods::from_template;
 use crate::revisions::{self, REVISION_HASH};
@@ -13,8 +14,19 @@ const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
 const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
 
 impl Work<'_> {
-    /// Creates a pod, after its claims.
+    /// Creates a pod, after its claims. It is not created beside claims that are about to go.
     pub(super) fn create(&mut self, ordinal: i64) {
+        match self.obstacle(ordinal) {
+            None => {}
+            Some(Obstacle::Stale) => return,
+            Some(Obstacle::Deleting(claim)) => {
+                let (name, set) = (self.set.name(), self.set);
+                let message = format!(
+                    "Create Pod {name}-{ordinal} in StatefulSet {name} failed error: pvc {claim} is being deleted"
+                );
+                return self.plan.notes.push(Note::warning(set, "FailedCreate", message));
+            }
+        }
         self.create_claims(ordinal);
         let pod = self.pod(ordinal);
         let (name, set) = (pod["metadata"]["name"].as_str().unwrap_or_default().to_owned(), self.set);
@@ -24,90 +36,6 @@ impl Work<'_> {
             Note::warning(set, "FailedCreate", message("failed error: {}")),
         );
         self.plan.then(request);
-    }
-
-    /// Gives a pod's claims the owners that the retention policy asks for.
-    pub(super) fn own_claims(&mut self, ordinal: i64, pod: &Object) {
-        for claim in items(&self.spec()["volumeClaimTemplates"]).cloned().collect::<Vec<_>>() {
-            let name = self.claim_name(&claim, ordinal);
-            let Some(known) =
-                self.view.store.find(Kind::PersistentVolumeClaim, self.set.namespace(), &name).cloned()
-            else {
-                continue;
-            };
-            let before: Vec<Value> = items(&known.value["metadata"]["ownerReferences"]).cloned().collect();
-            let others =
-                before.iter().filter(|owner| owner["uid"] != *self.set.uid && owner["uid"] != *pod.uid);
-            let owners: Vec<Value> = others.cloned().chain(self.claim_owners(ordinal, Some(pod))).collect();
-            let same = owners.len() == before.len()
-                && owners.iter().all(|owner| before.iter().any(|known| known["uid"] == owner["uid"]));
-            if !same && !known.deleting {
-                let mut value = known.value.clone();
-                value["metadata"]["ownerReferences"] = owners.into();
-                self.plan.then(Request::update(&known.key, value, "retention"));
-            }
-        }
-    }
-
-    fn claim_name(&self, claim: &Value, ordinal: i64) -> String {
-        format!("{}-{}-{ordinal}", text(&claim["metadata"]["name"]), self.set.name())
-    }
-
-    /// Who takes a claim along: the set when it is deleted, the pod when it is scaled away.
-    fn claim_owners(&self, ordinal: i64, pod: Option<&Object>) -> Vec<Value> {
-        let policy = &self.spec()["persistentVolumeClaimRetentionPolicy"];
-        let condemned = ordinal < self.first() || ordinal >= self.first() + self.wanted();
-        let reference = |object: &Object| {
-            let mut reference = object.controller_reference();
-            if object.key.kind == Kind::Pod
-                && let Some(fields) = reference.as_object_mut()
-            {
-                fields.remove("controller");
-                fields.remove("blockOwnerDeletion");
-            }
-            reference
-        };
-        if policy["whenScaled"] == "Delete" && condemned {
-            return pod.map(reference).into_iter().collect();
-        }
-        if policy["whenDeleted"] == "Delete" { vec![reference(self.set)] } else { Vec::new() }
-    }
-
-    /// Creates the claims that a pod lacks.
-    pub(super) fn create_claims(&mut self, ordinal: i64) {
-        let set = self.set;
-        for template in items(&set.spec()["volumeClaimTemplates"]) {
-            let name = self.claim_name(template, ordinal);
-            if self.view.store.find(Kind::PersistentVolumeClaim, set.namespace(), &name).is_some() {
-                continue;
-            }
-            let mut metadata = map(&template["metadata"]);
-            let mut labels = map(&metadata.remove("labels").unwrap_or_default());
-            labels.extend(map(&set.spec()["selector"]["matchLabels"]));
-            metadata.retain(|field, _| field == "annotations" || field == "finalizers");
-            metadata.insert("name".into(), name.clone().into());
-            metadata.insert("namespace".into(), set.namespace().into());
-            metadata.insert("labels".into(), labels.into());
-            let owners = self.claim_owners(ordinal, None);
-            if !owners.is_empty() {
-                metadata.insert("ownerReferences".into(), owners.into());
-            }
-            let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata,
-                "spec": template["spec"].clone()});
-            let message = |link: &str, outcome: &str| {
-                format!(
-                    "Create Claim {name} {link}Pod {}-{ordinal} in StatefulSet {} {outcome}",
-                    set.name(),
-                    set.name()
-                )
-            };
-            let request = Request::create(Kind::PersistentVolumeClaim, set.namespace(), claim, "claim")
-                .noting(
-                    Note::normal(set, "SuccessfulCreate", message("", "success")),
-                    Note::warning(set, "FailedCreate", message("for ", "failed error: {}")),
-                );
-            self.plan.then(request);
-        }
     }
 
     /// Pods below the partition, or the first ones while nothing says otherwise, are of the current revision.

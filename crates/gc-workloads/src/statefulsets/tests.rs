@@ -119,8 +119,87 @@ fn claims_follow_the_retention_policy() {
     assert_eq!(owners(&deleted, "data-web-1"), ["StatefulSet"]);
     change(&mut deleted, |value| value["spec"]["replicas"] = 1.into());
     assert_eq!(owners(&deleted, "data-web-0"), ["StatefulSet"]);
-    // The collector of owner references takes it along with the pod.
+    // The collector of owner references takes it along with the pod, which does not wait for it.
     assert_eq!(owners(&deleted, "data-web-1"), ["Pod"]);
+    let owner = &deleted.get(Kind::PersistentVolumeClaim, "data-web-1")["metadata"]["ownerReferences"][0];
+    assert_eq!((&owner["controller"], &owner["blockOwnerDeletion"]), (&json!(true), &Value::Null));
+}
+
+/// A set of two with a claim for each, which are deleted when it is scaled down.
+fn with_claims() -> World {
+    world(&json!({"replicas": 2,
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}],
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Delete"}}))
+}
+
+#[test]
+fn a_pod_waits_for_the_end_of_the_claim_that_the_one_before_it_left() {
+    let mut world = with_claims();
+    change(&mut world, |value| value["spec"]["replicas"] = 1.into());
+    change(&mut world, |value| value["spec"]["replicas"] = 2.into());
+    assert_eq!(world.names(Kind::Pod), ["web-0"], "the claim belongs to a pod that is gone");
+    world.change(Kind::PersistentVolumeClaim, "data-web-1", |value| {
+        value["metadata"]["finalizers"] = json!(["kubernetes.io/pvc-protection"]);
+    });
+    let claim = Kind::PersistentVolumeClaim.key("default", "data-web-1");
+    world.delete(&claim, None);
+    world.change(Kind::PersistentVolumeClaim, "data-web-1", |value| {
+        value["metadata"]["ownerReferences"] = json!([]);
+    });
+    world.settle();
+    assert_eq!(world.names(Kind::Pod), ["web-0"]);
+    let refused =
+        "FailedCreate Create Pod web-1 in StatefulSet web failed error: pvc data-web-1 is being deleted";
+    assert!(world.events("web").contains(&refused.to_owned()), "{:?}", world.events("web"));
+    world.change(Kind::PersistentVolumeClaim, "data-web-1", |value| {
+        value["metadata"]["finalizers"] = json!([])
+    });
+    world.settle();
+    assert_eq!(world.names(Kind::Pod), ["web-0", "web-1"]);
+    assert_eq!(world.names(Kind::PersistentVolumeClaim), ["data-web-0", "data-web-1"]);
+}
+
+#[test]
+fn claims_that_belong_to_somebody_else_are_left_alone() {
+    let mut world = with_claims();
+    let other = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "other", "controller": true}]);
+    let gone =
+        json!([{"apiVersion": "v1", "kind": "Pod", "name": "web-1", "uid": "gone", "controller": true}]);
+    for (owners, replicas) in [(other, 1), (gone, 2)] {
+        change(&mut world, |value| value["spec"]["replicas"] = 2.into());
+        world.change(Kind::PersistentVolumeClaim, "data-web-1", |value| {
+            value["metadata"]["ownerReferences"] = owners.clone();
+        });
+        change(&mut world, |value| value["spec"]["replicas"] = replicas.into());
+        assert_eq!(
+            world.get(Kind::PersistentVolumeClaim, "data-web-1")["metadata"]["ownerReferences"],
+            owners
+        );
+    }
+}
+
+#[test]
+fn orphaned_pods_and_revisions_of_a_set_of_the_same_name_are_adopted() {
+    let mut world = world(&json!({}));
+    let names = |world: &World, kind| world.names(kind).into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let (pods, revisions) = (names(&world, Kind::Pod), names(&world, Kind::ControllerRevision));
+    let uids = |world: &World| {
+        world.of_kind(Kind::Pod).iter().map(|pod| pod["metadata"]["uid"].clone()).collect::<Vec<_>>()
+    };
+    let before = uids(&world);
+    world.delete(&Kind::StatefulSet.key("default", "web"), None);
+    for (kind, names) in [(Kind::Pod, &pods), (Kind::ControllerRevision, &revisions)] {
+        for name in names {
+            world.change(kind, name, |value| value["metadata"]["ownerReferences"] = json!([]));
+        }
+    }
+    world.settle();
+    let again = json!({"replicas": 3, "serviceName": "web", "updateStrategy": {"type": "RollingUpdate"}});
+    world.create(Kind::StatefulSet, owner("web", &again));
+    world.settle();
+    assert_eq!((uids(&world), names(&world, Kind::ControllerRevision)), (before, revisions));
+    let owner = &world.of_kind(Kind::ControllerRevision)[0]["metadata"]["ownerReferences"][0]["uid"];
+    assert_eq!(*owner, world.get(Kind::StatefulSet, "web")["metadata"]["uid"]);
 }
 
 #[test]
