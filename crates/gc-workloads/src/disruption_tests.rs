@@ -50,7 +50,11 @@ fn a_budget_follows_its_pods_and_their_owner() {
     let pod = world.names(Kind::Pod)[0].to_owned();
     world.change(Kind::Pod, &pod, |pod| {
         let conditions = pod["status"]["conditions"].as_array_mut().unwrap();
-        conditions.iter_mut().find(|one| one["type"] == "Ready").unwrap()["status"] = "False".into();
+        for one in
+            conditions.iter_mut().filter(|one| one["type"] == "Ready" || one["type"] == "ContainersReady")
+        {
+            one["status"] = "False".into();
+        }
     });
     world.settle();
     assert_eq!(counts(&world), [0, 3, 3, 4].map(Some));

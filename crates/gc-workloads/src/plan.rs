@@ -29,6 +29,8 @@ pub struct View<'a> {
 pub struct Settings {
     /// How many simulated nodes there are.
     pub nodes: u32,
+    /// Whether the controllers of this process include the kubelets of simulated nodes; the runtime sets it.
+    pub keeps_nodes: bool,
     /// How long a simulated pod takes to become ready.
     pub pod_start_latency: Milliseconds,
     /// The certificate authority of the API server, in PEM.

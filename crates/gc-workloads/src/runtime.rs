@@ -184,7 +184,8 @@ pub struct Runtime {
 impl Runtime {
     /// Starts with nothing known.
     #[must_use]
-    pub fn new(settings: Settings, workloads: Vec<Workload>) -> Self {
+    pub fn new(mut settings: Settings, workloads: Vec<Workload>) -> Self {
+        settings.keeps_nodes = workloads.contains(&Workload::Kubelet);
         let unlisted = workloads.iter().flat_map(|workload| workload.observes()).copied().collect();
         Self {
             store: Store::default(),

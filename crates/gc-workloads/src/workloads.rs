@@ -198,7 +198,7 @@ impl Workload {
             ],
             Self::TaintEviction => &[Kind::Pod, Kind::Node],
             Self::Kubelet => &[Kind::Pod, Kind::Node, Kind::Lease],
-            Self::NodeLifecycle => &[Kind::Node, Kind::Lease],
+            Self::NodeLifecycle => &[Kind::Node, Kind::Pod, Kind::Lease],
             Self::EndpointSlice => &[Kind::Service, Kind::Pod, Kind::EndpointSlice, Kind::Node],
             Self::EndpointSliceMirroring => &[Kind::Service, Kind::Endpoints, Kind::EndpointSlice],
             Self::Endpoints => &[Kind::Service, Kind::Pod, Kind::Endpoints],
@@ -328,7 +328,14 @@ impl Workload {
                 }
             }
             Self::NodeLifecycle => {
-                const { &[rule("", "nodes", &["patch"]), rule("", "nodes/status", UPDATE), WRITE_EVENTS] }
+                const {
+                    &[
+                        rule("", "nodes", &["patch"]),
+                        rule("", "nodes/status", UPDATE),
+                        rule("", "pods/status", UPDATE),
+                        WRITE_EVENTS,
+                    ]
+                }
             }
             Self::TaintEviction => {
                 const { &[rule("", "pods", &["delete"]), rule("", "pods/status", UPDATE), WRITE_EVENTS] }

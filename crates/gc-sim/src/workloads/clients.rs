@@ -88,7 +88,7 @@ impl World {
         use WorkloadKind::{CronJob, Deployment, Job, Namespace, Pod, ReplicaSet, StatefulSet};
         let namespace = self.chance.pick(&NAMESPACES);
         let image = self.chance.below(4);
-        match self.chance.weighted(&[8, 8, 5, 10, 5, 6, 3, 4, 4, 3, 2, 3, 4]) {
+        match self.chance.weighted(&[8, 8, 5, 10, 5, 6, 3, 4, 4, 3, 2, 3, 4, 3]) {
             0 => self.create(Deployment, namespace, deployment(image)),
             1 => {
                 let kept = self.chance.pick(&["Retain", "Delete"]);
@@ -133,9 +133,13 @@ impl World {
                 let name = json!({"metadata": {"name": NAMESPACES[1]}});
                 self.create(Namespace, "", name);
             }
-            _ => {
+            12 => {
                 self.empty_namespaces();
                 self.release_claims();
+            }
+            _ => {
+                let stopped = self.chance.chance(500);
+                self.stop_node(stopped);
             }
         }
     }
@@ -151,6 +155,13 @@ impl World {
         let name = at(&objects[index], "/metadata/name").as_str().unwrap_or_default();
         self.note(|| format!("a client removes the owner references of {} {namespace}/{name}", kind.name()));
         self.patch(kind, (namespace, name), json!({"metadata": {"ownerReferences": null}}));
+    }
+
+    /// Stops the simulated node, or starts it again.
+    pub(super) fn stop_node(&mut self, stopped: bool) {
+        self.note(|| format!("a client sets kubegc.io/stopped={stopped} on the node"));
+        let patch = json!({"metadata": {"annotations": {"kubegc.io/stopped": stopped.to_string()}}});
+        self.patch(WorkloadKind::Node, ("", "kubegc-node-0"), patch);
     }
 
     /// Suspends all CronJobs, so that the world settles.

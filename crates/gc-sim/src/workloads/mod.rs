@@ -1,6 +1,6 @@
 //! Worlds with workloads: the real workload controllers, the real ownership collector and the real collector of finished Jobs
 //! over the real registry. Deployments roll while their owner references are removed, CronJobs keep a history while Jobs
-//! expire, StatefulSets retain claims while their namespace is deleted. Watches are late, requests and answers are lost, and
+//! expire, StatefulSets retain claims while their namespace is deleted, nodes fall silent. Watches are late, requests and answers are lost, and
 //! controllers restart.
 
 mod clients;
@@ -50,7 +50,7 @@ const MAX_REST_ROUNDS: usize = 4_000;
 const REST_STEP_MILLISECONDS: i64 = 61_000;
 
 /// The controllers that run.
-const WORKLOADS: [Workload; 11] = [
+const WORKLOADS: [Workload; 12] = [
     Workload::ServiceAccount,
     Workload::Deployment,
     Workload::ReplicaSet,
@@ -60,6 +60,7 @@ const WORKLOADS: [Workload; 11] = [
     Workload::Scheduler,
     Workload::Kubelet,
     Workload::NodeLifecycle,
+    Workload::TaintEviction,
     Workload::VolumeBinding,
     Workload::Provisioning,
 ];
@@ -199,6 +200,7 @@ impl World {
         }
         self.note(|| "-- faults end".to_owned());
         self.calm = true;
+        self.stop_node(false);
         self.rest(SCHEDULING_MILLISECONDS)?;
         self.suspend_cron_jobs();
         self.rest(REST_MILLISECONDS)?;

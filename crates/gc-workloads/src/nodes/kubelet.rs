@@ -230,7 +230,12 @@ fn keep_pod(view: &View<'_>, key: &Key) -> Plan {
             &json!({"running": {"startedAt": time::format(view.now)}}),
             "start",
         )),
-        Stage::Running(end) => end.into_iter().for_each(|at| plan.again_at(at)),
+        Stage::Running(end) => {
+            if let Some(state) = outdated_readiness(view, pod) {
+                plan.then(report(view, pod, node, "Running", &state, "readiness"));
+            }
+            end.into_iter().for_each(|at| plan.again_at(at));
+        }
         Stage::End(code) => {
             let again = text(&pod.spec()["restartPolicy"]) != "Never" && code != 0;
             if again {
@@ -244,6 +249,18 @@ fn keep_pod(view: &View<'_>, key: &Key) -> Plan {
         Stage::Ended => {}
     }
     plan
+}
+
+/// The state of the containers of a running pod whose condition `Ready` is not what its containers and readiness gates make it,
+/// such as after its node was silent. A pod whose containers somebody else declared unready is left alone.
+fn outdated_readiness(view: &View<'_>, pod: &Object) -> Option<Value> {
+    let status = |kind: &str| condition(pod.status(), kind).map(|known| text(&known["status"]));
+    let wanted = conditions(view, pod, "Running", true);
+    let wanted = wanted.iter().find(|one| one["type"] == "Ready")?;
+    let is_outdated =
+        status("ContainersReady") == Some("True") && status("Ready") != Some(text(&wanted["status"]));
+    is_outdated
+        .then(|| items(&pod.status()["containerStatuses"]).next().map(|first| first["state"].clone()))?
 }
 
 fn stage(view: &View<'_>, pod: &Object) -> Stage {

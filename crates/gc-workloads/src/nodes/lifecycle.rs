@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use super::is_kept;
 use super::scheduler::tolerates;
 use crate::kinds::{Key, Kind};
 use crate::object::{Object, condition, items, text};
@@ -44,19 +45,22 @@ pub(crate) fn reconcile_node(view: &View<'_>, key: &Key) -> Plan {
     let Some(node) = view.store.get(key).filter(|node| !node.deleting) else { return plan };
     let silent_at = last_heard(view, node) + GRACE;
     let mut status = node.status().clone();
-    if silent_at <= view.now {
-        if fall_silent(view, &mut status) {
-            plan.then(Request::update_status(key, node.with_status(status.clone()), "silent").noting(
-                Note::normal(
-                    node,
-                    "NodeNotReady",
-                    format!("Node {} status is now: NodeNotReady", node.name()),
-                ),
-                None,
-            ));
-        }
-    } else {
+    // The Lease of a node that this process keeps is late only because the clock was set ahead.
+    let is_kept_here = view.settings.keeps_nodes && is_kept(node);
+    if silent_at > view.now {
         plan.again_at(silent_at);
+    } else if !is_kept_here && fall_silent(view, &mut status) {
+        let was_ready = condition(node.status(), "Ready").is_some_and(|ready| ready["status"] == "True");
+        let note = was_ready.then(|| {
+            let message = format!("Node {} status is now: NodeNotReady", node.name());
+            Note::normal(node, "NodeNotReady", message)
+        });
+        if was_ready {
+            // The pods come first: if this fails, the node is still ready and everything is tried again.
+            plan.together(pods_not_ready(view, node));
+        }
+        let request = Request::update_status(key, node.with_status(status.clone()), "silent");
+        plan.then(request.noting(note, None));
     }
     let taints = wanted_taints(view, node, &status);
     let known: Vec<Value> = items(&node.spec()["taints"]).cloned().collect();
@@ -68,6 +72,22 @@ pub(crate) fn reconcile_node(view: &View<'_>, key: &Key) -> Plan {
         plan.then(Request::patch(key, patch, "taints"));
     }
     plan
+}
+
+/// Nothing is known about the pods of a silent node, so they no longer count as ready.
+fn pods_not_ready(view: &View<'_>, node: &Object) -> Vec<Request> {
+    let ready = view.store.pods_on(node.name()).filter(|pod| pods::is_ready(pod));
+    let requests = ready.map(|pod| {
+        let mut status = pod.status().clone();
+        let conditions = status["conditions"].as_array_mut().into_iter().flatten();
+        for condition in conditions.filter(|condition| condition["type"] == "Ready") {
+            condition["status"] = "False".into();
+            condition["lastTransitionTime"] = time::format(view.now);
+        }
+        let note = Note::warning(pod, "NodeNotReady", "Node is not ready");
+        Request::update_status(&pod.key, pod.with_status(status), "silent").noting(note, None)
+    });
+    requests.collect()
 }
 
 fn last_heard(view: &View<'_>, node: &Object) -> Milliseconds {

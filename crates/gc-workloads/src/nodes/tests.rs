@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
+use super::lifecycle;
 use super::scheduler::tolerates;
 use crate::kinds::Kind;
-use crate::testing::World;
+use crate::plan::Settings;
+use crate::testing::{World, store, view};
 
 fn pod(name: &str, spec: &Value) -> Value {
     let mut whole = json!({"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Always"});
@@ -80,6 +82,26 @@ fn a_lease_is_renewed_and_a_stopped_node_loses_its_pods() {
     assert_eq!(renewed(&world), "2023-11-14T22:13:40.000000Z");
     let node = world.get(Kind::Node, "kubegc-node-0");
     assert_eq!(node["status"]["conditions"][3]["reason"], "NodeStatusUnknown");
+    let readiness = |world: &World| {
+        let conditions = world.get(Kind::Pod, "a")["status"]["conditions"].clone();
+        ["Ready", "ContainersReady"].map(|kind| {
+            let one = conditions.as_array().unwrap().iter().find(|one| one["type"] == kind).unwrap();
+            one["status"].clone()
+        })
+    };
+    assert_eq!(readiness(&world), ["False", "True"], "nothing is known of the pods of a silent node");
+    assert!(world.events("a").contains(&"NodeNotReady Node is not ready".to_owned()));
+    let stopped = |world: &mut World, stopped: &str| {
+        world.change(Kind::Node, "kubegc-node-0", |value| {
+            value["metadata"]["annotations"]["kubegc.io/stopped"] = stopped.into();
+        });
+    };
+    stopped(&mut world, "false");
+    world.settle();
+    assert_eq!(readiness(&world), ["True", "True"], "the node reports again");
+    stopped(&mut world, "true");
+    world.pass(60);
+    let node = world.get(Kind::Node, "kubegc-node-0");
     let effects: Vec<_> =
         node["spec"]["taints"].as_array().unwrap().iter().map(|taint| taint["effect"].clone()).collect();
     assert_eq!(effects, ["NoSchedule", "NoExecute"]);
@@ -87,12 +109,50 @@ fn a_lease_is_renewed_and_a_stopped_node_loses_its_pods() {
     world.pass(300);
     assert_ne!(world.get(Kind::Pod, "a")["metadata"]["deletionTimestamp"], Value::Null);
     // It comes back: the taints are removed, and so is the terminating pod.
-    world.change(Kind::Node, "kubegc-node-0", |value| {
-        value["metadata"]["annotations"]["kubegc.io/stopped"] = "false".into();
-    });
+    stopped(&mut world, "false");
     world.settle();
     assert_eq!(world.get(Kind::Node, "kubegc-node-0")["spec"]["taints"], json!([]));
     assert!(world.names(Kind::Pod).is_empty());
+}
+
+#[test]
+fn a_node_of_this_process_is_not_silent_when_the_clock_is_set_ahead() {
+    let node = |stopped: &str| {
+        json!({"metadata": {"name": "n", "uid": "n", "creationTimestamp": "2023-11-14T20:00:00Z",
+            "annotations": {"kubegc.io/simulated": "true", "kubegc.io/stopped": stopped}},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+    };
+    for (keeps_nodes, stopped, silent) in
+        [(true, "false", false), (true, "true", true), (false, "false", true)]
+    {
+        let store = store(&[(Kind::Node, node(stopped))]);
+        let settings = Settings { keeps_nodes, ..Settings::default() };
+        let plan = lifecycle::reconcile_node(&view(&store, &settings), &Kind::Node.key("", "n"));
+        let why: Vec<_> = plan.steps.iter().flatten().map(|request| request.why).collect();
+        assert_eq!(why.contains(&"silent"), silent, "{keeps_nodes} {stopped}");
+    }
+}
+
+#[test]
+fn a_readiness_gate_decides_whether_a_pod_is_ready() {
+    let mut world = World::whole();
+    world.create(Kind::Pod, pod("a", &json!({"readinessGates": [{"conditionType": "example.com/in"}]})));
+    world.settle();
+    let ready = |world: &World| {
+        let conditions = world.get(Kind::Pod, "a")["status"]["conditions"].clone();
+        conditions.as_array().unwrap().iter().find(|one| one["type"] == "Ready").unwrap()["status"].clone()
+    };
+    let mut shown = vec![ready(&world)];
+    for status in ["True", "False"] {
+        world.change(Kind::Pod, "a", |value| {
+            let conditions = value["status"]["conditions"].as_array_mut().unwrap();
+            conditions.retain(|one| one["type"] != "example.com/in");
+            conditions.push(json!({"type": "example.com/in", "status": status}));
+        });
+        world.settle();
+        shown.push(ready(&world));
+    }
+    assert_eq!(shown, ["False", "True", "False"]);
 }
 
 #[test]
