@@ -108,7 +108,7 @@ impl World {
             for object in self.list(kind, "") {
                 let shown =
                     || format!("{} {}/{}", kind.name(), text(&object, "/metadata/namespace"), name(&object));
-                if is_deleting(&object) {
+                if is_deleting(&object) && !self.is_kept_by_a_stranger(kind, &object) {
                     return Err(broken("held", format!("{} is still being deleted", shown())));
                 }
                 let owners = list(&object, "/metadata/ownerReferences");
@@ -123,6 +123,17 @@ impl World {
             self.judge_jobs(namespace)?;
         }
         Ok(())
+    }
+
+    /// Whether a pod that nobody owns uses a claim: its protection keeps the claim as long as the pod runs.
+    fn is_kept_by_a_stranger(&self, kind: WorkloadKind, object: &Value) -> bool {
+        let uses = |pod: &Value| {
+            let volumes = list(pod, "/spec/volumes").iter();
+            let mut claims = volumes.map(|volume| text(volume, "/persistentVolumeClaim/claimName"));
+            list(pod, "/metadata/ownerReferences").is_empty() && claims.any(|claim| claim == name(object))
+        };
+        let pods = || self.list(WorkloadKind::Pod, text(object, "/metadata/namespace"));
+        kind == WorkloadKind::PersistentVolumeClaim && pods().iter().any(uses)
     }
 
     fn judge_deployment(&self, namespace: &str) -> Result<(), Violation> {

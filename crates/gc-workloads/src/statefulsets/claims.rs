@@ -80,14 +80,12 @@ impl Work<'_> {
         (self.policy("whenDeleted") == "Delete").then(|| self.set.controller_reference())
     }
 
-    /// The owners that a claim is to have, if others than it has.
+    /// The owners that a claim is to have, if others than it has. Upstream leaves a claim alone whose set of the same name is gone; it
+    /// would be collected although an adopted pod uses it.
     fn new_owners(&self, claim: &Object, ordinal: i64, pod: &Object) -> Option<Vec<Value>> {
         let is_of = |owner: &Value, object: &Object| names(owner, object.key.kind, object.name());
         let is_ours = |owner: &Value| is_of(owner, self.set) || is_of(owner, pod);
-        let is_stale =
-            |owner: &Value| is_ours(owner) && owner["uid"] != *self.set.uid && owner["uid"] != *pod.uid;
-        // What belongs to an object of the same name that is gone is left to the collector.
-        if claim.deleting || owners_of(claim).any(is_stale) {
+        if claim.deleting {
             return None;
         }
         let retains = self.policy("whenScaled") != "Delete" && self.policy("whenDeleted") != "Delete";

@@ -152,7 +152,7 @@ fn a_pod_waits_for_the_end_of_the_claim_that_the_one_before_it_left() {
         "FailedCreate Create Pod web-1 in StatefulSet web failed error: pvc data-web-1 is being deleted";
     assert!(world.events("web").contains(&refused.to_owned()), "{:?}", world.events("web"));
     world.change(Kind::PersistentVolumeClaim, "data-web-1", |value| {
-        value["metadata"]["finalizers"] = json!([])
+        value["metadata"]["finalizers"] = json!([]);
     });
     world.settle();
     assert_eq!(world.names(Kind::Pod), ["web-0", "web-1"]);
@@ -160,21 +160,21 @@ fn a_pod_waits_for_the_end_of_the_claim_that_the_one_before_it_left() {
 }
 
 #[test]
-fn claims_that_belong_to_somebody_else_are_left_alone() {
-    let mut world = with_claims();
+fn a_claim_with_another_controller_is_left_alone_and_one_of_a_set_that_is_gone_is_taken_over() {
+    let claims = json!({"replicas": 1,
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}],
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Retain"}});
+    let mut world = world(&claims);
+    let own = world.get(Kind::PersistentVolumeClaim, "data-web-0")["metadata"]["ownerReferences"].clone();
     let other = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "other", "controller": true}]);
-    let gone =
-        json!([{"apiVersion": "v1", "kind": "Pod", "name": "web-1", "uid": "gone", "controller": true}]);
-    for (owners, replicas) in [(other, 1), (gone, 2)] {
-        change(&mut world, |value| value["spec"]["replicas"] = 2.into());
-        world.change(Kind::PersistentVolumeClaim, "data-web-1", |value| {
-            value["metadata"]["ownerReferences"] = owners.clone();
+    let gone = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "gone"}]);
+    for (before, after) in [(&other, &other), (&gone, &own)] {
+        world.change(Kind::PersistentVolumeClaim, "data-web-0", |value| {
+            value["metadata"]["ownerReferences"] = before.clone();
         });
-        change(&mut world, |value| value["spec"]["replicas"] = replicas.into());
-        assert_eq!(
-            world.get(Kind::PersistentVolumeClaim, "data-web-1")["metadata"]["ownerReferences"],
-            owners
-        );
+        world.settle();
+        let owners = &world.get(Kind::PersistentVolumeClaim, "data-web-0")["metadata"]["ownerReferences"];
+        assert_eq!(owners, after, "{before}");
     }
 }
 
