@@ -234,7 +234,9 @@ fn keep_pod(view: &View<'_>, key: &Key) -> Plan {
             if let Some(state) = outdated_readiness(view, pod) {
                 plan.then(report(view, pod, node, "Running", &state, "readiness"));
             }
-            end.into_iter().for_each(|at| plan.again_at(at));
+            if let Some(at) = end {
+                plan.again_at(at);
+            }
         }
         Stage::End(code) => {
             let again = text(&pod.spec()["restartPolicy"]) != "Never" && code != 0;

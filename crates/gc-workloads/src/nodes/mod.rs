@@ -1,5 +1,6 @@
 //! Simulated nodes and the scheduler.
 
+mod host_ports;
 pub mod kubelet;
 pub mod lifecycle;
 pub mod scheduler;

@@ -1,11 +1,12 @@
-//! The scheduler: one pass per pod, no preemption. It honours node selectors, node and pod affinity, taints, resources and
-//! unschedulable nodes.
+//! The scheduler: one pass per pod, no preemption. It honours node selectors, node and pod affinity, taints, host ports,
+//! resources and unschedulable nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::host_ports;
 use crate::kinds::{Key, Kind};
 use crate::object::{Object, items, text};
 use crate::plan::{Action, Note, Plan, Request, View};
@@ -195,6 +196,9 @@ fn reason_against(
     }
     if !selects_node(pod, node) {
         return Some("node(s) didn't match Pod's node affinity/selector".into());
+    }
+    if host_ports::are_taken(view, pod, node) {
+        return Some("node(s) didn't have free ports for the requested pod ports".into());
     }
     if let Some(resource) = free.lacking(wanted).next() {
         return Some(if resource == "pods" {

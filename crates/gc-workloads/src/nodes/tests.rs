@@ -116,6 +116,30 @@ fn a_lease_is_renewed_and_a_stopped_node_loses_its_pods() {
 }
 
 #[test]
+fn two_pods_do_not_take_the_same_port_of_a_node() {
+    let mut world = World::whole();
+    let with = |name: &str, port: Value| pod(name, &json!({"containers": [{"name": "c", "ports": [port]}]}));
+    let table = [
+        ("a", json!({"hostPort": 80, "hostIP": "127.0.0.1"}), true),
+        ("other-address", json!({"hostPort": 80, "hostIP": "127.0.0.2", "protocol": "TCP"}), true),
+        ("other-protocol", json!({"hostPort": 80, "protocol": "UDP"}), true),
+        ("no-host-port", json!({"containerPort": 80}), true),
+        ("same", json!({"hostPort": 80, "hostIP": "127.0.0.1", "protocol": "TCP"}), false),
+        ("all-addresses", json!({"hostPort": 80}), false),
+    ];
+    for (name, port, runs) in table {
+        world.create(Kind::Pod, with(name, port));
+        world.settle();
+        assert_eq!(phase(&world, name) == "Running", runs, "{name}");
+    }
+    let message = "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports.";
+    assert_eq!(world.events("same"), [format!("FailedScheduling {message}")]);
+    world.delete(&Kind::Pod.key("default", "a"), None);
+    world.settle();
+    assert_eq!(phase(&world, "same"), "Running");
+}
+
+#[test]
 fn a_node_of_this_process_is_not_silent_when_the_clock_is_set_ahead() {
     let node = |stopped: &str| {
         json!({"metadata": {"name": "n", "uid": "n", "creationTimestamp": "2023-11-14T20:00:00Z",
