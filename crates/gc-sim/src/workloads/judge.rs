@@ -125,15 +125,25 @@ impl World {
         Ok(())
     }
 
-    /// Whether a pod that nobody owns uses a claim: its protection keeps the claim as long as the pod runs.
+    /// Whether a pod that nobody owns uses a claim, which its protection keeps as long as the pod runs, or a claim that this object waits
+    /// for.
     fn is_kept_by_a_stranger(&self, kind: WorkloadKind, object: &Value) -> bool {
-        let uses = |pod: &Value| {
-            let volumes = list(pod, "/spec/volumes").iter();
-            let mut claims = volumes.map(|volume| text(volume, "/persistentVolumeClaim/claimName"));
-            list(pod, "/metadata/ownerReferences").is_empty() && claims.any(|claim| claim == name(object))
+        let namespace = text(object, "/metadata/namespace");
+        let pods = self.list(WorkloadKind::Pod, namespace);
+        let is_kept = |claim: &Value| {
+            let uses = |pod: &Value| {
+                let volumes = list(pod, "/spec/volumes").iter();
+                let mut claims = volumes.map(|volume| text(volume, "/persistentVolumeClaim/claimName"));
+                list(pod, "/metadata/ownerReferences").is_empty() && claims.any(|used| used == name(claim))
+            };
+            is_deleting(claim) && pods.iter().any(uses)
         };
-        let pods = || self.list(WorkloadKind::Pod, text(object, "/metadata/namespace"));
-        kind == WorkloadKind::PersistentVolumeClaim && pods().iter().any(uses)
+        if kind == WorkloadKind::PersistentVolumeClaim {
+            return is_kept(object);
+        }
+        let waits = list(object, "/metadata/finalizers").iter().any(|one| one == "foregroundDeletion");
+        let claims = self.list(WorkloadKind::PersistentVolumeClaim, namespace);
+        waits && owned_by(&claims, object).into_iter().any(is_kept)
     }
 
     fn judge_deployment(&self, namespace: &str) -> Result<(), Violation> {
