@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use gc_answers::text::count;
 use gc_kube::connection::Answer;
 use gc_kube::{ApiClient, Observer, ResourceTable, push_segment};
 use gc_retention::permissions::Controller;
@@ -24,10 +25,10 @@ const EVENTS_AT_ONCE: usize = 100;
 const SERIES_IDLE: Duration = Duration::from_mins(10);
 /// Maximum number of Events that are remembered, so that their count can rise.
 const SERIES_REMEMBERED: usize = 1_000;
-/// Maximum number of objects of one resource that a message names.
+/// Maximum number of objects of one kind that a message names.
 const NAMES_SHOWN: usize = 3;
-/// Maximum number of resources that a message names.
-const RESOURCES_SHOWN: usize = 8;
+/// Maximum number of kinds that a message names.
+const KINDS_SHOWN: usize = 8;
 /// Events about objects at cluster scope are in this namespace, and those about namespaces that are gone.
 const DEFAULT_NAMESPACE: &str = "default";
 /// Collectors that write an Event about each deletion themselves, as upstream does.
@@ -52,46 +53,46 @@ enum About {
     Object(String, Arc<str>, Arc<str>, Uid),
 }
 
-/// What was deleted, by resource.
+/// What was deleted, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Counts(BTreeMap<String, Deleted>);
+struct Counts(BTreeMap<Arc<str>, Deleted>);
 
-/// Deleted objects of one resource: their number, and the names of the first.
+/// Deleted objects of one kind: their number, and the names of the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Deleted {
-    number: u64,
+    number: usize,
     names: Vec<Arc<str>>,
 }
 
 impl Counts {
-    fn add(&mut self, resource: String, number: u64, names: &[Arc<str>]) {
-        let deleted = self.0.entry(resource).or_default();
+    fn add(&mut self, kind: Arc<str>, number: usize, names: &[Arc<str>]) {
+        let deleted = self.0.entry(kind).or_default();
         deleted.number += number;
         let room = NAMES_SHOWN.saturating_sub(deleted.names.len());
         deleted.names.extend(names.iter().take(room).cloned());
     }
 
     fn extend(&mut self, more: Self) {
-        for (resource, deleted) in more.0 {
-            self.add(resource, deleted.number, &deleted.names);
+        for (kind, deleted) in more.0 {
+            self.add(kind, deleted.number, &deleted.names);
         }
     }
 
     /// As the field `count` of Events holds it.
     fn total(&self) -> i32 {
-        i32::try_from(self.0.values().map(|deleted| deleted.number).sum::<u64>()).unwrap_or(i32::MAX)
+        i32::try_from(self.0.values().map(|deleted| deleted.number).sum::<usize>()).unwrap_or(i32::MAX)
     }
 
-    /// `12 pods (web-1, web-2, web-3, …), 1 jobs.batch (build)`
+    /// `12 Pods (web-1, web-2, web-3, …), 1 Job (build)`
     fn shown(&self) -> String {
-        let one = |(resource, deleted): (&String, &Deleted)| {
-            let rest = if deleted.number > deleted.names.len() as u64 { ", …" } else { "" };
-            format!("{} {resource} ({}{rest})", deleted.number, deleted.names.join(", "))
+        let one = |(kind, deleted): (&Arc<str>, &Deleted)| {
+            let rest = if deleted.number > deleted.names.len() { ", …" } else { "" };
+            format!("{} ({}{rest})", count(deleted.number, kind), deleted.names.join(", "))
         };
-        let mut parts: Vec<String> = self.0.iter().take(RESOURCES_SHOWN).map(one).collect();
-        let rest: u64 = self.0.values().skip(RESOURCES_SHOWN).map(|deleted| deleted.number).sum();
+        let mut parts: Vec<String> = self.0.iter().take(KINDS_SHOWN).map(one).collect();
+        let rest: usize = self.0.values().skip(KINDS_SHOWN).map(|deleted| deleted.number).sum();
         if rest > 0 {
-            parts.push(format!("{rest} of other resources"));
+            parts.push(format!("{} of other kinds", count(rest, "object")));
         }
         parts.join(", ")
     }
@@ -131,16 +132,14 @@ impl DeletionEvents {
         (key, uid): (&ObjectKey, &Uid),
         reason: &Reason,
     ) {
-        let route = table.get(key.resource);
-        let resource = route.as_ref().map_or_else(String::new, |route| route.display_name());
-        if UNREPORTED.contains(&resource.as_str()) {
+        let Some(route) = table.get(key.resource) else { return };
+        if UNREPORTED.contains(&&*route.name) {
             return;
         }
+        let kind = Arc::clone(&route.info.kind);
         let about = if key.namespace.is_empty() {
-            let (version, kind) = route.map_or_else(Default::default, |route| {
-                (route.api_version.to_string(), Arc::clone(&route.info.kind))
-            });
-            About::Object(version, kind, Arc::clone(&key.name), uid.clone())
+            let version = route.api_version.to_string();
+            About::Object(version, Arc::clone(&kind), Arc::clone(&key.name), uid.clone())
         } else {
             About::Namespace(Arc::clone(&key.namespace))
         };
@@ -148,7 +147,7 @@ impl DeletionEvents {
         let key = Key { about, controller, code: reason.code(), message: reason.message() };
         let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if pending.counts.len() < EVENTS_AT_ONCE || pending.counts.contains_key(&key) {
-            pending.counts.entry(key).or_default().add(resource, 1, &[name]);
+            pending.counts.entry(key).or_default().add(kind, 1, &[name]);
         } else {
             pending.left_out += 1;
         }
@@ -289,7 +288,7 @@ fn events_in(namespace: &str) -> String {
     path
 }
 
-/// `Deleted 12 pods (web-1, web-2, web-3, …): every owner is absent`
+/// `Deleted 12 Pods (web-1, web-2, web-3, …): every owner is absent`
 fn message(key: &Key, counts: &Counts) -> String {
     match &key.about {
         About::Object(..) => format!("Deleted: {}", key.message),
@@ -410,7 +409,7 @@ mod tests {
         assert_eq!(
             written,
             [
-                common(about("shop"), 4, "shop", "Deleted 4 namespaces (a, b, c, …): every owner is absent"),
+                common(about("shop"), 4, "shop", "Deleted 4 Namespaces (a, b, c, …): every owner is absent"),
                 common(object, 1, "oldrole", "Deleted: every owner is absent"),
             ]
         );
@@ -427,11 +426,14 @@ mod tests {
         let pending = events.take();
         assert_eq!((pending.counts.len(), pending.left_out), (EVENTS_AT_ONCE, 5));
         let mut counts = Counts::default();
-        for number in 0..RESOURCES_SHOWN + 2 {
-            counts.add(format!("r{number}"), 2, &["a".into()]);
+        for number in 0..KINDS_SHOWN + 2 {
+            counts.add(format!("R{number}").into(), 2, &["a".into()]);
         }
         let shown = counts.shown();
-        assert!(shown.starts_with("2 r0 (a, …), ") && shown.ends_with(", 4 of other resources"), "{shown}");
+        assert!(
+            shown.starts_with("2 R0s (a, …), ") && shown.ends_with(", 4 objects of other kinds"),
+            "{shown}"
+        );
         assert_eq!(counts.total(), 20);
     }
 
@@ -526,7 +528,7 @@ mod tests {
             let found = shown(&client, "shop").await;
             let [(reason, counted, message)] = &found[..] else { panic!("{found:?}") };
             assert_eq!((reason.as_str(), *counted), ("OwnersAbsent", count));
-            assert!(message.starts_with(&format!("Deleted {count} configmaps (")), "{message}");
+            assert!(message.starts_with(&format!("Deleted {count} ConfigMaps (")), "{message}");
             assert!(message.ends_with("): every owner is absent"), "{message}");
         }
         // An Event that was deleted is written again, with what is new.
@@ -535,8 +537,15 @@ mod tests {
         writer.write(events.take()).await.unwrap();
         assert_eq!(shown(&client, "shop").await[0].1, 2);
 
+        let left = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "left"}});
+        call(&client, Method::POST, "/api/v1/namespaces/shop/configmaps", Some(&left)).await;
         call(&client, Method::DELETE, "/api/v1/namespaces/shop", None).await;
-        up.control.settle(PATIENCE, || tokio::time::sleep(Duration::from_millis(5))).await.unwrap();
+        let begun = Instant::now();
+        let shop = || preflight::request(Method::GET, "/api/v1/namespaces/shop", None);
+        while client.call(shop()).await.unwrap().head.status != StatusCode::NOT_FOUND {
+            assert!(begun.elapsed() < PATIENCE, "the namespace stays");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         writer.write(events.take()).await.unwrap();
         let about_shop = shown(&client, DEFAULT_NAMESPACE).await;
         assert_eq!(about_shop.len(), 1, "{about_shop:?}");
