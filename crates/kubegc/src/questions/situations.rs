@@ -549,6 +549,7 @@ fn storage() -> Vec<Situation> {
             make: vec![claim("d", "", protected())],
             stuck: &["ProtectionNotReleased PersistentVolumeClaim/d"],
             why: ("BeingDeleted", "no pod uses the claim"),
+            later_seconds: 60,
             ..base("a claim without users and without a protection controller")
         },
         Situation {
@@ -574,6 +575,7 @@ fn storage() -> Vec<Situation> {
             ],
             why: ("BeingDeleted", "the CSI external-provisioner of the driver removes it"),
             plan: "1 object: 1 PersistentVolume; 1 hangs",
+            later_seconds: 60,
             ..base("a volume that waits for its provisioner")
         },
     ]
