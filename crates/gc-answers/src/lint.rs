@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gc_ownership::{Stray, StrayReference};
-use gc_types::{ObjectKey, Timestamp};
+use gc_types::{ObjectKey, ResourceId, Timestamp};
 use serde_json::{Value, json};
 
 use crate::catalog::{GroupResource, Resource};
@@ -175,7 +175,7 @@ pub fn argument(place: &Place) -> String {
 /// All lints, the worst first.
 #[must_use]
 pub fn lint(survey: &Survey, facts: &Facts) -> Vec<Lint> {
-    let mut linter = Linter { survey, facts, found: BTreeMap::new() };
+    let mut linter = Linter { survey, facts, totals: totals(survey), found: BTreeMap::new() };
     linter.references();
     linter.rings();
     linter.pods();
@@ -192,11 +192,7 @@ pub fn lint(survey: &Survey, facts: &Facts) -> Vec<Lint> {
 /// Kinds of which there are too many to be read whole, so that they were not examined.
 #[must_use]
 pub fn unexamined(survey: &Survey) -> Vec<String> {
-    let mut totals: BTreeMap<_, usize> = BTreeMap::new();
-    for ((_, resource), number) in survey.engine.population() {
-        *totals.entry(resource).or_default() += number;
-    }
-    let many = totals.into_iter().filter(|(_, number)| *number > MAXIMUM_EXAMINED);
+    let many = totals(survey).into_iter().filter(|(_, number)| *number > MAXIMUM_EXAMINED);
     let names = many.filter_map(|(id, number)| {
         let resource = survey.catalog.get(id)?;
         EXAMINED.contains(&(&*resource.name.group, &*resource.name.resource)).then(|| {
@@ -204,6 +200,15 @@ pub fn unexamined(survey: &Survey) -> Vec<String> {
         })
     });
     names.collect()
+}
+
+/// How many objects each resource has.
+fn totals(survey: &Survey) -> BTreeMap<ResourceId, usize> {
+    let mut totals = BTreeMap::new();
+    for ((_, resource), number) in survey.engine.population() {
+        *totals.entry(resource).or_default() += number;
+    }
+    totals
 }
 
 /// What is read whole.
@@ -294,6 +299,7 @@ impl Found {
 struct Linter<'a> {
     survey: &'a Survey,
     facts: &'a Facts,
+    totals: BTreeMap<ResourceId, usize>,
     found: BTreeMap<(Code, String), Found>,
 }
 
@@ -326,9 +332,7 @@ impl Linter<'_> {
     fn all(&self, group: &str, name: &str) -> &[Object] {
         let resource = GroupResource::new(group, name);
         let Some(served) = self.survey.catalog.named(&resource) else { return &[] };
-        let population = self.survey.engine.population();
-        let number: usize =
-            population.iter().filter(|((_, id), _)| *id == served.id).map(|(_, number)| number).sum();
+        let number = self.totals.get(&served.id).copied().unwrap_or_default();
         if number == 0 || number > MAXIMUM_EXAMINED { &[] } else { self.facts.all(&resource, "") }
     }
 
@@ -443,11 +447,16 @@ impl Linter<'_> {
         let jobs = GroupResource::new("batch", "jobs");
         let Some(jobs) = self.survey.catalog.named(&jobs).map(|jobs| jobs.id) else { return };
         let pods: Vec<Object> = self.all("", "pods").to_vec();
+        let key_of_job = |pod: &Object| ObjectKey {
+            resource: jobs,
+            namespace: pod.namespace().into(),
+            name: job_of(pod).into(),
+        };
+        let wanted = pods.iter().filter(|pod| is_left(pod)).map(key_of_job).collect();
+        let living = self.present(&wanted);
         let mut finished: BTreeMap<String, Vec<&Object>> = BTreeMap::new();
         for pod in &pods {
-            let key =
-                ObjectKey { resource: jobs, namespace: pod.namespace().into(), name: job_of(pod).into() };
-            if is_left(pod) && self.survey.engine.find_by_key(&key).is_none() {
+            if is_left(pod) && !living.contains(&key_of_job(pod)) {
                 let place = self.place("", "pods", pod);
                 let namespace = pod.namespace().to_owned();
                 let message = move |total| {

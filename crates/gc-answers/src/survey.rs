@@ -264,7 +264,7 @@ pub struct Survey {
     terminating: BTreeMap<ObjectKey, Metadata>,
     recreators: BTreeMap<ObjectKey, Recreator>,
     finalizers: BTreeMap<ObjectKey, Vec<String>>,
-    marks: BTreeMap<ObjectKey, Marks>,
+    marks: BTreeMap<ObjectKey, (Uid, Marks)>,
     unlisted: BTreeMap<ResourceId, String>,
     reads: BTreeSet<EffectId>,
     asked: usize,
@@ -311,11 +311,17 @@ impl Survey {
             self.finalizers.insert(key.clone(), metadata.finalizers.clone());
         }
         if let Some(marks) = &metadata.marks {
-            self.marks.insert(key.clone(), (**marks).clone());
+            self.marks.insert(key.clone(), (metadata.uid.clone(), (**marks).clone()));
         }
         if metadata.deleted.is_some() {
             self.terminating.insert(key, metadata);
         }
+    }
+
+    /// An object is known that has no finalizers and is not being deleted, so that its owners are all that matters of it.
+    pub fn observe_known(&mut self, resource: ResourceId, mut object: ObservedObject) {
+        object.key.resource = resource;
+        self.engine.handle(Event::Observed(object));
     }
 
     /// A resource was listed.
@@ -381,9 +387,9 @@ impl Survey {
         self.recreators.get(key)
     }
 
-    /// What annotations say about the retention of objects, by key.
+    /// What annotations say about the retention of objects, by key, with their UIDs.
     #[must_use]
-    pub const fn marks(&self) -> &BTreeMap<ObjectKey, Marks> {
+    pub const fn marks(&self) -> &BTreeMap<ObjectKey, (Uid, Marks)> {
         &self.marks
     }
 

@@ -198,17 +198,16 @@ impl Gathering<'_> {
     /// Objects that expire by annotation from their creation on. Jobs and Pods expire from when they finish.
     fn marked(&mut self) {
         let survey = self.survey;
-        for (key, marks) in survey.marks() {
+        for (key, (uid, marks)) in survey.marks() {
             let Some(resource) = survey.resource(key) else { continue };
             let finishes = expiry::FINISHING.contains(&(&*resource.name.group, &*resource.name.resource));
             if finishes || survey.terminating().contains_key(key) {
                 continue;
             }
             if let Ok(Some((at, detail))) = expiry::expiry(marks, marks.created, &[]) {
-                let uid = survey.engine.find_by_key(key).map(|uid| uid.to_string()).unwrap_or_default();
                 let (code, collector) = (codes::EXPIRED_BY_ANNOTATION, Controller::Expiry.name());
                 let forecast = Forecast { at, code, collector, detail, is_upstream: false };
-                self.add(place_of(resource, key, uid), forecast);
+                self.add(place_of(resource, key, uid.to_string()), forecast);
             }
         }
     }

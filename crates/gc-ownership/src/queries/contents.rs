@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gc_types::{ObjectKey, ResourceId, Uid};
+use gc_types::{ObjectKey, ObservedObject, ResourceId, Uid};
 
 use super::NodeView;
 use crate::engine::Engine;
@@ -68,6 +68,13 @@ impl Engine {
             .slots()
             .filter(|&node| self.graph.has(node, Flag::OBSERVED) && fits(&self.graph.key(node)));
         self.sorted(nodes)
+    }
+
+    /// The objects whose key matches, as they were observed last. Visits everything.
+    pub fn observed_objects(&self, mut fits: impl FnMut(&ObjectKey) -> bool) -> Vec<ObservedObject> {
+        let observed = self.graph.slots().filter(|&node| self.graph.has(node, Flag::OBSERVED));
+        let fitting = observed.filter(|&node| fits(&self.graph.key(node)));
+        fitting.map(|node| self.graph.object(node)).collect()
     }
 
     /// The objects without an owner known to live, but with one that cannot be looked up. Visits everything.

@@ -200,16 +200,6 @@ impl Engine {
         }
     }
 
-    /// An object by its key, for queries that name it. Visits everything.
-    #[must_use]
-    pub fn find_by_key(&self, key: &ObjectKey) -> Option<Uid> {
-        self.graph
-            .slots()
-            .filter(|&node| self.graph.has(node, Flag::OBSERVED))
-            .find(|&node| self.graph.name(node) == &*key.name && self.graph.key(node) == *key)
-            .map(|node| self.graph.uid(node))
-    }
-
     /// Why an object is, or is not, collected. `None` if nothing is known under this UID.
     #[must_use]
     pub fn why(&self, uid: &Uid) -> Option<Why> {

@@ -1,6 +1,6 @@
 //! Whose page it is: that of a server in this process, or that of collectors beside a server elsewhere.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use gc_apiserver::InProcess;
 use gc_kube::ApiClient;
@@ -9,6 +9,7 @@ use gc_types::HeldBy;
 use tokio::sync::watch;
 
 use super::overview::{Mode, Stopped};
+use crate::questions::resident::Resident;
 use crate::run::Leadership;
 use crate::run::control::LeaseName;
 
@@ -35,6 +36,8 @@ pub(crate) struct Attached {
     pub(crate) breaker: SharedBreaker,
     /// Whether the page takes orders.
     pub(crate) takes_orders: bool,
+    /// The graph of the owner-reference collector, if it runs.
+    pub(crate) resident: Option<Arc<dyn Resident>>,
 }
 
 impl Attached {

@@ -388,7 +388,11 @@ impl Page {
         let clock = self.0.clock.clock()();
         let running = self.0.feed.controllers();
         let runs = |collector: &str| running.contains(collector);
-        Ok(self.0.views.of(user, who(&request.user), clock, &runs).await?)
+        let resident = match &self.0.home {
+            Home::Embedded(_) => None,
+            Home::Attached(collectors) => collectors.resident.clone(),
+        };
+        Ok(self.0.views.of(user, who(&request.user), clock, &runs, resident).await?)
     }
 
     /// The first screen, and how long it is valid.

@@ -11,6 +11,7 @@ use gc_types::Timestamp;
 
 use super::kept::Kept;
 use super::visitor::{Rights, Visitor, Who};
+use crate::questions::resident::Resident;
 use crate::questions::view::View;
 
 /// Views that are kept.
@@ -52,12 +53,14 @@ impl Views {
         who: Who,
         clock: Timestamp,
         runs: &dyn Fn(&str) -> bool,
+        resident: Option<Arc<dyn Resident>>,
     ) -> anyhow::Result<Shared> {
         let rights = visitor.rights().await?;
         let names = |resources: &[Resource]| resources.iter().map(|one| one.name.to_string()).collect();
         let seen = rights.lists.iter().map(|(namespace, all)| (namespace.clone(), names(all))).collect();
         let take = async {
-            let view = View::take(visitor.client(), rights.lists.clone(), clock, PATIENCE, runs).await?;
+            let lists = rights.lists.clone();
+            let view = View::take(visitor.client(), lists, clock, PATIENCE, runs, resident).await?;
             let rest = (view.took * REST_FACTOR).clamp(REST.0, REST.1);
             anyhow::Ok((Arc::new(view), rest))
         };

@@ -63,6 +63,8 @@ pub(super) struct Facts {
     pub(super) version: Option<String>,
     /// `namespace/name` of our Lease, and the Lease.
     pub(super) lease: (String, Option<Held>),
+    /// Why it could not be read.
+    pub(super) lease_unread: Option<String>,
     pub(super) orders: Orders,
     /// kube-controller-manager's Lease.
     pub(super) controller_manager: Option<Held>,
@@ -229,6 +231,11 @@ fn leader(facts: &Facts, findings: &mut Vec<Finding>) {
         });
         return;
     }
+    if let Some(why) = &facts.lease_unread {
+        let message = format!("whether kubegc runs here is not known: {why}");
+        findings.push(finding("leader", State::Notice, message));
+        return;
+    }
     findings.push(match held {
         None if !facts.is_installed => finding(
             "leader",
@@ -264,7 +271,11 @@ fn orders(facts: &Facts, findings: &mut Vec<Finding>) {
             let message = "annotation kubegc.io/tripped of the lease cannot be parsed";
             findings.push(finding("breaker", State::Wrong, message).advise("remove or correct it"));
         }
-        Some(tripped) if tripped.is_empty() => findings.push(finding("breaker", State::Fine, "nothing is stopped")),
+        Some(tripped) if tripped.is_empty() => {
+            if facts.lease_unread.is_none() {
+                findings.push(finding("breaker", State::Fine, "nothing is stopped"));
+            }
+        }
         Some(tripped) => findings.extend(tripped.values().map(|trip| {
             let advice = format!(
                 "check what was deleted (`kubegc journal --resource {0}`), then `kubegc resume --resource {0}`",
@@ -390,7 +401,11 @@ fn listed(check: &'static str, all: impl ExactSizeIterator<Item = Finding>) -> V
 
 fn stuck(facts: &Facts, findings: &mut Vec<Finding>) {
     if facts.stuck.is_empty() {
-        findings.push(finding("stuck", State::Fine, "nothing is stuck"));
+        findings.push(if facts.forbidden.is_empty() {
+            finding("stuck", State::Fine, "nothing is stuck")
+        } else {
+            finding("stuck", State::Notice, "nothing is stuck, as far as this user can see")
+        });
     }
     findings.extend(facts.stuck.iter().map(|(cause, (number, one))| {
         let message = format!("{cause}: {}, such as {one}", gc_answers::text::count(*number, "object"));
@@ -530,6 +545,14 @@ pub(super) mod tests {
                 "notice there is no lease kube-system/kubegc: no kubegc has led here",
             ),
             (
+                change(&|f| {
+                    f.lease.1 = None;
+                    f.lease_unread = Some("this user may not read lease kube-system/kubegc".into());
+                }),
+                "leader",
+                "notice whether kubegc runs here is not known: this user may not read lease kube-system/kubegc",
+            ),
+            (
                 change(&|f| f.lease.1 = Some(held("a", 60))),
                 "leader",
                 "wrong no replica leads: lease kube-system/kubegc is free, a renewed it last at 2026-09-21T14:12:20Z",
@@ -601,6 +624,11 @@ pub(super) mod tests {
                 change(&|f| f.undiscovered = vec!["metrics.k8s.io/v1beta1".into()]),
                 "discovery",
                 "wrong metrics.k8s.io/v1beta1 cannot be discovered",
+            ),
+            (
+                change(&|f| f.forbidden = vec!["pods".into()]),
+                "stuck",
+                "notice nothing is stuck, as far as this user can see",
             ),
             (
                 change(&|f| f.unavailable = map("v1.metrics", "no endpoints")),

@@ -162,7 +162,12 @@ async fn examine(
         Ok(None) => facts.orders.tripped = Some(BTreeMap::new()),
         Err(error) => {
             facts.orders.tripped = Some(BTreeMap::new());
-            facts.unchecked.push(format!("the lease cannot be read: {error:#}"));
+            // What is forbidden is forbidden to whoever asks; the account of the collectors is checked below.
+            let why = match error.downcast_ref::<preflight::Forbidden>() {
+                Some(_) => format!("this user may not read lease {}", facts.lease.0),
+                None => format!("lease {} cannot be read: {error:#}", facts.lease.0),
+            };
+            facts.lease_unread = Some(why);
         }
     }
     let theirs = LeaseName { namespace: "kube-system".into(), name: CONTROLLER_MANAGER.into() };

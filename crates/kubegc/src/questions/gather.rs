@@ -1,7 +1,8 @@
 //! Reads from a cluster what answers need. Everything here is a GET.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -11,11 +12,12 @@ use gc_answers::stuck::Place;
 use gc_answers::survey::Page;
 use gc_answers::{Catalog, Facts, GroupResource, Known, Metadata, Need, Resource, Survey};
 use gc_kube::{ApiClient, push_segment};
-use gc_types::{ObjectKey, Outcome, Timestamp, Uid};
+use gc_types::{ObjectKey, Outcome, ResourceVersion, Timestamp, Uid};
 use http::header::{ACCEPT, HeaderValue};
 use http::{Method, StatusCode};
 use serde_json::Value;
 
+use super::resident::{READ_SINGLY, Resident};
 use crate::run::preflight;
 
 /// Requests in flight at a time.
@@ -24,8 +26,10 @@ const IN_FLIGHT: usize = 16;
 const PAGE_OBJECTS: usize = 500;
 /// How often an answer may ask for more after it got what it needed.
 const MAX_ROUNDS: usize = 16;
-/// From this many objects of one resource in one namespace on, one list replaces the single reads.
+/// From this many objects of one resource in one namespace on, a list replaces the single reads …
 const LIST_FROM: usize = 20;
+/// … unless its pages cost more: as many single reads cost what a page of whole objects costs.
+const READS_PER_PAGE: usize = 10;
 
 /// Why a resource is not listed that the user may not list.
 pub(super) const FORBIDDEN: &str = "this user may not list it";
@@ -51,6 +55,8 @@ pub(super) struct Gatherer {
     pub(super) catalog: Catalog,
     /// The time of the answer.
     pub(super) now: Timestamp,
+    /// What a collector in this process knows.
+    resident: Option<Arc<dyn Resident>>,
 }
 
 /// How much of objects is read.
@@ -106,7 +112,13 @@ impl Gatherer {
         };
         let (core, named) = futures::join!(document("/api"), document("/apis"));
         let catalog = Catalog::read(&core?, &named?)?;
-        Ok(Self { client, catalog, now })
+        Ok(Self { client, catalog, now, resident: None })
+    }
+
+    /// Takes from this graph what it knows, in place of lists.
+    pub(super) fn beside(mut self, resident: Option<Arc<dyn Resident>>) -> Self {
+        self.resident = resident;
+        self
     }
 
     /// The way to the cluster.
@@ -159,6 +171,7 @@ impl Gatherer {
         patience: Duration,
     ) -> anyhow::Result<()> {
         let listed = async {
+            let wanted = self.take_known(survey, wanted).await;
             let wanted = wanted.iter().flat_map(|(scope, resources)| {
                 resources.iter().map(move |resource| self.pages(resource, scope))
             });
@@ -186,6 +199,64 @@ impl Gatherer {
             );
         }
         Ok(())
+    }
+
+    /// Takes from the graph in this process what it knows of these lists; the others are left.
+    async fn take_known(
+        &self,
+        survey: &mut Survey,
+        wanted: &[(Scope, Vec<Resource>)],
+    ) -> Vec<(Scope, Vec<Resource>)> {
+        let Some(resident) = &self.resident else { return wanted.to_vec() };
+        let lists: BTreeSet<(&GroupResource, &str)> = wanted
+            .iter()
+            .filter(|(scope, _)| scope.selector.is_empty())
+            .flat_map(|(scope, resources)| {
+                resources.iter().map(|resource| (&resource.name, scope.namespace.as_str()))
+            })
+            .collect();
+        let is_everywhere = |resource: &GroupResource| lists.contains(&(resource, ""));
+        let contents = resident.contents(&|resource, namespace| {
+            is_everywhere(resource) || lists.contains(&(resource, namespace))
+        });
+        let current: BTreeSet<GroupResource> = contents.resources.values().cloned().collect();
+        let mut known = contents.by_list(is_everywhere);
+        let (mut left, mut listed, mut reads) = (Vec::new(), Vec::new(), Vec::new());
+        for (scope, resources) in wanted {
+            let mut unknown = Vec::new();
+            for resource in resources {
+                let is_current = current.contains(&resource.name) && scope.selector.is_empty();
+                let list =
+                    known.remove(&(resource.name.clone(), scope.namespace.clone())).unwrap_or_default();
+                if !is_current || list.to_read.len() > READ_SINGLY {
+                    unknown.push(resource.clone());
+                    continue;
+                }
+                for object in list.plain {
+                    survey.observe_known(resource.id, object);
+                }
+                reads.extend(list.to_read.into_iter().map(|key| (resource, key)));
+                listed.push(resource.id);
+            }
+            left.push((scope.clone(), unknown));
+        }
+        let reads = reads.into_iter().map(|(resource, key)| async move {
+            let path = object_path(resource, &key.namespace, &key.name);
+            (resource.id, get(&self.client, &path, METADATA).await)
+        });
+        let mut reads = futures::stream::iter(reads).buffer_unordered(IN_FLIGHT);
+        while let Some((id, got)) = reads.next().await {
+            // What is gone or cannot be read is not in the answer.
+            if let Got::Body(body) = got
+                && let Ok(metadata) = serde_json::from_slice::<Metadata>(&body)
+            {
+                survey.observe(id, metadata);
+            }
+        }
+        for id in listed {
+            survey.listed(id, ResourceVersion::UNKNOWN);
+        }
+        left
     }
 
     /// Looks up owners that are in no list.
@@ -341,11 +412,12 @@ impl Gatherer {
         }
         let mut single = Vec::new();
         for ((resource, namespace), names) in objects {
-            if names.len() >= LIST_FROM {
-                lists.push((resource, namespace));
+            let left = if names.len() >= LIST_FROM {
+                self.read_named(facts, &resource, &namespace, names).await
             } else {
-                single.extend(names.into_iter().map(|name| (resource.clone(), namespace.clone(), name)));
-            }
+                names
+            };
+            single.extend(left.into_iter().map(|name| (resource.clone(), namespace.clone(), name)));
         }
         let lists = lists.into_iter().map(|(resource, namespace)| async move {
             let known = self.list(&resource, &namespace, keep).await;
@@ -363,6 +435,47 @@ impl Gatherer {
         for (resource, namespace, name, known) in objects {
             facts.tell_object(resource, &namespace, &name, known);
         }
+    }
+
+    /// Reads these objects from a list, of which nothing else is kept, for as long as that is cheaper than reading them one by
+    /// one. The others are left.
+    async fn read_named(
+        &self,
+        facts: &mut Facts,
+        name: &GroupResource,
+        namespace: &str,
+        names: Vec<String>,
+    ) -> Vec<String> {
+        let Some(resource) = self.catalog.named(name) else { return names };
+        let mut left: BTreeSet<String> = names.into_iter().collect();
+        let mut token = String::new();
+        loop {
+            let path = list_path(resource, namespace, "", &token);
+            let Got::Body(body) = get(&self.client, &path, "application/json").await else { break };
+            let Ok(mut page) = serde_json::from_slice::<Value>(&body) else { break };
+            for mut object in page["items"].as_array_mut().map(std::mem::take).unwrap_or_default() {
+                let own = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+                if left.remove(&own) {
+                    // Objects on lists do not say what they are.
+                    object["apiVersion"] = resource.api_version().into();
+                    object["kind"] = (&*resource.kind).into();
+                    facts.tell_object(name.clone(), namespace, &own, Known::Present(object));
+                }
+            }
+            page["metadata"]["continue"].as_str().unwrap_or_default().clone_into(&mut token);
+            if token.is_empty() {
+                for name_of in std::mem::take(&mut left) {
+                    facts.tell_object(name.clone(), namespace, &name_of, Known::Absent);
+                }
+                break;
+            }
+            let remaining = page["metadata"]["remainingItemCount"].as_u64().unwrap_or_default();
+            let pages = usize::try_from(remaining).unwrap_or(usize::MAX).div_ceil(PAGE_OBJECTS);
+            if left.is_empty() || pages.saturating_mul(READS_PER_PAGE) > left.len() {
+                break;
+            }
+        }
+        left.into_iter().collect()
     }
 
     /// One whole object.
@@ -420,7 +533,8 @@ impl Gatherer {
                     Err(error) => return Known::Unreadable(format!("the list cannot be read: {error}")),
                 },
                 Got::NoObject | Got::NotServed => return Known::Absent,
-                Got::Refused(why) | Got::Failed(why) => return Known::Unreadable(why),
+                Got::Refused(_) => return Known::Unreadable(FORBIDDEN.to_owned()),
+                Got::Failed(why) => return Known::Unreadable(why),
             };
             let next = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
             if let Some(found) = page["items"].as_array_mut() {

@@ -18,6 +18,7 @@ mod outcomes;
 mod output;
 pub(crate) mod plan;
 pub(crate) mod recovery;
+pub(crate) mod resident;
 #[cfg(test)]
 mod situations;
 mod sources;

@@ -1,5 +1,6 @@
 //! The questions as the page asks them: with the rights of one user, about everything that the user may list.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -11,6 +12,7 @@ use gc_answers::upcoming::{Horizon, Outlook, upcoming};
 use gc_answers::why::Why;
 use gc_answers::{Catalog, Facts, Known, Metadata, Resource, Survey};
 use gc_kube::ApiClient;
+use gc_retention::permissions::Controller;
 use gc_types::{Timestamp, Uid};
 use serde_json::Value;
 
@@ -18,6 +20,7 @@ pub(crate) use super::gather::listable;
 use super::gather::{self, Gatherer, Scope};
 use super::output::Answer as _;
 use super::plan::{self, Cascade, Planned};
+use super::resident::Resident;
 use super::target::Named;
 use super::tree::Forest;
 use super::{stuck, why};
@@ -56,16 +59,19 @@ pub(crate) async fn catalog(client: &ApiClient) -> anyhow::Result<Catalog> {
 }
 
 impl View {
-    /// Lists these resources and diagnoses what was found. Only collectors that run will delete something.
+    /// Lists these resources, or takes them from a graph in this process, and diagnoses what was found. Only collectors that run will delete something.
     pub(crate) async fn take(
         client: ApiClient,
         lists: Lists,
         clock: Timestamp,
         patience: Duration,
         runs: &dyn Fn(&str) -> bool,
+        resident: Option<Arc<dyn Resident>>,
     ) -> anyhow::Result<Self> {
         let begun = Instant::now();
-        let gatherer = Gatherer::new(client, gather::now()).await?;
+        // What expires by annotation is in lists alone.
+        let resident = resident.filter(|_| !runs(Controller::Expiry.name()));
+        let gatherer = Gatherer::new(client, gather::now()).await?.beside(resident);
         let mut survey = gatherer.empty_survey();
         let namespaces: Vec<String> = lists.iter().map(|(namespace, _)| namespace.clone()).collect();
         let lists: Vec<(Scope, Vec<Resource>)> = lists
@@ -182,7 +188,7 @@ impl Question {
 
     /// What depends on the object, as `kubegc tree` prints it.
     pub(crate) async fn tree_text(&self) -> anyhow::Result<String> {
-        let mut forest = Forest::default();
+        let mut forest = Forest::at(self.gatherer.now);
         let unseen = forest.add(&self.gatherer, &self.named, self.patience).await?;
         let text = printed(|out| forest.text(false, out))?;
         Ok(unseen.map(|unseen| format!("{text}\n{unseen}\n")).unwrap_or(text))

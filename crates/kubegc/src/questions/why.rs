@@ -1,8 +1,10 @@
 //! `kubegc why`: why an object is, or is not, deleted.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use clap::Args;
+use gc_answers::text::some_of;
 use gc_answers::why::{Why, needs_lists, owners, reference, why as answer_why};
 use gc_answers::{Facts, Known, Metadata, Object, Survey};
 use gc_types::{ObjectKey, Timestamp};
@@ -18,6 +20,9 @@ use crate::journal::{Object as JournalObject, Query, Selection};
 
 /// Owners that are followed towards the roots at most.
 const MAX_OWNERS: usize = 200;
+
+/// What could not be seen for one reason is named up to this number.
+const UNSEEN_NAMED: usize = 3;
 
 /// Options of `kubegc why`.
 #[derive(Clone, Debug, Args)]
@@ -136,7 +141,7 @@ pub(super) async fn ask(
 }
 
 /// The object and its owners up to the roots; what else there is, is not read.
-async fn observe_with_owners(
+pub(super) async fn observe_with_owners(
     gatherer: &Gatherer,
     survey: &mut Survey,
     object: &Object,
@@ -230,5 +235,32 @@ pub(super) fn text(why: &Why, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Resul
         }
         section(row.cause.code.name(), &lines)?;
     }
-    section("Not seen", &why.unseen)
+    section("Not seen", &grouped(&why.unseen))
+}
+
+/// What could not be seen for the same reason, in one line: `a, b and 3 more: why`.
+fn grouped(unseen: &[String]) -> Vec<String> {
+    let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut lines = Vec::new();
+    for line in unseen {
+        match line.split_once(": ") {
+            Some((what, reason)) => by_reason.entry(reason).or_default().push(what.to_owned()),
+            None => lines.push(line.clone()),
+        }
+    }
+    let named =
+        by_reason.into_iter().map(|(reason, what)| format!("{}: {reason}", some_of(&what, UNSEEN_NAMED)));
+    named.chain(lines).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_seen_for_one_reason_is_one_line() {
+        let unseen =
+            ["a: no", "b: no", "something else", "c: broken: by x", "d: no", "e: no"].map(str::to_owned);
+        assert_eq!(grouped(&unseen), ["c: broken: by x", "a, b, d and 1 more: no", "something else"]);
+    }
 }

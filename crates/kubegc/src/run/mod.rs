@@ -11,6 +11,7 @@ mod observe;
 mod options;
 pub(crate) mod preflight;
 mod report;
+mod resident;
 mod work_queue;
 
 use std::path::PathBuf;
@@ -40,6 +41,7 @@ use crate::namespaces::{NamespaceFeed, NamespaceNames};
 use crate::operations::{self, Protection, Shown, TlsFlags};
 use crate::page::visitor::Cluster;
 use crate::page::{Attached, Page, listener};
+use crate::questions::resident::Resident;
 use control::Control;
 use lease::Candidate;
 pub(crate) use lease::Leadership;
@@ -49,6 +51,7 @@ pub(crate) use options::{DEFAULT_CONTROLLERS, DEFAULT_PAGES, Given, LeaseFlags, 
 use options::{Mode, Settings};
 use prometheus_client::registry::Registry;
 use report::{Audited, DryRunReport, LogDecisions};
+use resident::ResidentGraph;
 
 /// How often readiness is checked until it is reached.
 const READINESS_PAUSE: Duration = Duration::from_millis(50);
@@ -124,7 +127,13 @@ impl Live {
     }
 
     /// The page of these collectors.
-    fn page(&self, client: &ApiClient, settings: &Settings, ui: options::Ui) -> Page {
+    fn page(
+        &self,
+        client: &ApiClient,
+        settings: &Settings,
+        ui: options::Ui,
+        resident: Option<Arc<dyn Resident>>,
+    ) -> Page {
         let collectors = Attached {
             client: client.clone(),
             lease: settings.lease.lease.clone(),
@@ -132,6 +141,7 @@ impl Live {
             holding: self.holding.subscribe(),
             breaker: self.breaker.clone(),
             takes_orders: ui.takes_orders,
+            resident,
         };
         let page = Page::attached(self.control.clone(), collectors);
         page.expect(&settings.controllers);
@@ -213,7 +223,13 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
         .restrained_by(live.restraints());
     let journal = Arc::new(settings.journal.clone().open(client.address())?);
     let events = settings.retention.deletion_events.then(DeletionEvents::default);
-    let page = settings.ui.map(|ui| live.page(&client, &settings, ui));
+    let engine = SharedEngine::default();
+    let graph = settings.collects_by_owners().then(|| {
+        let graph =
+            ResidentGraph { engine: engine.clone(), table: collector.table(), board: collector.board() };
+        Arc::new(graph) as Arc<dyn Resident>
+    });
+    let page = settings.ui.map(|ui| live.page(&client, &settings, ui, graph));
     let witnesses = Witnesses {
         journal: Arc::clone(&journal),
         events: events.clone(),
@@ -221,7 +237,6 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
         audited: Audited::Writes,
         page: page.clone(),
     };
-    let engine = SharedEngine::default();
     let mut registry = Registry::default();
     let metrics = Metrics::register(&settings.lease.lease.name, &mut registry);
     let counted = metrics.clone();

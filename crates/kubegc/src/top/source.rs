@@ -105,7 +105,7 @@ impl Source {
         };
         let now = Timestamp(jiff::Timestamp::now().as_millisecond());
         let lists = vec![(namespace.to_owned(), resources)];
-        let view = View::take(self.client.clone(), lists, now, self.patience, &runs).await?;
+        let view = View::take(self.client.clone(), lists, now, self.patience, &runs, None).await?;
         let around = Surroundings {
             user: "",
             sees_all: view.unseen.is_empty(),

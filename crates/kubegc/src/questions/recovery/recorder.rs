@@ -44,13 +44,14 @@ The policy (YAML) says what is recorded; these are the defaults:
   maxSize: 1Gi
 
 Events and Leases are never recorded, Secrets only when they are listed. The directory is readable by its owner alone. Records are
-not encrypted: keep them on an encrypted volume, or in a bucket with encryption. What is deleted while the recorder does not run is not recorded.")]
+not encrypted: keep them on an encrypted volume, or in a bucket with encryption. What is deleted while the recorder does not run is
+not recorded.")]
 pub(crate) struct RecorderOptions {
-    #[command(flatten)]
-    records: RecordsFlags,
     /// File with the policy, YAML or JSON
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
+    #[command(flatten)]
+    records: RecordsFlags,
     #[command(flatten)]
     access: Access,
     #[command(flatten)]

@@ -61,8 +61,6 @@ pub(crate) struct UndoOptions {
     /// The object that had this UID, and what depended on it
     #[arg(long, value_name = "UID")]
     cascade: Option<String>,
-    #[command(flatten)]
-    records: RecordsFlags,
     /// Namespace of the object [default: that of the kubeconfig's context]
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
@@ -72,6 +70,8 @@ pub(crate) struct UndoOptions {
     /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…
     #[arg(short, long, default_value = "text")]
     output: Output,
+    #[command(flatten)]
+    records: RecordsFlags,
     #[command(flatten)]
     access: Access,
 }

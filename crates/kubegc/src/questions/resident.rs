@@ -1,0 +1,181 @@
+//! What a collector in this process knows of the cluster, so that it need not be listed.
+
+use std::collections::BTreeMap;
+
+use gc_answers::GroupResource;
+use gc_types::{ObjectKey, ObservedObject, ResourceId};
+
+/// Objects of one resource that need more than a graph has are read one by one up to this number; more are listed.
+pub(super) const READ_SINGLY: usize = 20;
+
+/// Objects that are known, with the resources of which all are known.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Contents {
+    /// What the numbers of resources mean.
+    pub(crate) resources: BTreeMap<ResourceId, GroupResource>,
+    /// Every object that was asked for.
+    pub(crate) objects: Vec<ObservedObject>,
+}
+
+/// A graph that follows the cluster.
+pub(crate) trait Resident: Send + Sync {
+    /// The objects of these resources and namespaces, of resources that are up to date.
+    fn contents(&self, fits: &dyn Fn(&GroupResource, &str) -> bool) -> Contents;
+}
+
+/// Whether an answer needs more of an object than a graph has: its finalizers, or when it was deleted.
+pub(super) fn needs_metadata(object: &ObservedObject) -> bool {
+    let deletion = &object.deletion;
+    deletion.deleting || deletion.foreground || deletion.orphan || deletion.foreign_finalizers
+}
+
+/// Objects of one list, as a graph has them.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// Those of which nothing else is needed.
+    pub(super) plain: Vec<ObservedObject>,
+    /// Those that have to be read.
+    pub(super) to_read: Vec<ObjectKey>,
+}
+
+impl Contents {
+    /// Takes the objects apart, by resource and namespace; those of a resource that is asked for everywhere, under the empty
+    /// namespace.
+    pub(super) fn by_list(
+        self,
+        is_everywhere: impl Fn(&GroupResource) -> bool,
+    ) -> BTreeMap<(GroupResource, String), Known> {
+        let mut lists: BTreeMap<(GroupResource, String), Known> = BTreeMap::new();
+        for object in self.objects {
+            let Some(resource) = self.resources.get(&object.key.resource) else { continue };
+            let namespace =
+                if is_everywhere(resource) { String::new() } else { object.key.namespace.to_string() };
+            let list = lists.entry((resource.clone(), namespace)).or_default();
+            if needs_metadata(&object) {
+                list.to_read.push(object.key);
+            } else {
+                list.plain.push(object);
+            }
+        }
+        lists
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use gc_answers::Survey;
+    use gc_kube::ApiClient;
+    use gc_types::Timestamp;
+    use http::Method;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::apiserver::{self, ServerOptions};
+    use crate::questions::gather::{self, Gatherer, Scope};
+    use crate::questions::view::{Lists, View};
+    use crate::run::preflight;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+    /// Objects with a finalizer, one more than are read one by one.
+    const HELD: usize = READ_SINGLY + 1;
+
+    /// The graph of a survey, under other numbers, as far as it knows these resources.
+    struct Graph(Survey, &'static [&'static str]);
+
+    impl Resident for Graph {
+        fn contents(&self, fits: &dyn Fn(&GroupResource, &str) -> bool) -> Contents {
+            let Self(survey, known) = self;
+            let of = |id: ResourceId| {
+                let name = survey.catalog.get(id)?.name.clone();
+                known.contains(&&*name.to_string()).then_some(name)
+            };
+            let renumbered = |id: ResourceId| ResourceId(id.0 + 1_000);
+            let all = survey.catalog.all().iter();
+            let resources = all.filter_map(|one| Some((renumbered(one.id), of(one.id)?))).collect();
+            let is_wanted =
+                |key: &ObjectKey| of(key.resource).is_some_and(|name| fits(&name, &key.namespace));
+            let mut objects = survey.engine.observed_objects(is_wanted);
+            for object in &mut objects {
+                object.key.resource = renumbered(object.key.resource);
+            }
+            Contents { resources, objects }
+        }
+    }
+
+    /// What a view shows: every object with its state, and what is stuck.
+    fn shown(view: &View) -> (Vec<String>, Vec<Value>, Vec<String>) {
+        let objects = view.survey.engine.select(|_| true).into_iter();
+        let objects = objects
+            .map(|view| format!("{} {} {} {:?}", view.kind, view.name, view.resource_version, view.deletion));
+        let stuck = view.stuck.iter().map(|row| row.value(Timestamp(0)));
+        let finalizers = view.survey.terminating().keys().map(|key| key.name.to_string());
+        (objects.collect(), stuck.collect(), finalizers.collect())
+    }
+
+    /// A view beside a graph is the view without it, and lists only what the graph does not know.
+    #[tokio::test]
+    async fn what_is_known_is_not_listed() {
+        let options = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        let server = apiserver::serve(&options, None).await.unwrap();
+        let (way, asked) = (server.in_process("tester"), Arc::<Mutex<Vec<String>>>::default());
+        let log = Arc::clone(&asked);
+        let client = ApiClient::in_process(move |request: http::Request<_>| {
+            let line = format!("{} {}", request.method(), request.uri().path());
+            log.lock().unwrap().push(line);
+            way.call(request)
+        });
+        let send = async |method: Method, path: &str, body: &Value| {
+            let answer = client.call(preflight::request(method, path, Some(body))).await.unwrap();
+            let value: Value = serde_json::from_slice(&answer.body).unwrap();
+            assert!(answer.head.status.is_success(), "{path}: {value}");
+            value
+        };
+        let maps = "/api/v1/namespaces/default/configmaps";
+        let secrets = "/api/v1/namespaces/default/secrets";
+        let owner = send(Method::POST, maps, &json!({"metadata": {"name": "owner"}})).await;
+        let reference = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}]);
+        let held = json!(["acme.io/hold"]);
+        for name in ["a", "b"] {
+            let metadata = json!({"name": name, "ownerReferences": reference});
+            send(Method::POST, maps, &json!({"metadata": metadata})).await;
+        }
+        send(Method::POST, maps, &json!({"metadata": {"name": "held", "finalizers": held}})).await;
+        send(Method::DELETE, &format!("{maps}/held"), &json!({})).await;
+        for number in 0..HELD {
+            let metadata = json!({"name": format!("held-{number}"), "finalizers": held});
+            send(Method::POST, secrets, &json!({"metadata": metadata})).await;
+        }
+        let gatherer = Gatherer::new(client.clone(), gather::now()).await.unwrap();
+        let survey = gatherer.survey(&Scope::default(), PATIENCE).await.unwrap();
+        let all: Vec<_> = gatherer.catalog.all().iter().filter(|one| one.is_collectable()).cloned().collect();
+        let graph: Arc<dyn Resident> = Arc::new(Graph(survey, &["configmaps", "secrets", "services"]));
+        for (namespace, listed_elsewhere) in [("", ""), ("default", "/namespaces/default")] {
+            let inside = |one: &gc_answers::Resource| namespace.is_empty() || one.is_namespaced();
+            let resources: Vec<_> = all.iter().filter(|one| inside(one)).cloned().collect();
+            let lists: Lists = vec![(namespace.to_owned(), resources)];
+            let take = |resident| {
+                View::take(client.clone(), lists.clone(), gather::now(), PATIENCE, &|_| false, resident)
+            };
+            let plain = take(None).await.unwrap();
+            asked.lock().unwrap().clear();
+            let beside = take(Some(Arc::clone(&graph))).await.unwrap();
+            let requests = asked.lock().unwrap().clone();
+            assert_eq!(shown(&beside), shown(&plain), "{namespace:?}");
+            let is_listed =
+                |resource: &str| requests.contains(&format!("GET /api/v1{listed_elsewhere}/{resource}"));
+            assert_eq!(
+                ["configmaps", "services", "secrets", "pods"].map(is_listed),
+                [false, false, true, true],
+                "{requests:?}"
+            );
+            assert!(requests.contains(&format!("GET {maps}/held")), "{requests:?}");
+        }
+        server.shutdown().await;
+    }
+}
