@@ -32,7 +32,7 @@ pub fn is_uri(text: &str) -> bool {
 pub fn printed_float(float: f64) -> String {
     /// From here on Go writes exponents.
     const PLAIN_BELOW: f64 = 1e21;
-    if float.abs() < PLAIN_BELOW { format!("{float}") } else { format!("{float:e}") }
+    if float.abs() < PLAIN_BELOW { format!("{float}") } else { format!("{float:e}").replace('e', "e+") }
 }
 
 /// The errors of a text by one of the named formats of Kubernetes.

@@ -43,6 +43,10 @@ impl Wish {
         let content_type = request.header(&CONTENT_TYPE).map(str::to_owned);
         let query = &request.query;
         let verb = match verb {
+            "get" if query.boolean("export").unwrap_or(false) => {
+                let why = "the export parameter, deprecated since v1.14, is no longer supported";
+                return Err(ApiError::bad_request(why));
+            }
             "get" => Verb::Get { resource_version: query.text("resourceVersion") },
             "list" => Verb::List(query.list_options()?),
             "create" => Verb::Create(query.write_options("CreateOptions")?),

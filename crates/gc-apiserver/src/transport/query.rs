@@ -68,14 +68,18 @@ impl Query {
             Some("Exact") => Some(VersionMatch::Exact),
             Some("NotOlderThan") => Some(VersionMatch::NotOlderThan),
             Some(other) => {
-                return Err(invalid_options(
-                    "ListOptions",
-                    "resourceVersionMatch",
-                    CauseReason::NotSupported,
-                    format!(
-                        "Unsupported value: \"{other}\": supported values: \"Exact\", \"NotOlderThan\", \"\""
-                    ),
-                ));
+                let field = "resourceVersionMatch".to_owned();
+                let detail = format!(
+                    "Unsupported value: \"{other}\": supported values: \"Exact\", \"NotOlderThan\", \"\""
+                );
+                let mut errors = vec![FieldError { field, reason: CauseReason::NotSupported, detail }];
+                if self.get("resourceVersion").unwrap_or_default().is_empty() {
+                    let field = "resourceVersionMatch".to_owned();
+                    let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+                    let detail = format!("Forbidden: {why}");
+                    errors.insert(0, FieldError { field, reason: CauseReason::Forbidden, detail });
+                }
+                return Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", &errors));
             }
         };
         // A client that takes a share of the objects must not get all of them.
@@ -102,20 +106,17 @@ impl Query {
 
     /// Options of create, update and patch; `kind` names the options object in messages.
     pub(crate) fn write_options(&self, kind: &'static str) -> Result<WriteOptions, ApiError> {
-        let mut dry_run = false;
-        for value in self.all("dryRun") {
-            match value {
-                "All" => dry_run = true,
-                other => {
-                    return Err(invalid_options(
-                        kind,
-                        "dryRun",
-                        CauseReason::NotSupported,
-                        format!("Unsupported value: {}: supported values: \"All\"", dry_run_list(other)),
-                    ));
-                }
-            }
+        let dry_run: Vec<&str> = self.all("dryRun").collect();
+        if dry_run.iter().any(|value| *value != "All") {
+            let shown: Vec<String> = dry_run.iter().map(|value| format!("\"{value}\"")).collect();
+            return Err(invalid_options(
+                kind,
+                "dryRun",
+                CauseReason::NotSupported,
+                format!("Unsupported value: [{}]: supported values: \"All\"", shown.join(",")),
+            ));
         }
+        let dry_run = !dry_run.is_empty();
         let field_validation = match self.get("fieldValidation") {
             None | Some("" | "Warn") => FieldValidation::Warn,
             Some("Ignore") => FieldValidation::Ignore,
@@ -148,10 +149,6 @@ impl Query {
             dry_run: self.all("dryRun").map(str::to_owned).collect(),
         })
     }
-}
-
-fn dry_run_list(value: &str) -> String {
-    format!("[\"{value}\"]")
 }
 
 /// Longest `fieldManager`.

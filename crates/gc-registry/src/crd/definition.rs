@@ -71,6 +71,15 @@ pub fn apply_defaults(definition: &mut Value) {
     if conversion.is_null() {
         *conversion = json!({"strategy": "None"});
     }
+    let webhook = &conversion["webhook"];
+    let has_versions =
+        webhook["conversionReviewVersions"].as_array().is_some_and(|versions| !versions.is_empty());
+    if !webhook["clientConfig"].is_object()
+        && !has_versions
+        && let Some(conversion) = conversion.as_object_mut()
+    {
+        conversion.remove("webhook");
+    }
 }
 
 /// Prepares a definition for its creation: generation 1, and a status that knows only the storage version.

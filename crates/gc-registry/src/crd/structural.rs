@@ -734,7 +734,7 @@ fn check_rules(source: &Source, path: &str, problems: &mut Vec<FieldError>) {
             problems.push(required(format!("{path}.messageExpression"), why));
         }
         let reason = text(rule, "reason");
-        if !reason.is_empty() && !REASONS.contains(&reason) {
+        if rule.get("reason").is_some_and(Value::is_string) && !REASONS.contains(&reason) {
             let supported: Vec<String> = REASONS.iter().map(ToString::to_string).collect();
             problems.push(not_supported(format!("{path}.reason"), &reason.into(), &supported));
         }

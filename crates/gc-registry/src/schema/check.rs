@@ -110,6 +110,7 @@ pub(crate) fn restoring_error(schema: &Schema, value: &Value) -> Option<String> 
     match (&schema.node, value) {
         (_, Value::Null)
         | (Node::Any | Node::IntOrString | Node::Quantity, _)
+        | (Node::String(StringFormat::DateTime | StringFormat::MicroTime), _)
         | (Node::String(_), Value::String(_))
         | (Node::Integer(_) | Node::Number, Value::Number(_))
         | (Node::Boolean, Value::Bool(_)) => None,
@@ -128,7 +129,6 @@ pub(crate) fn restoring_error(schema: &Schema, value: &Value) -> Option<String> 
         (Node::List(_) | Node::String(StringFormat::Byte), _) => {
             Some(format!("cannot restore slice from {}", kind()))
         }
-        (Node::String(StringFormat::DateTime | StringFormat::MicroTime), _) => None,
         (Node::String(_), _) => Some("unrecognized type: string".into()),
         (Node::Integer(IntegerFormat::Int64), _) => Some("unrecognized type: int64".into()),
         (Node::Integer(_), _) => Some("unrecognized type: int32".into()),

@@ -83,7 +83,9 @@ fn tidy_value(schema: Option<&Schema>, value: &mut Value) {
                 Some(Node::List(list)) => Some(&*list.items),
                 _ => None,
             };
-            items.iter_mut().for_each(|item| tidy_value(inner, item));
+            for item in items {
+                tidy_value(inner, item);
+            }
         }
         _ => {}
     }

@@ -73,5 +73,9 @@ fn status(object: &Field<'_, '_>, report: &mut Report) {
         if message.text_of("message").len() > MESSAGE_MAX_BYTES {
             report.too_long(&message.get("message"), MESSAGE_MAX_BYTES);
         }
+        let code = message.get("errorCode");
+        if code.number() < 0 {
+            report.invalid(&code, "must be between 0 and 2147483647, inclusive");
+        }
     }
 }
