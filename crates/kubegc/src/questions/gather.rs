@@ -222,7 +222,7 @@ impl Gatherer {
         let current: BTreeSet<GroupResource> = contents.resources.values().cloned().collect();
         let mut known = contents.by_list(is_everywhere);
         let (mut left, mut listed, mut reads) = (Vec::new(), Vec::new(), Vec::new());
-        for (scope, resources) in wanted {
+        for (place, (scope, resources)) in wanted.iter().enumerate() {
             let mut unknown = Vec::new();
             for resource in resources {
                 let is_current = current.contains(&resource.name) && scope.selector.is_empty();
@@ -235,22 +235,28 @@ impl Gatherer {
                 for object in list.plain {
                     survey.observe_known(resource.id, object);
                 }
-                reads.extend(list.to_read.into_iter().map(|key| (resource, key)));
+                reads.extend(list.to_read.into_iter().map(|key| (place, resource, key)));
                 listed.push(resource.id);
             }
             left.push((scope.clone(), unknown));
         }
-        let reads = reads.into_iter().map(|(resource, key)| async move {
+        let reads = reads.into_iter().map(|(place, resource, key)| async move {
             let path = object_path(resource, &key.namespace, &key.name);
-            (resource.id, get(&self.client, &path, METADATA).await)
+            (place, resource, get(&self.client, &path, METADATA).await)
         });
         let mut reads = futures::stream::iter(reads).buffer_unordered(IN_FLIGHT);
-        while let Some((id, got)) = reads.next().await {
-            // What is gone or cannot be read is not in the answer.
-            if let Got::Body(body) = got
-                && let Ok(metadata) = serde_json::from_slice::<Metadata>(&body)
-            {
-                survey.observe(id, metadata);
+        while let Some((place, resource, got)) = reads.next().await {
+            let metadata = match &got {
+                Got::Body(body) => serde_json::from_slice::<Metadata>(body).ok(),
+                // It is gone.
+                Got::NoObject => continue,
+                // Who may list may still not be allowed to read.
+                Got::NotServed | Got::Refused(_) | Got::Failed(_) => None,
+            };
+            match metadata {
+                Some(metadata) => survey.observe(resource.id, metadata),
+                None if left[place].1.contains(resource) => {}
+                None => left[place].1.push(resource.clone()),
             }
         }
         for id in listed {

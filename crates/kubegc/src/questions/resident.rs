@@ -113,7 +113,11 @@ mod tests {
         let objects = view.survey.engine.select(|_| true).into_iter();
         let objects = objects
             .map(|view| format!("{} {} {} {:?}", view.kind, view.name, view.resource_version, view.deletion));
-        let stuck = view.stuck.iter().map(|row| row.value(Timestamp(0)));
+        // Messages have ages.
+        let stuck = view.stuck.iter().map(|row| {
+            let value = row.value(Timestamp(0));
+            json!([value["code"], value["subject"], value["since"], value["objects"], value["waiting"]])
+        });
         let finalizers = view.survey.terminating().keys().map(|key| key.name.to_string());
         (objects.collect(), stuck.collect(), finalizers.collect())
     }
