@@ -200,8 +200,10 @@ pub fn object_name(group: &str, resource: &str, text: &str, prefix: bool) -> Vec
         text
     };
     match (group, resource) {
-        ("", "namespaces" | "services") => dns_label(text),
-        ("rbac.authorization.k8s.io", _)
+        ("", "namespaces" | "services") | ("apps", "statefulsets") => dns_label(text),
+        ("", "events")
+        | ("certificates.k8s.io", "certificatesigningrequests")
+        | ("rbac.authorization.k8s.io", _)
         | ("apiregistration.k8s.io", "apiservices")
         | ("policy", "poddisruptionbudgets") => path_segment(text),
         ("networking.k8s.io", "ipaddresses") => ip_address(text),
@@ -263,6 +265,20 @@ mod tests {
         ];
         for (form, text, good) in cases {
             assert_eq!(form(text).is_empty(), *good, "{text}: {:?}", form(text));
+        }
+    }
+
+    #[test]
+    fn some_kinds_have_names_of_their_own() {
+        let cases: &[(&str, &str, &str, &[&str])] = &[
+            ("", "pods", "a.b", &[]),
+            ("apps", "statefulsets", "a.b", &["must not contain dots"]),
+            ("", "events", "A b", &[]),
+            ("", "events", "a/b", &["may not contain '/'"]),
+            ("certificates.k8s.io", "certificatesigningrequests", "A:b", &[]),
+        ];
+        for (group, resource, name, problems) in cases {
+            assert_eq!(object_name(group, resource, name, false), *problems, "{resource} {name}");
         }
     }
 }

@@ -109,8 +109,13 @@ pub(crate) fn restoring_error(schema: &Schema, value: &Value) -> Option<String> 
     };
     match (&schema.node, value) {
         (_, Value::Null)
-        | (Node::Any | Node::IntOrString | Node::Quantity, _)
-        | (Node::String(StringFormat::DateTime | StringFormat::MicroTime), _)
+        | (
+            Node::Any
+            | Node::IntOrString
+            | Node::Quantity
+            | Node::String(StringFormat::DateTime | StringFormat::MicroTime),
+            _,
+        )
         | (Node::String(_), Value::String(_))
         | (Node::Integer(_) | Node::Number, Value::Number(_))
         | (Node::Boolean, Value::Bool(_)) => None,

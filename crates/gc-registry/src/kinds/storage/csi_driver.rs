@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use crate::kinds::field::Field;
 use crate::kinds::kind::Kind;
 use crate::kinds::report::{Report, quoted};
-use crate::kinds::shared::names::csi_driver_name;
 use crate::resource::Target;
 
 const UPDATE_SECONDS_MIN: i64 = 10;
@@ -18,8 +17,6 @@ pub(crate) struct CsiDriver;
 
 impl Kind for CsiDriver {
     fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
-        let metadata = object.get("metadata");
-        csi_driver_name(&object.named("name", metadata.member("name")), report);
         spec(&object.get("spec"), report);
     }
 
