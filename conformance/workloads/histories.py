@@ -42,6 +42,7 @@ UNCREATED = re.compile(r"(?<=\")([\w.-]+-)[bcdfghjklmnpqrstvwxz2456789]{5}(?=\")
 ADDRESS = re.compile(r"\b10\.99\.\d+\.\d+\b")
 QUIET_SECONDS = 4  # the Job controller waits for a second, for more pods to end
 LONGEST_STEP_SECONDS = 90
+SETTLINGS = 3
 NOTHING = {"versions": [], "end": []}
 # What every server writes alike, and no controller.
 DEFAULTS = {
@@ -230,7 +231,9 @@ class Play:
             while time.monotonic() - self.latest < QUIET_SECONDS and time.monotonic() < deadline:
                 time.sleep(0.05)
             return
-        self.server.ask("POST", "/kubegc/v1/settle?timeout=20s")
+        # The server takes 20 ms without a change for rest; on a busy machine, more may pass before a change arrives.
+        for _ in range(SETTLINGS):
+            self.server.ask("POST", "/kubegc/v1/settle?timeout=20s")
         # The watches are complete when they have brought what the lists have now.
         behind = set(PREFIX) - UNWATCHED
         while behind and time.monotonic() < deadline:
