@@ -26,6 +26,9 @@ const JOBS: &[&str] = &["job-", "cronjob-"];
 const OTHERS: &[&str] =
     &["statefulset-", "daemonset-", "service-", "endpoints-", "budget-", "quota-", "claim-", "namespace-"];
 
+/// How often a scenario is played at most until it does not differ.
+const MAX_PLAYS: usize = 3;
+
 fn folder() -> PathBuf {
     repository().join("conformance/workloads")
 }
@@ -74,7 +77,7 @@ fn play(names: &[String], histories: &Path) -> String {
         .expect("python3 runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains(" passed, ") && text.contains(", 0 broken"), "{text}{errors}");
+    assert!(text.contains(" passed, "), "{text}{errors}");
     text
 }
 
@@ -82,6 +85,8 @@ fn play(names: &[String], histories: &Path) -> String {
 fn judge(text: &str, names: &[&str]) -> (Vec<String>, Vec<String>) {
     let varying = excused("varies");
     let (mut unexcused, mut needless) = (Vec::new(), Vec::new());
+    let broken = text.lines().filter(|line| line.starts_with("broken: "));
+    unexcused.extend(broken.filter_map(|line| Some(format!("broken: {} | ", line.split(": ").nth(1)?))));
     for kind in ["differs", "order"] {
         let prefix = format!("{kind}: ");
         let found: BTreeSet<&str> = text.lines().filter_map(|line| line.strip_prefix(&prefix)).collect();
@@ -94,24 +99,25 @@ fn judge(text: &str, names: &[&str]) -> (Vec<String>, Vec<String>) {
     (unexcused, needless)
 }
 
-/// Plays scenarios; those that differ are played once more, because on a busy machine the steps of one may run into each other. What
-/// differs both times is not upstream's behaviour.
+/// Plays scenarios; those that differ are played again, because on a busy machine the steps of one may run into each other. What differs
+/// each time is not upstream's behaviour.
 fn compare(names: &[&str]) {
-    let words: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
     let histories = folder().join("histories");
-    let text = play(&words, &histories);
-    let (differs, needless) = judge(&text, names);
+    let words: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+    let mut text = play(&words, &histories);
+    let (mut differs, needless) = judge(&text, names);
     assert_eq!(needless, [] as [String; 0], "excuses for what does not differ: {text}");
-    let scenario = |line: &String| Some(line.split_once(": ")?.1.split_once(" | ")?.0.to_owned());
-    let again: BTreeSet<String> = differs.iter().filter_map(scenario).map(|name| name + "$").collect();
-    if again.is_empty() {
-        return;
+    let scenario = |line: &String| Some(line.split_once(": ")?.1.split_once(" | ")?.0.to_owned() + "$");
+    for _ in 1..MAX_PLAYS {
+        let again: BTreeSet<String> = differs.iter().filter_map(scenario).collect();
+        if again.is_empty() {
+            return;
+        }
+        eprintln!("played again: {again:?}, because of {differs:?}");
+        text = play(&again.into_iter().collect::<Vec<_>>(), &histories);
+        differs = judge(&text, names).0;
     }
-    eprintln!("played again: {again:?}, because of {differs:?}");
-    let second = play(&again.into_iter().collect::<Vec<_>>(), &histories);
-    let (mut both, _) = judge(&second, names);
-    both.retain(|line| differs.contains(line));
-    assert_eq!(both, [] as [String; 0], "{text}{second}");
+    assert_eq!(differs, [] as [String; 0], "{text}");
 }
 
 #[test]
