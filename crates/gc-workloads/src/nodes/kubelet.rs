@@ -26,6 +26,8 @@ const REPORT_EVERY: Milliseconds = 300 * SECOND;
 const VERSION: &str = "v1.36.0";
 /// The exit code of a container that is stopped.
 const TERMINATED: i64 = 143;
+/// Why a pod that ran for too long is reported.
+const OVERDUE: &str = "deadline";
 /// The first pause before a failed container is started again, doubled with each further one.
 const FIRST_RESTART: Milliseconds = 10 * SECOND;
 /// The longest pause before a failed container is started again.
@@ -197,8 +199,10 @@ enum Stage {
     Waiting(Milliseconds),
     /// They are to run from now on.
     Start,
-    /// They run, and end at this time, if ever.
+    /// They run until this time, if it is known.
     Running(Option<Milliseconds>),
+    /// They have run longer than `activeDeadlineSeconds` allows.
+    Overdue,
     /// They end now with this exit code.
     End(i64),
     /// They failed, and are started again at this time.
@@ -233,10 +237,16 @@ fn keep_pod(view: &View<'_>, key: &Key) -> Plan {
         Stage::Running(end) => {
             if let Some(state) = outdated_readiness(view, pod) {
                 plan.then(report(view, pod, node, "Running", &state, "readiness"));
+            } else if !is_observed(pod) {
+                // A change of the specification that leaves the containers running is only observed.
+                plan.then(report(view, pod, node, "Running", &container_state(pod), "observe"));
             }
             if let Some(at) = end {
                 plan.again_at(at);
             }
+        }
+        Stage::Overdue => {
+            plan.then(report(view, pod, node, "Failed", &terminated(view, pod, TERMINATED), OVERDUE));
         }
         Stage::End(code) => {
             let again = text(&pod.spec()["restartPolicy"]) != "Never" && code != 0;
@@ -261,14 +271,34 @@ fn outdated_readiness(view: &View<'_>, pod: &Object) -> Option<Value> {
     let wanted = wanted.iter().find(|one| one["type"] == "Ready")?;
     let is_outdated =
         status("ContainersReady") == Some("True") && status("Ready") != Some(text(&wanted["status"]));
-    is_outdated
-        .then(|| items(&pod.status()["containerStatuses"]).next().map(|first| first["state"].clone()))?
+    is_outdated.then(|| container_state(pod))
+}
+
+/// The state of the first container, which all containers of a running pod share.
+fn container_state(pod: &Object) -> Value {
+    let first = items(&pod.status()["containerStatuses"]).next();
+    first.map_or(Value::Null, |first| first["state"].clone())
+}
+
+/// Whether the status of a pod is that of its specification.
+fn is_observed(pod: &Object) -> bool {
+    pod.status()["observedGeneration"].as_i64().unwrap_or_default() >= pod.generation()
+}
+
+/// When a pod has run for as long as it may.
+fn deadline(pod: &Object) -> Option<Milliseconds> {
+    let seconds = pod.spec()["activeDeadlineSeconds"].as_i64()?;
+    Some(time::parse(&pod.status()["startTime"])?.saturating_add(seconds.saturating_mul(SECOND)))
 }
 
 fn stage(view: &View<'_>, pod: &Object) -> Stage {
     let status = pod.status();
     if pods::is_finished(pod) {
         return Stage::Ended;
+    }
+    let deadline = deadline(pod);
+    if deadline.is_some_and(|at| at <= view.now) {
+        return Stage::Overdue;
     }
     let first = items(&status["containerStatuses"]).next();
     let state = first.map(|container| &container["state"]);
@@ -288,9 +318,9 @@ fn stage(view: &View<'_>, pod: &Object) -> Stage {
         return if latency == 0 || at <= view.now { Stage::Start } else { Stage::Waiting(at) };
     };
     match lifetime(view, pod) {
-        None => Stage::Running(None),
+        None => Stage::Running(deadline),
         Some((after, code)) if started + after <= view.now => Stage::End(code),
-        Some((after, _)) => Stage::Running(Some(started + after)),
+        Some((after, _)) => Stage::Running(deadline.into_iter().chain([started + after]).min()),
     }
 }
 
@@ -378,10 +408,18 @@ fn report(
         "conditions": conditions(view, pod, phase, ready),
         "containerStatuses": containers(view, pod, "containers", state, ready),
     });
+    if why == OVERDUE {
+        status["reason"] = "DeadlineExceeded".into();
+        status["message"] = "Pod was active on the node longer than the specified deadline".into();
+    }
     let init = if phase == "Pending" { state.clone() } else { terminated(view, pod, 0) };
     let init = containers(view, pod, "initContainers", &init, phase != "Pending");
     if !init.is_empty() {
         status["initContainerStatuses"] = init.into();
+    }
+    let ephemeral = containers(view, pod, "ephemeralContainers", state, false);
+    if !ephemeral.is_empty() {
+        status["ephemeralContainerStatuses"] = ephemeral.into();
     }
     let host = address_of_node(node.name());
     if pod.status()["hostIP"].is_null() {
@@ -462,7 +500,11 @@ fn conditions(view: &View<'_>, pod: &Object, phase: &str, ready: bool) -> Vec<Va
 }
 
 fn containers(view: &View<'_>, pod: &Object, field: &str, state: &Value, ready: bool) -> Vec<Value> {
-    let statuses = if field == "containers" { "containerStatuses" } else { "initContainerStatuses" };
+    let statuses = match field {
+        "containers" => "containerStatuses",
+        "initContainers" => "initContainerStatuses",
+        _ => "ephemeralContainerStatuses",
+    };
     let known = |name: &str| items(&pod.status()[statuses]).find(|status| status["name"] == name);
     items(&pod.spec()[field])
         .map(|container| {

@@ -206,6 +206,65 @@ fn pods_complete_fail_and_restart_on_request() {
 }
 
 #[test]
+fn a_changed_specification_is_observed_while_the_containers_run() {
+    let mut world = World::whole();
+    world.create(Kind::Pod, pod("a", &json!({})));
+    world.settle();
+    let before = world.get(Kind::Pod, "a")["status"].clone();
+    assert_eq!(before["observedGeneration"], world.get(Kind::Pod, "a")["metadata"]["generation"]);
+    world.pass(5);
+    world.change(Kind::Pod, "a", |value| {
+        value["spec"]["ephemeralContainers"] = json!([{"name": "debugger", "image": "i"}]);
+    });
+    world.settle();
+    let pod = world.get(Kind::Pod, "a");
+    assert_ne!(pod["metadata"]["generation"], before["observedGeneration"]);
+    assert_eq!(pod["status"]["observedGeneration"], pod["metadata"]["generation"]);
+    let status = pod["status"].clone();
+    assert_eq!(status["phase"], "Running");
+    assert_eq!(status["containerStatuses"], before["containerStatuses"], "nothing was restarted");
+    assert_eq!(status["podIP"], before["podIP"]);
+    let ephemeral = &status["ephemeralContainerStatuses"];
+    assert_eq!(
+        (&ephemeral[0]["name"], &ephemeral[0]["state"]),
+        (&json!("debugger"), &before["containerStatuses"][0]["state"])
+    );
+    assert_eq!(ephemeral.as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn readiness_gates_and_deadlines_are_obeyed() {
+    let mut world = World::whole();
+    world
+        .create(Kind::Pod, pod("gated", &json!({"readinessGates": [{"conditionType": "example.com/gate"}]})));
+    world.create(Kind::Pod, pod("short", &json!({"activeDeadlineSeconds": 5})));
+    world.settle();
+    let ready = |world: &World, name: &str| {
+        let conditions = world.get(Kind::Pod, name)["status"]["conditions"].clone();
+        let found = conditions.as_array().unwrap().iter().find(|known| known["type"] == "Ready").cloned();
+        found.unwrap()["status"].clone()
+    };
+    let set = |world: &mut World, name: &str, kind: &str, status: &str| {
+        world.change(Kind::Pod, name, |value| {
+            let conditions = value["status"]["conditions"].as_array_mut().unwrap();
+            conditions.retain(|known| known["type"] != kind);
+            conditions.push(json!({"type": kind, "status": status}));
+        });
+        world.settle();
+    };
+    assert_eq!(ready(&world, "gated"), "False");
+    for status in ["True", "False"] {
+        set(&mut world, "gated", "example.com/gate", status);
+        assert_eq!(ready(&world, "gated"), status);
+    }
+    assert_eq!(phase(&world, "short"), "Running");
+    world.pass(5);
+    let status = &world.get(Kind::Pod, "short")["status"];
+    assert_eq!((&status["phase"], &status["reason"]), (&json!("Failed"), &json!("DeadlineExceeded")));
+    assert_eq!(status["containerStatuses"][0]["state"]["terminated"]["exitCode"], 143);
+}
+
+#[test]
 fn a_nodes_own_kubelet_keeps_it() {
     let mut world = World::whole();
     world
