@@ -15,6 +15,7 @@ mod metrics;
 mod serve;
 mod state;
 mod transport;
+mod webhook_metrics;
 mod work;
 
 pub use auth::kubeconfig::ClientCredentials;

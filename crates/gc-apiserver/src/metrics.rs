@@ -11,6 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::webhook_metrics::WebhookMetrics;
 use crate::work::WatchPlace;
 
 /// What requests are counted by. Values come from the table of resources and from fixed sets, never from
@@ -94,6 +95,8 @@ pub(crate) struct Metrics {
     pub(crate) connections: Gauge,
     /// Connections that were refused because their peer had too many.
     pub(crate) refused_connections: Counter,
+    /// Calls of admission webhooks.
+    pub(crate) webhooks: WebhookMetrics,
 }
 
 impl Metrics {
@@ -146,6 +149,7 @@ impl Metrics {
             waiting.clone(),
         );
         registry.register("kubegc_apiserver_connections", "Open connections", connections.clone());
+        let webhooks = WebhookMetrics::new(&mut registry);
         Self {
             registry,
             service_levels,
@@ -160,6 +164,7 @@ impl Metrics {
             waiting,
             connections,
             refused_connections,
+            webhooks,
         }
     }
 

@@ -98,7 +98,7 @@ async fn health_checks_have_names_and_can_be_excluded() {
     let levels = server.send("GET", "/metrics/slis", &[], "").await;
     for line in [
         "kubernetes_healthcheck{name=\"etcd\",type=\"livez\"} 1",
-        "kubernetes_healthchecks_total{name=\"etcd\",type=\"livez\",status=\"success\"} 1",
+        "kubernetes_healthchecks_total{name=\"etcd\",type=\"livez\",status=\"success\"} 2",
     ] {
         assert!(text_of(&levels).lines().any(|found| found == line), "{line}: {levels:?}");
     }

@@ -68,6 +68,9 @@ async fn bad_requests_are_refused() {
         ("DELETE", format!("{object}?propagationPolicy=Sideways"), (422, "Invalid")),
         ("PATCH", object.clone(), (415, "UnsupportedMediaType")),
         ("GET", format!("{CONFIG_MAPS}?timeout=bogus"), (400, "BadRequest")),
+        ("GET", "/version?timeout=bogus".into(), (400, "BadRequest")),
+        ("GET", "/apis?timeout=bogus".into(), (400, "BadRequest")),
+        ("GET", "/version?timeout=3m".into(), (200, "")),
         ("GET", format!("{CONFIG_MAPS}?shardSelector=a"), (422, "Invalid")),
         ("GET", format!("{CONFIG_MAPS}?shardSelector="), (200, "")),
     ];

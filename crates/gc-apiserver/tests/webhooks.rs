@@ -51,6 +51,19 @@ async fn webhooks_change_and_refuse_what_is_created() {
     let refused = server.post(CONFIG_MAPS, &json!({"metadata": {"name": "b"}})).await;
     assert_eq!(refused.code, 400);
     assert_eq!(refused.json()["message"], "admission webhook \"w.example.com\" denied the request: never");
+    let metrics = server.get("/metrics").await;
+    let metrics = String::from_utf8(metrics.bytes.to_vec()).unwrap();
+    let labels = |step: &str| format!("name=\"w.example.com\",type=\"{step}\",operation=\"CREATE\"");
+    let (admit, validating) = (labels("admit"), labels("validating"));
+    let prefix = "apiserver_admission_webhook";
+    for line in [
+        format!("{prefix}_request_total{{{admit},code=\"200\",rejected=\"false\"}} 2"),
+        format!("{prefix}_request_total{{{validating},code=\"400\",rejected=\"true\"}} 1"),
+        format!("{prefix}_admission_duration_seconds_count{{{admit},rejected=\"false\"}} 2"),
+        format!("{prefix}_rejection_count{{{validating},error_type=\"no_error\",rejection_code=\"400\"}} 1"),
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line}\n{metrics}");
+    }
 }
 
 #[tokio::test]

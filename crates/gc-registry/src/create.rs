@@ -74,9 +74,9 @@ impl Call<'_> {
             rules.finish(&mut new);
             let name = meta::name(&new).to_owned();
             let mut errors = meta_validation::validate(self.resource(), &new);
-            errors.extend(self.admin_access(&new, None)?);
             errors.extend(rules.validate_create(&new));
             errors.extend(self.privileged_containers(&new));
+            errors.extend(self.admin_access(&new, None)?);
             if !errors.is_empty() {
                 return Err(self.invalid(&name, &errors));
             }

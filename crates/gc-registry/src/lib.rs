@@ -59,6 +59,7 @@ pub mod bootstrap;
 mod call;
 mod capabilities;
 pub mod catalog;
+mod components;
 mod conversion;
 mod convert;
 pub mod crd;

@@ -1,5 +1,5 @@
 //! The work that belongs to no request: the instances of deleted definitions (spec `api-deletion.md`, section
-//! 9), names that have become free, the expiry of events.
+//! 9), names that have become free, what kube-controller-manager does elsewhere, the expiry of events.
 
 use std::sync::{Arc, PoisonError};
 
@@ -28,7 +28,8 @@ impl Registry {
         self.maintenance_begins();
         self.maintain_definitions(context)?;
         self.recount_quotas()?;
-        self.expire_events(context)
+        self.expire_events(context)?;
+        self.check_policy_types(context)
     }
 
     fn maintain_definitions(&self, context: &RequestContext<'_>) -> Result<(), ApiError> {

@@ -7,11 +7,10 @@ use std::task::{Context, Poll, Waker};
 
 use crate::admission::Plugins;
 use crate::advisor::Advisor;
-use crate::api::{
-    ListOptions, ObjectList, Operation, PatchType, RequestContext, RequestTarget, Response, ResponseBody,
-};
+use crate::api::{ListOptions, Operation, PatchType, RequestContext, RequestTarget, Response, ResponseBody};
 use crate::call::Call;
 use crate::catalog::Catalog;
+use crate::components::is_component_status;
 use crate::conversion::Converter;
 use crate::definitions::Definitions;
 use crate::dynamic::{Configured, EndpointError, Outside};
@@ -39,8 +38,12 @@ pub struct Config {
     pub counts_quotas: bool,
     /// Whether the server gathers the rules of aggregated ClusterRoles, which upstream's controller manager does.
     pub aggregates_roles: bool,
+    /// Whether the server checks the types of ValidatingAdmissionPolicies, which upstream's controller manager does.
+    pub checks_policy_types: bool,
     /// How long events are kept (`--event-ttl`), in seconds.
     pub event_ttl_seconds: u32,
+    /// Parts of the control plane that run in this process, as ComponentStatuses show them.
+    pub components: &'static [&'static str],
     /// Where services get addresses and node ports from.
     pub service_ranges: ServiceRanges,
     /// Group and kind of the objects that no controller of this server acts on; whoever creates one is warned.
@@ -57,7 +60,9 @@ impl Default for Config {
             allow_privileged: true,
             counts_quotas: false,
             aggregates_roles: false,
+            checks_policy_types: false,
             event_ttl_seconds: 3600,
+            components: &[],
             service_ranges: ServiceRanges::default(),
             unattended: &[],
             advisor: None,
@@ -200,6 +205,7 @@ impl Registry {
         let target = call.target;
         match (operation, target.subresource.as_str()) {
             (operation, "scale") => call.scale(operation),
+            (Operation::Get { .. }, _) if is_component_status(&target.resource) => call.get_component(),
             (Operation::Get { resource_version }, _) => call.get(&resource_version),
             (Operation::List(options), _) => self.list(target, &options),
             (Operation::Create(body, options), "binding") => call.bind(&body, &options),
@@ -225,17 +231,10 @@ impl Registry {
     }
 
     fn list(&self, target: &RequestTarget, options: &ListOptions) -> Result<Response, ApiError> {
-        let list = if target.resource.is("", "componentstatuses") {
-            let newest = self.storage.revision().map_err(persist::storage_error)?;
-            ObjectList {
-                items: Vec::new(),
-                resource_version: newest.to_string(),
-                continue_token: String::new(),
-                remaining_item_count: None,
-            }
-        } else {
-            list::list(&self.converter, &*self.storage, target, options)?
-        };
+        if is_component_status(&target.resource) {
+            return Ok(self.list_components(target));
+        }
+        let list = list::list(&self.converter, &*self.storage, target, options)?;
         Ok(Response { code: 200, body: ResponseBody::List(list), warnings: Vec::new() })
     }
 
@@ -304,7 +303,9 @@ impl Registry {
             return Ok(());
         }
         let is_counted = self.config.counts_quotas && resource.is("", "resourcequotas");
-        if is_counted || resource.custom.is_some() && self.is_terminating(resource) {
+        let is_type_checked = self.config.checks_policy_types
+            && resource.is("admissionregistration.k8s.io", "validatingadmissionpolicies");
+        if is_counted || is_type_checked || resource.custom.is_some() && self.is_terminating(resource) {
             self.request_maintenance();
         }
         Ok(())

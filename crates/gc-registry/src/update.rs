@@ -217,9 +217,9 @@ impl Call<'_> {
                 managed::update(self, Some(&live), &mut new, options);
             }
             let mut errors = meta_validation::validate_update(self.resource(), &new, &live);
-            errors.extend(self.admin_access(&new, Some(&live))?);
             errors.extend(rules.validate_update(&new, &live));
             errors.extend(self.privileged_containers(&new));
+            errors.extend(self.admin_access(&new, Some(&live))?);
             if !errors.is_empty() {
                 return Err(self.invalid(&self.target.name, &errors));
             }

@@ -6,7 +6,7 @@ mod world;
 
 use gc_registry::Config;
 use gc_registry::admission::{Plugin, Plugins};
-use gc_registry::api::{Operation, WriteOptions};
+use gc_registry::api::{DeleteOptions, Operation, WriteOptions};
 use serde_json::{Value, json};
 use world::{World, body, pod, request};
 
@@ -315,6 +315,116 @@ fn quotas_look_at_their_scopes_and_at_what_grows() {
         error.message,
         "services \"s\" is forbidden: exceeded quota: q, requested: services.nodeports=1, used: services.nodeports=0, limited: services.nodeports=0"
     );
+}
+
+#[test]
+fn quotas_of_claims_look_at_their_classes() {
+    let table: [(&str, Value, &[&str]); 4] = [
+        ("In", json!(["gold"]), &["gold"]),
+        ("NotIn", json!(["gold"]), &["", "silver"]),
+        ("Exists", json!([]), &["gold", "silver"]),
+        ("DoesNotExist", json!([]), &[""]),
+    ];
+    for (operator, values, concerned) in table {
+        let world = World::default();
+        let none = json!({"persistentvolumeclaims": "0"});
+        let selector = json!({"matchExpressions": [
+            {"scopeName": "VolumeAttributesClass", "operator": operator, "values": values}]});
+        let spec = json!({"hard": none, "scopeSelector": selector});
+        world.create("v1/resourcequotas", json!({"metadata": {"name": "q"}, "spec": spec})).unwrap();
+        let status = json!({"status": {"hard": none, "used": none}});
+        world.merge("v1/resourcequotas/status", "default/q", status).unwrap();
+        for class in ["", "gold", "silver"] {
+            let mut claim = json!({"metadata": {"name": "c"}, "spec": {
+                "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+            if !class.is_empty() {
+                claim["spec"]["volumeAttributesClassName"] = class.into();
+            }
+            let refused = tried(&world, "v1/persistentvolumeclaims", claim).is_err();
+            assert_eq!(refused, concerned.contains(&class), "{operator} {class}");
+        }
+    }
+}
+
+#[test]
+fn a_pod_that_gets_a_deadline_is_charged_to_the_quota_of_such_pods() {
+    let world = World::default();
+    let one = json!({"pods": "1"});
+    quota(&world, one.clone(), json!({"pods": "0"}), json!(["Terminating"]));
+    let ending = json!({"activeDeadlineSeconds": 60});
+    world.create("v1/pods", pod("a", "", json!({}), json!({}))).unwrap();
+    assert_eq!(used(&world), json!({"pods": "0"}));
+    world.merge("v1/pods", "default/a", json!({"spec": ending})).unwrap();
+    assert_eq!(used(&world), one);
+    let refused = tried(&world, "v1/pods", pod("b", "", ending, json!({}))).unwrap_err();
+    assert!(
+        refused.contains("exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"),
+        "{refused}"
+    );
+    tried(&world, "v1/pods", pod("b", "", json!({}), json!({}))).unwrap();
+}
+
+#[test]
+fn quotas_count_devices_by_their_class() {
+    let world = World::new(Config { counts_quotas: true, ..Config::default() });
+    let gold = "gold.deviceclass.resource.k8s.io/devices";
+    let silver = "silver.deviceclass.resource.k8s.io/devices";
+    let hard = json!({"count/resourceclaims.resource.k8s.io": "5", gold: "5", silver: "40"});
+    world.create("v1/resourcequotas", json!({"metadata": {"name": "q"}, "spec": {"hard": hard}})).unwrap();
+    world.maintain();
+    let claims = "resource.k8s.io/v1/resourceclaims";
+    let claim = |name: &str, requests: Value| json!({"metadata": {"name": name}, "spec": {"devices": {"requests": requests}}});
+    let requests = json!([
+        {"name": "a", "exactly": {"deviceClassName": "gold", "count": 2}},
+        {"name": "b", "exactly": {"deviceClassName": "silver", "allocationMode": "All"}},
+        {"name": "c", "firstAvailable": [
+            {"name": "x", "deviceClassName": "gold"}, {"name": "y", "deviceClassName": "gold", "count": 2},
+            {"name": "z", "deviceClassName": "silver", "count": 3}]},
+    ]);
+    world.create(claims, claim("a", requests)).unwrap();
+    let expected = json!({"count/resourceclaims.resource.k8s.io": "1", gold: "4", silver: "35"});
+    assert_eq!(used(&world), expected);
+    let two = json!([{"name": "a", "exactly": {"deviceClassName": "gold", "count": 2}}]);
+    let refused = tried(&world, claims, claim("b", two)).unwrap_err();
+    assert!(
+        refused.contains(&format!("requested: {gold}=2, used: {gold}=4, limited: {gold}=5")),
+        "{refused}"
+    );
+    world.delete(claims, "default/a", DeleteOptions::default()).unwrap();
+    world.maintain();
+    let expected = json!({"count/resourceclaims.resource.k8s.io": "0", gold: "0", silver: "0"});
+    assert_eq!(used(&world), expected);
+}
+
+#[test]
+fn administrative_access_to_devices_needs_a_label_on_the_namespace() {
+    let world = World::default();
+    let claim = json!({"devices": {"requests": [
+        {"name": "r", "exactly": {"deviceClassName": "d", "adminAccess": true}}]}});
+    let objects = [
+        (
+            "ResourceClaim",
+            "resource.k8s.io/v1/resourceclaims",
+            json!({"metadata": {"name": "c"}, "spec": claim}),
+        ),
+        (
+            "ResourceClaimTemplate",
+            "resource.k8s.io/v1/resourceclaimtemplates",
+            json!({"metadata": {"name": "c"}, "spec": {"spec": claim}}),
+        ),
+    ];
+    for (kind, resource, object) in &objects {
+        let why = format!(
+            "422 {kind}.resource.k8s.io \"c\" is invalid: spec.devices.requests[0].adminAccess: Forbidden: admin access to \
+             devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace"
+        );
+        assert_eq!(tried(&world, resource, object.clone()).unwrap_err(), why);
+    }
+    let labels = json!({"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}});
+    world.merge("v1/namespaces", "/default", labels).unwrap();
+    for (_, resource, object) in objects {
+        tried(&world, resource, object).unwrap();
+    }
 }
 
 #[test]

@@ -21,6 +21,26 @@ fn list(world: &World, resource: &str, options: ListOptions) -> Result<ObjectLis
     }
 }
 
+#[test]
+fn component_statuses_are_those_of_the_store_and_of_what_runs_beside_it() {
+    let world =
+        World::new(gc_registry::Config { components: &["scheduler"], ..gc_registry::Config::default() });
+    let status = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "ComponentStatus", "metadata": {"name": name},
+            "conditions": [{"type": "Healthy", "status": "True", "message": "ok"}]})
+    };
+    let listed = list(&world, "v1/componentstatuses", ListOptions::default()).unwrap();
+    assert_eq!(names(&listed), ["scheduler", "etcd-0"]);
+    for name in ["scheduler", "etcd-0"] {
+        assert_eq!(world.get("v1/componentstatuses", &format!("/{name}")).unwrap(), status(name));
+    }
+    let missing = world.get("v1/componentstatuses", "/controller-manager").unwrap_err();
+    assert_eq!(
+        (missing.code, missing.message.as_str()),
+        (404, "componentstatus \"controller-manager\" not found")
+    );
+}
+
 fn delete_collection(
     world: &World,
     resource: &str,

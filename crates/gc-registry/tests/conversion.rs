@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use gc_registry::api::{DeleteOptions, ListOptions, Operation, PatchType, WriteOptions};
-use gc_registry::dynamic::{Outside, WebhookCall};
+use gc_registry::dynamic::{Outside, WebhookAnswer, WebhookCall};
 use serde_json::{Value, json};
 
 use world::{World, request};
@@ -31,8 +31,8 @@ struct Fake {
 }
 
 impl Outside for Fake {
-    fn call(&self, calls: &[WebhookCall]) -> Vec<Result<Value, String>> {
-        calls.iter().map(|call| self.answer(call)).collect()
+    fn call(&self, calls: &[WebhookCall]) -> Vec<WebhookAnswer> {
+        calls.iter().map(|call| self.answer(call).into()).collect()
     }
 
     fn spawn(&self, work: Box<dyn FnOnce() + Send>) {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use gc_registry::api::{DeleteOptions, Response, WriteOptions};
-use gc_registry::dynamic::{Outside, WebhookCall};
+use gc_registry::dynamic::{Outside, WebhookAnswer, WebhookCall, WebhookEnd, WebhookReport};
 use gc_registry::error::ApiError;
 use serde_json::{Value, json};
 
@@ -200,11 +200,16 @@ fn mutating_policies_change_objects() {
 #[derive(Default)]
 struct Fake {
     asked: Mutex<Vec<Value>>,
+    reports: Mutex<Vec<WebhookReport>>,
 }
 
 impl Outside for Fake {
-    fn call(&self, calls: &[WebhookCall]) -> Vec<Result<Value, String>> {
-        calls.iter().map(|call| self.answer(call)).collect()
+    fn call(&self, calls: &[WebhookCall]) -> Vec<WebhookAnswer> {
+        calls.iter().map(|call| self.answer(call).into()).collect()
+    }
+
+    fn report(&self, report: WebhookReport) {
+        self.reports.lock().unwrap().push(report);
     }
 
     fn spawn(&self, work: Box<dyn FnOnce() + Send>) {
@@ -232,6 +237,11 @@ impl Fake {
         match call.url.split('?').next().unwrap_or_default() {
             "https://h/first" => patched("first"),
             "https://h/second" => patched("second"),
+            "https://h/unfit" => {
+                let patch = base64::engine::general_purpose::STANDARD
+                    .encode(json!([{"op": "remove", "path": "/spec/size"}]).to_string());
+                answer(json!({"allowed": true, "patchType": "JSONPatch", "patch": patch}))
+            }
             "https://h/no" => answer(json!({"allowed": false, "status": {"message": "no", "code": 403}})),
             _ => Err("connection refused".to_owned()),
         }
@@ -321,6 +331,37 @@ fn webhooks_refuse_and_unreachable_ones_do_as_their_policy_says() {
 }
 
 #[test]
+fn every_call_is_reported_with_what_it_meant_for_the_request() {
+    let ignored = |name: &str| webhook(name, json!({"failurePolicy": "Ignore"}));
+    let required = |name: &str| webhook(name, json!({}));
+    for (is_mutating, webhook, end, code) in [
+        (true, required("first"), WebhookEnd::Allowed, 201),
+        (true, required("no"), WebhookEnd::Rejected(403), 403),
+        (true, required("gone"), WebhookEnd::FailedClosed(503), 500),
+        (true, ignored("gone"), WebhookEnd::FailedOpen(503), 201),
+        (true, ignored("unfit"), WebhookEnd::NotApplied, 500),
+        (false, required("first"), WebhookEnd::Allowed, 201),
+        (false, required("no"), WebhookEnd::Rejected(403), 403),
+        (false, required("gone"), WebhookEnd::FailedClosed(503), 500),
+        (false, ignored("gone"), WebhookEnd::FailedOpen(503), 201),
+    ] {
+        let webhooks = std::slice::from_ref(&webhook);
+        let (world, fake) =
+            if is_mutating { with_webhooks(webhooks, &[]) } else { with_webhooks(&[], webhooks) };
+        let created = create(&world, WriteOptions::default());
+        assert_eq!(created.map_or_else(|error| error.code, |created| created.code), code, "{webhook}");
+        let expected = WebhookReport {
+            webhook: webhook["name"].as_str().unwrap().to_owned(),
+            step: if is_mutating { "admit" } else { "validating" },
+            operation: "CREATE",
+            took: std::time::Duration::ZERO,
+            end,
+        };
+        assert_eq!(*fake.reports.lock().unwrap(), [expected]);
+    }
+}
+
+#[test]
 fn a_service_is_called_at_an_endpoint_that_is_ready() {
     let client = json!({"clientConfig": {"service": {"name": "s", "namespace": "default", "path": "/no"}}});
     let (world, fake) = with_webhooks(&[], &[webhook("no", client)]);
@@ -345,6 +386,106 @@ fn a_service_is_called_at_an_endpoint_that_is_ready() {
     assert!(refused(&world).ends_with("connection refused"));
     let asked = fake.asked.lock().unwrap().clone();
     assert_eq!(asked.len(), 1);
+}
+
+#[test]
+fn the_types_of_policies_are_checked_against_the_kinds_that_they_name() {
+    let world =
+        World::new(gc_registry::Config { checks_policy_types: true, ..gc_registry::Config::default() });
+    let group = "admissionregistration.k8s.io/v1";
+    let policies = format!("{group}/validatingadmissionpolicies");
+    let rule = |group: &str, resource: &str| json!({"apiGroups": [group], "apiVersions": ["v1"], "operations": ["*"], "resources": [resource]});
+    let error = |kind: &str, text: &str, column: usize, message: &str| {
+        let mark = format!("{}^", ".".repeat(column - 1));
+        format!("{kind}: ERROR: <input>:1:{column}: {message}\n | {text}\n | {mark}\n")
+    };
+    let deployment = "apps/v1, Kind=Deployment";
+    let table: Vec<(Value, Value, Vec<String>)> = vec![
+        (json!([rule("apps", "deployments")]), json!([{"expression": "object.spec.replicas > 1"}]), vec![]),
+        (
+            json!([rule("apps", "deployments")]),
+            json!([{
+                "expression": "object.spec.replicas > '1'",
+                "messageExpression": "'more than ' + object.spec.replicas",
+            }]),
+            vec![
+                error(
+                    deployment,
+                    "object.spec.replicas > '1'",
+                    22,
+                    "found no matching overload for '_>_' applied to '(int, string)'",
+                ),
+                error(
+                    deployment,
+                    "'more than ' + object.spec.replicas",
+                    14,
+                    "found no matching overload for '_+_' applied to '(string, int)'",
+                ),
+            ],
+        ),
+        (
+            json!([rule("apps", "deployments"), rule("", "pods")]),
+            json!([{"expression": "has(object.spec.template)"}]),
+            vec![error("/v1, Kind=Pod", "has(object.spec.template)", 4, "undefined field 'template'")],
+        ),
+        (
+            json!([rule("", "pods")]),
+            json!([{"expression": "object.spec.containers[0].resources.limits.cpu == 'x'"}]),
+            vec![error(
+                "/v1, Kind=Pod",
+                "object.spec.containers[0].resources.limits.cpu == 'x'",
+                36,
+                "undefined field 'limits'",
+            )],
+        ),
+        (
+            json!([rule("apps", "controllerrevisions")]),
+            json!([{"expression": "object.data.foo == 1"}]),
+            vec![error(
+                "apps/v1, Kind=ControllerRevision",
+                "object.data.foo == 1",
+                12,
+                "undefined field 'foo'",
+            )],
+        ),
+        (json!([rule("*", "*")]), json!([{"expression": "object.nothing > 1"}]), vec![]),
+        (
+            json!([rule("", "configmaps")]),
+            json!([{"expression": "variables.size + 'x' == '' && namespaceObject.metadata.name == request.name"}]),
+            vec![error(
+                "/v1, Kind=ConfigMap",
+                "variables.size + 'x' == '' && namespaceObject.metadata.name == request.name",
+                16,
+                "found no matching overload for '_+_' applied to '(int, string)'",
+            )],
+        ),
+    ];
+    for (index, (rules, validations, expected)) in table.into_iter().enumerate() {
+        let name = format!("p{index}");
+        let policy = json!({"metadata": {"name": name}, "spec": {
+            "matchConstraints": {"resourceRules": rules}, "validations": validations,
+            "variables": [{"name": "size", "expression": "size(object.data)"}],
+        }});
+        world.create(&policies, policy).unwrap();
+        world.maintain();
+        let status = world.get(&policies, &format!("/{name}")).unwrap()["status"].clone();
+        assert_eq!(status["observedGeneration"], 1, "{status}");
+        let warnings = status["typeChecking"]["expressionWarnings"].as_array().cloned().unwrap_or_default();
+        let found: Vec<&str> = warnings.iter().map(|warning| warning["warning"].as_str().unwrap()).collect();
+        assert_eq!(found, expected, "{validations}");
+    }
+    let first = world.get(&policies, "/p1").unwrap()["status"]["typeChecking"]["expressionWarnings"].clone();
+    let fields: Vec<&Value> = first.as_array().unwrap().iter().map(|warning| &warning["fieldRef"]).collect();
+    assert_eq!(fields, ["spec.validations[0].expression", "spec.validations[0].messageExpression"]);
+    // What has a type whatever the policy is about is checked when it is written.
+    let spec = json!({"validations": [{"expression": "namespaceObject.metadata.uid == ''"}]});
+    let refused = world.create(&policies, json!({"metadata": {"name": "bad"}, "spec": spec})).unwrap_err();
+    assert!(refused.message.contains("<input>:1:25: undefined field 'uid'"), "{}", refused.message);
+    // A changed policy is checked again.
+    world.merge(&policies, "/p1", json!({"spec": {"validations": [{"expression": "true"}]}})).unwrap();
+    world.maintain();
+    let status = world.get(&policies, "/p1").unwrap()["status"].clone();
+    assert_eq!(status, json!({"observedGeneration": 2, "typeChecking": {}}));
 }
 
 #[test]

@@ -101,6 +101,12 @@ pub(crate) struct ServerOptions {
     /// The rules of aggregated ClusterRoles are gathered, as kube-controller-manager does.
     #[arg(skip)]
     pub(crate) aggregates_roles: bool,
+    /// The types of ValidatingAdmissionPolicies are checked, as kube-controller-manager does.
+    #[arg(skip)]
+    pub(crate) checks_policy_types: bool,
+    /// Parts of the control plane that run beside the server.
+    #[arg(skip)]
+    pub(crate) components: &'static [&'static str],
     /// Group and kind of what no controller acts on; whoever creates such an object is warned.
     #[arg(skip)]
     pub(crate) unattended: &'static [(&'static str, &'static str)],
@@ -141,6 +147,8 @@ impl ServerOptions {
             write_kubeconfig: None,
             counts_quotas: false,
             aggregates_roles: false,
+            checks_policy_types: false,
+            components: &[],
             unattended: &[],
             advisor: None,
             refuse_privileged: false,
@@ -269,6 +277,8 @@ pub(crate) async fn serve(
         allow_privileged: !options.refuse_privileged,
         counts_quotas: options.counts_quotas,
         aggregates_roles: options.aggregates_roles,
+        checks_policy_types: options.checks_policy_types,
+        components: options.components,
         service_ranges: options.service_ranges()?,
         unattended: options.unattended,
         advisor: options.advisor.clone(),

@@ -130,6 +130,8 @@ pub(crate) enum Purpose {
     Status,
     /// A list of a built-in kind, whose route upstream watches on, too.
     List,
+    /// Reviews and token requests, which are not shown as tables.
+    Review,
     /// A watch stream of a built-in kind.
     WatchBuiltin,
     /// A discovery document, which is served without the router that knows its own words.
@@ -152,6 +154,9 @@ pub(crate) fn negotiate(
         nameable |= range.media_type == "*/*"
             || AVAILABLE.split(", ").any(|media_type| range.media_type.eq_ignore_ascii_case(media_type));
         let Some((form, beta)) = form_of(&range) else { continue };
+        if (form, purpose) == (Form::Table, Purpose::Review) {
+            continue;
+        }
         let of_list = range.parameter("as") == Some("PartialObjectMetadataList");
         for encoding in [Encoding::Json, Encoding::Yaml, Encoding::Protobuf] {
             let offered = Representation { encoding, form, pretty, beta, of_list };
@@ -166,7 +171,8 @@ pub(crate) fn negotiate(
             };
             let named = range.takes(offered.content_type())
                 || (encoding == Encoding::Yaml && range.takes("application/x-yaml"));
-            if possible && named && (nameable || !matches!(purpose, Purpose::Status | Purpose::List)) {
+            let by_name_alone = matches!(purpose, Purpose::Status | Purpose::List | Purpose::Review);
+            if possible && named && (nameable || !by_name_alone) {
                 return Ok(offered);
             }
         }
@@ -277,6 +283,18 @@ mod tests {
             ("application/yaml", Purpose::Watch, None),
             ("text/html", Purpose::Answer, None),
             (as_table, Purpose::Answer, Some(representation(Json, Table))),
+            (as_table, Purpose::Review, None),
+            (
+                "application/json;as=Table;g=meta.k8s.io;v=v1,application/json",
+                Purpose::Review,
+                Some(representation(Json, Object)),
+            ),
+            (
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+                Purpose::Review,
+                Some(representation(Json, Metadata)),
+            ),
+            ("application/*", Purpose::Review, None),
             (
                 "application/json;as=Something;v=v1;g=meta.k8s.io, application/json",
                 Purpose::Answer,

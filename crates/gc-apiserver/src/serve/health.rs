@@ -22,28 +22,42 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// Health checks by name.
-const CHECKS: [&str; 3] = ["ping", "log", "etcd"];
+const CHECKS: [&str; 4] = ["ping", "log", "loopback-serving-certificate", "etcd"];
 /// What only readiness asks for.
 const READINESS_CHECKS: [&str; 2] = ["informer-sync", "shutdown"];
 /// What kube-apiserver does after it listens, by the names of its checks. Here it is done before the first answer.
-const HOOKS: [&str; 17] = [
+const HOOKS: [&str; 31] = [
     "poststarthook/start-apiserver-admission-initializer",
     "poststarthook/generic-apiserver-start-informers",
     "poststarthook/priority-and-fairness-config-consumer",
-    "poststarthook/priority-and-fairness-config-producer",
+    "poststarthook/priority-and-fairness-filter",
+    "poststarthook/storage-object-count-tracker-hook",
     "poststarthook/start-apiextensions-informers",
     "poststarthook/start-apiextensions-controllers",
     "poststarthook/crd-informer-synced",
-    "poststarthook/bootstrap-controller",
+    "poststarthook/start-system-namespaces-controller",
+    "poststarthook/peer-endpoint-reconciler-controller",
+    "poststarthook/start-cluster-authentication-info-controller",
+    "poststarthook/start-kube-apiserver-identity-lease-controller",
+    "poststarthook/start-kube-apiserver-identity-lease-garbage-collector",
+    "poststarthook/storage-readiness",
+    "poststarthook/start-legacy-token-tracking-controller",
+    "poststarthook/start-service-ip-repair-controllers",
     "poststarthook/rbac/bootstrap-roles",
     "poststarthook/scheduling/bootstrap-system-priority-classes",
-    "poststarthook/start-cluster-authentication-info-controller",
+    "poststarthook/priority-and-fairness-config-producer",
+    "poststarthook/bootstrap-controller",
+    "poststarthook/start-kubernetes-service-cidr-controller",
     "poststarthook/start-kube-aggregator-informers",
+    "poststarthook/apiservice-status-local-available-controller",
+    "poststarthook/apiservice-status-remote-available-controller",
     "poststarthook/apiservice-registration-controller",
+    "poststarthook/apiservice-wait-for-first-sync",
     "poststarthook/apiservice-discovery-controller",
     "poststarthook/kube-apiserver-autoregistration",
     "autoregister-completion",
     "poststarthook/apiservice-openapi-controller",
+    "poststarthook/apiservice-openapiv3-controller",
 ];
 
 /// Paths that lead nowhere with a slash behind them.
@@ -53,6 +67,16 @@ const UNSLASHED: [&str; 4] = ["/healthz", "/livez", "/readyz", "/metrics"];
 fn checks(endpoint: &str) -> impl Iterator<Item = &'static str> {
     let readiness: &[&str] = if endpoint == "readyz" { &READINESS_CHECKS } else { &[] };
     CHECKS.iter().chain(readiness).chain(&HOOKS).copied()
+}
+
+/// Runs all checks once, so that their metrics are there before anybody asks for health.
+pub(crate) fn check_once(state: &State) {
+    let problem = state.registry.storage_health().err();
+    for endpoint in ["livez", "readyz"] {
+        for name in checks(endpoint) {
+            state.metrics.checked(name, endpoint, name != "etcd" || problem.is_none());
+        }
+    }
 }
 
 /// Answers the path of a request.

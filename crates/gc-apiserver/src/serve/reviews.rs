@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::auth::authentication::{self, API_AUDIENCES};
 use crate::auth::rbac::{Question, Rule};
-use crate::encode::negotiate::{Encoding, Form, Purpose, Representation};
+use crate::encode::negotiate::Purpose;
 use crate::state::State;
 use crate::transport::answers::write_answer;
 use crate::transport::exchange::{Answer, ApiRequest, api_version};
@@ -36,7 +36,7 @@ pub(crate) async fn answer(
     target: &RequestTarget,
 ) -> Result<Answer, ApiError> {
     let definition = &*target.resource;
-    let representation = request.representation(Purpose::Status)?;
+    let representation = request.representation(Purpose::Review)?;
     let content_type = request.header(&CONTENT_TYPE).map(str::to_owned);
     let bytes = request.read_body(&state.work.bodies).await?;
     let body = work::decode_object(bytes, content_type, &definition.kind).await?;
@@ -100,11 +100,6 @@ pub(crate) async fn answer(
     };
     let object = Arc::new(Object::from_value(Arc::new(type_meta), review));
     let response = Response { code: 201, body: ResponseBody::Object(object), warnings: problems };
-    // A review is no resource that could be shown as a table.
-    let representation = match representation.form {
-        Form::Object => representation,
-        _ => Representation { form: Form::Object, encoding: Encoding::Json, ..representation },
-    };
     write_answer(request, &target.resource, representation, response)
 }
 

@@ -139,10 +139,12 @@ async fn answer(
     match route {
         Route::Resource(target) => resource_request(state, request, target, labels).await,
         Route::Discovery(document) => {
+            refuse_bad_timeout(request)?;
             let _place = state.work.place(&state.metrics, &request.flow, 1).await?;
             discovery::answer(state, request, &document)
         }
         Route::Other => {
+            refuse_bad_timeout(request)?;
             let _place = state.work.place(&state.metrics, &request.flow, 1).await?;
             health::answer(state, request).await
         }

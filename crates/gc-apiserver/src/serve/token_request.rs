@@ -32,7 +32,7 @@ pub(crate) async fn answer(
     request: &mut ApiRequest,
     target: &RequestTarget,
 ) -> Result<Answer, ApiError> {
-    let representation = request.representation(Purpose::Answer)?;
+    let representation = request.representation(Purpose::Review)?;
     let options = request.query.write_options("CreateOptions")?;
     let manager = if options.field_manager.is_empty() { request.manager() } else { options.field_manager };
     let wanted = Wanted {

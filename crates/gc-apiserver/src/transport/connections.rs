@@ -52,6 +52,21 @@ impl Default for IdlePatience {
     }
 }
 
+/// How long a connection may be silent, from its beginning on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Until the TLS handshake is complete.
+    pub(crate) handshake: Duration,
+    /// After the handshake.
+    pub(crate) idle: IdlePatience,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { handshake: Duration::from_secs(10), idle: IdlePatience::default() }
+    }
+}
+
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {

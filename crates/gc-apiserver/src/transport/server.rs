@@ -23,14 +23,13 @@ use crate::auth::kubeconfig::ClientCredentials;
 use crate::auth::pki::{GivenKeys, Keep, Pki, PkiError, certificate_subject};
 use crate::auth::tokens::TokenSigner;
 use crate::serve::extension::Extension;
+use crate::serve::health;
 use crate::serve::service;
 use crate::serve::webhooks::Webhooks;
 use crate::state::{State, StateParts, system_user};
-use crate::transport::connections::{IdlePatience, Limits, Peers, converse};
+use crate::transport::connections::{Limits, Patience, Peers, converse};
 use crate::transport::in_process::InProcess;
 
-/// How long a TLS handshake may take.
-const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 /// How long requests may take to end when the server stops.
 const STOP_PATIENCE: Duration = Duration::from_millis(1500);
 /// How often the registry is tended without being asked to.
@@ -122,6 +121,14 @@ impl Server {
     /// Starts to serve: makes or loads keys, creates the bootstrap objects, and listens. When this returns,
     /// requests are answered.
     pub async fn start(config: ServerConfig, registry: Arc<Registry>) -> Result<RunningServer, StartError> {
+        Self::start_with(Patience::default(), config, registry).await
+    }
+
+    async fn start_with(
+        patience: Patience,
+        config: ServerConfig,
+        registry: Arc<Registry>,
+    ) -> Result<RunningServer, StartError> {
         let listener = TcpListener::bind(config.listen)
             .await
             .map_err(|error| StartError::Listen { address: config.listen, error })?;
@@ -143,7 +150,6 @@ impl Server {
         let (stop, stopped) = oneshot::channel();
         let stopped: Stop = stopped.map(|_| ()).boxed().shared();
         let advertised = advertised(address);
-        registry.call_outside_by(Arc::new(Webhooks::new()));
         let state = Arc::new(State::new(StateParts {
             registry: Arc::clone(&registry),
             authenticator,
@@ -153,6 +159,7 @@ impl Server {
             advertised: advertised.clone(),
             extension: config.extension.clone(),
         }));
+        registry.call_outside_by(Arc::new(Webhooks::new(state.metrics.webhooks.clone())));
         // The pump comes first: what follows watches.
         let mut background = JoinSet::new();
         background.spawn(pump(Arc::clone(&state)));
@@ -166,7 +173,10 @@ impl Server {
         };
         tokio::task::spawn_blocking(move || {
             let user = system_user();
-            starting.with_context(&user, "kubegc", |registry, context| registry.bootstrap(context, &facts))
+            let made = starting
+                .with_context(&user, "kubegc", |registry, context| registry.bootstrap(context, &facts));
+            health::check_once(&starting);
+            made
         })
         .await
         .unwrap_or_else(|failure| Err(ApiError::internal(failure)))
@@ -184,7 +194,8 @@ impl Server {
             certificate_pem: pki.admin_certificate_pem.clone(),
             key_pem: pki.admin_key_pem.clone(),
         };
-        let serving = tokio::spawn(serve(Arc::clone(&state), listener, acceptor, background));
+        let accepting = Accepting { state: Arc::clone(&state), acceptor, patience };
+        let serving = tokio::spawn(serve(accepting, listener, background));
         Ok(RunningServer { address, credentials, state, stop: Some(stop), serving })
     }
 }
@@ -256,11 +267,19 @@ impl Drop for RunningServer {
     }
 }
 
-async fn serve(state: Arc<State>, listener: TcpListener, acceptor: TlsAcceptor, mut background: JoinSet<()>) {
+/// What every connection is served with.
+#[derive(Clone)]
+struct Accepting {
+    state: Arc<State>,
+    acceptor: TlsAcceptor,
+    patience: Patience,
+}
+
+async fn serve(accepting: Accepting, listener: TcpListener, mut background: JoinSet<()>) {
     let mut connections = JoinSet::new();
     let limits = Limits::of_process();
     let (places, peers) = (Arc::new(Semaphore::new(limits.total)), Peers::new(limits));
-    let mut stop = state.stop.clone();
+    let mut stop = accepting.state.stop.clone();
     loop {
         let place = tokio::select! {
             biased;
@@ -276,7 +295,7 @@ async fn serve(state: Arc<State>, listener: TcpListener, acceptor: TlsAcceptor, 
                     Some(peer) => (stream, peer),
                     None => {
                         tracing::debug!(%address, "a connection was refused: its peer has too many");
-                        state.metrics.refused_connections.inc();
+                        accepting.state.metrics.refused_connections.inc();
                         continue;
                     }
                 },
@@ -289,9 +308,9 @@ async fn serve(state: Arc<State>, listener: TcpListener, acceptor: TlsAcceptor, 
             },
         };
         while connections.try_join_next().is_some() {}
-        let (state, acceptor) = (Arc::clone(&state), acceptor.clone());
+        let accepting = accepting.clone();
         connections.spawn(async move {
-            connection(state, acceptor, stream).await;
+            connection(accepting, stream).await;
             drop((place, peer));
         });
     }
@@ -305,9 +324,10 @@ async fn serve(state: Arc<State>, listener: TcpListener, acceptor: TlsAcceptor, 
     while background.join_next().await.is_some() {}
 }
 
-async fn connection(state: Arc<State>, acceptor: TlsAcceptor, stream: TcpStream) {
+async fn connection(accepting: Accepting, stream: TcpStream) {
+    let Accepting { state, acceptor, patience } = accepting;
     let _ = stream.set_nodelay(true);
-    let handshake = tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(stream)).await;
+    let handshake = tokio::time::timeout(patience.handshake, acceptor.accept(stream)).await;
     let stream = match handshake {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
@@ -320,7 +340,7 @@ async fn connection(state: Arc<State>, acceptor: TlsAcceptor, stream: TcpStream)
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let identity = certificate.map(|certificate| Arc::new(certificate_subject(certificate)));
     let answer = |request| service::serve(Arc::clone(&state), identity.clone(), request);
-    converse(stream, IdlePatience::default(), state.stop.clone(), answer).await;
+    converse(stream, patience.idle, state.stop.clone(), answer).await;
     state.metrics.connections.dec();
 }
 
@@ -357,4 +377,80 @@ fn run_blocking<T: Send + 'static>(
 ) -> impl Future<Output = Result<T, ApiError>> {
     tokio::task::spawn_blocking(work)
         .map(|done| done.unwrap_or_else(|failure| Err(ApiError::internal(failure))))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
+mod tests {
+    use super::*;
+    use crate::transport::connections::IdlePatience;
+    use gc_store::MemoryStorage;
+    use rustls::pki_types::pem::PemObject as _;
+    use rustls::pki_types::{CertificateDer, ServerName};
+    use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+    use tokio_rustls::TlsConnector;
+
+    const SHORT: Duration = Duration::from_millis(200);
+
+    async fn server(patience: Patience) -> RunningServer {
+        let registry = Registry::open(Arc::new(MemoryStorage::default()), gc_registry::Config::default());
+        let config = ServerConfig {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            data_dir: None,
+            admin_token: None,
+            token_auth_file: None,
+            hosts: Vec::new(),
+            keys: GivenKeys::default(),
+            extension: None,
+        };
+        Server::start_with(patience, config, Arc::new(registry.unwrap())).await.unwrap()
+    }
+
+    fn connector(server: &RunningServer) -> TlsConnector {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(server.credentials().ca_pem.as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        TlsConnector::from(Arc::new(config))
+    }
+
+    /// The listener closes a connection on which a client sends this and falls silent.
+    async fn is_closed_after(mut stream: impl AsyncRead + AsyncWrite + Unpin, sent: &[u8]) -> bool {
+        stream.write_all(sent).await.unwrap();
+        stream.flush().await.unwrap();
+        // Whether it ends in order or is cut off: what matters is that it ends.
+        let ended = async { drop(stream.read_to_end(&mut Vec::new()).await) };
+        tokio::time::timeout(Duration::from_secs(20), ended).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn the_listener_closes_silent_connections() {
+        let impatient = server(Patience { handshake: SHORT, ..Patience::default() }).await;
+        // The beginning of a TLS record that announces 512 bytes.
+        let before_tls: [(&str, &[u8]); 2] =
+            [("nothing", b""), ("half a handshake", b"\x16\x03\x01\x02\x00\x01")];
+        for (what, sent) in before_tls {
+            let stream = TcpStream::connect(impatient.address()).await.unwrap();
+            assert!(is_closed_after(stream, sent).await, "{what}");
+        }
+        let within_tls: [(&str, &[u8]); 4] = [
+            ("nothing after the handshake", b""),
+            ("half a preface", b"PRI * HTTP/2.0\r\n\r\n"),
+            ("half a header", b"GET / HTTP/1.1\r\nhost: a\r\n"),
+            ("a request and nothing more", b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"),
+        ];
+        let idle = IdlePatience { first: SHORT, later: SHORT };
+        let impatient = server(Patience { idle, ..Patience::default() }).await;
+        let connector = connector(&impatient);
+        for (what, sent) in within_tls {
+            let stream = TcpStream::connect(impatient.address()).await.unwrap();
+            let name = ServerName::try_from("localhost").unwrap();
+            let stream = connector.connect(name, stream).await.unwrap();
+            assert!(is_closed_after(stream, sent).await, "{what}");
+        }
+    }
 }

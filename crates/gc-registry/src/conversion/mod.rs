@@ -190,7 +190,7 @@ impl Converter {
             };
             let calls: Vec<WebhookCall> = reviews.iter().map(call).collect();
             for (review, answer) in reviews.iter().zip(outside.call(&calls)) {
-                let answer = answer.map_err(|why| fail(format!("failed: {why}")))?;
+                let answer = answer.result.map_err(|why| fail(format!("failed: {why}")))?;
                 converted.extend(review.converted(answer).map_err(fail)?);
             }
         }

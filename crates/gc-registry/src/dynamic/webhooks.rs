@@ -1,12 +1,16 @@
 //! Mutating and validating webhooks.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::attributes::Form;
 use super::expressions::{Asker, Evaluation, Values};
 use super::policies::namespace_object;
 use super::review::{self, Decision};
-use super::{Attributes, Configured, WebhookCall, service};
+use super::{
+    Attributes, Configured, WebhookAnswer, WebhookCall, WebhookEnd, WebhookFailure, WebhookReport, service,
+};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::patch;
@@ -20,13 +24,30 @@ const LONGEST_SECONDS: u32 = 30;
 struct Asked<'c> {
     webhook: &'c Value,
     name: &'c str,
+    step: Step,
     form: Form,
+}
+
+/// When webhooks are asked, as metrics name it.
+#[derive(Clone, Copy)]
+enum Step {
+    Admit,
+    Validating,
+}
+
+impl Step {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Admit => "admit",
+            Self::Validating => "validating",
+        }
+    }
 }
 
 /// The webhooks of all configurations that are about a request, in their order.
 fn asked<'c>(
     call: &Call<'_>,
-    configurations: &'c [Value],
+    (step, configurations): (Step, &'c [Value]),
     attributes: &Attributes,
     new: Option<&Value>,
     old: Option<&Value>,
@@ -43,7 +64,7 @@ fn asked<'c>(
             continue;
         }
         let name = webhook["name"].as_str().unwrap_or_default();
-        let asked = Asked { webhook, name, form };
+        let asked = Asked { webhook, name, step, form };
         if conditions_hold(call, &asked, attributes, new, old)? {
             found.push(asked);
         }
@@ -102,48 +123,70 @@ impl Asked<'_> {
         attributes: &Attributes,
         new: Option<&Value>,
         old: Option<&Value>,
-    ) -> Result<WebhookCall, String> {
+    ) -> Result<WebhookCall, WebhookFailure> {
         let client = &self.webhook["clientConfig"];
         let seconds = self.webhook["timeoutSeconds"].as_u64().and_then(|seconds| u32::try_from(seconds).ok());
         let timeout_seconds = seconds.unwrap_or(TIMEOUT_SECONDS).clamp(1, LONGEST_SECONDS);
-        let (url, address) = service::place(&*call.registry.storage, client, timeout_seconds)?;
-        let ca_bundle = service::ca_bundle(client)?;
+        let (url, address) = service::place(&*call.registry.storage, client, timeout_seconds)
+            .map_err(WebhookFailure::unavailable)?;
+        let ca_bundle =
+            service::ca_bundle(client).map_err(|message| WebhookFailure { code: 500, message })?;
         let body = review::review(self.version(), attributes, &self.form, new, old);
         Ok(WebhookCall { url, address, ca_bundle, timeout_seconds, body })
     }
 
-    /// What the webhook decided; where it failed and that is ignored, nothing.
+    /// What the webhook decided, and what that means for the request. A failure that is ignored decides nothing.
     fn judged(
         &self,
         call: &Call<'_>,
         attributes: &Attributes,
-        answer: Result<Value, String>,
-    ) -> Result<Option<Value>, ApiError> {
-        let decided =
-            answer.and_then(|answer| review::decision(self.name, self.version(), &attributes.uid, &answer));
+        answer: Result<Value, WebhookFailure>,
+    ) -> (Result<Option<Value>, ApiError>, WebhookEnd) {
+        let decided = answer.and_then(|answer| {
+            review::decision(self.name, self.version(), &attributes.uid, &answer)
+                .map_err(WebhookFailure::unavailable)
+        });
         match decided {
             Ok(Decision { refused: Some(error), warnings, .. }) => {
                 call.note_all(warnings);
-                Err(error)
+                let end = WebhookEnd::Rejected(error.code);
+                (Err(error), end)
             }
             Ok(Decision { patch, warnings, .. }) => {
                 call.note_all(warnings);
-                Ok(patch)
+                (Ok(patch), WebhookEnd::Allowed)
             }
-            Err(_) if self.ignores_failure() => Ok(None),
-            Err(why) => Err(ApiError::internal(format!(
-                "failed calling webhook {:?}: failed to call webhook: {why}",
-                self.name
-            ))),
+            Err(failure) if self.ignores_failure() => (Ok(None), WebhookEnd::FailedOpen(failure.code)),
+            Err(failure) => {
+                let why =
+                    format!("failed calling webhook {:?}: failed to call webhook: {failure}", self.name);
+                (Err(ApiError::internal(why)), WebhookEnd::FailedClosed(failure.code))
+            }
+        }
+    }
+
+    fn report(&self, call: &Call<'_>, attributes: &Attributes, took: Duration, end: WebhookEnd) {
+        if let Some(outside) = call.registry.outside() {
+            outside.report(WebhookReport {
+                webhook: self.name.to_owned(),
+                step: self.step.as_str(),
+                operation: attributes.operation.as_str(),
+                took,
+                end,
+            });
         }
     }
 }
 
-fn send(call: &Call<'_>, calls: &[WebhookCall]) -> Vec<Result<Value, String>> {
+fn send(call: &Call<'_>, calls: &[WebhookCall]) -> Vec<WebhookAnswer> {
     match call.registry.outside() {
         Some(outside) => outside.call(calls),
-        None => calls.iter().map(|_| Err("this server calls no webhooks".to_owned())).collect(),
+        None => calls.iter().map(|_| Err("this server calls no webhooks".to_owned()).into()).collect(),
     }
+}
+
+fn no_answer() -> WebhookAnswer {
+    Err("no answer".to_owned()).into()
 }
 
 /// Lets webhooks change an object, one after the other. Those that ask for it are asked again, once, where the object
@@ -155,7 +198,7 @@ pub(crate) fn mutate(
     new: &mut Value,
     old: Option<&Value>,
 ) -> Result<(), ApiError> {
-    let webhooks = asked(call, &configured.mutating_webhooks, attributes, Some(new), old)?;
+    let webhooks = asked(call, (Step::Admit, &configured.mutating_webhooks), attributes, Some(new), old)?;
     let mut seen: Vec<Value> = Vec::with_capacity(webhooks.len());
     for webhook in &webhooks {
         ask(call, webhook, attributes, new, old)?;
@@ -176,26 +219,33 @@ fn ask(
     new: &mut Value,
     old: Option<&Value>,
 ) -> Result<(), ApiError> {
-    let answer = webhook
-        .call(call, attributes, Some(new), old)
-        .and_then(|asked| send(call, &[asked]).pop().unwrap_or_else(|| Err("no answer".to_owned())));
-    let Some(patch) = webhook.judged(call, attributes, answer)? else { return Ok(()) };
-    let mut changed = attributes.converted(&webhook.form, new);
-    if patch::json_patch(&mut changed, &patch).is_err() {
-        if webhook.ignores_failure() {
-            return Ok(());
-        }
-        return Err(ApiError::internal(format!(
-            "failed calling webhook {:?}: the patch of its answer does not apply",
-            webhook.name
-        )));
-    }
-    let own = Form {
-        group: attributes.resource.group.to_string(),
-        version: attributes.resource.version.to_string(),
-        resource: attributes.resource.resource.to_string(),
+    let answer = match webhook.call(call, attributes, Some(new), old) {
+        Ok(asked) => send(call, &[asked]).pop().unwrap_or_else(no_answer),
+        Err(failure) => WebhookAnswer { result: Err(failure), took: Duration::ZERO },
     };
-    *new = crate::kinds::convert::convert(&own.group, &own.version, &attributes.resource.kind, &changed);
+    let (patch, mut end) = webhook.judged(call, attributes, answer.result);
+    let changed = match patch {
+        Ok(Some(patch)) => {
+            apply(webhook, attributes, new, &patch).inspect_err(|_| end = WebhookEnd::NotApplied)
+        }
+        other => other.map(drop),
+    };
+    webhook.report(call, attributes, answer.took, end);
+    changed
+}
+
+/// Applies the patch of a webhook, in the version that the webhook was asked in.
+fn apply(
+    webhook: &Asked<'_>,
+    attributes: &Attributes,
+    new: &mut Value,
+    patch: &Value,
+) -> Result<(), ApiError> {
+    let mut changed = attributes.converted(&webhook.form, new);
+    // A patch that does not apply is an error whatever the failure policy says: the webhook did answer.
+    patch::json_patch(&mut changed, patch).map_err(|error| ApiError::internal(error.message))?;
+    let resource = &attributes.resource;
+    *new = crate::kinds::convert::convert(&resource.group, &resource.version, &resource.kind, &changed);
     Ok(())
 }
 
@@ -207,22 +257,23 @@ pub(crate) fn validate(
     new: Option<&Value>,
     old: Option<&Value>,
 ) -> Result<(), ApiError> {
-    let webhooks = asked(call, &configured.validating_webhooks, attributes, new, old)?;
+    let webhooks = asked(call, (Step::Validating, &configured.validating_webhooks), attributes, new, old)?;
     if webhooks.is_empty() {
         return Ok(());
     }
-    let calls: Vec<Result<WebhookCall, String>> =
+    let calls: Vec<Result<WebhookCall, WebhookFailure>> =
         webhooks.iter().map(|webhook| webhook.call(call, attributes, new, old)).collect();
     let possible: Vec<WebhookCall> = calls.iter().flatten().cloned().collect();
     let mut answers = send(call, &possible).into_iter();
     let mut result = Ok(());
     for (webhook, made) in webhooks.iter().zip(calls) {
         let answer = match made {
-            Ok(_) => answers.next().unwrap_or_else(|| Err("no answer".to_owned())),
-            Err(why) => Err(why),
+            Ok(_) => answers.next().unwrap_or_else(no_answer),
+            Err(failure) => WebhookAnswer { result: Err(failure), took: Duration::ZERO },
         };
-        let judged = webhook.judged(call, attributes, answer).map(drop);
-        result = result.and(judged);
+        let (judged, end) = webhook.judged(call, attributes, answer.result);
+        webhook.report(call, attributes, answer.took, end);
+        result = result.and(judged.map(drop));
     }
     result
 }

@@ -39,6 +39,7 @@ pub(crate) mod strategy;
 use serde_json::Value;
 
 pub(crate) use self::core::settle_families;
+pub(crate) use admissionregistration::expressions;
 pub use authorization::{ignored_selectors, review_errors};
 pub use defaults::apply_defaults;
 pub use fields::{selectable_field_names, selectable_fields};

@@ -137,12 +137,14 @@ impl Components {
         let metadata = self.meta("ObjectMeta");
         let metadata = self.described(metadata, Some(METADATA), None);
         if let Some(map) = schema.as_object_mut() {
-            // A schema that keeps whatever comes says nothing of the fields.
-            if map.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true))
-                && (self.form == Form::Two || !map.contains_key("properties"))
-            {
-                map.remove("properties");
-                return schema;
+            // A schema that keeps unknown fields says nothing about the fields.
+            if map.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true)) {
+                if self.form == Form::Two {
+                    return json!({"type": "object"});
+                }
+                if !map.contains_key("properties") {
+                    return schema;
+                }
             }
             let properties = map.entry("properties").or_insert_with(|| json!({}));
             if let Some(properties) = properties.as_object_mut() {

@@ -162,6 +162,22 @@ fn custom_resources_stand_under_their_reversed_group() {
 }
 
 #[test]
+fn a_schema_that_keeps_unknown_fields_says_nothing_of_them_in_version_2() {
+    let schema =
+        json!({"type": "object", "description": "Anything.", "x-kubernetes-preserve-unknown-fields": true});
+    let catalog = Catalog::with_custom(&widgets(&schema));
+    let widget =
+        |document: &Value, place: &str| document.pointer(place).unwrap()["com.example.v1.Widget"].clone();
+    let kind = json!([{"group": "example.com", "version": "v1", "kind": "Widget"}]);
+    assert_eq!(
+        widget(&v2_document(&catalog), "/definitions"),
+        json!({"type": "object", "x-kubernetes-group-version-kind": kind})
+    );
+    let three = v3_document(&catalog, "apis/example.com/v1").unwrap();
+    assert_eq!(widget(&three, "/components/schemas")["x-kubernetes-preserve-unknown-fields"], true);
+}
+
+#[test]
 fn a_hash_changes_with_its_document_only() {
     let (one, other) = (catalog(), Catalog::with_custom(&widgets(&json!({"type": "object"}))));
     assert_eq!(v3_hash(&one, "apis/apps/v1"), v3_hash(&other, "apis/apps/v1"));

@@ -36,6 +36,17 @@ fn a_pod_gets_everything_a_template_gets_and_service_links() {
 }
 
 #[test]
+fn a_pod_whose_grace_period_is_negative_gets_a_second_and_a_template_keeps_it() {
+    let given = json!({"containers": [{"name": "c", "image": "i"}], "terminationGracePeriodSeconds": -1});
+    let mut pod = json!({"spec": given});
+    apply_defaults(target("v1/pods"), &mut pod);
+    assert_eq!(pod["spec"]["terminationGracePeriodSeconds"], 1);
+    let mut template = json!({"template": {"spec": given}});
+    apply_defaults(target("v1/podtemplates"), &mut template);
+    assert_eq!(template["template"]["spec"]["terminationGracePeriodSeconds"], -1);
+}
+
+#[test]
 fn the_tag_of_an_image_decides_when_it_is_pulled() {
     for (image, policy) in [
         ("i", "Always"),

@@ -44,6 +44,9 @@ use reset::Baseline;
 /// The embedded server knows at once that a namespace terminates, so nothing has to settle first.
 const NAMESPACE_SETTLE: Duration = Duration::ZERO;
 
+/// The parts of the control plane whose work is done here, as ComponentStatuses name them; the scheduler is one of the workload controllers.
+const COMPONENTS: [&str; 2] = ["controller-manager", "scheduler"];
+
 /// Kinds that would have an effect in a cluster with metrics or a network, and have none here; whoever creates one is warned.
 const UNATTENDED: [(&str, &str); 3] = [
     ("autoscaling", "HorizontalPodAutoscaler"),
@@ -153,6 +156,7 @@ impl Up {
             Control::new(clock.clone(), surroundings.activity.clone(), surroundings.journal.clone());
         let witnesses = control.page().witnesses(Arc::clone(&surroundings.witnesses));
         let surroundings = Surroundings { witnesses, ..surroundings };
+        let components: &[_] = if living.is_empty() { &COMPONENTS[..1] } else { &COMPONENTS };
         let unattended: &[_] = if living.is_empty() { &[] } else { &UNATTENDED };
         let advisor = RetentionAdvisor {
             expires: enabled.contains(&Controller::Expiry),
@@ -162,6 +166,8 @@ impl Up {
         let mut options = ServerOptions {
             counts_quotas: true,
             aggregates_roles: true,
+            checks_policy_types: true,
+            components,
             unattended,
             advisor,
             ..options.clone()

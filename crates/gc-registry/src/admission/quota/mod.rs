@@ -4,7 +4,7 @@
 pub(super) mod pods;
 mod recount;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -28,11 +28,17 @@ const COUNTED_BY_NAME: [&str; 6] = [
     "services",
 ];
 
+/// The end of the names by which devices of a class are counted.
+const PER_DEVICE_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
+
 /// What quotas are charged for a write; 403 where one does not allow it.
 pub(super) fn charges(request: &Request<'_>, new: &Value) -> Result<Vec<Charge>, ApiError> {
     let resource = request.call.resource();
     let grows = ["services", "persistentvolumeclaims"].iter().any(|name| resource.is("", name));
-    let is_counted = request.call.target.subresource.is_empty() && (request.old.is_none() || grows);
+    let changes_scope =
+        resource.is("", "pods") && request.old.is_some_and(|old| pods::ends(old) != pods::ends(new));
+    let is_counted =
+        request.call.target.subresource.is_empty() && (request.old.is_none() || grows || changes_scope);
     if request.namespace().is_empty() || !is_counted {
         return Ok(Vec::new());
     }
@@ -86,7 +92,35 @@ fn usage(resource: &ResourceDefinition, object: &Value) -> Amounts {
     if resource.is("", "persistentvolumeclaims") {
         claim(object, &mut found);
     }
+    if resource.is("resource.k8s.io", "resourceclaims") {
+        devices(object, &mut found);
+    }
     found
+}
+
+/// The devices that a claim may get at most, by class: of alternatives, those that need the most.
+fn devices(claim: &Value, found: &mut Amounts) {
+    /// The number of devices that one claim can get.
+    const MOST_DEVICES: i64 = 32;
+    let count = |request: &Value| match text(request, &["allocationMode"]) {
+        "ExactCount" => integer(request, &["count"]).unwrap_or_default(),
+        "All" => MOST_DEVICES,
+        _ => 0,
+    };
+    for request in list(claim, &["spec", "devices", "requests"]) {
+        let alternatives = list(request, &["firstAvailable"]);
+        let asked = if alternatives.is_empty() { at(request, &["exactly"]) } else { None };
+        let mut most: BTreeMap<String, i64> = BTreeMap::new();
+        for one in alternatives.iter().chain(asked) {
+            let name = format!("{}{PER_DEVICE_CLASS}", text(one, &["deviceClassName"]));
+            let known = most.entry(name).or_default();
+            *known = count(one).max(*known);
+        }
+        for (name, count) in most {
+            let sum = found.entry(name).or_default();
+            *sum = *sum + Quantity::from_units(count);
+        }
+    }
 }
 
 fn service(object: &Value, found: &mut Amounts) {
@@ -166,6 +200,9 @@ fn judge(
         let all = concerned.iter().copied().collect::<Vec<_>>().join(",");
         return Err(request.forbidden(new, &format!("status unknown for quota: {name}, resources: {all}")));
     }
+    // What was in other scopes before is charged as a whole.
+    let is_new_here = request.old.is_some_and(|old| !in_scopes(resource, old, quota));
+    let needed = if is_new_here { &everything } else { needed };
     let asks: Vec<(&String, &Quantity)> =
         needed.iter().filter(|(name, _)| hard.contains_key(*name)).collect();
     if asks.is_empty() {
@@ -200,6 +237,7 @@ fn judge(
 
 /// Whether an object is in all scopes of a quota.
 fn in_scopes(resource: &ResourceDefinition, object: &Value, quota: &Value) -> bool {
+    let is_claim = resource.is("", "persistentvolumeclaims");
     let is_pod = resource.is("", "pods");
     let scopes = list(quota, &["spec", "scopes"]).iter().filter_map(Value::as_str);
     let plain = scopes.map(|scope| (scope, "Exists", &[][..]));
@@ -208,7 +246,27 @@ fn in_scopes(resource: &ResourceDefinition, object: &Value, quota: &Value) -> bo
         let values = list(expression, &["values"]);
         (text(expression, &["scopeName"]), text(expression, &["operator"]), values)
     });
-    plain
-        .chain(selected)
-        .all(|(scope, operator, values)| is_pod && pods::in_scope(object, scope, operator, values))
+    plain.chain(selected).all(|(scope, operator, values)| match (is_pod, is_claim) {
+        (true, _) => pods::in_scope(object, scope, operator, values),
+        (_, true) => scope == "VolumeAttributesClass" && has_class(object, operator, values),
+        _ => false,
+    })
+}
+
+/// Whether a claim has, had or will have one of these VolumeAttributesClasses.
+fn has_class(claim: &Value, operator: &str, values: &[Value]) -> bool {
+    let paths: [&[&str]; 3] = [
+        &["spec", "volumeAttributesClassName"],
+        &["status", "currentVolumeAttributesClassName"],
+        &["status", "modifyVolumeStatus", "targetVolumeAttributesClassName"],
+    ];
+    let mut names = paths.iter().map(|path| text(claim, path)).filter(|name| !name.is_empty()).peekable();
+    let listed = |name: &str| values.iter().any(|value| value == name);
+    match operator {
+        "In" => names.any(listed),
+        // A claim without a class is in none of those listed.
+        "NotIn" => names.peek().is_none() || names.any(|name| !listed(name)),
+        "DoesNotExist" => names.peek().is_none(),
+        _ => names.peek().is_some(),
+    }
 }

@@ -142,9 +142,14 @@ pub(super) fn unspecified(pod: &Value, bounded: &BTreeSet<&str>) -> Option<Strin
     (!texts.is_empty()).then(|| format!("must specify {}", texts.join("; ")))
 }
 
+/// Whether a pod ends by itself after a time, which the scopes `Terminating` and `NotTerminating` look at.
+pub(super) fn ends(pod: &Value) -> bool {
+    at(pod, &["spec", "activeDeadlineSeconds"]).is_some()
+}
+
 /// Whether a pod is in a scope of a quota.
 pub(super) fn in_scope(pod: &Value, scope: &str, operator: &str, values: &[Value]) -> bool {
-    let ends = at(pod, &["spec", "activeDeadlineSeconds"]).is_some();
+    let ends = ends(pod);
     let is_best_effort = quality_of_service(pod) == "BestEffort";
     match scope {
         "Terminating" => ends,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::pods::{self, Amounts};
-use super::{COUNTED_BY_NAME, in_scopes, usage, written};
+use super::{COUNTED_BY_NAME, PER_DEVICE_CLASS, in_scopes, usage, written};
 use crate::error::{ApiError, qualified};
 use crate::kinds::access::{at, members, text};
 use crate::kinds::quantity::Quantity;
@@ -79,6 +79,7 @@ fn bounds(hard: &Amounts, resource: &ResourceDefinition) -> bool {
             || (is_core && COUNTED_BY_NAME.contains(&name.as_str()) && *name == *resource.resource)
             || (resource.is("", "services") && name.starts_with("services."))
             || (resource.is("", "persistentvolumeclaims") && name.contains("storage"))
+            || (resource.is("resource.k8s.io", "resourceclaims") && name.ends_with(PER_DEVICE_CLASS))
             || (resource.is("", "pods")
                 && !name.starts_with("count/")
                 && !COUNTED_BY_NAME.contains(&name.as_str()))

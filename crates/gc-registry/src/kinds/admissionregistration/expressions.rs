@@ -32,9 +32,10 @@ impl Named {
 /// What expressions may name. Objects are of any kind, so that their types are seen when expressions are evaluated.
 fn environment(named: Named) -> Environment {
     let mut environment = Environment::default();
-    for name in ["object", "oldObject", "request", "namespaceObject"] {
+    for name in ["object", "oldObject"] {
         environment = environment.with(name, Type::Dyn);
     }
+    environment = environment.with("request", request()).with("namespaceObject", namespace());
     for (name, is_there) in [("variables", named.variables), ("params", named.params)] {
         if is_there {
             environment = environment.with(name, Type::Dyn);
@@ -100,4 +101,78 @@ pub(crate) fn variables(field: &Field<'_, '_>, named: Named, report: &mut Report
             expression(&text, named, None, report);
         }
     }
+}
+
+fn typed<const N: usize>(name: &str, fields: [(&str, Type); N]) -> Type {
+    Type::object(name, fields.map(|(field, of)| (field.to_owned(), of)))
+}
+
+/// The type of `request`.
+pub(crate) fn request() -> Type {
+    let texts = |name: &str, fields: [&str; 3]| typed(name, fields.map(|field| (field, Type::Text)));
+    let kind = texts("kubernetes.GroupVersionKind", ["group", "version", "kind"]);
+    let resource = texts("kubernetes.GroupVersionResource", ["group", "version", "resource"]);
+    let user = typed(
+        "kubernetes.UserInfo",
+        [
+            ("username", Type::Text),
+            ("uid", Type::Text),
+            ("groups", Type::list(Type::Text)),
+            ("extra", Type::map(Type::Text, Type::list(Type::Text))),
+        ],
+    );
+    typed(
+        "kubernetes.AdmissionRequest",
+        [
+            ("kind", kind.clone()),
+            ("resource", resource.clone()),
+            ("subResource", Type::Text),
+            ("requestKind", kind),
+            ("requestResource", resource),
+            ("requestSubResource", Type::Text),
+            ("name", Type::Text),
+            ("namespace", Type::Text),
+            ("operation", Type::Text),
+            ("userInfo", user),
+            ("dryRun", Type::Bool),
+            ("options", Type::Dyn),
+        ],
+    )
+}
+
+/// The type of `namespaceObject`: the fields that upstream shows of a namespace.
+pub(crate) fn namespace() -> Type {
+    let labels = || Type::map(Type::Text, Type::Text);
+    let texts = || Type::list(Type::Text);
+    let metadata = typed(
+        "kubernetes.NamespaceMetadata",
+        [
+            ("name", Type::Text),
+            ("generateName", Type::Text),
+            ("namespace", Type::Text),
+            ("labels", labels()),
+            ("annotations", labels()),
+            ("UID", Type::Text),
+            ("creationTimestamp", Type::Timestamp),
+            ("deletionGracePeriodSeconds", Type::Int),
+            ("deletionTimestamp", Type::Timestamp),
+            ("generation", Type::Int),
+            ("resourceVersion", Type::Text),
+            ("finalizers", texts()),
+        ],
+    );
+    let condition = typed(
+        "kubernetes.NamespaceCondition",
+        [
+            ("status", Type::Text),
+            ("type", Type::Text),
+            ("lastTransitionTime", Type::Timestamp),
+            ("message", Type::Text),
+            ("reason", Type::Text),
+        ],
+    );
+    let status =
+        typed("kubernetes.NamespaceStatus", [("conditions", Type::list(condition)), ("phase", Type::Text)]);
+    let spec = typed("kubernetes.NamespaceSpec", [("finalizers", texts())]);
+    typed("kubernetes.Namespace", [("metadata", metadata), ("spec", spec), ("status", status)])
 }

@@ -1,6 +1,6 @@
 //! The group admissionregistration.k8s.io.
 
-mod expressions;
+pub(crate) mod expressions;
 mod matching;
 pub(crate) mod mutating_policy;
 pub(crate) mod mutating_policy_binding;

@@ -11,6 +11,10 @@ const FILE_MODE: i64 = 420;
 pub(super) fn pod(members: &mut Members) {
     if let Some(spec) = child(members, "spec") {
         pod_spec(spec);
+        // Templates keep a negative period; a pod gets a second.
+        if spec.get(GRACE).and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
+            spec.insert(GRACE.into(), 1.into());
+        }
         request_limits(spec, |name| matches!(name, "cpu" | "memory") || name.starts_with("hugepages-"));
         fill_absent(spec, "enableServiceLinks", true);
         let on_host_network = spec.get("hostNetwork").and_then(Value::as_bool) == Some(true);
@@ -31,6 +35,9 @@ pub(super) fn pod(members: &mut Members) {
         addresses(status);
     }
 }
+
+/// How long a pod has to end.
+const GRACE: &str = "terminationGracePeriodSeconds";
 
 /// The older name of a pod's address is the first of all of its addresses, and wins where the two differ.
 fn addresses(status: &mut Members) {
@@ -74,7 +81,7 @@ fn pod_spec(spec: &mut Members) {
     fill(spec, "restartPolicy", "Always");
     fill(spec, "dnsPolicy", "ClusterFirst");
     fill(spec, "schedulerName", "default-scheduler");
-    fill_absent(spec, "terminationGracePeriodSeconds", 30);
+    fill_absent(spec, GRACE, 30);
     child(spec, "securityContext");
     // The older name of the same field is kept in step.
     let account = spec

@@ -1,0 +1,226 @@
+//! Metrics of admission webhooks, under upstream's names and labels.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gc_registry::dynamic::{WebhookEnd, WebhookReport};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+/// Maximum number of webhooks that are counted under their own names; all others share one.
+const MAXIMUM_NAMES: usize = 500;
+/// The name that is shared.
+const OTHERS: &str = "others";
+/// Codes are counted up to this one, as upstream does: a broken webhook must not create a metric for each number.
+const HIGHEST_CODE: u16 = 600;
+/// Bounds of the durations, in seconds.
+const BUCKETS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DurationLabels {
+    name: String,
+    r#type: &'static str,
+    operation: &'static str,
+    rejected: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    name: String,
+    r#type: &'static str,
+    operation: &'static str,
+    code: u16,
+    rejected: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RejectionLabels {
+    name: String,
+    r#type: &'static str,
+    operation: &'static str,
+    error_type: &'static str,
+    rejection_code: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FailOpenLabels {
+    name: String,
+    r#type: &'static str,
+}
+
+/// Counts the calls of admission webhooks.
+#[derive(Clone)]
+pub(crate) struct WebhookMetrics {
+    durations: Family<DurationLabels, Histogram, fn() -> Histogram>,
+    requests: Family<RequestLabels, Counter>,
+    // Upstream's names of these two counters do not end in `_total`, which this library appends to every counter.
+    rejections: Family<RejectionLabels, Gauge>,
+    fail_open: Family<FailOpenLabels, Gauge>,
+    names: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl WebhookMetrics {
+    /// Registers them.
+    pub(crate) fn new(registry: &mut Registry) -> Self {
+        let make: fn() -> Histogram = || Histogram::new(BUCKETS);
+        let metrics = Self {
+            durations: Family::new_with_constructor(make),
+            requests: Family::default(),
+            rejections: Family::default(),
+            fail_open: Family::default(),
+            names: Arc::default(),
+        };
+        registry.register(
+            "apiserver_admission_webhook_admission_duration_seconds",
+            "Time that calls of admission webhooks took",
+            metrics.durations.clone(),
+        );
+        registry.register(
+            "apiserver_admission_webhook_request",
+            "Calls of admission webhooks by the code of their answer",
+            metrics.requests.clone(),
+        );
+        registry.register(
+            "apiserver_admission_webhook_rejection_count",
+            "Requests that were refused by an admission webhook, or because its call failed",
+            metrics.rejections.clone(),
+        );
+        registry.register(
+            "apiserver_admission_webhook_fail_open_count",
+            "Failed calls of admission webhooks that were ignored",
+            metrics.fail_open.clone(),
+        );
+        metrics
+    }
+
+    /// Counts a finished call.
+    pub(crate) fn count(&self, report: &WebhookReport) {
+        let (name, r#type, operation) = (self.name(&report.webhook), report.step, report.operation);
+        let (code, error_type) = match report.end {
+            WebhookEnd::Allowed => (200, None),
+            WebhookEnd::Rejected(code) => (code, Some("no_error")),
+            WebhookEnd::FailedClosed(code) => (code, Some("calling_webhook_error")),
+            WebhookEnd::FailedOpen(code) => (code, None),
+            WebhookEnd::NotApplied => (0, Some("apiserver_internal_error")),
+        };
+        let code = code.min(HIGHEST_CODE);
+        let rejected = if error_type.is_some() { "true" } else { "false" };
+        let durations = DurationLabels { name: name.clone(), r#type, operation, rejected };
+        self.durations.get_or_create(&durations).observe(report.took.as_secs_f64());
+        let requests = RequestLabels { name: name.clone(), r#type, operation, code, rejected };
+        self.requests.get_or_create(&requests).inc();
+        if let Some(error_type) = error_type {
+            let rejection =
+                RejectionLabels { name: name.clone(), r#type, operation, error_type, rejection_code: code };
+            self.rejections.get_or_create(&rejection).inc();
+        }
+        if matches!(report.end, WebhookEnd::FailedOpen(_)) {
+            self.fail_open.get_or_create(&FailOpenLabels { name, r#type }).inc();
+        }
+    }
+
+    fn name(&self, name: &str) -> String {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if names.contains(name) {
+            return name.to_owned();
+        }
+        if names.len() == MAXIMUM_NAMES {
+            return OTHERS.to_owned();
+        }
+        names.insert(name.to_owned());
+        name.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::time::Duration;
+
+    use super::*;
+
+    fn report(webhook: &str, end: WebhookEnd) -> WebhookReport {
+        WebhookReport {
+            webhook: webhook.to_owned(),
+            step: "validating",
+            operation: "CREATE",
+            took: Duration::from_millis(50),
+            end,
+        }
+    }
+
+    /// What is exposed, without durations and comments.
+    fn exposed(registry: &Registry) -> Vec<String> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+        let kept =
+            |line: &&str| !line.starts_with('#') && !line.contains("_bucket{") && !line.contains("_sum{");
+        let mut lines: Vec<String> = text.lines().filter(kept).map(str::to_owned).collect();
+        lines.sort();
+        lines
+    }
+
+    #[test]
+    fn calls_are_counted_by_what_they_meant_for_the_request() {
+        let mut registry = Registry::default();
+        let metrics = WebhookMetrics::new(&mut registry);
+        for end in [
+            WebhookEnd::Allowed,
+            WebhookEnd::Rejected(403),
+            WebhookEnd::FailedClosed(503),
+            WebhookEnd::FailedOpen(503),
+            WebhookEnd::NotApplied,
+            WebhookEnd::Rejected(700),
+        ] {
+            metrics.count(&report("w", end));
+        }
+        let prefix = "apiserver_admission_webhook";
+        let call = "name=\"w\",type=\"validating\",operation=\"CREATE\"";
+        let durations = |rejected: &str, count: u32| {
+            format!("{prefix}_admission_duration_seconds_count{{{call},rejected=\"{rejected}\"}} {count}")
+        };
+        let request = |code: u32, rejected: &str| {
+            format!("{prefix}_request_total{{{call},code=\"{code}\",rejected=\"{rejected}\"}} 1")
+        };
+        let rejection = |error: &str, code: u32| {
+            format!("{prefix}_rejection_count{{{call},error_type=\"{error}\",rejection_code=\"{code}\"}} 1")
+        };
+        assert_eq!(
+            exposed(&registry),
+            [
+                durations("false", 2),
+                durations("true", 4),
+                format!("{prefix}_fail_open_count{{name=\"w\",type=\"validating\"}} 1"),
+                rejection("apiserver_internal_error", 0),
+                rejection("calling_webhook_error", 503),
+                rejection("no_error", 403),
+                rejection("no_error", 600),
+                request(0, "true"),
+                request(200, "false"),
+                request(403, "true"),
+                request(503, "false"),
+                request(503, "true"),
+                request(600, "true"),
+            ]
+        );
+    }
+
+    #[test]
+    fn names_are_bounded() {
+        let mut registry = Registry::default();
+        let metrics = WebhookMetrics::new(&mut registry);
+        for number in 0..MAXIMUM_NAMES + 10 {
+            metrics.count(&report(&format!("w{number}"), WebhookEnd::Allowed));
+        }
+        let lines = exposed(&registry);
+        assert_eq!(lines.len(), 2 * (MAXIMUM_NAMES + 1));
+        assert!(
+            lines.iter().any(|line| line.contains("name=\"others\"") && line.ends_with(" 10")),
+            "{lines:?}"
+        );
+    }
+}
