@@ -272,8 +272,9 @@ fn looks_at_metadata(resource: &ResourceDefinition) -> usize {
         return 1;
     }
     match (&*resource.group, &*resource.resource) {
-        ("policy", "poddisruptionbudgets") => 2,
-        ("", "limitranges" | "events" | "resourcequotas" | "podtemplates")
+        ("policy", "poddisruptionbudgets") | ("", "events") => 2,
+        ("", "limitranges" | "resourcequotas" | "podtemplates" | "services" | "replicationcontrollers")
+        | ("networking.k8s.io", "networkpolicies" | "servicecidrs")
         | ("events.k8s.io" | "admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io", _)
         | ("apps", "daemonsets" | "replicasets" | "statefulsets" | "deployments")
         | ("autoscaling", "horizontalpodautoscalers")

@@ -48,7 +48,7 @@ async fn read(state: &Arc<State>) -> Result<(), ApiError> {
     state.work.configure(Configuration::new(&schemas, &levels));
     for (name, status) in dangling::changed(&schemas, &levels, jiff::Timestamp::now()) {
         let written =
-            work::perform(state, Weight::Write, move |state| write_status(state, name, status)).await;
+            work::perform(state, Weight::Write, move |state| write_status(state, &name, &status)).await;
         // Whoever changed the schema meanwhile made another event.
         if let Err(error) = written
             && !matches!(error.code, 404 | 409)
@@ -60,9 +60,9 @@ async fn read(state: &Arc<State>) -> Result<(), ApiError> {
 }
 
 /// Applies a status to a schema, as the manager that upstream has for it.
-fn write_status(state: &State, name: String, status: Value) -> Result<(), ApiError> {
+fn write_status(state: &State, name: &str, status: &Value) -> Result<(), ApiError> {
     let target =
-        RequestTarget { name: name.clone(), subresource: "status".into(), ..target(state, RESOURCES[0])? };
+        RequestTarget { name: name.into(), subresource: "status".into(), ..target(state, RESOURCES[0])? };
     let value = json!({
         "apiVersion": format!("{GROUP}/v1"), "kind": "FlowSchema", "metadata": {"name": name}, "status": status,
     });
