@@ -11,6 +11,7 @@ pub mod breaker;
 pub mod clocks;
 pub mod controller;
 pub mod engines;
+pub mod namespaces;
 pub mod pacing;
 pub mod requests;
 mod time;

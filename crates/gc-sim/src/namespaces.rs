@@ -7,6 +7,7 @@ mod requests;
 
 use std::sync::Arc;
 
+use gc_control::namespaces::Answer;
 use gc_registry::api::DeleteOptions;
 use gc_registry::storage::Change;
 use gc_retention::namespaces::documents::view;
@@ -292,7 +293,7 @@ impl World<'_> {
         let is_terminating = self.namespace(&name).is_some_and(|view| view.deleted_at.is_some());
         if is_terminating && let Some(index) = self.moving(random) {
             self.report.events += 1;
-            self.keepers[index].heard(&name, self.now);
+            self.keepers[index].observed(&name, self.now);
         }
     }
 
@@ -404,7 +405,7 @@ impl World<'_> {
             return Ok(());
         }
         let flight = self.flights.swap_remove(random.below(self.flights.len()));
-        let is_unguarded = matches!(flight.ask, Ask::DeleteAll(_) | Ask::Finalize(_));
+        let is_unguarded = matches!(flight.question.ask, Ask::DeleteAll(_) | Ask::Finalize(_));
         let loses = is_unguarded && random.chance(scaled(LOST, self.story.weather));
         self.serve(flight, fault.or(loses.then_some(RequestFault::LostBefore)), random)
     }
@@ -428,7 +429,7 @@ impl World<'_> {
         let Some(index) = self.keepers.iter().position(|keeper| keeper.number == flight.keeper) else {
             return Ok(());
         };
-        let changes_something = flight.changes_something();
+        let changes_something = flight.question.changes();
         if fault.is_some() {
             self.report.note_happened("requests failed");
         }
@@ -454,7 +455,7 @@ impl World<'_> {
             Some(RequestFault::Internal | RequestFault::PlainNotFound) => (code(503), None),
             Some(RequestFault::Forbidden) => (code(403), None),
             Some(RequestFault::Conflict) => {
-                let what = self.write_namespace(random, &flight.namespace);
+                let what = self.write_namespace(random, &flight.question.namespace);
                 self.note(|| format!("{what} (just before a request)"));
                 self.absorb();
                 self.execute(&flight, clock_error)?
@@ -463,7 +464,7 @@ impl World<'_> {
         };
         let reply = self.spoiled(&flight, reply);
         self.note(|| format!("  {} -> {}", shown(&flight), shown_reply(&reply)));
-        self.keepers[index].mail.push(Mail { flight, reply, read });
+        self.keepers[index].mail.push(Mail { flight, answer: Answer { reply, read } });
         Ok(())
     }
 
@@ -471,18 +472,20 @@ impl World<'_> {
     fn spoiled(&self, flight: &Flight, reply: Reply) -> Reply {
         match (self.options.defect, reply) {
             (Some(Defect::NamespaceUnansweredForgotten), Reply::Failed { why, .. })
-                if matches!(flight.ask, Ask::DeleteAll(_)) =>
+                if matches!(flight.question.ask, Ask::DeleteAll(_)) =>
             {
                 Reply::Failed { why, may_be_at_work: false }
             }
             (Some(Defect::NamespaceFailureIsSuccess), Reply::Failed { .. } | Reply::Refused { .. }) => {
-                match flight.ask {
+                match flight.question.ask {
                     Ask::List(_) => Reply::Items(Vec::new()),
                     _ => Reply::Done,
                 }
             }
-            (Some(Defect::NamespaceUidUnchecked), Reply::Namespace(view)) if !flight.uid.is_empty() => {
-                Reply::Namespace(Box::new(View { uid: flight.uid.clone(), ..*view }))
+            (Some(Defect::NamespaceUidUnchecked), Reply::Namespace(view))
+                if !flight.question.view.uid.is_empty() =>
+            {
+                Reply::Namespace(Box::new(View { uid: flight.question.view.uid.clone(), ..*view }))
             }
             (_, reply) => reply,
         }
@@ -492,7 +495,7 @@ impl World<'_> {
     fn execute(&mut self, flight: &Flight, clock_error: i64) -> Result<(Reply, Option<Value>), Violation> {
         self.report.requests += 1;
         // What only asks is not expected to change anything.
-        let before = flight.changes_something().then(|| self.namespace(&flight.namespace)).flatten();
+        let before = flight.question.changes().then(|| self.namespace(&flight.question.namespace)).flatten();
         let asker = Asker {
             server: &self.server,
             dead: &self.dead,
@@ -501,8 +504,8 @@ impl World<'_> {
             defect: self.options.defect,
         };
         let answered = asker.ask(flight);
-        if let Ask::Finalize(_) = flight.ask {
-            let after = self.namespace(&flight.namespace);
+        if let Ask::Finalize(_) = flight.question.ask {
+            let after = self.namespace(&flight.question.namespace);
             self.judge_finalized(flight, before.as_ref(), after.as_ref())?;
         }
         let changes = self.server.changes();
@@ -559,7 +562,7 @@ impl World<'_> {
             return broken("safety", format!("{} has created something", shown(flight)));
         };
         let what = before.show();
-        if *before.object.key.namespace != *flight.namespace {
+        if *before.object.key.namespace != *flight.question.namespace {
             return broken("safety", format!("{} has changed {what}", shown(flight)));
         }
         if after.as_ref().is_some_and(|after| !after.object.deletion.deleting) {
@@ -569,7 +572,7 @@ impl World<'_> {
         if !is_terminating {
             return broken("safety", format!("{what} was deleted, and its namespace lives"));
         }
-        if before.kind().kind != "Pod" && Self::pods_of(scene, &flight.namespace) > 0 {
+        if before.kind().kind != "Pod" && Self::pods_of(scene, &flight.question.namespace) > 0 {
             return broken("namespaces", format!("{what} was deleted while there were pods"));
         }
         if after.is_none() {
@@ -591,10 +594,10 @@ impl World<'_> {
             return Ok(());
         }
         self.report.note_happened("namespaces finalized");
-        if before.uid != flight.uid {
+        if before.uid != flight.question.view.uid {
             return broken("safety", format!("{} met another namespace of that name", shown(flight)));
         }
-        if let Some(left) = Self::contents_of(&self.truth, &flight.namespace).next() {
+        if let Some(left) = Self::contents_of(&self.truth, &flight.question.namespace).next() {
             return broken("safety", format!("{} although there is {}", shown(flight), left.show()));
         }
         Ok(())
@@ -706,7 +709,7 @@ impl World<'_> {
 }
 
 fn shown(flight: &Flight) -> String {
-    let what = match &flight.ask {
+    let what = match &flight.question.ask {
         Ask::Read => "read".to_owned(),
         Ask::Discover => "discover".to_owned(),
         Ask::DeleteAll(resource) => format!("delete all {}", resource.name()),
@@ -715,7 +718,11 @@ fn shown(flight: &Flight) -> String {
         Ask::WriteStatus(_) => "write status".to_owned(),
         Ask::Finalize(left) => format!("finalize to {left:?}"),
     };
-    format!("{what} in {} ({})", flight.namespace, flight.uid.get(..8).unwrap_or("unknown"))
+    format!(
+        "{what} in {} ({})",
+        flight.question.namespace,
+        flight.question.view.uid.get(..8).unwrap_or("unknown")
+    )
 }
 
 fn shown_reply(reply: &Reply) -> String {

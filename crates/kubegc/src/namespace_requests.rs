@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use gc_control::namespaces::{Answer, Question};
 use gc_kube::discovery::discover;
 use gc_kube::{ApiClient, Clock};
 use gc_retention::measures::{Measurement, NAMESPACE_REQUESTS};
 use gc_retention::namespaces::documents::{item, view, with_finalizers, with_status};
-use gc_retention::namespaces::emptying::{Ask, AskId, Contained, Item, Reply};
+use gc_retention::namespaces::emptying::{Ask, Contained, Item, Reply};
 use gc_types::Outcome;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
@@ -23,14 +24,6 @@ const PAGE_SIZE: usize = 500;
 const LIST_ACCEPT: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 const OBJECT_ACCEPT: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 const JSON: &str = "application/json";
-
-/// The answer to a request of a pass.
-pub(crate) struct Answered {
-    pub(crate) id: AskId,
-    pub(crate) reply: Reply,
-    /// The namespace, if it was read: what is written next is written into that.
-    pub(crate) read: Option<Value>,
-}
 
 /// Asks the server.
 #[derive(Clone)]
@@ -46,14 +39,10 @@ fn refused(path: &str, code: u16, body: &Value) -> Reply {
 }
 
 impl Requests {
-    /// Asks, and tells what was deleted or finalized. `document` is the namespace as it was read last.
-    pub(crate) async fn perform(
-        &self,
-        id: AskId,
-        ask: Ask,
-        namespace: Arc<Terminating>,
-        document: Arc<Value>,
-    ) -> Answered {
+    /// Asks, and reports what was deleted or finalized.
+    pub(crate) async fn perform(&self, question: &Question) -> Answer {
+        let Question { namespace, ask, view, document, .. } = question;
+        let namespace = Terminating::new(namespace, view);
         let mut read = None;
         let result = match ask {
             Ask::Read => self.read(&namespace).await.map(|(reply, found)| {
@@ -64,19 +53,19 @@ impl Requests {
                 Ok(discovered) => Ok(Reply::Served(Arc::new(served(&discovered)))),
                 Err(error) => Err(Reply::Failed { why: error.to_string(), may_be_at_work: false }),
             },
-            Ask::DeleteAll(resource) => self.delete_all(&resource, &namespace).await,
-            Ask::Delete(resource, item) => self.delete(&resource, &namespace, &item).await,
+            Ask::DeleteAll(resource) => self.delete_all(resource, &namespace).await,
+            Ask::Delete(resource, item) => self.delete(resource, &namespace, item).await,
             Ask::List(resource) => {
-                let items = self.list(&collection_path(&resource, &namespace.name)).await;
+                let items = self.list(&collection_path(resource, &namespace.name)).await;
                 items.map(|items| Reply::Items(items.iter().map(item).collect()))
             }
             Ask::WriteStatus(conditions) => {
                 let path = format!("{}/status", own_path(&namespace));
-                self.put(&path, with_status(&document, &conditions)).await
+                self.put(&path, with_status(document, conditions)).await
             }
-            Ask::Finalize(left) => self.finalize(&namespace, &document, &left).await,
+            Ask::Finalize(left) => self.finalize(&namespace, document, left).await,
         };
-        Answered { id, reply: result.unwrap_or_else(|failed| failed), read }
+        Answer { reply: result.unwrap_or_else(|failed| failed), read }
     }
 
     /// The names of all terminating namespaces; `None` if they cannot be listed, which the log tells.

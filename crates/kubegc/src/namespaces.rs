@@ -1,29 +1,26 @@
-//! The namespace controller: empties terminating namespaces (spec `api-deletion.md`, 12.5). What to ask and
-//! when, and what the answers mean, is decided by `gc_retention::namespaces`; this runs the clock, and
+//! The namespace controller: empties terminating namespaces (spec `api-deletion.md`, 12.5). What to ask and when, and what the
+//! answers mean, is decided by `gc_control::namespaces`; this runs the clock and reports how passes end, and
 //! [`crate::namespace_requests`] sends the requests.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures::StreamExt as _;
-use futures::stream::FuturesUnordered;
+use gc_control::namespaces::{Answer, Ended, Passes, Question};
 use gc_kube::notes::Notes;
 use gc_kube::{ApiClient, Backoff, Clock, NoObserver, Observer, steady_clock, system_clock, until};
 use gc_retention::engine::{Counts, Standing};
 use gc_retention::measures::{Measurement, Metric, NAMESPACE_DURATION, NAMESPACE_PASSES};
-use gc_retention::namespaces::emptying::{Contents, Emptying, End};
-use gc_retention::namespaces::memory::Memory;
-use gc_retention::namespaces::queue::Queue;
+use gc_retention::namespaces::emptying::{Contents, End, Reply};
 use gc_retention::permissions::Controller;
 use gc_types::{Event, EventNote, Severity, Timestamp, Uid};
 use tokio::sync::{mpsc, watch};
-use tokio::task::{Id, JoinSet};
+use tokio::task::{Id, JoinError, JoinSet};
 
 use crate::activity::{Activity, Movement, Waiting};
-use crate::namespace_requests::{Answered, Requests};
-use crate::namespace_trace::{Terminating, Trace, namespace_key};
+use crate::namespace_requests::Requests;
+use crate::namespace_trace::{Trace, namespace_key};
 
 /// All namespaces are looked through this often (`--namespace-sync-period`).
 const SYNC_PERIOD: Duration = Duration::from_mins(5);
@@ -86,31 +83,63 @@ impl Failing {
     }
 }
 
-/// What a pass came to, and the UID of the namespace if it was seen.
-struct Passed {
-    end: End,
-    uid: Option<Uid>,
-    /// What is left waits for others than this controller.
-    is_held: bool,
+/// The passes, and their requests under way.
+struct Work {
+    passes: Passes,
+    sent: JoinSet<Answer>,
+    questions: HashMap<Id, Question>,
+}
+
+impl Work {
+    fn new(settle: Duration, dry_run: bool) -> Self {
+        let settle = i64::try_from(settle.as_millis()).unwrap_or(i64::MAX);
+        Self { passes: Passes::new(settle, dry_run), sent: JoinSet::new(), questions: HashMap::new() }
+    }
+
+    /// Sends what the passes ask for. While the controller is held, none begins.
+    fn send(&mut self, requests: &Requests, is_held: bool, time: &Clock) {
+        while let Some(question) = self.passes.poll_question(is_held, time()) {
+            let (requests, asked) = (requests.clone(), question.clone());
+            let request = self.sent.spawn(async move { requests.perform(&asked).await });
+            self.questions.insert(request.id(), question);
+        }
+    }
+
+    /// Takes an answer.
+    fn take(&mut self, ended: Result<(Id, Answer), JoinError>, now: Timestamp) {
+        let (id, answer) = ended.unwrap_or_else(|error| {
+            tracing::error!(%error, "a request about a namespace ended by a panic");
+            let reply = Reply::Failed { why: error.to_string(), may_be_at_work: true };
+            (error.id(), Answer { reply, read: None })
+        });
+        if let Some(question) = self.questions.remove(&id) {
+            self.passes.answered(&question, answer, now);
+        }
+    }
+}
+
+/// What is reported about the passes that have ended.
+struct Reports {
+    notes: Notes,
+    counts: Counts,
+    failures: HashMap<Arc<str>, Failing>,
 }
 
 /// Empties terminating namespaces.
-#[derive(Clone)]
 pub(crate) struct NamespaceController {
     requests: Requests,
     settle: Duration,
+    work: Work,
     /// No pass begins while this says true.
     held: watch::Receiver<bool>,
     /// What delays and memory go by.
     time: Clock,
-    dry_run: bool,
     /// No controller has made passes before.
     is_first: bool,
     /// Where it is noted how many namespaces have something left to do.
     movement: Arc<Movement>,
-    memory: Arc<Mutex<Memory>>,
     /// What a dry run has said of namespaces, by their UID.
-    said: Arc<Mutex<BTreeMap<String, Contents>>>,
+    said: BTreeMap<String, Contents>,
 }
 
 impl NamespaceController {
@@ -119,13 +148,12 @@ impl NamespaceController {
         Self {
             requests: Requests { client, trace, clock: system_clock() },
             settle,
+            work: Work::new(settle, false),
             held: watch::channel(false).1,
             time: steady_clock(),
-            dry_run: false,
             is_first: false,
             movement: Activity::default().of(Controller::Namespace),
-            memory: Arc::default(),
-            said: Arc::default(),
+            said: BTreeMap::new(),
         }
     }
 
@@ -156,139 +184,117 @@ impl NamespaceController {
 
     /// Changes nothing, and says in the log what is in terminating namespaces.
     pub(crate) fn dry_run(self, dry_run: bool) -> Self {
-        Self { dry_run, ..self }
+        Self { work: Work::new(self.settle, dry_run), ..self }
     }
 
     /// Runs until `shutdown`. Each name has at most one pass at a time; one that changes during its pass gets another.
-    pub(crate) async fn run(self, mut names: NamespaceNames, shutdown: impl Future<Output = ()>) {
+    pub(crate) async fn run(mut self, mut names: NamespaceNames, shutdown: impl Future<Output = ()>) {
         let mut shutdown = std::pin::pin!(shutdown);
-        let mut queue = Queue::new(i64::try_from(self.settle.as_millis()).unwrap_or(i64::MAX));
-        let mut work: JoinSet<Passed> = JoinSet::new();
-        let mut working: HashMap<Id, Arc<str>> = HashMap::new();
-        let mut failures: HashMap<Arc<str>, Failing> = HashMap::new();
-        // The first look is that when it begins to lead.
         let mut resync = tokio::time::interval(SYNC_PERIOD);
-        resync.reset();
         let mut held = self.held.clone();
-        // The namespaces in which nothing is left to do but what others have to do.
-        let mut waiting_for_others: BTreeSet<Arc<str>> = BTreeSet::new();
         let mut nudges = self.movement.nudges();
         let mut nudge = 0;
-        let mut counts = Counts::default();
-        let mut synced = false;
-        let mut has_begun = false;
+        let mut is_synced = false;
         let table = self.requests.trace.table();
         let source = Controller::Namespace.event_source();
         let (notes, writer) = Notes::new(self.requests.client.clone(), table, source);
+        let mut reports = Reports { notes, counts: Counts::default(), failures: HashMap::new() };
         let mut writing = JoinSet::new();
         writing.spawn(writer);
         loop {
-            let standing = Standing { counts, waiting: queue.len(), synced, ..Standing::default() };
-            self.requests.trace.observer().standing(&standing);
             let newest_nudge = *nudges.borrow_and_update();
             if newest_nudge != nudge {
                 nudge = newest_nudge;
-                waiting_for_others.clear();
-                queue.hurry((self.time)());
+                self.work.passes.hurry((self.time)());
             }
-            self.movement.set_waiting(Waiting {
-                moving: queue.len() - waiting_for_others.len(),
-                held: waiting_for_others.len(),
-                nudge,
-                ..Waiting::default()
-            });
             // An error means that the sender is gone, so that nothing can hold it.
             let is_held = *held.borrow_and_update() && held.has_changed().is_ok();
-            if !is_held && !std::mem::replace(&mut has_begun, true) {
+            if !is_held && !is_synced {
                 tokio::select! {
                     () = &mut shutdown => return,
-                    () = self.inherit(&mut queue) => {}
+                    terminating = self.find_terminating() => self.inherit(&terminating),
                 }
-                synced = true;
+                is_synced = true;
                 resync.reset();
-                continue;
             }
-            while !is_held && let Some(name) = queue.begin((self.time)()) {
-                waiting_for_others.remove(&name);
-                let (controller, begun) = (self.clone(), Arc::clone(&name));
-                let pass = work.spawn(async move { controller.pass(&begun).await });
-                working.insert(pass.id(), name);
+            self.work.send(&self.requests, is_held, &self.time);
+            while let Some(ended) = self.work.passes.poll_end() {
+                self.report(&ended, &mut reports);
             }
-            let wakeup = queue.next_wakeup().filter(|_| !is_held);
-            let (id, passed) = tokio::select! {
+            self.report_standing(reports.counts, is_synced, nudge);
+            let wakeup = self.work.passes.next_wakeup(is_held);
+            tokio::select! {
                 () = &mut shutdown => return,
-                Ok(()) = held.changed() => continue,
-                Ok(()) = nudges.changed() => continue,
-                () = self.sleep_until(wakeup) => continue,
-                // Without anybody who names them, they are found by the look through all.
-                Some(name) = names.recv() => {
-                    queue.heard(&name, (self.time)());
-                    continue;
-                }
-                _ = resync.tick() => {
+                Ok(()) = held.changed() => {}
+                Ok(()) = nudges.changed() => {}
+                () = sleep_until(&self.time, wakeup) => {}
+                // Without anybody who names them, they are found by the list of all.
+                Some(name) = names.recv() => self.work.passes.observed(&name, (self.time)()),
+                _ = resync.tick(), if is_synced => {
                     for name in self.requests.terminating().await.unwrap_or_default() {
-                        queue.listed(&name, (self.time)());
-                    }
-                    continue;
-                }
-                Some(ended) = work.join_next_with_id() => match ended {
-                    Ok((id, passed)) => (id, passed),
-                    Err(error) => {
-                        tracing::error!(%error, "a pass over a namespace ended by a panic");
-                        let end = End::Failed { why: error.to_string(), further: false };
-                        (error.id(), Passed { end, uid: None, is_held: false })
-                    }
-                },
-            };
-            let Some(name) = working.remove(&id) else { continue };
-            counts.decisions += 1;
-            self.count(&NAMESPACE_PASSES, vec![end_word(&passed.end).into()], 1.0);
-            if passed.is_held {
-                waiting_for_others.insert(Arc::clone(&name));
-            }
-            queue.ended(&name, &passed.end, (self.time)());
-            match passed.end {
-                End::Failed { why, .. } => {
-                    tracing::debug!(namespace = %name, why, "the namespace could not be emptied yet");
-                    counts.errors += 1;
-                    let failing = failures.entry(Arc::clone(&name)).or_insert_with(Failing::begun);
-                    if let Some(uid) = passed.uid {
-                        tell(&notes, &name, uid, &why, failing);
+                        self.work.passes.listed(&name, (self.time)());
                     }
                 }
-                End::Done { .. } | End::DryRun(_) => drop(failures.remove(&name)),
-                End::Again { milliseconds, unanswered: true } => {
-                    if let Some(uid) = passed.uid {
-                        notes.take(stays(&name, uid, milliseconds));
-                    }
-                }
-                End::Again { .. } => {}
+                Some(answer) = self.work.sent.join_next_with_id() => self.work.take(answer, (self.time)()),
             }
         }
     }
 
-    /// What is terminating when the passes begin may have been in work before. None begins before that is known.
-    async fn inherit(&self, queue: &mut Queue) {
-        let begun = (self.time)();
+    /// The namespaces that are terminating when the passes begin. None begins before they are known.
+    async fn find_terminating(&self) -> Vec<Arc<str>> {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-        let terminating = loop {
+        loop {
             match self.requests.terminating().await {
-                Some(names) => break names,
+                Some(names) => return names,
                 None => tokio::time::sleep(backoff.next_delay()).await,
             }
-        };
-        if !self.is_first {
-            self.memory().inherit(&terminating, begun);
-        }
-        for name in terminating {
-            queue.listed(&name, (self.time)());
         }
     }
 
-    async fn sleep_until(&self, wakeup: Option<Timestamp>) {
-        match wakeup {
-            Some(at) => tokio::time::sleep(until(at, (self.time)())).await,
-            None => std::future::pending().await,
+    /// What is terminating when the passes begin may have been in work before.
+    fn inherit(&mut self, terminating: &[Arc<str>]) {
+        let now = (self.time)();
+        if !self.is_first {
+            self.work.passes.inherit(terminating, now);
+        }
+        for name in terminating {
+            self.work.passes.listed(name, now);
+        }
+    }
+
+    fn report_standing(&self, counts: Counts, synced: bool, nudge: u64) {
+        let passes = &self.work.passes;
+        let standing = Standing { counts, waiting: passes.len(), synced, ..Standing::default() };
+        self.requests.trace.observer().standing(&standing);
+        let held = passes.waiting_for_others();
+        self.movement.set_waiting(Waiting {
+            moving: passes.len() - held,
+            held,
+            nudge,
+            ..Waiting::default()
+        });
+    }
+
+    /// Reports how a pass has ended.
+    fn report(&mut self, ended: &Ended, reports: &mut Reports) {
+        let Ended { namespace, uid, end } = ended;
+        reports.counts.decisions += 1;
+        self.count(&NAMESPACE_PASSES, vec![end_word(end).into()], 1.0);
+        self.say(ended);
+        match (end, uid) {
+            (End::Failed { why, .. }, uid) => {
+                tracing::debug!(namespace = %namespace, why, "the namespace could not be emptied yet");
+                reports.counts.errors += 1;
+                let failing = reports.failures.entry(Arc::clone(namespace)).or_insert_with(Failing::begun);
+                if let Some(uid) = uid {
+                    tell(&reports.notes, namespace, uid.clone(), why, failing);
+                }
+            }
+            (End::Done { .. } | End::DryRun(_), _) => drop(reports.failures.remove(namespace)),
+            (End::Again { milliseconds, unanswered: true }, Some(uid)) => {
+                reports.notes.take(stays(namespace, uid.clone(), *milliseconds));
+            }
+            (End::Again { .. }, _) => {}
         }
     }
 
@@ -296,41 +302,10 @@ impl NamespaceController {
         self.requests.trace.observer().measured(&Measurement { metric, labels, value });
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// One pass over the namespace of that name.
-    async fn pass(&self, name: &Arc<str>) -> Passed {
-        let mut pass = Emptying::new(name, self.dry_run);
-        let mut terminating = Arc::new(Terminating::new(name, pass.view()));
-        let mut document = Arc::default();
-        let mut asked = FuturesUnordered::new();
-        let end = loop {
-            while let Some((id, ask)) = pass.ask(&mut self.memory(), (self.time)()) {
-                asked.push(self.requests.perform(id, ask, Arc::clone(&terminating), Arc::clone(&document)));
-            }
-            if let Some(end) = pass.end() {
-                break end.clone();
-            }
-            match asked.next().await {
-                Some(Answered { id, reply, read }) => {
-                    pass.heard(&mut self.memory(), id, reply, (self.time)());
-                    if let Some(read) = read {
-                        document = Arc::new(read);
-                        terminating = Arc::new(Terminating::new(name, pass.view()));
-                    }
-                }
-                None => self.sleep_until(pass.next_wakeup()).await,
-            }
-        };
-        self.say(name, &pass.view().uid, &end);
-        let uid = Some(&pass.view().uid).filter(|uid| !uid.is_empty());
-        Passed { end, uid: uid.map(|uid| Uid::new(uid)), is_held: pass.waits_for_others() }
-    }
-
-    fn say(&self, namespace: &str, uid: &str, end: &End) {
-        match end {
+    fn say(&mut self, ended: &Ended) {
+        let namespace = &*ended.namespace;
+        let uid = ended.uid.as_ref().map(ToString::to_string).unwrap_or_default();
+        match &ended.end {
             End::Done { terminating_seconds: Some(seconds) } => {
                 #[allow(clippy::cast_precision_loss)] // for 285 million years
                 let seconds = (*seconds).max(0) as f64;
@@ -341,7 +316,7 @@ impl NamespaceController {
                 milliseconds,
                 "a deletion of its contents may still be at work: the namespace stays until that must be over"
             ),
-            End::DryRun(contents) if !self.has_said(uid, contents) => {
+            End::DryRun(contents) if !self.has_said(&uid, contents) => {
                 for (resource, objects) in &contents.found {
                     tracing::info!(namespace, resource, objects, "dry run: would be deleted");
                 }
@@ -360,12 +335,18 @@ impl NamespaceController {
     }
 
     /// Whether just this has been said of a namespace. From here on, it has.
-    fn has_said(&self, uid: &str, contents: &Contents) -> bool {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.len() >= REMEMBERED_REPORTS {
-            said.clear();
+    fn has_said(&mut self, uid: &str, contents: &Contents) -> bool {
+        if self.said.len() >= REMEMBERED_REPORTS {
+            self.said.clear();
         }
-        said.insert(uid.to_owned(), contents.clone()).as_ref() == Some(contents)
+        self.said.insert(uid.to_owned(), contents.clone()).as_ref() == Some(contents)
+    }
+}
+
+async fn sleep_until(time: &Clock, wakeup: Option<Timestamp>) {
+    match wakeup {
+        Some(at) => tokio::time::sleep(until(at, time())).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 
 use bytes::Bytes;
 use gc_retention::namespaces::emptying::{CONFLICT_TRIES, OWN_TRIES};
@@ -166,9 +167,31 @@ fn terminating(served: &[(&'static str, &'static str)]) -> World {
 const APPS: &str = "apis/apps/v1/namespaces/n/deployments";
 const CORE: &[(&str, &str)] = &[("", "pods"), ("", "secrets"), ("apps", "deployments")];
 
+/// One pass over the namespace `n`, begun at once.
+async fn one_pass(controller: &mut NamespaceController) -> Ended {
+    let NamespaceController { requests, work, time, .. } = controller;
+    work.passes.listed(&"n".into(), time());
+    work.passes.hurry(time());
+    let ended = loop {
+        work.send(requests, false, time);
+        match work.passes.poll_end() {
+            Some(ended) => break ended,
+            None => match work.passes.next_wakeup(false).filter(|_| work.sent.is_empty()) {
+                Some(wakeup) => sleep_until(time, Some(wakeup)).await,
+                None => {
+                    let answer = work.sent.join_next_with_id().await.unwrap();
+                    work.take(answer, time());
+                }
+            },
+        }
+    };
+    controller.say(&ended);
+    ended
+}
+
 /// One pass: how it ended, and the requests without the GETs of the namespace itself.
-async fn pass(controller: &NamespaceController, world: &Shared) -> (String, Vec<String>) {
-    let end = match controller.pass(&"n".into()).await.end {
+async fn pass(controller: &mut NamespaceController, world: &Shared) -> (String, Vec<String>) {
+    let end = match one_pass(controller).await.end {
         End::Done { .. } => "done".to_owned(),
         End::Again { milliseconds, .. } => format!("again in {} s", milliseconds / 1_000),
         End::Failed { .. } => "failed".to_owned(),
@@ -256,8 +279,8 @@ async fn the_scenarios_of_a_pass() {
             false,
         ),
     ] {
-        let (controller, world) = controller(world);
-        let (ended, log) = pass(&controller, &world).await;
+        let (mut controller, world) = controller(world);
+        let (ended, log) = pass(&mut controller, &world).await;
         let (writes, mut rest): (Vec<_>, Vec<_>) = log.into_iter().partition(|line| line.starts_with("PUT"));
         rest.sort();
         rest.dedup();
@@ -295,15 +318,16 @@ async fn a_pass_goes_on_where_the_last_one_failed() {
         let began = Timestamp(jiff::Timestamp::now().as_millisecond());
         let now = Arc::new(Mutex::new(began));
         let clock = Arc::clone(&now);
-        let controller = NamespaceController { time: Arc::new(move || *clock.lock().unwrap()), ..controller };
-        assert_eq!(pass(&controller, &world).await.0, "failed", "{scenario}");
+        let mut controller =
+            NamespaceController { time: Arc::new(move || *clock.lock().unwrap()), ..controller };
+        assert_eq!(pass(&mut controller, &world).await.0, "failed", "{scenario}");
         {
             let mut world = world.lock().unwrap();
             (world.refusals, world.broken_lists) = Default::default();
             then(&mut world);
             *now.lock().unwrap() = began.after(seconds * 1000);
         }
-        let (end, mut log) = pass(&controller, &world).await;
+        let (end, mut log) = pass(&mut controller, &world).await;
         log.retain(|line| !line.starts_with("PUT"));
         log.sort();
         log.dedup();
@@ -328,17 +352,18 @@ async fn a_namespace_stays_while_a_deletion_without_an_answer_may_be_at_work() {
         let began = Timestamp(jiff::Timestamp::now().as_millisecond());
         let now = Arc::new(Mutex::new(began));
         let clock = Arc::clone(&now);
-        let controller = NamespaceController { time: Arc::new(move || *clock.lock().unwrap()), ..controller };
-        assert_eq!(pass(&controller, &world).await.0, "failed");
+        let mut controller =
+            NamespaceController { time: Arc::new(move || *clock.lock().unwrap()), ..controller };
+        assert_eq!(pass(&mut controller, &world).await.0, "failed");
         world.lock().unwrap().silent.clear();
         world.lock().unwrap().refusals.clear();
         *now.lock().unwrap() = began.after(20_000);
-        let (end, log) = pass(&controller, &world).await;
+        let (end, log) = pass(&mut controller, &world).await;
         let finalized = log.contains(&"PUT finalize".to_owned());
         let expected = if silent { ("again in 40 s", false) } else { ("done", true) };
         assert_eq!((end.as_str(), finalized), expected, "silent: {silent}");
         *now.lock().unwrap() = began.after(60_000);
-        assert_eq!(pass(&controller, &world).await.0, "done");
+        assert_eq!(pass(&mut controller, &world).await.0, "done");
     }
 }
 
@@ -349,10 +374,10 @@ async fn a_pass_after_a_wait_looks_at_everything() {
     let mut first = terminating(CORE);
     first.stays.insert("secrets".into(), ("example.com/hold", 0));
     let (controller, world) = controller(first);
-    let controller = NamespaceController { time: ticking(), ..controller };
+    let mut controller = NamespaceController { time: ticking(), ..controller };
     let mut passes = Vec::new();
     for _ in 0..2 {
-        let (end, mut asked) = pass(&controller, &world).await;
+        let (end, mut asked) = pass(&mut controller, &world).await;
         assert_eq!((end.as_str(), asked.len()), ("again in 8 s", 7), "{asked:?}");
         asked.sort();
         passes.push(asked);
@@ -367,10 +392,10 @@ async fn a_pass_that_comes_further_is_followed_soon() {
     let mut stuck = terminating(CORE);
     stuck.refusals.insert(APPS.into(), 500);
     stuck.refusals.insert("secrets".into(), 500);
-    let (controller, world) = controller(stuck);
+    let (mut controller, world) = controller(stuck);
     for (mended, expected) in [("", true), ("", false), ("secrets", true), ("", false)] {
         world.lock().unwrap().refusals.remove(mended);
-        let End::Failed { further, .. } = controller.pass(&"n".into()).await.end else { panic!("emptied") };
+        let End::Failed { further, .. } = one_pass(&mut controller).await.end else { panic!("emptied") };
         assert_eq!(further, expected, "after {mended:?} was mended");
     }
 }
@@ -380,8 +405,8 @@ async fn a_pass_that_comes_further_is_followed_soon() {
 async fn a_moment_without_answers_does_not_cost_the_pass() {
     let tries = usize::try_from(OWN_TRIES).unwrap();
     for (outage, end) in [(tries - 1, "done"), (tries, "failed")] {
-        let (controller, world) = controller(World { outage, ..terminating(CORE) });
-        assert_eq!(pass(&controller, &world).await.0, end, "{outage} failures");
+        let (mut controller, world) = controller(World { outage, ..terminating(CORE) });
+        assert_eq!(pass(&mut controller, &world).await.0, end, "{outage} failures");
     }
 }
 
@@ -389,7 +414,7 @@ async fn a_moment_without_answers_does_not_cost_the_pass() {
 #[tokio::test]
 async fn a_dry_run_says_what_is_in_a_namespace_once() {
     let (controller, world) = controller(terminating(CORE));
-    let controller = controller.dry_run(true);
+    let mut controller = controller.dry_run(true);
     let seen = |secrets: usize| {
         let found = (secrets > 0).then(|| ("secrets.".to_owned(), secrets));
         Contents { found: found.into_iter().collect(), problems: String::new() }
@@ -404,8 +429,8 @@ async fn a_dry_run_says_what_is_in_a_namespace_once() {
     ] {
         assert_eq!(controller.has_said(uid, &contents), said, "{uid} {contents:?}");
     }
-    assert_eq!(pass(&controller, &world).await.0, "dry run");
-    assert_eq!(controller.said.lock().unwrap().len(), 3, "a pass has said something too");
+    assert_eq!(pass(&mut controller, &world).await.0, "dry run");
+    assert_eq!(controller.said.len(), 3, "a pass has said something too");
 }
 
 #[tokio::test]
@@ -430,8 +455,8 @@ async fn what_is_left_is_listed_in_pages() {
 async fn a_conflict_is_retried_a_few_times() {
     let tries = usize::try_from(CONFLICT_TRIES).unwrap();
     for (conflicts, writes, expected) in [(1, 2, "done"), (100, tries, "failed")] {
-        let (controller, world) = controller(World { conflicts, ..terminating(&[]) });
-        let (end, log) = pass(&controller, &world).await;
+        let (mut controller, world) = controller(World { conflicts, ..terminating(&[]) });
+        let (end, log) = pass(&mut controller, &world).await;
         assert_eq!(end, expected);
         assert_eq!(log.iter().filter(|line| *line == "PUT status").count(), writes);
     }
@@ -440,8 +465,8 @@ async fn a_conflict_is_retried_a_few_times() {
 /// NS-T17
 #[tokio::test]
 async fn a_namespace_that_was_made_anew_meanwhile_is_not_touched() {
-    let (controller, world) = controller(World { conflicts: 1, replaced: true, ..terminating(&[]) });
-    let End::Failed { why, .. } = controller.pass(&"n".into()).await.end else { panic!("it succeeded") };
+    let (mut controller, world) = controller(World { conflicts: 1, replaced: true, ..terminating(&[]) });
+    let End::Failed { why, .. } = one_pass(&mut controller).await.end else { panic!("it succeeded") };
     assert!(why.contains("recreated"), "{why}");
     let log = std::mem::take(&mut world.lock().unwrap().log);
     assert!(log.iter().all(|line| !line.contains("finalize")), "{log:?}");
@@ -472,9 +497,9 @@ async fn a_dry_run_looks_and_changes_nothing() {
     full.stays.insert("pods".into(), ("", 0));
     let (controller, world) = controller(full);
     let recorder = Arc::new(Recorder::default());
-    let controller = controller.dry_run(true).traced_by(told_to(&recorder));
+    let mut controller = controller.dry_run(true).traced_by(told_to(&recorder));
     let looks = ["GET apis/apps/v1/namespaces/n/deployments", "GET pods", "GET secrets"];
-    let (end, mut log) = pass(&controller, &world).await;
+    let (end, mut log) = pass(&mut controller, &world).await;
     log.sort();
     assert_eq!((end.as_str(), log), ("dry run", lines(&looks)));
     let measured = recorder.0.lock().unwrap();
@@ -487,11 +512,11 @@ async fn what_cannot_be_emptied_is_counted_and_told_once() {
     stuck.refusals.insert("pods".into(), 500);
     let (controller, _world) = controller(stuck);
     let recorder = Arc::new(Recorder::default());
-    let controller = controller.traced_by(told_to(&recorder));
+    let mut controller = controller.traced_by(told_to(&recorder));
     let Requests { client, trace, .. } = controller.requests.clone();
     let (notes, _writer) = Notes::new(client, trace.table(), "namespace-controller");
     let name: Arc<str> = "n".into();
-    let Passed { end: End::Failed { why, .. }, uid: Some(uid), .. } = controller.pass(&name).await else {
+    let Ended { end: End::Failed { why, .. }, uid: Some(uid), .. } = one_pass(&mut controller).await else {
         panic!("it was emptied")
     };
     assert_eq!(why, "/api/v1/namespaces/n/pods was answered with 500: refused");
@@ -553,14 +578,14 @@ async fn a_dead_group_that_had_nothing_here_is_not_waited_for() {
             first.stays.insert(things.into(), ("example.com/hold", 0));
         }
         let (controller, world) = controller(first);
-        let controller = NamespaceController { time: ticking(), ..controller };
-        assert_eq!(pass(&controller, &world).await.0, "again in 8 s");
+        let mut controller = NamespaceController { time: ticking(), ..controller };
+        assert_eq!(pass(&mut controller, &world).await.0, "again in 8 s");
         {
             let mut world = world.lock().unwrap();
             world.stale.insert("far.example.com");
             world.stays.remove("secrets");
         }
-        assert_eq!(pass(&controller, &world).await.0, end, "it had something: {had}");
+        assert_eq!(pass(&mut controller, &world).await.0, end, "it had something: {had}");
     }
 }
 

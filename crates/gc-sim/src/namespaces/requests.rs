@@ -54,8 +54,8 @@ fn unserved() -> Reply {
 impl Asker<'_> {
     /// Asks. With the answer, the namespace if it was read.
     pub(super) fn ask(&self, flight: &Flight) -> (Reply, Option<Value>) {
-        let name = &*flight.namespace;
-        let reply = match &flight.ask {
+        let name = &*flight.question.namespace;
+        let reply = match &flight.question.ask {
             Ask::Read => return self.read(name),
             Ask::Discover => Reply::Served(Arc::new(self.served())),
             Ask::DeleteAll(resource) => {
@@ -80,10 +80,10 @@ impl Asker<'_> {
             }
             Ask::List(resource) => self.list(resource, name),
             Ask::WriteStatus(conditions) => {
-                self.write(name, "status", with_status(&flight.document, conditions))
+                self.write(name, "status", with_status(&flight.question.document, conditions))
             }
             Ask::Finalize(left) => {
-                let mut document = with_finalizers(&flight.document, left);
+                let mut document = with_finalizers(&flight.question.document, left);
                 if self.defect == Some(Defect::NamespaceUidUnchecked)
                     && let Some(metadata) = document["metadata"].as_object_mut()
                 {
