@@ -319,6 +319,10 @@ class Play:
         found = self.list("Pod", **labels)
         return [pod for pod in found if test is None or test(pod)]
 
+    def index(self, number, test=None):
+        """The first pod of an index of an indexed Job."""
+        return self.pods(test, **{"batch.kubernetes.io/job-completion-index": str(number)})[0]
+
     def run(self, ready=True, count=None, **labels):
         """Binds the pods that have no node and lets them start."""
         fresh = self.pods(lambda pod: pod.get("status", {}).get("phase") == "Pending" and "deletionTimestamp" not in pod["metadata"], **labels)

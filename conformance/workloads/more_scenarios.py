@@ -19,7 +19,7 @@ def job_completes(game):
     with game.step("the others run"):
         game.run()
     with game.step("the others succeed"):
-        for pod in game.pods(lambda pod: pod["status"]["phase"] == "Running"):
+        for pod in game.index(0, lambda pod: pod["status"]["phase"] == "Running"):
             game.finish(pod)
 
 
@@ -46,9 +46,9 @@ def job_is_indexed(game):
     with game.step("running"):
         game.run()
     with game.step("index 1 succeeds"):
-        game.finish(game.pods(**{"batch.kubernetes.io/job-completion-index": "1"})[0])
+        game.finish(game.index(1))
     with game.step("index 0 fails"):
-        game.finish(game.pods(**{"batch.kubernetes.io/job-completion-index": "0"})[0], 1)
+        game.finish(game.index(0), 1)
     with game.step("its backoff ends"):
         game.wait(10)
     with game.step("they run"):
@@ -103,9 +103,9 @@ def job_limits_failures_per_index(game):
     with game.step("running"):
         game.run()
     with game.step("index 0 fails"):
-        game.finish(game.pods(**{"batch.kubernetes.io/job-completion-index": "0"})[0], 1)
+        game.finish(game.index(0), 1)
     with game.step("index 1 fails"):
-        game.finish(game.pods(**{"batch.kubernetes.io/job-completion-index": "1"})[0], 1)
+        game.finish(game.index(1), 1)
     with game.step("pods end"):
         game.reap()
 
@@ -119,15 +119,15 @@ def job_fails_with_failed_indexes(game):
     with game.step("running"):
         game.run()
     with game.step("index 0 fails"):
-        game.finish(game.pods(**{"batch.kubernetes.io/job-completion-index": "0"})[0], 1)
+        game.finish(game.index(0), 1)
     with game.step("its backoff ends"):
         game.wait(10)
     with game.step("it runs again"):
         game.run()
     with game.step("index 1 succeeds"):
-        game.finish(game.pods(**{"batch.kubernetes.io/job-completion-index": "1"})[0])
+        game.finish(game.index(1))
     with game.step("index 0 fails again"):
-        game.finish(game.pods(lambda pod: pod["status"]["phase"] == "Running", **{"batch.kubernetes.io/job-completion-index": "0"})[0], 1)
+        game.finish(game.pods(lambda pod: pod["status"]["phase"] == "Running"), 1)
 
 
 @scenario
@@ -142,15 +142,15 @@ def job_has_a_failure_policy(game):
     with game.step("running"):
         game.run()
     with game.step("index 0 is disrupted"):
-        pod = game.pods(**{"batch.kubernetes.io/job-completion-index": "0"})[0]
+        pod = game.index(0)
         game.finish(pod, 137, [game.condition("DisruptionTarget", "PreemptionByScheduler")])
     with game.step("its replacement runs"):
         game.wait(10)
         game.run()
     with game.step("index 1 fails with 7"):
-        game.finish(game.pods(**{"batch.kubernetes.io/job-completion-index": "1"})[0], 7)
+        game.finish(game.index(1), 7)
     with game.step("index 2 fails with 42"):
-        game.finish(game.pods(**{"batch.kubernetes.io/job-completion-index": "2"})[0], 42)
+        game.finish(game.index(2), 42)
     with game.step("pods end"):
         game.reap()
 
@@ -164,7 +164,7 @@ def job_has_a_success_policy(game):
     with game.step("running"):
         game.run()
     with game.step("index 1 succeeds"):
-        game.finish(game.pods(**{"batch.kubernetes.io/job-completion-index": "1"})[0])
+        game.finish(game.index(1))
     with game.step("the others end"):
         game.reap()
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use gc_types::{Gvr, ResourceId, ResourceInfo, Scope};
+use gc_types::{Gvr, ResourceId, ResourceInfo, Scope, api_path, group_resource};
 use serde::Deserialize;
 
 /// A resource by its group and plural name, whatever the version.
@@ -27,11 +27,7 @@ impl GroupResource {
 /// As kubectl writes it: `pods`, `deployments.apps`.
 impl fmt::Display for GroupResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.group.is_empty() {
-            f.write_str(&self.resource)
-        } else {
-            write!(f, "{}.{}", self.resource, self.group)
-        }
+        f.write_str(&group_resource(&self.group, &self.resource))
     }
 }
 
@@ -64,11 +60,7 @@ impl Resource {
     /// `apiVersion` of its objects.
     #[must_use]
     pub fn api_version(&self) -> String {
-        if self.name.group.is_empty() {
-            self.version.to_string()
-        } else {
-            format!("{}/{}", self.name.group, self.version)
-        }
+        gc_types::api_version(&self.name.group, &self.version)
     }
 
     /// Whether a verb is served.
@@ -92,11 +84,7 @@ impl Resource {
     /// Path of the collection, in one namespace or (with an empty one) in all.
     #[must_use]
     pub fn path(&self, namespace: &str) -> String {
-        let root = if self.name.group.is_empty() {
-            format!("/api/{}", self.version)
-        } else {
-            format!("/apis/{}/{}", self.name.group, self.version)
-        };
+        let root = api_path(&self.name.group, &self.version);
         if namespace.is_empty() {
             format!("{root}/{}", self.name.resource)
         } else {

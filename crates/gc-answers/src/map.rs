@@ -431,7 +431,7 @@ mod tests {
         let (mut nodes, _) = shown(&survey, &Extent::Around(Uid::new("u-other")), 50);
         nodes.sort();
         assert_eq!(nodes, ["blocked×1 Living", "other×1 Living", "root×1 Terminating"]);
-        assert_eq!(map(&survey, &Extent::Around(Uid::new("nobody")), 50), None);
+        assert_eq!(map(&survey, &Extent::Around(Uid::new("absent")), 50), None);
     }
 
     #[test]

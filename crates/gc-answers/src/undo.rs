@@ -406,9 +406,9 @@ fn of_kind(object: &mut Value, status: Option<Value>, notes: &mut Vec<String>) -
         notes.extend(note.filter(|_| had).map(str::to_owned));
     };
     match kind.as_str() {
-        // It is scheduled and started anew.
+        // It is scheduled and started again.
         "Pod" => {
-            without(object, &["nodeName"], Some("it is scheduled anew"));
+            without(object, &["nodeName"], Some("it is scheduled again"));
             None
         }
         "Namespace" => {

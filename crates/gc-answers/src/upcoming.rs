@@ -178,7 +178,7 @@ impl Gathering<'_> {
         }
         if objects.len() > MAX_REHEARSED {
             let left = objects.len() - MAX_REHEARSED;
-            self.unknown.push(format!("when {left} more {name} are due: only {MAX_REHEARSED} are looked at"));
+            self.unknown.push(format!("when {left} more {name} are due: only {MAX_REHEARSED} are checked"));
             objects.truncate(MAX_REHEARSED);
         }
         objects

@@ -60,7 +60,7 @@ struct Shared {
 struct Places {
     seats: Seats,
     /// The requests to notify when they get their seats.
-    told: BTreeMap<Ticket, oneshot::Sender<()>>,
+    queued: BTreeMap<Ticket, oneshot::Sender<()>>,
 }
 
 #[derive(Default)]
@@ -75,9 +75,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Places {
-    fn tell(&mut self, seated: Vec<Ticket>) {
+    fn call(&mut self, seated: Vec<Ticket>) {
         for ticket in seated {
-            if let Some(waiting) = self.told.remove(&ticket) {
+            if let Some(waiting) = self.queued.remove(&ticket) {
                 // One that stopped waiting gives the places back by itself.
                 let _ = waiting.send(());
             }
@@ -86,7 +86,7 @@ impl Places {
 
     fn release(&mut self, flow: &Flow, width: usize) {
         let seated = self.seats.release(flow, width);
-        self.tell(seated);
+        self.call(seated);
     }
 }
 
@@ -120,7 +120,7 @@ impl Drop for Waiter<'_> {
             return;
         }
         let mut places = lock(&self.shared.places);
-        places.told.remove(&self.ticket);
+        places.queued.remove(&self.ticket);
         if !places.seats.give_up(self.flow, self.ticket) {
             places.release(self.flow, self.width);
         }
@@ -198,7 +198,7 @@ impl Work {
         let seats = Seats::new(MAXIMUM_IN_FLIGHT, MAXIMUM_QUEUED, &configuration);
         let shared = Shared {
             configuration: RwLock::new(Arc::new(configuration)),
-            places: Mutex::new(Places { seats, told: BTreeMap::new() }),
+            places: Mutex::new(Places { seats, queued: BTreeMap::new() }),
             watches: Mutex::default(),
             seed,
         };
@@ -209,7 +209,7 @@ impl Work {
     pub(crate) fn configure(&self, configuration: Configuration) {
         let mut places = lock(&self.shared.places);
         let seated = places.seats.configure(&configuration);
-        places.tell(seated);
+        places.call(seated);
         *self.shared.configuration.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(configuration);
     }
 
@@ -236,21 +236,21 @@ impl Work {
     }
 
     async fn seated(&self, flow: &Flow, width: usize) -> Result<usize, ApiError> {
-        let (ticket, told, width) = {
+        let (ticket, called, width) = {
             let mut places = lock(&self.shared.places);
             let width = places.seats.width(flow, width);
             match places.seats.request(flow, width) {
                 Decision::Seated => return Ok(width),
                 Decision::Refused => return Err(too_many_requests()),
                 Decision::Waits(ticket) => {
-                    let (tell, told) = oneshot::channel();
-                    places.told.insert(ticket, tell);
-                    (ticket, told, width)
+                    let (call, called) = oneshot::channel();
+                    places.queued.insert(ticket, call);
+                    (ticket, called, width)
                 }
             }
         };
         let mut waiter = Waiter { shared: &self.shared, flow, ticket, width, seated: false };
-        match tokio::time::timeout(QUEUE_PATIENCE, told).await {
+        match tokio::time::timeout(QUEUE_PATIENCE, called).await {
             Ok(Ok(())) => {
                 waiter.seated = true;
                 Ok(width)

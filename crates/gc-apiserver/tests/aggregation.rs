@@ -180,10 +180,10 @@ async fn a_server_that_is_not_there_is_unavailable_and_its_version_stale() {
     let aggregated = server.send("GET", "/apis", &accept, "").await.json();
     let last = aggregated["items"].as_array().unwrap().last().unwrap().clone();
     assert_eq!(last["versions"], json!([{"version": "v1alpha1", "freshness": "Stale"}]));
-    // Everything else goes on.
+    // Everything else continues.
     server.config_map("a").await;
 
-    // The Service comes, and what is behind it is looked at at once.
+    // The Service comes, and what is behind it is checked at once.
     let (address, bundle, _) = backend(&server).await;
     let patch = [("content-type", "application/merge-patch+json")];
     let change = json!({"spec": {"caBundle": bundle, "service": {"port": address.port()}}});

@@ -83,7 +83,7 @@ async fn what_does_not_answer_refuses_in_time() {
         assert_eq!(refused.code, 500, "{client} {message}");
         assert!(message.contains("failed calling webhook \"w.example.com\""), "{message}");
         assert!(message.contains(why), "{message}");
-        // Everything else goes on.
+        // Everything else continues.
         assert_eq!(
             server.post("/api/v1/namespaces/default/secrets", &json!({"metadata": {"name": "s"}})).await.code,
             201

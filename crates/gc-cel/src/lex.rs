@@ -95,29 +95,31 @@ fn token(rest: &str, first: char) -> Result<(Token, usize), Wrong> {
     }
 }
 
+/// Words that are no identifiers. Fields that are called so are written with escapes, such as `__in__`.
+pub(crate) const KEYWORDS: [&str; 19] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+];
+
 /// Names that are not identifiers are written with escapes, such as `foo__dash__bar`.
 fn unescape_name(name: &str) -> String {
-    const KEYWORDS: [&str; 19] = [
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-    ];
     if let Some(keyword) = name.strip_prefix("__").and_then(|rest| rest.strip_suffix("__"))
         && KEYWORDS.contains(&keyword)
     {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::declarations;
 use crate::issue::Issue;
-use crate::lex::{Placed, Token, tokens};
+use crate::lex::{KEYWORDS, Placed, Token, tokens};
 use crate::tree::{Expression, Macro, Node, Operator};
 
 /// Maximum nesting of an expression.
@@ -16,28 +16,6 @@ const DEEPEST_TREE: usize = 150;
 
 /// Maximum length of an expression, bytes.
 const LONGEST: usize = 64 * 1024;
-
-/// Names that the language reserves.
-const RESERVED: [&str; 18] = [
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "false",
-    "for",
-    "function",
-    "if",
-    "import",
-    "in",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-];
 
 /// The precedence of `||` and `&&`.
 const OR: usize = 0;
@@ -440,7 +418,9 @@ impl Parser<'_> {
                 Ok((self.node(at, literal), 1))
             }
             Some(Token::Name(name)) => {
-                if RESERVED.contains(&&self.text[at..self.tokens[self.next].end]) {
+                let word = &self.text[at..self.tokens[self.next].end];
+                // Unlike keywords, `void` has no escape.
+                if KEYWORDS.contains(&word) || word == "void" {
                     return Err(Issue::new(at, format!("reserved identifier: {name}")));
                 }
                 self.next += 1;

@@ -5,7 +5,7 @@
 //! moment ([`BARRIER_PATIENCE`]); then the resource is listed and the engine gets what was found:
 //!
 //! * from the server's cache, no older than the version asked for, where versions can be compared. Where the cache does
-//!   not come that far (etcd before 3.4.31 does not tell it of progress in other resources), or says nothing for
+//!   not come that far (etcd before 3.4.31 does not report progress in other resources to it), or says nothing for
 //!   [`CACHE_PATIENCE`], the store is asked as well, and without that detour for some time. One list finds out, and the
 //!   others wait for that;
 //! * from the store otherwise.

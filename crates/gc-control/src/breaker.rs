@@ -17,7 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gc_types::{Evidence, HeldBy, Reason, ResourceVersion, Timestamp, Verdict};
+use gc_types::{Evidence, HeldBy, Reason, ResourceVersion, Timestamp, Verdict, milliseconds};
 
 /// Number of slots in which a window is counted; it slides by one of them.
 const SLOTS: i64 = 10;
@@ -86,8 +86,8 @@ struct Slot {
     number: i64,
     deletions: u64,
     inferred: u64,
-    /// Objects of the resource when the slot began.
-    objects: u64,
+    /// Objects of the resource when it was first counted in the slot; `None` if they are not counted.
+    objects: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -166,12 +166,13 @@ impl Breaker {
         Self { options, resources, kept, definitions: Definitions::default(), trips: 0 }
     }
 
-    /// Asks for one deletion of a resource of which `objects` are known. `inferred`: see [`is_inferred`].
+    /// Asks for one deletion of a resource of which `objects` are known, if they are counted: where they are not, there is no
+    /// share of them. `inferred`: see [`is_inferred`].
     pub fn admit(
         &mut self,
         resource: &Arc<str>,
         inferred: bool,
-        objects: usize,
+        objects: Option<usize>,
         now: Timestamp,
     ) -> Admission {
         if self.keeps(resource) {
@@ -220,6 +221,15 @@ impl Breaker {
         if let Some(slot) = counted.slots.iter_mut().rev().find(holds) {
             slot.deletions -= 1;
             slot.inferred -= u64::from(inferred);
+        }
+    }
+
+    /// Counts further deletions of a request that took more than the one it was admitted for.
+    pub fn count(&mut self, resource: &str, deletions: u64, now: Timestamp) {
+        let Some(counted) = self.resources.get_mut(resource) else { return };
+        counted.slide(&self.options, None, now);
+        if let Some(slot) = counted.slots.back_mut() {
+            slot.deletions = slot.deletions.saturating_add(deletions);
         }
     }
 
@@ -282,22 +292,24 @@ impl Breaker {
 
 impl Counted {
     /// Drops what is out of the window, and begins a new slot if it is time.
-    fn slide(&mut self, options: &BreakerOptions, objects: usize, now: Timestamp) {
-        let window = i64::try_from(options.window.as_millis()).unwrap_or(i64::MAX);
+    fn slide(&mut self, options: &BreakerOptions, objects: Option<usize>, now: Timestamp) {
+        let window = milliseconds(options.window);
         let number = now.0.div_euclid((window / SLOTS).max(1));
         while self.slots.front().is_some_and(|slot| slot.number <= number - SLOTS) {
             self.slots.pop_front();
         }
         if self.slots.back().is_none_or(|slot| slot.number < number) {
-            let objects = u64::try_from(objects).unwrap_or(u64::MAX);
-            self.slots.push_back(Slot { number, objects, ..Slot::default() });
+            self.slots.push_back(Slot { number, ..Slot::default() });
+        }
+        if let (Some(slot), Some(objects)) = (self.slots.back_mut(), objects) {
+            slot.objects.get_or_insert(u64::try_from(objects).unwrap_or(u64::MAX));
         }
     }
 
     /// Why one more deletion would be one too many.
     fn over(&self, options: &BreakerOptions, inferred: bool) -> Option<String> {
         let window = options.window.as_secs();
-        let deletions: u64 = self.slots.iter().map(|slot| slot.deletions).sum();
+        let deletions = self.slots.iter().fold(0_u64, |sum, slot| sum.saturating_add(slot.deletions));
         if let Some(largest) = options.largest_number
             && deletions >= largest
         {
@@ -305,7 +317,7 @@ impl Counted {
         }
         let largest = options.largest_share.filter(|_| inferred)?;
         let found: u64 = self.slots.iter().map(|slot| slot.inferred).sum();
-        let objects = self.slots.iter().map(|slot| slot.objects).max().unwrap_or(0);
+        let objects = self.slots.iter().filter_map(|slot| slot.objects).max()?;
         #[allow(clippy::cast_precision_loss)] // counts of objects, far below 2^52
         let over = found >= options.share_floor.max(1) && (found + 1) as f64 > largest * objects as f64;
         let percent = largest * 100.0;

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use gc_types::Timestamp;
+use gc_types::{Timestamp, milliseconds};
 
 use crate::Moment;
 
@@ -27,10 +27,6 @@ pub const SERVER_CLOCK_PERIOD_PAUSED: Duration = Duration::from_secs(1);
 /// The clocks must have agreed for so long, by an answer at its end, before deletions continue: one of several servers
 /// behind an address may be wrong.
 pub const AGREEMENT_PERIOD: Duration = Duration::from_secs(5);
-
-fn milliseconds(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
-}
 
 fn signed(moment: Moment) -> i64 {
     milliseconds(moment.since(Moment::default()))
@@ -172,7 +168,7 @@ impl ServerClock {
     }
 
     /// By how much the wall clock is ahead of the server's at least (behind, if negative); nothing where the sighting does
-    /// not tell.
+    /// not show it.
     #[must_use]
     pub fn difference_milliseconds(&self, now: Moment, wall: Timestamp) -> Option<i64> {
         let Sighting { earliest, latest, .. } = self.sighting?;

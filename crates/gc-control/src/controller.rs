@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gc_types::{
-    Change, Effect, EffectId, Event, EventNote, HeldBy, ObjectKey, Outcome, OutsideCall, Request, ResourceId,
-    Timestamp,
+    Change, Effect, EffectId, Event, EventRecord, HeldBy, ObjectKey, Outcome, OutsideCall, Request,
+    ResourceId, Timestamp,
 };
 
 use crate::Moment;
@@ -27,12 +27,12 @@ pub const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Minimum time before the tick for something that is overdue.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
-/// What decides: a synchronous function of what it is told.
+/// What decides: a synchronous function of what it observed.
 pub trait Engine {
     /// Who wanted an effect, where several share an engine.
     type Origin: Clone;
 
-    /// Sets the time: by the clock by which objects age, and by one that nobody sets.
+    /// Sets the time: by the clock by which objects age, and by one that is never set.
     fn tick(&mut self, now: Timestamp, steady: Timestamp);
     /// The clock by which objects age was set, forward or back: it shows this now.
     fn set_clock(&mut self, now: Timestamp);
@@ -49,8 +49,8 @@ pub trait Engine {
     fn objects_of(&self, resource: ResourceId) -> Option<usize>;
 }
 
-/// What restrains a controller from outside, and who observes it. Everything is required, so that nobody who drives a
-/// controller can forget a restraint.
+/// What restrains a controller from outside, and who observes it. Everything is required, so that none can be
+/// forgotten.
 pub trait Surroundings {
     /// Whether nothing may be decided: another replica leads, or an operator has paused the collectors.
     fn is_held(&self) -> bool;
@@ -85,7 +85,7 @@ pub enum Step {
     /// The list of this number is not needed any more: its end need not be reported.
     CancelList(u64),
     /// Write this Kubernetes Event.
-    Note(EventNote),
+    RecordEvent(EventRecord),
 }
 
 /// Why nothing is sent now.
@@ -169,7 +169,7 @@ impl<E: Engine> Controller<E> {
         &self.engine
     }
 
-    /// The engine, to tell it what was observed.
+    /// The engine, to pass it what was observed.
     pub fn engine_mut(&mut self) -> &mut E {
         &mut self.engine
     }
@@ -210,7 +210,7 @@ impl<E: Engine> Controller<E> {
 
     // ---- observe ----
 
-    /// Time passes. To be told before anything else, and before [`Controller::act`].
+    /// Time passes. To be called before anything else, and before [`Controller::act`].
     pub fn tick(&mut self, reading: Reading, steady: Timestamp, surroundings: &impl Surroundings) {
         self.steady = steady;
         match reading {
@@ -230,7 +230,7 @@ impl<E: Engine> Controller<E> {
     }
 
     /// Takes note of an event from discovery, or from a resource's own list or watch, for barriers that wait for it. The
-    /// engine is told separately.
+    /// engine gets it separately.
     pub fn delivered(&mut self, event: &Event) {
         if let Some(barriers) = &mut self.barriers {
             barriers.observe(event);
@@ -262,7 +262,7 @@ impl<E: Engine> Controller<E> {
         !surroundings.is_held() && surroundings.dry_run().is_none()
     }
 
-    /// Asks the engine for effects, at most so many, while they may go. What they lead to are steps.
+    /// Polls the engine for effects, at most `most`, while they may be sent. What they lead to are steps.
     pub fn act(&mut self, now: Moment, most: usize, surroundings: &impl Surroundings) -> Rest {
         self.end_reached(now, surroundings);
         if surroundings.is_held() {
@@ -295,8 +295,8 @@ impl<E: Engine> Controller<E> {
             return self.answer_at_once(&flight, Outcome::Held(by), surroundings);
         }
         match (&flight.effect.request, &mut self.barriers) {
-            (Request::Note(note), _) => {
-                self.steps.push_back(Step::Note(note.clone()));
+            (Request::RecordEvent(note), _) => {
+                self.steps.push_back(Step::RecordEvent(note.clone()));
                 self.answer_at_once(&flight, Outcome::Applied(None), surroundings);
             }
             (Request::Barrier { resource, namespace, at_least }, Some(barriers)) => {
@@ -357,8 +357,7 @@ impl<E: Engine> Controller<E> {
         surroundings: &impl Surroundings,
     ) -> Option<HeldBy> {
         let name = surroundings.resource_name(resource)?;
-        // Where objects are not counted there is no share of them.
-        let objects = self.engine.objects_of(resource).unwrap_or(usize::MAX);
+        let objects = self.engine.objects_of(resource);
         let admission =
             surroundings.ask_breaker(|breaker| breaker.admit(&name, inferred, objects, self.steady))?;
         match admission {
@@ -422,7 +421,7 @@ impl<E: Engine> Controller<E> {
         }
     }
 
-    /// A list has ended, after everything that it found was told; `signal` is what its last answer says about the server, if
+    /// A list has ended, after everything that it found was passed on; `signal` is what its last answer says about the server, if
     /// it says anything.
     pub fn listed(
         &mut self,
@@ -536,7 +535,7 @@ pub fn changes(request: &Request) -> bool {
         | Request::SetOwners { .. }
         | Request::RemoveFinalizer { .. }
         | Request::Guarded { .. }
-        | Request::Note(_)
+        | Request::RecordEvent(_)
         | Request::Outside { call: OutsideCall::DeleteStorage(_), .. } => true,
     }
 }
@@ -549,7 +548,7 @@ fn changed_resource(request: &Request) -> Option<ResourceId> {
         | Request::RemoveFinalizer { key, .. }
         | Request::Guarded { key, .. }
         | Request::Outside { key, .. } => Some(key.resource),
-        Request::Read { .. } | Request::Barrier { .. } | Request::Note(_) => None,
+        Request::Read { .. } | Request::Barrier { .. } | Request::RecordEvent(_) => None,
     }
 }
 
@@ -570,4 +569,4 @@ fn emptied(request: &Request) -> Option<&ObjectKey> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

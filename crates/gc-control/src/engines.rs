@@ -34,7 +34,7 @@ impl EventEngine for gc_ownership::Engine {
         self.next_wakeup()
     }
 
-    /// Its timers follow a clock that nobody sets.
+    /// Its timers follow a clock that is never set.
     fn set_clock(&mut self, _now: Timestamp) {}
 
     fn objects_of(&self, resource: ResourceId) -> Option<usize> {
@@ -159,7 +159,7 @@ impl Policies {
         self.roster.tick(self.now, self.steady);
     }
 
-    /// When a status may have to be written, by the clock that nobody sets.
+    /// When a status may have to be written, by the clock that is never set.
     #[must_use]
     pub fn next_status(&self) -> Option<Timestamp> {
         self.roster.next_wakeup(|_| false).1

@@ -129,7 +129,7 @@ const PROBE_WEIGHT: f64 = 0.5;
 pub const PROBE_PERIOD: Duration = Duration::from_secs(15);
 /// The same while the limit is at most twice its floor: that latency stays high then is hardly our doing.
 pub const PROBE_PERIOD_WHEN_LOW: Duration = Duration::from_secs(2);
-/// By how much a token may fall short: whoever waited for exactly as long as it was told has one.
+/// By how much a token may fall short: whoever waited exactly as long as required has one.
 const TOKEN_TOLERANCE: f64 = 1e-6;
 /// A server's Retry-After is followed up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -164,7 +164,7 @@ impl Pacer {
     }
 
     /// Whether a request may go now; `Err` says when to ask again (`None`: when a request is done). Asked before anything is
-    /// decided, so that what is decided goes at once, and never by what was so a while ago.
+    /// decided, so that what is decided is sent at once, and never based on what was so a while ago.
     ///
     /// # Errors
     ///

@@ -37,7 +37,7 @@ impl Performed {
         Self { outcome, signal: Signal::Answered, round_trips: 0 }
     }
 
-    /// It is not known what became of it, by the fault of nobody but this process.
+    /// It is not known what became of it, by the fault of this process alone.
     #[must_use]
     pub fn failed(message: &str) -> Self {
         Self::without_a_call(failed(message))
@@ -133,7 +133,7 @@ pub fn refuses_outside(read: &Outcome, uid: &Uid, version: ResourceVersion) -> O
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Send this, and tell [`Exchange::answered`] or [`Exchange::unanswered`].
+    /// Send this, and call [`Exchange::answered`] or [`Exchange::unanswered`].
     Send(Call),
     /// Wait for so long, then ask [`Exchange::paused`].
     Pause(Duration),
@@ -148,11 +148,11 @@ enum Stage {
     Read,
     /// The DELETE.
     Delete,
-    /// The PATCH. With it the last finalizer of an object goes that is being deleted, or not.
+    /// The PATCH, which may remove the last finalizer of an object that is being deleted.
     Patch { is_last: bool },
     /// The GET before a finalizer is removed.
     Finalizers,
-    /// The GET after a change whose answer nobody can read.
+    /// The GET after a change whose answer cannot be read.
     Unreadable,
     /// The GET after a patch that was refused as invalid, which came to this.
     Refused(Outcome),
@@ -199,7 +199,7 @@ impl<'a> Exchange<'a> {
             | Request::RemoveFinalizer { key, .. }
             | Request::Guarded { key, .. }
             | Request::Read { key } => Some(key),
-            Request::Barrier { .. } | Request::Note(_) | Request::Outside { .. } => None,
+            Request::Barrier { .. } | Request::RecordEvent(_) | Request::Outside { .. } => None,
         }
     }
 
@@ -464,7 +464,7 @@ fn first_call(request: &Request) -> Result<(Stage, Call), Outcome> {
                 }
             })
         }
-        Request::Barrier { .. } | Request::Note(_) | Request::Outside { .. } => {
+        Request::Barrier { .. } | Request::RecordEvent(_) | Request::Outside { .. } => {
             Err(failed("not a request about one object"))
         }
     }

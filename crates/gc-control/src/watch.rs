@@ -10,7 +10,7 @@
 //!                              └──┘
 //! ```
 //!
-//! Nothing is kept of the objects: what vanished while no watch was running is found by whoever is told where a list begins
+//! Nothing is kept of the objects: what vanished while no watch was running is found by whoever learns where a list begins
 //! and ends. The objects themselves do not come through here: whoever reads them hands them on between the
 //! [`Signal`]s, and says how far it has come.
 
@@ -57,20 +57,20 @@ pub enum Ask {
     },
 }
 
-/// What whoever follows the resource is told, beside the objects.
+/// What whoever follows the resource learns, beside the objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// A list begins: what is not told until it is synced is gone.
+    /// A list begins: what is not delivered until it is synced is gone.
     ListStarted,
-    /// Everything up to this version has been told; from here on every change is.
+    /// Everything up to this version has been delivered; from here on every change is.
     Synced(ResourceVersion),
-    /// Nothing has changed up to this version but what was told.
+    /// Nothing has changed up to this version but what was delivered.
     Progress(ResourceVersion),
-    /// What was told may be out of date. Told once, until it is synced again.
+    /// What was delivered may be out of date. Sent once, until it is synced again.
     Stale,
     /// The resource may not be served any more.
     NotServed,
-    /// It failed, for this reason; `was_synced` if everything had been told before.
+    /// It failed, for this reason; `was_synced` if everything had been delivered before.
     Failing {
         /// Why.
         why: Ended,
@@ -246,14 +246,14 @@ impl ListWatch {
         }
     }
 
-    /// The watch has told of an object at a version, which has been handed on.
+    /// The watch has delivered an object at a version, which has been passed on.
     pub fn reached(&mut self, version: &str) {
         if !self.is_listing() && !version.is_empty() {
             self.version = Some(version.to_owned());
         }
     }
 
-    /// The watch has told how far it is.
+    /// The watch has reported how far it is.
     pub fn bookmark(&mut self, version: &str, ends_list: bool) {
         match &mut self.asked {
             Asked::Watch { listing, .. } if *listing => {

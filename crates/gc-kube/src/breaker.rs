@@ -19,7 +19,7 @@ impl SharedBreaker {
         Self { breaker: Arc::new(Mutex::new(breaker)), changed: watch::Sender::new(0) }
     }
 
-    /// Looks at it, or counts.
+    /// Reads or counts.
     pub fn lock(&self) -> MutexGuard<'_, Breaker> {
         self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,10 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use gc_control::Moment;
 use gc_control::clocks::{Reading, SteadyClock, WallClock};
-use gc_types::Timestamp;
+use gc_types::{Timestamp, milliseconds};
 use tokio::time::Instant;
 
-/// What tells the time.
+/// A clock.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The clock of this machine.
@@ -36,7 +36,7 @@ pub fn moment() -> Moment {
 /// What the clock of this machine shows.
 pub(crate) fn machine_clock() -> Timestamp {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX))
+    Timestamp(milliseconds(elapsed))
 }
 
 /// Now, on the monotonic clock of this machine, with which its wall clock is compared: tests that stop the runtime's time
@@ -67,7 +67,7 @@ struct LoggedSetting(Option<i64>);
 impl LoggedSetting {
     /// Whether no collector of this process has logged this setting yet.
     fn is_new(&mut self, now: Timestamp, moment: Moment) -> bool {
-        let running = i64::try_from(moment.since(Moment::default()).as_millis()).unwrap_or(i64::MAX);
+        let running = milliseconds(moment.since(Moment::default()));
         let distance = now.0.saturating_sub(running);
         let is_known = |known: i64| distance.abs_diff(known) < SAME_SETTING_MILLISECONDS.unsigned_abs();
         if self.0.is_some_and(is_known) {

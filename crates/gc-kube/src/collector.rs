@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::connection::ApiClient;
-use crate::driver::{Adapter, Done, Outer, QUEUED_BATCHES, Setup};
+use crate::driver::{Adapter, ControllerSurroundings, Done, QUEUED_BATCHES, Setup};
 use crate::observer::Observer;
 use crate::requests::Performer;
 use crate::resources::ResourceTable;
@@ -157,7 +157,7 @@ struct MetadataAdapter<E> {
 
 impl<E: EventEngine> MetadataAdapter<E> {
     fn observe(&self, event: Event, engine: &mut ByEvents<E>) {
-        self.observer.told(&event);
+        self.observer.observed(&event);
         engine.0.handle(event);
     }
 }
@@ -195,7 +195,8 @@ impl<E: EventEngine + Send + 'static> Adapter for MetadataAdapter<E> {
 
     fn ticked(&mut self, _was_set: bool, _engine: &mut ByEvents<E>) {}
 
-    fn acted(&mut self, _may_write: bool, _engine: &mut ByEvents<E>, _surroundings: &Outer) {}
+    fn acted(&mut self, _may_write: bool, _engine: &mut ByEvents<E>, _surroundings: &ControllerSurroundings) {
+    }
 
     fn next_wake(&self, _may_write: bool, _engine: &ByEvents<E>) -> Option<Instant> {
         None

@@ -379,7 +379,7 @@ impl ApiClient {
         }
     }
 
-    /// The same server, and another set of connections to it, whose answers tell what time it is there: for a server in this
+    /// The same server, and another set of connections to it, whose answers show what time it is there: for a server in this
     /// process whose clock is not this machine's.
     #[must_use]
     pub fn with_server_clock(&self) -> Self {

@@ -13,7 +13,7 @@ use crate::breaker::{Definitions, SharedBreaker};
 use crate::connection::ApiClient;
 use crate::driver::QUEUED_BATCHES;
 use crate::facts::{Accept, FactsWatcher, METADATA, NewsLine, NewsPage, Reader};
-use crate::raw::{RawPage, raw_line, raw_page, told};
+use crate::raw::{RawPage, map_object, raw_line, raw_page};
 use crate::resources::Route;
 use gc_control::watch::Ended;
 
@@ -49,8 +49,8 @@ async fn follow(client: ApiClient, breaker: SharedBreaker) {
     while let Some(batch) = news.recv().await {
         let before = kept.clone();
         let mut is_known = false;
-        for told in batch {
-            match told {
+        for news in batch {
+            match news {
                 News::Started => {
                     is_listing = true;
                     listed.clear();
@@ -151,6 +151,6 @@ impl Reader for DefinitionReader {
 
     fn line(&self, json: &[u8]) -> Result<(NewsLine<News>, String), FactsError> {
         let (line, version) = raw_line(json)?;
-        Ok((told(line, |present, object| read(present, &object)), version))
+        Ok((map_object(line, |present, object| read(present, &object)), version))
     }
 }

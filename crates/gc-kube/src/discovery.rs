@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt as _;
-use gc_types::{FailedGroup, Gvr, ResourceId, ResourceInfo, Scope};
+use gc_types::{FailedGroup, Gvr, ResourceId, ResourceInfo, Scope, api_path};
 use http::header::ACCEPT;
 use http::{Method, Request, StatusCode};
 use http_body_util::Full;
@@ -185,11 +185,7 @@ fn choose(
     for candidate in candidates {
         let group: Arc<str> = candidate.group.as_str().into();
         let resource: Arc<str> = candidate.resource.as_str().into();
-        let api_version: Arc<str> = if group.is_empty() {
-            candidate.version.as_str().into()
-        } else {
-            format!("{group}/{}", candidate.version).into()
-        };
+        let api_version: Arc<str> = gc_types::api_version(&group, &candidate.version).into();
         chosen
             .entry((Arc::clone(&group), Arc::clone(&resource)))
             .and_modify(|known| {
@@ -374,8 +370,7 @@ async fn add_legacy(
         wanted.extend(versions.into_iter().map(|version| (group.name.clone(), version)));
     }
     let asked = futures::stream::iter(wanted).map(async |(group, version)| {
-        let path =
-            if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+        let path = api_path(&group, &version);
         let answer = tokio::time::timeout(GROUP_TIMEOUT, get(client, &path, JSON_ACCEPT)).await;
         let answer = answer.unwrap_or_else(|_| {
             let source = RequestError::Timeout(GROUP_TIMEOUT);
@@ -454,7 +449,7 @@ async fn aggregated_apis(client: &ApiClient) -> AggregatedApis {
                 .collect(),
         ),
         Err(error) => {
-            tracing::debug!(%error, "cannot tell which APIs are served by extension servers");
+            tracing::debug!(%error, "cannot find out which APIs are served by extension servers");
             None
         }
     };

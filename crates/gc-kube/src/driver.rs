@@ -12,7 +12,7 @@ use gc_control::breaker::{Breaker, Trip};
 use gc_control::clocks::Reading;
 use gc_control::controller::{Controller, Engine, Step, Surroundings};
 use gc_control::pacing::{Pacer, PacingOptions, PacingState, Signal};
-use gc_types::{Effect, Event, HeldBy, Outcome, Request, ResourceId};
+use gc_types::{Effect, Event, EventRecord, HeldBy, Outcome, Request, ResourceId};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::Instant;
@@ -21,7 +21,7 @@ use crate::barrier::{self, Ended, Found};
 use crate::breaker::SharedBreaker;
 use crate::clock::{Clock, ClockReader, instant, moment, steady_now};
 use crate::connection::ApiClient;
-use crate::notes::{EVENT_SOURCE, Notes};
+use crate::event_recorder::{EVENT_SOURCE, EventRecorder};
 use crate::observer::Observer;
 use crate::requests::Performed;
 use crate::resources::ResourceTable;
@@ -81,7 +81,7 @@ pub(crate) trait Adapter: Send {
     fn ticked(&mut self, was_set: bool, engine: &mut Self::Engine);
     /// Effects were polled. Reports how it stands, and writes what is no effect, if it `may_write`; the Events that it
     /// returns are written, too.
-    fn acted(&mut self, may_write: bool, engine: &mut Self::Engine, surroundings: &Outer);
+    fn acted(&mut self, may_write: bool, engine: &mut Self::Engine, surroundings: &ControllerSurroundings);
     /// When it has something to do besides, if it `may_write`.
     fn next_wake(&self, may_write: bool, engine: &Self::Engine) -> Option<Instant>;
 }
@@ -107,7 +107,7 @@ impl Setup {
             table,
             pacing: watch::Sender::new(Pacer::new(bounds).state()),
             bounds,
-            dry_run: watch::channel(dry_run.then_some(HeldBy::DryRun)).1,
+            dry_run: dry_run_of(dry_run),
             restraints: Restraints::default(),
             clock: None,
             source: EVENT_SOURCE,
@@ -124,7 +124,7 @@ impl Setup {
     ) -> Driver<A> {
         let Restraints { held, breaker, bounds } = self.restraints;
         let controller = Controller::new(engine, self.bounds);
-        let (notes, writer) = Notes::new(self.client.clone(), self.table.clone(), self.source);
+        let (recorder, writer) = EventRecorder::new(self.client.clone(), self.table.clone(), self.source);
         let mut background = JoinSet::new();
         background.spawn(writer);
         background.spawn(server_clock::follow(self.client.clone()));
@@ -133,14 +133,14 @@ impl Setup {
             adapter,
             controller: if has_barriers { controller.with_barriers() } else { controller },
             stops: breaker.as_ref().map(SharedBreaker::changes),
-            surroundings: Outer {
+            surroundings: ControllerSurroundings {
                 held,
                 dry_run: self.dry_run,
                 breaker,
                 server_clock: self.client.server_clock().cloned(),
                 table: self.table,
                 observer,
-                notes,
+                recorder,
             },
             bounds,
             client: self.client,
@@ -157,18 +157,58 @@ impl Setup {
     }
 }
 
-/// What restrains a collector of this process, and who observes it.
-pub(crate) struct Outer {
+/// What restrains a controller of this process, and who observes it.
+pub struct ControllerSurroundings {
     held: watch::Receiver<bool>,
     dry_run: watch::Receiver<Option<HeldBy>>,
     breaker: Option<SharedBreaker>,
     server_clock: Option<SharedServerClock>,
     pub(crate) table: ResourceTable,
     pub(crate) observer: Arc<dyn Observer>,
-    pub(crate) notes: Notes,
+    pub(crate) recorder: EventRecorder,
 }
 
-impl Surroundings for Outer {
+impl ControllerSurroundings {
+    /// The surroundings of a controller that sends with this client, has no clock of its own that objects age by, and drives
+    /// itself. The future writes its Events.
+    pub fn new(
+        restraints: &Restraints,
+        dry_run: bool,
+        client: &ApiClient,
+        table: ResourceTable,
+        observer: Arc<dyn Observer>,
+        source: &'static str,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (recorder, writer) = EventRecorder::new(client.clone(), table.clone(), source);
+        let surroundings = Self {
+            held: restraints.held.clone(),
+            dry_run: dry_run_of(dry_run),
+            breaker: restraints.breaker.clone(),
+            server_clock: client.server_clock().cloned(),
+            table,
+            observer,
+            recorder,
+        };
+        (surroundings, writer)
+    }
+
+    /// Writes an Event.
+    pub fn note(&self, note: EventRecord) {
+        self.recorder.record(note);
+    }
+}
+
+fn dry_run_of(dry_run: bool) -> watch::Receiver<Option<HeldBy>> {
+    watch::channel(dry_run.then_some(HeldBy::DryRun)).1
+}
+
+impl std::fmt::Debug for ControllerSurroundings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ControllerSurroundings").finish_non_exhaustive()
+    }
+}
+
+impl Surroundings for ControllerSurroundings {
     fn is_held(&self) -> bool {
         *self.held.borrow()
     }
@@ -210,7 +250,7 @@ impl Surroundings for Outer {
 pub(crate) struct Driver<A: Adapter> {
     adapter: A,
     controller: Controller<A::Engine>,
-    surroundings: Outer,
+    surroundings: ControllerSurroundings,
     /// Follows what the breaker stops.
     stops: Option<watch::Receiver<u64>>,
     /// Follows the bounds of the concurrency limit, where they may change.
@@ -323,7 +363,7 @@ impl<A: Adapter> Driver<A> {
                         task.abort();
                     }
                 }
-                Step::Note(note) => self.surroundings.notes.take(note),
+                Step::RecordEvent(note) => self.surroundings.recorder.record(note),
             }
         }
     }

@@ -46,7 +46,7 @@ pub(crate) enum FactsWatchError {
 }
 
 impl FactsWatchError {
-    /// What it means for the protocol; nothing if nobody listens any more.
+    /// What it means for the protocol; nothing if the receiver is gone.
     fn ended(&self) -> Option<Ended> {
         Some(match self {
             Self::Closed => return None,
@@ -87,7 +87,7 @@ pub(crate) struct NewsPage<N> {
 /// A line of a watch, as far as it is handed on.
 #[derive(Debug)]
 pub(crate) enum NewsLine<N> {
-    Told(N),
+    Object(N),
     Error { code: u16, message: String },
     Nothing,
 }
@@ -177,8 +177,8 @@ impl Reader for FactsReader {
     fn line(&self, json: &[u8]) -> Result<(NewsLine<Observation>, String), FactsError> {
         let (event, version) = FactsEvent::read(self.kind, json)?;
         let line = match event {
-            FactsEvent::Present(facts) => NewsLine::Told(Observation::Observed(facts)),
-            FactsEvent::Deleted(facts) => NewsLine::Told(Observation::Removed(facts.key())),
+            FactsEvent::Present(facts) => NewsLine::Object(Observation::Observed(facts)),
+            FactsEvent::Deleted(facts) => NewsLine::Object(Observation::Removed(facts.key())),
             FactsEvent::Error { code, message } => NewsLine::Error { code, message },
             FactsEvent::Bookmark(_) | FactsEvent::Unknown => NewsLine::Nothing,
         };
@@ -195,13 +195,13 @@ pub(crate) struct FactsWatcher<R: Reader> {
     protocol: ListWatch,
     /// A list has begun that is not complete.
     listing: bool,
-    told_failure: bool,
+    has_reported_failure: bool,
 }
 
 impl<R: Reader> FactsWatcher<R> {
     pub(crate) fn new(client: ApiClient, reader: Arc<R>, sink: mpsc::Sender<Vec<R::News>>) -> Self {
         let protocol = ListWatch::new(false);
-        Self { client, reader, sink, protocol, listing: false, told_failure: false }
+        Self { client, reader, sink, protocol, listing: false, has_reported_failure: false }
     }
 
     pub(crate) async fn run(mut self) {
@@ -242,14 +242,14 @@ impl<R: Reader> FactsWatcher<R> {
                 }
                 // A watch that was resumed has listed nothing.
                 Signal::Synced(_) if std::mem::take(&mut self.listing) => {
-                    self.told_failure = false;
+                    self.has_reported_failure = false;
                     batch.push(self.reader.synced());
                 }
                 // What was listed stays known while its watch is opened again.
-                Signal::Failing { why, .. } if !self.protocol.is_listed() && !self.told_failure => {
-                    let told = self.reader.failed(&why);
-                    self.told_failure = told.is_some();
-                    batch.extend(told);
+                Signal::Failing { why, .. } if !self.protocol.is_listed() && !self.has_reported_failure => {
+                    let news = self.reader.failed(&why);
+                    self.has_reported_failure = news.is_some();
+                    batch.extend(news);
                 }
                 _ => {}
             }
@@ -306,7 +306,7 @@ impl<R: Reader> FactsWatcher<R> {
             while let Some(line) = frames.next_frame()? {
                 let (line, version) = self.reader.line(&line)?;
                 match line {
-                    NewsLine::Told(news) => batch.push(news),
+                    NewsLine::Object(news) => batch.push(news),
                     NewsLine::Error { code, message } => {
                         self.hand_on(batch).await?;
                         return Err(FactsWatchError::Refused { code, message, retry_after: None });

@@ -28,7 +28,7 @@ use crate::wire::protobuf::DecodeError;
 mod replay;
 
 const BOTH: [Encoding; 2] = [Encoding::Protobuf, Encoding::Json];
-/// Seconds of the first and the last time that both encodings can tell.
+/// Seconds of the first and the last time that both encodings can express.
 const TOLD_SECONDS: std::ops::Range<i64> = -62_135_596_799..253_402_207_200;
 
 /// The first byte says the encoding (`J` or protobuf), the second how long chunks are: however a body is cut, the same
@@ -66,8 +66,8 @@ fn frames<'a>(encoding: Encoding, chunks: impl Iterator<Item = &'a [u8]>) -> Cut
 fn lines(body: &[u8]) -> Cut {
     let mut lines: Vec<&[u8]> = body.split(|byte| *byte == b'\n').collect();
     lines.pop();
-    let told = lines.into_iter().filter(|line| !line.trim_ascii().is_empty());
-    (told.map(Bytes::copy_from_slice).collect(), None)
+    let objects = lines.into_iter().filter(|line| !line.trim_ascii().is_empty());
+    (objects.map(Bytes::copy_from_slice).collect(), None)
 }
 
 fn delimited(mut body: &[u8]) -> Cut {
@@ -88,7 +88,7 @@ fn delimited(mut body: &[u8]) -> Cut {
 fn reads_back(metadata: &Metadata<'_>) {
     let mut metadata = metadata.clone();
     if let Some(created) = &mut metadata.marks.created {
-        // Protobuf tells whole seconds, and JSON years of four digits.
+        // Protobuf has whole seconds, and JSON years of four digits.
         if !TOLD_SECONDS.contains(&created.0.div_euclid(1000)) {
             return;
         }
@@ -310,11 +310,7 @@ pub fn discovery(data: &[u8]) {
     let Ok(Discovered { resources, failed }) = runtime.block_on(discover(&client)) else { return };
     for ((group, resource), served) in &resources {
         assert_eq!((group, resource), (&served.group, &served.resource));
-        let preferred = if served.group.is_empty() {
-            served.version.to_string()
-        } else {
-            format!("{}/{}", served.group, served.version)
-        };
+        let preferred = gc_types::api_version(&served.group, &served.version);
         assert_eq!(served.served_api_versions.first().map(|version| &**version), Some(preferred.as_str()));
     }
     let unclear = Discovered { resources, failed };
@@ -339,8 +335,8 @@ pub fn policy_answers(data: &[u8]) {
         (page, tree) => assert!(page.is_err() && tree.as_ref().is_none_or(|tree| !tree.is_object())),
     }
     if let (Ok((line, _)), Some(tree)) = (raw_line(data), &tree) {
-        let told = match line {
-            NewsLine::Told((present, object)) => {
+        let is_object = match line {
+            NewsLine::Object((present, object)) => {
                 assert_eq!(Some(&object), Some(tree.get("object").unwrap_or(&Value::Null)));
                 if present {
                     ["ADDED", "MODIFIED"].contains(&tree["type"].as_str().unwrap())
@@ -353,7 +349,7 @@ pub fn policy_answers(data: &[u8]) {
                 !["ADDED", "MODIFIED", "DELETED", "ERROR"].map(Value::from).contains(&tree["type"])
             }
         };
-        assert!(told);
+        assert!(is_object);
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use crate::connection::ApiClient;
 use crate::facts::{Accept, FactsWatcher, NewsLine, NewsPage, Reader, WHOLE};
-use crate::raw::{RawPage, raw_line, raw_page, told};
+use crate::raw::{RawPage, map_object, raw_line, raw_page};
 use crate::resources::Route;
 
 /// What is learned of the objects of a resource.
@@ -66,7 +66,7 @@ impl Reader for ObjectReader {
 
     fn line(&self, json: &[u8]) -> Result<(NewsLine<ObjectNews>, String), FactsError> {
         let (line, version) = raw_line(json)?;
-        Ok((told(line, news), version))
+        Ok((map_object(line, news), version))
     }
 }
 

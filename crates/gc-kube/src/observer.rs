@@ -13,7 +13,7 @@ use crate::breaker::Trip;
 /// collector's own task, so it must not block.
 pub trait Observer: Send + Sync + 'static {
     /// The engine is about to get this event.
-    fn told(&self, _event: &Event) {}
+    fn observed(&self, _event: &Event) {}
     /// An effect is wanted.
     fn decided(&self, _effect: &Effect) {}
     /// An effect has an outcome, after a number of requests and a duration.
@@ -43,8 +43,8 @@ impl std::fmt::Debug for Observers {
 }
 
 impl Observer for Observers {
-    fn told(&self, event: &Event) {
-        self.0.iter().for_each(|observer| observer.told(event));
+    fn observed(&self, event: &Event) {
+        self.0.iter().for_each(|observer| observer.observed(event));
     }
 
     fn decided(&self, effect: &Effect) {

@@ -17,11 +17,11 @@ use gc_control::engines::Policies;
 use gc_control::pacing::PacingOptions;
 use gc_retention::engine::Standing;
 use gc_retention::measures;
-use gc_retention::policies::roster::{Member, StatusWrite, Target, Told, Watch};
+use gc_retention::policies::roster::{Member, Observation, StatusWrite, Target, Watch};
 use gc_retention::policies::{GROUP, KIND, RESOURCE, VERSION};
 use gc_types::{
-    Effect, EffectId, Event, EventNote, Evidence, Gvr, ObjectKey, Outcome, Reason, ResourceId, ResourceInfo,
-    Scope, Severity, Uid, Verdict,
+    Effect, EffectId, Event, EventRecord, Evidence, Gvr, ObjectKey, Outcome, Reason, ResourceId,
+    ResourceInfo, Scope, Severity, Uid, Verdict,
 };
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
@@ -34,7 +34,7 @@ use tokio::time::Instant;
 use crate::clock::{Clock, steady_now, system_clock};
 use crate::connection::ApiClient;
 use crate::discovery::{Discovered, DiscoveryError, discover};
-use crate::driver::{Adapter, Done, Outer, QUEUED_BATCHES, Setup};
+use crate::driver::{Adapter, ControllerSurroundings, Done, QUEUED_BATCHES, Setup};
 use crate::facts::FactsWatcher;
 use crate::observer::Observer;
 use crate::requests::Performer;
@@ -60,7 +60,7 @@ enum News {
     PolicyGone(String),
     Objects {
         watch: u64,
-        told: Told,
+        observation: Observation,
     },
     /// What is served.
     Discovered(Result<Discovered, DiscoveryError>),
@@ -128,7 +128,7 @@ impl PolicyCollector {
             served: None,
             discover_at: None,
             discovering: false,
-            notes_made: 0,
+            events_made: 0,
             tasks: JoinSet::new(),
         };
         let mut driver = self.setup.driver(Policies::default(), false, adapter, observer);
@@ -170,7 +170,7 @@ struct PolicyAdapter {
     served: Option<(Discovered, Instant)>,
     discover_at: Option<Instant>,
     discovering: bool,
-    notes_made: u64,
+    events_made: u64,
     /// Watches, discoveries, and statuses that are being written (of each policy one at a time).
     tasks: JoinSet<()>,
 }
@@ -219,7 +219,7 @@ impl Adapter for PolicyAdapter {
         }
     }
 
-    fn acted(&mut self, may_write: bool, engine: &mut Policies, surroundings: &Outer) {
+    fn acted(&mut self, may_write: bool, engine: &mut Policies, surroundings: &ControllerSurroundings) {
         if may_write {
             self.write_statuses(engine);
         }
@@ -236,7 +236,7 @@ impl Adapter for PolicyAdapter {
 impl PolicyAdapter {
     fn take_news(&mut self, news: News, engine: &mut Policies) {
         match news {
-            News::Objects { watch, told } => return engine.roster.told(watch, told),
+            News::Objects { watch, observation } => return engine.roster.observe(watch, observation),
             News::Written(write, stored) => return engine.roster.written(&write, stored.as_ref()),
             News::Discovered(discovered) => return self.take_discovered(discovered, engine),
             News::PoliciesStarted => engine.roster.list_started(),
@@ -288,7 +288,7 @@ impl PolicyAdapter {
             // Not discovered yet, or perhaps served since.
             None | Some((Err(_), false)) => self.discover_at = Some(Instant::now()),
             Some((Err(why), true)) => {
-                engine.roster.told(number, Told::Failed(why));
+                engine.roster.observe(number, Observation::Failed(why));
                 self.discover_at.get_or_insert_with(|| Instant::now() + DISCOVERY_PERIOD);
             }
             Some((Ok(info), _)) => {
@@ -327,7 +327,7 @@ impl PolicyAdapter {
     }
 
     /// Reports each problem of a policy once, and from time to time the state of all of them.
-    fn report(&mut self, engine: &mut Policies, surroundings: &Outer) {
+    fn report(&mut self, engine: &mut Policies, surroundings: &ControllerSurroundings) {
         let now = Instant::now();
         if self.reported.is_some_and(|last| now.saturating_duration_since(last) < STANDING_PAUSE) {
             return;
@@ -353,24 +353,30 @@ impl PolicyAdapter {
     }
 
     /// An Event about a policy; a dry run writes none.
-    fn note(&mut self, member: &Member, reason: &'static str, message: String, surroundings: &Outer) {
-        self.notes_made += 1;
+    fn note(
+        &mut self,
+        member: &Member,
+        reason: &'static str,
+        message: String,
+        surroundings: &ControllerSurroundings,
+    ) {
+        self.events_made += 1;
         let name = Arc::clone(&member.name);
         let about = ObjectKey { resource: ResourceId(0), namespace: "".into(), name };
         let evidence = vec![Evidence::Fact(message.as_str().into())];
         let note =
-            EventNote { about, uid: Uid::new(&member.uid), severity: Severity::Warning, reason, message };
+            EventRecord { about, uid: Uid::new(&member.uid), severity: Severity::Warning, reason, message };
         let verdict = Verdict::Retention(gc_types::codes::POLICY_NEEDS_ATTENTION);
         let effect = Effect {
-            id: EffectId(self.notes_made),
-            request: gc_types::Request::Note(note.clone()),
+            id: EffectId(self.events_made),
+            request: gc_types::Request::RecordEvent(note.clone()),
             reason: Reason { verdict, owners: Vec::new(), evidence },
         };
         surroundings.decided(&effect);
         let outcome = if let Some(by) = surroundings.dry_run() {
             Outcome::Held(by)
         } else {
-            surroundings.notes.take(note);
+            surroundings.recorder.record(note);
             Outcome::Applied(None)
         };
         surroundings.finished(&effect, &outcome, 0, Duration::ZERO);

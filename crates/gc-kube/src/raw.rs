@@ -32,8 +32,8 @@ pub(crate) fn raw_line(json: &[u8]) -> Result<(NewsLine<(bool, Value)>, String),
     let object = line.remove("object").unwrap_or_default();
     let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
     Ok(match line.get("type").and_then(Value::as_str).unwrap_or_default() {
-        "ADDED" | "MODIFIED" => (NewsLine::Told((true, object)), version),
-        "DELETED" => (NewsLine::Told((false, object)), version),
+        "ADDED" | "MODIFIED" => (NewsLine::Object((true, object)), version),
+        "DELETED" => (NewsLine::Object((false, object)), version),
         "ERROR" => {
             let code = object["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or_default();
             let message = object["message"].as_str().unwrap_or_default().to_owned();
@@ -44,9 +44,12 @@ pub(crate) fn raw_line(json: &[u8]) -> Result<(NewsLine<(bool, Value)>, String),
     })
 }
 
-pub(crate) fn told<N>(line: NewsLine<(bool, Value)>, tell: impl FnOnce(bool, Value) -> N) -> NewsLine<N> {
+pub(crate) fn map_object<N>(
+    line: NewsLine<(bool, Value)>,
+    read: impl FnOnce(bool, Value) -> N,
+) -> NewsLine<N> {
     match line {
-        NewsLine::Told((present, object)) => NewsLine::Told(tell(present, object)),
+        NewsLine::Object((present, object)) => NewsLine::Object(read(present, object)),
         NewsLine::Error { code, message } => NewsLine::Error { code, message },
         NewsLine::Nothing => NewsLine::Nothing,
     }

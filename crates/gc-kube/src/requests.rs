@@ -20,7 +20,7 @@ pub use gc_control::requests::Performed;
 /// Only metadata is asked for, also where a server answers a write with the object.
 const OBJECT_ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
      application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-/// Of a body that is no Status, so many characters are shown to people.
+/// Maximum number of characters shown of a body that is no Status.
 const SHOWN_CHARACTERS: usize = 200;
 
 /// Performs requests against one API server. Cheap to clone.
@@ -37,7 +37,7 @@ impl Performer {
         Self { client, table }
     }
 
-    /// Performs a request about one object. Barriers, notes and calls outside are not requests of this kind: they
+    /// Performs a request about one object. Barriers, Events and calls outside are not requests of this kind: they
     /// are answered elsewhere, and come back as failed from here.
     pub async fn perform(&self, request: &Request) -> Performed {
         let Some(key) = Exchange::subject(request) else {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use gc_types::{ObjectKey, ResourceId, ResourceInfo};
+use gc_types::{ObjectKey, ResourceId, ResourceInfo, api_path};
 
 /// Where a resource and its objects are reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,17 +22,9 @@ impl Route {
     /// The route of a resource.
     #[must_use]
     pub fn new(info: ResourceInfo) -> Self {
-        let (group, version) = (&info.gvr.group, &info.gvr.version);
-        let (api_version, base) = if group.is_empty() {
-            (Arc::clone(version), format!("/api/{version}"))
-        } else {
-            (format!("{group}/{version}").into(), format!("/apis/{group}/{version}"))
-        };
-        let name = if group.is_empty() {
-            Arc::clone(&info.gvr.resource)
-        } else {
-            format!("{}.{group}", info.gvr.resource).into()
-        };
+        let gvr = &info.gvr;
+        let (api_version, name) = (gvr.api_version().into(), gvr.group_resource().into());
+        let base = api_path(&gvr.group, &gvr.version);
         Self { info, api_version, name, base }
     }
 

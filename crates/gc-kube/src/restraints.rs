@@ -23,7 +23,7 @@ impl Default for Restraints {
 }
 
 /// Ready when there is something that changes, and it has.
-pub(crate) async fn changed<T>(changes: &mut Option<watch::Receiver<T>>) {
+pub async fn changed<T>(changes: &mut Option<watch::Receiver<T>>) {
     if let Some(changes) = changes
         && changes.changed().await.is_ok()
     {

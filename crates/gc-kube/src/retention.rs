@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::clock::{Clock, moment, system_clock};
 use crate::connection::ApiClient;
-use crate::driver::{Adapter, Done, Outer, QUEUED_BATCHES, Setup};
+use crate::driver::{Adapter, ControllerSurroundings, Done, QUEUED_BATCHES, Setup};
 use crate::facts::{FactsReader, FactsWatcher, list_live};
 use crate::observer::Observer;
 use crate::requests::{Performed, Performer};
@@ -179,7 +179,7 @@ impl<C: Collecting> Adapter for FactsAdapter<C> {
 
     fn ticked(&mut self, _was_set: bool, _engine: &mut ByFacts<C>) {}
 
-    fn acted(&mut self, _may_write: bool, engine: &mut ByFacts<C>, surroundings: &Outer) {
+    fn acted(&mut self, _may_write: bool, engine: &mut ByFacts<C>, surroundings: &ControllerSurroundings) {
         while let Some(measurement) = engine.0.take_measurement() {
             surroundings.observer.measured(&measurement);
         }

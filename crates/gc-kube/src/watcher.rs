@@ -43,7 +43,7 @@ pub(crate) type Batch = Vec<Event>;
 enum Stop {
     /// Of the list or watch.
     Ended(Ended),
-    /// Nobody listens any more.
+    /// The receiver is gone.
     Closed,
 }
 
@@ -332,7 +332,8 @@ fn refusal(code: u16, status: Status, retry_after: Option<Duration>) -> Ended {
     Ended::Refused { code, message: status.message, retry_after: retry_after.or(from_status) }
 }
 
-/// The seconds of a Retry-After header.
-pub(crate) fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
+/// How long the server asks its clients to wait (`Retry-After`), if it says so in seconds.
+#[must_use]
+pub fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok().map(Duration::from_secs)
 }

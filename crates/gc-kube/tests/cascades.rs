@@ -142,7 +142,7 @@ impl World {
 
     /// Starts the collector, and waits until it knows everything: an orphan that is planted before is gone.
     async fn collect(&self) {
-        self.create("default", "planted", Some(("nobody", "00000000-0000-4000-8000-000000000000"))).await;
+        self.create("default", "planted", Some(("absent", "00000000-0000-4000-8000-000000000000"))).await;
         let collector = Collector::new(self.late.clone(), CollectorOptions::default());
         let engine = gc_ownership::Engine::new(gc_ownership::Config::default());
         tokio::spawn(collector.run(engine, Arc::new(NoObserver), std::future::pending()));
@@ -184,7 +184,7 @@ async fn sixty_owners_in_sixty_namespaces_cost_few_lists() {
     }
 }
 
-/// A server that answers after 30 to 370 ms and refuses nothing: a cascade goes as fast as a loop that keeps as many requests in
+/// A server that answers after 30 to 370 ms and refuses nothing: a cascade is as fast as a loop that keeps as many requests in
 /// flight as the collector begins with.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cascades_keep_up_with_a_bare_loop_on_a_slow_server() {

@@ -399,7 +399,7 @@ async fn pods() {
     let running = world.collect(Controller::PodGarbageCollector, PodCollector::new(1), NothingOutside).await;
     world.until_gone(&format!("{PODS}/old")).await;
     world.delete(&format!("{NODES}/n")).await;
-    // The quarantine begins when the watch tells of it.
+    // The quarantine begins when the watch delivers it.
     let lost = format!("{PODS}/lost");
     let deadline = Instant::now() + PATIENCE;
     while world.get(&lost).await.1["metadata"]["deletionTimestamp"].is_null() {
@@ -655,7 +655,7 @@ async fn nodes() {
             node["spec"]["taints"].as_array().is_some_and(|all| all.iter().any(|one| one["key"] == taint))
         })
         .await;
-    // The collector looks at its clock once a second; each answer must be asked for again.
+    // The collector reads its clock once a second; each answer must be asked for again.
     let deadline = Instant::now() + PATIENCE;
     while world.get(&format!("{NODES}/gone")).await.0 != 404 {
         assert!(Instant::now() < deadline, "the node stays");

@@ -91,7 +91,7 @@ impl EventEngine for Recorder {
 }
 
 struct Run {
-    told: mpsc::UnboundedReceiver<String>,
+    reported: mpsc::UnboundedReceiver<String>,
     asked: Arc<Mutex<Vec<String>>>,
     board: StatusBoard,
 }
@@ -136,19 +136,20 @@ fn run(script: Vec<Script>) -> Run {
             }
         }
     });
-    let (tell, told) = mpsc::unbounded_channel();
+    let (report, reported) = mpsc::unbounded_channel();
     let collector = Collector::new(client, CollectorOptions::default());
     let board = collector.board();
-    tokio::spawn(collector.run(Recorder(tell), Arc::new(NoObserver), std::future::pending()));
-    Run { told, asked, board }
+    tokio::spawn(collector.run(Recorder(report), Arc::new(NoObserver), std::future::pending()));
+    Run { reported, asked, board }
 }
 
 impl Run {
     async fn expect(&mut self, expected: &[&str]) {
         for (index, line) in expected.iter().enumerate() {
-            let told = tokio::time::timeout(Duration::from_secs(5), self.told.recv()).await;
-            let told = told.unwrap_or_else(|_| panic!("nothing told where {line:?} ({index}) was expected"));
-            assert_eq!(told.unwrap(), *line, "at {index} of {expected:?}");
+            let reported = tokio::time::timeout(Duration::from_secs(5), self.reported.recv()).await;
+            let reported = reported
+                .unwrap_or_else(|_| panic!("nothing was reported where {line:?} ({index}) was expected"));
+            assert_eq!(reported.unwrap(), *line, "at {index} of {expected:?}");
         }
     }
 

@@ -176,7 +176,7 @@ impl Model {
                 outcome: Outcome::Applied(None),
                 events: self.list(*resource, namespace.as_deref()).map(Event::Found).collect(),
             },
-            Request::Note(_) => Answer::plain(Outcome::Applied(None)),
+            Request::RecordEvent(_) => Answer::plain(Outcome::Applied(None)),
             // Only retention modules send these; the model knows owners only.
             Request::Guarded { .. } | Request::Outside { .. } => Answer::plain(Outcome::NotServed),
         }

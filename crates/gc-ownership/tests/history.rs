@@ -1,4 +1,4 @@
-//! How the engine handles a history that goes backwards (a restored backup, a list from a stale cache), barriers that
+//! How the engine handles a history that runs backwards (a restored backup, a list from a stale cache), barriers that
 //! overtake watches, queues whose objects are removed, and events that make no sense at all. Most of these were found
 //! by the simulator; each is a short story here.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests may panic")]

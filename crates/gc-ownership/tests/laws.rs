@@ -340,7 +340,7 @@ impl World {
             }
             Request::Read { .. }
             | Request::Barrier { .. }
-            | Request::Note(_)
+            | Request::RecordEvent(_)
             | Request::Guarded { .. }
             | Request::Outside { .. } => {}
         }

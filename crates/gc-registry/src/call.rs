@@ -25,7 +25,7 @@ pub(crate) struct Call<'a> {
     pub(crate) target: &'a RequestTarget,
     pub(crate) context: &'a RequestContext<'a>,
     pub(crate) warnings: Vec<String>,
-    /// Warnings of what may only look at the call.
+    /// Warnings of what may only observe the call.
     pub(crate) noted: std::cell::RefCell<Vec<String>>,
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn from_stored(resource: &ResourceDefinition, mut object: Value) -> V
     if let Conversion::StoredAs(group, version) = conversion(resource)
         && let Some(map) = object.as_object_mut()
     {
-        let stored = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+        let stored = gc_types::api_version(group, version);
         map.insert("apiVersion".into(), stored.into());
         return kinds::convert::convert(&resource.group, &resource.version, &resource.kind, &object);
     }

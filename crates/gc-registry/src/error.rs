@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use gc_types::group_resource;
 use serde_json::{Map, Value, json};
 
 /// One problem with one field: becomes a cause of a 422.
@@ -156,7 +157,7 @@ impl ApiError {
     pub fn conflict(group: &str, kind: &str, name: &str, why: &str) -> Self {
         let mut error = Self::about(409, "Conflict", group, kind, name, "");
         error.message =
-            format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified(group, kind));
+            format!("Operation cannot be fulfilled on {} \"{name}\": {why}", group_resource(group, kind));
         error
     }
 
@@ -165,9 +166,9 @@ impl ApiError {
     pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
         let mut error = Self::about(403, "Forbidden", group, resource, name, "");
         error.message = if name.is_empty() {
-            format!("{} is forbidden: {why}", qualified(group, resource))
+            format!("{} is forbidden: {why}", group_resource(group, resource))
         } else {
-            format!("{} \"{name}\" is forbidden: {why}", qualified(group, resource))
+            format!("{} \"{name}\" is forbidden: {why}", group_resource(group, resource))
         };
         error
     }
@@ -184,7 +185,7 @@ impl ApiError {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        error.message = format!("{} \"{name}\" is invalid: {list}", qualified(group, kind));
+        error.message = format!("{} \"{name}\" is invalid: {list}", group_resource(group, kind));
         if let Some(details) = &mut error.details {
             details.causes = errors
                 .iter()
@@ -202,7 +203,7 @@ impl ApiError {
         Self {
             code,
             reason,
-            message: format!("{} \"{name}\" {what}", qualified(group, kind)),
+            message: format!("{} \"{name}\" {what}", group_resource(group, kind)),
             details: Some(Box::new(Details {
                 name: name.into(),
                 group: group.into(),
@@ -260,10 +261,4 @@ impl Cause {
         }
         Value::Object(map)
     }
-}
-
-/// `resource.group`, or `resource` for the core group.
-#[must_use]
-pub fn qualified(group: &str, resource: &str) -> String {
-    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
 }

@@ -165,7 +165,7 @@ impl Call<'_> {
     }
 }
 
-/// When a client asks again whose budget has not been looked at yet.
+/// When a client asks again whose budget has not been reconciled yet.
 const RETRY_SECONDS: u32 = 10;
 
 fn violated(why: String, retry_after_seconds: Option<u32>) -> ApiError {

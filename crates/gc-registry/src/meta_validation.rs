@@ -68,7 +68,7 @@ pub(crate) fn validate(resource: &ResourceDefinition, object: &Value) -> Vec<Fie
     errors
 }
 
-/// The metadata of a resource within another one, whose name is not looked at.
+/// The metadata of a resource within another one, whose name is not checked.
 pub(crate) fn validate_embedded(object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate_common(object, false, &mut errors);
@@ -217,7 +217,7 @@ fn validate_finalizers(object: &Value, builtin: bool, errors: &mut Vec<FieldErro
 pub(crate) fn validate_update(resource: &ResourceDefinition, new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate_common(new, knows_its_finalizers(resource), &mut errors);
-    // Upstream looks at them as often as it has functions that do, and names what is wrong each time.
+    // Upstream checks them as often as it has functions that do, and names what is wrong each time.
     let repeated = errors.clone();
     for _ in 1..looks_at_metadata(resource) {
         errors.extend(repeated.iter().cloned());
@@ -289,7 +289,7 @@ fn looks_at_metadata(resource: &ResourceDefinition) -> usize {
     }
 }
 
-/// Whether the rules of a kind look at an update of the metadata once more.
+/// Whether the rules of a kind check an update of the metadata once more.
 fn has_rule_for_updates(resource: &ResourceDefinition) -> bool {
     !(resource.custom.is_some()
         || matches!(
@@ -343,14 +343,14 @@ pub(crate) fn drop_duplicate_owners(object: &mut Value, when: Deduplication) -> 
     }
     let mut kept: Vec<Value> = Vec::new();
     let mut uids: Vec<String> = Vec::new();
-    let (mut seen, mut told) = (BTreeSet::new(), BTreeSet::new());
+    let (mut seen, mut reported) = (BTreeSet::new(), BTreeSet::new());
     for reference in meta::owner_references(object) {
         // Equal references have one text: members are written in the order of their keys.
         if seen.insert(reference.to_string()) {
             kept.push(reference.clone());
         } else {
             let uid = reference.get("uid").and_then(Value::as_str).unwrap_or_default();
-            if told.insert(uid.to_owned()) {
+            if reported.insert(uid.to_owned()) {
                 uids.push(uid.to_owned());
             }
         }

@@ -247,7 +247,7 @@ impl Registry {
     }
 
     /// Moves changes from the store's watch to the API watches. The server polls this from one task for as
-    /// long as it lives; `Ready` tells of a broken stream, which the next call replaces (API watches that
+    /// long as it lives; `Ready` reports a broken stream, which the next call replaces (API watches that
     /// missed something are closed): call again after a pause.
     pub fn poll_pump(&self, context: &mut Context<'_>) -> Poll<StorageError> {
         loop {

@@ -82,11 +82,7 @@ impl ResourceDefinition {
     /// `group/version`, or `version` for core.
     #[must_use]
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() {
-            self.version.to_string()
-        } else {
-            format!("{}/{}", self.group, self.version)
-        }
+        gc_types::api_version(&self.group, &self.version)
     }
 
     /// Whether objects live in namespaces.

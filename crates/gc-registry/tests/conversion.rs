@@ -70,7 +70,7 @@ impl Fake {
 
 fn converted(object: &Value, wanted: &str) -> Value {
     let mut object = object.clone();
-    assert_ne!(object["apiVersion"], wanted, "nobody asks for what is there already");
+    assert_ne!(object["apiVersion"], wanted, "what is there already is not asked for");
     object["apiVersion"] = wanted.into();
     let spec = &object["spec"];
     object["spec"] = if wanted == "example.com/v2" {

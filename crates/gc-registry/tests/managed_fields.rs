@@ -321,7 +321,7 @@ fn the_first_apply_finds_an_object_without_managers() {
         error.message,
         "Apply failed with 1 conflict: conflict with \"before-first-apply\" using v1: .data.a"
     );
-    world.update("nobody", "", |object| object["data"]["c"] = "1".into());
+    world.update("unmanaged", "", |object| object["data"]["c"] = "1".into());
     assert_eq!(world.managers(), json!([]), "an object that is not tracked stays so under updates");
 }
 

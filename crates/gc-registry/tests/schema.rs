@@ -48,10 +48,10 @@ fn unknown_fields_of_built_in_kinds() {
         ),
         (
             ("apps", "v1", "ControllerRevision"),
-            json!({"data": {"anything": [{"goes": null}]}, "revision": 1, "metadata": {"managedFields": [
+            json!({"data": {"anything": [{"fits": null}]}, "revision": 1, "metadata": {"managedFields": [
                 {"fieldsV1": {"f:any": {}}, "x": 1}]}}),
             vec!["metadata.managedFields[0].x"],
-            json!({"data": {"anything": [{"goes": null}]}, "revision": 1, "metadata": {"managedFields": [
+            json!({"data": {"anything": [{"fits": null}]}, "revision": 1, "metadata": {"managedFields": [
                 {"fieldsV1": {"f:any": {}}}]}}),
         ),
         (

@@ -108,7 +108,7 @@ enum Pending {
 
 /// One candidate: its knowledge of the Lease, and until when it may act.
 ///
-/// It works in rounds of a few requests: [`Election::begin`], then [`Election::heard`] with each reply. An aborted
+/// It works in rounds of a few requests: [`Election::begin`], then [`Election::answered`] with each reply. An aborted
 /// round is followed by another.
 #[derive(Clone, Debug)]
 pub struct Election {
@@ -183,7 +183,7 @@ impl Election {
     }
 
     /// Takes the reply to the last request of the round.
-    pub fn heard(&mut self, reply: Reply, now: Duration, wall: Timestamp) -> After {
+    pub fn answered(&mut self, reply: Reply, now: Duration, wall: Timestamp) -> After {
         match (std::mem::replace(&mut self.pending, Pending::Nothing), reply) {
             (Pending::Renewal(record) | Pending::Write(record), Reply::Written) => {
                 self.observed = Some((record, now));
@@ -309,7 +309,7 @@ mod tests {
     /// A candidate that has read the Lease at a moment.
     fn after_read(candidate: &mut Election, found: Reply, now: Duration, wall: Timestamp) -> After {
         assert_eq!(candidate.begin(now, wall), Ask::Read);
-        candidate.heard(found, now, wall)
+        candidate.answered(found, now, wall)
     }
 
     /// One that has led since the beginning.
@@ -317,7 +317,7 @@ mod tests {
         let mut leader = candidate(identity);
         let taken = after_read(&mut leader, Reply::Found(record("", 0, transitions - 1)), at(0), wall(0));
         assert_eq!(taken, After::Ask(Ask::Replace(record(identity, 0, transitions))));
-        assert_eq!(leader.heard(Reply::Written, at(0), wall(0)), After::Over(Round::Holds));
+        assert_eq!(leader.answered(Reply::Written, at(0), wall(0)), After::Over(Round::Holds));
         leader
     }
 
@@ -352,7 +352,7 @@ mod tests {
         ] {
             assert_eq!(after_read(&mut one, found.clone(), at(now), wall(30)), expected, "at {now} ms");
         }
-        assert_eq!(one.heard(Reply::Written, at(30_100), wall(30)), After::Over(Round::Holds));
+        assert_eq!(one.answered(Reply::Written, at(30_100), wall(30)), After::Over(Round::Holds));
         assert!(one.leads());
     }
 
@@ -372,8 +372,8 @@ mod tests {
         assert_eq!(after, After::Ask(Ask::Create(record("b", 0, 0))));
         let mut one = leader("b", 3);
         let _ = one.begin(at(0), wall(0));
-        assert_eq!(one.heard(Reply::Failed("404".into()), at(0), wall(0)), After::Ask(Ask::Read));
-        let after = one.heard(Reply::Missing, at(0), wall(0));
+        assert_eq!(one.answered(Reply::Failed("404".into()), at(0), wall(0)), After::Ask(Ask::Read));
+        let after = one.answered(Reply::Missing, at(0), wall(0));
         assert_eq!(after, After::Ask(Ask::Create(record("b", 0, 0))));
     }
 
@@ -382,7 +382,7 @@ mod tests {
         let mut one = leader("a", 3);
         assert_eq!(one.begin(at(2_000), wall(2)), Ask::Replace(record("a", 2, 3)));
         // The reply comes late: the time of the request counts.
-        assert_eq!(one.heard(Reply::Written, at(6_000), wall(6)), After::Over(Round::Holds));
+        assert_eq!(one.answered(Reply::Written, at(6_000), wall(6)), After::Over(Round::Holds));
         assert_eq!(one.acts_until(), Some(at(12_000)));
         for (now, acts) in [(0, true), (11_999, true), (12_000, false), (20_000, false)] {
             assert_eq!((one.may_act(at(now)), one.is_overdue(at(now))), (acts, !acts), "at {now} ms");
@@ -396,24 +396,27 @@ mod tests {
         let failed = || Reply::Failed("no answer".into());
         let mut one = leader("a", 3);
         let _ = one.begin(at(2_000), wall(2));
-        assert_eq!(one.heard(failed(), at(3_000), wall(3)), After::Ask(Ask::Read));
-        assert_eq!(one.heard(failed(), at(4_000), wall(4)), After::Over(Round::Failed("no answer".into())));
+        assert_eq!(one.answered(failed(), at(3_000), wall(3)), After::Ask(Ask::Read));
+        assert_eq!(
+            one.answered(failed(), at(4_000), wall(4)),
+            After::Over(Round::Failed("no answer".into()))
+        );
         assert!(one.may_act(at(9_999)) && one.is_overdue(at(10_000)));
         // The write did happen.
         let _ = one.begin(at(6_000), wall(6));
-        let _ = one.heard(failed(), at(6_000), wall(6));
-        let again = one.heard(Reply::Found(record("a", 2, 3)), at(7_000), wall(7));
+        let _ = one.answered(failed(), at(6_000), wall(6));
+        let again = one.answered(Reply::Found(record("a", 2, 3)), at(7_000), wall(7));
         assert_eq!(again, After::Ask(Ask::Replace(record("a", 7, 3))));
         assert_eq!(
-            one.heard(Reply::Failed("a conflict".into()), at(7_000), wall(7)),
+            one.answered(Reply::Failed("a conflict".into()), at(7_000), wall(7)),
             After::Over(Round::Failed("a conflict".into()))
         );
         assert_eq!(one.acts_until(), Some(at(10_000)));
         // Another candidate has it.
         let _ = one.begin(at(8_000), wall(8));
-        let _ = one.heard(failed(), at(8_000), wall(8));
+        let _ = one.answered(failed(), at(8_000), wall(8));
         assert_eq!(
-            one.heard(Reply::Found(record("b", 5, 4)), at(8_000), wall(8)),
+            one.answered(Reply::Found(record("b", 5, 4)), at(8_000), wall(8)),
             After::Over(Round::HeldByOther)
         );
         assert_eq!((one.leads(), one.holder(), one.acts_until()), (false, "b", None));

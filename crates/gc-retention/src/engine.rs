@@ -500,7 +500,7 @@ impl<J: Collector> Engine<J> {
     pub fn poll_effect(&mut self) -> Option<Effect> {
         loop {
             if let Some((note, reason)) = self.collector.reports().and_then(ReportQueue::take_event) {
-                return Some(Effect { id: self.next_id(), request: Request::Note(note), reason });
+                return Some(Effect { id: self.next_id(), request: Request::RecordEvent(note), reason });
             }
             if let Some(effect) = self.ready.take() {
                 return Some(effect);

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use gc_types::{
-    Effect, EffectId, Event, EventNote, GoDuration, GoDurationError, Marks, ObjectKey, ObservedObject,
+    Effect, EffectId, Event, EventRecord, GoDuration, GoDurationError, Marks, ObjectKey, ObservedObject,
     Outcome, PropagationPolicy, Reason, Request, ResourceId, ResourceVersion, Severity, Timestamp, Uid,
 };
 
@@ -130,7 +130,7 @@ struct MarkedCache {
     objects: BTreeMap<ObjectKey, Marked>,
     /// Objects that a list in progress has not contained yet.
     unseen: BTreeMap<ResourceId, BTreeSet<ObjectKey>>,
-    events: VecDeque<EventNote>,
+    events: VecDeque<EventRecord>,
     counts: ExpiryCounts,
 }
 
@@ -154,7 +154,7 @@ impl MarkedCache {
         if let (Err(bad), false) = (&marked.expiry, is_reported) {
             self.counts.invalid_seen += 1;
             if self.events.len() < WAITING_EVENTS {
-                self.events.push_back(EventNote {
+                self.events.push_back(EventRecord {
                     about: key.clone(),
                     uid: marked.uid.clone(),
                     severity: Severity::Warning,
@@ -331,7 +331,7 @@ impl ExpiryEngine {
         if let Some(note) = self.engine.update(|collector, _, _| collector.cache.events.pop_front()) {
             let id = EffectId(self.next_event);
             self.next_event += 1;
-            return Some(Effect { id, request: Request::Note(note), reason: unreadable() });
+            return Some(Effect { id, request: Request::RecordEvent(note), reason: unreadable() });
         }
         self.engine.poll_effect()
     }

@@ -220,7 +220,7 @@ fn a_bad_annotation_is_reported_once_and_deletes_nothing() {
         observe_marks(&mut engine, "a", version, Some(marks(Some("soon"), None, None)));
     }
     let effect = engine.poll_effect().unwrap();
-    let Request::Note(note) = effect.request else { panic!("{effect:?}") };
+    let Request::RecordEvent(note) = effect.request else { panic!("{effect:?}") };
     assert_eq!((note.about, note.reason), (key("a"), INVALID_ANNOTATION));
     assert!(
         note.message.starts_with("annotation kubegc.io/ttl: \"soon\" is not a duration"),
@@ -233,7 +233,7 @@ fn a_bad_annotation_is_reported_once_and_deletes_nothing() {
     assert_eq!(engine.counts().1, ExpiryCounts { annotated: 1, invalid: 1, invalid_seen: 1 });
     // Another mistake is reported again.
     observe_marks(&mut engine, "a", 9, Some(marks(Some("later"), None, None)));
-    assert!(matches!(engine.poll_effect().unwrap().request, Request::Note(_)));
+    assert!(matches!(engine.poll_effect().unwrap().request, Request::RecordEvent(_)));
 }
 
 /// Objects without annotations cost no memory and no decision.
@@ -343,7 +343,7 @@ fn a_bad_annotation_of_a_job_is_reported() {
         engine.observe(Observation::Synced(kind));
     }
     let effect = engine.poll_effect().unwrap();
-    let Request::Note(note) = &effect.request else { panic!("{effect:?}") };
+    let Request::RecordEvent(note) = &effect.request else { panic!("{effect:?}") };
     assert_eq!((note.reason, note.about.resource), (INVALID_ANNOTATION, Kind::Job.resource()));
     engine.finish(effect.id, &Outcome::Applied(None));
     assert_eq!(engine.poll_effect(), None);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::expiry::expiry;
 use crate::objects::{Facts, FactsEvent, FactsPage, Kind, parse_time, time_text};
 use crate::policies::cron::{Cron, Schedule};
-use crate::policies::{Look, Policy};
+use crate::policies::{Assessment, Policy};
 use crate::x509;
 
 #[cfg(test)]
@@ -123,9 +123,9 @@ pub fn retention_policy(data: &[u8]) {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     let annotations = json!({"kubegc.io/keep": "yes"});
     metadata.insert("annotations".into(), annotations);
-    assert!(!matches!(policy.look(&object, now), Look::Selected(_)));
+    assert!(!matches!(policy.look(&object, now), Assessment::Selected(_)));
     object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-    assert_eq!(policy.look(&object, now), Look::Aside);
+    assert_eq!(policy.look(&object, now), Assessment::Aside);
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gc_types::{
-    EventNote, ObjectKey, Outcome, PropagationPolicy, Request, ResourceVersion, Severity, Timestamp, Uid,
+    EventRecord, ObjectKey, Outcome, PropagationPolicy, Request, ResourceVersion, Severity, Timestamp, Uid,
 };
 use serde::Deserialize;
 
@@ -218,7 +218,7 @@ impl LeaseCollector {
                 lease.meta.resource_version,
                 std::slice::from_ref(&message),
             );
-            let note = EventNote {
+            let note = EventRecord {
                 about: key.clone(),
                 uid: lease.meta.uid.clone(),
                 severity: Severity::Warning,
@@ -526,7 +526,7 @@ mod tests {
         assert_eq!(gauge(&engine), None);
         engine.tick(at(25));
         let effect = engine.poll_effect().unwrap();
-        let Request::Note(note) = &effect.request else { panic!("{effect:?}") };
+        let Request::RecordEvent(note) = &effect.request else { panic!("{effect:?}") };
         assert_eq!((note.severity, note.reason), (Severity::Warning, "StaleLease"));
         assert_eq!(gauge(&engine), Some((vec!["shop".into()], 1.0)));
         engine.finish(effect.id, &Outcome::Applied(None));
@@ -539,7 +539,7 @@ mod tests {
         assert_eq!((engine.poll_effect(), gauge(&engine)), (None, None));
         assert_eq!(engine.next_wakeup(), Some(at(20 + 15 + 86_400)));
         engine.tick(at(20 + 15 + 86_400));
-        assert!(matches!(engine.poll_effect().unwrap().request, Request::Note(_)));
+        assert!(matches!(engine.poll_effect().unwrap().request, Request::RecordEvent(_)));
         engine.observe(Observation::Removed(Kind::Lease.key(&"shop".into(), &"leader".into())));
         assert_eq!(gauge(&engine), None);
     }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use gc_types::{EventNote, Reason};
+use gc_types::{EventRecord, Reason};
 
 /// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -137,13 +137,13 @@ const REPORT_QUEUE_BOUND: usize = 4096;
 /// What a collector reports besides its decisions: Events and measurements that wait to be taken.
 #[derive(Debug, Default)]
 pub struct ReportQueue {
-    events: VecDeque<(EventNote, Reason)>,
+    events: VecDeque<(EventRecord, Reason)>,
     measurements: VecDeque<Measurement>,
 }
 
 impl ReportQueue {
     /// A Kubernetes Event.
-    pub fn event(&mut self, note: EventNote, reason: Reason) {
+    pub fn event(&mut self, note: EventRecord, reason: Reason) {
         if self.events.len() < REPORT_QUEUE_BOUND {
             self.events.push_back((note, reason));
         }
@@ -161,7 +161,7 @@ impl ReportQueue {
         }
     }
 
-    pub(crate) fn take_event(&mut self) -> Option<(EventNote, Reason)> {
+    pub(crate) fn take_event(&mut self) -> Option<(EventRecord, Reason)> {
         self.events.pop_front()
     }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use gc_types::{
-    Change, EventNote, ObjectKey, Outcome, OutsideCall, PropagationPolicy, Reason, Request, Severity,
+    Change, EventRecord, ObjectKey, Outcome, OutsideCall, PropagationPolicy, Reason, Request, Severity,
     Timestamp, Uid,
 };
 use serde_json::json;
@@ -215,7 +215,7 @@ impl NodeLifecycle {
         message: &str,
         why: Reason,
     ) {
-        let note = EventNote {
+        let note = EventRecord {
             about: Kind::Node.key(&node.meta.namespace, &node.meta.name),
             uid: node.meta.uid.clone(),
             severity,
@@ -260,7 +260,7 @@ impl NodeLifecycle {
         machine.next_lookup = now.after((period << machine.errors.min(20)).min(LONGEST_PAUSE_MILLISECONDS));
         machine.errors = machine.errors.saturating_add(1);
         if let Some(node) = self.nodes.get(key).cloned() {
-            let message = format!("cannot tell whether the machine exists: {message}");
+            let message = format!("cannot find out whether the machine exists: {message}");
             let why = reason(
                 gc_types::codes::MACHINE_STATE_UNKNOWN,
                 node.meta.resource_version,

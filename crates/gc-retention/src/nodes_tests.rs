@@ -103,7 +103,7 @@ impl World {
                 self.log.push(format!("patch {} {patch}", key.name));
                 Outcome::Applied(None)
             }
-            Request::Note(note) => {
+            Request::RecordEvent(note) => {
                 // CNL-T15: the request names its node.
                 assert_eq!((&note.about, note.uid.clone()), (&key(&note.about.name), uid(&note.about.name)));
                 self.log.push(format!("{} {} {}", note.severity, note.reason, note.message));
@@ -155,7 +155,7 @@ fn the_scenarios_of_nodes() {
     let taint =
         format!(r#"patch n {{"spec":{{"taints":[{{"effect":"NoSchedule","key":"{SHUTDOWN_TAINT}"}}]}}}}"#);
     let untaint = r#"patch n {"spec":{"taints":[{"effect":"NoExecute","key":"other","timeAdded":"2026-01-01T00:00:00Z","value":"v"}]}}"#;
-    let failed = "Warning NodeLookupFailed cannot tell whether the machine exists: throttled";
+    let failed = "Warning NodeLookupFailed cannot find out whether the machine exists: throttled";
     let (none, with) = (Value::Null, tainted());
     for (scenario, node, answer, expected) in [
         ("CNL-T01", node("n", 5, Some("False"), &none), ABSENT, &DELETED[..]),

@@ -180,7 +180,7 @@ impl Kind {
             Self::StorageVersion => "v1alpha1",
             _ => "v1",
         };
-        let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+        let api_version = gc_types::api_version(group, version);
         ResourceInfo {
             id: self.resource(),
             gvr: Gvr { group: group.into(), version: version.into(), resource: resource.into() },

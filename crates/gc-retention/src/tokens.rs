@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gc_types::{
-    Change, EventNote, ObjectKey, Outcome, PropagationPolicy, Request, ResourceVersion, Severity, Timestamp,
-    Uid,
+    Change, EventRecord, ObjectKey, Outcome, PropagationPolicy, Request, ResourceVersion, Severity,
+    Timestamp, Uid,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -458,7 +458,7 @@ impl TokenCollector {
         let Some(account) = self.account_of(secret) else { return };
         let message = format!("The token in Secret {} {what}", key.name);
         let why = reason(gc_types::codes::LEGACY_TOKEN_UNUSED, version, std::slice::from_ref(&message));
-        let note = EventNote {
+        let note = EventRecord {
             about: Kind::ServiceAccount.key(&account.meta.namespace, &account.meta.name),
             uid: account.meta.uid.clone(),
             severity,

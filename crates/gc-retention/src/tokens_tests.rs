@@ -222,7 +222,7 @@ fn a_token_is_removed_in_two_stages() {
     engine.finish(effect.id, &Outcome::Applied(None));
     // BEAT-SAT-3: the ServiceAccount gets an Event.
     let effect = engine.poll_effect().unwrap();
-    let Request::Note(note) = &effect.request else { panic!("{effect:?}") };
+    let Request::RecordEvent(note) = &effect.request else { panic!("{effect:?}") };
     assert_eq!(note.about, Kind::ServiceAccount.key(&NAMESPACE.into(), &"builder".into()));
     assert_eq!((note.severity, note.reason), (Severity::Warning, "LegacyTokenInvalidated"));
     engine.finish(effect.id, &Outcome::Applied(None));
@@ -233,7 +233,7 @@ fn a_token_is_removed_in_two_stages() {
     engine.tick(midnight(1).after(PERIOD));
     list(&mut engine, &[]);
     let effect = engine.poll_effect().unwrap();
-    let Request::Note(note) = &effect.request else { panic!("{effect:?}") };
+    let Request::RecordEvent(note) = &effect.request else { panic!("{effect:?}") };
     assert_eq!((note.severity, note.reason), (Severity::Normal, "DeletingLegacyToken"));
     let effect = engine.poll_effect().unwrap();
     let Request::Delete { uid, resource_version, .. } = &effect.request else { panic!("{effect:?}") };

@@ -310,7 +310,7 @@ impl Candidate {
                 None => return self.is_in_time(clock),
             };
             let led = !self.is_held();
-            match self.election.heard(lease_reply(self.defect, reply), clock, wall) {
+            match self.election.answered(lease_reply(self.defect, reply), clock, wall) {
                 After::Ask(ask) => self.ask(ask, times, network),
                 After::Over(round) => {
                     match round {

@@ -59,7 +59,12 @@ fn create(
     }
     let manifest = row.manifest(metadata, random.chance(500));
     let result = server.create(row, namespace, manifest);
-    format!("create {} owned by {}: {}", show(kind, namespace, name), shown(&owners), told(result.as_ref()))
+    format!(
+        "create {} owned by {}: {}",
+        show(kind, namespace, name),
+        shown(&owners),
+        shown_result(result.as_ref())
+    )
 }
 
 /// References to what there is, and now and then to what there is not.
@@ -113,7 +118,7 @@ fn shown(owners: &[Value]) -> String {
     format!("[{}]", names.collect::<Vec<_>>().join(" "))
 }
 
-pub(crate) fn told<T>(result: Option<&Result<T, gc_registry::error::ApiError>>) -> String {
+pub(crate) fn shown_result<T>(result: Option<&Result<T, gc_registry::error::ApiError>>) -> String {
     match result {
         None => "not served".to_owned(),
         Some(Ok(_)) => "done".to_owned(),
@@ -129,7 +134,7 @@ fn delete(server: &Server, random: &mut Random, target: &TrueObject) -> String {
     let options = DeleteOptions { propagation_policy: policy.map(str::to_owned), ..DeleteOptions::default() };
     let key = &target.object.key;
     let result = server.delete(target.kind(), &key.namespace, &key.name, options);
-    format!("delete {} {}: {}", target.show(), policy.unwrap_or("by default"), told(result.as_ref()))
+    format!("delete {} {}: {}", target.show(), policy.unwrap_or("by default"), shown_result(result.as_ref()))
 }
 
 /// Gives an object a dependent and deletes it right after, in the way that has to wait for the dependent.
@@ -152,14 +157,14 @@ fn leave_behind(server: &Server, random: &mut Random, owner: &TrueObject) -> Str
     }]);
     let manifest = row.manifest(json!({"name": name, "ownerReferences": owners}), false);
     let result = server.create(row, namespace, manifest);
-    let created = told(result.as_ref());
+    let created = shown_result(result.as_ref());
     let policy = random.pick(&["Foreground", "Orphan"]);
     let options = DeleteOptions { propagation_policy: Some(policy.to_owned()), ..DeleteOptions::default() };
     let key = &owner.object.key;
     let deleted = if owner.object.deletion.deleting {
         "not needed".to_owned()
     } else {
-        told(server.delete(owner.kind(), &key.namespace, &key.name, options).as_ref())
+        shown_result(server.delete(owner.kind(), &key.namespace, &key.name, options).as_ref())
     };
     let dependent = show(kind, namespace, name);
     format!(
@@ -174,7 +179,7 @@ fn set_owners(server: &Server, truth: &Truth, random: &mut Random, target: &True
     let key = &target.object.key;
     let patch = json!({"metadata": {"ownerReferences": owners}});
     let result = server.merge(target.kind(), &key.namespace, &key.name, patch);
-    format!("own {} by {}: {}", target.show(), shown(&owners), told(result.as_ref()))
+    format!("own {} by {}: {}", target.show(), shown(&owners), shown_result(result.as_ref()))
 }
 
 /// Takes off every finalizer that is not a collector's; `protected` says whether anybody protects volumes.
@@ -194,7 +199,7 @@ pub fn release(server: &Server, target: &TrueObject, protected: bool) -> String 
     let key = &target.object.key;
     let patch = json!({"metadata": {"finalizers": left}});
     let result = server.merge(target.kind(), &key.namespace, &key.name, patch);
-    format!("release {}: {}", target.show(), told(result.as_ref()))
+    format!("release {}: {}", target.show(), shown_result(result.as_ref()))
 }
 
 /// Writes something irrelevant.
@@ -202,7 +207,7 @@ pub fn touch(server: &Server, target: &TrueObject, number: u64) -> String {
     let key = &target.object.key;
     let patch = json!({"metadata": {"labels": {"touched": (number % 1_000_000).to_string()}}});
     let result = server.merge(target.kind(), &key.namespace, &key.name, patch);
-    format!("touch {}: {}", target.show(), told(result.as_ref()))
+    format!("touch {}: {}", target.show(), shown_result(result.as_ref()))
 }
 
 fn recreate(server: &Server, truth: &Truth, random: &mut Random, target: &TrueObject) -> String {

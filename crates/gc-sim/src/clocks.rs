@@ -8,14 +8,14 @@ use gc_control::clocks::{
     DATE_RESOLUTION, LARGEST_CLOCK_DIFFERENCE, LONGEST_ROUND_TRIP, Reading, ServerClock, SteadyClock,
     WallClock,
 };
-use gc_types::Timestamp;
+use gc_types::{Timestamp, milliseconds};
 
 use crate::defects::{Defect, Saboteur};
 use crate::server::BEGINNING_MILLISECONDS;
 
 /// What an answer says of the server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct ServerDate {
     /// Its `Date`: to the second, as of when the request was carried out.
     pub date: i64,
     /// How far the server's clock was from the world's then, which no header says.
@@ -91,30 +91,30 @@ impl Clocks {
         self.shown
     }
 
-    /// The time by a clock that nobody sets.
+    /// The time by a clock that is never set.
     #[must_use]
     pub fn steady(&self) -> i64 {
         self.steady.at(self.moment).0
     }
 
-    /// The time by a clock that nobody sets, when it is `now` in the world.
+    /// The time by a clock that is never set, when it is `now` in the world.
     #[must_use]
     pub fn steady_at(&self, now: i64) -> i64 {
         self.steady.at(self.moment_at(now)).0
     }
 
     /// An answer to a request that was sent then (by the steady clock) has come.
-    pub fn observe(&mut self, told: &Told, sent: i64, now: i64) {
+    pub fn observe(&mut self, date: &ServerDate, sent: i64, now: i64) {
         let answered = self.moment_at(now);
         let sent = u64::try_from(sent - BEGINNING_MILLISECONDS).unwrap_or_default();
         let sent = Moment::from_start(Duration::from_millis(sent));
-        self.server.observe(Timestamp(told.date), sent, answered, Timestamp(now + self.error));
+        self.server.observe(Timestamp(date.date), sent, answered, Timestamp(now + self.error));
         if answered.since(sent) <= LONGEST_ROUND_TRIP {
             // An answer that waited while the machine slept is older than the machine can know: what it takes for the
             // server's time is wrong by the sleep, and nothing follows from it.
-            let age = now - (told.date - told.server_error);
+            let age = now - (date.date - date.server_error);
             let is_fresh = age <= milliseconds(LONGEST_ROUND_TRIP + DATE_RESOLUTION);
-            self.server_error = is_fresh.then_some(told.server_error);
+            self.server_error = is_fresh.then_some(date.server_error);
         }
     }
 
@@ -137,8 +137,4 @@ impl Clocks {
         let bound = LARGEST_CLOCK_DIFFERENCE + DATE_RESOLUTION + LONGEST_ROUND_TRIP;
         self.server_error.is_some_and(|server| (self.error - server).abs() > milliseconds(bound))
     }
-}
-
-fn milliseconds(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }

@@ -20,7 +20,7 @@ use gc_types::{
 };
 
 use crate::candidates::Candidate;
-use crate::clocks::{Clocks, Told};
+use crate::clocks::{Clocks, ServerDate};
 use crate::defects::{Defect, Saboteur};
 use crate::kinds::{KINDS, ORDINARY_KINDS, index_of};
 use crate::policies::Policies;
@@ -44,11 +44,11 @@ pub struct Flight {
     pub moment: Moment,
     /// The server's revision when it was decided.
     pub decided: u64,
-    /// How far each kind had been told then, by index.
+    /// How far each kind had been delivered then, by index.
     pub delivered: Vec<u64>,
     /// Which kinds the collector knew then, by index.
     pub known: Vec<bool>,
-    /// How often the collector had been told part of a list, or anew of a change that it had been told before.
+    /// How often part of a list, or a change from before, had been delivered to the collector again.
     pub set_back: u64,
     /// Whether it was decided while a restored store was not yet known completely.
     pub bewildered: bool,
@@ -60,9 +60,9 @@ pub struct Flight {
     pub part: Part,
     /// What the collector's wall clock showed then.
     pub clock: i64,
-    /// The same by a clock that nobody sets.
+    /// The same by a clock that is never set.
     pub steady: i64,
-    /// The looks at nodes that had been answered to that part then.
+    /// The live reads of nodes that had been answered to that part then.
     pub looks: BTreeMap<Arc<str>, LookUp>,
     /// How many answers in a row had said that the machine of the node it is about is gone, and when the first came.
     pub absences: (u32, i64),
@@ -90,7 +90,7 @@ pub struct Return {
     /// What it came to.
     pub performed: Performed,
     /// What the answer says of the server's clock, if the server wrote it.
-    pub told: Option<Told>,
+    pub date: Option<ServerDate>,
 }
 
 /// A collector.
@@ -123,13 +123,13 @@ pub struct Collector {
     pub paused: bool,
     /// It stands for election, if there is one.
     pub candidate: Option<Candidate>,
-    /// Events told.
+    /// Number of events delivered.
     pub events: u64,
     /// Whether a restored store has not been listed completely yet.
     pub bewildered: bool,
     next_own_effect: u64,
-    /// What watches that are no more have told anew.
-    retold: u64,
+    /// What watches that have ended had delivered again.
+    redelivered: u64,
     /// How far the last watch of each kind had come that is no more.
     former: Vec<u64>,
 }
@@ -167,7 +167,7 @@ impl Collector {
             events: 0,
             bewildered: false,
             next_own_effect: u64::MAX,
-            retold: 0,
+            redelivered: 0,
             former: vec![0; KINDS.len()],
         }
     }
@@ -196,8 +196,8 @@ impl Collector {
         self.known.get(&kind).map(|info| info.id)
     }
 
-    /// Tells the ownership engine what a watch or discovery delivered.
-    fn tell(&mut self, event: Event, server: &Server) {
+    /// Passes to the ownership engine what a watch or discovery delivered.
+    fn observe(&mut self, event: Event, server: &Server) {
         self.tell_of(event, true, server);
     }
 
@@ -233,7 +233,7 @@ impl Collector {
     }
 
     fn send(&mut self, part: Part, number: Option<u64>, effect: Effect, revision: u64) {
-        // Retention goes on with what it was told last when discovery takes a kind away.
+        // Retention continues with what was delivered last when discovery takes a kind away.
         let mut delivered = match part {
             Part::Ownership => vec![0; KINDS.len()],
             _ => self.former.clone(),
@@ -247,7 +247,7 @@ impl Collector {
             | Request::RemoveFinalizer { key, .. }
             | Request::Read { key } => Some(key.resource),
             Request::Barrier { resource, .. } => Some(*resource),
-            Request::Note(_) | Request::Guarded { .. } | Request::Outside { .. } => None,
+            Request::RecordEvent(_) | Request::Guarded { .. } | Request::Outside { .. } => None,
         };
         let kind = match part {
             Part::Policies => resource.and_then(|resource| usize::try_from(resource.0).ok()),
@@ -274,7 +274,8 @@ impl Collector {
             decided: revision,
             delivered,
             known,
-            set_back: self.retold + self.watchers.values().map(|watcher| watcher.retold).sum::<u64>(),
+            set_back: self.redelivered
+                + self.watchers.values().map(|watcher| watcher.redelivered).sum::<u64>(),
             bewildered,
             collector,
             kind,
@@ -289,7 +290,7 @@ impl Collector {
         });
     }
 
-    /// Sets the time: for the ownership engine by a clock that nobody sets, for whoever goes by the time in objects by the wall
+    /// Sets the time: for the ownership engine by a clock that is never set, for whatever depends on the time in objects by the wall
     /// clock.
     pub fn tick(&mut self, now: i64) {
         let reading = self.clocks.read(now, &self.saboteur);
@@ -365,7 +366,7 @@ impl Collector {
         (ownership.map(later), retention.into_iter().chain(policies).min().map(later))
     }
 
-    /// Asks for effects, at most so many. Returns how many there were, and lists.
+    /// Polls for effects, at most `most`. Returns how many there were, and lists.
     pub fn take_effects(&mut self, most: usize, server: &Server, now: i64) -> usize {
         self.look_around(now);
         self.moment = self.clocks.moment_at(now);
@@ -398,7 +399,7 @@ impl Collector {
                     self.requests.retain(|flight| !is_of(flight));
                     self.returns.retain(|answer| !is_of(&answer.flight));
                 }
-                Step::Note(_) => {}
+                Step::RecordEvent(_) => {}
             }
         }
         lists
@@ -469,9 +470,9 @@ impl Collector {
 
     /// Takes an answer.
     pub fn take_return(&mut self, answer: Return, server: &Server, now: i64) {
-        let Return { flight, performed, told } = answer;
-        if let Some(told) = told {
-            self.clocks.observe(&told, flight.steady, now);
+        let Return { flight, performed, date } = answer;
+        if let Some(date) = date {
+            self.clocks.observe(&date, flight.steady, now);
         }
         self.events += 1;
         match flight.part {
@@ -559,27 +560,27 @@ impl Collector {
                     let info = kind.info(id);
                     self.known.insert(index, info.clone());
                     self.watchers.insert(id, Watcher::new(index));
-                    self.tell(Event::ResourceServed(info), server);
+                    self.observe(Event::ResourceServed(info), server);
                 }
                 (Some(info), false) => {
                     let id = info.id;
                     self.known.remove(&index);
-                    // Whatever is known of it will be told anew.
+                    // Whatever is known of it will be delivered again.
                     let gone = self.watchers.remove(&id);
                     self.former[index] = gone.as_ref().map_or(0, |watcher| watcher.delivered);
-                    self.retold += 1 + gone.map_or(0, |watcher| watcher.retold);
+                    self.redelivered += 1 + gone.map_or(0, |watcher| watcher.redelivered);
                     if let Some(retention) = &mut self.retention {
                         let gone = Event::ResourceGone(id);
-                        retention.told(index, &gone, None, self.clocks.steady(), &mut self.saboteur);
+                        retention.observe(index, &gone, None, self.clocks.steady(), &mut self.saboteur);
                     }
-                    self.tell(Event::ResourceGone(id), server);
+                    self.observe(Event::ResourceGone(id), server);
                 }
                 _ => {}
             }
         }
         if !self.announced {
             self.announced = true;
-            self.tell(Event::Discovered, server);
+            self.observe(Event::Discovered, server);
         }
     }
 
@@ -599,11 +600,11 @@ impl Collector {
     /// Breaks the watch of a resource.
     pub fn break_stream(&mut self, id: ResourceId, fault: StreamFault, server: &Server) {
         if self.watchers.get_mut(&id).is_some_and(|watcher| watcher.break_off(fault)) {
-            self.tell(Event::Stale(id), server);
+            self.observe(Event::Stale(id), server);
         }
     }
 
-    /// The server was replaced by one with an older store: every watch fails and lists anew, and what was on its way
+    /// The server was replaced by one with an older store: every watch fails and lists again, and what was on its way
     /// is lost.
     pub fn disconnect(&mut self, server: &Server) {
         if let Some(policies) = &mut self.policies {
@@ -624,36 +625,36 @@ impl Collector {
                 let end = ListEnd::Failed("connection refused".to_owned());
                 performed.end = Some((end, Some(Signal::Busy(None))));
             }
-            self.returns.push(Return { flight, performed, told: None });
+            self.returns.push(Return { flight, performed, date: None });
         }
     }
 
-    /// Lets the watch of a resource tell at most so many events. Returns whether anything was told.
+    /// Lets the watch of a resource deliver at most `most` events. Returns whether it delivered any.
     pub fn deliver(&mut self, id: ResourceId, most: usize, server: &Server) -> bool {
         let Some(mut watcher) = self.watchers.remove(&id) else { return false };
         let events = watcher.read(id, most, server);
-        // Back before the engine acts on what it is told: requests note how far the watches are.
+        // Back before the engine acts on what is delivered: requests note how far the watches are.
         let kind = watcher.kind;
         self.watchers.insert(id, watcher);
         let any = !events.is_empty();
         for (event, object) in events {
             if let Some(retention) = &mut self.retention {
                 let steady = self.clocks.steady();
-                retention.told(kind, &event, object.as_deref(), steady, &mut self.saboteur);
+                retention.observe(kind, &event, object.as_deref(), steady, &mut self.saboteur);
             }
-            self.tell(event, server);
+            self.observe(event, server);
         }
         self.come_to_itself();
         any
     }
 
-    /// Lets one of the watches of the policies tell something. Returns whether anything was told.
+    /// Lets one of the watches of the policies deliver something. Returns whether it did.
     pub fn deliver_to_policies(&mut self, position: usize, most: usize, server: &Server) -> bool {
         let Some(policies) = &mut self.policies else { return false };
-        let told = policies.deliver(position, most, server);
-        self.events += told as u64;
+        let delivered = policies.deliver(position, most, server);
+        self.events += delivered as u64;
         self.come_to_itself();
-        told > 0
+        delivered > 0
     }
 
     /// A restored store has been listed by everyone.
@@ -667,7 +668,7 @@ impl Collector {
     }
 }
 
-/// What nobody reasoned.
+/// An effect without a reason.
 fn unreasoned(id: u64, request: Request) -> Effect {
     let reason = Reason { verdict: Verdict::NothingBlocks, owners: Vec::new(), evidence: Vec::new() };
     Effect { id: EffectId(id), request, reason }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use gc_control::barriers::ListEnd;
+use gc_control::breaker::BreakerOptions;
 use gc_control::pacing::{PacingOptions, Signal};
 use gc_control::requests;
 use gc_retention::election::{Record, Reply};
@@ -102,6 +103,10 @@ pub enum Defect {
     NamespaceInheritanceRefused,
     NamespaceFailureIsSuccess,
     NamespaceAnswersLost,
+    NamespacePauseIgnored,
+    NamespaceDryRunIgnored,
+    NamespaceLimitIgnored,
+    NamespaceBreakerUnasked,
 }
 
 impl Defect {
@@ -109,7 +114,9 @@ impl Defect {
     /// elections, of policies, of namespaces.)
     #[must_use]
     pub fn can_show_in(self, story: &Story) -> bool {
-        if self >= Self::NamespaceUidUnchecked {
+        if self == Self::NamespaceBreakerUnasked {
+            story.namespaces && story.breaker.largest_number != BreakerOptions::default().largest_number
+        } else if self >= Self::NamespaceUidUnchecked {
             story.namespaces
         } else if (Self::BreakerUnasked..Self::PauseIgnored).contains(&self) {
             !story.namespaces && story.has_narrow_breaker()
@@ -124,7 +131,7 @@ impl Defect {
 }
 
 /// Every defect, its name on the command line, and what it is.
-pub const DEFECTS: [(Defect, &str, &str); 78] = [
+pub const DEFECTS: [(Defect, &str, &str); 82] = [
     (Defect::NoVersionGuard, "no-version-guard", "a DELETE without the resourceVersion of the verdict"),
     (Defect::NoGuardAtAll, "no-guard", "a DELETE without any precondition"),
     (Defect::OwnersUnguarded, "owners-unguarded", "references are patched without UID and version"),
@@ -223,7 +230,7 @@ pub const DEFECTS: [(Defect, &str, &str); 78] = [
         "policy-shown-assumed",
         "a status that met a changed policy counts as shown",
     ),
-    (Defect::ClockUncompared, "clock-uncompared", "what expires goes while clocks disagree"),
+    (Defect::ClockUncompared, "clock-uncompared", "what expires is deleted while clocks disagree"),
     (Defect::ClockNeverBack, "clock-never-back", "a wall clock that is set back is not believed"),
     (
         Defect::ClockStepUnnoticed,
@@ -271,6 +278,14 @@ pub const DEFECTS: [(Defect, &str, &str); 78] = [
         "a refusal, or no answer, counts as done",
     ),
     (Defect::NamespaceAnswersLost, "namespace-answers-lost", "every fifth answer to a pass is lost"),
+    (Defect::NamespacePauseIgnored, "namespace-pause-ignored", "passes continue while collectors are paused"),
+    (Defect::NamespaceDryRunIgnored, "namespace-dry-run-ignored", "a pass deletes in a dry run"),
+    (
+        Defect::NamespaceLimitIgnored,
+        "namespace-limit-ignored",
+        "passes have more requests in flight than the concurrency limit allows",
+    ),
+    (Defect::NamespaceBreakerUnasked, "namespace-breaker-unasked", "passes do not ask the circuit breaker"),
 ];
 
 /// The defect with a name.
@@ -288,7 +303,7 @@ pub struct Saboteur {
     waited: Vec<Uid>,
     synced: BTreeMap<ResourceId, u64>,
     lives: BTreeMap<Uid, i64>,
-    told: u64,
+    events: u64,
 }
 
 impl Saboteur {
@@ -304,10 +319,10 @@ impl Saboteur {
         self.defect == Some(defect)
     }
 
-    /// What the engine is told in place of an event.
+    /// What the engine gets in place of an event.
     pub fn event(&mut self, mut event: Event) -> Option<Event> {
         let defect = self.defect?;
-        self.told += 1;
+        self.events += 1;
         match (&mut event, defect) {
             (Event::Found(_), Defect::FoundForgotten) => return None,
             (Event::Synced { resource, resource_version }, Defect::HistoryOnlyForward) => {
@@ -350,11 +365,11 @@ impl Saboteur {
         Some(event)
     }
 
-    /// What the ownership engine is told in place of an outcome; `None` if it is lost.
+    /// What the ownership engine gets in place of an outcome; `None` if it is lost.
     pub fn outcome(&mut self, mut outcome: Outcome) -> Option<Outcome> {
         let Some(defect) = self.defect else { return Some(outcome) };
-        self.told += 1;
-        if defect == Defect::OutcomeLost && self.told.is_multiple_of(5) {
+        self.events += 1;
+        if defect == Defect::OutcomeLost && self.events.is_multiple_of(5) {
             return None;
         }
         outcome_instead(&mut outcome, defect);
@@ -398,7 +413,7 @@ impl Saboteur {
         }
     }
 
-    /// What retention is told in place of facts.
+    /// What retention gets in place of facts.
     #[must_use]
     pub fn facts(&mut self, mut facts: Facts) -> Facts {
         if self.is(Defect::KeepIgnored) {
@@ -443,8 +458,8 @@ impl Saboteur {
 
     /// Whether an answer to a retention collector is lost.
     pub fn loses_retention_answer(&mut self) -> bool {
-        self.told += u64::from(self.is(Defect::RetentionAnswersLost));
-        self.is(Defect::RetentionAnswersLost) && self.told.is_multiple_of(5)
+        self.events += u64::from(self.is(Defect::RetentionAnswersLost));
+        self.is(Defect::RetentionAnswersLost) && self.events.is_multiple_of(5)
     }
 
     /// The newest version of a resource so far.
@@ -489,7 +504,7 @@ impl Saboteur {
         }
     }
 
-    /// An effect that the saboteur wants on its own when the engine is told something.
+    /// An effect that the saboteur wants on its own when the engine gets something.
     #[must_use]
     pub fn temptation(&self, event: &Event) -> Option<Request> {
         match event {
@@ -538,7 +553,7 @@ impl Saboteur {
     }
 }
 
-/// What an election is told in place of a reply.
+/// What an election gets in place of a reply.
 #[must_use]
 pub fn lease_reply(defect: Option<Defect>, reply: Reply) -> Reply {
     match (reply, defect) {

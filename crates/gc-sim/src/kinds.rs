@@ -138,7 +138,7 @@ impl Kind {
     /// `group/version`, or `version` for core.
     #[must_use]
     pub fn api_version(&self, version: &str) -> String {
-        if self.group.is_empty() { version.to_owned() } else { format!("{}/{version}", self.group) }
+        gc_types::api_version(self.group, version)
     }
 
     /// Whether an `apiVersion` is one of those under which it is served.

@@ -22,12 +22,12 @@ Simulated worlds that try to make the collector delete the wrong thing.
                               prints the command that repeats it. With --record, each finished slice is appended to the
                               file, and the same command continues after the last one
   kubegc-sim --seed N [--mutation NAME] [--whole]
-                              repeats one and tells what happens; of a failure, the short story (--whole: all of it)
+                              repeats one and prints what happens; of a failure, the short story (--whole: all of it)
   kubegc-sim --mutations [--tries N] [--limit SEEDS] [--mutation NAME]
                               plants each known defect, or one, and counts the seeds until it is noticed
   kubegc-sim --small OBJECTS [--depth TURNS] [--stride N] [--from SHAPE]
-                              visits every graph over so many objects (at most 4), every policy and finalizer, and
-                              every order of so many turns; with --stride only every Nth graph
+                              visits every graph over this many objects (at most 4), every policy and finalizer, and
+                              every order of this many turns; with --stride only every Nth graph
   kubegc-sim --workloads --seed N | --seeds A..B [--threads N] | --mutations [--limit SEEDS]
                               the same for worlds in which workload controllers run beside the collectors";
 

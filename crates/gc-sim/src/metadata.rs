@@ -94,7 +94,7 @@ impl<'a> Metadata<'a> {
         (!marks.is_empty()).then_some(marks)
     }
 
-    /// What the engine is told of it.
+    /// What the engine learns of it.
     #[must_use]
     pub fn observed(&self, resource: ResourceId) -> ObservedObject {
         let owners = self.owner_references.iter().map(|owner| OwnerReference {
@@ -123,7 +123,7 @@ impl<'a> Metadata<'a> {
     }
 }
 
-/// What the engine is told of an object as it was answered.
+/// What the engine learns of an object as it was answered.
 #[must_use]
 pub fn observed(object: &Object, resource: ResourceId) -> Option<ObservedObject> {
     Metadata::of(object).map(|metadata| metadata.observed(resource))

@@ -4,22 +4,26 @@
 
 mod keeper;
 mod requests;
+mod restraints;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use gc_control::namespaces::Answer;
+use gc_control::pacing::Signal;
 use gc_registry::api::DeleteOptions;
 use gc_registry::storage::Change;
 use gc_retention::namespaces::documents::view;
 use gc_retention::namespaces::emptying::{Ask, Reply, View};
 use gc_retention::namespaces::memory::AT_WORK_MILLISECONDS;
 use gc_types::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::clients;
 use crate::defects::Defect;
 use crate::kinds::{KINDS, kind_index};
 use crate::oracle::{Violation, broken};
+use crate::process::Orders;
 use crate::random::Random;
 use crate::server::{BEGINNING_MILLISECONDS, Server};
 use crate::story::{DiscoveryFault, RequestFault, Step, Story, scaled};
@@ -27,6 +31,7 @@ use crate::truth::{Actor, TrueChange, TrueObject, Truth};
 use crate::world::{Options, Report};
 use keeper::{Flight, Keeper, Mail};
 use requests::{Asker, NAMESPACE, contained_kinds};
+use restraints::RestraintBook;
 
 /// The namespaces that come and go.
 const NAMES: [&str; 2] = ["x", "y"];
@@ -34,12 +39,12 @@ const NAMES: [&str; 2] = ["x", "y"];
 const OBJECTS: [&str; 4] = ["a", "b", "c", "d"];
 const HOLD: &str = "example.com/hold";
 /// Number of objects that are created with a namespace.
-const OBJECTS_ANEW: usize = 3;
+const OBJECTS_OF_A_NAMESPACE: usize = 3;
 /// Number of objects above which clients stop creating.
 const MOST_OBJECTS: usize = 10;
 /// Maximum number of requests and answers that arrive in one moment: a pass takes some twenty.
 const MOST_AT_ONCE: usize = 8;
-/// Of a thousand deletions of collections, and ends of namespaces, so many more get lost in bad weather: what matters here.
+/// Number of further losses per thousand deletions of collections, and finalizations, in bad weather: what matters here.
 const LOST: u32 = 150;
 /// Number of cases per thousand in which what was lost arrives before what was sent last.
 const LATE: u32 = 15;
@@ -49,13 +54,15 @@ const CRASHES: u32 = 50;
 const MOMENT_MILLISECONDS: usize = 1_000;
 /// Time that passes in steps, milliseconds.
 const STEPS_MILLISECONDS: [i64; 8] = [10, 50, 200, 1_000, 5_000, 8_000, 20_000, 45_000];
-/// All namespaces are looked through this often, milliseconds.
+/// All namespaces are listed this often, milliseconds.
 const SYNC_MILLISECONDS: i64 = 300_000;
 /// How long a first rest lasts, in which finalizers may hold namespaces, milliseconds.
 const FIRST_REST_MILLISECONDS: i64 = 200_000;
 /// How long it may take until every terminating namespace is gone, once nothing holds it: the longest delay after
 /// failures, what may still be at work, and the next pass, milliseconds.
 const LAST_REST_MILLISECONDS: i64 = 300_000;
+/// How long the server asks a client to wait that sends too many requests.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// How many rounds of requests and answers a rest may take.
 const REST_ROUNDS: usize = 6_000;
 
@@ -66,6 +73,8 @@ struct World<'a> {
     truth: Truth,
     keepers: Vec<Keeper>,
     born: usize,
+    orders: Orders,
+    restraints: RestraintBook,
     flights: Vec<Flight>,
     /// Requests whose senders no longer wait; they may still arrive.
     adrift: Vec<Flight>,
@@ -85,8 +94,10 @@ pub fn run(story: &Story, options: Options) -> Report {
         options,
         server: Server::new(story.seed),
         truth: Truth::default(),
-        keepers: vec![Keeper::new(0, options.defect)],
+        keepers: vec![Keeper::new(0, story, options.defect)],
         born: 1,
+        orders: Orders::default(),
+        restraints: RestraintBook::new(story),
         flights: Vec::new(),
         adrift: Vec::new(),
         dead: Vec::new(),
@@ -162,16 +173,45 @@ impl World<'_> {
                     self.report.note_happened("clock jumps");
                 }
             }
-            Step::Break(..) | Step::Compact | Step::Restore(_) | Step::Partition(_) | Step::Operate(_) => {}
+            Step::Operate(salt) => self.operate(salt),
+            Step::Break(..) | Step::Compact | Step::Restore(_) | Step::Partition(_) => {}
         }
         Ok(())
+    }
+
+    /// What an operator does.
+    fn operate(&mut self, salt: u64) {
+        match Random::new(salt).weighted(&[3, 3, 4, 4]) {
+            0 => self.order(Orders { is_paused: true, ..self.orders }, "collectors paused"),
+            1 => self.order(Orders { is_dry_run: true, ..self.orders }, "dry runs"),
+            2 => self.order(Orders::default(), "orders ended"),
+            _ => self.resume_breakers(),
+        }
+    }
+
+    fn order(&mut self, orders: Orders, what: &'static str) {
+        if self.orders != orders {
+            self.orders = orders;
+            self.report.note_happened(what);
+            self.note(|| format!("the operator's orders: {orders:?}"));
+            self.keepers.iter_mut().for_each(|keeper| keeper.process.orders = orders);
+        }
+    }
+
+    fn resume_breakers(&mut self) {
+        for keeper in &mut self.keepers {
+            if keeper.resume(self.now) {
+                self.report.note_happened("breakers resumed");
+                self.restraints.resumed(keeper.number);
+            }
+        }
     }
 
     /// A moment in which a keeper takes answers and sends requests, and in which some of both arrive.
     fn bustle(&mut self, random: &mut Random, fault: Option<RequestFault>) -> Result<(), Violation> {
         self.pass(i64::try_from(random.below(MOMENT_MILLISECONDS)).unwrap_or(0));
         if random.chance(400) {
-            self.hear(random);
+            self.observe_some(random);
         }
         if random.chance(250) {
             self.keep_house();
@@ -186,7 +226,7 @@ impl World<'_> {
             self.crash(random)?;
         }
         if let Some(index) = self.moving(random) {
-            self.ask(index, 1 + random.below(MOST_AT_ONCE));
+            self.ask(index, 1 + random.below(MOST_AT_ONCE))?;
         }
         self.serve_some(random, fault)?;
         for _ in 0..random.below(MOST_AT_ONCE) {
@@ -214,7 +254,7 @@ impl World<'_> {
         self.server.now += milliseconds;
         if self.now - self.synced_at >= SYNC_MILLISECONDS {
             self.synced_at = self.now;
-            self.look_through();
+            self.list_all();
         }
     }
 
@@ -226,7 +266,7 @@ impl World<'_> {
         let what = match action {
             0 if objects.len() < MOST_OBJECTS => self.create(random, name),
             1 => self.delete_namespace(name),
-            2 => self.make_anew(random, name),
+            2 => self.recreate(random, name),
             3 => self.write_namespace(random, name),
             _ if objects.is_empty() => return,
             4 => clients::release(&self.server, &objects[random.below(objects.len())], false),
@@ -235,7 +275,7 @@ impl World<'_> {
                 let key = &target.object.key;
                 let result =
                     self.server.delete(target.kind(), &key.namespace, &key.name, DeleteOptions::default());
-                format!("delete {}: {}", target.show(), clients::told(result.as_ref()))
+                format!("delete {}: {}", target.show(), clients::shown_result(result.as_ref()))
             }
         };
         self.note(|| what);
@@ -252,14 +292,18 @@ impl World<'_> {
         let name = metadata["name"].as_str().unwrap_or_default().to_owned();
         let manifest = KINDS[kind].manifest(metadata, random.chance(500));
         let result = self.server.create(&KINDS[kind], namespace, manifest);
-        format!("create {}: {}", crate::truth::show(kind, namespace, &name), clients::told(result.as_ref()))
+        format!(
+            "create {}: {}",
+            crate::truth::show(kind, namespace, &name),
+            clients::shown_result(result.as_ref())
+        )
     }
 
     /// A namespace that is used as soon as it is there.
-    fn make_anew(&mut self, random: &mut Random, name: &str) -> String {
+    fn recreate(&mut self, random: &mut Random, name: &str) -> String {
         let mut what = self.create_namespace(name);
         if what.ends_with("done") {
-            for _ in 0..OBJECTS_ANEW {
+            for _ in 0..OBJECTS_OF_A_NAMESPACE {
                 what = format!("{what}; {}", self.create(random, name));
             }
         }
@@ -268,12 +312,12 @@ impl World<'_> {
 
     fn create_namespace(&mut self, name: &str) -> String {
         let result = self.server.create(&NAMESPACE, "", json!({"metadata": {"name": name}}));
-        format!("create Namespace/{name}: {}", clients::told(result.as_ref()))
+        format!("create Namespace/{name}: {}", clients::shown_result(result.as_ref()))
     }
 
     fn delete_namespace(&mut self, name: &str) -> String {
         let result = self.server.delete(&NAMESPACE, "", name, DeleteOptions::default());
-        format!("delete Namespace/{name}: {}", clients::told(result.as_ref()))
+        format!("delete Namespace/{name}: {}", clients::shown_result(result.as_ref()))
     }
 
     /// An irrelevant label, or a finalizer that blocks the namespace itself.
@@ -284,11 +328,11 @@ impl World<'_> {
             json!({"metadata": {"labels": {"touched": (random.next() % 1_000_000).to_string()}}})
         };
         let result = self.server.merge(&NAMESPACE, "", name, patch.clone());
-        format!("patch Namespace/{name} {patch}: {}", clients::told(result.as_ref()))
+        format!("patch Namespace/{name} {patch}: {}", clients::shown_result(result.as_ref()))
     }
 
     /// A keeper observes a terminating namespace.
-    fn hear(&mut self, random: &mut Random) {
+    fn observe_some(&mut self, random: &mut Random) {
         let name: Arc<str> = random.pick(&NAMES).into();
         let is_terminating = self.namespace(&name).is_some_and(|view| view.deleted_at.is_some());
         if is_terminating && let Some(index) = self.moving(random) {
@@ -302,7 +346,7 @@ impl World<'_> {
         NAMES.into_iter().filter(is_terminating).map(Arc::from).collect()
     }
 
-    fn look_through(&mut self) {
+    fn list_all(&mut self) {
         for name in self.terminating() {
             for keeper in self.keepers.iter_mut().filter(|keeper| !keeper.paused) {
                 self.report.events += 1;
@@ -311,19 +355,24 @@ impl World<'_> {
         }
     }
 
-    fn ask(&mut self, index: usize, most: usize) -> bool {
+    fn ask(&mut self, index: usize, most: usize) -> Result<bool, Violation> {
         let flights = self.keepers[index].ask(most, self.now);
         let any = !flights.is_empty();
         for flight in flights {
             self.note(|| format!("  keeper {} wants {}", flight.keeper, shown(&flight)));
+            let of_it = |other: &&Flight| other.keeper == flight.keeper;
+            let mail = self.keepers[index].mail.len();
+            let in_flight = self.flights.iter().filter(of_it).count() + mail + 1;
+            self.restraints.judge_question(&flight, self.orders, in_flight)?;
             self.flights.push(flight);
         }
-        any
+        Ok(any)
     }
 
     fn deliver(&mut self, index: usize, position: usize) {
         self.report.events += 1;
         let mail = self.keepers[index].mail.swap_remove(position);
+        self.restraints.note_answer(&mail, self.now);
         self.keepers[index].take(mail, self.now);
     }
 
@@ -376,7 +425,8 @@ impl World<'_> {
     }
 
     fn begin_keeper(&mut self) {
-        let mut keeper = Keeper::new(self.born, self.options.defect);
+        let mut keeper = Keeper::new(self.born, self.story, self.options.defect);
+        keeper.process.orders = self.orders;
         self.born += 1;
         keeper.lead(&self.terminating(), self.now);
         self.keepers.push(keeper);
@@ -436,24 +486,29 @@ impl World<'_> {
         let lost = |may_be_at_work| Reply::Failed { why: "timeout".into(), may_be_at_work };
         let code = |code: u16| Reply::Refused { code, why: "not now".into() };
         let clock_error = self.keepers[index].clock_error;
-        let (reply, read) = match fault {
-            _ if flight.gated => (lost(false), None),
+        let unread = |reply| Answer { reply, read: None, deleted: 0, signal: Some((Signal::Answered, 1)) };
+        let mut answer = match fault {
+            _ if flight.gated => unread(lost(false)),
             // The server ends what has been at work for too long.
-            _ if self.now >= flight.sent + AT_WORK_MILLISECONDS => (lost(true), None),
+            _ if self.now >= flight.sent + AT_WORK_MILLISECONDS => unread(lost(true)),
             Some(RequestFault::LostBefore) => {
                 if changes_something && random.chance(700) {
                     self.adrift.push(flight.clone());
                 }
-                (lost(true), None)
+                unread(lost(true))
             }
             Some(RequestFault::LostAfter | RequestFault::Garbled) => {
                 self.execute(&flight, clock_error)?;
-                (lost(true), None)
+                unread(lost(true))
             }
-            Some(RequestFault::MereConflict) if changes_something => (code(409), None),
-            Some(RequestFault::TooMany) => (code(429), None),
-            Some(RequestFault::Internal | RequestFault::PlainNotFound) => (code(503), None),
-            Some(RequestFault::Forbidden) => (code(403), None),
+            Some(RequestFault::MereConflict) if changes_something => unread(code(409)),
+            Some(RequestFault::TooMany) => {
+                Answer { signal: Some((Signal::Busy(Some(RETRY_AFTER)), 1)), ..unread(code(429)) }
+            }
+            Some(RequestFault::Internal | RequestFault::PlainNotFound) => {
+                Answer { signal: Some((Signal::Busy(None), 1)), ..unread(code(503)) }
+            }
+            Some(RequestFault::Forbidden) => unread(code(403)),
             Some(RequestFault::Conflict) => {
                 let what = self.write_namespace(random, &flight.question.namespace);
                 self.note(|| format!("{what} (just before a request)"));
@@ -462,9 +517,9 @@ impl World<'_> {
             }
             Some(RequestFault::MereConflict) | None => self.execute(&flight, clock_error)?,
         };
-        let reply = self.spoiled(&flight, reply);
-        self.note(|| format!("  {} -> {}", shown(&flight), shown_reply(&reply)));
-        self.keepers[index].mail.push(Mail { flight, answer: Answer { reply, read } });
+        answer.reply = self.spoiled(&flight, answer.reply);
+        self.note(|| format!("  {} -> {}", shown(&flight), shown_reply(&answer.reply)));
+        self.keepers[index].mail.push(Mail { flight, answer });
         Ok(())
     }
 
@@ -492,7 +547,7 @@ impl World<'_> {
     }
 
     /// The server carries a request out; what it changes is judged.
-    fn execute(&mut self, flight: &Flight, clock_error: i64) -> Result<(Reply, Option<Value>), Violation> {
+    fn execute(&mut self, flight: &Flight, clock_error: i64) -> Result<Answer, Violation> {
         self.report.requests += 1;
         // What only asks is not expected to change anything.
         let before = flight.question.changes().then(|| self.namespace(&flight.question.namespace)).flatten();
@@ -503,20 +558,21 @@ impl World<'_> {
             clock_error,
             defect: self.options.defect,
         };
-        let answered = asker.ask(flight);
+        let (reply, read) = asker.ask(flight);
         if let Ask::Finalize(_) = flight.question.ask {
             let after = self.namespace(&flight.question.namespace);
             self.judge_finalized(flight, before.as_ref(), after.as_ref())?;
         }
         let changes = self.server.changes();
+        let mut deleted = 0;
         if !changes.is_empty() {
             // All that one request deletes was decided at once.
             let scene = self.truth.clone();
             for change in changes {
-                self.judge(flight, before.as_ref(), &scene, &change)?;
+                deleted += u64::from(self.judge(flight, before.as_ref(), &scene, &change)?);
             }
         }
-        Ok(answered)
+        Ok(Answer { reply, read, deleted, signal: Some((Signal::Answered, 1)) })
     }
 
     // ---- what is so ----
@@ -548,15 +604,15 @@ impl World<'_> {
 
     // ---- oracles ----
 
-    /// A change that a request of a keeper has made.
+    /// A change that a request of a keeper has made. Returns whether it has deleted what was not terminating before.
     fn judge(
         &mut self,
         flight: &Flight,
         namespace: Option<&View>,
         scene: &Truth,
         change: &Change,
-    ) -> Result<(), Violation> {
-        let Some(change) = Truth::read(change) else { return Ok(()) };
+    ) -> Result<bool, Violation> {
+        let Some(change) = Truth::read(change) else { return Ok(false) };
         self.truth.apply(&change, Actor::Collector(flight.keeper));
         let TrueChange { before: Some(before), after, .. } = &change else {
             return broken("safety", format!("{} has created something", shown(flight)));
@@ -578,7 +634,7 @@ impl World<'_> {
         if after.is_none() {
             self.report.collected += 1;
         }
-        Ok(())
+        Ok(!before.object.deletion.deleting)
     }
 
     /// A request has taken the token off, or tried to.
@@ -612,14 +668,14 @@ impl World<'_> {
             }
             let left = Self::contents_of(&self.truth, name).count();
             let said = view.conditions.iter().find(|found| found.kind == "NamespaceContentRemaining");
-            let told: usize = said.map_or(0, |said| {
+            let counted: usize = said.map_or(0, |said| {
                 let numbers = said.message.split(" has ").skip(1).filter_map(|rest| rest.split(' ').next());
                 numbers.filter_map(|number| number.parse::<usize>().ok()).sum()
             });
             // If pods block it, nothing else was checked.
             let pods = Self::pods_of(&self.truth, name);
             let expected = if pods > 0 { pods } else { left };
-            if told != expected || left == 0 {
+            if counted != expected || left == 0 {
                 let text = said.map(|said| said.message.clone()).unwrap_or_default();
                 return broken("namespaces", format!("Namespace/{name} holds {expected}, and says {text:?}"));
             }
@@ -656,6 +712,7 @@ impl World<'_> {
         let keeper = self.keepers[0].number;
         self.keepers[0].paused = false;
         self.keepers[0].deposed = false;
+        self.order(Orders::default(), "orders ended");
         self.flights.retain(|flight| flight.keeper == keeper);
         let kind = &KINDS[kind_index("Widget")];
         self.keep_house();
@@ -663,7 +720,7 @@ impl World<'_> {
             self.server.define(kind);
         }
         self.keep_house();
-        self.look_through();
+        self.list_all();
         Ok(())
     }
 
@@ -683,7 +740,8 @@ impl World<'_> {
         let end = self.now + milliseconds;
         let mut random = Random::new(self.story.seed);
         for _ in 0..REST_ROUNDS {
-            let mut any = self.ask(0, usize::MAX);
+            self.resume_breakers();
+            let mut any = self.ask(0, usize::MAX)?;
             for flight in std::mem::take(&mut self.flights) {
                 self.serve(flight, None, &mut random)?;
                 any = true;
@@ -696,7 +754,7 @@ impl World<'_> {
             if any {
                 continue;
             }
-            match self.keepers[0].next_wakeup().filter(|at| *at <= end) {
+            match self.keepers[0].next_wakeup(self.now).filter(|at| *at <= end) {
                 Some(at) => self.pass((at - self.now).max(0)),
                 None => {
                     self.pass(end - self.now);

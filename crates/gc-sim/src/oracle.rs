@@ -45,7 +45,7 @@ pub struct Exemptions {
     /// The kind of the dependent was hidden from the collector by discovery.
     pub hidden: u64,
     /// A second DELETE by a collector to which an earlier state was delivered again after the first one was granted.
-    pub retold: u64,
+    pub redelivered: u64,
     /// A store was put back to between the mark and the removal of an object, which the next change of it removed.
     pub going: u64,
     /// A request arrived when another held the Lease; it had been sent under it.
@@ -62,7 +62,7 @@ impl Exemptions {
         self.raced += other.raced;
         self.gaps += other.gaps;
         self.hidden += other.hidden;
-        self.retold += other.retold;
+        self.redelivered += other.redelivered;
         self.going += other.going;
         self.late += other.late;
         self.forgotten += other.forgotten;
@@ -73,8 +73,8 @@ impl Exemptions {
 struct Cost {
     deletes: u64,
     excused: u64,
-    /// Collectors whose DELETE was granted and who were told so, and how often each had been set back then: one that
-    /// is told anew what was before may ask once more.
+    /// Collectors whose DELETE was granted and who learned it, and how often each had been set back then: one to
+    /// which an earlier state is delivered again may ask once more.
     granted: BTreeMap<usize, u64>,
 }
 
@@ -141,7 +141,7 @@ impl Oracle {
             }
             Request::Read { .. }
             | Request::Barrier { .. }
-            | Request::Note(_)
+            | Request::RecordEvent(_)
             | Request::Guarded { .. }
             | Request::Outside { .. } => broken("scope", format!("a read changed {}", before.show())),
         }
@@ -226,11 +226,11 @@ impl Oracle {
     /// A tree of blocking references disappears leaves first.
     fn judge_order(scene: &Scene<'_>, target: &TrueObject) -> Result<(), Violation> {
         for dependent in scene.truth.objects().filter(|other| other.object.uid != target.object.uid) {
-            let told = scene.flight.delivered[dependent.kind];
+            let delivered = scene.flight.delivered[dependent.kind];
             let object = &dependent.object;
             let since = |owner: &OwnerReference| scene.truth.blocks_since(&object.uid, &owner.coordinates);
             let blocks = object.owners.iter().any(|owner| {
-                Truth::leads_to(object, owner, target) && since(owner).is_some_and(|since| since <= told)
+                Truth::leads_to(object, owner, target) && since(owner).is_some_and(|since| since <= delivered)
             });
             if blocks {
                 let message =
@@ -378,7 +378,7 @@ impl Oracle {
             let message = format!("{} is deleted again, and the first DELETE was granted", key.name);
             return broken("economy", message);
         }
-        self.exemptions.retold += u64::from(cost.granted.contains_key(&flight.collector));
+        self.exemptions.redelivered += u64::from(cost.granted.contains_key(&flight.collector));
         if matches!(outcome, Outcome::Applied(_)) {
             let again = cost.granted.insert(flight.collector, flight.set_back).is_some();
             cost.excused += u64::from(again);

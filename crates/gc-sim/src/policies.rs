@@ -12,7 +12,7 @@ use gc_control::requests::Performed;
 use gc_registry::api::Object;
 use gc_retention::policies::KIND;
 use gc_retention::policies::engine::digest;
-use gc_retention::policies::roster::{Member, Roster, StatusWrite, Told};
+use gc_retention::policies::roster::{Member, Observation, Roster, StatusWrite};
 use gc_types::{Effect, Event, ResourceId, Timestamp};
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ use crate::server::Server;
 use crate::story::StreamFault;
 use crate::watching::Watcher;
 
-/// A policy as its collector was told of it last.
+/// A policy as it was last delivered to its collector.
 struct Known {
     uid: Value,
     generation: Value,
@@ -44,7 +44,7 @@ pub struct Policies {
     /// Statuses on their way.
     pub statuses: Vec<StatusWrite>,
     known: BTreeMap<String, Known>,
-    /// The time by a clock that nobody sets.
+    /// The time by a clock that is never set.
     steady: Timestamp,
 }
 
@@ -104,7 +104,7 @@ impl Policies {
         &mut self.controller.engine_mut().roster
     }
 
-    /// Sets the time by which objects age, and by a clock that nobody sets.
+    /// Sets the time by which objects age, and by a clock that is never set.
     pub fn tick(&mut self, reading: Reading, steady: Timestamp, process: &Process) {
         self.steady = steady;
         self.controller.tick(reading, steady, &process.around(&kind_of).ticking());
@@ -117,9 +117,9 @@ impl Policies {
         self.controller.engine_mut().settle();
     }
 
-    /// Lets the watch at a position tell at most so many events. Returns how many there were.
+    /// Lets the watch at a position deliver at most `most` events. Returns how many there were.
     pub fn deliver(&mut self, position: usize, most: usize, server: &Server) -> usize {
-        let told = match (position % self.watched()).checked_sub(1) {
+        let delivered = match (position % self.watched()).checked_sub(1) {
             None => self.deliver_policies(most, server),
             Some(place) => {
                 let number = self.watchers.keys().nth(place).copied();
@@ -127,7 +127,7 @@ impl Policies {
             }
         };
         self.go_on();
-        told
+        delivered
     }
 
     /// How many watches there are.
@@ -138,7 +138,7 @@ impl Policies {
 
     fn deliver_policies(&mut self, most: usize, server: &Server) -> usize {
         let events = self.own.read(resource(self.own.kind), most, server);
-        let told = events.len();
+        let delivered = events.len();
         for (event, object) in events {
             match (event, object) {
                 (Event::ListStarted(_), _) => self.roster_mut().list_started(),
@@ -153,7 +153,7 @@ impl Policies {
             }
         }
         self.rewatch();
-        told
+        delivered
     }
 
     /// Ends the watches that the roster does not want any more, and begins those that it wants since.
@@ -172,34 +172,34 @@ impl Policies {
         let events = watcher.read(watch.resource, most, server);
         let count = events.len();
         for (event, object) in events {
-            let told = match (event, object) {
-                (Event::ListStarted(_), _) => Told::ListStarted,
-                (Event::Synced { .. }, _) => Told::Synced,
+            let observation = match (event, object) {
+                (Event::ListStarted(_), _) => Observation::ListStarted,
+                (Event::Synced { .. }, _) => Observation::Synced,
                 (Event::Observed(observed), Some(object)) => {
                     let object = whole(&object);
                     let object =
                         if watch.target.whole { object } else { json!({"metadata": object["metadata"]}) };
-                    Told::Observed {
+                    Observation::Observed {
                         namespace: observed.key.namespace.to_string(),
                         name: observed.key.name.to_string(),
                         looks: watch.looks(&object),
                     }
                 }
                 (Event::Removed { key, .. }, _) => {
-                    Told::Removed { namespace: key.namespace.to_string(), name: key.name.to_string() }
+                    Observation::Removed { namespace: key.namespace.to_string(), name: key.name.to_string() }
                 }
                 _ => continue,
             };
-            let unfinished = told == Told::ListStarted && self.is(Defect::PolicyListUnfinished);
-            self.roster_mut().told(number, told);
+            let unfinished = observation == Observation::ListStarted && self.is(Defect::PolicyListUnfinished);
+            self.roster_mut().observe(number, observation);
             if unfinished {
-                self.roster_mut().told(number, Told::Synced);
+                self.roster_mut().observe(number, Observation::Synced);
             }
         }
         count
     }
 
-    /// Asks the policies for effects, at most so many. Returns what they want sent.
+    /// Polls the policies for effects, at most `most`. Returns what they want sent.
     pub fn act(&mut self, most: usize, moment: Moment, process: &Process) -> Vec<(u64, Member, Effect)> {
         self.rest = self.controller.act(moment, most, &process.around(&kind_of));
         let mut wanted = Vec::new();
@@ -213,7 +213,7 @@ impl Policies {
         wanted
     }
 
-    /// How far the objects that a policy is about had been told of, by kind.
+    /// How far the objects that a policy is about had been delivered, by kind.
     #[must_use]
     pub fn delivered(&self, member: &Member) -> Option<(usize, u64)> {
         let (number, _) = self.roster().watches().iter().find(|(_, watch)| watch.members.contains(member))?;
@@ -282,7 +282,7 @@ impl Policies {
         }
     }
 
-    /// The server was replaced by one with an older store: every watch lists anew, and statuses are lost.
+    /// The server was replaced by one with an older store: every watch lists again, and statuses are lost.
     pub fn disconnect(&mut self) {
         for watcher in self.watchers.values_mut().chain([&mut self.own]) {
             watcher.break_off(StreamFault::Expired);
@@ -301,7 +301,7 @@ impl Policies {
 
     // ---- planted defects ----
 
-    /// A policy as a collector with a defect is told of it, by its watch.
+    /// A policy as it is delivered to a collector with a defect, by its watch.
     fn disguised(&mut self, object: Value) -> Value {
         if self.defect.is_none() {
             return object;

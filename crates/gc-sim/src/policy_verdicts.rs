@@ -98,9 +98,9 @@ impl PolicyBook {
             return broken("policy", format!("{} is deleted, and no policy is about it", target.show()));
         }
         let at = flight.delivered[target.kind];
-        let told = scene.truth.at_revision(target.kind().kind, at);
+        let observed = scene.truth.at_revision(target.kind().kind, at);
         if !expired(spec, &value, flight.clock)
-            && !surplus(spec, told.into_iter()).contains(&target.object.uid)
+            && !surplus(spec, observed.into_iter()).contains(&target.object.uid)
         {
             return broken("threshold", format!("{} is deleted by a policy and is not due", target.show()));
         }

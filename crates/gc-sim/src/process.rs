@@ -38,11 +38,7 @@ pub struct Process {
 
 /// How the breaker names each kind.
 static NAMES: LazyLock<Vec<Arc<str>>> = LazyLock::new(|| {
-    let name = |kind: &crate::kinds::Kind| match kind.group {
-        "" => kind.resource.into(),
-        group => format!("{}.{group}", kind.resource).into(),
-    };
-    KINDS.iter().map(name).collect()
+    KINDS.iter().map(|kind| gc_types::group_resource(kind.group, kind.resource).into()).collect()
 });
 
 impl Process {
@@ -120,12 +116,15 @@ impl Around<'_> {
 impl Surroundings for Around<'_> {
     fn is_held(&self) -> bool {
         let Orders { is_paused, .. } = self.process.orders;
-        self.process.is_standby || is_paused && !self.process.is(Defect::PauseIgnored)
+        let obeys =
+            ![Defect::PauseIgnored, Defect::NamespacePauseIgnored].map(Some).contains(&self.process.defect);
+        self.process.is_standby || is_paused && obeys
     }
 
     fn dry_run(&self) -> Option<HeldBy> {
         let is_dry_run = self.process.orders.is_dry_run && self.may_dry_run;
-        (is_dry_run && !self.process.is(Defect::DryRunIgnored)).then_some(HeldBy::DryRun)
+        let ignores = [Defect::DryRunIgnored, Defect::NamespaceDryRunIgnored].map(Some);
+        (is_dry_run && !ignores.contains(&self.process.defect)).then_some(HeldBy::DryRun)
     }
 
     fn clocks_disagree(&self) -> bool {
@@ -133,7 +132,8 @@ impl Surroundings for Around<'_> {
     }
 
     fn ask_breaker<T>(&self, ask: impl FnOnce(&mut Breaker) -> T) -> Option<T> {
-        (!self.process.is(Defect::BreakerUnasked)).then(|| ask(&mut self.process.breaker.borrow_mut()))
+        let ignores = [Defect::BreakerUnasked, Defect::NamespaceBreakerUnasked].map(Some);
+        (!ignores.contains(&self.process.defect)).then(|| ask(&mut self.process.breaker.borrow_mut()))
     }
 
     fn resource_name(&self, resource: ResourceId) -> Option<Arc<str>> {

@@ -10,7 +10,7 @@ use crate::random::Random;
 use crate::requests::Performed;
 
 /// How often it reports to one collector that a machine is gone which is not. (The truth in between may get lost on its
-/// way: one lie more, and no collector that believes three answers in a row could tell.)
+/// way: one lie more, and no collector that believes three answers in a row could notice.)
 pub const LIES: u32 = 2;
 
 /// What has really become of a machine.

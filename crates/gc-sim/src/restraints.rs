@@ -113,7 +113,7 @@ impl RestraintBook {
         let Some(largest) = self.breaker.largest_number else { return };
         let deletions = self.deletions.entry(place).or_default();
         deletions.push(steady);
-        let window = i64::try_from((self.breaker.window * 9 / 10).as_millis()).unwrap_or(i64::MAX);
+        let window = gc_types::milliseconds(self.breaker.window * 9 / 10);
         let until =
             |end: i64| deletions.iter().filter(|at| (end - window..=end).contains(*at)).count() as u64;
         let most = deletions.iter().map(|end| until(*end)).max().unwrap_or_default();

@@ -57,7 +57,7 @@ pub enum Part {
     Policies,
 }
 
-/// A live look at a node that was answered.
+/// A live read of a node that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookUp {
     /// The collector's steady clock when it was decided.
@@ -66,11 +66,11 @@ pub struct LookUp {
     pub answered: i64,
     /// Whether the server said that there is no such node.
     pub absent: bool,
-    /// Since when the collector had not been told of such a node, when it decided; `None` if it knew one.
+    /// Since when the collector had not observed such a node, when it decided; `None` if it knew one.
     pub unknown_since: Option<i64>,
 }
 
-/// What a collector was really told and answered.
+/// What was really delivered and answered to a collector.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     nodes: BTreeSet<Arc<str>>,
@@ -84,7 +84,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    fn told(&mut self, event: &Event, clock: i64) {
+    fn record(&mut self, event: &Event, clock: i64) {
         match event {
             Event::ListStarted(_) => self.listed = Some(BTreeSet::new()),
             Event::Observed(object) => {
@@ -119,7 +119,7 @@ impl Ledger {
         (!self.nodes.contains(name)).then(|| self.unknown_since.get(name).copied().unwrap_or(self.begun))
     }
 
-    /// A look at a node was answered.
+    /// A live read of a node was answered.
     pub fn looked(&mut self, part: Part, name: &Arc<str>, look: LookUp) {
         self.looks.insert((part, Arc::clone(name)), look);
     }
@@ -165,9 +165,9 @@ pub struct Retention {
     marked_rest: Rest,
     /// The kinds of the resources that annotated objects are of, as the owner-reference collector numbers them.
     kinds: BTreeMap<ResourceId, usize>,
-    /// Kinds of which a list is being told.
+    /// Kinds of which a list is being delivered.
     listing: BTreeSet<usize>,
-    /// What was really told.
+    /// What was really delivered.
     pub ledger: Ledger,
     turn: usize,
     last_machine: Option<Observation>,
@@ -219,7 +219,7 @@ impl Retention {
         }
     }
 
-    /// A defect: the last answer about machines is told three times, over two minutes.
+    /// A defect: the last answer about machines is given three times, over two minutes.
     pub fn insist(&mut self, now: i64) {
         let Some(last) = self.last_machine.take() else { return };
         for one in self.collecting.iter_mut().filter(|one| one.part == Part::Nodes) {
@@ -269,8 +269,8 @@ impl Retention {
         self.marked.set_pacing(pacing);
     }
 
-    /// Tells what a watch told.
-    pub fn told(
+    /// Takes what a watch delivered.
+    pub fn observe(
         &mut self,
         kind: usize,
         event: &Event,
@@ -279,7 +279,7 @@ impl Retention {
         saboteur: &mut Saboteur,
     ) {
         if KINDS[kind].resource == "nodes" {
-            self.ledger.told(event, clock);
+            self.ledger.record(event, clock);
         }
         if let Event::Observed(object) = event {
             self.kinds.insert(object.key.resource, kind);
@@ -350,7 +350,7 @@ impl Retention {
         }
     }
 
-    /// Asks them for effects, each in turn, at most so many in all.
+    /// Polls them for effects, each in turn, at most `most` in all.
     pub fn act(
         &mut self,
         most: usize,

@@ -170,8 +170,8 @@ impl Finding {
     }
 }
 
-/// Plants a defect, and counts the seeds until it is noticed: so many tries, each from other seeds, each with at most so
-/// many of them. Worlds in which it cannot show are counted and not run.
+/// Plants a defect, and counts the seeds until it is noticed, in several tries, each from other seeds and with a
+/// maximum number of them. Worlds in which it cannot show are counted and not run.
 #[must_use]
 pub fn hunt(defect: Defect, tries: u64, seeds: u64) -> Finding {
     let options = Options { defect: Some(defect), trace: false };

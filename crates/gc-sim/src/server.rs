@@ -126,7 +126,7 @@ static BEGINNING: LazyLock<Vec<Transaction>> = LazyLock::new(|| {
     server.storage.log()
 });
 
-/// A waker that nobody waits for: everything here is polled.
+/// A waker that wakes nothing: everything here is polled.
 pub(crate) fn polled() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }
@@ -170,7 +170,7 @@ impl Server {
         self.storage.revision().map_or(0, |revision| revision.0)
     }
 
-    /// Puts the store back by so many transactions, and starts over. Returns the revision it has now.
+    /// Puts the store back by this number of transactions, and starts over. Returns the revision it has now.
     pub fn restore(&mut self, back: usize) -> u64 {
         let mut log = self.storage.log();
         let kept = log.len().saturating_sub(back).max(BEGINNING.len());

@@ -30,7 +30,7 @@ pub fn show_request(kind: usize, request: &Request) -> String {
             let namespace = namespace.as_deref().unwrap_or("*");
             format!("barrier {} {namespace} at {at_least}", KINDS[kind].resource)
         }
-        Request::Note(note) => format!("note {} {}", place(&note.about), note.reason),
+        Request::RecordEvent(note) => format!("note {} {}", place(&note.about), note.reason),
         Request::Guarded { key, resource_version, change, .. } => {
             format!("change {} at {resource_version}: {change:?}", place(key))
         }

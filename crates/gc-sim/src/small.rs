@@ -250,7 +250,7 @@ impl State {
             }
             Request::Read { .. }
             | Request::Barrier { .. }
-            | Request::Note(_)
+            | Request::RecordEvent(_)
             | Request::Guarded { .. }
             | Request::Outside { .. } => {}
         }
@@ -341,7 +341,7 @@ impl State {
 pub struct Plan {
     /// Objects of each world; four at most.
     pub objects: usize,
-    /// Turns of which every order is followed; beyond them each world goes to rest in one fixed order.
+    /// Turns of which every order is followed; beyond them each world comes to rest in one fixed order.
     pub depth: usize,
     /// Whether objects that refer to themselves are among them.
     pub loops: bool,

@@ -6,7 +6,7 @@ use gc_retention::leases::{IDENTITY_NAMESPACE, NODE_LEASE_NAMESPACE};
 use gc_retention::policies;
 use serde_json::{Value, json};
 
-use crate::clients::told;
+use crate::clients::shown_result;
 use crate::kinds::KINDS;
 use crate::provider::{Machine, Provider};
 use crate::random::Random;
@@ -158,7 +158,7 @@ impl<'a> Tenants<'a> {
 
     fn create(&self, name: &str, place: (&str, &str), manifest: Value) -> String {
         let result = self.server.create(&KINDS[kind(name)], place.0, manifest);
-        format!("create {}: {}", show(kind(name), place.0, place.1), told(result.as_ref()))
+        format!("create {}: {}", show(kind(name), place.0, place.1), shown_result(result.as_ref()))
     }
 
     fn status(&self, target: &TrueObject, subresource: &str, status: &Value) -> String {
@@ -166,14 +166,14 @@ impl<'a> Tenants<'a> {
         let place = (&*key.namespace, &*key.name, subresource);
         let result =
             self.server.patch(target.kind(), place, PatchType::Merge, json!({"status": status.clone()}));
-        format!("status of {} {status}: {}", target.show(), told(result.as_ref()))
+        format!("status of {} {status}: {}", target.show(), shown_result(result.as_ref()))
     }
 
     fn merge(&self, target: &TrueObject, patch: Value) -> String {
         let key = &target.object.key;
         let said = format!("patch {} {patch}", target.show());
         let result = self.server.merge(target.kind(), &key.namespace, &key.name, patch);
-        format!("{said}: {}", told(result.as_ref()))
+        format!("{said}: {}", shown_result(result.as_ref()))
     }
 
     fn remove(&self, target: &TrueObject) -> String {
@@ -181,7 +181,7 @@ impl<'a> Tenants<'a> {
         let options =
             DeleteOptions { propagation_policy: Some("Background".to_owned()), ..DeleteOptions::default() };
         let result = self.server.delete(target.kind(), &key.namespace, &key.name, options);
-        format!("delete {}: {}", target.show(), told(result.as_ref()))
+        format!("delete {}: {}", target.show(), shown_result(result.as_ref()))
     }
 
     fn create_pod(&self, random: &mut Random) -> String {
@@ -230,19 +230,19 @@ impl<'a> Tenants<'a> {
         match random.below(6) {
             0 => self.remove(node),
             1 => {
-                let told = self.set_ready(node, false);
+                let result = self.set_ready(node, false);
                 change(self.provider, true, false);
-                format!("the machine of {} is no more; {told}", node.show())
+                format!("the machine of {} is no more; {result}", node.show())
             }
             2 => {
-                let told = self.set_ready(node, false);
+                let result = self.set_ready(node, false);
                 change(self.provider, false, true);
-                format!("the machine of {} is shut down; {told}", node.show())
+                format!("the machine of {} is shut down; {result}", node.show())
             }
             3 => {
                 change(self.provider, false, false);
-                let told = self.set_ready(node, true);
-                format!("the machine of {} runs; {told}", node.show())
+                let result = self.set_ready(node, true);
+                format!("the machine of {} runs; {result}", node.show())
             }
             4 => self.merge(
                 node,
@@ -380,7 +380,7 @@ impl<'a> Tenants<'a> {
         self.say(policy, value)
     }
 
-    /// Says something else in a policy. After a restored backup, what is said anew need not be what had been said.
+    /// Says something else in a policy. After a restored backup, what is said then need not be what had been said.
     pub fn say_otherwise(&self, policy: &TrueObject, random: &mut Random) -> String {
         let mut value = policy.value();
         value["spec"] = policy_spec(random);
@@ -392,7 +392,7 @@ impl<'a> Tenants<'a> {
         let place = ("", &*policy.object.key.name);
         value["metadata"]["resourceVersion"] = policy.object.resource_version.to_string().into();
         let result = self.server.replace(policy.kind(), place, value);
-        format!("{} says {spec}: {}", policy.show(), told(result.as_ref()))
+        format!("{} says {spec}: {}", policy.show(), shown_result(result.as_ref()))
     }
 
     /// Gives an object a label that policies ask for, or makes several with it at once: more than one run may delete.

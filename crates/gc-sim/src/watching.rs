@@ -1,5 +1,5 @@
 //! The watch of one resource: what to ask, and what follows from answers and failures, is decided by [`gc_control::watch`] as in
-//! what ships; here the server is asked, and what it says is told slowly.
+//! what ships; here the server is asked, and what it says is delivered slowly.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ const QUESTIONS: usize = 4;
 /// For how long a watch had been open that breaks: neither too short nor at its end.
 const OPEN_FOR: Duration = Duration::from_mins(2);
 
-/// What a watch tells, and the object that it tells of.
-pub(crate) type Told = (Event, Option<Arc<Object>>);
+/// What a watch delivers, and the object that it is about.
+pub(crate) type Delivery = (Event, Option<Arc<Object>>);
 
 /// What the server is saying.
 enum Stream {
     Nothing,
-    List { items: VecDeque<Told>, version: String },
+    List { items: VecDeque<Delivery>, version: String },
     Watch(Box<Watch>),
 }
 
@@ -39,14 +39,14 @@ pub(crate) struct Watcher {
     pub(crate) kind: usize,
     protocol: ListWatch,
     stream: Stream,
-    /// The version up to which everything has been told.
+    /// The version up to which everything has been delivered.
     pub(crate) delivered: u64,
     pub(crate) relisted: bool,
-    /// The next list is answered by a cache that is so many revisions behind.
+    /// The next list is answered by a cache that is this number of revisions behind.
     behind: u64,
-    /// How often part of a list, or a change from before, was told.
-    pub(crate) retold: u64,
-    /// The newest version that was ever told.
+    /// How often part of a list, or a change from before, was delivered again.
+    pub(crate) redelivered: u64,
+    /// The newest version that was ever delivered.
     newest: u64,
 }
 
@@ -59,12 +59,12 @@ impl Watcher {
             delivered: 0,
             relisted: false,
             behind: 0,
-            retold: 0,
+            redelivered: 0,
             newest: 0,
         }
     }
 
-    pub(crate) fn read(&mut self, id: ResourceId, most: usize, server: &Server) -> Vec<Told> {
+    pub(crate) fn read(&mut self, id: ResourceId, most: usize, server: &Server) -> Vec<Delivery> {
         let mut events = Vec::new();
         if let Stream::Nothing = self.stream {
             self.ask(id, server, &mut events);
@@ -74,7 +74,7 @@ impl Watcher {
         }
         match &mut self.stream {
             Stream::List { items, version } => {
-                self.retold += 1;
+                self.redelivered += 1;
                 let count = most.min(items.len());
                 events.extend(items.drain(..count));
                 if items.is_empty() {
@@ -94,7 +94,7 @@ impl Watcher {
     }
 
     /// Asks the server for what is to be asked now. No time passes in pauses.
-    fn ask(&mut self, id: ResourceId, server: &Server, events: &mut Vec<Told>) {
+    fn ask(&mut self, id: ResourceId, server: &Server, events: &mut Vec<Delivery>) {
         for _ in 0..QUESTIONS {
             let ask = self.protocol.ask(0.0);
             self.take_signals(id, events);
@@ -128,10 +128,10 @@ impl Watcher {
             Some(Err(error)) => return Some(error),
             Some(Ok(list)) => list,
         };
-        let told = |item: &Arc<Object>| {
+        let delivery = |item: &Arc<Object>| {
             observed(item, id).map(|object| (Event::Observed(object), Some(Arc::clone(item))))
         };
-        let items = list.items.iter().filter_map(told).collect();
+        let items = list.items.iter().filter_map(delivery).collect();
         self.stream = Stream::List { items, version: list.resource_version };
         None
     }
@@ -161,7 +161,7 @@ impl Watcher {
         }
     }
 
-    fn take_signals(&mut self, id: ResourceId, events: &mut Vec<Told>) {
+    fn take_signals(&mut self, id: ResourceId, events: &mut Vec<Delivery>) {
         while let Some(signal) = self.protocol.poll_signal() {
             let event = match signal {
                 Signal::ListStarted => Event::ListStarted(id),
@@ -179,7 +179,7 @@ impl Watcher {
         self.protocol.ended(ended, OPEN_FOR, 0.0);
     }
 
-    fn read_watch(&mut self, id: ResourceId, most: usize, server: &Server, events: &mut Vec<Told>) {
+    fn read_watch(&mut self, id: ResourceId, most: usize, server: &Server, events: &mut Vec<Delivery>) {
         server.pump();
         let Stream::Watch(watch) = &mut self.stream else { return };
         let mut end = None;
@@ -212,7 +212,7 @@ impl Watcher {
             };
             let Some(observed) = observed(&object, id) else { continue };
             let version = observed.resource_version.0;
-            self.retold += u64::from(version <= self.newest);
+            self.redelivered += u64::from(version <= self.newest);
             self.newest = self.newest.max(version);
             self.delivered = self.delivered.max(version);
             self.protocol.reached(&version.to_string());
@@ -230,7 +230,7 @@ impl Watcher {
         self.take_signals(id, events);
     }
 
-    /// It breaks. Returns whether what it told counts as stale from now on, and did not before.
+    /// It breaks. Returns whether what it delivered counts as stale from now on, and did not before.
     pub(crate) fn break_off(&mut self, fault: StreamFault) -> bool {
         let is_open = matches!(self.stream, Stream::Watch(_));
         let gone = || Ended::Refused { code: 410, message: "too old".to_owned(), retry_after: None };

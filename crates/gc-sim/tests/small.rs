@@ -8,7 +8,7 @@ fn visited(plan: Plan) -> (u64, u64) {
     (worlds, states)
 }
 
-/// Every graph over so many objects, those with objects that own themselves included.
+/// Every graph over this number of objects, those with objects that own themselves included.
 const fn every(objects: usize, depth: usize) -> Plan {
     Plan { objects, depth, loops: true, stride: 1, first: 0 }
 }

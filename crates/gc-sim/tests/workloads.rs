@@ -11,11 +11,11 @@ const SEEDS_PER_DEFECT: u64 = 100;
 
 fn nothing_breaks(part: u64) {
     let summary = run_seeds(part * SEEDS_PER_TEST, SEEDS_PER_TEST, 1);
-    let mut told = String::new();
+    let mut found = String::new();
     for (seed, violation) in &summary.failures {
-        let _ = writeln!(told, "{violation}\n  repeat with: kubegc-sim --workloads --seed {seed}");
+        let _ = writeln!(found, "{violation}\n  repeat with: kubegc-sim --workloads --seed {seed}");
     }
-    assert!(summary.failures.is_empty(), "{told}");
+    assert!(summary.failures.is_empty(), "{found}");
     assert!(summary.collected > SEEDS_PER_TEST, "the worlds are too quiet: {}", summary.collected);
 }
 

@@ -11,11 +11,11 @@ const SEEDS_PER_TEST: u64 = 1_000;
 
 fn nothing_breaks(from: u64, count: u64) {
     let summary = run_seeds(from, count, 1, Options::default());
-    let mut told = String::new();
+    let mut found = String::new();
     for (seed, violation) in &summary.failures {
-        let _ = writeln!(told, "{violation}\n  repeat with: kubegc-sim --seed {seed}");
+        let _ = writeln!(found, "{violation}\n  repeat with: kubegc-sim --seed {seed}");
     }
-    assert!(summary.failures.is_empty(), "{told}");
+    assert!(summary.failures.is_empty(), "{found}");
     assert!(summary.collected > count / 2, "the worlds are too quiet: {summary:?}");
 }
 
@@ -55,7 +55,7 @@ mod nothing_breaks_in {
     }
 }
 
-/// What long runs have found (docs/proof.md tells the causes). A seed tells its story as long as nobody changes how worlds are
+/// What long runs have found (docs/proof.md has the causes). A seed repeats its story as long as nothing changes how worlds are
 /// made up; the stories of faults are tests of the engines besides.
 const ONCE_BROKEN: [u64; 30] = [
     2_918, 5_939, 9_618, 33_621, 34_038, 45_871, 45_923, 54_521, 69_795, 83_882, 85_281, 117_643, 175_577,
@@ -121,7 +121,7 @@ fn a_seed_decides_everything() {
     }
 }
 
-/// A failure becomes a story of so many steps at most.
+/// A failure becomes a story of at most this number of steps.
 const SHORT: usize = 30;
 
 fn becomes_short(defect: &str) {

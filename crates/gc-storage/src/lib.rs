@@ -132,7 +132,7 @@ pub enum WatchItem {
     Change(Change),
     /// Everything up to this revision has been delivered. A stream with nothing left to deliver reports it once, before it
     /// becomes pending, if the store has moved on since its last item. It is not woken for that, so idle watches cost
-    /// nothing: who wants to tell its client how far it is (a bookmark) polls when it is time to.
+    /// nothing: who wants to inform its client how far it is (a bookmark) polls when it is time to.
     Progress(Revision),
 }
 

@@ -95,7 +95,7 @@ pub enum Request {
         at_least: ResourceVersion,
     },
     /// Writes a Kubernetes Event.
-    Note(EventNote),
+    RecordEvent(EventRecord),
     /// A change by a retention module, with UID and version as preconditions. [`Outcome::Absent`] if another object
     /// has the name now, [`Outcome::Conflict`] if the object has changed since.
     Guarded {
@@ -201,7 +201,7 @@ impl fmt::Display for Severity {
 
 /// A Kubernetes Event to write about an object; for a cluster-scoped object it is written to the namespace `default`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EventNote {
+pub struct EventRecord {
     /// The object.
     pub about: ObjectKey,
     /// Its UID.

@@ -25,6 +25,38 @@ pub struct Gvr {
     pub resource: Arc<str>,
 }
 
+impl Gvr {
+    /// `group/version`, or `version` for the core group.
+    #[must_use]
+    pub fn api_version(&self) -> String {
+        api_version(&self.group, &self.version)
+    }
+
+    /// `resource.group`, or `resource` for the core group.
+    #[must_use]
+    pub fn group_resource(&self) -> String {
+        group_resource(&self.group, &self.resource)
+    }
+}
+
+/// `group/version`, or `version` for the core group.
+#[must_use]
+pub fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// The path below which an API server serves a version: `/apis/group/version`, or `/api/version` for the core group.
+#[must_use]
+pub fn api_path(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") }
+}
+
+/// `resource.group`, or `resource` for the core group.
+#[must_use]
+pub fn group_resource(group: &str, resource: &str) -> String {
+    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+}
+
 /// A group, or one version of it, that discovery could not reach.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FailedGroup {

@@ -6,6 +6,7 @@
 #![doc(html_no_source)]
 
 pub mod codes;
+mod convert;
 mod duration;
 mod effect;
 mod event;
@@ -15,15 +16,16 @@ mod identity;
 mod marks;
 mod quantity;
 
+pub use convert::{hexadecimal, milliseconds};
 pub use duration::{GoDuration, GoDurationError, Units, UnixNanoseconds};
 pub use effect::{
-    Change, DeletionSecret, Effect, EffectId, EventNote, Evidence, FinalizerName, HeldBy, Outcome,
+    Change, DeletionSecret, Effect, EffectId, EventRecord, Evidence, FinalizerName, HeldBy, Outcome,
     OutsideCall, PropagationPolicy, Reason, Request, Severity, Storage, Verdict,
 };
 pub use event::{DeletionState, Event, ObservedObject, ResourceInfo, Scope};
 pub use identity::{
     Coordinates, FailedGroup, Gvk, Gvr, ObjectKey, OwnerReference, ResourceId, ResourceVersion, Timestamp,
-    Uid,
+    Uid, api_path, api_version, group_resource,
 };
 pub use marks::{ForeignMark, Marks};
 pub use quantity::parse_quantity;

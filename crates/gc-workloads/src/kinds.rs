@@ -78,7 +78,7 @@ impl Kind {
     #[must_use]
     pub fn api_version(self) -> String {
         let Served { group, version, .. } = self.served();
-        if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+        gc_types::api_version(group, version)
     }
 
     /// Its name in objects.
@@ -101,8 +101,7 @@ impl Kind {
     #[must_use]
     pub fn collection_path(self, namespace: &str) -> String {
         let Served { group, version, resource, namespaced, .. } = self.served();
-        let prefix =
-            if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+        let prefix = gc_types::api_path(group, version);
         if namespaced && !namespace.is_empty() {
             format!("{prefix}/namespaces/{namespace}/{resource}")
         } else {

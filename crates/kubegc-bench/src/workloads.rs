@@ -103,7 +103,7 @@ impl Reading {
         Ok(Self { begun: Instant::now(), requests, usage })
     }
 
-    /// Prints what happened since, for so many units of work.
+    /// Prints what happened since, for this number of units of work.
     async fn print(&self, cluster: &Cluster, pid: Option<u32>, units: f64) -> anyhow::Result<()> {
         let took = self.begun.elapsed();
         print_requests(self.requests.as_ref(), cluster.requests().await.as_ref(), units);
@@ -181,7 +181,7 @@ pub(crate) async fn rollout(
     Ok(())
 }
 
-/// Waits until so many Deployments have been rolled out in this generation.
+/// Waits until this number of Deployments have been rolled out in this generation.
 async fn all_rolled_out(
     events: &mut (impl Stream<Item = anyhow::Result<(String, Value)>> + Unpin),
     deployments: u32,

@@ -221,9 +221,9 @@ async fn a_controller_under_test_is_waited_for() {
 #[tokio::test]
 async fn users_and_kubeconfigs_reach_the_same_cluster() {
     let cluster = Cluster::builder().controllers(["garbage-collector-controller"]).start().await.unwrap();
-    let nobody: Api<ConfigMap> =
+    let unauthorized: Api<ConfigMap> =
         Api::namespaced(cluster.client_as("jane", &["system:authenticated"]), "default");
-    let refused = nobody.create(&PostParams::default(), &map("mine")).await.unwrap_err();
+    let refused = unauthorized.create(&PostParams::default(), &map("mine")).await.unwrap_err();
     assert!(matches!(&refused, kube::Error::Api(status) if status.code == 403), "{refused}");
 
     let kubeconfig = kube::config::Kubeconfig::from_yaml(&cluster.kubeconfig().unwrap()).unwrap();

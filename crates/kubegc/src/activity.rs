@@ -44,7 +44,7 @@ pub(crate) struct Movement {
     engines: Mutex<BTreeMap<u8, EngineState>>,
     /// What it reconciles, where it has no engine.
     waiting: Mutex<Waiting>,
-    /// Rises whenever everything that waits for others is to be looked at again.
+    /// Rises whenever everything that waits for others is to be checked again.
     nudges: watch::Sender<u64>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Movement {
 pub(crate) struct Waiting {
     /// Number of objects that it has something to do for.
     pub(crate) moving: usize,
-    /// Number of objects that wait for others, such as those who remove a finalizer. It is not told when they have done so.
+    /// Number of objects that wait for others, such as those who remove a finalizer. It does not learn when they have done so.
     pub(crate) held: usize,
     /// The nudge up to which this is known.
     pub(crate) nudge: u64,
@@ -64,7 +64,7 @@ pub(crate) struct Waiting {
 #[derive(Clone, Default)]
 struct EngineState {
     /// It got an event, and has not been polled until it had no more effects since.
-    told: bool,
+    has_news: bool,
     /// It waits for nothing but the passing of time, and for lists.
     rests: bool,
     /// The kinds that are not listed yet.
@@ -140,7 +140,7 @@ impl Activity {
         rest: impl Fn() -> R,
     ) -> Result<(), Vec<String>> {
         let deadline = Instant::now() + patience;
-        // Where the store was when everything that waits for others was last looked at.
+        // Where the store was when everything that waits for others was last checked.
         let mut nudged = None;
         loop {
             let before = (self.0.generation.load(Ordering::Acquire), registry.watch_progress());
@@ -188,7 +188,7 @@ impl Movement {
         }
     }
 
-    /// Changes whenever everything that waits for others is to be looked at again.
+    /// Changes whenever everything that waits for others is to be checked again.
     pub(crate) fn nudges(&self) -> watch::Receiver<u64> {
         self.nudges.subscribe()
     }
@@ -197,24 +197,24 @@ impl Movement {
         lock(&self.waiting).held > 0
     }
 
-    /// Has everything looked at again that waits for others.
+    /// Has everything checked again that waits for others.
     fn nudge(&self) {
         self.nudges.send_modify(|nudge| *nudge += 1);
     }
 
-    fn moving(&self, catalog: &Catalog, now: Timestamp, tell: &mut dyn FnMut(String)) {
+    fn moving(&self, catalog: &Catalog, now: Timestamp, report: &mut dyn FnMut(String)) {
         let requests = self.requests.load(Ordering::Acquire);
         if requests > 0 {
-            tell(format!("{} on the way", count(requests, "request")));
+            report(format!("{} on the way", count(requests, "request")));
         }
         let waiting = *lock(&self.waiting);
         if waiting.moving > 0 {
-            tell(format!("{} in work", count(waiting.moving, "object")));
+            report(format!("{} in work", count(waiting.moving, "object")));
         } else if waiting.held > 0 && waiting.nudge != *self.nudges.borrow() {
-            tell(format!("{} to look at again", count(waiting.held, "object")));
+            report(format!("{} to check again", count(waiting.held, "object")));
         }
         if waiting.due.is_some_and(|at| at <= now) {
-            tell("an object is due".to_owned());
+            report("an object is due".to_owned());
         }
         for state in lock(&self.engines).values() {
             // What is not served is never listed, and delays nothing.
@@ -222,14 +222,14 @@ impl Movement {
                 let gvr = kind.info().gvr;
                 catalog.find(&gvr.group, &gvr.version, &gvr.resource).is_some()
             };
-            if state.told {
-                tell("a change is being taken in".to_owned());
+            if state.has_news {
+                report("a change is being processed".to_owned());
             } else if let Some(kind) = state.unsynced.iter().find(is_served) {
-                tell(format!("{} are not listed yet", kind.info().gvr.resource));
+                report(format!("{} are not listed yet", kind.info().gvr.resource));
             } else if !state.rests {
-                tell("it waits for an answer or for another try".to_owned());
+                report("it waits for an answer or for another try".to_owned());
             } else if state.wakeup.is_some_and(|at| at <= now) {
-                tell("an object is due".to_owned());
+                report("an object is due".to_owned());
             }
         }
     }
@@ -284,18 +284,18 @@ impl<C: Collecting> Watched<C> {
 impl<E> Watched<E> {
     /// The first (0) or a further engine of a collector.
     pub(crate) fn new(inner: E, movement: Arc<Movement>, number: u8) -> Self {
-        movement.note(number, |state| state.told = true);
+        movement.note(number, |state| state.has_news = true);
         Self { inner, movement, number, unsynced: Vec::new(), flying: 0 }
     }
 
-    fn told(&self) {
-        self.movement.note(self.number, |state| state.told = true);
+    fn note_news(&self) {
+        self.movement.note(self.number, |state| state.has_news = true);
     }
 
     fn asked(&self, rests: bool, wakeup: Option<Timestamp>) {
         let unsynced = self.unsynced.clone();
         self.movement
-            .note(self.number, |state| *state = EngineState { told: false, rests, unsynced, wakeup });
+            .note(self.number, |state| *state = EngineState { has_news: false, rests, unsynced, wakeup });
     }
 }
 
@@ -303,7 +303,7 @@ impl<E: EventEngine + Rests> EventEngine for Watched<E> {
     fn handle(&mut self, event: Event) {
         // A tick changes nothing unless something is due, which the next look for effects shows.
         if !matches!(event, Event::Tick(_)) {
-            self.told();
+            self.note_news();
         }
         self.inner.handle(event);
     }
@@ -311,7 +311,7 @@ impl<E: EventEngine + Rests> EventEngine for Watched<E> {
     fn poll_effect(&mut self) -> Option<Effect> {
         let effect = self.inner.poll_effect();
         match &effect {
-            Some(_) => self.told(),
+            Some(_) => self.note_news(),
             None => self.asked(self.inner.rests(), self.inner.due()),
         }
         effect
@@ -322,7 +322,7 @@ impl<E: EventEngine + Rests> EventEngine for Watched<E> {
     }
 
     fn set_clock(&mut self, now: Timestamp) {
-        self.told();
+        self.note_news();
         self.inner.set_clock(now);
     }
 
@@ -341,7 +341,7 @@ impl<C: Collecting> Collecting for Watched<C> {
     }
 
     fn set_clock(&mut self, now: Timestamp) {
-        self.told();
+        self.note_news();
         self.inner.set_clock(now);
     }
 
@@ -351,7 +351,7 @@ impl<C: Collecting> Collecting for Watched<C> {
             Observation::Synced(kind) => self.unsynced.retain(|unsynced| unsynced != kind),
             _ => {}
         }
-        self.told();
+        self.note_news();
         self.inner.observe(observation);
     }
 
@@ -360,7 +360,7 @@ impl<C: Collecting> Collecting for Watched<C> {
         match &effect {
             Some(_) => {
                 self.flying += 1;
-                self.told();
+                self.note_news();
             }
             None => {
                 self.asked(self.flying == 0, self.inner.next_wakeup());
@@ -371,7 +371,7 @@ impl<C: Collecting> Collecting for Watched<C> {
 
     fn finish(&mut self, id: EffectId, outcome: &Outcome) {
         self.flying = self.flying.saturating_sub(1);
-        self.told();
+        self.note_news();
         self.inner.finish(id, outcome);
     }
 
@@ -385,12 +385,12 @@ impl<C: Collecting> Collecting for Watched<C> {
 
     fn skip(&mut self, id: EffectId) {
         self.flying = self.flying.saturating_sub(1);
-        self.told();
+        self.note_news();
         self.inner.skip(id);
     }
 
     fn release(&mut self, resource: Option<ResourceId>) {
-        self.told();
+        self.note_news();
         self.inner.release(resource);
     }
 

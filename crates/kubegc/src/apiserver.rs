@@ -381,7 +381,7 @@ fn etcd_options(options: &ServerOptions) -> anyhow::Result<EtcdOptions> {
     Ok(EtcdOptions { prefix: options.etcd_prefix.clone(), tls, ..EtcdOptions::default() })
 }
 
-/// Tells people how to use the server. The last line says that it is ready.
+/// Prints how to use the server. The last line says that it is ready.
 pub(crate) fn print_ready(server: &RunningServer, kubeconfig: &Path) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "export KUBECONFIG={}", kubeconfig.display())?;

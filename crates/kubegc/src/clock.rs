@@ -56,7 +56,7 @@ impl CollectorClock {
 
     /// Sets it ahead by so much more.
     pub(crate) fn advance(&self, by: Duration) {
-        let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+        let by = gc_types::milliseconds(by);
         self.set(self.ahead().saturating_add(by));
     }
 }

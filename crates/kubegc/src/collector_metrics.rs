@@ -156,21 +156,21 @@ impl CollectorMetrics {
         metrics
     }
 
-    /// What tells them of one collector.
+    /// The observer that updates them for one collector.
     pub(crate) fn observer(&self, controller: Controller) -> Arc<dyn Observer> {
         let labels = ManagedLabels { name: controller.name(), manager: "kubegc" };
         self.running.get_or_create(&labels).set(1);
         Arc::new(ControllerObserver {
             metrics: self.clone(),
             name: controller.name(),
-            told: Mutex::default(),
+            reported: Mutex::default(),
         })
     }
 }
 
 /// What was reported last.
 #[derive(Default)]
-struct Told {
+struct Reported {
     judged: u64,
     gauges: BTreeSet<(&'static str, Labels)>,
 }
@@ -178,7 +178,7 @@ struct Told {
 struct ControllerObserver {
     metrics: CollectorMetrics,
     name: &'static str,
-    told: Mutex<Told>,
+    reported: Mutex<Reported>,
 }
 
 fn labels_of(measurement: &Measurement) -> Labels {
@@ -198,7 +198,7 @@ fn count(number: usize) -> i64 {
 
 impl Observer for ControllerObserver {
     fn finished(&self, effect: &Effect, outcome: &Outcome, _round_trips: u32, _took: Duration) {
-        if let Request::Note(note) = &effect.request {
+        if let Request::RecordEvent(note) = &effect.request {
             let (reason, r#type) = (note.reason, note.severity.to_string());
             let labels = EventLabels { controller: self.name, reason, r#type };
             self.metrics.events.get_or_create(&labels).inc();
@@ -225,10 +225,10 @@ impl Observer for ControllerObserver {
         let overdue = u64::try_from(standing.overdue_milliseconds).unwrap_or_default();
         self.metrics.overdue.get_or_create(&label).set(Duration::from_millis(overdue).as_secs_f64());
         self.metrics.synced.get_or_create(&label).set(i64::from(standing.synced));
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let judged = standing.counts.decisions;
-        self.metrics.judged.get_or_create(&label).inc_by(judged.saturating_sub(told.judged));
-        told.judged = judged;
+        self.metrics.judged.get_or_create(&label).inc_by(judged.saturating_sub(reported.judged));
+        reported.judged = judged;
         let mut gauges = BTreeSet::new();
         for reading in &standing.gauges {
             let labels = labels_of(reading);
@@ -238,12 +238,12 @@ impl Observer for ControllerObserver {
             }
         }
         // What is no longer read is no longer there.
-        for (name, labels) in told.gauges.difference(&gauges) {
+        for (name, labels) in reported.gauges.difference(&gauges) {
             if let Some(Declared::Gauge(family)) = self.metrics.declared.get(name) {
                 family.remove(labels);
             }
         }
-        told.gauges = gauges;
+        reported.gauges = gauges;
     }
 }
 

@@ -29,9 +29,9 @@ use crate::activity::{Activity, Rests, Watched};
 use crate::collector_metrics::CollectorMetrics;
 use crate::journal::Journal;
 use crate::namespace_trace::Trace;
-use crate::namespaces::{NamespaceController, NamespaceFeed, NamespaceNames};
+use crate::namespaces::{NamespaceController, NamespaceFeed, NamespaceNames, NamespaceSettings};
 use crate::notices::{NoticeOptions, NoticeSender};
-use crate::outside::{MachinesOutside, OutsideOptions, StorageOutside, milliseconds, positive};
+use crate::outside::{MachinesOutside, OutsideOptions, StorageOutside, positive};
 
 /// The heading of these flags in help texts.
 pub(crate) const HEADING: &str = "Collectors";
@@ -192,7 +192,7 @@ pub(crate) struct NamespaceOptions {
     /// The server has only just started: no earlier request can still be in progress.
     pub(crate) is_first: bool,
     /// Their names, if the owner-reference collector that observes them runs elsewhere.
-    pub(crate) heard: Option<NamespaceNames>,
+    pub(crate) names: Option<NamespaceNames>,
 }
 
 /// Collectors at work on one cluster.
@@ -217,13 +217,13 @@ impl RunningCollectors {
     ) -> Self {
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let (feed, terminating) = NamespaceFeed::new();
-        let terminating = namespaces.heard.unwrap_or(terminating);
+        let terminating = namespaces.names.unwrap_or(terminating);
         let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::new(feed)];
         observers.extend(observer);
         let mut running =
             Self { stop, ownership: None, namespaces: None, retention: Vec::new(), others: Vec::new() };
         // Terminating namespaces come from the owner-reference collector's watch; without that one,
-        // they are found by the periodic look through all namespaces.
+        // they are found by the periodic list of all namespaces.
         for &controller in enabled {
             let client = client_of(controller);
             let mut retain = Retain {
@@ -263,7 +263,7 @@ impl RunningCollectors {
                 Controller::PodCertificateCleaner => retain.start(PodCertificateCollector::default()),
                 Controller::LegacyTokenCleaner => {
                     let period = settings.legacy_service_account_token_clean_up_period;
-                    retain.start(TokenCollector::new(milliseconds(period)));
+                    retain.start(TokenCollector::new(gc_types::milliseconds(period)));
                 }
                 Controller::StorageVersion => retain.start(StorageVersionCollector::default()),
                 Controller::VolumeReclaim => {
@@ -312,13 +312,17 @@ impl RunningCollectors {
         }
         if enabled.contains(&Controller::Namespace) {
             let trace = Trace::new(|table| surroundings.observer(Controller::Namespace, table));
-            let controller = NamespaceController::new(client_of(Controller::Namespace), namespaces.settle)
-                .held_while(surroundings.restraints.held.clone())
-                .noted_by(surroundings.activity.of(Controller::Namespace))
-                .traced_by(trace)
-                .with_clock(Arc::clone(&surroundings.clock))
-                .first(namespaces.is_first)
-                .dry_run(options.dry_run);
+            let settings = NamespaceSettings {
+                settle: namespaces.settle,
+                is_first: namespaces.is_first,
+                dry_run: options.dry_run,
+                pacing: options.pacing,
+                restraints: surroundings.restraints.clone(),
+                trace,
+                clock: Arc::clone(&surroundings.clock),
+                movement: surroundings.activity.of(Controller::Namespace),
+            };
+            let controller = NamespaceController::new(client_of(Controller::Namespace), settings);
             running.namespaces = Some(tokio::spawn(controller.run(terminating, until(stopped))));
         }
         running

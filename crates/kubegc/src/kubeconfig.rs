@@ -81,7 +81,7 @@ pub(crate) fn merge(path: &Path, credentials: &ClientCredentials) -> anyhow::Res
     let text = crate::yaml::to_string(&merged(present, &ours)).context("the merged kubeconfig")?;
     // A link stays a link.
     let path = path.canonicalize().with_context(|| format!("cannot write {}", path.display()))?;
-    gc_apiserver::write_private(&path, &text)?;
+    gc_apiserver::write_private(&path, text)?;
     Ok(())
 }
 

@@ -33,6 +33,7 @@ mod operations;
 mod outside;
 mod page;
 mod policy;
+mod private_files;
 mod questions;
 mod rbac;
 mod reference;

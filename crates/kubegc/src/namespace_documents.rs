@@ -9,11 +9,7 @@ use serde_json::{Value, json};
 
 pub(crate) fn collection_path(resource: &Contained, namespace: &str) -> String {
     let Gvr { group, version, resource } = &resource.gvr;
-    if group.is_empty() {
-        format!("/api/{version}/namespaces/{namespace}/{resource}")
-    } else {
-        format!("/apis/{group}/{version}/namespaces/{namespace}/{resource}")
-    }
+    format!("{}/namespaces/{namespace}/{resource}", gc_types::api_path(group, version))
 }
 
 pub(crate) fn delete_options(uid: Option<&str>) -> Value {

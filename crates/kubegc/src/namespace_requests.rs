@@ -7,7 +7,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use gc_control::namespaces::{Answer, Question};
 use gc_kube::discovery::discover;
-use gc_kube::{ApiClient, Clock};
+use gc_kube::pacing::Signal;
+use gc_kube::{ApiClient, Clock, retry_after};
 use gc_retention::measures::{Measurement, NAMESPACE_REQUESTS};
 use gc_retention::namespaces::documents::{item, view, with_finalizers, with_status};
 use gc_retention::namespaces::emptying::{Ask, Contained, Item, Reply};
@@ -31,6 +32,10 @@ pub(crate) struct Requests {
     pub(crate) client: ApiClient,
     pub(crate) trace: Arc<Trace>,
     pub(crate) clock: Clock,
+    /// What the last call of a question says about the server, and the number of its calls.
+    signal: Option<(Signal, u32)>,
+    /// How many objects a question has deleted.
+    deleted: u64,
 }
 
 /// An answer with a status that was not hoped for, or none.
@@ -39,8 +44,12 @@ fn refused(path: &str, code: u16, body: &Value) -> Reply {
 }
 
 impl Requests {
+    pub(crate) fn new(client: ApiClient, trace: Trace, clock: Clock) -> Self {
+        Self { client, trace: Arc::new(trace), clock, signal: None, deleted: 0 }
+    }
+
     /// Asks, and reports what was deleted or finalized.
-    pub(crate) async fn perform(&self, question: &Question) -> Answer {
+    pub(crate) async fn perform(mut self, question: &Question) -> Answer {
         let Question { namespace, ask, view, document, .. } = question;
         let namespace = Terminating::new(namespace, view);
         let mut read = None;
@@ -65,18 +74,19 @@ impl Requests {
             }
             Ask::Finalize(left) => self.finalize(&namespace, document, left).await,
         };
-        Answer { reply: result.unwrap_or_else(|failed| failed), read }
+        let reply = result.unwrap_or_else(|failed| failed);
+        Answer { reply, read, deleted: self.deleted, signal: self.signal }
     }
 
-    /// The names of all terminating namespaces; `None` if they cannot be listed, which the log tells.
+    /// The names of all terminating namespaces; `None` if they cannot be listed, which is logged.
     pub(crate) async fn terminating(&self) -> Option<Vec<Arc<str>>> {
         let cannot = |reply: Reply| tracing::warn!(why = reply.why(), "namespaces cannot be listed");
-        let namespaces = self.list("/api/v1/namespaces").await.map_err(cannot).ok()?;
+        let namespaces = self.clone().list("/api/v1/namespaces").await.map_err(cannot).ok()?;
         let items = namespaces.iter().map(item).filter(|item| item.deleting && !item.name.is_empty());
         Some(items.map(|item| item.name.into()).collect())
     }
 
-    async fn read(&self, namespace: &Terminating) -> Result<(Reply, Option<Value>), Reply> {
+    async fn read(&mut self, namespace: &Terminating) -> Result<(Reply, Option<Value>), Reply> {
         let path = own_path(namespace);
         match self.send(Method::GET, &path, JSON, None).await? {
             (200, found) if found["metadata"]["uid"].is_string() => {
@@ -90,13 +100,14 @@ impl Requests {
         }
     }
 
-    async fn delete_all(&self, resource: &Contained, namespace: &Terminating) -> Result<Reply, Reply> {
+    async fn delete_all(&mut self, resource: &Contained, namespace: &Terminating) -> Result<Reply, Reply> {
         let path = collection_path(resource, &namespace.name);
         let begun = Instant::now();
         match self.send(Method::DELETE, &path, LIST_ACCEPT, Some(delete_options(None))).await? {
             (200..=299, body) => {
                 // What was there; a server that does not say has deleted it all the same.
                 let items: Vec<Item> = body["items"].as_array().into_iter().flatten().map(item).collect();
+                self.deleted = items.iter().filter(|item| !item.deleting).count() as u64;
                 self.trace.deleted_together(resource, namespace, &items, begun.elapsed()).await;
                 Ok(Reply::Done)
             }
@@ -105,7 +116,7 @@ impl Requests {
     }
 
     async fn delete(
-        &self,
+        &mut self,
         resource: &Contained,
         namespace: &Terminating,
         item: &Item,
@@ -120,7 +131,8 @@ impl Requests {
             409 => Outcome::Conflict,
             code => Outcome::Refused { code, message: problem(&path, code, &body) },
         };
-        // Of what is going already, only a failure is news.
+        self.deleted = u64::from(!item.deleting && matches!(outcome, Outcome::Applied(_)));
+        // Of what is terminating already, only a failure is news.
         if !item.deleting || matches!(outcome, Outcome::Refused { .. }) {
             self.trace.deleted(resource, namespace, item, &outcome, begun.elapsed());
         }
@@ -128,7 +140,7 @@ impl Requests {
     }
 
     /// The metadata of a whole collection.
-    pub(crate) async fn list(&self, path: &str) -> Result<Vec<Value>, Reply> {
+    pub(crate) async fn list(&mut self, path: &str) -> Result<Vec<Value>, Reply> {
         let mut items = Vec::new();
         let mut page = format!("{path}?limit={PAGE_SIZE}");
         loop {
@@ -158,7 +170,7 @@ impl Requests {
     }
 
     async fn finalize(
-        &self,
+        &mut self,
         namespace: &Terminating,
         document: &Value,
         left: &[String],
@@ -172,7 +184,7 @@ impl Requests {
         Ok(reply)
     }
 
-    async fn put(&self, path: &str, document: Value) -> Result<Reply, Reply> {
+    async fn put(&mut self, path: &str, document: Value) -> Result<Reply, Reply> {
         match self.send(Method::PUT, path, JSON, Some(document)).await? {
             (200..=299, _) => Ok(Reply::Done),
             (code, body) => Ok(refused(path, code, &body)),
@@ -181,7 +193,7 @@ impl Requests {
 
     /// One request; `Err` is [`Reply::Failed`].
     async fn send(
-        &self,
+        &mut self,
         method: Method,
         path: &str,
         accept: &'static str,
@@ -198,6 +210,11 @@ impl Requests {
         let unsent = |error: http::Error| Reply::Failed { why: error.to_string(), may_be_at_work: false };
         let request = request.body(Full::new(bytes)).map_err(unsent)?;
         let answer = self.client.call(request).await;
+        let calls = self.signal.map_or(0, |(_, calls)| calls) + 1;
+        let signal = answer.as_ref().map_or(Signal::Answered, |answer| {
+            Signal::of_answer(answer.head.status.as_u16(), || retry_after(&answer.head.headers))
+        });
+        self.signal = Some((signal, calls));
         let code =
             answer.as_ref().map_or_else(|_| "none".into(), |answer| answer.head.status.as_str().into());
         let labels = vec![verb.into(), code];

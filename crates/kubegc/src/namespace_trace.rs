@@ -13,9 +13,9 @@ use gc_types::{
 };
 
 /// Maximum number of objects of one answer that are reported at once …
-const TOLD_AT_ONCE: usize = 1_000;
+const REPORTED_AT_ONCE: usize = 1_000;
 /// … and then the time for the journal to write them: its queue is bounded, too.
-const TOLD_PAUSE: Duration = Duration::from_millis(5);
+const REPORT_PAUSE: Duration = Duration::from_millis(5);
 /// The number of `namespaces`; those of their contents follow.
 const NAMESPACES: ResourceId = ResourceId(0);
 
@@ -46,7 +46,7 @@ pub(crate) fn namespace_key(name: &str) -> ObjectKey {
     ObjectKey { resource: NAMESPACES, namespace: "".into(), name: name.into() }
 }
 
-/// Tells an observer.
+/// Reports to an observer.
 pub(crate) struct Trace {
     observer: Arc<dyn Observer>,
     table: ResourceTable,
@@ -55,7 +55,7 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Tells the observer that is made for the table by which effects name resources.
+    /// Reports to the observer that is made for the table by which effects name resources.
     pub(crate) fn new(observer: impl FnOnce(&ResourceTable) -> Arc<dyn Observer>) -> Self {
         let table = ResourceTable::default();
         table.insert(Arc::new(Route::new(ResourceInfo {
@@ -72,8 +72,8 @@ impl Trace {
     }
 
     /// The observers.
-    pub(crate) fn observer(&self) -> &dyn Observer {
-        &*self.observer
+    pub(crate) fn observer(&self) -> Arc<dyn Observer> {
+        Arc::clone(&self.observer)
     }
 
     /// What the numbers of resources mean.
@@ -89,16 +89,12 @@ impl Trace {
         let name = (Arc::clone(&gvr.group), Arc::clone(&gvr.resource));
         let number = *numbers.entry(name).or_insert(next);
         if self.table.get(number).is_none() {
-            let api_version = match &*gvr.group {
-                "" => Arc::clone(&gvr.version),
-                group => format!("{group}/{}", gvr.version).into(),
-            };
             self.table.insert(Arc::new(Route::new(ResourceInfo {
                 id: number,
                 gvr: gvr.clone(),
                 kind: Arc::clone(&contained.kind),
                 scope: Scope::Namespaced,
-                served_api_versions: vec![api_version],
+                served_api_versions: vec![gvr.api_version().into()],
                 watched: false,
                 comparable_versions: true,
             })));
@@ -128,7 +124,7 @@ impl Trace {
         self.effect(request, ResourceVersion::parse(&item.resource_version), vec![why, how.to_owned()])
     }
 
-    /// One object was asked to go.
+    /// One object was deleted, or a deletion failed.
     pub(crate) fn deleted(
         &self,
         contained: &Contained,
@@ -154,8 +150,8 @@ impl Trace {
         // One request, whatever it took along.
         let mut requests = 1;
         for (index, item) in items.iter().enumerate() {
-            if index % TOLD_AT_ONCE == TOLD_AT_ONCE - 1 {
-                tokio::time::sleep(TOLD_PAUSE).await;
+            if index % REPORTED_AT_ONCE == REPORTED_AT_ONCE - 1 {
+                tokio::time::sleep(REPORT_PAUSE).await;
             }
             if !item.deleting {
                 let effect = self.deletion(resource, namespace, item, "with the whole collection");

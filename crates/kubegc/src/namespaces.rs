@@ -7,29 +7,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use gc_control::namespaces::{Answer, Ended, Passes, Question};
-use gc_kube::notes::Notes;
-use gc_kube::{ApiClient, Backoff, Clock, NoObserver, Observer, steady_clock, system_clock, until};
+use gc_control::namespaces::{Answer, Ended, Now, Passes, Question};
+use gc_kube::breaker::SharedBreaker;
+use gc_kube::pacing::{PacingOptions, Signal};
+use gc_kube::{
+    ApiClient, Backoff, Clock, ControllerSurroundings, NoObserver, Observer, Restraints, changed, moment,
+    steady_clock, system_clock, until,
+};
 use gc_retention::engine::{Counts, Standing};
 use gc_retention::measures::{Measurement, Metric, NAMESPACE_DURATION, NAMESPACE_PASSES};
 use gc_retention::namespaces::emptying::{Contents, End, Reply};
 use gc_retention::permissions::Controller;
-use gc_types::{Event, EventNote, Severity, Timestamp, Uid};
-use tokio::sync::{mpsc, watch};
+use gc_types::{Event, EventRecord, Severity, Timestamp, Uid};
+use tokio::sync::mpsc;
 use tokio::task::{Id, JoinError, JoinSet};
 
 use crate::activity::{Activity, Movement, Waiting};
 use crate::namespace_requests::Requests;
 use crate::namespace_trace::{Trace, namespace_key};
 
-/// All namespaces are looked through this often (`--namespace-sync-period`).
+/// All namespaces are listed this often (`--namespace-sync-period`).
 const SYNC_PERIOD: Duration = Duration::from_mins(5);
 /// The pause after the first failure to find what is terminating when the passes begin; the next ones are twice as long
 /// each, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Names that wait to be taken; more are found by the next look through all namespaces.
-const HEARD_NAMES: usize = 10_000;
+/// Names that wait to be taken; more are found by the next list of all namespaces.
+const QUEUED_NAMES: usize = 10_000;
 /// How long a namespace must not have been emptied before it is reported.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum number of namespaces of which a dry run remembers what it has reported.
@@ -47,13 +51,13 @@ pub(crate) struct NamespaceFeed {
 
 impl NamespaceFeed {
     pub(crate) fn new() -> (Self, NamespaceNames) {
-        let (names, receiver) = mpsc::channel(HEARD_NAMES);
+        let (names, receiver) = mpsc::channel(QUEUED_NAMES);
         (Self { names, resource: AtomicU32::new(u32::MAX) }, receiver)
     }
 }
 
 impl Observer for NamespaceFeed {
-    fn told(&self, event: &Event) {
+    fn observed(&self, event: &Event) {
         match event {
             Event::ResourceServed(info)
                 if info.gvr.group.is_empty() && *info.gvr.resource == *"namespaces" =>
@@ -74,31 +78,48 @@ impl Observer for NamespaceFeed {
 /// Since when a namespace could not be emptied, and what was reported about it.
 struct Failing {
     since: Instant,
-    told: String,
+    reported: String,
 }
 
 impl Failing {
     fn begun() -> Self {
-        Self { since: Instant::now(), told: String::new() }
+        Self { since: Instant::now(), reported: String::new() }
+    }
+
+    /// An Event about a namespace that could not be emptied for a while, and another one when the reason changes.
+    fn note(&mut self, name: &Arc<str>, uid: &Uid, why: &str) -> Option<EventRecord> {
+        if self.since.elapsed() < PATIENCE || self.reported == why {
+            return None;
+        }
+        why.clone_into(&mut self.reported);
+        Some(EventRecord {
+            about: namespace_key(name),
+            uid: uid.clone(),
+            severity: Severity::Warning,
+            reason: "NamespaceNotEmptied",
+            message: format!("cannot be emptied: {why}"),
+        })
     }
 }
 
-/// The passes, and their requests under way.
+/// The passes, what restrains them, and their requests under way.
 struct Work {
     passes: Passes,
+    surroundings: ControllerSurroundings,
+    /// What delays and memory go by.
+    time: Clock,
     sent: JoinSet<Answer>,
     questions: HashMap<Id, Question>,
 }
 
 impl Work {
-    fn new(settle: Duration, dry_run: bool) -> Self {
-        let settle = i64::try_from(settle.as_millis()).unwrap_or(i64::MAX);
-        Self { passes: Passes::new(settle, dry_run), sent: JoinSet::new(), questions: HashMap::new() }
+    fn now(&self) -> Now {
+        Now { time: (self.time)(), moment: moment() }
     }
 
-    /// Sends what the passes ask for. While the controller is held, none begins.
-    fn send(&mut self, requests: &Requests, is_held: bool, time: &Clock) {
-        while let Some(question) = self.passes.poll_question(is_held, time()) {
+    /// Sends what the passes ask for.
+    fn send(&mut self, requests: &Requests) {
+        while let Some(question) = self.passes.poll_question(self.now(), &self.surroundings) {
             let (requests, asked) = (requests.clone(), question.clone());
             let request = self.sent.spawn(async move { requests.perform(&asked).await });
             self.questions.insert(request.id(), question);
@@ -106,110 +127,123 @@ impl Work {
     }
 
     /// Takes an answer.
-    fn take(&mut self, ended: Result<(Id, Answer), JoinError>, now: Timestamp) {
+    fn take(&mut self, ended: Result<(Id, Answer), JoinError>) {
         let (id, answer) = ended.unwrap_or_else(|error| {
             tracing::error!(%error, "a request about a namespace ended by a panic");
             let reply = Reply::Failed { why: error.to_string(), may_be_at_work: true };
-            (error.id(), Answer { reply, read: None })
+            (error.id(), Answer { reply, read: None, deleted: 0, signal: Some((Signal::Answered, 1)) })
         });
         if let Some(question) = self.questions.remove(&id) {
-            self.passes.answered(&question, answer, now);
+            self.passes.answered(&question, answer, self.now(), &self.surroundings);
         }
+    }
+
+    fn hurry(&mut self) {
+        let now = (self.time)();
+        self.passes.hurry(now);
+    }
+
+    fn next_wakeup(&self) -> Option<Timestamp> {
+        self.passes.next_wakeup(self.now(), &self.surroundings)
     }
 }
 
 /// What is reported about the passes that have ended.
+#[derive(Default)]
 struct Reports {
-    notes: Notes,
     counts: Counts,
     failures: HashMap<Arc<str>, Failing>,
+}
+
+/// What the namespace controller is started with.
+pub(crate) struct NamespaceSettings {
+    /// How long a terminating namespace is left alone first.
+    pub(crate) settle: Duration,
+    /// No controller has made passes before.
+    pub(crate) is_first: bool,
+    /// It changes nothing, and logs what is in terminating namespaces.
+    pub(crate) dry_run: bool,
+    pub(crate) pacing: PacingOptions,
+    pub(crate) restraints: Restraints,
+    /// Where everything that is deleted and measured is reported.
+    pub(crate) trace: Trace,
+    /// The clock that measures how long namespaces have been terminating.
+    pub(crate) clock: Clock,
+    /// Where it is noted how many namespaces have something left to do.
+    pub(crate) movement: Arc<Movement>,
+}
+
+impl Default for NamespaceSettings {
+    fn default() -> Self {
+        Self {
+            settle: Duration::ZERO,
+            is_first: false,
+            dry_run: false,
+            pacing: PacingOptions::default(),
+            restraints: Restraints::default(),
+            trace: Trace::new(|_| Arc::new(NoObserver)),
+            clock: system_clock(),
+            movement: Activity::default().of(Controller::Namespace),
+        }
+    }
 }
 
 /// Empties terminating namespaces.
 pub(crate) struct NamespaceController {
     requests: Requests,
-    settle: Duration,
     work: Work,
-    /// No pass begins while this says true.
-    held: watch::Receiver<bool>,
-    /// What delays and memory go by.
-    time: Clock,
-    /// No controller has made passes before.
+    restraints: Restraints,
     is_first: bool,
-    /// Where it is noted how many namespaces have something left to do.
     movement: Arc<Movement>,
     /// What a dry run has said of namespaces, by their UID.
     said: BTreeMap<String, Contents>,
+    _writing: JoinSet<()>,
 }
 
 impl NamespaceController {
-    pub(crate) fn new(client: ApiClient, settle: Duration) -> Self {
-        let trace = Arc::new(Trace::new(|_| Arc::new(NoObserver)));
+    pub(crate) fn new(client: ApiClient, settings: NamespaceSettings) -> Self {
+        let NamespaceSettings { settle, is_first, dry_run, pacing, restraints, trace, clock, movement } =
+            settings;
+        let (table, observer) = (trace.table(), trace.observer());
+        let source = Controller::Namespace.event_source();
+        let (surroundings, writer) =
+            ControllerSurroundings::new(&restraints, dry_run, &client, table, observer, source);
+        let mut writing = JoinSet::new();
+        writing.spawn(writer);
         Self {
-            requests: Requests { client, trace, clock: system_clock() },
-            settle,
-            work: Work::new(settle, false),
-            held: watch::channel(false).1,
-            time: steady_clock(),
-            is_first: false,
-            movement: Activity::default().of(Controller::Namespace),
+            requests: Requests::new(client, trace, clock),
+            work: Work {
+                passes: Passes::new(gc_types::milliseconds(settle), pacing),
+                surroundings,
+                time: steady_clock(),
+                sent: JoinSet::new(),
+                questions: HashMap::new(),
+            },
+            restraints,
+            is_first,
+            movement,
             said: BTreeMap::new(),
+            _writing: writing,
         }
-    }
-
-    /// Begins nothing while this says true.
-    pub(crate) fn held_while(self, held: watch::Receiver<bool>) -> Self {
-        Self { held, ..self }
-    }
-
-    /// Reports everything that is deleted and measured.
-    pub(crate) fn traced_by(self, trace: Trace) -> Self {
-        Self { requests: Requests { trace: Arc::new(trace), ..self.requests }, ..self }
-    }
-
-    /// The clock that measures how long namespaces have been terminating.
-    pub(crate) fn with_clock(self, clock: Clock) -> Self {
-        Self { requests: Requests { clock, ..self.requests }, ..self }
-    }
-
-    /// Notes there how many namespaces have something left to do.
-    pub(crate) fn noted_by(self, movement: Arc<Movement>) -> Self {
-        Self { movement, ..self }
-    }
-
-    /// No earlier passes can have requests in progress: the server has only just started, too.
-    pub(crate) fn first(self, is_first: bool) -> Self {
-        Self { is_first, ..self }
-    }
-
-    /// Changes nothing, and says in the log what is in terminating namespaces.
-    pub(crate) fn dry_run(self, dry_run: bool) -> Self {
-        Self { work: Work::new(self.settle, dry_run), ..self }
     }
 
     /// Runs until `shutdown`. Each name has at most one pass at a time; one that changes during its pass gets another.
     pub(crate) async fn run(mut self, mut names: NamespaceNames, shutdown: impl Future<Output = ()>) {
         let mut shutdown = std::pin::pin!(shutdown);
         let mut resync = tokio::time::interval(SYNC_PERIOD);
-        let mut held = self.held.clone();
+        let Restraints { mut held, breaker, mut bounds } = self.restraints.clone();
+        let mut stops = breaker.as_ref().map(SharedBreaker::changes);
         let mut nudges = self.movement.nudges();
         let mut nudge = 0;
         let mut is_synced = false;
-        let table = self.requests.trace.table();
-        let source = Controller::Namespace.event_source();
-        let (notes, writer) = Notes::new(self.requests.client.clone(), table, source);
-        let mut reports = Reports { notes, counts: Counts::default(), failures: HashMap::new() };
-        let mut writing = JoinSet::new();
-        writing.spawn(writer);
+        let mut reports = Reports::default();
         loop {
             let newest_nudge = *nudges.borrow_and_update();
             if newest_nudge != nudge {
                 nudge = newest_nudge;
-                self.work.passes.hurry((self.time)());
+                self.work.hurry();
             }
-            // An error means that the sender is gone, so that nothing can hold it.
-            let is_held = *held.borrow_and_update() && held.has_changed().is_ok();
-            if !is_held && !is_synced {
+            if !*held.borrow_and_update() && !is_synced {
                 tokio::select! {
                     () = &mut shutdown => return,
                     terminating = self.find_terminating() => self.inherit(&terminating),
@@ -217,25 +251,31 @@ impl NamespaceController {
                 is_synced = true;
                 resync.reset();
             }
-            self.work.send(&self.requests, is_held, &self.time);
+            self.work.send(&self.requests);
             while let Some(ended) = self.work.passes.poll_end() {
                 self.report(&ended, &mut reports);
             }
             self.report_standing(reports.counts, is_synced, nudge);
-            let wakeup = self.work.passes.next_wakeup(is_held);
+            let (time, wakeup) = (Arc::clone(&self.work.time), self.work.next_wakeup());
             tokio::select! {
                 () = &mut shutdown => return,
                 Ok(()) = held.changed() => {}
-                Ok(()) = nudges.changed() => {}
-                () = sleep_until(&self.time, wakeup) => {}
-                // Without anybody who names them, they are found by the list of all.
-                Some(name) = names.recv() => self.work.passes.observed(&name, (self.time)()),
-                _ = resync.tick(), if is_synced => {
-                    for name in self.requests.terminating().await.unwrap_or_default() {
-                        self.work.passes.listed(&name, (self.time)());
+                () = changed(&mut stops) => self.work.hurry(),
+                () = changed(&mut bounds) => {
+                    if let Some(bounds) = &bounds {
+                        self.work.passes.set_pacing(*bounds.borrow());
                     }
                 }
-                Some(answer) = self.work.sent.join_next_with_id() => self.work.take(answer, (self.time)()),
+                Ok(()) = nudges.changed() => {}
+                () = sleep_until(&time, wakeup) => {}
+                // Without anybody who names them, they are found by the list of all.
+                Some(name) = names.recv() => self.work.passes.observed(&name, time()),
+                _ = resync.tick(), if is_synced => {
+                    for name in self.requests.terminating().await.unwrap_or_default() {
+                        self.work.passes.listed(&name, time());
+                    }
+                }
+                Some(answer) = self.work.sent.join_next_with_id() => self.work.take(answer),
             }
         }
     }
@@ -253,7 +293,7 @@ impl NamespaceController {
 
     /// What is terminating when the passes begin may have been in work before.
     fn inherit(&mut self, terminating: &[Arc<str>]) {
-        let now = (self.time)();
+        let now = (self.work.time)();
         if !self.is_first {
             self.work.passes.inherit(terminating, now);
         }
@@ -267,12 +307,7 @@ impl NamespaceController {
         let standing = Standing { counts, waiting: passes.len(), synced, ..Standing::default() };
         self.requests.trace.observer().standing(&standing);
         let held = passes.waiting_for_others();
-        self.movement.set_waiting(Waiting {
-            moving: passes.len() - held,
-            held,
-            nudge,
-            ..Waiting::default()
-        });
+        self.movement.set_waiting(Waiting { moving: passes.len() - held, held, nudge, ..Waiting::default() });
     }
 
     /// Reports how a pass has ended.
@@ -286,13 +321,12 @@ impl NamespaceController {
                 tracing::debug!(namespace = %namespace, why, "the namespace could not be emptied yet");
                 reports.counts.errors += 1;
                 let failing = reports.failures.entry(Arc::clone(namespace)).or_insert_with(Failing::begun);
-                if let Some(uid) = uid {
-                    tell(&reports.notes, namespace, uid.clone(), why, failing);
-                }
+                let note = uid.as_ref().and_then(|uid| failing.note(namespace, uid, why));
+                note.into_iter().for_each(|note| self.work.surroundings.note(note));
             }
             (End::Done { .. } | End::DryRun(_), _) => drop(reports.failures.remove(namespace)),
             (End::Again { milliseconds, unanswered: true }, Some(uid)) => {
-                reports.notes.take(stays(namespace, uid.clone(), *milliseconds));
+                self.work.surroundings.note(stays(namespace, uid.clone(), *milliseconds));
             }
             (End::Again { .. }, _) => {}
         }
@@ -350,25 +384,10 @@ async fn sleep_until(time: &Clock, wakeup: Option<Timestamp>) {
     }
 }
 
-/// Writes an Event about a namespace that could not be emptied for a while, and again when the reason changes.
-fn tell(notes: &Notes, name: &Arc<str>, uid: Uid, why: &str, failing: &mut Failing) {
-    if failing.since.elapsed() < PATIENCE || failing.told == why {
-        return;
-    }
-    why.clone_into(&mut failing.told);
-    notes.take(EventNote {
-        about: namespace_key(name),
-        uid,
-        severity: Severity::Warning,
-        reason: "NamespaceNotEmptied",
-        message: format!("cannot be emptied: {why}"),
-    });
-}
-
 /// An Event about a namespace that is empty and stays for a while: nothing else shows why.
-fn stays(name: &Arc<str>, uid: Uid, milliseconds: i64) -> EventNote {
+fn stays(name: &Arc<str>, uid: Uid, milliseconds: i64) -> EventRecord {
     let seconds = milliseconds.div_euclid(1_000) + 1;
-    EventNote {
+    EventRecord {
         about: namespace_key(name),
         uid,
         severity: Severity::Normal,

@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use bytes::Bytes;
+use gc_kube::breaker::Trip;
 use gc_retention::namespaces::emptying::{CONFLICT_TRIES, OWN_TRIES};
 use http::header::CONTENT_TYPE;
 use http::{Method, Request, Response};
 use http_body_util::Full;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::*;
 
@@ -26,7 +28,7 @@ struct World {
     stays: BTreeMap<String, (&'static str, i64)>,
     /// Status updates that are answered with a conflict before one is taken.
     conflicts: usize,
-    /// A conflict was because the namespace had been deleted and made anew.
+    /// A conflict was because the namespace had been deleted and recreated.
     replaced: bool,
     finalizers: Vec<&'static str>,
     terminating: bool,
@@ -136,6 +138,10 @@ fn answer(world: &Shared, request: &Request<Full<Bytes>>) -> (u16, Value) {
 }
 
 fn controller(world: World) -> (NamespaceController, Shared) {
+    controller_with(world, NamespaceSettings::default())
+}
+
+fn controller_with(world: World, settings: NamespaceSettings) -> (NamespaceController, Shared) {
     let world: Shared = Arc::new(Mutex::new(world));
     let shared = Arc::clone(&world);
     let client = ApiClient::in_process(move |request| {
@@ -150,7 +156,7 @@ fn controller(world: World) -> (NamespaceController, Shared) {
         }
     });
     let client = client.with_request_timeout(Duration::from_millis(100));
-    (NamespaceController::new(client, Duration::ZERO), world)
+    (NamespaceController::new(client, settings), world)
 }
 
 /// Two passes never begin at the same time.
@@ -169,18 +175,19 @@ const CORE: &[(&str, &str)] = &[("", "pods"), ("", "secrets"), ("apps", "deploym
 
 /// One pass over the namespace `n`, begun at once.
 async fn one_pass(controller: &mut NamespaceController) -> Ended {
-    let NamespaceController { requests, work, time, .. } = controller;
+    let NamespaceController { requests, work, .. } = controller;
+    let time = Arc::clone(&work.time);
     work.passes.listed(&"n".into(), time());
-    work.passes.hurry(time());
+    work.hurry();
     let ended = loop {
-        work.send(requests, false, time);
+        work.send(requests);
         match work.passes.poll_end() {
             Some(ended) => break ended,
-            None => match work.passes.next_wakeup(false).filter(|_| work.sent.is_empty()) {
-                Some(wakeup) => sleep_until(time, Some(wakeup)).await,
+            None => match work.next_wakeup().filter(|_| work.sent.is_empty()) {
+                Some(wakeup) => sleep_until(&time, Some(wakeup)).await,
                 None => {
                     let answer = work.sent.join_next_with_id().await.unwrap();
-                    work.take(answer, time());
+                    work.take(answer);
                 }
             },
         }
@@ -309,17 +316,16 @@ async fn a_pass_goes_on_where_the_last_one_failed() {
         ("almost too long ago", refused, nothing, 60, apps.to_vec(), 1),
         ("too long ago", refused, nothing, 61, all.clone(), 2),
         ("a clock that was set back", refused, nothing, -1, all.clone(), 2),
-        ("made anew under its name", refused, |world| world.uid = "another", 1, all.clone(), 2),
+        ("recreated under its name", refused, |world| world.uid = "another", 1, all.clone(), 2),
         ("what cannot be listed", unlisted, nothing, 1, [&apps[..], &secrets].concat(), 1),
     ] {
         let mut first = terminating(CORE);
         at_first(&mut first);
-        let (controller, world) = controller(first);
+        let (mut controller, world) = controller(first);
         let began = Timestamp(jiff::Timestamp::now().as_millisecond());
         let now = Arc::new(Mutex::new(began));
         let clock = Arc::clone(&now);
-        let mut controller =
-            NamespaceController { time: Arc::new(move || *clock.lock().unwrap()), ..controller };
+        controller.work.time = Arc::new(move || *clock.lock().unwrap());
         assert_eq!(pass(&mut controller, &world).await.0, "failed", "{scenario}");
         {
             let mut world = world.lock().unwrap();
@@ -338,7 +344,7 @@ async fn a_pass_goes_on_where_the_last_one_failed() {
 }
 
 /// An unanswered DELETECOLLECTION may still be performed when the next pass finds nothing left. If the namespace
-/// went then and were made anew, it would take what is in that one.
+/// were deleted then and recreated, it would delete what is in the new one.
 #[tokio::test]
 async fn a_namespace_stays_while_a_deletion_without_an_answer_may_be_at_work() {
     for (silent, code) in [(true, 0), (false, 504)] {
@@ -348,12 +354,11 @@ async fn a_namespace_stays_while_a_deletion_without_an_answer_may_be_at_work() {
         } else {
             first.refusals.insert(APPS.into(), code);
         }
-        let (controller, world) = controller(first);
+        let (mut controller, world) = controller(first);
         let began = Timestamp(jiff::Timestamp::now().as_millisecond());
         let now = Arc::new(Mutex::new(began));
         let clock = Arc::clone(&now);
-        let mut controller =
-            NamespaceController { time: Arc::new(move || *clock.lock().unwrap()), ..controller };
+        controller.work.time = Arc::new(move || *clock.lock().unwrap());
         assert_eq!(pass(&mut controller, &world).await.0, "failed");
         world.lock().unwrap().silent.clear();
         world.lock().unwrap().refusals.clear();
@@ -367,14 +372,14 @@ async fn a_namespace_stays_while_a_deletion_without_an_answer_may_be_at_work() {
     }
 }
 
-/// Where nothing has failed, and what is left takes its time, the next pass looks at everything again: what was created
+/// Where nothing has failed, and what is left takes its time, the next pass checks everything again: what was created
 /// late is found.
 #[tokio::test]
 async fn a_pass_after_a_wait_looks_at_everything() {
     let mut first = terminating(CORE);
     first.stays.insert("secrets".into(), ("example.com/hold", 0));
-    let (controller, world) = controller(first);
-    let mut controller = NamespaceController { time: ticking(), ..controller };
+    let (mut controller, world) = controller(first);
+    controller.work.time = ticking();
     let mut passes = Vec::new();
     for _ in 0..2 {
         let (end, mut asked) = pass(&mut controller, &world).await;
@@ -413,8 +418,8 @@ async fn a_moment_without_answers_does_not_cost_the_pass() {
 /// A dry run looks again every few minutes, and says only what it has not said.
 #[tokio::test]
 async fn a_dry_run_says_what_is_in_a_namespace_once() {
-    let (controller, world) = controller(terminating(CORE));
-    let mut controller = controller.dry_run(true);
+    let settings = NamespaceSettings { dry_run: true, ..NamespaceSettings::default() };
+    let (mut controller, world) = controller_with(terminating(CORE), settings);
     let seen = |secrets: usize| {
         let found = (secrets > 0).then(|| ("secrets.".to_owned(), secrets));
         Contents { found: found.into_iter().collect(), problems: String::new() }
@@ -444,7 +449,7 @@ async fn what_is_left_is_listed_in_pages() {
         let page = json!({"metadata": {"continue": more}, "items": [{"metadata": {"name": "a"}}]});
         async move { Response::new(Full::new(Bytes::from(page.to_string()))) }
     });
-    let controller = NamespaceController::new(client, Duration::ZERO);
+    let mut controller = NamespaceController::new(client, NamespaceSettings::default());
     let items = controller.requests.list("/api/v1/namespaces/n/pods").await.unwrap();
     assert_eq!(items.len(), 2);
     assert_eq!(*asked.lock().unwrap(), ["limit=500", "limit=500&continue=%62"]);
@@ -464,7 +469,7 @@ async fn a_conflict_is_retried_a_few_times() {
 
 /// NS-T17
 #[tokio::test]
-async fn a_namespace_that_was_made_anew_meanwhile_is_not_touched() {
+async fn a_namespace_that_was_recreated_meanwhile_is_not_touched() {
     let (mut controller, world) = controller(World { conflicts: 1, replaced: true, ..terminating(&[]) });
     let End::Failed { why, .. } = one_pass(&mut controller).await.end else { panic!("it succeeded") };
     assert!(why.contains("recreated"), "{why}");
@@ -487,58 +492,57 @@ impl Observer for Recorder {
     }
 }
 
-fn told_to(recorder: &Arc<Recorder>) -> Trace {
-    Trace::new(|_| Arc::<Recorder>::clone(recorder))
+fn recorded_by(recorder: &Arc<Recorder>) -> NamespaceSettings {
+    let trace = Trace::new(|_| Arc::<Recorder>::clone(recorder));
+    NamespaceSettings { trace, ..NamespaceSettings::default() }
 }
 
 #[tokio::test]
-async fn a_dry_run_looks_and_changes_nothing() {
+async fn a_dry_run_lists_and_changes_nothing() {
     let mut full = terminating(CORE);
     full.stays.insert("pods".into(), ("", 0));
-    let (controller, world) = controller(full);
     let recorder = Arc::new(Recorder::default());
-    let mut controller = controller.dry_run(true).traced_by(told_to(&recorder));
-    let looks = ["GET apis/apps/v1/namespaces/n/deployments", "GET pods", "GET secrets"];
+    let settings = NamespaceSettings { dry_run: true, ..recorded_by(&recorder) };
+    let (mut controller, world) = controller_with(full, settings);
+    let lists = ["GET apis/apps/v1/namespaces/n/deployments", "GET pods", "GET secrets"];
     let (end, mut log) = pass(&mut controller, &world).await;
     log.sort();
-    assert_eq!((end.as_str(), log), ("dry run", lines(&looks)));
+    assert_eq!((end.as_str(), log), ("dry run", lines(&lists)));
     let measured = recorder.0.lock().unwrap();
     assert!(measured.keys().all(|name| name.contains("{list,") || name.contains("{get,")), "{measured:?}");
 }
 
 #[tokio::test]
-async fn what_cannot_be_emptied_is_counted_and_told_once() {
+async fn what_cannot_be_emptied_is_counted_and_reported_once() {
     let mut stuck = terminating(CORE);
     stuck.refusals.insert("pods".into(), 500);
-    let (controller, _world) = controller(stuck);
     let recorder = Arc::new(Recorder::default());
-    let mut controller = controller.traced_by(told_to(&recorder));
-    let Requests { client, trace, .. } = controller.requests.clone();
-    let (notes, _writer) = Notes::new(client, trace.table(), "namespace-controller");
+    let (mut controller, _world) = controller_with(stuck, recorded_by(&recorder));
     let name: Arc<str> = "n".into();
     let Ended { end: End::Failed { why, .. }, uid: Some(uid), .. } = one_pass(&mut controller).await else {
         panic!("it was emptied")
     };
     assert_eq!(why, "/api/v1/namespaces/n/pods was answered with 500: refused");
     let mut failing = Failing::begun();
-    tell(&notes, &name, uid.clone(), &why, &mut failing);
-    assert_eq!(failing.told, "", "it may be over in a moment");
+    assert_eq!(failing.note(&name, &uid, &why), None, "it may be over in a moment");
     failing.since = failing.since.checked_sub(PATIENCE).unwrap();
-    tell(&notes, &name, uid, &why, &mut failing);
-    assert_eq!(failing.told, why);
+    let note = failing.note(&name, &uid, &why).unwrap();
+    assert_eq!((note.reason, note.message), ("NamespaceNotEmptied", format!("cannot be emptied: {why}")));
+    assert_eq!(failing.note(&name, &uid, &why), None);
+    assert!(failing.note(&name, &uid, "another reason").is_some());
     assert_eq!(recorder.0.lock().unwrap().get("kubegc_namespace_requests{delete,500}"), Some(&1.0));
 }
 
 /// What was terminating before was asked for once, and an error taken for all namespaces: for a minute, none was finalized.
 #[tokio::test]
 async fn passes_begin_when_what_they_inherit_is_known() {
-    let (controller, world) = controller(World { outage: 2, ..terminating(CORE) });
     let recorder = Arc::new(Recorder::default());
-    let controller = controller.traced_by(told_to(&recorder));
-    let (names, heard) = mpsc::channel(1);
+    let (controller, world) =
+        controller_with(World { outage: 2, ..terminating(CORE) }, recorded_by(&recorder));
+    let (names, terminating) = mpsc::channel(1);
     names.send("n".into()).await.unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let work = tokio::spawn(controller.run(heard, async { drop(stopped.await) }));
+    let work = tokio::spawn(controller.run(terminating, async { drop(stopped.await) }));
     let ended = || {
         let measured = recorder.0.lock().unwrap();
         measured.keys().find(|name| name.starts_with("kubegc_namespace_passes")).cloned()
@@ -557,8 +561,44 @@ async fn passes_begin_when_what_they_inherit_is_known() {
     assert_eq!(log[..4], lines(&[list, list, list, "GET n"]));
 }
 
+/// It is stopped by a pause, and by a breaker that has tripped, and continues when either ends.
+#[tokio::test]
+async fn restraints_stop_the_passes_until_they_end() {
+    let breaker = SharedBreaker::default();
+    let trip = Trip { resource: "pods".into(), since: Timestamp(0), why: "a test".into() };
+    breaker.lock().stop(trip);
+    let (pause, held) = watch::channel(true);
+    let restraints = Restraints { held, breaker: Some(breaker.clone()), bounds: None };
+    let recorder = Arc::new(Recorder::default());
+    let settings = NamespaceSettings { restraints, is_first: true, ..recorded_by(&recorder) };
+    let (controller, world) = controller_with(terminating(CORE), settings);
+    let (names, terminating) = mpsc::channel(1);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let work = tokio::spawn(controller.run(terminating, async { drop(stopped.await) }));
+    let ended = async |end: &str| {
+        let name = format!("kubegc_namespace_passes{{{end}}}");
+        while !recorder.0.lock().unwrap().contains_key(&name) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        std::mem::take(&mut world.lock().unwrap().log)
+    };
+    names.send("n".into()).await.unwrap();
+    while names.capacity() == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(world.lock().unwrap().log, Vec::<String>::new(), "it is paused");
+    pause.send_replace(false);
+    let log = ended("failed").await;
+    assert!(log.iter().all(|line| !line.starts_with("DELETE")), "{log:?}");
+    assert!(breaker.change(|breaker| breaker.resume("pods")));
+    let log = ended("done").await;
+    assert!(log.contains(&"DELETE pods".to_owned()), "{log:?}");
+    stop.send(()).unwrap();
+    work.await.unwrap();
+}
+
 #[test]
-fn a_namespace_that_stays_although_it_is_empty_is_told_of() {
+fn a_namespace_that_stays_although_it_is_empty_has_an_event() {
     for (milliseconds, seconds) in [(1, 1), (999, 1), (59_000, 60)] {
         let note = stays(&"n".into(), Uid::new("u"), milliseconds);
         let message =
@@ -577,8 +617,8 @@ async fn a_dead_group_that_had_nothing_here_is_not_waited_for() {
         if had {
             first.stays.insert(things.into(), ("example.com/hold", 0));
         }
-        let (controller, world) = controller(first);
-        let mut controller = NamespaceController { time: ticking(), ..controller };
+        let (mut controller, world) = controller(first);
+        controller.work.time = ticking();
         assert_eq!(pass(&mut controller, &world).await.0, "again in 8 s");
         {
             let mut world = world.lock().unwrap();
@@ -701,12 +741,12 @@ async fn a_hundred_namespaces_go_under_exactly_the_rules() {
         }
         assert!(allowed.send(Method::DELETE, &within, Value::Null).await < 300);
     }
-    let (_names, heard) = mpsc::channel(1);
+    let (_names, terminating) = mpsc::channel(1);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let recorder = Arc::new(Recorder::default());
-    let controller =
-        NamespaceController::new(client, Duration::ZERO).traced_by(told_to(&recorder)).first(true);
-    let work = tokio::spawn(controller.run(heard, async { drop(stopped.await) }));
+    let settings = NamespaceSettings { is_first: true, ..recorded_by(&recorder) };
+    let controller = NamespaceController::new(client, settings);
+    let work = tokio::spawn(controller.run(terminating, async { drop(stopped.await) }));
     let deadline = std::time::Instant::now() + Duration::from_secs(150);
     for number in 0..NAMESPACES {
         while allowed.send(Method::GET, &format!("/api/v1/namespaces/n{number}"), Value::Null).await != 404 {

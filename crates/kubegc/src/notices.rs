@@ -9,7 +9,7 @@ use clap::Args;
 use gc_cloud::{Webhook, WebhookOptions};
 use gc_kube::{Observer, ResourceTable};
 use gc_retention::policies::engine::NOTICE;
-use gc_types::{Effect, EventNote, Outcome, Request, Timestamp};
+use gc_types::{Effect, EventRecord, Outcome, Request, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -76,7 +76,7 @@ impl NoticeSender {
         (Self { queue, table, numbered: Arc::default(), started }, send(webhook, notices))
     }
 
-    fn event(&self, note: &EventNote) -> Option<Value> {
+    fn event(&self, note: &EventRecord) -> Option<Value> {
         let route = self.table.get(note.about.resource)?;
         let number = self.numbered.fetch_add(1, Ordering::Relaxed);
         let object = json!({
@@ -101,7 +101,7 @@ fn cloud_event(id: &str, object: &Value, message: &str) -> Value {
 
 impl Observer for NoticeSender {
     fn finished(&self, effect: &Effect, outcome: &Outcome, _round_trips: u32, _took: Duration) {
-        let (Request::Note(note), Outcome::Applied(_)) = (&effect.request, outcome) else { return };
+        let (Request::RecordEvent(note), Outcome::Applied(_)) = (&effect.request, outcome) else { return };
         if note.reason != NOTICE {
             return;
         }

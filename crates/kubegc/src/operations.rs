@@ -113,7 +113,7 @@ pub(crate) enum Protection {
     Reviewed {
         /// The certificate.
         tls: Arc<ListenerTls>,
-        /// Who says who they are; without an API server nobody is known.
+        /// Who says who they are; without an API server no user is known.
         reviews: Option<Reviews>,
     },
 }
@@ -213,7 +213,7 @@ where
     A: Future<Output = Response<Body>> + Send + 'static,
 {
     let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
-    let bound = listener.local_addr().context("cannot tell the address listened on")?;
+    let bound = listener.local_addr().context("cannot find out the address listened on")?;
     tokio::spawn(async move {
         let slots = Arc::new(Semaphore::new(most_connections));
         loop {

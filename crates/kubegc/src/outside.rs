@@ -138,10 +138,6 @@ fn part(text: &str) -> Result<f64, String> {
     }
 }
 
-pub(crate) fn milliseconds(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
-}
-
 impl OutsideOptions {
     /// What storage can be destroyed.
     pub(crate) fn deleters(&self) -> Deleters {
@@ -159,9 +155,9 @@ impl OutsideOptions {
     /// When a node is deleted.
     pub(crate) fn node_policy(&self) -> NodePolicy {
         NodePolicy {
-            period_milliseconds: milliseconds(self.node_monitor_period),
+            period_milliseconds: gc_types::milliseconds(self.node_monitor_period),
             confirmations: self.node_missing_confirmations,
-            missing_milliseconds: milliseconds(self.node_missing_period),
+            missing_milliseconds: gc_types::milliseconds(self.node_missing_period),
             breaker_fraction: self.node_breaker_fraction,
             dry_run: self.node_deletion_dry_run,
         }

@@ -169,7 +169,7 @@ fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or("(no name)")
 }
 
-/// Tells each fault of a document in a line of its own; answers how many there are.
+/// Prints each fault of a document on a line of its own; returns how many there are.
 fn check(object: &Value, out: &mut String) -> usize {
     let mut faults: Vec<String> = Vec::new();
     let expected = format!("{GROUP}/{VERSION}");

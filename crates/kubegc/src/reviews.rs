@@ -68,7 +68,7 @@ impl Reviews {
         }
     }
 
-    /// Whose token it is; `None` if it is nobody's.
+    /// Whose token it is; `None` if it belongs to no user.
     pub(crate) async fn user(&self, token: &str) -> Result<Option<UserInfo>, ReviewError> {
         if token.is_empty() || token.len() > LONGEST_TOKEN {
             return Ok(None);

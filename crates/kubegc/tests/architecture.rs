@@ -55,7 +55,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("gc-cri", &["gc-types", "gc-retention"]),
     ("gc-node", &["gc-types", "gc-retention", "gc-kube", "gc-cri"]),
     ("gc-csi", &[]),
-    ("gc-cloud", &["gc-retention"]),
+    ("gc-cloud", &["gc-types", "gc-retention"]),
     (
         "gc-sim",
         &[

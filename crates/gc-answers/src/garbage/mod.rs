@@ -1,6 +1,6 @@
-//! What nothing uses: a report of what could be deleted, and why nobody would miss it. Nothing is deleted by it.
+//! What nothing uses: a report of what could be deleted, and why it is not needed. Nothing is deleted by it.
 //!
-//! Targets are told first, then definitions, then everything that may refer to them; each object is dropped as soon as it
+//! Targets are added first, then definitions, then everything that may refer to them; each object is dropped as soon as it
 //! has been read, so that memory follows the targets and not the cluster.
 
 mod references;
@@ -340,7 +340,7 @@ impl Garbage {
         self.old_replica_sets.push(old);
     }
 
-    /// The report. The survey tells of owners, the outlook of what is due.
+    /// The report. The survey has the owners, the outlook what is due.
     #[must_use]
     pub fn report(self, survey: &Survey, outlook: &Outlook) -> Report {
         let mut findings = self.unused();

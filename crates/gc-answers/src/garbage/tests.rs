@@ -152,7 +152,7 @@ fn what_nothing_uses_is_reported() {
             )),
             vec![format!("UnusedClaim n/data-db-x: {NOTHING}")],
         ),
-        // A custom resource by its schema, and by a text of which nobody knows what it is.
+        // A custom resource by its schema, and by a text of unknown meaning.
         (("Secret n/a", json!({})), Some(("Widget n/w", json!({"spec": {"secretName": "a"}}))), vec![]),
         (
             ("ConfigMap n/a", json!({})),

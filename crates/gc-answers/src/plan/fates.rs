@@ -85,7 +85,7 @@ impl Planner<'_> {
         radius
     }
 
-    /// Says why an object goes later, or hangs.
+    /// Says why an object is deleted later, or is stuck.
     fn remark(
         &mut self,
         view: &NodeView,

@@ -44,7 +44,7 @@ pub(super) struct Root {
     pub(super) reasons: Vec<When>,
 }
 
-/// What goes when everything in it is gone: a namespace, a definition.
+/// What is deleted when everything in it is gone: a namespace, a definition.
 pub(super) struct Container {
     pub(super) key: ObjectKey,
     pub(super) inside: Vec<Uid>,

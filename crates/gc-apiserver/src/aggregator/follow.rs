@@ -58,7 +58,7 @@ async fn follow_once(state: &Arc<State>) -> Result<(), ApiError> {
         let period = if table.is_empty() { Duration::MAX } else { CHECK_PERIOD };
         // A round of checks follows a change, or the end of the period.
         tokio::time::timeout(period, changed(&mut watches, &table)).await.unwrap_or(Ok(()))?;
-        // Changes seldom come alone: those of a moment are looked at once.
+        // Changes seldom come alone: those of one moment are handled together.
         tokio::time::sleep(PAUSE).await;
         while let Some(more) = changed(&mut watches, &table).now_or_never() {
             more?;
@@ -184,7 +184,7 @@ async fn report(state: &Arc<State>, service: &ApiService) -> Result<(), ApiError
             }
             let body = RequestBody { value: object, duplicates: Vec::new() };
             match registry.handle(&status, Operation::Update(body, WriteOptions::default()), context) {
-                // It was changed or deleted meanwhile, and is looked at again for that.
+                // It was changed or deleted meanwhile, and is checked again for that.
                 Err(error) if matches!(error.code, 404 | 409) => Ok(()),
                 other => other.map(drop),
             }

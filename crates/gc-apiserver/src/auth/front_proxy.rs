@@ -8,7 +8,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::pki::{Keep, PkiError, authority_params, issue, load_or_make_key, make, validity};
 use crate::transport::dial::Identity;
 
-/// The name in the certificate, which aggregated servers are told to expect.
+/// The name in the certificate, which aggregated servers are configured to expect.
 pub(crate) const CLIENT_NAME: &str = "front-proxy-client";
 const AUTHORITY: &str = "front-proxy-ca";
 
@@ -21,7 +21,7 @@ pub(crate) struct FrontProxy {
 impl FrontProxy {
     /// Loads the authority, or makes it; issues a certificate.
     pub(crate) fn load_or_make(keep: &Keep<'_>, now: jiff::Timestamp) -> Result<Self, PkiError> {
-        // A certificate without its key is of no use: both are made anew, and published.
+        // A certificate without its key is of no use: both are replaced, and published.
         let has_key = keep.read("front-proxy-ca.key")?.is_some();
         let kept = keep.read("front-proxy-ca.crt")?.filter(|_| has_key);
         let key = load_or_make_key(keep, "front-proxy-ca.key")?;

@@ -57,6 +57,6 @@ impl ClientCredentials {
             std::fs::create_dir_all(folder)
                 .map_err(|error| crate::PkiError::Write { path: folder.to_owned(), error })?;
         }
-        crate::auth::pki::write_private(path, &self.kubeconfig())
+        crate::auth::pki::write_private(path, self.kubeconfig())
     }
 }

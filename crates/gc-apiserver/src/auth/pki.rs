@@ -62,7 +62,7 @@ pub enum PkiError {
     /// A key is missing beside those that belong to it.
     #[error(
         "{path} is missing beside the certificate that was made with it: restore it, or remove the folder that it \
-         belongs in to begin anew (tokens and kubeconfigs of now are refused then)"
+         belongs in to start over (tokens and kubeconfigs of now are refused then)"
     )]
     MissingKey {
         /// The file.
@@ -195,10 +195,11 @@ fn is_open_to_others(file: &fs::Metadata) -> bool {
 
 /// Writes a file that only its owner can read, replacing it in one step. One that says the same already is left as it is,
 /// so that a full disk does not keep a server from starting.
-pub fn write_private(path: &Path, text: &str) -> Result<(), PkiError> {
+pub fn write_private(path: &Path, content: impl AsRef<[u8]>) -> Result<(), PkiError> {
+    let content = content.as_ref();
     let failed = |error| PkiError::Write { path: path.to_owned(), error };
     let is_private = fs::metadata(path).is_ok_and(|file| !is_open_to_others(&file));
-    if is_private && fs::read(path).is_ok_and(|present| present == text.as_bytes()) {
+    if is_private && fs::read(path).is_ok_and(|present| present == content) {
         return Ok(());
     }
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -212,7 +213,7 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), PkiError> {
         .open(&fresh)
         .map_err(failed)?;
     file.set_permissions(fs::Permissions::from_mode(0o600)).map_err(failed)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+    file.write_all(content).and_then(|()| file.sync_all()).map_err(failed)?;
     fs::rename(&fresh, path).map_err(failed)
 }
 

@@ -127,19 +127,9 @@ fn shown(bytes: &[u8]) -> String {
             format!("{text}{dots}")
         }
         _ => {
-            format!("{}{dots}", hexadecimal(head))
+            format!("{}{dots}", gc_types::hexadecimal(head))
         }
     }
-}
-
-/// Bytes as lower-case hexadecimal digits.
-pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        for digit in [byte >> 4, byte & 0xf] {
-            text.push(char::from_digit(digit.into(), 16).unwrap_or('0'));
-        }
-        text
-    })
 }
 
 #[cfg(test)]

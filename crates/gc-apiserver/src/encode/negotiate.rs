@@ -182,7 +182,7 @@ pub(crate) fn negotiate(
             Purpose::Watch | Purpose::WatchBuiltin | Purpose::List => format!(", {STREAMS}"),
             _ => String::new(),
         };
-        // Upstream's router says it in these words, before anything looks at the parameters.
+        // Upstream's router says it in these words, before the parameters are read.
         return Err(not_acceptable_to_router(&format!("{AVAILABLE}{streams}")));
     }
     Err(ApiError::new(

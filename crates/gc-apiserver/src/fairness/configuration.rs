@@ -35,12 +35,12 @@ pub(crate) struct Flow {
     pub(crate) level: Arc<str>,
     /// Whether the level never waits.
     pub(crate) exempt: bool,
-    /// Tells flows of one level apart.
+    /// Distinguishes the flows of one level.
     pub(crate) hash: u64,
 }
 
 impl Flow {
-    /// The headers that tell a client where it belongs.
+    /// The headers that name the schema and the level of a request.
     pub(crate) fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let all = [
             ("x-kubernetes-pf-flowschema-uid", &*self.schema_uid),

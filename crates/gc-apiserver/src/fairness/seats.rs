@@ -18,7 +18,7 @@ pub(crate) type Ticket = u64;
 pub(crate) enum Decision {
     /// It has its places.
     Seated,
-    /// It waits; [`Seats::release`] tells when it has its places.
+    /// It waits; [`Seats::release`] returns it when it has its places.
     Waits(Ticket),
     /// There is no place, not even to wait.
     Refused,

@@ -15,14 +15,11 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::aggregator::{Table, Version};
-use crate::encode::decode::hexadecimal;
 use crate::encode::negotiate::{Purpose, media_ranges};
 use crate::encode::render;
 use crate::serve::service::not_served;
 use crate::state::State;
-use crate::transport::exchange::{
-    Answer, ApiRequest, api_version, method_not_allowed, page_not_found, text_answer,
-};
+use crate::transport::exchange::{Answer, ApiRequest, method_not_allowed, page_not_found, text_answer};
 use crate::transport::path::DiscoveryPath;
 
 /// The aggregated documents of one catalog: they are large, and every client asks for them.
@@ -168,7 +165,7 @@ fn aggregated_document(served: &Served<'_>, core: bool, form: AggregatedForm) ->
     let value = served.aggregated_value(core, form.api_version());
     let mut bytes = value.to_string().into_bytes();
     bytes.push(b'\n');
-    let hash = hexadecimal(&Sha256::digest(&bytes)).to_ascii_uppercase();
+    let hash = gc_types::hexadecimal(&Sha256::digest(&bytes)).to_ascii_uppercase();
     let etag = HeaderValue::from_str(&format!("\"{hash}\"")).unwrap_or(HeaderValue::from_static("\"\""));
     Document { bytes: bytes.into(), etag }
 }
@@ -298,7 +295,7 @@ fn core_versions(catalog: &Catalog, advertised: &str) -> Value {
 fn group_value(name: &str, versions: &[&str]) -> Value {
     let versions: Vec<Value> = versions
         .iter()
-        .map(|version| json!({"groupVersion": api_version(name, version), "version": version}))
+        .map(|version| json!({"groupVersion": gc_types::api_version(name, version), "version": version}))
         .collect();
     json!({"name": name, "preferredVersion": versions.first(), "versions": versions})
 }
@@ -345,7 +342,7 @@ fn resource_list(group: &str, version: &str, rows: &[Arc<ResourceDefinition>]) -
         }
     }
     let mut list = json!({
-        "kind": "APIResourceList", "groupVersion": api_version(group, version), "resources": resources,
+        "kind": "APIResourceList", "groupVersion": gc_types::api_version(group, version), "resources": resources,
     });
     if !group.is_empty() {
         list["apiVersion"] = "v1".into();

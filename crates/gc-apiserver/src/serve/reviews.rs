@@ -19,7 +19,7 @@ use crate::auth::rbac::{Question, Rule};
 use crate::encode::negotiate::Purpose;
 use crate::state::State;
 use crate::transport::answers::write_answer;
-use crate::transport::exchange::{Answer, ApiRequest, api_version};
+use crate::transport::exchange::{Answer, ApiRequest};
 use crate::work;
 
 const GROUPS: [&str; 2] = ["authorization.k8s.io", "authentication.k8s.io"];
@@ -82,7 +82,7 @@ pub(crate) async fn answer(
     };
     let map = review.as_object_mut().ok_or_else(|| ApiError::bad_request("not an object"))?;
     map.insert("kind".into(), (*definition.kind).into());
-    map.insert("apiVersion".into(), api_version(&definition.group, &definition.version).into());
+    map.insert("apiVersion".into(), definition.api_version().into());
     let metadata = map.entry("metadata").or_insert_with(|| json!({}));
     if !target.namespace.is_empty() && metadata.is_object() {
         metadata["namespace"] = target.namespace.clone().into();
@@ -94,10 +94,8 @@ pub(crate) async fn answer(
     }
     map.insert("status".into(), status);
     schema::normalize(&schema, &mut review, Empties::Kept);
-    let type_meta = TypeMeta {
-        api_version: api_version(&definition.group, &definition.version).into(),
-        kind: Arc::clone(&definition.kind),
-    };
+    let type_meta =
+        TypeMeta { api_version: definition.api_version().into(), kind: Arc::clone(&definition.kind) };
     let object = Arc::new(Object::from_value(Arc::new(type_meta), review));
     let response = Response { code: 201, body: ResponseBody::Object(object), warnings: problems };
     write_answer(request, &target.resource, representation, response)

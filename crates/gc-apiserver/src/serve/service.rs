@@ -31,8 +31,7 @@ use crate::state::State;
 use crate::transport::answers::{error_answer, write_answer};
 use crate::transport::body::AnswerBody;
 use crate::transport::exchange::{
-    Answer, ApiRequest, BodyError, api_version, method_not_allowed, page_not_found, refuse_unreadable,
-    text_answer,
+    Answer, ApiRequest, BodyError, method_not_allowed, page_not_found, refuse_unreadable, text_answer,
 };
 use crate::transport::path::{self, ResourcePath, Route};
 use crate::transport::query::{Query, decode};
@@ -204,7 +203,7 @@ fn authorize(
     Err(authentication::refused(&request.user, &question, &decision.reason))
 }
 
-/// A question of authorization as priority and fairness looks at it.
+/// A question of authorization as priority and fairness sees it.
 fn about<'a>(question: &Question<'a>) -> About<'a> {
     match *question {
         Question::Resource(Attributes { verb, group, resource, subresource, namespace, .. }) => {
@@ -522,7 +521,7 @@ async fn watch(
     let stream = WatchStream::new(WatchSetup {
         watch,
         representation,
-        api_version: api_version(&definition.group, &definition.version),
+        api_version: definition.api_version(),
         kind: definition.kind.to_string(),
         table,
         timeout: Duration::from_secs(seconds),

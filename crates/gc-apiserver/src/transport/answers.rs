@@ -15,7 +15,7 @@ use crate::encode::negotiate::{Encoding, Form, Purpose, Representation};
 use crate::encode::table::{IncludeObject, Table};
 use crate::encode::{protobuf_answer, render};
 use crate::transport::body::AnswerBody;
-use crate::transport::exchange::{Answer, ApiRequest, api_version, whole};
+use crate::transport::exchange::{Answer, ApiRequest, whole};
 
 /// Writes the registry's answer in a representation.
 pub(crate) fn write_answer(
@@ -51,7 +51,7 @@ pub(crate) fn write_answer(
             if representation.encoding == Encoding::Protobuf {
                 whole(protobuf_list(definition, &list, representation)?, representation, gzip)
             } else {
-                let api_version = api_version(&definition.group, &definition.version);
+                let api_version = definition.api_version();
                 let kind = definition.list_kind.to_string();
                 write_list(&kind, &api_version, list, list_form, representation, gzip)?
             }
@@ -161,7 +161,7 @@ fn protobuf_list(
         remaining_item_count: list.remaining_item_count,
     };
     if representation.form == Form::Object {
-        let api_version = api_version(&definition.group, &definition.version);
+        let api_version = definition.api_version();
         return protobuf_answer::list(
             &api_version,
             &definition.list_kind,

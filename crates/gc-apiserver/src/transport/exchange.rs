@@ -213,11 +213,6 @@ pub(crate) fn text_answer(code: StatusCode, content_type: &'static str, text: im
     response
 }
 
-/// `group/version`, or `version` for core.
-pub(crate) fn api_version(group: &str, version: &str) -> String {
-    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
-}
-
 /// A whole answer, compressed if it is large and the client takes that.
 pub(crate) fn whole(bytes: impl Into<Bytes>, representation: Representation, gzip: bool) -> Answer {
     compressible(bytes.into(), representation.content_type(), gzip)

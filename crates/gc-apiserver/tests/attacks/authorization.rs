@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::world::{APPLY, CONFIG_MAPS, MERGE_PATCH, World, rule, told};
+use crate::world::{APPLY, CONFIG_MAPS, MERGE_PATCH, World, rule, status_of};
 
 /// A comma that is escaped belongs to the value, to authorization as to the list.
 const ESCAPED: &str = "metadata.name!=x%5C,metadata.name%5C=a";
@@ -60,7 +60,7 @@ async fn what_creates_needs_the_right_to_create() {
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "new"}});
     let refused = eve.apply(&format!("{CONFIG_MAPS}/new"), &config_map("new")).await;
     assert_eq!(
-        told(&refused),
+        status_of(&refused),
         (
             403,
             r#"configmaps "new" is forbidden: User "eve" cannot create resource "configmaps" in API group "" in the namespace "default""#

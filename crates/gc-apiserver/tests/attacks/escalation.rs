@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::world::{APPLY, Client, JSON_PATCH, MERGE_PATCH, RBAC, World, rule, told};
+use crate::world::{APPLY, Client, JSON_PATCH, MERGE_PATCH, RBAC, World, rule, status_of};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 const AGGREGATION: &str = "must have cluster-admin privileges to use the aggregationRule";
@@ -68,7 +68,7 @@ async fn an_aggregation_rule_needs_every_right() {
         mallory.patch(&gathered, MERGE_PATCH, &strip).await,
         mallory.put(&gathered, &cluster_role("gathering", held(), Value::Null)).await,
     ] {
-        let (code, message) = told(&answer);
+        let (code, message) = status_of(&answer);
         assert_eq!((code, message.ends_with(AGGREGATION)), (403, true), "{message}");
     }
     let everything = json!([
@@ -163,7 +163,7 @@ async fn a_binding_is_judged_by_the_role_that_is_stored() {
         .post(&format!("{RBAC}/clusterrolebindings"), &binding("up", "ClusterRole", "cluster-admin"))
         .await;
     assert_eq!(
-        told(&refused),
+        status_of(&refused),
         (
             403,
             "clusterrolebindings.rbac.authorization.k8s.io \"up\" is forbidden: user \"mallory\" \
@@ -183,7 +183,7 @@ async fn a_binding_is_judged_by_the_role_that_is_stored() {
         assert_eq!(mallory.post(&bindings, &binding(&name, "Role", &name)).await.code, want, "{verb}");
     }
     let absent = mallory.post(&bindings, &binding("x", "Role", "absent")).await;
-    assert_eq!(told(&absent), (404, format!("roles.{GROUP} \"absent\" not found")));
+    assert_eq!(status_of(&absent), (404, format!("roles.{GROUP} \"absent\" not found")));
     let may_bind = json!([rule(GROUP, &["rolebindings"], &["create"]),
         {"apiGroups": [GROUP], "resources": ["clusterroles"], "resourceNames": ["view"], "verbs": ["bind"]}]);
     let binder = world.grant("binder", may_bind).await;
@@ -254,7 +254,7 @@ async fn a_role_of_a_million_permissions_is_refused_unexpanded() {
     let role = json!({"metadata": {"name": "large"}, "rules": rules});
     let refused = mallory.post(&format!("{RBAC}/namespaces/default/roles"), &role).await;
     assert_eq!(
-        told(&refused),
+        status_of(&refused),
         (
             403,
             format!(
@@ -270,6 +270,6 @@ async fn a_role_of_a_million_permissions_is_refused_unexpanded() {
             &json!({"metadata": {"name": "long"}, "rules": long}),
         )
         .await;
-    let (code, message) = told(&refused);
+    let (code, message) = status_of(&refused);
     assert_eq!((code, message.lines().count()), (403, 102), "a line for 100 of them and one for the rest");
 }

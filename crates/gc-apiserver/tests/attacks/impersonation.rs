@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::world::{CONFIG_MAPS, JSON, World, rule, told};
+use crate::world::{CONFIG_MAPS, JSON, World, rule, status_of};
 
 const ME: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
@@ -17,7 +17,7 @@ async fn a_name_outside_of_ascii_is_a_name_like_any_other() {
     assert_eq!(user, json!({"username": "jürgen", "groups": ["system:authenticated"]}));
     let refused = admin.send("GET", CONFIG_MAPS, &as_user("jürgen"), "").await;
     assert_eq!(
-        told(&refused),
+        status_of(&refused),
         (
             403,
             r#"configmaps is forbidden: User "jürgen" cannot list resource "configmaps" in API group "" in the namespace "default""#
@@ -43,7 +43,7 @@ async fn a_header_that_cannot_be_read_refuses_the_request() {
         let headers = [(name, bad), ("impersonate-user", b"ann".as_slice())];
         let headers = if name == "impersonate-user" { &headers[..1] } else { &headers[..] };
         let answer = world.admin().send("GET", CONFIG_MAPS, headers, "").await;
-        assert_eq!(told(&answer), (400, format!("the header {name} is not valid UTF-8")));
+        assert_eq!(status_of(&answer), (400, format!("the header {name} is not valid UTF-8")));
     }
 }
 
@@ -83,7 +83,7 @@ async fn groups_and_extra_are_checked_and_need_a_user() {
         let mut all = headers.to_vec();
         all.push(("content-type", JSON.as_bytes()));
         let answer = eve.send("POST", ME, &all, "{}").await;
-        let (got, text) = told(&answer);
+        let (got, text) = status_of(&answer);
         assert_eq!((got, message.is_empty() || text == message), (code, true), "{headers:?}: {text}");
         if code == 201 {
             let groups: Value = answer.json()["status"]["userInfo"]["groups"].clone();

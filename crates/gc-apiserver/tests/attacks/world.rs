@@ -124,7 +124,7 @@ impl Client {
 }
 
 /// Code and message of an answer.
-pub fn told(answer: &Answer) -> (u16, String) {
+pub fn status_of(answer: &Answer) -> (u16, String) {
     let message = serde_json::from_slice::<Value>(&answer.bytes)
         .ok()
         .and_then(|status| status["message"].as_str().map(str::to_owned));

@@ -23,15 +23,8 @@ pub(crate) struct Signing<'a> {
     pub(crate) time: &'a str,
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
-        text
-    })
-}
-
 pub(crate) fn sha256(bytes: &[u8]) -> String {
-    hex(digest::digest(&digest::SHA256, bytes).as_ref())
+    gc_types::hexadecimal(digest::digest(&digest::SHA256, bytes).as_ref())
 }
 
 fn mac(key: &[u8], text: &str) -> Vec<u8> {
@@ -55,7 +48,7 @@ impl Signing<'_> {
         for part in [self.region, self.service, "aws4_request"] {
             key = mac(&key, part);
         }
-        let signature = hex(&mac(&key, &text));
+        let signature = gc_types::hexadecimal(&mac(&key, &text));
         format!(
             "{ALGORITHM} Credential={}/{scope}, SignedHeaders={names}, Signature={signature}",
             credentials.access_key

@@ -26,7 +26,7 @@ fn admitted(breaker: &mut Breaker, wanted: usize, inferred: bool, objects: usize
     (0..wanted)
         .take_while(|done| {
             let left = objects.saturating_sub(*done);
-            breaker.admit(&pods(), inferred, left, Timestamp(at)) == Admission::Admitted
+            breaker.admit(&pods(), inferred, Some(left), Timestamp(at)) == Admission::Admitted
         })
         .count()
 }
@@ -65,7 +65,7 @@ fn limits_hold_and_normal_cascades_pass() {
 fn what_tripped_stays_stopped_alone_until_it_is_resumed() {
     let mut breaker = Breaker::new(options(Some(2), None, 0));
     let ask = |breaker: &mut Breaker, resource: &str, at| {
-        breaker.admit(&resource.into(), false, 100, Timestamp(at))
+        breaker.admit(&resource.into(), false, Some(100), Timestamp(at))
     };
     let trip = Trip {
         resource: pods(),
@@ -116,11 +116,11 @@ fn the_share_is_of_what_there_was_when_the_window_began() {
 fn what_came_to_nothing_is_not_counted() {
     let mut breaker = Breaker::new(options(Some(3), None, 0));
     for round in 0..50 {
-        assert_eq!(breaker.admit(&pods(), round % 2 == 0, 9, Timestamp(round)), Admission::Admitted);
+        assert_eq!(breaker.admit(&pods(), round % 2 == 0, Some(9), Timestamp(round)), Admission::Admitted);
         breaker.refund("pods", round % 2 == 0);
     }
     breaker.refund("pods", true);
-    breaker.refund("never heard of", true);
+    breaker.refund("unknown", true);
     assert_eq!(admitted(&mut breaker, 9, false, 9, 60), 3);
 }
 
@@ -128,7 +128,7 @@ fn what_came_to_nothing_is_not_counted() {
 fn kept_resources_are_never_deleted_and_new_limits_count_at_once() {
     let mut breaker = Breaker::new(options(Some(5), None, 0));
     breaker.keep(BTreeSet::from([pods()]));
-    assert_eq!(breaker.admit(&pods(), false, 9, Timestamp(0)), Admission::Held(HeldBy::Configuration));
+    assert_eq!(breaker.admit(&pods(), false, Some(9), Timestamp(0)), Admission::Held(HeldBy::Configuration));
     assert_eq!((breaker.tripped(), breaker.kept()), (vec![], BTreeSet::from([pods()])));
     breaker.keep(BTreeSet::new());
     assert_eq!(admitted(&mut breaker, 2, false, 9, 0), 2);
@@ -171,7 +171,7 @@ fn definitions_keep_their_objects_and_hold_custom_ones_until_they_are_known() {
         let all =
             ["pods", "jobs.batch", "leases.coordination.k8s.io", "widgets.example.com", "snapshots.x.k8s.io"];
         let mut admitted = |resource: &&str| {
-            breaker.admit(&(*resource).into(), false, 1, Timestamp(1)) == Admission::Admitted
+            breaker.admit(&(*resource).into(), false, Some(1), Timestamp(1)) == Admission::Admitted
         };
         all.into_iter().filter(|resource| !admitted(resource)).collect()
     };
@@ -196,7 +196,7 @@ proptest! {
         for (pause, number, refunded) in steps {
             now += pause;
             for _ in 0..number {
-                let admission = breaker.admit(&pods(), false, 1_000, Timestamp(now));
+                let admission = breaker.admit(&pods(), false, Some(1_000), Timestamp(now));
                 prop_assert!(!tripped || admission == Admission::Held(HeldBy::Breaker));
                 match admission {
                     Admission::Admitted if refunded => breaker.refund("pods", false),
@@ -210,5 +210,31 @@ proptest! {
             prop_assert!(within <= limit, "{within} within nine minutes of {end}");
         }
         prop_assert!(breaker.resources.values().all(|counted| counted.slots.len() <= 10));
+    }
+}
+
+/// A deletion where objects are not counted does not widen the share for others, and has none of its own.
+#[test]
+fn objects_that_are_not_counted_have_no_share() {
+    let options = BreakerOptions { largest_number: None, share_floor: 1, ..BreakerOptions::default() };
+    for (objects, admitted) in [(None, 4), (Some(4), 2)] {
+        let mut breaker = Breaker::new(options);
+        assert_eq!(breaker.admit(&pods(), false, None, Timestamp(0)), Admission::Admitted);
+        let admissions = (0..4).map(|_| breaker.admit(&pods(), true, objects, Timestamp(0)));
+        let count = admissions.filter(|admission| *admission == Admission::Admitted).count();
+        assert_eq!(count, admitted, "{objects:?}");
+    }
+}
+
+/// A request that deletes a whole collection counts as many deletions as it came to.
+#[test]
+fn the_deletions_of_a_collection_are_counted_afterwards() {
+    let options = BreakerOptions { largest_number: Some(10), ..BreakerOptions::default() };
+    for (further, admitted) in [(8, true), (9, false), (u64::MAX, false)] {
+        let mut breaker = Breaker::new(options);
+        assert_eq!(breaker.admit(&pods(), false, None, Timestamp(0)), Admission::Admitted);
+        breaker.count("pods", further, Timestamp(0));
+        let next = breaker.admit(&pods(), false, None, Timestamp(0));
+        assert_eq!(next == Admission::Admitted, admitted, "{further}: {next:?}");
     }
 }

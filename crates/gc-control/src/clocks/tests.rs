@@ -10,7 +10,7 @@ fn at(milliseconds: i64) -> Moment {
     Moment::from_start(Duration::from_millis(milliseconds.unsigned_abs()))
 }
 
-/// A wall clock is told from one that was set by what has passed meanwhile.
+/// What has passed meanwhile distinguishes a clock that runs from one that was set.
 #[test]
 fn a_wall_clock_that_was_set_is_noticed() {
     use Reading::{Passed, Set};
@@ -60,8 +60,8 @@ fn a_date_tells_the_least_difference() {
     ] {
         let mut server = ServerClock::default();
         server.observe(Timestamp(NOON + date), at(sent), at(answered), Timestamp(NOON + wall));
-        let told = server.difference_milliseconds(at(answered), Timestamp(NOON + wall));
-        assert_eq!(told, Some(expected), "{what}");
+        let difference = server.difference_milliseconds(at(answered), Timestamp(NOON + wall));
+        assert_eq!(difference, Some(expected), "{what}");
     }
 }
 
@@ -97,9 +97,9 @@ fn live(what: &str, steps: &[Step]) {
             Step::SetServer(by) => server_wall += by,
             Step::Sleep(passed) => (wall, server_wall) = (wall + passed, server_wall + passed),
             Step::Expect(expected) => {
-                let told = server.compare(at(moment), Timestamp(wall));
+                let agreement = server.compare(at(moment), Timestamp(wall));
                 // The resolution of a second and the round trip are in favour of the clock that is ahead.
-                let rounded = match told {
+                let rounded = match agreement {
                     Agreement::Disagreed(by) if by > 0 => Agreement::Disagreed((by + 1_005) / SECOND),
                     Agreement::Disagreed(by) => Agreement::Disagreed(by / SECOND),
                     other => other,
@@ -190,7 +190,7 @@ fn drift_is_noticed() {
     assert_eq!(first, Some(32));
 }
 
-/// An answer that was long on its way tells nothing, and neither does one that is older than what is known.
+/// An answer that was long on its way proves nothing, and neither does one that is older than what is known.
 #[test]
 fn answers_that_tell_little_are_passed_over() {
     let wall = Timestamp(NOON);
@@ -203,14 +203,14 @@ fn answers_that_tell_little_are_passed_over() {
     assert_eq!(server, known);
 }
 
-/// The server is asked for the time when no answer has told it for a while, sooner while the clocks disagree.
+/// The server is asked for the time when no answer has shown it for a while, sooner while the clocks disagree.
 #[test]
 fn the_server_is_asked_now_and_then() {
     let asked = |server: &mut ServerClock, from: i64, to: i64| -> Vec<i64> {
         (from..to).filter(|second| server.poll_question(at(second * SECOND))).collect()
     };
     let mut server = ServerClock::default();
-    assert_eq!(asked(&mut server, 0, 25), [10, 20], "as long as none has told it");
+    assert_eq!(asked(&mut server, 0, 25), [10, 20], "as long as none has shown it");
     server.observe(Timestamp(NOON), at(25_000), at(25_000), Timestamp(NOON));
     assert_eq!(asked(&mut server, 25, 46), [35, 45]);
     server.observe(Timestamp(NOON + HOUR), at(46_000), at(46_000), Timestamp(NOON));

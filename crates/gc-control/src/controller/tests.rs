@@ -73,16 +73,16 @@ impl Engine for Wanting {
 }
 
 /// What restrains it, and how often it was reported to.
-struct World {
-    is_held: Cell<bool>,
-    dry_run: Cell<Option<HeldBy>>,
-    clocks_disagree: Cell<bool>,
-    breaker: RefCell<Breaker>,
-    reports: RefCell<Vec<&'static str>>,
+pub(crate) struct World {
+    pub(crate) is_held: Cell<bool>,
+    pub(crate) dry_run: Cell<Option<HeldBy>>,
+    pub(crate) clocks_disagree: Cell<bool>,
+    pub(crate) breaker: RefCell<Breaker>,
+    pub(crate) reports: RefCell<Vec<&'static str>>,
 }
 
 impl World {
-    fn new(largest_number: u64) -> Self {
+    pub(crate) fn new(largest_number: u64) -> Self {
         let options = BreakerOptions { largest_number: Some(largest_number), ..BreakerOptions::default() };
         Self {
             is_held: Cell::new(false),
@@ -326,7 +326,7 @@ fn a_barrier_can_be_a_request() {
 
 #[test]
 fn a_note_is_written_at_once_and_not_in_a_dry_run() {
-    let note = EventNote {
+    let note = EventRecord {
         about: key(PODS),
         uid: Uid::new("u"),
         severity: Severity::Normal,
@@ -334,12 +334,12 @@ fn a_note_is_written_at_once_and_not_in_a_dry_run() {
         message: "m".into(),
     };
     for (dry_run, steps, outcome) in [
-        (None, vec![Step::Note(note.clone())], Outcome::Applied(None)),
+        (None, vec![Step::RecordEvent(note.clone())], Outcome::Applied(None)),
         (Some(HeldBy::DryRun), vec![], Outcome::Held(HeldBy::DryRun)),
     ] {
         let world = World::new(100);
         world.dry_run.set(dry_run);
-        let mut controller = controller([Request::Note(note.clone())]);
+        let mut controller = controller([Request::RecordEvent(note.clone())]);
         controller.act(at(1), 9, &world);
         let made: Vec<Step> = std::iter::from_fn(|| controller.poll_step()).collect();
         assert_eq!((made, &controller.engine.outcomes[..]), (steps, &[outcome][..]));

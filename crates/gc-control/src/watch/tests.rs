@@ -12,11 +12,11 @@ enum Step<'a> {
     Newest(&'a str),
     /// The watch is answered.
     Opened,
-    /// It tells of an object at this version.
+    /// It delivers an object at this version.
     Reached(&'a str),
-    /// It tells how far it is.
+    /// It reports how far it is.
     Bookmark(&'a str, bool),
-    /// What was asked for ends, after so many seconds.
+    /// What was asked for ends, after this many seconds.
     Ends(Ended, u64),
     /// These signals have been given since.
     Signals(Vec<Signal>),
@@ -162,12 +162,12 @@ fn a_streamed_list_goes_over_into_a_watch_or_is_given_up() {
 fn a_watch_that_breaks_is_resumed_where_it_was() {
     let listed = || vec![page(""), Page("5", ""), watch("5"), Opened, Reached("6")];
     let with = |more: Vec<Step<'static>>| listed().into_iter().chain(more).collect::<Vec<_>>();
-    let told = || vec![Signal::ListStarted, synced(5)];
+    let listed = || vec![Signal::ListStarted, synced(5)];
     live(
         "it is cut, and the server is as far",
         false,
         with(vec![
-            Signals(told()),
+            Signals(listed()),
             Ends(cut(), 20),
             Signals(vec![failing(cut(), true), Signal::Stale]),
             wait(100),
@@ -191,17 +191,17 @@ fn a_watch_that_breaks_is_resumed_where_it_was() {
             wait(100),
             Asks(Ask::Newest),
             Newest("4"),
-            Signals([told(), vec![failing(cut(), true), Signal::Stale, failing(gone(), true)]].concat()),
+            Signals([listed(), vec![failing(cut(), true), Signal::Stale, failing(gone(), true)]].concat()),
             wait(100),
             page(""),
         ]),
     );
     live(
-        "what it missed is gone: told as stale once",
+        "what it missed is gone: reported as stale once",
         false,
         with(vec![
             Ends(refused(410), 20),
-            Signals([told(), vec![failing(refused(410), true), Signal::Stale]].concat()),
+            Signals([listed(), vec![failing(refused(410), true), Signal::Stale]].concat()),
             wait(100),
             page(""),
             Ends(refused(500), 0),
@@ -211,7 +211,7 @@ fn a_watch_that_breaks_is_resumed_where_it_was() {
     live(
         "the server ends it early: it may be going down",
         false,
-        with(vec![Ends(Ended::Finished, 20), Signals(told()), Asks(Ask::Newest), Newest("6"), watch("6")]),
+        with(vec![Ends(Ended::Finished, 20), Signals(listed()), Asks(Ask::Newest), Newest("6"), watch("6")]),
     );
     live("at once: with a pause", false, with(vec![Ends(Ended::Finished, 0), wait(100), Asks(Ask::Newest)]));
     live(
@@ -219,7 +219,7 @@ fn a_watch_that_breaks_is_resumed_where_it_was() {
         false,
         with(vec![
             Ends(refused(404), 0),
-            Signals([told(), vec![Signal::NotServed, failing(refused(404), true), Signal::Stale]].concat()),
+            Signals([listed(), vec![Signal::NotServed, failing(refused(404), true), Signal::Stale]].concat()),
             wait(100),
             page(""),
         ]),

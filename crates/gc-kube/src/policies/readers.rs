@@ -2,12 +2,12 @@
 
 use gc_control::watch::Ended;
 use gc_retention::objects::FactsError;
-use gc_retention::policies::roster::{Told, Watch};
+use gc_retention::policies::roster::{Observation, Watch};
 use serde_json::Value;
 
 use super::News;
 use crate::facts::{Accept, METADATA, NewsLine, NewsPage, Reader, WHOLE};
-use crate::raw::{RawPage, raw_line, raw_page, told};
+use crate::raw::{RawPage, map_object, raw_line, raw_page};
 use crate::resources::Route;
 
 /// Reads the policies themselves.
@@ -45,7 +45,7 @@ impl Reader for PolicyReader {
 
     fn line(&self, json: &[u8]) -> Result<(NewsLine<News>, String), FactsError> {
         let (line, version) = raw_line(json)?;
-        let line = told(line, |present, object| {
+        let line = map_object(line, |present, object| {
             if present {
                 return News::Policy(object);
             }
@@ -63,14 +63,14 @@ pub(super) struct ObjectReader {
 }
 
 impl ObjectReader {
-    fn news(&self, told: Told) -> News {
-        News::Objects { watch: self.number, told }
+    fn news(&self, observation: Observation) -> News {
+        News::Objects { watch: self.number, observation }
     }
 
     fn observed(&self, object: &Value) -> News {
         let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
         let looks = self.watch.looks(object);
-        self.news(Told::Observed { namespace: text("namespace"), name: text("name"), looks })
+        self.news(Observation::Observed { namespace: text("namespace"), name: text("name"), looks })
     }
 }
 
@@ -86,15 +86,15 @@ impl Reader for ObjectReader {
     }
 
     fn started(&self) -> News {
-        self.news(Told::ListStarted)
+        self.news(Observation::ListStarted)
     }
 
     fn synced(&self) -> News {
-        self.news(Told::Synced)
+        self.news(Observation::Synced)
     }
 
     fn failed(&self, why: &Ended) -> Option<News> {
-        Some(self.news(Told::Failed(format!("{} cannot be listed: {why}", self.route.display_name()))))
+        Some(self.news(Observation::Failed(format!("{} cannot be listed: {why}", self.route.display_name()))))
     }
 
     fn page(&self, json: &[u8]) -> Result<NewsPage<News>, FactsError> {
@@ -108,12 +108,12 @@ impl Reader for ObjectReader {
 
     fn line(&self, json: &[u8]) -> Result<(NewsLine<News>, String), FactsError> {
         let (line, version) = raw_line(json)?;
-        let line = told(line, |present, object| {
+        let line = map_object(line, |present, object| {
             if present {
                 return self.observed(&object);
             }
             let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
-            self.news(Told::Removed { namespace: text("namespace"), name: text("name") })
+            self.news(Observation::Removed { namespace: text("namespace"), name: text("name") })
         });
         Ok((line, version))
     }

@@ -64,7 +64,7 @@ struct Cluster {
     frames: mpsc::UnboundedSender<Value>,
 }
 
-/// A server that never tells its watches of progress in other resources, as real ones do for a minute, and a collector.
+/// A server that never reports progress in other resources to its watches, as real ones do for a minute, and a collector.
 /// `configmaps` has the owners.
 fn cluster(finalizer: &'static str, cache: Cache, marked: bool) -> Cluster {
     let names: Vec<String> = (1..RESOURCES).map(|number| format!("things{number}")).collect();

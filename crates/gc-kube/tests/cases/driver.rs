@@ -15,7 +15,7 @@ use super::*;
 
 /// An engine that stops at its first object until the server has handed out a number of batches, and records its events.
 struct Slow {
-    told: mpsc::UnboundedSender<String>,
+    observed: mpsc::UnboundedSender<String>,
     handed_out: Arc<AtomicUsize>,
     stopped: bool,
 }
@@ -37,7 +37,7 @@ impl EventEngine for Slow {
                 });
                 assert!(is_full(), "the queue was never full");
             }
-            let _ = self.told.send(object.key.name.to_string());
+            let _ = self.observed.send(object.key.name.to_string());
         }
     }
 
@@ -81,12 +81,12 @@ async fn a_burst_of_batches_is_told_whole() {
             }
         }
     });
-    let (told, mut heard) = mpsc::unbounded_channel();
-    let engine = Slow { told, handed_out, stopped: false };
+    let (observed, mut outcomes) = mpsc::unbounded_channel();
+    let engine = Slow { observed, handed_out, stopped: false };
     let collector = Collector::new(client, CollectorOptions::default());
     tokio::spawn(collector.run(engine, Arc::new(NoObserver), std::future::pending()));
     for number in 1..=BURST {
-        let name = tokio::time::timeout(Duration::from_secs(5), heard.recv()).await.unwrap().unwrap();
+        let name = tokio::time::timeout(Duration::from_secs(5), outcomes.recv()).await.unwrap().unwrap();
         assert_eq!(name, format!("m{number}"));
     }
 }
@@ -194,7 +194,7 @@ fn granting(sent: &Arc<Mutex<Vec<String>>>, busy: &'static str) -> ApiClient {
 }
 
 fn deleter(wanted: &[(&str, usize)]) -> (Deleter, mpsc::UnboundedReceiver<String>) {
-    let (outcomes, heard) = mpsc::unbounded_channel();
+    let (sender, outcomes) = mpsc::unbounded_channel();
     let wanted = wanted.iter().map(|(resource, number)| ((*resource).to_owned(), *number)).collect();
     let deleter = Deleter {
         wanted,
@@ -202,19 +202,19 @@ fn deleter(wanted: &[(&str, usize)]) -> (Deleter, mpsc::UnboundedReceiver<String
         held: BTreeSet::new(),
         asked: BTreeMap::new(),
         next: 0,
-        outcomes,
+        outcomes: sender,
     };
-    (deleter, heard)
+    (deleter, outcomes)
 }
 
 fn guarded_by(breaker: &SharedBreaker) -> Restraints {
     Restraints { breaker: Some(breaker.clone()), ..Restraints::default() }
 }
 
-async fn hear(heard: &mut mpsc::UnboundedReceiver<String>, number: usize) -> Vec<String> {
+async fn take(outcomes: &mut mpsc::UnboundedReceiver<String>, number: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for _ in 0..number {
-        let line = tokio::time::timeout(Duration::from_secs(5), heard.recv()).await;
+        let line = tokio::time::timeout(Duration::from_secs(5), outcomes.recv()).await;
         lines.push(line.unwrap_or_else(|_| panic!("only {lines:?}")).unwrap());
     }
     lines.sort();
@@ -226,12 +226,12 @@ async fn a_tripped_breaker_holds_its_resource_alone_until_it_is_resumed() {
     let sent = Arc::default();
     let options = BreakerOptions { largest_number: Some(3), ..BreakerOptions::default() };
     let breaker = SharedBreaker::new(Breaker::new(options));
-    let (engine, mut heard) = deleter(&[("configmaps", 5), ("pods", 2)]);
+    let (engine, mut outcomes) = deleter(&[("configmaps", 5), ("pods", 2)]);
     let trips = Arc::new(Trips::default());
     let observer = Arc::<Trips>::clone(&trips);
     let collector = Collector::new(granting(&sent, ""), CollectorOptions::default());
     tokio::spawn(collector.restrained_by(guarded_by(&breaker)).run(engine, observer, std::future::pending()));
-    let first = hear(&mut heard, 7).await;
+    let first = take(&mut outcomes, 7).await;
     assert_eq!(
         first,
         [
@@ -245,10 +245,10 @@ async fn a_tripped_breaker_holds_its_resource_alone_until_it_is_resumed() {
         ]
     );
     assert_eq!(sent.lock().unwrap().len(), 5);
-    let told: Vec<_> = trips.0.lock().unwrap().iter().map(|trip| trip.resource.to_string()).collect();
-    assert_eq!(told, ["configmaps"], "reported once");
+    let observed: Vec<_> = trips.0.lock().unwrap().iter().map(|trip| trip.resource.to_string()).collect();
+    assert_eq!(observed, ["configmaps"], "reported once");
     assert!(breaker.change(|breaker| breaker.resume("configmaps")));
-    assert_eq!(hear(&mut heard, 2).await, ["configmaps-3 applied", "configmaps-4 applied"]);
+    assert_eq!(take(&mut outcomes, 2).await, ["configmaps-3 applied", "configmaps-4 applied"]);
 }
 
 #[tokio::test]
@@ -256,7 +256,7 @@ async fn what_the_server_did_not_do_is_not_counted() {
     let sent = Arc::default();
     let options = BreakerOptions { largest_number: Some(1), ..BreakerOptions::default() };
     let breaker = SharedBreaker::new(Breaker::new(options));
-    let (engine, mut heard) = deleter(&[("pods", 1)]);
+    let (engine, mut outcomes) = deleter(&[("pods", 1)]);
     let collector = Collector::new(granting(&sent, "pods-0"), CollectorOptions::default());
     let run = collector.restrained_by(guarded_by(&breaker)).run(
         engine,
@@ -264,8 +264,8 @@ async fn what_the_server_did_not_do_is_not_counted() {
         std::future::pending(),
     );
     tokio::spawn(run);
-    assert_eq!(hear(&mut heard, 1).await, ["pods-0 Conflict"]);
-    let admission = breaker.lock().admit(&"pods".into(), false, 9, Timestamp(i64::MAX / 2));
+    assert_eq!(take(&mut outcomes, 1).await, ["pods-0 Conflict"]);
+    let admission = breaker.lock().admit(&"pods".into(), false, Some(9), Timestamp(i64::MAX / 2));
     assert_eq!(admission, gc_kube::breaker::Admission::Admitted);
 }
 
@@ -273,11 +273,11 @@ async fn what_the_server_did_not_do_is_not_counted() {
 async fn writes_that_are_held_are_sent_when_they_are_released() {
     let sent: Arc<Mutex<Vec<String>>> = Arc::default();
     let (holding, receiver) = watch::channel(Some(HeldBy::Observe));
-    let (engine, mut heard) = deleter(&[("configmaps", 1), ("pods", 1)]);
+    let (engine, mut outcomes) = deleter(&[("configmaps", 1), ("pods", 1)]);
     let collector = Collector::new(granting(&sent, ""), CollectorOptions::default()).holding_writes(receiver);
     tokio::spawn(collector.run(engine, Arc::new(NoObserver), std::future::pending()));
-    assert_eq!(hear(&mut heard, 2).await, ["configmaps-0 held by Observe", "pods-0 held by Observe"]);
+    assert_eq!(take(&mut outcomes, 2).await, ["configmaps-0 held by Observe", "pods-0 held by Observe"]);
     assert!(sent.lock().unwrap().is_empty());
     holding.send_replace(None);
-    assert_eq!(hear(&mut heard, 2).await, ["configmaps-0 applied", "pods-0 applied"]);
+    assert_eq!(take(&mut outcomes, 2).await, ["configmaps-0 applied", "pods-0 applied"]);
 }

@@ -18,13 +18,13 @@ use super::*;
 type Wish = fn(&ObjectKey, u64) -> Request;
 
 /// A collector that records its observations.
-struct Told {
+struct Reporting {
     lines: mpsc::UnboundedSender<String>,
     wish: Option<Wish>,
     seen: BTreeMap<ObjectKey, u64>,
 }
 
-impl Collector for Told {
+impl Collector for Reporting {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::Node]
     }
@@ -85,7 +85,7 @@ impl Outside for Runs {
 }
 
 struct Collected {
-    told: mpsc::UnboundedReceiver<String>,
+    reported: mpsc::UnboundedReceiver<String>,
     ended: mpsc::UnboundedReceiver<String>,
     asked: Arc<Mutex<Vec<String>>>,
 }
@@ -93,9 +93,10 @@ struct Collected {
 impl Collected {
     async fn expect(&mut self, expected: &[&str]) {
         for (index, line) in expected.iter().enumerate() {
-            let told = tokio::time::timeout(Duration::from_secs(20), self.told.recv()).await;
-            let told = told.unwrap_or_else(|_| panic!("nothing told where {line:?} ({index}) was expected"));
-            assert_eq!(told.unwrap(), *line, "at {index} of {expected:?}");
+            let reported = tokio::time::timeout(Duration::from_secs(20), self.reported.recv()).await;
+            let reported = reported
+                .unwrap_or_else(|_| panic!("nothing was reported where {line:?} ({index}) was expected"));
+            assert_eq!(reported.unwrap(), *line, "at {index} of {expected:?}");
         }
     }
 
@@ -129,13 +130,13 @@ fn collect(script: Vec<Script>, live: Value, wish: Option<Wish>, dry_run: bool) 
             }
         }
     });
-    let (lines, told) = mpsc::unbounded_channel();
+    let (lines, reported) = mpsc::unbounded_channel();
     let (ends, ended) = mpsc::unbounded_channel();
-    let rules = Told { lines, wish, seen: BTreeMap::new() };
+    let rules = Reporting { lines, wish, seen: BTreeMap::new() };
     let collector = RetentionCollector::new(client, Schedule::new(rules), PacingOptions::default(), dry_run)
         .with_outside(Arc::new(Runs));
     tokio::spawn(async move { collector.run(Arc::new(Outcomes(ends)), std::future::pending()).await });
-    Collected { told, ended, asked }
+    Collected { reported, ended, asked }
 }
 
 fn node(name: &str, version: u64) -> Value {
@@ -227,11 +228,11 @@ async fn what_fails_is_tried_again_and_nothing_is_skipped() {
     );
     run.expect(&["list", "list", "list", "synced"]).await;
     // The first one may be delivered again: its line was read together with the broken one.
-    let mut told = run.told.recv().await.unwrap();
-    if told == "n1 11 true" {
-        told = run.told.recv().await.unwrap();
+    let mut reported = run.reported.recv().await.unwrap();
+    if reported == "n1 11 true" {
+        reported = run.reported.recv().await.unwrap();
     }
-    assert_eq!(told, "n2 12 true");
+    assert_eq!(reported, "n2 12 true");
 }
 
 /// What is asked of others on behalf of version 5.
@@ -258,7 +259,7 @@ async fn nothing_is_asked_outside_for_what_has_changed() {
     replaced.ends("absent").await;
     for mut run in [changed, replaced] {
         run.expect(&["list", "n 5 true", "synced"]).await;
-        assert!(run.told.try_recv().is_err(), "it was asked all the same");
+        assert!(run.reported.try_recv().is_err(), "it was asked all the same");
     }
 }
 

@@ -20,11 +20,11 @@ struct World {
     /// Frames of the watch of definitions.
     definitions: mpsc::UnboundedSender<Value>,
     watched_at: Arc<Mutex<Option<Instant>>>,
-    told: mpsc::UnboundedReceiver<String>,
+    reported: mpsc::UnboundedReceiver<String>,
     board: StatusBoard,
 }
 
-/// Tells which resources come and go.
+/// Reports which resources come and go.
 struct Resources(mpsc::UnboundedSender<String>);
 
 impl EventEngine for Resources {
@@ -99,17 +99,17 @@ fn world(first_list: Vec<Value>) -> World {
             }
         }
     });
-    let (tell, told) = mpsc::unbounded_channel();
+    let (report, reported) = mpsc::unbounded_channel();
     let collector = Collector::new(client, CollectorOptions::default());
     let board = collector.board();
-    tokio::spawn(collector.run(Resources(tell), Arc::new(NoObserver), std::future::pending()));
-    World { served, definitions, watched_at, told, board }
+    tokio::spawn(collector.run(Resources(report), Arc::new(NoObserver), std::future::pending()));
+    World { served, definitions, watched_at, reported, board }
 }
 
 impl World {
     async fn expect(&mut self, expected: &str) {
-        let told = tokio::time::timeout(Duration::from_secs(10), self.told.recv()).await;
-        assert_eq!(told.unwrap_or_else(|_| panic!("{expected} was not told")).unwrap(), expected);
+        let reported = tokio::time::timeout(Duration::from_secs(10), self.reported.recv()).await;
+        assert_eq!(reported.unwrap_or_else(|_| panic!("{expected} was not reported")).unwrap(), expected);
     }
 
     async fn watched_at(&self) -> Instant {
@@ -138,8 +138,8 @@ fn definition(version: u64) -> Value {
 async fn a_definition_made_during_start_up_is_seen_at_once() {
     let begun = Instant::now();
     let mut world = world(vec![definition(3)]);
-    for told in ["served customresourcedefinitions", "discovered", "served widgets"] {
-        world.expect(told).await;
+    for reported in ["served customresourcedefinitions", "discovered", "served widgets"] {
+        world.expect(reported).await;
     }
     let watched = world.watched_at().await - begun;
     assert!(watched < gc_kube::DISCOVERY_PERIOD / 3, "{watched:?}");
@@ -186,10 +186,10 @@ async fn failing_discovery_is_shown_and_got_over() {
             }
         }
     });
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (report, mut reported) = mpsc::unbounded_channel();
     let collector = Collector::new(client, CollectorOptions::default());
     let board = collector.board();
-    tokio::spawn(collector.run(Resources(tell), Arc::new(NoObserver), std::future::pending()));
+    tokio::spawn(collector.run(Resources(report), Arc::new(NoObserver), std::future::pending()));
     let shows = async |what: &dyn Fn(&gc_kube::DiscoveryStatus) -> bool| {
         let seen = async {
             while !what(&board.discovery()) {
@@ -209,7 +209,7 @@ async fn failing_discovery_is_shown_and_got_over() {
     })
     .await;
     // One half is served and watched meanwhile.
-    assert_eq!(told.recv().await.unwrap(), "served pods");
+    assert_eq!(reported.recv().await.unwrap(), "served pods");
     // The other is not waited for until the next round, half a minute later.
     *healthy.lock().unwrap() = 2;
     shows(&|status| status.failed_groups.is_empty()).await;

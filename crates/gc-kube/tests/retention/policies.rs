@@ -90,22 +90,22 @@ async fn a_dry_run_of_a_policy_tells_each_object_once() {
     let observer: Arc<dyn Observer> = Arc::<Recorder>::clone(&recorder);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let work = tokio::spawn(async move { collector.run(observer, async { drop(stopped.await) }).await });
-    let told = |name: &'static str| {
+    let reported = |name: &'static str| {
         let recorder = Arc::clone(&recorder);
         async move {
             let deadline = Instant::now() + PATIENCE;
             while !recorder.held.lock().unwrap().iter().any(|held| held == name) {
-                assert!(Instant::now() < deadline, "{name} is not told");
+                assert!(Instant::now() < deadline, "{name} is not reported");
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
     };
-    told("first").await;
+    reported("first").await;
     for name in ["second", "third", "fourth"] {
         // Time for many a run; that there was one is seen by what came meanwhile.
         world.pass(60_000);
         world.create(CONFIG_MAPS, old(name)).await;
-        told(name).await;
+        reported(name).await;
     }
     assert_eq!(*recorder.held.lock().unwrap(), ["first", "second", "third", "fourth"]);
     stop.send(()).unwrap();
@@ -182,8 +182,8 @@ async fn annotations_need_the_rules_that_they_have_and_go_by_the_clock() {
         let engine = ExpiryEngine::default();
         futures::join!(by_metadata.run(engine, first, one), by_end.run(second, other));
     });
-    let told = ["Warning InvalidRetentionAnnotation expiry-controller"];
-    world.until_events("wrong", &told).await;
+    let events = ["Warning InvalidRetentionAnnotation expiry-controller"];
+    world.until_events("wrong", &events).await;
     assert_eq!(world.get(&format!("{CONFIG_MAPS}/soon")).await.0, 200);
     world.pass(25 * HOUR);
     world.until_gone(&format!("{CONFIG_MAPS}/soon")).await;

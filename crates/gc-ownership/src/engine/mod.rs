@@ -48,7 +48,7 @@ enum Context {
     OwnerRead(Identity, Uid),
     /// A resource, or one namespace of it.
     Barrier(ResourceIndex, Option<Arc<str>>),
-    Note,
+    RecordEvent,
 }
 
 /// The lanes that a request blocks.

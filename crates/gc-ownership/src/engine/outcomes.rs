@@ -19,7 +19,7 @@ impl Engine {
             Context::Barrier(resource, namespace) => {
                 self.barrier_done(effect.0, resource, namespace, &outcome);
             }
-            Context::Note => {}
+            Context::RecordEvent => {}
         }
         for lane in flight.lanes {
             self.lanes.finished(lane);

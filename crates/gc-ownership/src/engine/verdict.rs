@@ -1,14 +1,14 @@
 //! The decision about one object (sections 4.3 and 4.4).
 
 use gc_types::{
-    EventNote, Evidence, OwnerReference, PropagationPolicy, Reason, Request, ResourceVersion, Severity,
+    EventRecord, Evidence, OwnerReference, PropagationPolicy, Reason, Request, ResourceVersion, Severity,
     Timestamp, Verdict,
 };
 use smallvec::SmallVec;
 
 use super::virtual_nodes::Finding;
 use super::{Action, Context, Engine, HeldLanes, Wanted};
-use crate::graph::{CLUSTER, EdgeFlag, EdgeId, Flag, NodeId, Target, api_version};
+use crate::graph::{CLUSTER, EdgeFlag, EdgeId, Flag, NodeId, Target};
 
 /// The state of a reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -330,15 +330,15 @@ impl Engine {
             let Some((verdict, reason, message)) = self.complaint(node, edge, owner) else { continue };
             self.graph.set_edge(edge, EdgeFlag::NOTED, true);
             let (about, uid) = (self.graph.key(node), self.graph.uid(node));
-            let complaint = EventNote { about, uid, severity: Severity::Warning, reason, message };
+            let complaint = EventRecord { about, uid, severity: Severity::Warning, reason, message };
             self.events.push_back(Wanted {
-                request: Request::Note(complaint),
+                request: Request::RecordEvent(complaint),
                 reason: Reason {
                     verdict,
                     owners: vec![self.graph.coordinates(edge)],
                     evidence: vec![Evidence::Lives { owner: self.graph.uid(owner) }],
                 },
-                context: Context::Note,
+                context: Context::RecordEvent,
                 lanes: HeldLanes::new(),
             });
         }
@@ -367,7 +367,7 @@ impl Engine {
         let resource = self.graph.resources.get(self.graph.resource(owner))?;
         let message = format!(
             "{written} does not lead to the object with that uid, which is {}/{}, namespace: {}, name: {}",
-            api_version(&resource.info),
+            resource.info.gvr.api_version(),
             resource.info.kind,
             self.graph.namespace_text(owner_namespace),
             self.graph.name(owner)

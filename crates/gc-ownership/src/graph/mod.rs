@@ -23,7 +23,7 @@ use names::{NameAt, Names};
 use slab::Slab;
 
 pub(crate) use intern::KindText;
-pub(crate) use resources::{NO_RESOURCE, Resource, ResourceIndex, Resources, api_version};
+pub(crate) use resources::{NO_RESOURCE, Resource, ResourceIndex, Resources};
 pub(crate) use slab::NONE;
 
 /// Number of a node. Reused after the node is gone; to remember a node longer, use the UID.

@@ -154,12 +154,3 @@ impl Resources {
         self.get(index).is_some_and(|resource| resource.info.scope == Scope::Namespaced)
     }
 }
-
-/// `group/version`, or `version` for the core group, of the watched version.
-pub(crate) fn api_version(info: &ResourceInfo) -> String {
-    if info.gvr.group.is_empty() {
-        info.gvr.version.to_string()
-    } else {
-        format!("{}/{}", info.gvr.group, info.gvr.version)
-    }
-}

@@ -13,7 +13,7 @@ use gc_types::{
 };
 
 use crate::engine::{Class, Engine};
-use crate::graph::{Flag, NodeId, api_version};
+use crate::graph::{Flag, NodeId};
 
 pub use dump::{DumpEdge, DumpNode, GraphDump};
 pub use plan::{Plan, PlanError, PlanStep, Progress, Stage};
@@ -181,7 +181,7 @@ impl Engine {
         // An object that was never observed is shown as the newest reference to it names it.
         let (api_version, kind, name): (Arc<str>, Arc<str>, Arc<str>) = match resource {
             Some(state) => {
-                (api_version(&state.info).into(), state.info.kind.clone(), graph.name(node).into())
+                (state.info.gvr.api_version().into(), state.info.kind.clone(), graph.name(node).into())
             }
             None => graph.dependents_of(node).next().map_or_else(Default::default, |edge| {
                 let coordinates = graph.coordinates(edge);

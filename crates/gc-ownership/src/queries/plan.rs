@@ -72,7 +72,7 @@ pub trait Stage {
     fn is_held(&self, uid: &Uid, has_finalizers: bool, progress: &Progress) -> bool;
 }
 
-/// One deletion, and finalizers of others that nobody removes.
+/// One deletion, and finalizers of others that are never removed.
 struct Alone(Uid, Option<PropagationPolicy>);
 
 impl Stage for Alone {
@@ -280,7 +280,7 @@ impl Rehearsal {
         used
     }
 
-    /// Goes on until a stage asks for nothing further. Everything that others do at one time is done before the collector
+    /// Continues until a stage asks for nothing further. Everything that others do at one time is done before the collector
     /// acts on it.
     fn perform(&mut self, stage: &dyn Stage) -> Result<(), PlanError> {
         loop {

@@ -123,7 +123,7 @@ pub fn show_request(request: &Request) -> String {
         Request::Barrier { resource, namespace, .. } => {
             format!("barrier {} {}", KINDS[resource.0 as usize].1, namespace.as_deref().unwrap_or("*"))
         }
-        Request::Note(note) => format!("note {} {}: {}", show(&note.about), note.reason, note.message),
+        Request::RecordEvent(note) => format!("note {} {}: {}", show(&note.about), note.reason, note.message),
         Request::Guarded { key, change, .. } => format!("change {} {change:?}", show(key)),
         Request::Outside { key, call, .. } => format!("outside {} {call:?}", show(key)),
     }

@@ -19,7 +19,7 @@ const ORGANIZATION: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x0a];
 /// Tag and length of a text in DER.
 const HEADER_BYTES: usize = 2;
 
-/// Nobody becomes an administrator by a client certificate that was asked for.
+/// A requested client certificate makes no user an administrator.
 pub(super) fn restrict_subject(
     request: &Request<'_>,
     new: &Value,

@@ -102,7 +102,7 @@ impl Work {
 }
 
 impl Converter {
-    /// Converts changes on another thread: of those given, the ones that nobody converts yet.
+    /// Converts changes on another thread: of those given, the ones whose conversion has not begun.
     pub(crate) fn convert_changes<'e>(
         self: &Arc<Self>,
         entries: impl Iterator<Item = &'e Arc<Entry>>,

@@ -146,7 +146,7 @@ pub(super) fn validate_schema(path: &str, schema: &Value, has_status: bool) -> V
     problems
 }
 
-/// A member that no structural schema can have, wherever it stands; such a schema is not looked at as structural.
+/// A member that no structural schema can have, wherever it stands; such a schema does not count as structural.
 fn unsupported_member(source: &Source) -> Option<&'static str> {
     const MEMBERS: [&str; 7] =
         ["id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions"];

@@ -48,7 +48,7 @@ impl<'c> Asker<'c> {
 
 impl Authority for Asker<'_> {
     fn allows(&self, question: &Question) -> bool {
-        // Paths are none of the registry's business; nobody is told that they may be taken.
+        // Paths are not served by the registry: nothing says that they may be used.
         if question.path.is_some() {
             return false;
         }

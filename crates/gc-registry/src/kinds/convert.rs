@@ -28,7 +28,7 @@ const EVENT_FIELDS: [(&str, &str); 8] = [
 /// objects that are in that version already, come back as they are but for `apiVersion`.
 #[must_use]
 pub fn convert(group: &str, version: &str, kind: &str, object: &Value) -> Value {
-    let wanted = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    let wanted = gc_types::api_version(group, version);
     let from = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     let mut converted = match (from, wanted.as_str(), kind) {
         ("v1", "events.k8s.io/v1", "Event") => rename_event(object, false),

@@ -11,7 +11,7 @@ use super::quantity::{self, Quantity};
 /// What is at a place where nothing is.
 static ABSENT: Value = Value::Null;
 
-/// A place in an object. A place without a value has the value `null`, as a typed server does not tell the two apart.
+/// A place in an object. A place without a value has the value `null`, as a typed server does not distinguish the two.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field<'v, 'p> {
     value: &'v Value,

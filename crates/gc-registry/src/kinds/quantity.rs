@@ -281,7 +281,7 @@ pub(crate) fn round_up_to_milli(value: &mut Value) {
     }
 }
 
-/// Texts that Kubernetes does not write anew: those that it reads by its fast path and takes for canonical, and decimal
+/// Texts that Kubernetes keeps as they are: those that it reads by its fast path and takes for canonical, and decimal
 /// numbers too large for that path, which have no limit.
 fn canonical_text(text: &str) -> Option<String> {
     /// Digits that always fit into 64 bits.

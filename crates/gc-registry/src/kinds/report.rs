@@ -82,7 +82,7 @@ impl Report {
         self.push(field, CauseReason::Invalid, format!("Invalid value: {why}"));
     }
 
-    /// Upstream could not tell whether addresses are of two families, as one of them is none.
+    /// Upstream could not determine whether addresses are of two families, as one of them is none.
     pub(crate) fn undetermined_families(&mut self, field: &Field<'_, '_>, addresses: &[&str]) {
         let bad = addresses.iter().enumerate().find(|(_, text)| parse_ip(text).is_none());
         if let Some((index, text)) = bad {

@@ -75,8 +75,8 @@ fn every_document_is_closed_under_references() {
         !reference.strip_prefix("#/parameters/").is_some_and(|name| shared.contains_key(name))
     });
     assert_eq!(missing, Vec::<String>::new());
-    assert_eq!(v3_document(&catalog, "apis/nobody.example.com/v1"), None);
-    assert_eq!(v3_hash(&catalog, "apis/nobody.example.com/v1"), None);
+    assert_eq!(v3_document(&catalog, "apis/absent.example.com/v1"), None);
+    assert_eq!(v3_hash(&catalog, "apis/absent.example.com/v1"), None);
 }
 
 /// What kubectl looks for before it sends `fieldValidation` or computes a strategic merge patch.

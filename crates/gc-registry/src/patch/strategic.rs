@@ -231,7 +231,7 @@ fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<()
     Ok(())
 }
 
-/// What tells an item apart: the item itself, or the value of its merge key.
+/// What identifies an item: the item itself, or the value of its merge key.
 fn merge_value<'a>(item: &'a Value, key: Option<&str>) -> Result<&'a Value, Error> {
     match (key, item) {
         (None, item) => Ok(item),
@@ -329,7 +329,7 @@ fn first_places<'a>(values: impl Iterator<Item = Option<&'a Value>>) -> BTreeMap
 }
 
 /// Orders a merged list: the items that the patch knows as in `patch_order`, the others as in `old_order`; of
-/// the next two of both, the one of the object goes first only if the object had them in that order.
+/// the next two of both, the one of the object comes first only if the object had them in that order.
 fn in_order(
     merged: Vec<Value>,
     patch_order: &[Value],

@@ -160,7 +160,7 @@ pub struct PatchStrategy {
     pub replace: bool,
     /// `retainKeys`
     pub retain_keys: bool,
-    /// The field that tells the items of a merged list of objects apart.
+    /// The field that identifies the items of a merged list of objects.
     pub merge_key: Option<Arc<str>>,
 }
 

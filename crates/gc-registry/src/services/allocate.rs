@@ -11,7 +11,7 @@ use super::ServiceRanges;
 use crate::error::ApiError;
 use crate::kinds::access::{Members, at, child, fill, flag, integer, items, list, put, text};
 
-/// Places that are tried by chance before all that are taken are looked at.
+/// Number of random places that are tried before all that are taken are read.
 const TRIES: u32 = 8;
 
 /// What only one service may have.

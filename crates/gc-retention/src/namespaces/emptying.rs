@@ -1,7 +1,7 @@
 //! One pass over a terminating namespace: reads it, deletes its contents, reports in its status what remains,
 //! and removes the `kubernetes` token when nothing does.
 //!
-//! A pure state machine: [`Emptying::ask`] returns the next request to the server, [`Emptying::heard`] takes
+//! A pure state machine: [`Emptying::ask`] returns the next request to the server, [`Emptying::answered`] takes
 //! the answers in any order, and [`Emptying::end`] returns the result. Several requests are in flight at a
 //! time.
 
@@ -314,6 +314,12 @@ impl Emptying {
         }
     }
 
+    /// Whether no answer is awaited.
+    #[must_use]
+    pub fn awaits_nothing(&self) -> bool {
+        self.asked.is_empty()
+    }
+
     /// Whether the pass is over without failures: what is left waits for others, such as controllers that remove a
     /// finalizer or end a pod.
     #[must_use]
@@ -385,7 +391,7 @@ impl Emptying {
     }
 
     /// Takes the answer to a request of this pass.
-    pub fn heard(&mut self, memory: &mut Memory, id: AskId, reply: Reply, now: Timestamp) {
+    pub fn answered(&mut self, memory: &mut Memory, id: AskId, reply: Reply, now: Timestamp) {
         match self.asked.remove(&id) {
             Some(Asked::Of(work)) => self.resource_reply(memory, work, reply),
             Some(Asked::Own(asked)) => self.own_reply(memory, asked, reply, now),

@@ -75,7 +75,7 @@ fn pass(
     loop {
         while let Some((id, ask)) = pass.ask(memory, Timestamp(now)) {
             lines.push(line(&ask));
-            pass.heard(memory, id, answer(&ask), Timestamp(now));
+            pass.answered(memory, id, answer(&ask), Timestamp(now));
         }
         match (pass.end(), pass.next_wakeup()) {
             (Some(end), _) => return (lines, end.clone(), now - CLOCK),
@@ -268,7 +268,7 @@ fn after_an_unanswered_finalization_nothing_is_deleted_by_name() {
         let now = Timestamp(CLOCK + milliseconds);
         while let Some((id, ask)) = again.ask(&mut memory, now) {
             lines.push(line(&ask));
-            again.heard(&mut memory, id, healthy(&ask), now);
+            again.answered(&mut memory, id, healthy(&ask), now);
         }
         let all = lines.iter().filter(|line| line.starts_with("delete all")).count();
         assert_eq!((all, again.end()), (if together { 2 } else { 0 }, Some(&DONE)), "{lines:?}");
@@ -299,19 +299,19 @@ fn a_bounded_number_of_resources_is_emptied_at_a_time() {
     for reply in [Reply::Namespace(Box::new(view())), Reply::Served(Arc::new(many))] {
         now += 1;
         let (id, _) = pass.ask(&mut memory, Timestamp(now)).unwrap_or_else(|| panic!("nothing is asked"));
-        pass.heard(&mut memory, id, reply, Timestamp(now));
+        pass.answered(&mut memory, id, reply, Timestamp(now));
     }
     let asked: Vec<AskId> =
         std::iter::from_fn(|| pass.ask(&mut memory, Timestamp(now))).map(|(id, _)| id).collect();
     assert_eq!(asked.len(), CONCURRENT_RESOURCES);
     // A resource that is in flight again counts as well; one that is done makes room.
-    pass.heard(&mut memory, asked[0], Reply::Done, Timestamp(now));
-    pass.heard(&mut memory, asked[1], Reply::Refused { code: 500, why: "no".into() }, Timestamp(now));
+    pass.answered(&mut memory, asked[0], Reply::Done, Timestamp(now));
+    pass.answered(&mut memory, asked[1], Reply::Refused { code: 500, why: "no".into() }, Timestamp(now));
     let more = std::iter::from_fn(|| pass.ask(&mut memory, Timestamp(now)));
     let more: Vec<String> = more.map(|(_, ask)| line(&ask)).collect();
     assert_eq!(more, ["list 0", "delete all 8"]);
     // An answer to an unknown request has no effect.
-    pass.heard(&mut memory, AskId(999), Reply::Done, Timestamp(now));
+    pass.answered(&mut memory, AskId(999), Reply::Done, Timestamp(now));
 }
 
 /// Two passes requested discovery. The answer to one was taken for that to the other as well, whose own answer then
@@ -327,7 +327,7 @@ fn the_answer_to_another_pass_is_none_to_this_one() {
             match ask {
                 Ask::Read => {
                     let view = View { uid: uid.clone(), ..view() };
-                    pass.heard(&mut memory, id, Reply::Namespace(Box::new(view)), Timestamp(CLOCK));
+                    pass.answered(&mut memory, id, Reply::Namespace(Box::new(view)), Timestamp(CLOCK));
                 }
                 _ => asked.push((id, ask)),
             }
@@ -336,7 +336,7 @@ fn the_answer_to_another_pass_is_none_to_this_one() {
     assert_eq!(asked.iter().map(|(_, ask)| line(ask)).collect::<Vec<_>>(), ["discover", "discover"]);
     for (pass, (id, ask)) in passes.iter_mut().zip(asked) {
         assert_eq!(pass.ask(&mut memory, Timestamp(CLOCK)), None);
-        pass.heard(&mut memory, id, healthy(&ask), Timestamp(CLOCK));
+        pass.answered(&mut memory, id, healthy(&ask), Timestamp(CLOCK));
         let next = pass.ask(&mut memory, Timestamp(CLOCK)).map(|(_, ask)| line(&ask));
         assert_eq!(next.as_deref(), Some("delete all pods"));
     }

@@ -62,7 +62,7 @@ impl Queue {
     }
 
     /// A namespace is terminating, or has changed since.
-    pub fn heard(&mut self, name: &Arc<str>, now: Timestamp) {
+    pub fn observed(&mut self, name: &Arc<str>, now: Timestamp) {
         match self.entries.get_mut(name) {
             Some(entry) => entry.again = true,
             None => self.listed(name, now),
@@ -153,8 +153,8 @@ mod tests {
     fn each_has_one_pass_at_a_time_and_a_bounded_number_run_together() {
         let mut queue = Queue::new(50);
         for number in 0..=CONCURRENT_NAMESPACES {
-            queue.heard(&format!("{number:02}").into(), Timestamp(0));
-            queue.heard(&format!("{number:02}").into(), Timestamp(0));
+            queue.observed(&format!("{number:02}").into(), Timestamp(0));
+            queue.observed(&format!("{number:02}").into(), Timestamp(0));
         }
         assert_eq!((begun(&mut queue, 49).len(), queue.next_wakeup()), (0, Some(Timestamp(50))));
         let first = begun(&mut queue, 50);
@@ -187,7 +187,7 @@ mod tests {
         ] {
             assert_eq!(begun(&mut queue, now), ["n"], "{end:?}");
             if changed {
-                queue.heard(&name, Timestamp(now));
+                queue.observed(&name, Timestamp(now));
             }
             queue.listed(&name, Timestamp(now));
             queue.ended(&"n".into(), &end, Timestamp(now));

@@ -5,18 +5,17 @@
 //! No run deletes before a status of the present generation has shown what would be deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use gc_types::{
-    Effect, EffectId, EventNote, HeldBy, ObjectKey, Outcome, Reason, Request, ResourceId, ResourceVersion,
+    Effect, EffectId, EventRecord, HeldBy, ObjectKey, Outcome, Reason, Request, ResourceId, ResourceVersion,
     Severity, Timestamp, Uid,
 };
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::cron::Schedule;
-use super::look::{Group, Item, Look};
+use super::look::{Assessment, Group, Item};
 use super::{Join, Policy, Problem};
 use crate::division::{Division, Moved};
 use crate::engine::{Collector, Decision, Engine, FIRST_EVENT, Observation, reason};
@@ -121,13 +120,13 @@ impl PolicyCollector {
         }
     }
 
-    fn put(&mut self, key: ObjectKey, look: Look, now: Timestamp) {
+    fn put(&mut self, key: ObjectKey, look: Assessment, now: Timestamp) {
         self.remove(&key);
         match look {
-            Look::Aside => {}
-            Look::Kept => drop(self.kept.insert(key)),
-            Look::Unclear(why) => drop(self.unclear.insert(key, why)),
-            Look::Selected(item) => self.put_item(key, item, now),
+            Assessment::Aside => {}
+            Assessment::Kept => drop(self.kept.insert(key)),
+            Assessment::Unclear(why) => drop(self.unclear.insert(key, why)),
+            Assessment::Selected(item) => self.put_item(key, item, now),
         }
     }
 
@@ -275,14 +274,14 @@ impl PolicyCollector {
     }
 
     /// The next notice to give. The time until the deletion begins now.
-    fn take_notice(&mut self, now: Timestamp) -> Option<(EventNote, Reason)> {
+    fn take_notice(&mut self, now: Timestamp) -> Option<(EventRecord, Reason)> {
         while let Some((_, key)) = self.notices.waiting.pop_first() {
             let Some(item) = self.items.get(&key) else { continue };
             let Some((at, why)) = item.expires.clone() else { continue };
             self.notices.noticed.insert(key.clone(), Noticed { uid: item.uid.clone(), at: now });
             self.notices.until = self.notices.until.max(Some(at));
             let deleted_at = self.wakes(&key, item).unwrap_or(at);
-            let note = EventNote {
+            let note = EventRecord {
                 about: key.clone(),
                 uid: item.uid.clone(),
                 severity: Severity::Warning,
@@ -434,11 +433,7 @@ pub(super) fn named(key: &ObjectKey) -> String {
 #[must_use]
 pub fn digest(spec: &Value) -> String {
     let digest = Sha256::digest(spec.to_string().as_bytes());
-    digest.iter().take(DIGEST_BYTES).fold(String::new(), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    gc_types::hexadecimal(&digest[..DIGEST_BYTES])
 }
 
 /// One active policy. Driven like the other engines, and passed what it needs to know of its objects.
@@ -564,7 +559,7 @@ impl PolicyEngine {
     }
 
     /// Takes the assessment of an object's current state.
-    pub fn observed(&mut self, namespace: &str, name: &str, look: Look) {
+    pub fn observed(&mut self, namespace: &str, name: &str, look: Assessment) {
         let key = self.key(namespace, name);
         self.engine.update(|collector, now, dirty| {
             collector.put(key.clone(), look, now);
@@ -646,7 +641,7 @@ impl PolicyEngine {
         if let Some((note, reason)) = self.engine.update(|collector, _, _| collector.take_notice(now)) {
             let id = EffectId(self.next_event);
             self.next_event += 1;
-            return Some(Effect { id, request: Request::Note(note), reason });
+            return Some(Effect { id, request: Request::RecordEvent(note), reason });
         }
         self.engine.poll_effect()
     }

@@ -16,7 +16,7 @@ use crate::pods::Pod;
 
 /// The assessment of an object by a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum Assessment {
     /// Not selected, or already terminating.
     Aside,
     /// Selected, but carries `kubegc.io/keep`.
@@ -49,10 +49,10 @@ pub struct Group(Arc<str>, Arc<str>);
 impl Policy {
     /// Assesses an object, which may be its metadata alone; `now` is the time for its condition.
     #[must_use]
-    pub fn look(&self, object: &Value, now: Timestamp) -> Look {
+    pub fn look(&self, object: &Value, now: Timestamp) -> Assessment {
         let metadata = &object["metadata"];
         if !metadata["deletionTimestamp"].is_null() || !self.selects(object) {
-            return Look::Aside;
+            return Assessment::Aside;
         }
         if let Some(condition) = &self.condition {
             let mut scope = Scope::default();
@@ -62,15 +62,15 @@ impl Policy {
             }
             match condition.holds(&mut scope, &mut Budget::new(CONDITION_BUDGET)) {
                 Ok(true) => {}
-                Ok(false) => return Look::Aside,
-                Err(error) => return Look::Unclear(error.to_string()),
+                Ok(false) => return Assessment::Aside,
+                Err(error) => return Assessment::Unclear(error.to_string()),
             }
         }
         let keep = metadata["annotations"]["kubegc.io/keep"].as_str();
         if keep.is_some_and(|keep| keep != "false") {
-            return Look::Kept;
+            return Assessment::Kept;
         }
-        Look::Selected(self.item(object))
+        Assessment::Selected(self.item(object))
     }
 
     fn selects(&self, object: &Value) -> bool {

@@ -22,7 +22,7 @@ pub mod roster;
 mod status;
 
 use cron::Schedule;
-pub use look::{Group, Item, Look, name_matches};
+pub use look::{Assessment, Group, Item, name_matches};
 
 /// Group of the policies.
 pub const GROUP: &str = "kubegc.io";

@@ -11,7 +11,7 @@ use gc_types::{Effect, EffectId, Outcome, ResourceId, Timestamp};
 use serde_json::{Value, json};
 
 use super::engine::PolicyEngine;
-use super::{Look, NOW_PERIOD_MILLISECONDS, Policy};
+use super::{Assessment, NOW_PERIOD_MILLISECONDS, Policy};
 
 /// Minimum time between two writes of a status, milliseconds.
 pub const STATUS_PAUSE_MILLISECONDS: i64 = 1_000;
@@ -71,14 +71,14 @@ pub struct Watch {
 impl Watch {
     /// The assessment of an object by each of its policies.
     #[must_use]
-    pub fn looks(&self, object: &Value) -> Vec<Look> {
+    pub fn looks(&self, object: &Value) -> Vec<Assessment> {
         self.policies.iter().map(|policy| policy.look(object, self.now)).collect()
     }
 }
 
 /// What a watch delivers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Observation {
     /// A list begins: objects that are not delivered until it is complete are gone.
     ListStarted,
     /// It is complete; from here on every change is delivered.
@@ -92,7 +92,7 @@ pub enum Told {
         /// Its name.
         name: String,
         /// Its assessment by each of the policies; see [`Watch::looks`].
-        looks: Vec<Look>,
+        looks: Vec<Assessment>,
     },
     /// An object is gone.
     Removed {
@@ -335,14 +335,14 @@ impl Roster {
     }
 
     /// Takes a delivery of a watch. Deliveries of an earlier watch are outdated and dropped.
-    pub fn told(&mut self, number: u64, mut told: Told) {
+    pub fn observe(&mut self, number: u64, mut observation: Observation) {
         let Some(watch) = self.watches.get_mut(&number) else { return };
         let mut looks = Vec::new();
-        match &mut told {
-            Told::ListStarted => watch.listing = true,
+        match &mut observation {
+            Observation::ListStarted => watch.listing = true,
             // A resumed watch has no list to end.
-            Told::Synced if !std::mem::take(&mut watch.listing) => return,
-            Told::Observed { looks: observed, .. } => looks = std::mem::take(observed),
+            Observation::Synced if !std::mem::take(&mut watch.listing) => return,
+            Observation::Observed { looks: observed, .. } => looks = std::mem::take(observed),
             _ => {}
         }
         let mut looks = looks.into_iter();
@@ -350,16 +350,16 @@ impl Roster {
             let look = looks.next();
             let Some(active) = self.active.get_mut(&member.name) else { continue };
             active.unsaid = true;
-            match &told {
-                Told::ListStarted => active.engine.list_started(),
-                Told::Synced => {
+            match &observation {
+                Observation::ListStarted => active.engine.list_started(),
+                Observation::Synced => {
                     active.engine.synced();
                     active.write_after = active.write_after.min(self.steady);
                 }
-                Told::Failed(why) => active.engine.unwatched(why),
-                Told::Removed { namespace, name } => active.engine.removed(namespace, name),
-                Told::Observed { namespace, name, .. } => {
-                    active.engine.observed(namespace, name, look.unwrap_or(Look::Aside));
+                Observation::Failed(why) => active.engine.unwatched(why),
+                Observation::Removed { namespace, name } => active.engine.removed(namespace, name),
+                Observation::Observed { namespace, name, .. } => {
+                    active.engine.observed(namespace, name, look.unwrap_or(Assessment::Aside));
                 }
             }
         }

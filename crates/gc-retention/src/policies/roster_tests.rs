@@ -56,11 +56,11 @@ fn watch_of(roster: &Roster, kind: &str) -> u64 {
 }
 
 fn list(roster: &mut Roster, number: u64, names: &[&str]) {
-    roster.told(number, Told::ListStarted);
+    roster.observe(number, Observation::ListStarted);
     for name in names {
         observe_object(roster, number, name);
     }
-    roster.told(number, Told::Synced);
+    roster.observe(number, Observation::Synced);
 }
 
 /// Observes an object that is two hours old.
@@ -69,7 +69,7 @@ fn observe_object(roster: &mut Roster, number: u64, name: &str) {
         "creationTimestamp": time_text(at(-7_200_000))}});
     let Some(watch) = roster.watches().get(&number) else { return };
     let looks = watch.looks(&object);
-    roster.told(number, Told::Observed { namespace: "shop".into(), name: name.into(), looks });
+    roster.observe(number, Observation::Observed { namespace: "shop".into(), name: name.into(), looks });
 }
 
 /// The deletions requested now, by policy.
@@ -156,10 +156,10 @@ fn nothing_is_deleted_while_a_shared_watch_restarts() {
     list(&mut roster, before, &["b"]);
     tick(&mut roster, 3);
     assert_eq!(wanted(&mut roster), []);
-    roster.told(after, Told::ListStarted);
+    roster.observe(after, Observation::ListStarted);
     observe_object(&mut roster, after, "c");
     assert_eq!(wanted(&mut roster), []);
-    roster.told(after, Told::Synced);
+    roster.observe(after, Observation::Synced);
     // The first has begun its run before, and the next one comes after a pause.
     tick(&mut roster, 15_000);
     assert_eq!(names(&wanted(&mut roster)), ["first c", "second c"]);
@@ -335,12 +335,12 @@ fn a_problem_is_reported_once() {
         roster.new_troubles().into_iter().map(|(_, reason, message)| format!("{reason}: {message}")).collect()
     };
     assert_eq!(reported(&mut roster), [] as [&str; 0]);
-    roster.told(watch, Told::Failed("jobs are not served".into()));
+    roster.observe(watch, Observation::Failed("jobs are not served".into()));
     assert_eq!(reported(&mut roster), ["PolicyNotObserving: jobs are not served"]);
     assert_eq!(reported(&mut roster), [] as [&str; 0]);
     list(&mut roster, watch, &[]);
     assert_eq!(reported(&mut roster), [] as [&str; 0]);
-    roster.told(watch, Told::Failed("jobs are not served".into()));
+    roster.observe(watch, Observation::Failed("jobs are not served".into()));
     assert_eq!(reported(&mut roster).len(), 1, "it has come back");
 }
 
@@ -369,7 +369,7 @@ proptest! {
                     listed.insert(*number);
                 },
                 _ => if let Some(number) = numbers.last() {
-                    roster.told(*number, Told::ListStarted);
+                    roster.observe(*number, Observation::ListStarted);
                     listed.remove(number);
                 },
             }

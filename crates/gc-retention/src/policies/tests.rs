@@ -241,10 +241,10 @@ fn what_a_policy_selects() {
     ] {
         let policy = Policy::compile(&spec(more.clone())).unwrap();
         let seen = match policy.look(&job("a", 1, object.clone()), at(0)) {
-            Look::Aside => "aside".to_owned(),
-            Look::Kept => "kept".to_owned(),
-            Look::Unclear(why) => format!("unclear: {why}"),
-            Look::Selected(_) => "selected".to_owned(),
+            Assessment::Aside => "aside".to_owned(),
+            Assessment::Kept => "kept".to_owned(),
+            Assessment::Unclear(why) => format!("unclear: {why}"),
+            Assessment::Selected(_) => "selected".to_owned(),
         };
         assert_eq!(seen, expected, "{more} {object}");
     }
@@ -254,7 +254,7 @@ fn what_a_policy_selects() {
     let policy = Policy::compile(&spec(about)).unwrap();
     for (name, selected) in [("preview-1", true), ("default", false), ("kube-system", false)] {
         let look = policy.look(&json!({"metadata": {"name": name}}), at(0));
-        assert_eq!(matches!(look, Look::Selected(_)), selected, "{name}");
+        assert_eq!(matches!(look, Assessment::Selected(_)), selected, "{name}");
     }
 }
 
@@ -725,8 +725,8 @@ fn a_condition_may_ask_for_the_time() {
     let condition = "now - timestamp(object.metadata.creationTimestamp) > duration('2h')";
     let policy = Policy::compile(&spec(json!({"condition": condition}))).unwrap();
     let old = job("a", 1, json!({}));
-    assert_eq!(policy.look(&old, at(HOUR)), Look::Aside);
-    assert!(matches!(policy.look(&old, at(HOUR + 1)), Look::Selected(_)));
+    assert_eq!(policy.look(&old, at(HOUR)), Assessment::Aside);
+    assert!(matches!(policy.look(&old, at(HOUR + 1)), Assessment::Selected(_)));
     for (condition, expected) in
         [(condition, true), ("object.now == 'now'", false), ("[1].all(now, now > 0)", false)]
     {
@@ -737,7 +737,7 @@ fn a_condition_may_ask_for_the_time() {
 
 /// The object that an effect announces, and its message.
 fn noticed(effect: &Effect) -> (String, String) {
-    let Request::Note(note) = &effect.request else { panic!("{effect:?}") };
+    let Request::RecordEvent(note) = &effect.request else { panic!("{effect:?}") };
     assert_eq!((note.reason, effect.reason.code()), ("RetentionNotice", "DeletionNotice"));
     (note.about.name.to_string(), note.message.clone())
 }

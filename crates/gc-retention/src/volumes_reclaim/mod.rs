@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gc_types::{
-    Change, EventNote, ObjectKey, Outcome, OutsideCall, PropagationPolicy, Request, ResourceVersion,
+    Change, EventRecord, ObjectKey, Outcome, OutsideCall, PropagationPolicy, Request, ResourceVersion,
     Severity, Storage, Timestamp, Uid,
 };
 use serde_json::json;
@@ -418,7 +418,7 @@ impl VolumeReclaim {
 
     fn queue_event(&mut self, volume: &Volume, severity: Severity, event: &'static str, message: &str) {
         let meta = &volume.meta;
-        let note = EventNote {
+        let note = EventRecord {
             about: Kind::Volume.key(&meta.namespace, &meta.name),
             uid: meta.uid.clone(),
             severity,

@@ -1,11 +1,17 @@
 //! One controller of namespaces: the real passes, and what has not reached them yet.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use gc_control::namespaces::{Answer, Passes, Question};
+use gc_control::Moment;
+use gc_control::namespaces::{Answer, Now, Passes, Question};
+use gc_control::pacing::PacingOptions;
 use gc_types::Timestamp;
 
 use crate::defects::Defect;
+use crate::process::Process;
+use crate::server::BEGINNING_MILLISECONDS;
+use crate::story::Story;
 
 /// How long observations settle, milliseconds.
 const SETTLE_MILLISECONDS: i64 = 1_000;
@@ -33,7 +39,9 @@ pub(super) struct Mail {
 pub(super) struct Keeper {
     pub(super) number: usize,
     passes: Passes,
-    heard: u64,
+    /// What restrains it.
+    pub(super) process: Process,
+    answers: u64,
     /// It is suspended, and receives and sends nothing.
     pub(super) paused: bool,
     /// It was paused, and another one leads since: nothing that changes anything leaves it.
@@ -46,11 +54,14 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    pub(super) fn new(number: usize, defect: Option<Defect>) -> Self {
+    pub(super) fn new(number: usize, story: &Story, defect: Option<Defect>) -> Self {
+        let is_unpaced = defect == Some(Defect::NamespaceLimitIgnored);
+        let pacing = if is_unpaced { PacingOptions::default() } else { story.pacing };
         Self {
             number,
-            passes: Passes::new(SETTLE_MILLISECONDS, false),
-            heard: 0,
+            passes: Passes::new(SETTLE_MILLISECONDS, pacing),
+            process: Process::new(story.breaker, defect),
+            answers: 0,
             paused: false,
             deposed: false,
             clock_error: 0,
@@ -81,7 +92,8 @@ impl Keeper {
 
     /// What its passes ask for now, at most so much.
     pub(super) fn ask(&mut self, most: usize, now: i64) -> Vec<Flight> {
-        let questions = std::iter::from_fn(|| self.passes.poll_question(false, Timestamp(now))).take(most);
+        let surroundings = self.process.around(&|_| None).observing();
+        let questions = std::iter::from_fn(|| self.passes.poll_question(at(now), &surroundings)).take(most);
         let (keeper, deposed) = (self.number, self.deposed);
         let flight =
             |question: Question| Flight { keeper, gated: deposed && question.changes(), question, sent: now };
@@ -92,11 +104,12 @@ impl Keeper {
 
     /// Takes an answer.
     pub(super) fn take(&mut self, mail: Mail, now: i64) {
-        self.heard += 1;
-        if self.defect == Some(Defect::NamespaceAnswersLost) && self.heard.is_multiple_of(LOST_ANSWERS) {
+        self.answers += 1;
+        if self.defect == Some(Defect::NamespaceAnswersLost) && self.answers.is_multiple_of(LOST_ANSWERS) {
             return;
         }
-        self.passes.answered(&mail.flight.question, mail.answer, Timestamp(now));
+        let surroundings = self.process.around(&|_| None).observing();
+        self.passes.answered(&mail.flight.question, mail.answer, at(now), &surroundings);
         self.forget_ends();
     }
 
@@ -106,12 +119,27 @@ impl Keeper {
     }
 
     /// When it does something by itself again.
-    pub(super) fn next_wakeup(&self) -> Option<i64> {
-        self.passes.next_wakeup(false).map(|at| at.0)
+    pub(super) fn next_wakeup(&self, now: i64) -> Option<i64> {
+        let surroundings = self.process.around(&|_| None).observing();
+        self.passes.next_wakeup(at(now), &surroundings).map(|at| at.0)
+    }
+
+    /// The operator resumes what the breaker has stopped. False if that is nothing.
+    pub(super) fn resume(&mut self, now: i64) -> bool {
+        let any = self.process.resume() > 0;
+        if any {
+            self.passes.hurry(Timestamp(now));
+        }
+        any
     }
 
     /// What it remembers of namespaces, and how many wait or are in a pass: nothing where none is terminating.
     pub(super) fn burden(&self) -> (usize, usize) {
         (self.passes.remembered(), self.passes.len())
     }
+}
+
+fn at(now: i64) -> Now {
+    let running = Duration::from_millis(u64::try_from(now - BEGINNING_MILLISECONDS).unwrap_or_default());
+    Now { time: Timestamp(now), moment: Moment::from_start(running) }
 }

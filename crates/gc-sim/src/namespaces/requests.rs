@@ -25,7 +25,7 @@ pub(super) const NAMESPACE: Kind = Kind {
     custom: false,
 };
 
-/// The kinds that are in namespaces here, as indices of [`KINDS`]. (Nobody protects claims here.)
+/// The kinds that are in namespaces here, as indices of [`KINDS`]. (Claims are not protected here.)
 pub(super) fn contained_kinds() -> impl Iterator<Item = usize> {
     let is_claim = |index: usize| KINDS[index].kind == "PersistentVolumeClaim";
     (0..KINDS.len()).filter(move |&index| KINDS[index].scope == Scope::Namespaced && !is_claim(index))

@@ -63,13 +63,13 @@ impl Collectors {
     fn poll(&mut self) {
         while let Some(effect) = self.owners.poll_effect() {
             match effect.request {
-                Request::Note(_) => self.owners.handle(Event::Done(effect.id, Outcome::Applied(None))),
+                Request::RecordEvent(_) => self.owners.handle(Event::Done(effect.id, Outcome::Applied(None))),
                 _ => self.effects.push((Collector::Owners, effect)),
             }
         }
         while let Some(effect) = self.jobs.poll_effect() {
             match effect.request {
-                Request::Note(_) => self.jobs.finish(effect.id, &Outcome::Applied(None)),
+                Request::RecordEvent(_) => self.jobs.finish(effect.id, &Outcome::Applied(None)),
                 _ => self.effects.push((Collector::FinishedJobs, effect)),
             }
         }
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    /// One watch delivers so many events. Returns whether there were any.
+    /// One watch delivers at most this number of events. Returns whether there were any.
     pub(super) fn deliver_to_collectors_from(&mut self, index: usize, most: usize) -> bool {
         let is_job = self.collectors.feeds[index].kind.resource == JOBS;
         let news = self.collectors.feeds[index].read(most, &self.server);

@@ -208,7 +208,7 @@ impl World {
                 return Err(broken("limit", format!("the claim {} has no owner", name(&claim))));
             }
             if !deletes && owners > 0 {
-                return Err(broken("wanted", format!("the claim {} goes with its set", name(&claim))));
+                return Err(broken("wanted", format!("the claim {} is deleted with its set", name(&claim))));
             }
         }
         let claims = self.list(WorkloadKind::PersistentVolumeClaim, namespace);

@@ -364,7 +364,7 @@ impl Summary {
     }
 }
 
-/// Runs so many seeds in so many threads.
+/// Runs seeds in several threads.
 #[must_use]
 pub fn run_seeds(from: u64, count: u64, threads: u64) -> Summary {
     let threads = threads.clamp(1, 64);
@@ -393,7 +393,7 @@ pub fn run_seeds(from: u64, count: u64, threads: u64) -> Summary {
     total
 }
 
-/// How many seeds it takes to notice a defect, and which oracle does; `None` if so many seeds do not.
+/// How many seeds it takes to notice a defect, and which oracle does; `None` if none of them does.
 #[must_use]
 pub fn hunt(defect: Defect, limit: u64) -> Option<(u64, &'static str)> {
     (0..limit).find_map(|seed| {

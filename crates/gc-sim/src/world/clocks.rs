@@ -1,7 +1,7 @@
 //! What happens to clocks: they are set, forward and back, drift, and stand still while a machine sleeps.
 
 use super::World;
-use crate::clocks::Told;
+use crate::clocks::ServerDate;
 use crate::oracle::Violation;
 use crate::random::Random;
 
@@ -13,19 +13,19 @@ const SERVER_JUMPS_MILLISECONDS: [i64; 5] = [-90_000_000, -3_600_000, -45_000, 4
 const DRIFTS: [i64; 4] = [-20, -1, 1, 20];
 /// For how long a machine sleeps, milliseconds.
 const SLEEPS_MILLISECONDS: [i64; 3] = [3_000, 60_000, 7_200_000];
-/// Of a thousand questions for the time so many are not answered.
+/// Number of questions for the time per thousand that are not answered.
 const UNANSWERED: u32 = 300;
-/// Clocks that differ by more than this are set right when faults stop: what differs by less goes on without.
+/// Clocks that differ by more than this are set right when faults stop: what differs by less stays as it is.
 const WORTH_SETTING_MILLISECONDS: i64 = 10_000;
 
 impl World<'_> {
     /// What an answer of the server says of its clock now.
-    pub(super) fn told(&self) -> Told {
+    pub(super) fn server_date(&self) -> ServerDate {
         let shown = self.server.now;
-        Told { date: shown - shown.rem_euclid(1_000), server_error: self.server_error }
+        ServerDate { date: shown - shown.rem_euclid(1_000), server_error: self.server_error }
     }
 
-    /// One of the clocks is disturbed. (In an election, what a wall clock shows matters to nobody.)
+    /// One of the clocks is disturbed. (In an election, it does not matter what a wall clock shows.)
     pub(super) fn disturb_clocks(&mut self, salt: u64) -> Result<(), Violation> {
         let mut random = Random::new(salt);
         let Some(index) = self.moving(&mut random) else { return Ok(()) };
@@ -66,12 +66,12 @@ impl World<'_> {
 
     /// Collectors that have not had an answer for a while ask for one, whatever it says.
     pub(super) fn ask_for_the_time(&mut self) {
-        let (now, told) = (self.now, self.told());
+        let (now, date) = (self.now, self.server_date());
         let mut random = Random::new(self.story.seed ^ now.unsigned_abs());
         for collector in self.collectors.iter_mut().filter(|collector| !collector.paused) {
             let sent = collector.clocks.steady_at(now);
             if collector.clocks.poll_question(now) && !random.chance(UNANSWERED) {
-                collector.clocks.observe(&told, sent, now);
+                collector.clocks.observe(&date, sent, now);
             }
         }
     }

@@ -21,10 +21,10 @@ const MUCH_TIME_MILLISECONDS: i64 = 20_000;
 const LOOKED_EVERY_MILLISECONDS: i64 = 1_000;
 /// How long nothing passes between a collector and the server, milliseconds.
 const PARTITION_MILLISECONDS: [i64; 4] = [3_000, 8_000, 12_000, 20_000];
-/// Of a thousand leaders that are suspended so many have just decided something, and this many requests at most.
+/// Number of suspended leaders per thousand that have just decided something, and the maximum number of requests.
 const SUSPENDED_AT_WORK: u32 = 500;
 const DECIDED_AT_ONCE: usize = 4;
-/// Of a thousand suspended leaders so many first send what they had decided before, when they continue.
+/// Number of suspended leaders per thousand that first send what they had decided before, when they continue.
 const SENDS_FIRST: u32 = 500;
 /// After this time a candidate leads in most worlds, and the story begins.
 const BEGINNING_MILLISECONDS: i64 = 1_000;
@@ -36,7 +36,7 @@ pub(super) fn candidates(seed: u64) -> usize {
 
 /// Whether a request is one that a gate has to let out.
 fn changes(request: &Request) -> bool {
-    !matches!(request, Request::Read { .. } | Request::Barrier { .. } | Request::Note(_))
+    !matches!(request, Request::Read { .. } | Request::Barrier { .. } | Request::RecordEvent(_))
 }
 
 impl World<'_> {
@@ -148,7 +148,7 @@ impl World<'_> {
                 self.report.note_happened("old leaders woken");
                 self.note(|| format!("  collector {number} continues, unaware"));
                 // The tasks of a process continue in any order: what was decided before may be sent before the election
-                // looks at the clock.
+                // reads the clock.
                 if random.chance(SENDS_FIRST) {
                     self.hand_over_all(index)?;
                 }

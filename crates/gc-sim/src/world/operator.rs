@@ -17,7 +17,7 @@ impl World<'_> {
             2 => self.end_orders(),
             3 => drop(self.resume_breaker()),
             _ => {
-                // The largest stays: the oracle goes by it.
+                // The largest stays: the oracle depends on it.
                 let initial = random.pick(&[1, 2, 32]);
                 let pacing = PacingOptions { initial, smallest: random.pick(&[1, 2]), ..self.story.pacing };
                 for collector in &mut self.collectors {

@@ -55,8 +55,8 @@ impl World<'_> {
     pub(super) fn return_to(&mut self, sender: usize, flight: Flight, performed: Performed) {
         let is_answered =
             !matches!(&performed.outcome, Outcome::Failed { message, .. } if message == NO_ANSWER);
-        let told = is_answered.then(|| self.told());
-        self.collectors[sender].returns.push(Return { flight, performed, told });
+        let date = is_answered.then(|| self.server_date());
+        self.collectors[sender].returns.push(Return { flight, performed, date });
     }
 
     pub(super) fn answer_some(&mut self, salt: u64) {
@@ -179,6 +179,6 @@ fn key_of(request: &Request) -> Option<&gc_types::ObjectKey> {
         | Request::Read { key }
         | Request::Guarded { key, .. }
         | Request::Outside { key, .. } => Some(key),
-        Request::Barrier { .. } | Request::Note(_) => None,
+        Request::Barrier { .. } | Request::RecordEvent(_) => None,
     }
 }

@@ -188,7 +188,7 @@ pub fn transactions_compare_and_set(store: &dyn Storage) {
     assert_eq!(answer, Committed::Done(Revision(first + 1)));
     assert_eq!(store.get("b", None).unwrap().item, None);
     assert_eq!(store.get("c", None).unwrap().item, Some(item("c", "1", first + 1, first + 1)));
-    for nothing in [vec![], vec![delete("nobody")]] {
+    for nothing in [vec![], vec![delete("absent")]] {
         assert_eq!(store.commit(when(&[], nothing)).unwrap(), Committed::Done(Revision(first + 1)));
     }
     assert!(store.commit(when(&[], vec![put("a", "1"), delete("a")])).is_err(), "no key is written twice");

@@ -101,7 +101,10 @@ impl<W: Write> Writer<W> {
 
     /// Closes the backup. Returns the output and the number of objects.
     pub(crate) fn finish(mut self) -> std::io::Result<(W, u64)> {
-        let tail = Line::Tail { objects: self.objects, sha256: hexadecimal(&self.digest.clone().finalize()) };
+        let tail = Line::Tail {
+            objects: self.objects,
+            sha256: gc_types::hexadecimal(&self.digest.clone().finalize()),
+        };
         self.line(&tail)?;
         self.out.flush()?;
         Ok((self.out, self.objects))
@@ -177,7 +180,8 @@ impl<R: BufRead> Reader<R> {
         let line = self.line()?.ok_or(FormatError::Truncated(self.number))?;
         let entry = match self.parsed(&line)? {
             Line::Tail { objects, sha256 } => {
-                let fits = objects == self.objects && sha256 == hexadecimal(&self.digest.clone().finalize());
+                let fits = objects == self.objects
+                    && sha256 == gc_types::hexadecimal(&self.digest.clone().finalize());
                 if !fits {
                     return Err(FormatError::Checksum);
                 }
@@ -223,15 +227,6 @@ impl<R: BufRead> Iterator for Reader<R> {
         self.ended = !matches!(read, Some(Ok(_)));
         read
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

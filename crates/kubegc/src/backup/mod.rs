@@ -4,8 +4,8 @@ mod format;
 pub(crate) mod pages;
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufReader, BufWriter, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::io::{BufReader, BufWriter};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -311,17 +311,9 @@ fn write_keys(folder: &Path, keys: &[(String, Vec<u8>)]) -> anyhow::Result<()> {
     if keys.is_empty() {
         return Ok(());
     }
-    let cannot = |path: &Path| format!("cannot write {}", path.display());
-    std::fs::DirBuilder::new().mode(0o700).create(folder).with_context(|| cannot(folder))?;
+    crate::private_files::create_directory(folder)?;
     for (name, content) in keys {
-        let path = folder.join(name);
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)
-            .with_context(|| cannot(&path))?;
-        file.write_all(content).and_then(|()| file.sync_all()).with_context(|| cannot(&path))?;
+        gc_apiserver::write_private(&folder.join(name), content)?;
     }
     Ok(())
 }

@@ -178,7 +178,7 @@ impl Stage {
         let (code, body) = self.call(Method::DELETE, &path, Some(options)).await?;
         anyhow::ensure!(code < 300, "{} was not deleted: {}", act.deleted, body["message"]);
         let uids: Vec<Uid> = act
-            .goes
+            .collected
             .iter()
             .map(|title| self.actor(title).map(|a| a.uid.clone()))
             .collect::<Result<_, _>>()?;
@@ -194,13 +194,14 @@ impl Stage {
         };
         let by_collector = |title: &str| title != act.deleted || act.policy != "Background";
         let all_gone = |witness: &Witness| {
-            let goes = act.goes.iter().zip(&uids);
-            goes.into_iter()
+            let collected = act.collected.iter().zip(&uids);
+            collected
+                .into_iter()
                 .all(|(title, uid)| witness.of(uid).removed.is_some() && answered(uid, by_collector(title)))
                 && released.iter().all(|uid| answered(uid, true))
         };
         self.witness.until(PATIENCE, all_gone).await;
-        gone.extend_from_slice(act.goes);
+        gone.extend_from_slice(act.collected);
         self.report_gone(act, &uids, begun)?;
         self.report_kept(act, gone).await?;
         let requests: u32 = uids.iter().map(|uid| self.witness.of(uid).requests).sum();
@@ -210,7 +211,7 @@ impl Stage {
 
     fn report_gone(&mut self, act: &Act, uids: &[Uid], begun: Instant) -> anyhow::Result<()> {
         let mut rows: Vec<(Option<Duration>, &str, String)> = act
-            .goes
+            .collected
             .iter()
             .zip(uids)
             .map(|(title, uid)| {
@@ -243,12 +244,12 @@ impl Stage {
         }
         if out_of_order {
             self.wrong += 1;
-            writeln!(self.out, "  {}  {} did not go last", self.paint.red("WRONG"), act.deleted)?;
+            writeln!(self.out, "  {}  {} was not deleted last", self.paint.red("WRONG"), act.deleted)?;
         }
         Ok(())
     }
 
-    /// Looks at everything that should be there, live.
+    /// Reads everything that should be there, live.
     async fn report_kept(&mut self, act: &Act, gone: &[&str]) -> anyhow::Result<()> {
         let mut kept = 0;
         let mut lines = Vec::new();

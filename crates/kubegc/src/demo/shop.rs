@@ -150,7 +150,7 @@ pub(super) struct Act {
     /// Policy.
     pub(super) policy: &'static str,
     /// `kind/name` of what must be gone in the end, the deleted object included.
-    pub(super) goes: &'static [&'static str],
+    pub(super) collected: &'static [&'static str],
     /// What must stay although its owner is deleted.
     pub(super) released: &'static [&'static str],
 }
@@ -162,7 +162,7 @@ pub(super) const ACTS: &[Act] = &[
         promise: "the Deployment is deleted at once, its dependents after it",
         deleted: "Deployment/web",
         policy: "Background",
-        goes: &[
+        collected: &[
             "Deployment/web",
             "ReplicaSet/web-7d4b9c",
             "Pod/web-7d4b9c-k2x8p",
@@ -176,7 +176,7 @@ pub(super) const ACTS: &[Act] = &[
         promise: "the Order is deleted last, after everything that it owns",
         deleted: "Order/order-1001",
         policy: "Foreground",
-        goes: &["Order/order-1001", "ConfigMap/invoice-1001", "Job/pack-1001", "Pod/pack-1001-5lq7c"],
+        collected: &["Order/order-1001", "ConfigMap/invoice-1001", "Job/pack-1001", "Pod/pack-1001-5lq7c"],
         released: &[],
     },
     Act {
@@ -184,7 +184,7 @@ pub(super) const ACTS: &[Act] = &[
         promise: "the Job is deleted, its Pod stays and has no owner any more",
         deleted: "Job/nightly-report",
         policy: "Orphan",
-        goes: &["Job/nightly-report"],
+        collected: &["Job/nightly-report"],
         released: &["Pod/nightly-report-8vx2n"],
     },
     Act {
@@ -192,7 +192,7 @@ pub(super) const ACTS: &[Act] = &[
         promise: "the Lease of a Node is deleted with it, although it is in a namespace",
         deleted: "Node/worker-1",
         policy: "Background",
-        goes: &["Node/worker-1", "Lease/worker-1"],
+        collected: &["Node/worker-1", "Lease/worker-1"],
         released: &[],
     },
 ];

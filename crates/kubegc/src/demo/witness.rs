@@ -65,7 +65,7 @@ fn subject(request: &Request) -> Option<&Uid> {
 }
 
 impl Observer for Witness {
-    fn told(&self, event: &Event) {
+    fn observed(&self, event: &Event) {
         match event {
             Event::Observed(object) => self.note(&object.uid, |seen| seen.observed = true),
             Event::Removed { uid, .. } => self.note(uid, |seen| seen.removed = Some(Instant::now())),

@@ -1,6 +1,5 @@
 //! The archive that test frameworks unpack: `tar`, compressed by gzip, of a few regular files.
 
-use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use flate2::Compression;
@@ -34,11 +33,7 @@ pub(super) fn write<'a>(out: impl Write, entries: impl IntoIterator<Item = Entry
     packed.write_all(&[0; 2 * BLOCK_BYTES])?;
     let mut hashing = packed.finish()?;
     hashing.out.flush()?;
-    let mut text = String::new();
-    for byte in hashing.hash.finalize() {
-        let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
-    }
-    Ok(text)
+    Ok(gc_types::hexadecimal(&hashing.hash.finalize()))
 }
 
 /// A header in the format ustar: an executable file of root, without a time.

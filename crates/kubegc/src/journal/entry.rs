@@ -48,7 +48,7 @@ pub(crate) fn verb(request: &Request) -> &'static str {
         Request::RemoveFinalizer { .. } => "remove-finalizer",
         Request::Read { .. } => "read",
         Request::Barrier { .. } => "barrier",
-        Request::Note(_) => "event",
+        Request::RecordEvent(_) => "event",
         Request::Guarded { change: Change::ForceDelete, .. } => "force-delete",
         Request::Guarded { change: Change::Finalizers(_), .. } => "set-finalizers",
         Request::Guarded { change: Change::Status(_) | Change::MergeStatus(_), .. } => "set-status",
@@ -85,7 +85,7 @@ pub(crate) fn subject(request: &Request) -> Option<&ObjectKey> {
         | Request::Guarded { key, .. }
         | Request::Outside { key, .. }
         | Request::Read { key } => Some(key),
-        Request::Note(note) => Some(&note.about),
+        Request::RecordEvent(note) => Some(&note.about),
         Request::Barrier { .. } => None,
     }
 }
@@ -134,7 +134,7 @@ fn request_value(request: &Request, table: &ResourceTable) -> Map<String, Value>
             set("namespace", namespace.as_deref().unwrap_or_default().into());
             set("resourceVersion", at_least.to_string().into());
         }
-        Request::Note(note) => {
+        Request::RecordEvent(note) => {
             set("uid", note.uid.to_string().into());
             set("eventReason", note.reason.into());
             set("message", note.message.clone().into());

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 
+use crate::private_files;
+
 /// Where the journal is, and how large it may become.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JournalOptions {
@@ -35,8 +37,7 @@ pub(super) struct RotatedFile {
 }
 
 fn open(path: &Path) -> std::io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    File::options().append(true).create(true).mode(0o600).open(path)
+    private_files::open(File::options().append(true), path)
 }
 
 impl RotatedFile {
@@ -49,14 +50,9 @@ impl RotatedFile {
 
     /// The same in a directory that is created if it does not exist. An error if another process writes to the file.
     pub(super) fn open_alone(options: JournalOptions) -> anyhow::Result<Self> {
-        use std::os::unix::fs::DirBuilderExt as _;
         let shown = options.file.display().to_string();
         if let Some(folder) = options.file.parent() {
-            std::fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(folder)
-                .with_context(|| format!("cannot create {}", folder.display()))?;
+            private_files::create_directory(folder)?;
         }
         let lock = open(&options.file.with_extension("lock"))
             .with_context(|| format!("cannot open the lock of the journal {shown}"))?;

@@ -61,7 +61,7 @@ impl Journal {
         Self::start(path, options.map(RotatedFile::open).transpose()?, server)
     }
 
-    /// The same with a file that nobody asked for: where it cannot be written, memory is enough, and the log says so.
+    /// The same with a file by default: where it cannot be written, memory is enough, and the log says so.
     pub(crate) fn open_default(options: JournalOptions, server: Option<String>) -> anyhow::Result<Self> {
         let path = options.file.clone();
         match RotatedFile::open_alone(options) {

@@ -159,7 +159,7 @@ impl Reader<'_> {
         Some(map)
     }
 
-    /// A duration; a file cannot tell an explicit zero from none, so zero takes the default.
+    /// A duration; a file does not distinguish an explicit zero from none, so zero takes the default.
     fn duration(&mut self, name: &str, default: GoDuration) -> GoDuration {
         let text = self.field(name, "a duration in a string, such as \"2m0s\"", |value| {
             value.as_str().map(String::from)

@@ -277,7 +277,7 @@ fn warn_of_kubelet(path: &Path, collect: &[Collect], config: &NodeConfig) {
         // No kubelet here, or one that is configured in another place.
         Err(error) if error.downcast_ref().is_some_and(is_absent) => {}
         Err(error) => {
-            warn!(kubelet = %path.display(), "cannot tell whether the kubelet on this node collects as well: {error:#}");
+            warn!(kubelet = %path.display(), "cannot find out whether the kubelet on this node collects as well: {error:#}");
         }
     }
 }

@@ -158,7 +158,9 @@ impl Feed {
         let ring = self.lock();
         let fits = |entry: &&Arc<Entry>| {
             let about = &entry.about;
-            *entry.name == *name && *about.namespace == *namespace && display_name(about) == resource
+            *entry.name == *name
+                && *about.namespace == *namespace
+                && gc_types::group_resource(&about.group, &about.resource) == resource
         };
         let found: Vec<Arc<Entry>> = ring.entries.iter().rev().filter(fits).take(most).cloned().collect();
         drop(ring);
@@ -242,15 +244,6 @@ impl Ring {
     }
 }
 
-/// `resource.group`, as people write it.
-fn display_name(about: &About) -> String {
-    if about.group.is_empty() {
-        about.resource.to_string()
-    } else {
-        format!("{}.{}", about.resource, about.group)
-    }
-}
-
 fn is_deletion(request: &Request) -> bool {
     matches!(request, Request::Delete { .. } | Request::Guarded { change: Change::ForceDelete, .. })
 }
@@ -270,7 +263,10 @@ impl Observer for FeedObserver {
             | Request::RemoveFinalizer { key, .. }
             | Request::Guarded { key, .. } => key,
             Request::Outside { key, .. } if verb(&effect.request) == "delete-storage" => key,
-            Request::Outside { .. } | Request::Read { .. } | Request::Note(_) | Request::Barrier { .. } => {
+            Request::Outside { .. }
+            | Request::Read { .. }
+            | Request::RecordEvent(_)
+            | Request::Barrier { .. } => {
                 return;
             }
         };

@@ -445,7 +445,7 @@ impl Page {
         }
     }
 
-    /// A map, and how long it is valid: until what the user sees is looked at again.
+    /// A map, and how long it is valid: until what the user may see is checked again.
     async fn map(
         &self,
         uid: Option<&str>,

@@ -120,7 +120,7 @@ pub(crate) fn overview(view: &View, namespace: &str, around: &Surroundings<'_>) 
     if around.namespaces_omitted > 0 {
         let namespaces = gc_answers::text::count(around.namespaces_omitted, "namespace");
         unseen.push(format!(
-            "{namespaces} were not looked at: too many, or the API server does not say what you may list"
+            "{namespaces} were not checked: too many, or the API server does not say what you may list"
         ));
     }
     if view.due.idle > 0 {

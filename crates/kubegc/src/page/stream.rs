@@ -27,7 +27,7 @@ const KEPT_BATCHES: usize = 4;
 const FIRST_ENTRIES: usize = 100;
 /// A line that says nothing is sent so often, so that both ends notice when the other one is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// A stream ends after this time, and the browser begins another one: credentials are looked at again.
+/// A stream ends after this time, and the browser begins another one: credentials are checked again.
 const LIFETIME: Duration = Duration::from_mins(10);
 /// The changes of one period, as an audience sees them.
 struct Batch {
@@ -181,7 +181,7 @@ impl Streams {
 
 struct Reader {
     audience: Arc<Audience>,
-    /// The newest credentials of the user, which the audience goes on with.
+    /// The newest credentials of the user, which the stream continues with.
     renewed: Option<Visitor>,
     changes: watch::Receiver<u64>,
     next: u64,

@@ -21,7 +21,7 @@ use crate::reviews::{ReviewError, Reviews};
 
 /// Namespaces that a user without rights everywhere is shown.
 const MAXIMUM_NAMESPACES: usize = 64;
-/// Namespaces that are looked at for what such a user may list there.
+/// Namespaces that are checked for what such a user may list there.
 const MAXIMUM_NAMESPACES_ASKED: usize = 1_024;
 /// Reviews of single resources that are made where the API server does not say what a user may list in a namespace.
 const MAXIMUM_REVIEWS: usize = 2_048;
@@ -36,7 +36,7 @@ const RIGHTS_PATIENCE: Duration = Duration::from_secs(30);
 /// Stands for every group and every resource.
 const STAR: &str = "*";
 
-/// Users who are told apart: everything that decides what they may do.
+/// What distinguishes users: everything that decides what they may do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Who {
     name: String,
@@ -60,7 +60,7 @@ pub(super) struct Rights {
     pub(super) all: bool,
     /// Whether that includes what may be served later.
     everything: bool,
-    /// Namespaces that were not looked at, or are too many to show.
+    /// Namespaces that were not checked, or are too many to show.
     pub(super) namespaces_omitted: usize,
     names: BTreeSet<(String, GroupResource)>,
 }
@@ -121,7 +121,7 @@ impl Cluster {
         Ok(Self { reviews: Reviews::new(own.clone()), own, anonymous, rights })
     }
 
-    /// The user of a token; `None` if it is nobody's.
+    /// The user of a token; `None` if it belongs to no user.
     pub(super) async fn visitor(
         self: &Arc<Self>,
         token: &str,
@@ -223,7 +223,7 @@ pub(super) struct Sight {
     until: tokio::time::Instant,
 }
 
-/// What a reader may see is looked at again after this time.
+/// What a reader may see is checked again after this time.
 const SIGHT_PERIOD: Duration = Duration::from_secs(5);
 
 impl Sight {
@@ -238,7 +238,7 @@ impl Sight {
         self.visitor = visitor;
     }
 
-    /// Looks at the user's rights again when it is time. Whoever has none any more sees nothing.
+    /// Checks the user's rights again when it is time. A user who has none any more sees nothing.
     pub(super) async fn refresh(&mut self) {
         if tokio::time::Instant::now() < self.until {
             return;

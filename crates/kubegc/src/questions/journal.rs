@@ -293,7 +293,7 @@ async fn follow(
     source.follow(selection, last, show).await
 }
 
-/// Why an object is gone, as a journal tells it. An error if it tells nothing.
+/// Why an object was deleted, by the journal. An error if the journal does not have it.
 pub(super) fn why_gone(found: &Found, source: &Source, title: &str) -> Result<Value> {
     let done = |verbs: &'static [&'static str]| {
         found

@@ -125,7 +125,7 @@ impl World {
                 let (api_version, kind) = match kind {
                     "ReplicaSet" | "Deployment" => ("apps/v1", kind),
                     "Job" => ("batch/v1", kind),
-                    "Unserved" => ("nobody.example/v1", kind),
+                    "Unserved" => ("absent.example/v1", kind),
                     _ => ("v1", kind),
                 };
                 json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": uid,

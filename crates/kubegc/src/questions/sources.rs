@@ -24,7 +24,7 @@ use crate::run::{DEFAULT_PAGES, LeaseFlags, default_journal, preflight};
 const FOLLOW_PERIOD: Duration = Duration::from_millis(250);
 /// Pause before a collector that is followed is asked again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// How long a collector that nobody named may take to answer.
+/// How long a collector that was not named may take to answer.
 const GUESS_PATIENCE: Duration = Duration::from_secs(2);
 /// Maximum length of a line of a journal that is followed.
 const LONGEST_LINE: usize = 16 << 20;

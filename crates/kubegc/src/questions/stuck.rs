@@ -83,7 +83,7 @@ pub(crate) fn stuck(options: &StuckOptions) -> anyhow::Result<()> {
                 selector: options.selector.clone().unwrap_or_default(),
             };
             let mut answer = ask(&gatherer, &scope, patience).await?;
-            let enough = i64::try_from(at_least.to_std().as_millis()).unwrap_or(i64::MAX);
+            let enough = gc_types::milliseconds(at_least.to_std());
             answer.rows.retain(|row| row.age_milliseconds(answer.now).unwrap_or(i64::MAX) >= enough);
             gather::warn(&answer.unseen);
             super::output::print(&answer, &options.output)?;

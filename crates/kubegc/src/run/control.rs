@@ -155,7 +155,7 @@ impl Control {
         self.orders.subscribe()
     }
 
-    /// Takes in a Lease, as the watch tells it or as an answer to a write.
+    /// Takes in a Lease, as the watch delivers it or as an answer to a write.
     pub(crate) fn saw(&self, lease: &Value) {
         self.saw_since(lease, 0);
     }
@@ -282,10 +282,10 @@ impl Control {
     /// Writes every new trip into the Lease, with an Event about it, until the task is aborted.
     pub(super) async fn announce(self, client: ApiClient, lease: LeaseName) {
         let (mut changes, mut orders) = (self.breaker.changes(), self.orders());
-        let mut told: BTreeSet<Arc<str>> = BTreeSet::new();
+        let mut reported: BTreeSet<Arc<str>> = BTreeSet::new();
         loop {
             let trips = self.unannounced();
-            told.retain(|resource| trips.iter().any(|trip| trip.resource == *resource));
+            reported.retain(|resource| trips.iter().any(|trip| trip.resource == *resource));
             if trips.is_empty() {
                 // A restored backup may hold a Lease without them.
                 let changed = tokio::select! {
@@ -304,7 +304,7 @@ impl Control {
             match edit(&client, &lease, add).await {
                 Ok((_, written)) => {
                     for trip in &trips {
-                        if told.insert(Arc::clone(&trip.resource)) {
+                        if reported.insert(Arc::clone(&trip.resource)) {
                             write_event(&client, &lease, &written, "BreakerTripped", &trip.to_string()).await;
                         }
                     }
@@ -420,7 +420,7 @@ pub(crate) async fn edit(
 async fn write_event(client: &ApiClient, lease: &LeaseName, written: &Value, reason: &str, message: &str) {
     let now = jiff::Timestamp::now();
     let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let source = gc_kube::notes::EVENT_SOURCE;
+    let source = gc_kube::event_recorder::EVENT_SOURCE;
     let event = json!({
         "apiVersion": "v1", "kind": "Event",
         "metadata": {"name": format!("{}.{:x}", lease.name, now.as_nanosecond()), "namespace": lease.namespace},
@@ -535,7 +535,7 @@ mod tests {
     #[test]
     fn a_trip_that_the_lease_does_not_show_yet_is_not_resumed_by_it() {
         let (control, breaker, _) = control();
-        breaker.change(|breaker| drop(breaker.admit(&"pods".into(), false, 1, Timestamp(1))));
+        breaker.change(|breaker| drop(breaker.admit(&"pods".into(), false, Some(1), Timestamp(1))));
         control.saw(&lease(5, &json!({})));
         assert_eq!(stopped(&breaker), ["pods"]);
         assert_eq!(control.unannounced().len(), 1);
@@ -546,7 +546,7 @@ mod tests {
         control.saw(&lease(7, &json!({})));
         assert_eq!(stopped(&breaker), [""; 0]);
         // And the next trip is a new one.
-        breaker.change(|breaker| drop(breaker.admit(&"pods".into(), false, 1, Timestamp(2))));
+        breaker.change(|breaker| drop(breaker.admit(&"pods".into(), false, Some(1), Timestamp(2))));
         control.saw(&lease(8, &json!({})));
         assert_eq!((stopped(&breaker).len(), control.unannounced().len()), (1, 1));
     }

@@ -16,7 +16,7 @@ pub fn controller_manager_configuration(data: &[u8]) {
         assert!(place.len() == 2 && place.iter().all(|number| number.parse::<u64>().is_ok()), "{error}");
         return;
     }
-    // NaN equals nothing, and debugging output tells what is not.
+    // NaN equals nothing, and debugging output shows what is not.
     assert_eq!(format!("{:?}", parse(text)), format!("{read:?}"));
     if !text.trim_start().starts_with(['{', '-', '%', '?']) && !text.contains("...") {
         assert!(parse(&format!("zzz: 1\n{text}")).is_err());

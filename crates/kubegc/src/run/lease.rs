@@ -198,16 +198,16 @@ impl Candidate {
 
     /// Waits for the Lease. Returns when it is ours, or with what makes waiting useless.
     pub(super) async fn acquire(&mut self) -> Result<(), LeaseError> {
-        let mut told = String::new();
+        let mut reported = String::new();
         loop {
             match self.round().await? {
                 Round::Holds => {
                     tracing::info!(lease = %self.title(), "leading");
                     return Ok(());
                 }
-                Round::HeldByOther if told != self.election.holder() => {
-                    self.election.holder().clone_into(&mut told);
-                    tracing::info!(lease = %self.title(), holder = %told, "standing by with a complete graph");
+                Round::HeldByOther if reported != self.election.holder() => {
+                    self.election.holder().clone_into(&mut reported);
+                    tracing::info!(lease = %self.title(), holder = %reported, "standing by with a complete graph");
                 }
                 Round::HeldByOther => {}
                 Round::Failed(why) => {
@@ -275,7 +275,7 @@ impl Candidate {
         let mut ask = self.election.begin(self.origin.elapsed(), jiff::Timestamp::now());
         loop {
             let reply = self.perform(&ask).await?;
-            match self.election.heard(reply, self.origin.elapsed(), jiff::Timestamp::now()) {
+            match self.election.answered(reply, self.origin.elapsed(), jiff::Timestamp::now()) {
                 After::Ask(next) => ask = next,
                 After::Over(round) => {
                     if let (Round::Holds, Some(until)) = (&round, self.election.acts_until()) {

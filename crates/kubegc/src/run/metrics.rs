@@ -53,7 +53,7 @@ impl EventEngine for SharedEngine {
         self.lock().next_wakeup()
     }
 
-    /// Its timers follow a clock that nobody sets.
+    /// Its timers follow a clock that is never set.
     fn set_clock(&mut self, _now: Timestamp) {}
 
     fn objects_of(&self, resource: ResourceId) -> Option<usize> {
@@ -299,7 +299,7 @@ impl Metrics {
 }
 
 impl Observer for Metrics {
-    fn told(&self, event: &Event) {
+    fn observed(&self, event: &Event) {
         if matches!(event, Event::Stale(_)) {
             self.sync_errors.inc();
         }

@@ -249,7 +249,7 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     };
     let mut tasks = JoinSet::new();
     let mut observers = observers(&settings, &engine, &metrics, &witnesses, &collector.table(), &mut tasks);
-    let (feed, heard) = NamespaceFeed::new();
+    let (feed, terminating) = NamespaceFeed::new();
     observers.push(Arc::new(feed));
     let ready = Arc::new(AtomicBool::new(!settings.collects_by_owners()));
     let pages = RunPages {
@@ -298,7 +298,7 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
             tasks.spawn(events.write(gated.clone()));
         }
     }
-    let others = start_others(&gated, &settings, &live, heard, surroundings);
+    let others = start_others(&gated, &settings, &live, terminating, surroundings);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let shutdown = async move {
         let _ = stopped.await; // a dropped sender is a stop as well
@@ -396,7 +396,7 @@ fn observers(
             let (window, journal) = (settings.observe_window, Arc::clone(&witnesses.journal));
             let observation =
                 Arc::new(Observation::new(window, engine.clone(), metrics.clone(), journal, table));
-            tasks.spawn(Arc::<Observation>::clone(&observation).judge());
+            tasks.spawn(Arc::<Observation>::clone(&observation).compare());
             observers.push(observation);
         }
     }
@@ -444,7 +444,7 @@ fn start_others(
     gated: &ApiClient,
     settings: &Settings,
     live: &Live,
-    heard: NamespaceNames,
+    terminating: NamespaceNames,
     surroundings: Surroundings,
 ) -> Others {
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -477,7 +477,7 @@ fn start_others(
             &enabled,
             &retention,
             &options,
-            NamespaceOptions { settle: NAMESPACE_SETTLE, is_first: false, heard: Some(heard) },
+            NamespaceOptions { settle: NAMESPACE_SETTLE, is_first: false, names: Some(terminating) },
             None,
             &surroundings,
         );

@@ -108,7 +108,7 @@ struct Vanished {
 
 /// One comparison that is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Judgement {
+pub(super) struct Comparison {
     /// Whether we and the world agree.
     pub(super) agreed: bool,
     /// Of what kind.
@@ -127,12 +127,12 @@ pub(super) struct Comparator {
     window: i64,
     predictions: BTreeMap<Uid, Prediction>,
     vanished: BTreeMap<Uid, Vanished>,
-    /// When each of both is judged.
+    /// When each of both is compared.
     due: BTreeSet<(i64, Uid)>,
     /// Objects that went within the window: owners of something, perhaps.
     gone: BTreeSet<Uid>,
     gone_in_order: VecDeque<(i64, Uid)>,
-    judged: Vec<Judgement>,
+    compared: Vec<Comparison>,
     /// What there was no room for.
     pub(super) uncompared: u64,
 }
@@ -147,7 +147,7 @@ impl Comparator {
             due: BTreeSet::new(),
             gone: BTreeSet::new(),
             gone_in_order: VecDeque::new(),
-            judged: Vec::new(),
+            compared: Vec::new(),
             uncompared: 0,
         }
     }
@@ -187,7 +187,7 @@ impl Comparator {
     fn agree(&mut self, uid: &Uid) {
         if let Some(Prediction { kind, key, reason, .. }) = self.drop_prediction(uid) {
             let (kind, uid) = (kind.agreement(), uid.clone());
-            self.judged.push(Judgement { agreed: true, kind, key, uid, reason: Some(reason) });
+            self.compared.push(Comparison { agreed: true, kind, key, uid, reason: Some(reason) });
         }
     }
 
@@ -214,7 +214,7 @@ impl Comparator {
             self.agree(uid);
             return;
         }
-        // It was given other owners than those it was judged by: that is another question.
+        // It was given other owners than those it was compared by: that is another question.
         let dead = &prediction.reason.owners;
         let is_left = dead.iter().any(|dead| object.owners.iter().any(|own| own.coordinates == *dead));
         if prediction.kind != Kind::Finalizer && !dead.is_empty() && !is_left {
@@ -255,30 +255,30 @@ impl Comparator {
         self.vanished.insert(uid.clone(), Vanished { key: key.clone(), owners });
     }
 
-    /// What can be judged by now. Call now and then.
-    pub(super) fn judge(&mut self, graph: &impl Knowledge, now: i64) -> Vec<Judgement> {
+    /// What can be compared by now. Call now and then.
+    pub(super) fn compare(&mut self, graph: &impl Knowledge, now: i64) -> Vec<Comparison> {
         while let Some((due, _)) = self.due.first() {
             if *due > now {
                 break;
             }
             let Some((_, uid)) = self.due.pop_first() else { break };
             if let Some(vanished) = self.vanished.remove(&uid) {
-                self.judge_vanished(uid, vanished, graph);
+                self.compare_vanished(uid, vanished, graph);
             } else if let Some(Prediction { kind, key, reason, .. }) = self.predictions.remove(&uid)
                 && graph.is_wanted(&uid, kind)
             {
                 let kind = kind.disagreement();
-                self.judged.push(Judgement { agreed: false, kind, key, uid, reason: Some(reason) });
+                self.compared.push(Comparison { agreed: false, kind, key, uid, reason: Some(reason) });
             }
         }
         let kept_since = now.saturating_sub(self.window.saturating_mul(2));
         while let Some((_, uid)) = self.gone_in_order.pop_front_if(|(at, _)| *at < kept_since) {
             self.gone.remove(&uid);
         }
-        std::mem::take(&mut self.judged)
+        std::mem::take(&mut self.compared)
     }
 
-    fn judge_vanished(&mut self, uid: Uid, Vanished { key, owners }: Vanished, graph: &impl Knowledge) {
+    fn compare_vanished(&mut self, uid: Uid, Vanished { key, owners }: Vanished, graph: &impl Knowledge) {
         let state = |(owner, then): &(Uid, OwnerState)| {
             if *then == OwnerState::Dead || self.gone.contains(owner) {
                 OwnerState::Dead
@@ -293,7 +293,7 @@ impl Comparator {
         }
         let agreed = states.iter().all(|state| *state == OwnerState::Dead);
         let kind = if agreed { Kind::Deletion.agreement() } else { UNEXPECTED };
-        self.judged.push(Judgement { agreed, kind, key, uid, reason: None });
+        self.compared.push(Comparison { agreed, kind, key, uid, reason: None });
     }
 }
 
@@ -339,7 +339,7 @@ impl Knowledge for gc_ownership::Engine {
     }
 }
 
-/// The comparator at work: fed by the collector, judged once a second.
+/// The comparator at work: fed by the collector, compared once a second.
 pub(super) struct Observation {
     comparator: Mutex<Comparator>,
     engine: SharedEngine,
@@ -349,8 +349,8 @@ pub(super) struct Observation {
     started: Instant,
 }
 
-/// How often what is due is judged.
-const JUDGED_EVERY: Duration = Duration::from_millis(500);
+/// Time between two comparisons of what is due.
+const COMPARE_PERIOD: Duration = Duration::from_millis(500);
 
 impl Observation {
     pub(super) fn new(
@@ -360,48 +360,48 @@ impl Observation {
         journal: Arc<Journal>,
         table: ResourceTable,
     ) -> Self {
-        let window = i64::try_from(window.as_millis()).unwrap_or(i64::MAX);
+        let window = gc_types::milliseconds(window);
         let comparator = Mutex::new(Comparator::new(window));
         Self { comparator, engine, metrics, journal, table, started: Instant::now() }
     }
 
     fn now(&self) -> i64 {
-        i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX)
+        gc_types::milliseconds(self.started.elapsed())
     }
 
-    /// Judges until the task is aborted.
-    pub(super) async fn judge(self: Arc<Self>) {
-        let mut interval = tokio::time::interval(JUDGED_EVERY);
+    /// Compares until the task is aborted.
+    pub(super) async fn compare(self: Arc<Self>) {
+        let mut interval = tokio::time::interval(COMPARE_PERIOD);
         loop {
             interval.tick().await;
-            let judged = {
+            let compared = {
                 let mut comparator = self.comparator.lock().unwrap_or_else(PoisonError::into_inner);
-                let judged = comparator.judge(&*self.engine.lock(), self.now());
+                let compared = comparator.compare(&*self.engine.lock(), self.now());
                 self.metrics.uncompared(comparator.uncompared);
-                judged
+                compared
             };
-            for judgement in &judged {
-                self.tell(judgement);
+            for comparison in &compared {
+                self.report(comparison);
             }
         }
     }
 
-    fn tell(&self, judgement: &Judgement) {
-        self.metrics.compared(judgement.agreed, judgement.kind);
+    fn report(&self, comparison: &Comparison) {
+        self.metrics.compared(comparison.agreed, comparison.kind);
         let resource =
-            self.table.get(judgement.key.resource).map_or_else(String::new, |route| route.display_name());
-        let ObjectKey { namespace, name, .. } = &judgement.key;
-        if !judgement.agreed {
-            let reason = judgement.reason.as_ref().map(ToString::to_string).unwrap_or_default();
-            tracing::warn!(kind = judgement.kind, resource, %namespace, %name, uid = %judgement.uid, reason,
+            self.table.get(comparison.key.resource).map_or_else(String::new, |route| route.display_name());
+        let ObjectKey { namespace, name, .. } = &comparison.key;
+        if !comparison.agreed {
+            let reason = comparison.reason.as_ref().map(ToString::to_string).unwrap_or_default();
+            tracing::warn!(kind = comparison.kind, resource, %namespace, %name, uid = %comparison.uid, reason,
                 "observed: disagreement");
         }
-        let word = if judgement.agreed { "agreement" } else { "disagreement" };
+        let word = if comparison.agreed { "agreement" } else { "disagreement" };
         let mut entry = json!({
-            "verb": "observe", "outcome": word, "kind": judgement.kind, "resource": resource,
-            "namespace": &**namespace, "name": &**name, "uid": judgement.uid.to_string(),
+            "verb": "observe", "outcome": word, "kind": comparison.kind, "resource": resource,
+            "namespace": &**namespace, "name": &**name, "uid": comparison.uid.to_string(),
         });
-        if let Some(reason) = &judgement.reason {
+        if let Some(reason) = &comparison.reason {
             entry["verdict"] = reason.code().into();
             entry["message"] = reason.message().into();
             entry["evidence"] = reason.evidence.iter().map(|fact| Value::from(fact.to_string())).collect();
@@ -411,7 +411,7 @@ impl Observation {
 }
 
 impl Observer for Observation {
-    fn told(&self, event: &Event) {
+    fn observed(&self, event: &Event) {
         let now = self.now();
         let mut comparator = self.comparator.lock().unwrap_or_else(PoisonError::into_inner);
         match event {

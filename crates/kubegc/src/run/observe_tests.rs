@@ -11,14 +11,14 @@ const WINDOW: i64 = 1_000;
 
 /// A graph with scripted knowledge.
 #[derive(Default)]
-struct Told {
+struct Known {
     deleting: BTreeMap<Uid, bool>,
     owners: BTreeMap<Uid, Vec<(Uid, OwnerState)>>,
     states: BTreeMap<Uid, OwnerState>,
     unwanted: BTreeSet<Uid>,
 }
 
-impl Knowledge for Told {
+impl Knowledge for Known {
     fn is_deleting(&self, uid: &Uid) -> Option<bool> {
         self.deleting.get(uid).copied()
     }
@@ -109,13 +109,13 @@ const DELETING: DeletionState = DeletionState { deleting: true, ..STAYS };
 const WAITING: DeletionState = DeletionState { foreground: true, ..DELETING };
 
 /// `agreed kind name`, after the window is over.
-fn judged(comparator: &mut Comparator, graph: &Told, at: i64) -> Vec<String> {
-    let judged = comparator.judge(graph, at);
-    judged
+fn compared(comparator: &mut Comparator, graph: &Known, at: i64) -> Vec<String> {
+    let compared = comparator.compare(graph, at);
+    compared
         .iter()
-        .map(|judgement| {
-            let word = if judgement.agreed { "agreed" } else { "disagreed" };
-            format!("{word} {} {}", judgement.kind, judgement.key.name)
+        .map(|comparison| {
+            let word = if comparison.agreed { "agreed" } else { "disagreed" };
+            format!("{word} {} {}", comparison.kind, comparison.key.name)
         })
         .collect()
 }
@@ -153,18 +153,18 @@ fn predictions_come_true_or_not() {
             &["disagreed finalizer-not-removed a"],
         ),
     ] {
-        let (mut comparator, graph) = (Comparator::new(WINDOW), Told::default());
+        let (mut comparator, graph) = (Comparator::new(WINDOW), Known::default());
         comparator.decided(&decided, 0);
         match then {
             Nothing => {}
             Seen(object) => comparator.observed(&object, &graph, 500),
             Gone => comparator.removed(&key("a"), &uid("a"), &graph, 500),
         }
-        let early = judged(&mut comparator, &graph, WINDOW - 1);
+        let early = compared(&mut comparator, &graph, WINDOW - 1);
         assert!(early.iter().all(|line| line.starts_with("agreed")), "{name}: {early:?}");
-        let all: Vec<String> = early.into_iter().chain(judged(&mut comparator, &graph, WINDOW)).collect();
+        let all: Vec<String> = early.into_iter().chain(compared(&mut comparator, &graph, WINDOW)).collect();
         assert_eq!(all, expected, "{name}");
-        assert_eq!(judged(&mut comparator, &graph, 100 * WINDOW), [""; 0], "{name}: once");
+        assert_eq!(compared(&mut comparator, &graph, 100 * WINDOW), [""; 0], "{name}: once");
         assert!(comparator.due.is_empty() && comparator.predictions.is_empty(), "{name}");
     }
 }
@@ -172,27 +172,27 @@ fn predictions_come_true_or_not() {
 #[test]
 fn what_is_wanted_no_more_says_nothing_and_what_is_decided_again_keeps_its_time() {
     let mut comparator = Comparator::new(WINDOW);
-    let graph = Told { unwanted: BTreeSet::from([uid("b")]), ..Told::default() };
+    let graph = Known { unwanted: BTreeSet::from([uid("b")]), ..Known::default() };
     for (name, at) in [("a", 0), ("b", 0), ("a", 900), ("c", 900)] {
         comparator.decided(&delete(name), at);
     }
     // From a deletion to a mere patch: that is another prediction.
     comparator.decided(&set_owners("c", &["x"]), 1_000);
-    assert_eq!(judged(&mut comparator, &graph, 1_500), ["disagreed not-deleted a"]);
-    assert_eq!(judged(&mut comparator, &graph, 1_999), [""; 0]);
-    assert_eq!(judged(&mut comparator, &graph, 2_000), ["disagreed references-not-removed c"]);
+    assert_eq!(compared(&mut comparator, &graph, 1_500), ["disagreed not-deleted a"]);
+    assert_eq!(compared(&mut comparator, &graph, 1_999), [""; 0]);
+    assert_eq!(compared(&mut comparator, &graph, 2_000), ["disagreed references-not-removed c"]);
 }
 
 #[test]
 fn deletions_by_others_count_only_if_owners_could_explain_them() {
     use OwnerState::{Dead, Lives, Unknown};
     // Owners as the graph knew them then, which of them are seen to go within the window, what it knows at its end.
-    for (name, then, goes, later, expected) in [
+    for (name, then, removed, later, expected) in [
         ("no owner", &[][..], &[][..], &[][..], &[][..]),
         ("its owner lives: a user did it", &[("o", Lives)], &[], &[("o", Lives)], &[]),
         ("one owner lives", &[("o", Lives), ("p", Dead)], &[], &[("o", Lives)], &[]),
         ("its owner was dead: they were faster", &[("o", Dead)], &[], &[], &["agreed deletion a"]),
-        ("its owner's end was heard of later", &[("o", Lives)], &["o"], &[], &["agreed deletion a"]),
+        ("its owner's removal was observed later", &[("o", Lives)], &["o"], &[], &["agreed deletion a"]),
         ("its owner waits by now", &[("o", Lives)], &[], &[("o", Dead)], &["agreed deletion a"]),
         ("of a kind that is not served", &[("o", Unknown)], &[], &[], &["disagreed deleted-unexpectedly a"]),
         (
@@ -209,28 +209,28 @@ fn deletions_by_others_count_only_if_owners_could_explain_them() {
             let named = |list: &[(&str, OwnerState)]| -> Vec<(Uid, OwnerState)> {
                 list.iter().map(|(name, state)| (uid(name), *state)).collect()
             };
-            let mut graph = Told {
+            let mut graph = Known {
                 deleting: BTreeMap::from([(uid("a"), false)]),
                 owners: BTreeMap::from([(uid("a"), named(then))]),
-                ..Told::default()
+                ..Known::default()
             };
             if is_marked_first {
                 comparator.observed(&object("a", &["o"], DELETING), &graph, 0);
                 graph.deleting.insert(uid("a"), true);
             }
             comparator.removed(&key("a"), &uid("a"), &graph, 10);
-            for owner in goes {
+            for owner in removed {
                 comparator.removed(&key(owner), &uid(owner), &graph, 500);
             }
             graph.states = named(later).into_iter().collect();
-            assert_eq!(judged(&mut comparator, &graph, 10 + WINDOW), expected, "{name}, {is_marked_first}");
+            assert_eq!(compared(&mut comparator, &graph, 10 + WINDOW), expected, "{name}, {is_marked_first}");
         }
     }
 }
 
 #[test]
 fn what_there_is_no_room_for_is_counted() {
-    let (mut comparator, graph) = (Comparator::new(WINDOW), Told::default());
+    let (mut comparator, graph) = (Comparator::new(WINDOW), Known::default());
     for number in 0..COMPARED + 3 {
         comparator.decided(&delete(&format!("n{number}")), 0);
     }
@@ -239,7 +239,7 @@ fn what_there_is_no_room_for_is_counted() {
         comparator.removed(&key("n"), &uid(&format!("n{number}")), &graph, 1);
     }
     assert_eq!((comparator.gone.len(), comparator.gone_in_order.len()), (COMPARED, COMPARED));
-    assert_eq!(judged(&mut comparator, &graph, 2).len(), COMPARED);
-    assert_eq!(judged(&mut comparator, &graph, 3 * WINDOW), [""; 0]);
+    assert_eq!(compared(&mut comparator, &graph, 2).len(), COMPARED);
+    assert_eq!(compared(&mut comparator, &graph, 3 * WINDOW), [""; 0]);
     assert!(comparator.gone.is_empty());
 }

@@ -187,7 +187,7 @@ pub(crate) fn one_line(error: &dyn std::error::Error) -> String {
 }
 
 /// Asks the server whether we may do what these collectors have to. If it does not answer, that counts as allowed: the
-/// requests themselves will tell.
+/// requests themselves will show.
 pub(crate) async fn check_permissions(
     client: &ApiClient,
     (enabled, deletion_events): (&[Controller], bool),

@@ -101,7 +101,7 @@ fn uid(request: &Request) -> String {
         | Request::RemoveFinalizer { uid, .. }
         | Request::Guarded { uid, .. }
         | Request::Outside { uid, .. } => uid.to_string(),
-        Request::Note(note) => note.uid.to_string(),
+        Request::RecordEvent(note) => note.uid.to_string(),
         Request::Read { .. } | Request::Barrier { .. } => String::new(),
     }
 }

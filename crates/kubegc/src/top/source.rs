@@ -56,7 +56,7 @@ impl Source {
         Self { client, patience, news, turns: Arc::new(Semaphore::new(ASKED_AT_ONCE)) }
     }
 
-    /// Keeps the overview of the wanted namespace up to date, until nobody reads.
+    /// Keeps the overview of the wanted namespace up to date, until it is not read any more.
     pub(super) async fn follow_overview(self, mut wanted: watch::Receiver<String>) {
         loop {
             let namespace = wanted.borrow_and_update().clone();
@@ -120,7 +120,7 @@ impl Source {
         Ok(serde_json::from_value(overview::overview(&view, namespace, &around))?)
     }
 
-    /// Follows the feed, until nobody reads or the server has none.
+    /// Follows the feed, until it is not read any more or the server has none.
     pub(super) async fn follow_feed(self) {
         loop {
             let state = match self.read_feed().await {
@@ -244,7 +244,7 @@ impl Source {
         let question = self.question(subject).await?;
         let planned = question.plan(cascade).await?;
         if !planned.is_within(confirmed) || (planned.needs_name() && !is_named) {
-            bail!("Nothing was deleted: the plan has changed since it was shown; look at it again");
+            bail!("Nothing was deleted: the plan has changed since it was shown; review it again");
         }
         question.delete(&planned).await?;
         let objects = gc_answers::text::count(planned.objects(), "object");

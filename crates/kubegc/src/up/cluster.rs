@@ -95,7 +95,7 @@ impl Forks {
 }
 
 impl Cluster {
-    /// Puts the store and the clock back to how they were at the start, and starts the controllers anew.
+    /// Puts the store and the clock back to how they were at the start, and restarts the controllers.
     pub(super) async fn reset(&self) -> Result<(), Refusal> {
         let baseline = self.baseline.as_ref().ok_or(Refusal::Durable)?;
         let _alone = self.resetting.lock().await;

@@ -115,7 +115,7 @@ impl Control {
             [(name, text)] if name == "advance" || name == "ahead" => match text.parse::<GoDuration>() {
                 Ok(by) if name == "advance" => self.0.clock.advance(by.to_std()),
                 Ok(ahead) => {
-                    self.0.clock.set(i64::try_from(ahead.to_std().as_millis()).unwrap_or(i64::MAX));
+                    self.0.clock.set(gc_types::milliseconds(ahead.to_std()));
                 }
                 Err(error) => {
                     return refused(&format!("{name}={text}: {error}; expected a duration such as 36h"));

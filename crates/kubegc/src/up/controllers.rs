@@ -23,7 +23,7 @@ use crate::definitions;
 use crate::run::preflight;
 use crate::workloads;
 
-/// Time between two looks at whether namespaces have what they should have, and how long that is waited for.
+/// Time between two checks whether namespaces have what they should have, and how long that is waited for.
 const FURNISHING_PAUSE: Duration = Duration::from_millis(2);
 const FURNISHING_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -144,7 +144,7 @@ impl Controllers {
             &self.enabled,
             &self.settings,
             &CollectorOptions::default(),
-            NamespaceOptions { settle: NAMESPACE_SETTLE, is_first: true, heard: None },
+            NamespaceOptions { settle: NAMESPACE_SETTLE, is_first: true, names: None },
             self.observer.clone(),
             surroundings,
         );

@@ -4,9 +4,9 @@
 //! its kubeconfig is. So a number of a process is never taken for another one's, and nothing has to be tidied up after a
 //! crash.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -16,6 +16,8 @@ use clap::Args;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
+
+use crate::private_files;
 
 /// The last lines of the log that are shown where the start fails.
 const SHOWN_LOG_LINES: usize = 20;
@@ -47,11 +49,7 @@ impl Place {
             Some(folder) => PathBuf::from(folder).join("kubegc"),
             None => std::env::temp_dir().join(format!("kubegc-of-{user}")),
         };
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&folder)
-            .with_context(|| format!("cannot create the directory {}", folder.display()))?;
+        private_files::create_directory(&folder)?;
         let metadata = std::fs::symlink_metadata(&folder)?;
         // In a directory that all users can write to, another user may have created it.
         anyhow::ensure!(
@@ -64,9 +62,8 @@ impl Place {
 
     fn open_mark(&self) -> anyhow::Result<File> {
         let path = self.0.join("up.json");
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        options.open(&path).with_context(|| format!("cannot open {}", path.display()))
+        private_files::open(File::options().read(true).write(true), &path)
+            .with_context(|| format!("cannot open {}", path.display()))
     }
 
     fn log(&self) -> PathBuf {
@@ -136,12 +133,7 @@ pub(super) fn start() -> anyhow::Result<ExitCode> {
         );
     }
     let log_path = place.log();
-    let log = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&log_path)
+    let log = private_files::open(File::options().write(true).truncate(true), &log_path)
         .with_context(|| format!("cannot write {}", log_path.display()))?;
     let arguments = std::env::args_os().skip(1).map(|argument| match argument.to_str() {
         Some("--detach") => "--detached".into(),
@@ -154,13 +146,13 @@ pub(super) fn start() -> anyhow::Result<ExitCode> {
         .stderr(log)
         .spawn()
         .context("cannot start in the background")?;
-    let mut told = Vec::new();
+    let mut printed = Vec::new();
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).lines() {
-            told.push(line?);
-            if told.last().is_some_and(|line| line.starts_with("kubegc API server is ready")) {
+            printed.push(line?);
+            if printed.last().is_some_and(|line| line.starts_with("kubegc API server is ready")) {
                 let mut out = std::io::stdout().lock();
-                writeln!(out, "{}", told.join("\n"))?;
+                writeln!(out, "{}", printed.join("\n"))?;
                 writeln!(
                     out,
                     "It runs in the background: `kubegc down` stops it, its log is {}",

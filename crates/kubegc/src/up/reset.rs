@@ -21,7 +21,7 @@ impl Baseline {
         Ok(Self { store: Arc::clone(store), items })
     }
 
-    /// Puts everything back in one transaction. Whoever watches is told of each change, and revisions continue to rise.
+    /// Puts everything back in one transaction. Watches deliver each change, and revisions continue to rise.
     pub(super) fn restore(&self) -> Result<(), StorageError> {
         let present = self.store.range("", &RangeOptions::default())?.items;
         let writes = writes(&self.items, present);

@@ -73,7 +73,7 @@ impl WorkloadOptions {
 
     /// How the runtime is set up.
     pub(crate) fn settings(&self, root_certificates: String) -> Settings {
-        let pod_start_latency = i64::try_from(self.pod_start_latency.as_millis()).unwrap_or(i64::MAX);
+        let pod_start_latency = gc_types::milliseconds(self.pod_start_latency);
         Settings { nodes: self.nodes, pod_start_latency, root_certificates, ..Settings::default() }
     }
 }
@@ -152,7 +152,7 @@ pub(crate) async fn run(
     tracing::debug!(counts = ?runtime.counts(), "the workload controllers have ended");
 }
 
-/// Passes on what a watch tells, with the kind it is about.
+/// Passes on what a watch delivers, with the kind it is about.
 async fn follow(client: ApiClient, kind: Kind, sink: mpsc::Sender<Batch>) {
     let (inner, mut batches) = mpsc::channel(1);
     let watch = watch_objects(client, resource(kind), kind.field_selector(), inner);

@@ -1,6 +1,5 @@
 //! The OCI image that scripts/image makes of a binary: its layout, its digests, and that it is the same each time.
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -19,11 +18,7 @@ fn image(binary: &Path, output: &Path) -> Output {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    let mut text = "sha256:".to_owned();
-    for byte in Sha256::digest(bytes) {
-        let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
-    }
-    text
+    format!("sha256:{}", gc_types::hexadecimal(&Sha256::digest(bytes)))
 }
 
 /// What a command prints.

@@ -535,7 +535,7 @@ impl Pod {
         if let Some(uid) = &self.uid {
             return uid.clone();
         }
-        let digest = hexadecimal(&Sha256::digest(self.name.as_bytes()));
+        let digest = gc_types::hexadecimal(&Sha256::digest(self.name.as_bytes()));
         format!(
             "{}-{}-4{}-8{}-{}",
             &digest[..8],
@@ -592,17 +592,8 @@ fn random_layer(seed: u64, bytes: usize) -> Vec<u8> {
     tar(&[("content", 0o644, &content)])
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    let mut text = String::new();
-    for byte in bytes {
-        let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
-    }
-    text
-}
-
 fn digest(bytes: &[u8]) -> String {
-    format!("sha256:{}", hexadecimal(&Sha256::digest(bytes)))
+    format!("sha256:{}", gc_types::hexadecimal(&Sha256::digest(bytes)))
 }
 
 fn tar_header(name: &str, mode: u32, size: usize) -> [u8; 512] {

@@ -16,7 +16,7 @@ use crate::names::quoted;
 
 /// What the labels begin with.
 const PREFIX: &str = "pod-security.kubernetes.io/";
-/// Pods of a namespace that are looked at when its level rises.
+/// Maximum number of pods of a namespace that are checked when its level rises.
 const MAX_PODS: usize = 3000;
 /// Subresources of pods that change nothing that matters here.
 const IGNORED: [&str; 8] = ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];

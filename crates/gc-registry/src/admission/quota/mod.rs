@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use self::pods::Amounts;
 use super::{Charge, Request};
-use crate::error::{ApiError, qualified};
+use crate::error::ApiError;
 use crate::kinds::access::{at, flag, integer, list, members, text};
 use crate::kinds::quantity::{self, Quantity};
 use crate::meta;
@@ -82,7 +82,7 @@ fn usage(resource: &ResourceDefinition, object: &Value) -> Amounts {
     if resource.is("", "pods") {
         return pods::usage(object);
     }
-    found.insert(format!("count/{}", qualified(&resource.group, &resource.resource)), one);
+    found.insert(format!("count/{}", gc_types::group_resource(&resource.group, &resource.resource)), one);
     if resource.group.is_empty() && COUNTED_BY_NAME.contains(&&*resource.resource) {
         found.insert(resource.resource.to_string(), one);
     }

@@ -1,4 +1,4 @@
-//! What quotas bound is counted anew now and then, because what is deleted is not given back by the deletion.
+//! What quotas bound is counted again now and then, because what is deleted is not given back by the deletion.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::pods::{self, Amounts};
 use super::{COUNTED_BY_NAME, PER_DEVICE_CLASS, in_scopes, usage, written};
-use crate::error::{ApiError, qualified};
+use crate::error::ApiError;
 use crate::kinds::access::{at, members, text};
 use crate::kinds::quantity::Quantity;
 use crate::persist;
@@ -72,7 +72,7 @@ fn bounds(hard: &Amounts, resource: &ResourceDefinition) -> bool {
     if !resource.namespaced() || !resource.has_verb("create") {
         return false;
     }
-    let counted = format!("count/{}", qualified(&resource.group, &resource.resource));
+    let counted = format!("count/{}", gc_types::group_resource(&resource.group, &resource.resource));
     let is_core = resource.group.is_empty();
     hard.keys().any(|name| {
         *name == counted

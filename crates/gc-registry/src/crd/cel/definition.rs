@@ -18,7 +18,7 @@ const SCHEMA_COST_LIMIT: u64 = 100_000_000;
 /// How many of the most expensive rules are named when the schema costs too much.
 const MOST_EXPENSIVE_NAMED: usize = 4;
 
-/// Checks all rules of a schema that is structural. Rules below a schema problem are not looked at.
+/// Checks all rules of a schema that is structural. Rules below a schema problem are not checked.
 pub(in crate::crd) fn check_rules(source: &Source, path: &str, known: &[FieldError]) -> Vec<FieldError> {
     let mut checker = Checker { known, problems: Vec::new(), total: 0, expensive: Vec::new() };
     let place = Place { declared: None, in_scope: false, most: Some(1), uncorrelatable: None };
@@ -44,7 +44,7 @@ struct Place {
     in_scope: bool,
     /// How many values there can be at most; `None` if the schemas above do not say.
     most: Option<u64>,
-    /// The nearest place above whose parts cannot be told apart between two states of an object.
+    /// The nearest place above whose parts cannot be matched between two states of an object.
     uncorrelatable: Option<String>,
 }
 

@@ -171,7 +171,7 @@ fn values_are_checked_in_the_words_of_kubernetes() {
         let object = widget(&json!({"a": value}));
         let version = version(&definition);
         assert_eq!(texts(&version.validate(&object, None)), problems, "{schema} {value}");
-        // What is stored and does not change is not checked again, but for list types, which only look at
+        // What is stored and does not change is not checked again, but for list types, which only consider
         // what is stored.
         assert_eq!(
             version
@@ -225,10 +225,10 @@ fn unknown_fields_are_pruned_and_named() {
         "size": {"type": "integer"}, "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
     })));
     let version = version(&definition);
-    let mut object = widget(&json!({"size": 1, "unknown": true, "free": {"anything": ["goes"]}}));
+    let mut object = widget(&json!({"size": 1, "unknown": true, "free": {"anything": ["fits"]}}));
     object["extra"] = 1.into();
     assert_eq!(version.prune(&mut object), ["unknown field \"extra\"", "unknown field \"spec.unknown\""]);
-    assert_eq!(object, widget(&json!({"size": 1, "free": {"anything": ["goes"]}})));
+    assert_eq!(object, widget(&json!({"size": 1, "free": {"anything": ["fits"]}})));
 }
 
 #[test]

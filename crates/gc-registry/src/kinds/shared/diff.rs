@@ -11,7 +11,7 @@ use crate::schema::shown::Shown;
 const CONTEXT: usize = 3;
 /// Most lines of a value that is compared: a client chooses how large it is. Larger ones are refused without a diff.
 const LINES_MAX: usize = 2_000;
-/// From so many lines on, lines that are too frequent are no anchors.
+/// From this number of lines on, lines that are too frequent are no anchors.
 const POPULAR_FROM: usize = 200;
 
 /// The unified diff of two values; empty if they print the same, or are too large.
@@ -157,7 +157,7 @@ fn longest_match(
     in_new: &Range<usize>,
 ) -> (usize, usize, usize) {
     let (mut i, mut j, mut size) = (in_old.start, in_new.start, 0);
-    // How long the run is that ends at a line of the new value and the line of the old one looked at last.
+    // How long the run is that ends at a line of the new value and the line of the old one visited last.
     let mut runs: BTreeMap<usize, usize> = BTreeMap::new();
     for (offset, line) in old[in_old.clone()].iter().enumerate() {
         let here = in_old.start + offset;

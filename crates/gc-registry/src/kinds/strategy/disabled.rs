@@ -111,7 +111,7 @@ fn pod_spec(spec: &mut Members) {
     }
 }
 
-/// The signal that stops a container; a lifecycle that says nothing else goes with it.
+/// The signal that stops a container; a lifecycle that says nothing else is removed with it.
 fn stop_signal(container: &mut Members) {
     let Some(lifecycle) = existing(container, "lifecycle") else { return };
     if lifecycle.remove("stopSignal").is_some() && lifecycle.is_empty() {

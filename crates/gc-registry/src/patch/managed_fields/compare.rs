@@ -139,7 +139,7 @@ fn compare_items(
     let position = Position::Known(&list.items);
     let mut comparison = Comparison::default();
     for (element, (old, new)) in items {
-        // Duplicates are one unit together; the unit comes and goes with the second item of the same key.
+        // Duplicates are one unit together; the unit appears and disappears with the second item of the same key.
         let (change, below) = match (old.as_slice(), new.as_slice()) {
             ([] | [_], [] | [_]) => compare_at(position, old.first().copied(), new.first().copied())?,
             ([_, _, ..], [_, _, ..]) => {

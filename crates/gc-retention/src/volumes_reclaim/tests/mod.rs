@@ -225,7 +225,7 @@ impl World {
                 self.engine.observe(Observation::StorageDeletion { volume, uid, remark: None, result });
                 outcome
             }
-            Request::Note(_) => Outcome::Applied(None),
+            Request::RecordEvent(_) => Outcome::Applied(None),
             other => panic!("{other:?}"),
         }
     }
@@ -309,7 +309,7 @@ fn words(effect: &Effect) -> String {
             Storage::Csi { handle, .. } => format!("destroy {} csi {handle}", key.name),
             Storage::HostPath { path } => format!("destroy {} {path}", key.name),
         },
-        Request::Note(note) => format!("{} {} {}", note.severity, note.reason, note.message),
+        Request::RecordEvent(note) => format!("{} {} {}", note.severity, note.reason, note.message),
         other => format!("{other:?}"),
     }
 }

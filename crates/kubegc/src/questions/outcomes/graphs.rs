@@ -150,7 +150,7 @@ impl Growth {
         let (number, seed) = (self.things.len(), self.seed);
         let name = match kind {
             "CustomResourceDefinition" => format!("w{number}s.g{seed}.acme.dev"),
-            // Names of what has no namespace are told apart by the seed.
+            // Names of what has no namespace are distinguished by the seed.
             _ => format!("g{seed}-{}{number}", kind.to_lowercase()),
         };
         let is_retained = self.random.chance(30);
@@ -311,9 +311,9 @@ impl Graph {
                         "uid": uid, "blockOwnerDeletion": blocks}))
         });
         let stray = thing.stray.map(|stray| {
-            let api_version = if stray == Stray::Absent { "v1" } else { "nobody.example/v1" };
+            let api_version = if stray == Stray::Absent { "v1" } else { "absent.example/v1" };
             let uid = format!("0e2f1a34-5b6c-4d7e-8f90-{number:012}");
-            json!({"apiVersion": api_version, "kind": "ConfigMap", "name": "nobody", "uid": uid,
+            json!({"apiVersion": api_version, "kind": "ConfigMap", "name": "absent", "uid": uid,
                    "blockOwnerDeletion": true})
         });
         known.chain(stray).collect()

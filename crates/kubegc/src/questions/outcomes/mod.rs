@@ -98,7 +98,7 @@ impl World {
         value
     }
 
-    /// Until no collector has anything left to do. A namespace with something in it that is held is looked at again and
+    /// Until no collector has anything left to do. A namespace with something in it that is blocked is checked again and
     /// again, and not waited for.
     async fn settle(&self) {
         let begun = std::time::Instant::now();
@@ -224,7 +224,7 @@ impl World {
                 self.delete(&stored.path, Some(PropagationPolicy::Background)).await;
                 acted = true;
             }
-            // The namespace controller looks at the rest of a namespace again seconds after its pods are gone.
+            // The namespace controller checks the rest of a namespace again seconds after its pods are gone.
             let namespace = stored.value["metadata"]["namespace"].as_str().unwrap_or_default();
             let is_next = terminating.contains(namespace) && !with_pods.contains(namespace);
             if is_next && !stored.is_terminating {

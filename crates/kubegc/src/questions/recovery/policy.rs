@@ -145,7 +145,7 @@ mod tests {
             let group = rule["apiGroups"][0].as_str().unwrap();
             for resource in rule["resources"].as_array().unwrap() {
                 let resource = resource.as_str().unwrap();
-                granted.push(if group.is_empty() { resource.into() } else { format!("{resource}.{group}") });
+                granted.push(gc_types::group_resource(group, resource));
             }
         }
         let sorted = |mut names: Vec<String>| {

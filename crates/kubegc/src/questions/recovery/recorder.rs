@@ -23,7 +23,7 @@ use crate::logging::{self, LogOptions};
 use crate::questions::access::Access;
 use crate::questions::gather;
 
-/// Time between two looks at what the server serves.
+/// Time between two discoveries of what the server serves.
 const DISCOVERY_PERIOD: Duration = Duration::from_secs(30);
 /// Time between two removals of what is too old.
 const PRUNE_PERIOD: Duration = Duration::from_mins(10);
@@ -126,11 +126,7 @@ fn follow(
 ) {
     let mut wanted = BTreeMap::new();
     for resource in served.resources.values().filter(|resource| resource.is_collectable()) {
-        let name = if resource.group.is_empty() {
-            resource.resource.to_string()
-        } else {
-            format!("{}.{}", resource.resource, resource.group)
-        };
+        let name = gc_types::group_resource(&resource.group, &resource.resource);
         if policy.watches(&name) {
             wanted.insert(name, resource.info(ResourceId(0), true));
         }
@@ -150,12 +146,7 @@ fn follow(
             continue;
         }
         let (news_sink, news) = mpsc::channel(QUEUED_BATCHES);
-        let api_version = if info.gvr.group.is_empty() {
-            info.gvr.version.to_string()
-        } else {
-            format!("{}/{}", info.gvr.group, info.gvr.version)
-        };
-        let identity = (name.clone(), api_version, info.kind.to_string());
+        let identity = (name.clone(), info.gvr.api_version(), info.kind.to_string());
         let watch = watch_objects(client.clone(), info, "", news_sink);
         let sorted = sort(news, Arc::clone(policy), sink.clone(), identity);
         let task = tasks.spawn(async move {

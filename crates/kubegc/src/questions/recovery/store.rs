@@ -1,15 +1,16 @@
 //! Records on disk: files of JSON lines, the oldest of which are removed when they are too old or too many. A line that was
 //! cut off by a crash is skipped.
 
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use gc_answers::undo::Record;
 use gc_types::Timestamp;
 use serde_json::{Value, json};
+
+use crate::private_files;
 
 /// The smallest bound of a store, bytes.
 pub(super) const SMALLEST_STORE: u64 = 1 << 20;
@@ -53,18 +54,14 @@ fn files(directory: &Path) -> anyhow::Result<Vec<(i64, PathBuf)>> {
 
 fn create(directory: &Path, now: Timestamp) -> anyhow::Result<BufWriter<File>> {
     let path = directory.join(format!("deleted-{}.jsonl", now.0));
-    let file = File::options().append(true).create(true).mode(0o600).open(&path);
+    let file = private_files::open(File::options().append(true), &path);
     Ok(BufWriter::new(file.with_context(|| format!("cannot write {}", path.display()))?))
 }
 
 impl RecordStore {
     /// Begins a new file in the directory, which is created if it does not exist.
     pub(super) fn open(directory: &Path, bounds: Bounds, now: Timestamp) -> anyhow::Result<Self> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)
-            .with_context(|| format!("cannot create {}", directory.display()))?;
+        private_files::create_directory(directory)?;
         let mut store =
             Self { directory: directory.to_owned(), bounds, file: create(directory, now)?, bytes: 0 };
         store.prune(now)?;

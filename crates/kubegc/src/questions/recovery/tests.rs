@@ -49,7 +49,7 @@ impl World {
             .unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
-    /// A client whose requests are answered so many times, and never again.
+    /// A client whose requests are answered this many times, and never again.
     fn mortal_client(&self, answers: usize) -> (ApiClient, Arc<Notify>) {
         let (way, killed) = (self.cluster.in_process("tester"), Arc::new(Notify::new()));
         let (sent, notify) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&killed));

@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use gc_types::{EventNote, Severity};
+use gc_types::{EventRecord, Severity};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request, StatusCode};
 use http_body_util::Full;
@@ -129,13 +129,13 @@ fn bounded<K: Eq + Hash, V>(map: &mut HashMap<K, V>, key: K, make: impl FnOnce()
     map.entry(key).or_insert_with(make)
 }
 
-/// Takes notes and drops those that do not fit.
+/// Queues Events to be written, and drops those that do not fit.
 #[derive(Clone, Debug)]
-pub struct Notes {
-    queue: mpsc::Sender<EventNote>,
+pub struct EventRecorder {
+    queue: mpsc::Sender<EventRecord>,
 }
 
-impl Notes {
+impl EventRecorder {
     /// `table` says what the objects are, `source` which component speaks. The writer runs until every clone of this has
     /// been dropped.
     pub fn new(
@@ -143,14 +143,14 @@ impl Notes {
         table: ResourceTable,
         source: &'static str,
     ) -> (Self, impl Future<Output = ()>) {
-        let (queue, notes) = mpsc::channel(QUEUED_EVENTS);
-        let writer = Writer { client, table, notes, source, correlator: Correlator::default() };
+        let (queue, events) = mpsc::channel(QUEUED_EVENTS);
+        let writer = Writer { client, table, events, source, correlator: Correlator::default() };
         (Self { queue }, writer.run())
     }
 
     /// Writes it as soon as those before it are written; a bounded number of them waits.
-    pub fn take(&self, note: EventNote) {
-        if let Err(error) = self.queue.try_send(note) {
+    pub fn record(&self, event: EventRecord) {
+        if let Err(error) = self.queue.try_send(event) {
             tracing::warn!(%error, "an Event was dropped: too many wait to be written");
         }
     }
@@ -160,23 +160,23 @@ struct Writer {
     client: ApiClient,
     table: ResourceTable,
     source: &'static str,
-    notes: mpsc::Receiver<EventNote>,
+    events: mpsc::Receiver<EventRecord>,
     correlator: Correlator,
 }
 
 impl Writer {
     async fn run(mut self) {
-        while let Some(note) = self.notes.recv().await {
-            let Some(route) = self.table.get(note.about.resource) else { continue };
+        while let Some(event) = self.events.recv().await {
+            let Some(route) = self.table.get(event.about.resource) else { continue };
             let subject = Subject {
                 api_version: route.api_version.to_string(),
                 kind: route.info.kind.to_string(),
-                namespace: note.about.namespace.to_string(),
-                name: note.about.name.to_string(),
-                uid: note.uid.to_string(),
+                namespace: event.about.namespace.to_string(),
+                name: event.about.name.to_string(),
+                uid: event.uid.to_string(),
             };
-            let kind = (note.severity, note.reason);
-            if let Some(write) = self.correlator.correlate(subject, kind, note.message, Instant::now()) {
+            let kind = (event.severity, event.reason);
+            if let Some(write) = self.correlator.correlate(subject, kind, event.message, Instant::now()) {
                 self.write(write).await;
             }
         }

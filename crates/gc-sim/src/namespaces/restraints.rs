@@ -1,0 +1,93 @@
+//! Whether keepers obey what restrains them: the operator's orders, the limits of the circuit breaker, the bounds of the
+//! concurrency limit and the server's Retry-After. Checked by what was asked and answered, without asking any of those.
+
+use std::collections::BTreeMap;
+
+use gc_control::breaker::BreakerOptions;
+use gc_control::pacing::Signal;
+use gc_retention::namespaces::emptying::{Ask, Contained};
+use gc_types::milliseconds;
+
+use super::keeper::{Flight, Mail};
+use crate::oracle::{Violation, broken};
+use crate::process::Orders;
+use crate::story::Story;
+
+/// What was asked and answered, as far as restraints are about it.
+#[derive(Debug)]
+pub(super) struct RestraintBook {
+    breaker: BreakerOptions,
+    largest: usize,
+    /// Until when the server has asked each keeper to send nothing.
+    silent_until: BTreeMap<usize, i64>,
+    /// When the objects that each keeper has deleted of each resource since its breaker was resumed were deleted.
+    deletions: BTreeMap<(usize, String), Vec<i64>>,
+}
+
+impl RestraintBook {
+    /// Nothing was asked yet.
+    pub(super) fn new(story: &Story) -> Self {
+        Self {
+            breaker: story.breaker,
+            largest: story.pacing.largest,
+            silent_until: BTreeMap::new(),
+            deletions: BTreeMap::new(),
+        }
+    }
+
+    /// The breaker of a keeper counts from the beginning.
+    pub(super) fn resumed(&mut self, keeper: usize) {
+        self.deletions.retain(|(number, _), _| *number != keeper);
+    }
+
+    /// Checks what is asked just now, by a keeper with `in_flight` questions and answers on their way, this one included.
+    pub(super) fn judge_question(
+        &self,
+        flight: &Flight,
+        orders: Orders,
+        in_flight: usize,
+    ) -> Result<(), Violation> {
+        let ask = &flight.question.ask;
+        let broken = |why: &str| broken("restraints", format!("{ask:?} is asked {why}"));
+        if orders.is_paused {
+            return broken("while collectors are paused");
+        }
+        if orders.is_dry_run && flight.question.changes() {
+            return broken("in a dry run");
+        }
+        if in_flight > self.largest {
+            return broken(&format!("as one of {in_flight}, {} allowed", self.largest));
+        }
+        if self.silent_until.get(&flight.keeper).is_some_and(|until| flight.sent < *until) {
+            return broken("although the server asked for a pause");
+        }
+        let window = milliseconds(self.breaker.window * 9 / 10);
+        let counted = deletes(ask).and_then(|resource| self.deletions.get(&(flight.keeper, resource.name())));
+        let recent = |at: &&i64| **at >= flight.sent - window;
+        let deleted = counted.map_or(0, |times| times.iter().filter(recent).count() as u64);
+        if self.breaker.largest_number.is_some_and(|largest| deleted > largest) {
+            return broken(&format!("after {deleted} deletions within {window} ms"));
+        }
+        Ok(())
+    }
+
+    /// A keeper gets an answer.
+    pub(super) fn note_answer(&mut self, mail: &Mail, now: i64) {
+        let (flight, answer) = (&mail.flight, &mail.answer);
+        if let Some((Signal::Busy(Some(wait)), _)) = answer.signal {
+            let silent = self.silent_until.entry(flight.keeper).or_default();
+            *silent = (*silent).max(now + milliseconds(wait));
+        }
+        if let Some(resource) = deletes(&flight.question.ask) {
+            let times = self.deletions.entry((flight.keeper, resource.name())).or_default();
+            times.extend((0..answer.deleted).map(|_| flight.sent));
+        }
+    }
+}
+
+fn deletes(ask: &Ask) -> Option<&Contained> {
+    match ask {
+        Ask::DeleteAll(resource) | Ask::Delete(resource, _) => Some(resource),
+        _ => None,
+    }
+}
