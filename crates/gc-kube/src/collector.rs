@@ -46,21 +46,21 @@ impl Default for CollectorOptions {
 }
 
 /// A collector over one API server.
-pub struct Collector {
+pub struct MetadataCollector {
     setup: Setup,
     ignored_resources: Vec<(String, String)>,
     streamed_lists: bool,
     board: StatusBoard,
 }
 
-impl std::fmt::Debug for Collector {
+impl std::fmt::Debug for MetadataCollector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Collector").field("source", &self.setup.source).finish_non_exhaustive()
+        f.debug_struct("MetadataCollector").field("source", &self.setup.source).finish_non_exhaustive()
     }
 }
 
-impl Collector {
-    /// Nothing is sent before [`Collector::run`].
+impl MetadataCollector {
+    /// Nothing is sent before [`MetadataCollector::run`].
     #[must_use]
     pub fn new(client: ApiClient, options: CollectorOptions) -> Self {
         let CollectorOptions { dry_run, pacing, ignored_resources, streamed_lists } = options;

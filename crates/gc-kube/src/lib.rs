@@ -41,7 +41,7 @@ pub mod wire;
 
 pub use backoff::Backoff;
 pub use clock::{Clock, moment, steady_clock, system_clock};
-pub use collector::{Collector, CollectorOptions};
+pub use collector::{CollectorOptions, MetadataCollector};
 pub use connection::ApiClient;
 pub use definitions::{KEEP_OBJECTS, follow_definitions};
 pub use driver::{ControllerSurroundings, QUEUED_BATCHES, SHUTDOWN_GRACE};

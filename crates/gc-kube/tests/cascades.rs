@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use gc_apiserver::{RunningServer, Server, ServerConfig};
 use gc_kube::pacing::PacingOptions;
-use gc_kube::{ApiClient, Collector, CollectorOptions, NoObserver};
+use gc_kube::{ApiClient, CollectorOptions, MetadataCollector, NoObserver};
 use gc_registry::{Config, Registry};
 use gc_store::MemoryStorage;
 use http::{Method, Request};
@@ -143,7 +143,7 @@ impl World {
     /// Starts the collector, and waits until it knows everything: an orphan that is planted before is gone.
     async fn collect(&self) {
         self.create("default", "planted", Some(("absent", "00000000-0000-4000-8000-000000000000"))).await;
-        let collector = Collector::new(self.late.clone(), CollectorOptions::default());
+        let collector = MetadataCollector::new(self.late.clone(), CollectorOptions::default());
         let engine = gc_ownership::Engine::new(gc_ownership::Config::default());
         tokio::spawn(collector.run(engine, Arc::new(NoObserver), std::future::pending()));
         self.until("planted", 0).await;

@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt as _;
-use gc_kube::{ApiClient, Collector, CollectorOptions, EventEngine, NoObserver, StatusBoard, SyncState};
+use gc_kube::{
+    ApiClient, CollectorOptions, EventEngine, MetadataCollector, NoObserver, StatusBoard, SyncState,
+};
 use gc_types::{Effect, Event, ResourceId, Timestamp};
 use http::Response;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -137,7 +139,7 @@ fn run(script: Vec<Script>) -> Run {
         }
     });
     let (report, reported) = mpsc::unbounded_channel();
-    let collector = Collector::new(client, CollectorOptions::default());
+    let collector = MetadataCollector::new(client, CollectorOptions::default());
     let board = collector.board();
     tokio::spawn(collector.run(Recorder(report), Arc::new(NoObserver), std::future::pending()));
     Run { reported, asked, board }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use gc_kube::{
-    ApiClient, Clock, Collector, CollectorOptions, NothingOutside, Observer, Observers, Outside,
+    ApiClient, Clock, CollectorOptions, MetadataCollector, NothingOutside, Observer, Observers, Outside,
     PolicyCollector, ResourceTable, Restraints, RetentionCollector, retention_table, system_clock,
 };
 use gc_retention::certificates::CertificateCollector;
@@ -237,7 +237,7 @@ impl RunningCollectors {
             };
             match controller {
                 Controller::GarbageCollector => {
-                    let collector = Collector::new(client, options.clone())
+                    let collector = MetadataCollector::new(client, options.clone())
                         .restrained_by(surroundings.restraints.clone());
                     observers.extend((surroundings.witnesses)(controller, &collector.table()));
                     let engine = gc_ownership::Engine::new(gc_ownership::Config::default());
@@ -294,7 +294,7 @@ impl RunningCollectors {
                     let mut by_metadata = options.clone();
                     let finishing = expiry::FINISHING.map(|(group, name)| (group.into(), name.into()));
                     by_metadata.ignored_resources.extend(finishing);
-                    let collector = Collector::new(client.clone(), by_metadata)
+                    let collector = MetadataCollector::new(client.clone(), by_metadata)
                         .restrained_by(surroundings.restraints.clone())
                         .named(controller.event_source())
                         .with_clock(Arc::clone(&surroundings.clock));

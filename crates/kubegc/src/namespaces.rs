@@ -348,7 +348,7 @@ impl NamespaceController {
             End::Again { milliseconds, unanswered: true } => tracing::info!(
                 namespace,
                 milliseconds,
-                "a deletion of its contents may still be at work: the namespace stays until that must be over"
+                "a deletion of its contents may still be in progress: the namespace stays until it must be over"
             ),
             End::DryRun(contents) if !self.has_said(&uid, contents) => {
                 for (resource, objects) in &contents.found {
@@ -392,7 +392,9 @@ fn stays(name: &Arc<str>, uid: Uid, milliseconds: i64) -> EventRecord {
         uid,
         severity: Severity::Normal,
         reason: "NamespaceStays",
-        message: format!("is empty, and stays for {seconds} s, as a deletion of its contents may be at work"),
+        message: format!(
+            "is empty, and stays for {seconds} s, as a deletion of its contents may still be in progress"
+        ),
     }
 }
 

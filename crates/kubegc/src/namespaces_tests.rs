@@ -601,8 +601,9 @@ async fn restraints_stop_the_passes_until_they_end() {
 fn a_namespace_that_stays_although_it_is_empty_has_an_event() {
     for (milliseconds, seconds) in [(1, 1), (999, 1), (59_000, 60)] {
         let note = stays(&"n".into(), Uid::new("u"), milliseconds);
-        let message =
-            format!("is empty, and stays for {seconds} s, as a deletion of its contents may be at work");
+        let message = format!(
+            "is empty, and stays for {seconds} s, as a deletion of its contents may still be in progress"
+        );
         assert_eq!((note.message, note.reason), (message, "NamespaceStays"));
     }
 }

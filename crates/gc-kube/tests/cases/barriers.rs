@@ -123,7 +123,7 @@ fn cluster(finalizer: &'static str, cache: Cache, marked: bool) -> Cluster {
         }
     });
     let counted = Arc::new(Counted::default());
-    let collector = Collector::new(client, CollectorOptions::default());
+    let collector = MetadataCollector::new(client, CollectorOptions::default());
     let engine = gc_ownership::Engine::new(gc_ownership::Config::default());
     tokio::spawn(collector.run(engine, Arc::clone(&counted) as Arc<dyn Observer>, std::future::pending()));
     Cluster { counted, seen, frames }

@@ -83,7 +83,7 @@ async fn a_burst_of_batches_is_told_whole() {
     });
     let (observed, mut outcomes) = mpsc::unbounded_channel();
     let engine = Slow { observed, handed_out, stopped: false };
-    let collector = Collector::new(client, CollectorOptions::default());
+    let collector = MetadataCollector::new(client, CollectorOptions::default());
     tokio::spawn(collector.run(engine, Arc::new(NoObserver), std::future::pending()));
     for number in 1..=BURST {
         let name = tokio::time::timeout(Duration::from_secs(5), outcomes.recv()).await.unwrap().unwrap();
@@ -229,7 +229,7 @@ async fn a_tripped_breaker_holds_its_resource_alone_until_it_is_resumed() {
     let (engine, mut outcomes) = deleter(&[("configmaps", 5), ("pods", 2)]);
     let trips = Arc::new(Trips::default());
     let observer = Arc::<Trips>::clone(&trips);
-    let collector = Collector::new(granting(&sent, ""), CollectorOptions::default());
+    let collector = MetadataCollector::new(granting(&sent, ""), CollectorOptions::default());
     tokio::spawn(collector.restrained_by(guarded_by(&breaker)).run(engine, observer, std::future::pending()));
     let first = take(&mut outcomes, 7).await;
     assert_eq!(
@@ -257,7 +257,7 @@ async fn what_the_server_did_not_do_is_not_counted() {
     let options = BreakerOptions { largest_number: Some(1), ..BreakerOptions::default() };
     let breaker = SharedBreaker::new(Breaker::new(options));
     let (engine, mut outcomes) = deleter(&[("pods", 1)]);
-    let collector = Collector::new(granting(&sent, "pods-0"), CollectorOptions::default());
+    let collector = MetadataCollector::new(granting(&sent, "pods-0"), CollectorOptions::default());
     let run = collector.restrained_by(guarded_by(&breaker)).run(
         engine,
         Arc::new(NoObserver),
@@ -274,7 +274,8 @@ async fn writes_that_are_held_are_sent_when_they_are_released() {
     let sent: Arc<Mutex<Vec<String>>> = Arc::default();
     let (holding, receiver) = watch::channel(Some(HeldBy::Observe));
     let (engine, mut outcomes) = deleter(&[("configmaps", 1), ("pods", 1)]);
-    let collector = Collector::new(granting(&sent, ""), CollectorOptions::default()).holding_writes(receiver);
+    let collector =
+        MetadataCollector::new(granting(&sent, ""), CollectorOptions::default()).holding_writes(receiver);
     tokio::spawn(collector.run(engine, Arc::new(NoObserver), std::future::pending()));
     assert_eq!(take(&mut outcomes, 2).await, ["configmaps-0 held by Observe", "pods-0 held by Observe"]);
     assert!(sent.lock().unwrap().is_empty());

@@ -100,7 +100,7 @@ fn world(first_list: Vec<Value>) -> World {
         }
     });
     let (report, reported) = mpsc::unbounded_channel();
-    let collector = Collector::new(client, CollectorOptions::default());
+    let collector = MetadataCollector::new(client, CollectorOptions::default());
     let board = collector.board();
     tokio::spawn(collector.run(Resources(report), Arc::new(NoObserver), std::future::pending()));
     World { served, definitions, watched_at, reported, board }
@@ -187,7 +187,7 @@ async fn failing_discovery_is_shown_and_got_over() {
         }
     });
     let (report, mut reported) = mpsc::unbounded_channel();
-    let collector = Collector::new(client, CollectorOptions::default());
+    let collector = MetadataCollector::new(client, CollectorOptions::default());
     let board = collector.board();
     tokio::spawn(collector.run(Resources(report), Arc::new(NoObserver), std::future::pending()));
     let shows = async |what: &dyn Fn(&gc_kube::DiscoveryStatus) -> bool| {

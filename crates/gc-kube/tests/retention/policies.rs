@@ -1,7 +1,7 @@
 //! Policies and annotations. Their rules have stars, for they may be about every kind; what is needed for one kind is
 //! tested by rules for that kind alone.
 
-use gc_kube::{Collector, CollectorOptions, PolicyCollector};
+use gc_kube::{CollectorOptions, MetadataCollector, PolicyCollector};
 use gc_retention::expiry::{self, ExpiryEngine, FinishedExpiry};
 use gc_retention::policies::definition::definition;
 
@@ -163,7 +163,7 @@ async fn annotations_need_the_rules_that_they_have_and_go_by_the_clock() {
     let mut options = CollectorOptions::default();
     options.ignored_resources.extend(expiry::FINISHING.map(|(group, name)| (group.into(), name.into())));
     let by_metadata =
-        Collector::new(client.clone(), options).named(controller.name()).with_clock(world.clock());
+        MetadataCollector::new(client.clone(), options).named(controller.name()).with_clock(world.clock());
     let by_end = RetentionCollector::new(
         client,
         Engine::new(FinishedExpiry::default()),
@@ -216,7 +216,7 @@ async fn annotations_of_one_kind_need_rules_for_that_kind_alone() {
     world.create(CONFIG_MAPS, annotated.clone()).await;
     world.create(SECRETS, annotated).await;
     let Account { client, asked, forbidden } = world.account("few", ABOUT_CONFIG_MAPS).await;
-    let collector = Collector::new(client, CollectorOptions::default()).with_clock(world.clock());
+    let collector = MetadataCollector::new(client, CollectorOptions::default()).with_clock(world.clock());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let work = tokio::spawn(async move {
         let observer: Arc<dyn Observer> = Arc::<Recorder>::default();
@@ -254,7 +254,7 @@ async fn a_clock_that_is_corrected_deletes_only_what_is_due() {
     let Account { client, .. } = world.account(controller.account(), controller.rules()).await;
     let mut options = CollectorOptions::default();
     options.ignored_resources.extend(expiry::FINISHING.map(|(group, name)| (group.into(), name.into())));
-    let collector = Collector::new(client, options).with_clock(world.clock());
+    let collector = MetadataCollector::new(client, options).with_clock(world.clock());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let work = tokio::spawn(async move {
         let observer: Arc<dyn Observer> = Arc::<Recorder>::default();

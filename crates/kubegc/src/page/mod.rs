@@ -535,7 +535,7 @@ impl Page {
             return Err(refusal);
         }
         if planned.needs_name() && order.typed != order.subject.name {
-            let message = "so much is deleted only when the name of the object is typed";
+            let message = "this much is deleted only when the name of the object is typed";
             return Err(Refusal::new(422, "NameNotTyped", message));
         }
         question.delete(&planned).await?;

@@ -23,7 +23,9 @@ use anyhow::Context as _;
 use gc_apiserver::ListenerTls;
 use gc_kube::breaker::{Breaker, SharedBreaker};
 use gc_kube::pacing::PacingOptions;
-use gc_kube::{ApiClient, Collector, Observer, Observers, ResourceTable, Restraints, StatusBoard, SyncState};
+use gc_kube::{
+    ApiClient, MetadataCollector, Observer, Observers, ResourceTable, Restraints, StatusBoard, SyncState,
+};
 use gc_retention::permissions::Controller;
 use gc_types::HeldBy;
 use tokio::signal::unix::{Signal, SignalKind};
@@ -218,7 +220,7 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     let live = Live::new(&settings);
     let permission = live.leadership.clone();
     let gated = client.gated(move || permission.may_act());
-    let collector = Collector::new(gated.clone(), settings.collector())
+    let collector = MetadataCollector::new(gated.clone(), settings.collector())
         .holding_writes(live.holding.subscribe())
         .restrained_by(live.restraints());
     let journal = Arc::new(settings.journal.clone().open(client.address())?);
