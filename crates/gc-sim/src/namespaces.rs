@@ -202,7 +202,7 @@ impl World<'_> {
         for keeper in &mut self.keepers {
             if keeper.resume(self.now) {
                 self.report.note_happened("breakers resumed");
-                self.restraints.resumed(keeper.number);
+                self.restraints.resumed(keeper.number, self.now);
             }
         }
     }

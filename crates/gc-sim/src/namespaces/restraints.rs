@@ -22,6 +22,8 @@ pub(super) struct RestraintBook {
     silent_until: BTreeMap<usize, i64>,
     /// When the objects that each keeper has deleted of each resource since its breaker was resumed were deleted.
     deletions: BTreeMap<(usize, String), Vec<i64>>,
+    /// When the breaker of each keeper was resumed: what was asked before counts no more.
+    resumed_at: BTreeMap<usize, i64>,
 }
 
 impl RestraintBook {
@@ -32,11 +34,13 @@ impl RestraintBook {
             largest: story.pacing.largest,
             silent_until: BTreeMap::new(),
             deletions: BTreeMap::new(),
+            resumed_at: BTreeMap::new(),
         }
     }
 
     /// The breaker of a keeper counts from the beginning.
-    pub(super) fn resumed(&mut self, keeper: usize) {
+    pub(super) fn resumed(&mut self, keeper: usize, now: i64) {
+        self.resumed_at.insert(keeper, now);
         self.deletions.retain(|(number, _), _| *number != keeper);
     }
 
@@ -78,7 +82,8 @@ impl RestraintBook {
             let silent = self.silent_until.entry(flight.keeper).or_default();
             *silent = (*silent).max(now + milliseconds(wait));
         }
-        if let Some(resource) = deletes(&flight.question.ask) {
+        let counts = self.resumed_at.get(&flight.keeper).is_none_or(|at| flight.sent > *at);
+        if counts && let Some(resource) = deletes(&flight.question.ask) {
             let times = self.deletions.entry((flight.keeper, resource.name())).or_default();
             times.extend((0..answer.deleted).map(|_| flight.sent));
         }
