@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use kubegc_bench::measure::Usage;
 use runtime::{Containerd, Pod, Release, TestImage, unavailable_release};
 
-/// How often a running agent is looked at.
+/// How often a running agent is measured.
 const SAMPLE_PERIOD: Duration = Duration::from_millis(5);
 /// Calls that fill the runtime, at once.
 const FILLERS: u32 = 4;

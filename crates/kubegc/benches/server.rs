@@ -152,7 +152,7 @@ async fn rate<F: Future<Output = ()>>(server: &Kubegc, what: &str, number: u32, 
 }
 
 async fn list(server: &Kubegc, client: &ApiClient, name: &str, accept: &str, query: &str) {
-    // What the list itself takes is told from what was used before.
+    // What the list itself takes is distinguished from what was used before.
     std::fs::write(format!("/proc/{}/clear_refs", server.id()), "5").unwrap();
     let (began, cpu) = (Instant::now(), cpu_seconds(server));
     let (mut bytes, mut next) = (0, String::new());
@@ -239,7 +239,7 @@ async fn watch(server: &Kubegc, client: &ApiClient) {
     );
 }
 
-/// Follows until it has seen so many creations; with a beginning it notes when it saw which.
+/// Follows until it has seen this number of creations; with a beginning it notes when it saw which.
 async fn follow(
     client: &ApiClient,
     version: &str,

@@ -33,7 +33,7 @@ const OBSERVE: [&str; 8] = [
     "--image-gc-low-threshold",
     "99",
 ];
-/// Always crosses it, so that everything removable goes.
+/// Always crosses it, so that everything removable is removed.
 const ALL: [&str; 8] = [
     "--once",
     "--collect",
@@ -179,7 +179,7 @@ fn dead_containers_go_and_live_ones_stay(release: Release) {
     let runs = containerd.create(&pod, &sandbox, "runs", 0, image, &["/bin/busybox", "sleep", "100000"]);
     containerd.start_container(&runs);
     let created = containerd.create(&pod, &sandbox, "created", 0, image, &["/bin/busybox", "true"]);
-    // In a state that the runtime does not know: both may run, so neither goes without being stopped.
+    // In a state that the runtime does not know: both may run, so neither is removed without being stopped.
     let lost: Vec<String> =
         (0..2).map(|attempt| containerd.run_to_end(&pod, &sandbox, "lost", attempt, image)).collect();
     containerd.end(Signal::TERM);
@@ -268,7 +268,7 @@ fn somebody_else_may_remove_the_same(release: Release) {
     assert_eq!(left, dead[59..], "{refused} refused: {text}");
 }
 
-/// T118 and T119: the maximum age counts on over a restart, and no image goes before it.
+/// T118 and T119: the maximum age counts on over a restart, and no image is removed before it.
 fn ages_count_on_over_restarts(release: Release) {
     let containerd = Containerd::start_release(release, 64);
     containerd.import(&numbered("idle", 2, 1 << 10));
@@ -374,7 +374,7 @@ fn what_comes_into_use_or_dies_during_a_pass_does_no_harm(release: Release) {
     let dry = containerd.agent(&ALL[1..]).args(["--dry-run", "-o", "json"]).output().unwrap();
     let plan: Value = serde_json::from_slice(&dry.stdout).unwrap();
     let plan = plan["images"].as_array().unwrap();
-    assert!(plan.len() > 40, "enough is left for more than one look at what is in use: {}", plan.len());
+    assert!(plan.len() > 40, "enough is left for more than one check of what is in use: {}", plan.len());
     let last = plan.last().unwrap()["name"].as_str().unwrap().to_owned();
     let agent = begin(&containerd);
     containerd.create(&pod, &sandbox, "late", 0, &last, &["/none"]);

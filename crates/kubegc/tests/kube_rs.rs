@@ -66,7 +66,7 @@ fn refusal<T>(answer: kube::Result<T>) -> (u16, String) {
 }
 
 /// What happened, without the object.
-fn told<K: kube::ResourceExt>(event: Event<K>) -> (&'static str, String) {
+fn shown<K: kube::ResourceExt>(event: Event<K>) -> (&'static str, String) {
     match event {
         Event::Init => ("init", String::new()),
         Event::InitApply(object) => ("init-apply", object.name_any()),
@@ -79,7 +79,7 @@ fn told<K: kube::ResourceExt>(event: Event<K>) -> (&'static str, String) {
 async fn next<K: kube::ResourceExt>(
     stream: &mut (impl Stream<Item = watcher::Result<Event<K>>> + Unpin),
 ) -> (&'static str, String) {
-    told(tokio::time::timeout(PATIENCE, stream.next()).await.unwrap().unwrap().unwrap())
+    shown(tokio::time::timeout(PATIENCE, stream.next()).await.unwrap().unwrap().unwrap())
 }
 
 /// A watcher lists (each way it can), and then follows.
@@ -354,7 +354,7 @@ async fn dynamic_objects_are_discovered_and_collected() {
     let client = server.client().await;
     define(&client).await;
     let kind = GroupVersionKind::gvk("kube-rs.example.com", "v1", "Part");
-    // Discovery tells of a definition within a moment of its being established, as in any cluster.
+    // Discovery shows a definition within a moment of its being established, as in any cluster.
     let discovered = async {
         loop {
             match kube::discovery::pinned_kind(&client, &kind).await {

@@ -221,7 +221,7 @@ fn discovery_explain_and_permissions_answer() {
     assert!(kubectl(&server, &["explain", "deployment", "--recursive"], "").contains("replicas"));
     assert!(kubectl(&server, &["version"], "").contains("v1.36.2"));
     assert_eq!(kubectl(&server, &["auth", "can-i", "delete", "pods"], "").trim(), "yes");
-    let no = run(&server, &["auth", "can-i", "delete", "pods", "--as", "nobody"], "");
+    let no = run(&server, &["auth", "can-i", "delete", "pods", "--as", "stranger"], "");
     assert_eq!((no.success, no.out.trim()), (false, "no"));
     assert!(kubectl(&server, &["auth", "can-i", "--list"], "").contains("*.*"));
     kubectl(&server, &["create", "serviceaccount", "robot"], "");
@@ -311,7 +311,7 @@ fn each_cascade_ends_as_it_should() {
         let references = ["get", "configmaps", "-o", "jsonpath={.items[*].metadata.ownerReferences}"];
         assert_eq!(kubectl(&server, &references, ""), "", "{policy}");
     }
-    // A namespace goes with all that is in it, and kubectl waits for that.
+    // A namespace is deleted with all that is in it, and kubectl waits for that.
     kubectl(&server, &["create", "namespace", "shop"], "");
     kubectl(&server, &["-n", "shop", "create", "configmap", "stock"], "");
     kubectl(&server, &["delete", "namespace", "shop", "--timeout=20s"], "");
@@ -408,7 +408,7 @@ fn annotated_objects_expire() {
         kubectl(&server, &["get", "configmap/kept", "configmap/wrong", "job/running", "-o", "name"], "");
     assert_eq!(left.split_whitespace().count(), 3, "{left}");
 
-    // What is kept lives on when the annotation goes only as long as its time to live, and goes with its owner
+    // What is kept lives on after the annotation is removed only as long as its time to live, and is deleted with its owner
     // whatever it says.
     let owner = kubectl(&server, &["get", "configmap", "wrong", "-o", "jsonpath={.metadata.uid}"], "");
     let dependent = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {

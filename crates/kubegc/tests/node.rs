@@ -66,7 +66,7 @@ fn said(command: &mut Command) -> (Option<i32>, String) {
     (status.code(), format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr)))
 }
 
-/// An agent that goes on until it is stopped.
+/// An agent that runs until it is stopped.
 struct Daemon {
     child: Child,
     address: String,

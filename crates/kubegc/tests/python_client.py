@@ -186,7 +186,7 @@ def test_pods_get_their_grace(core, namespace):
     assert answer.metadata.deletion_grace_period_seconds == 7 and answer.metadata.deletion_timestamp
     core.delete_namespaced_pod("bound", namespace, body=client.V1DeleteOptions(grace_period_seconds=0))
     assert gone(core.read_namespaced_pod, "bound", namespace)
-    # Nobody runs a pod that is on no node, so there is nothing to wait for.
+    # A pod that is on no node does not run, so there is nothing to wait for.
     core.delete_namespaced_pod("pending", namespace)
     assert gone(core.read_namespaced_pod, "pending", namespace)
 
@@ -324,7 +324,7 @@ def test_custom_objects(core, namespace):
     assert status["status"] == {"ready": True} and status["spec"]["size"] == 3
     listed = custom.list_namespaced_custom_object(*where)
     assert listed["kind"] == "GadgetList" and len(listed["items"]) == 1
-    # A dependent of a built-in kind goes with its custom owner.
+    # A dependent of a built-in kind is deleted with its custom owner.
     child = config_map("of-the-gadget")
     child.metadata.owner_references = [client.V1OwnerReference(
         api_version=f"{GROUP}/{VERSION}", kind="Gadget", name="g", uid=made["metadata"]["uid"])]
@@ -400,7 +400,7 @@ def test_a_namespace_goes_with_its_content(core, namespace):
     core.create_namespaced_pod(namespace, held)
     core.delete_namespace(namespace)
     refused(403, "Forbidden", core.create_namespaced_config_map, namespace, config_map("late"))
-    # The pod's grace is for its node to end; here nobody answers for it.
+    # The pod's grace is for its node to end; here there is none.
     core.delete_namespaced_pod("p", namespace, grace_period_seconds=0)
     eventually("the namespace is gone", lambda: gone(core.read_namespace, namespace))
 
@@ -447,16 +447,16 @@ def test_with_time_the_collectors_clean_up(core, namespace):
         metadata=client.V1ObjectMeta(name="data"), spec=client.V1PersistentVolumeClaimSpec(
             access_modes=["ReadWriteOnce"], resources=client.V1VolumeResourceRequirements(requests={"storage": "1Gi"}))))
     core.delete_namespaced_persistent_volume_claim("data", namespace)
-    eventually("the claim that no pod uses goes", lambda: gone(
+    eventually("the claim that no pod uses is deleted", lambda: gone(
         core.read_namespaced_persistent_volume_claim, "data", namespace))
     assert names(batch.list_namespaced_job(namespace)) == ["late", "soon"]
 
     ahead("25h")
     eventually("the Job expires", lambda: gone(batch.read_namespaced_job, "soon", namespace))
-    eventually("the request that nobody answered goes", lambda: gone(
+    eventually("the request that was not answered is deleted", lambda: gone(
         certificates.read_certificate_signing_request, namespace))
-    told = "involvedObject.kind=Lease,involvedObject.name=leader,reason=StaleLease,type=Warning"
-    eventually("the lease is told of", lambda: core.list_namespaced_event(namespace, field_selector=told).items)
+    selector = "involvedObject.kind=Lease,involvedObject.name=leader,reason=StaleLease,type=Warning"
+    eventually("the lease is reported", lambda: core.list_namespaced_event(namespace, field_selector=selector).items)
     assert coordination.read_namespaced_lease("leader", namespace).spec.holder_identity == "somebody"
     assert names(batch.list_namespaced_job(namespace)) == ["late"]
 

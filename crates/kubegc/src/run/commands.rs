@@ -45,8 +45,8 @@ pub(crate) struct ResumeOptions {
 }
 
 impl Target {
-    /// Changes the orders; answers which Lease it was, and the orders before. An error if somebody has to obey them, and
-    /// nobody does.
+    /// Changes the orders; answers which Lease it was, and the orders before. An error if a collector has to obey them, and
+    /// none does.
     fn edit(
         &self,
         needs_collector: bool,

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::config::parse;
 use super::control::Orders;
 
-/// A `KubeControllerManagerConfiguration`: it is read, the same each time, or it is said where it is wrong. A section that
-/// nobody knows is wrong.
+/// A `KubeControllerManagerConfiguration`: it is read, the same each time, or the error says where it is wrong. An unknown
+/// section is wrong.
 pub fn controller_manager_configuration(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let read = parse(text);

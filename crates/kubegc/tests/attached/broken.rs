@@ -60,7 +60,7 @@ fn findings(kubeconfig: &Path, run: &Run) -> (Option<i32>, Vec<String>) {
     (code, answer["findings"].as_array().unwrap().iter().map(line).collect())
 }
 
-/// Widgets are broken from the start, in this way, which is told in these words.
+/// Widgets are broken from the start, in this way, which is reported in these words.
 fn one_resource_is_broken(fault: &Fault, why: &str) {
     let server = Kubegc::start("apiserver");
     let admin = Admin::of(&server);
@@ -68,7 +68,7 @@ fn one_resource_is_broken(fault: &Fault, why: &str) {
     until("widgets are served", || admin.get(WIDGETS).0 == 200);
     let (living, doomed) = (widget(&admin, "living"), widget(&admin, "doomed"));
     let kept = owned_by_widget(&admin, "kept", "living", &living);
-    owned_by_widget(&admin, "goes", "doomed", &doomed);
+    owned_by_widget(&admin, "garbage", "doomed", &doomed);
     let bystander = admin.map("bystander", None);
     admin.map("bystander-child", Some(("bystander", &bystander)));
     let proxy = Proxy::start(&least_privileged(&server));
@@ -100,10 +100,10 @@ fn one_resource_is_broken(fault: &Fault, why: &str) {
     assert_eq!((code, found.iter().filter(wanted).count()), (Some(1), 1), "{found:#?}");
     // A dependent whose owner cannot be looked up is left alone.
     until("it has done what it can", || run.page("/metrics").contains("kubegc_effects_in_flight 0\n"));
-    assert!(admin.exists("kept") && admin.exists("goes"));
+    assert!(admin.exists("kept") && admin.exists("garbage"));
 
     assert!(proxy.heal()[0] > 0);
-    within(Duration::from_secs(45), "the garbage is gone", || !admin.exists("goes"));
+    within(Duration::from_secs(45), "the garbage is gone", || !admin.exists("garbage"));
     until("everything is done", || run.is_idle() && run.is_synced());
     assert_eq!(admin.get(&format!("{MAPS}/kept")).1["metadata"]["uid"], *kept);
     let (_, found) = findings(&server.kubeconfig, &run);
@@ -145,7 +145,7 @@ fn an_api_service_without_a_server_is_shown_and_holds_up_nothing_else() {
     let path = format!("{SERVICES}/v1beta1.metrics.example.com");
     until("it is checked", || !admin.get(&path).1["status"]["conditions"][0].is_null());
     assert_eq!(admin.get("/apis/metrics.example.com/v1beta1").0, 503);
-    // One owner is of a kind in that group: nobody knows whether it lives.
+    // One owner is of a kind in that group: it is not known whether it lives.
     let unknown = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "unknown", "ownerReferences": [
         {"apiVersion": "metrics.example.com/v1beta1", "kind": "Sample", "name": "s",
          "uid": "0e2f1a34-5b6c-4d7e-8f90-a1b2c3d4e5f6"}]}});

@@ -18,7 +18,7 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const NAMESPACES: &str = "/api/v1/namespaces";
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 
-/// A Service with so many slices, as its controller makes them.
+/// A Service with a number of slices, as its controller makes them.
 fn service(admin: &Admin, name: &str, slices: usize) {
     let spec = json!({"ports": [{"port": 80}], "selector": {"app": name}});
     let service = uid(&admin.create(SERVICES, &json!({"metadata": {"name": name}, "spec": spec})));
@@ -75,7 +75,7 @@ fn slices_go_with_their_service_although_they_are_being_written() {
     for number in 0..COUNT {
         until("X-T05", || slice(&format!("busy-{number}")).0 == 404);
     }
-    until("EPS-T02: the Service goes", || admin.get(&format!("{SERVICES}/orphan")).0 == 404);
+    until("EPS-T02: the Service is deleted", || admin.get(&format!("{SERVICES}/orphan")).0 == 404);
     for number in 0..COUNT {
         let (code, left) = slice(&format!("orphan-{number}"));
         assert_eq!((code, &left["metadata"]["ownerReferences"]), (200, &Value::Null), "EPS-T02");
@@ -94,7 +94,7 @@ fn slices_go_with_their_service_although_they_are_being_written() {
 }
 
 /// EPS-T05: slices that mirror Endpoints go with them, whoever deletes each of them first. EPS-T06: Endpoints without a Service
-/// stay. NB-T06: the claim that a StatefulSet has given to a pod goes after the pod.
+/// stay. NB-T06: the claim that a StatefulSet has given to a pod is deleted after the pod.
 #[test]
 fn what_its_controller_has_given_an_owner_goes_with_it() {
     const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints";
@@ -156,7 +156,7 @@ fn claim(admin: &Admin, name: &str) {
     admin.create(CLAIMS, &json!({"metadata": {"name": name}, "spec": spec}));
 }
 
-/// X-T08: a third of all requests is answered with an error of the server, whatever they are. All that has to go goes even so,
+/// X-T08: a third of all requests is answered with an error of the server, whatever they are. All garbage is deleted even so,
 /// and nothing else.
 #[test]
 fn all_collectors_survive_a_server_that_fails_a_third_of_all_requests() {

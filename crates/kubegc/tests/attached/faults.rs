@@ -343,7 +343,7 @@ fn discovery_lies(fault: &Fault) {
     until("widgets are served", || admin.get(WIDGETS).0 == 200);
     let (living, doomed) = (widget(&admin, "living"), widget(&admin, "doomed"));
     let kept = owned_by_widget(&admin, "kept", "living", &living);
-    owned_by_widget(&admin, "goes", "doomed", &doomed);
+    owned_by_widget(&admin, "garbage", "doomed", &doomed);
     let proxy = Proxy::start(&least_privileged(&server));
     let run = Run::with(&proxy.kubeconfig(), &[]);
     until("the graph is complete", || run.is_ready() && run.leads());
@@ -358,7 +358,7 @@ fn discovery_lies(fault: &Fault) {
     other["spec"]["names"] =
         json!({"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"});
     admin.create(DEFINITIONS, &other);
-    until("the lie is heard", || {
+    until("the wrong answer has arrived", || {
         proxy.forwarded().iter().filter(|request| is_discovery(&request.method, &request.path)).count() >= 5
     });
     // What needs no widget is still collected.
@@ -366,12 +366,12 @@ fn discovery_lies(fault: &Fault) {
     within(AFTERWARDS, "the bystander's child is gone", || !admin.exists("bystander-child"));
     admin.delete_at(&format!("{WIDGETS}/doomed"), "Background");
     let late = owned_by_widget(&admin, "late", "living", &living);
-    until("it has looked at what came", || run.page("/debug/kubegc/graph").contains(&late) && run.is_idle());
+    until("it has reconciled what came", || run.page("/debug/kubegc/graph").contains(&late) && run.is_idle());
 
     assert!(proxy.heal()[0] > 0);
     admin.delete_at(&format!("{DEFINITIONS}/gadgets.example.org"), "Background");
     // Half a minute is the period at which discovery is read without a sign.
-    within(AFTERWARDS + Duration::from_secs(30), "the garbage is gone", || !admin.exists("goes"));
+    within(AFTERWARDS + Duration::from_secs(30), "the garbage is gone", || !admin.exists("garbage"));
     until("everything is done", || run.is_idle());
     for (name, uid) in [("kept", kept), ("late", late)] {
         assert_eq!(admin.get(&format!("{MAPS}/{name}")).1["metadata"]["uid"], *uid, "{name}");
@@ -436,7 +436,7 @@ fn a_server_that_is_restored_from_an_older_backup() {
     let proxy = Proxy::start(&account_of(&server));
     let run = Run::with(&proxy.kubeconfig(), &["--leader-elect=false"]);
     until("the graph is complete", || run.is_ready() && run.is_synced());
-    // After the backup: an owner goes, and is seen to go, with its dependents; others come.
+    // After the backup: an owner is deleted, and observed to be, with its dependents; others are created.
     admin.delete("undone", "Background");
     until("its child is gone", || !admin.exists("undone-child"));
     let newer = admin.map("newer", None);

@@ -305,7 +305,7 @@ fn the_base_is_applied_to_a_server() {
     let admin = Admin::of(&server);
     let replicas = admin.get("/apis/apps/v1/namespaces/kube-system/statefulsets/kubegc").1;
     assert_eq!(replicas["spec"]["replicas"], 2);
-    // What the container is told to do is understood.
+    // The arguments of the container are understood.
     let arguments = replicas["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
     let arguments: Vec<&str> = arguments.iter().map(|argument| argument.as_str().unwrap()).collect();
     let output = Command::new(env!("CARGO_BIN_EXE_kubegc"))

@@ -117,7 +117,7 @@ fn an_emptied_namespace_leaves_a_trace_of_each_object() {
     until("the namespace is gone", || admin.get(&format!("{NAMESPACES}/shop")).0 == 404);
     until("its end is noted", || entries(&journal).iter().any(|entry| entry["verb"] == "set-finalizers"));
     let entries = entries(&journal);
-    let told = |verb: &str, resource: &str| -> Vec<String> {
+    let reported = |verb: &str, resource: &str| -> Vec<String> {
         let about = entries.iter().filter(|entry| {
             entry["controller"] == "namespace-controller"
                 && entry["verb"] == verb
@@ -132,8 +132,8 @@ fn an_emptied_namespace_leaves_a_trace_of_each_object() {
         lines.sort();
         lines
     };
-    assert_eq!(told("delete", "configmaps"), ["shop/a applied", "shop/b applied"]);
-    assert_eq!(told("set-finalizers", "namespaces"), ["/shop applied"]);
+    assert_eq!(reported("delete", "configmaps"), ["shop/a applied", "shop/b applied"]);
+    assert_eq!(reported("set-finalizers", "namespaces"), ["/shop applied"]);
     let deleted = entries.iter().find(|entry| entry["name"] == "a" && entry["verb"] == "delete").unwrap();
     assert!(
         deleted["evidence"].to_string().contains(&format!("namespace shop ({shop}) has been terminating"))
@@ -176,8 +176,8 @@ fn a_pause_stops_every_collector() {
     assert_eq!((jobs_left(&admin), admin.get(&format!("{maps}/a")).0), (1, 200));
     assert!(!run.page("/metrics").contains(&format!("controller=\"{TTL}\",verb=\"delete\"")));
     assert_eq!(ask(&server, &["resume"]), "Resumed.\n");
-    until("the job goes", || jobs_left(&admin) == 0);
-    until("the namespace goes", || admin.get(&format!("{NAMESPACES}/shop")).0 == 404);
+    until("the job is deleted", || jobs_left(&admin) == 0);
+    until("the namespace is deleted", || admin.get(&format!("{NAMESPACES}/shop")).0 == 404);
 }
 
 /// Nothing is sent that changes anything, by any collector; what would be done is said.
@@ -204,8 +204,8 @@ fn neither_a_dry_run_nor_an_observer_changes_anything() {
             let wanted = format!("\"object\":\"{object}\"");
             run.log().lines().any(|line| line.contains("dry run: would do") && line.contains(&wanted))
         };
-        until("the job is told", || would("jobs.batch default/done"));
-        until("the expired one is told", || would("configmaps default/expired"));
+        until("the job is reported", || would("jobs.batch default/done"));
+        until("the expired one is reported", || would("configmaps default/expired"));
         until("the stray one is decided on", || match flag {
             "--dry-run" => would("configmaps default/stray"),
             _ => run.metric("kubegc_effects_total{verb=\"delete\",outcome=\"observed\"} 1"),
@@ -253,7 +253,7 @@ fn the_breaker_and_the_configuration_stop_every_collector() {
             .is_some_and(|tripped| tripped.contains("jobs.batch"))
     });
     ask(&server, &["resume", "--resource", "jobs.batch"]);
-    until("the rest goes", || jobs_left(&admin) == 0);
+    until("the rest is deleted", || jobs_left(&admin) == 0);
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn a_definition_can_keep_its_objects() {
     assert_eq!(admin.get(&format!("{WIDGETS}/stray")).0, 200);
     let free = json!({"metadata": {"annotations": {"kubegc.io/keep-objects": null}}});
     assert_eq!(admin.send(Method::PATCH, &format!("{DEFINITIONS}/widgets.example.com"), &free).0, 200);
-    until("it goes", || admin.get(&format!("{WIDGETS}/stray")).0 == 404);
+    until("it is deleted", || admin.get(&format!("{WIDGETS}/stray")).0 == 404);
 }
 
 /// Without the collector by owner references there is no star: what `kubegc rbac` prints is enough, also for the Lease.

@@ -131,7 +131,7 @@ impl Place {
         self.begin_cascades();
         for namespace in ["shop", "bank"] {
             let leaf = format!("/api/v1/namespaces/{namespace}/configmaps/leaf-of-{namespace}");
-            until("the leaf goes", || self.admin.get(&leaf).0 == 404);
+            until("the leaf is deleted", || self.admin.get(&leaf).0 == 404);
         }
     }
 
@@ -183,7 +183,7 @@ fn users_see_what_they_may_list_and_change_nothing() {
     let (root, ann) = (bearer(root), bearer(ann));
     let (root, ann) = ([("authorization", root.as_str())], [("authorization", ann.as_str())]);
 
-    // Nothing without credentials, with credentials of nobody, or on behalf of others.
+    // Nothing without credentials, with unknown credentials, or on behalf of others.
     let json_of = |name: &str| format!("/kubegc/v1/{name}");
     for path in ["overview", "map", "search", "object", "plan", "feed", "openapi.json"] {
         assert_eq!(browser.get(&json_of(path), &[]).0, 401, "{path}");

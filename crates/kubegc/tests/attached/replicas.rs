@@ -64,7 +64,7 @@ impl Pair {
         assert!(taken < limit, "{taken:?}");
         eprintln!("the first deletion of the standby came {taken:?} after the leader was lost");
         assert!(self.runs[1].leads());
-        // The answer to what a killed leader had under way is nobody's to see: it may have been granted.
+        // The answer to what a killed leader had sent is lost: it may have been granted.
         let mut granted: BTreeMap<String, usize> = BTreeMap::new();
         for deletion in self.deletions(0).into_iter().chain(self.deletions(1)) {
             *granted.entry(deletion.path).or_default() += usize::from(deletion.code == Some(200));

@@ -65,7 +65,7 @@ fn a_pod_of_a_dead_node_goes_and_its_successor_stays() {
     running(&up, "web-0", "alive");
     let successor = up.field("pod/web-0", ".metadata.uid");
     up.pass(Duration::from_mins(10));
-    // The collector has looked again when the next one goes.
+    // The collector has reconciled again when the next one is deleted.
     up.run(&["delete", "pod", "witness", "--wait=false"]);
     up.until_gone("pod/witness");
     up.until_metric(&line(2));
@@ -75,8 +75,8 @@ fn a_pod_of_a_dead_node_goes_and_its_successor_stays() {
     driver.stop();
 }
 
-/// X-T03, EV-T03: a namespace goes with everything: pods first, then claims with their storage, Jobs with their pods, and what
-/// finalizers hold is told at each step.
+/// X-T03, EV-T03: a namespace is deleted with everything: pods first, then claims with their storage, Jobs with their pods, and what
+/// finalizers hold is reported at each step.
 #[test]
 fn a_namespace_goes_in_order_and_takes_its_storage_along() {
     let driver = Driver::start(DRIVER);
@@ -110,8 +110,10 @@ fn a_namespace_goes_in_order_and_takes_its_storage_along() {
     held["spec"].as_object_mut().unwrap().remove("nodeName");
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
     up.apply(&held);
-    up.apply(&json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "told", "namespace": "shop"},
-        "reason": "Told", "involvedObject": {"kind": "Pod", "name": "held", "namespace": "shop"}}));
+    up.apply(
+        &json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "reported", "namespace": "shop"},
+        "reason": "Reported", "involvedObject": {"kind": "Pod", "name": "held", "namespace": "shop"}}),
+    );
     up.apply(&json!({"apiVersion": "example.com/v1", "kind": "Widget",
         "metadata": {"name": "w", "finalizers": ["example.com/hold"]}, "spec": {"size": 1}}));
 
@@ -254,7 +256,7 @@ fn ec2(answer: Arc<Mutex<(u16, String)>>) -> String {
             let length = text.len();
             let _ = write!(
                 stream,
-                "HTTP/1.1 {code} As-Told\r\nContent-Type: text/xml\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{text}"
+                "HTTP/1.1 {code} As-Given\r\nContent-Type: text/xml\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{text}"
             );
         }
     });
@@ -284,13 +286,13 @@ fn an_ec2_that_throttles_deletes_nothing_and_recovers() {
             "spec": {"providerID": format!("aws:///us-east-1a/{instance}")}}));
         up.status(&format!("node/{name}"), &json!({"conditions": [{"type": "Ready", "status": "Unknown"}]}));
     }
-    let told = |up: &Up, words: &str| {
+    let reported = |up: &Up, words: &str| {
         let selector = "involvedObject.name=two,reason=NodeLookupFailed";
         let said =
             up.run(&["get", "events", "--field-selector", selector, "-o", "jsonpath={.items[*].message}"]);
         said.contains(words)
     };
-    up.until("the throttling", || told(&up, "EC2: throttled ("));
+    up.until("the throttling", || reported(&up, "EC2: throttled ("));
     up.until_event("two", "Warning", "NodeLookupFailed", SOURCE);
     up.until("the count", || up.shown().contains("kubegc_node_lookups_total{answer=\"error\"}"));
     // Hours of it are no proof of anything.
@@ -314,7 +316,7 @@ fn an_ec2_that_throttles_deletes_nothing_and_recovers() {
 }
 
 /// A policy that says nothing sensible, one whose kind is not served, one whose condition fails, and an annotation that
-/// cannot be read: each is told by an Event and a metric, policies in their conditions too, and nothing is deleted.
+/// cannot be read: each is reported by an Event and a metric, policies in their conditions too, and nothing is deleted.
 #[test]
 fn bad_policies_and_annotations_are_told_and_delete_nothing() {
     const SOURCE: &str = "retention-policy-controller";

@@ -192,7 +192,7 @@ fn volumes_go_with_their_storage_and_stay_when_it_cannot_go() {
     assert_eq!(up.field("pv/outside", ".status.phase"), "Failed");
     assert_eq!(up.field("pv/kept", ".status.phase"), "Released");
 
-    // Made anew, bound anew: it is nobody's to destroy.
+    // Recreated and bound again: it must not be destroyed.
     driver.make_volume("again");
     let source = json!({"csi": {"driver": "disk.example.com", "volumeHandle": "again"}});
     bound(&up, "again", "Delete", &source, &annotations);
@@ -377,7 +377,7 @@ fn a_webhook_that_hangs_talks_nonsense_or_lies_deletes_nothing() {
         up.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
         up.status(&format!("node/{name}"), &json!({"conditions": [{"type": "Ready", "status": "Unknown"}]}));
     }
-    let told = |up: &Up, reason: &str, words: &str| {
+    let reported = |up: &Up, reason: &str, words: &str| {
         let selector = format!("involvedObject.name=n1,reason={reason}");
         let said =
             up.run(&["get", "events", "--field-selector", &selector, "-o", "jsonpath={.items[*].message}"]);
@@ -390,10 +390,10 @@ fn a_webhook_that_hangs_talks_nonsense_or_lies_deletes_nothing() {
     ] {
         *manner.lock().unwrap() = next;
         let deadline = Instant::now() + PATIENCE;
-        while !told(&up, reason, words)
+        while !reported(&up, reason, words)
             || (next == Manner::Lies && !up.shown().contains("kubegc_node_breaker_open 1"))
         {
-            assert!(Instant::now() < deadline, "{reason} {words:?} is not told:\n{}", up.shown());
+            assert!(Instant::now() < deadline, "{reason} {words:?} is not reported:\n{}", up.shown());
             up.pass(Duration::from_mins(2));
             std::thread::sleep(Duration::from_millis(300));
         }

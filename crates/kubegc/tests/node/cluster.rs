@@ -253,7 +253,7 @@ fn single_passes_find_pods_gone_in_the_end() {
     let sandboxes: Vec<String> = fake.state().sandboxes.iter().map(|one| one.id.clone()).collect();
     assert_eq!((sandboxes, logs.exists()), (vec![all[0].clone(), all[2].clone()], false));
 
-    // A pass that doubts begins anew.
+    // A pass that doubts starts over.
     an_hour_later();
     pass(&[&elsewhere[..], &["--once"]].concat());
     assert!(saved()["unknownSince"].as_object().unwrap().is_empty());

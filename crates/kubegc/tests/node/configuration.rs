@@ -27,7 +27,7 @@ fn a_kubelet_that_would_fight_is_named() {
             Some(format!("{HEADER}{off}evictionHard:\n  imagefs.available: 25%\n")),
             Some("removes every unused image once imagefs.available falls below 25%"),
         ),
-        (Some("a: [".into()), Some("cannot tell whether the kubelet on this node collects as well")),
+        (Some("a: [".into()), Some("cannot find out whether the kubelet on this node collects as well")),
     ] {
         let _ = std::fs::remove_file(&path);
         if let Some(content) = &content {

@@ -1,4 +1,4 @@
-//! The journal that nobody has to ask for: of `kubegc up` and of `kubegc run`.
+//! The journal that is kept by default: of `kubegc up` and of `kubegc run`.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};

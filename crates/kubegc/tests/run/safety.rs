@@ -115,7 +115,7 @@ fn pausing_stops_everything_and_resuming_goes_on() {
     let again = ask(&server, &["pause"]);
     assert!(again.starts_with("Already paused (") && again.ends_with(": not yet).\n"), "{again}");
     assert_eq!(ask(&server, &["resume"]), "Resumed.\n");
-    until("it goes on", || admin.left("root", 2) == 0);
+    until("it continues", || admin.left("root", 2) == 0);
 
     // While it runs, with kubectl's rights alone.
     let annotate = |value: Value| {
@@ -132,7 +132,7 @@ fn pausing_stops_everything_and_resuming_goes_on() {
     until("the lease is renewed", || admin.get(LEASE).1["spec"]["renewTime"] != renewed);
     assert_eq!((admin.left("next", 2), &*admin.annotation("kubegc.io/paused")), (2, "true"));
     annotate(Value::Null);
-    until("it goes on again", || admin.left("next", 2) == 0);
+    until("it continues again", || admin.left("next", 2) == 0);
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn the_first_run_after_an_installation_may_observe_first() {
     until("it would collect", || first.metric("kubegc_held 1"));
     assert!(admin.exists("stray"));
     let noted = admin.annotation("kubegc.io/observe-until");
-    // A restart does not begin anew.
+    // A restart does not start over.
     first.signal(Signal::TERM);
     first.wait();
     let second = Run::start(&server, &flags);
@@ -276,7 +276,7 @@ fn a_configuration_file_is_obeyed_and_read_again() {
     assert!(admin.exists("root-0"));
     write("generic: {leaderElection: {leaderElect: false}}\nkubegc: {observeFor: 1h}\n");
     run.signal(Signal::HUP);
-    until("what is kept no more goes", || !admin.exists("root-0"));
+    until("what is kept no more is deleted", || !admin.exists("root-0"));
     until("it says what needs a restart", || {
         run.log().lines().any(|line| line.contains("needs a restart") && line.contains("\"mode\""))
     });
@@ -372,7 +372,7 @@ fn a_server_that_is_not_there_is_waited_for_and_a_signal_ends_the_wait() {
         ("--no-such-flag", "unexpected argument '--no-such-flag'"),
         ("--concurrent-gc-syncs=many", "invalid value 'many' for '--concurrent-gc-syncs <N>'"),
         ("--log-level=nonsense=x", "--log-level \"nonsense=x\" is invalid"),
-        ("--controllers=nobody", "--controllers: "),
+        ("--controllers=unknown", "--controllers: "),
         ("--breaker-max-share=7", "--breaker-max-share 7 must be between 0 and 1"),
     ] {
         let (code, _, error) = kubegc(&["run", flag], &server.kubeconfig);

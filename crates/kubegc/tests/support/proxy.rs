@@ -166,7 +166,7 @@ impl Proxy {
         self.add(Rule { matches, fault, every, uneven: false, matched: 0, hits: 0 });
     }
 
-    /// The same for one of so many requests that match, in no rhythm: what takes several requests, and is tried again as a
+    /// The same for one of this number of requests that match, in no rhythm: what takes several requests, and is tried again as a
     /// whole, would otherwise fail at the same one each time.
     pub fn inject_one_of(&self, number: usize, matches: Matches, fault: Fault) {
         self.add(Rule { matches, fault, every: number, uneven: true, matched: 0, hits: 0 });
