@@ -197,7 +197,7 @@ impl From<KubeconfigError> for ConnectError {
 
 impl From<kube::config::InferConfigError> for ConnectError {
     fn from(error: kube::config::InferConfigError) -> Self {
-        // Why this is not a pod matters to nobody; why there is no kubeconfig does.
+        // Why this is not a pod does not matter; why there is no kubeconfig does.
         let kubeconfig = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref());
         Self::Configuration(kubeconfig.map_or_else(|| error.to_string(), kubeconfig_message))
     }

@@ -288,33 +288,33 @@ pub(super) fn write_containers(view: &ContainerView, format: Format, out: &mut i
 /// the name of the reason for programs, and the reason in words.
 fn container_rows(
     view: &ContainerView,
-    only_going: bool,
+    only_removed: bool,
 ) -> Vec<(&ListedContainer, bool, String, &'static str)> {
     let going = view.plan.removals.iter().map(|removal| {
         (removal.place, true, format!("{:?}", removal.reason), container_goes(removal.reason))
     });
-    let kept = view.plan.kept.iter().filter(|_| !only_going);
+    let kept = view.plan.kept.iter().filter(|_| !only_removed);
     let kept = kept.map(|(place, why)| (*place, false, format!("{why:?}"), container_stays(*why)));
     going
         .chain(kept)
-        .filter_map(|(place, goes, name, words)| Some((view.listed.get(place)?, goes, name, words)))
+        .filter_map(|(place, removes, name, words)| Some((view.listed.get(place)?, removes, name, words)))
         .collect()
 }
 
-fn container_values(view: &ContainerView, only_going: bool) -> Map<String, Value> {
-    let value = |(one, goes, name, words): (&ListedContainer, bool, String, &str)| {
+fn container_values(view: &ContainerView, only_removed: bool) -> Map<String, Value> {
+    let value = |(one, removes, name, words): (&ListedContainer, bool, String, &str)| {
         json!({
             "id": one.container.id.as_str(), "namespace": &*one.names.namespace, "pod": &*one.names.pod,
             "container": &*one.names.container, "state": format!("{:?}", one.container.state),
             "createdUnixNanoseconds": one.container.created_at.0, "managed": one.container.managed,
-            "goes": goes, "reason": name, "verdict": verdict(goes, words),
+            "remove": removes, "reason": name, "verdict": verdict(removes, words),
         })
     };
-    let containers: Vec<Value> = container_rows(view, only_going).into_iter().map(value).collect();
+    let containers: Vec<Value> = container_rows(view, only_removed).into_iter().map(value).collect();
     let sandbox = |one: &SandboxRemoval| {
         json!({
-            "id": one.id.as_str(), "goes": true, "reason": format!("{:?}", one.reason),
-            "verdict": verdict(true, sandbox_goes(one.reason)),
+            "id": one.id.as_str(), "remove": true, "reason": format!("{:?}", one.reason),
+            "verdict": verdict(true, sandbox_reason(one.reason)),
         })
     };
     let sandboxes: Vec<Value> = view.sandboxes.iter().map(sandbox).collect();
@@ -328,16 +328,16 @@ fn container_values(view: &ContainerView, only_going: bool) -> Map<String, Value
 
 fn write_container_table(
     view: &ContainerView,
-    only_going: bool,
+    only_removed: bool,
     format: Format,
     out: &mut impl Write,
 ) -> Result<()> {
-    let rows = container_rows(view, only_going);
+    let rows = container_rows(view, only_removed);
     if rows.is_empty() {
-        writeln!(out, "No container{}.", if only_going { " would be removed" } else { "" })?;
+        writeln!(out, "No container{}.", if only_removed { " would be removed" } else { "" })?;
     } else {
         let mut table = Table::new(&["NAMESPACE", "POD", "CONTAINER", "ID", "STATE", "AGE", "VERDICT"]);
-        for (one, goes, _, words) in rows {
+        for (one, removes, _, words) in rows {
             table.row(vec![
                 one.names.namespace.to_string(),
                 one.names.pod.to_string(),
@@ -345,14 +345,14 @@ fn write_container_table(
                 format.identifier(one.container.id.as_str()),
                 format!("{:?}", one.container.state),
                 age(view.age(one)),
-                verdict(goes, words),
+                verdict(removes, words),
             ]);
         }
         table.write(out)?;
     }
     for one in &view.sandboxes {
         let id = format.identifier(one.id.as_str());
-        writeln!(out, "sandbox {id} {}", verdict(true, sandbox_goes(one.reason)))?;
+        writeln!(out, "sandbox {id} {}", verdict(true, sandbox_reason(one.reason)))?;
     }
     if let Some(reservations) = &view.reservations {
         writeln!(out, "{reservations}")?;
@@ -360,8 +360,8 @@ fn write_container_table(
     Ok(())
 }
 
-fn verdict(goes: bool, words: &str) -> String {
-    format!("{}: {words}", if goes { "remove" } else { "keep" })
+fn verdict(removes: bool, words: &str) -> String {
+    format!("{}: {words}", if removes { "remove" } else { "keep" })
 }
 
 fn container_goes(reason: ContainerRemovalReason) -> &'static str {
@@ -385,7 +385,7 @@ fn container_stays(reason: ContainerKeepReason) -> &'static str {
     }
 }
 
-fn sandbox_goes(reason: SandboxRemovalReason) -> &'static str {
+fn sandbox_reason(reason: SandboxRemovalReason) -> &'static str {
     match reason {
         SandboxRemovalReason::PodGone => "its pod is gone",
         SandboxRemovalReason::PodFinished => "its pod is finished, and space is needed",

@@ -175,7 +175,7 @@ impl Gatherer {
             let wanted = wanted.iter().flat_map(|(scope, resources)| {
                 resources.iter().map(move |resource| self.pages(resource, scope))
             });
-            // A page goes into the graph before the next one of its list is asked for: no list is ever held as a whole.
+            // A page is added to the graph before the next one of its list is asked for: no list is ever held as a whole.
             let mut pages = futures::stream::iter(wanted).flatten_unordered(IN_FLIGHT);
             while let Some((resource, page)) = pages.next().await {
                 match page {
