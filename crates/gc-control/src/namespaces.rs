@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::Moment;
 use crate::breaker::Admission;
-use crate::controller::Surroundings;
+use crate::controller::{Rest, Surroundings};
 use crate::pacing::{Pacer, PacingOptions, Signal};
 
 /// The present time.
@@ -96,8 +96,8 @@ pub struct Passes {
     running: BTreeMap<Arc<str>, Running>,
     next_number: u64,
     pacer: Pacer,
-    /// The concurrency limit lets nothing go until then, or until a request is done.
-    is_full: Option<Option<Moment>>,
+    /// Why there was no question at the last poll.
+    rest: Rest,
     /// The namespaces that a dry run has reported, to be emptied when it ends; the queue bounds their number.
     dry_runs: BTreeSet<Arc<str>>,
     /// The namespaces in which only others have something left to do.
@@ -115,7 +115,7 @@ impl Passes {
             running: BTreeMap::new(),
             next_number: 0,
             pacer: Pacer::new(pacing),
-            is_full: None,
+            rest: Rest::Idle,
             dry_runs: BTreeSet::new(),
             waiting_for_others: BTreeSet::new(),
             ended: VecDeque::new(),
@@ -155,7 +155,7 @@ impl Passes {
 
     /// The next question for the server, if there is one now.
     pub fn poll_question(&mut self, now: Now, surroundings: &impl Surroundings) -> Option<Question> {
-        self.is_full = None;
+        self.rest = Rest::Idle;
         self.abandon(now.time, surroundings);
         if surroundings.is_held() {
             return None;
@@ -172,7 +172,7 @@ impl Passes {
         let names: Vec<Arc<str>> = self.running.keys().cloned().collect();
         for name in &names {
             if let Err(until) = self.pacer.check(now.moment) {
-                self.is_full = Some(until);
+                self.rest = Rest::Full(until);
                 return None;
             }
             let question = self.question_of(name, is_dry_run, now, surroundings);
@@ -283,7 +283,7 @@ impl Passes {
         if surroundings.is_held() {
             return None;
         }
-        if let Some(until) = self.is_full {
+        if let Rest::Full(until) = self.rest {
             return until.map(|until| now.time.after(milliseconds_up(until.since(now.moment))));
         }
         let passes = self.running.values().filter_map(|running| running.pass.next_wakeup());

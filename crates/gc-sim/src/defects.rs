@@ -115,7 +115,10 @@ impl Defect {
     #[must_use]
     pub fn can_show_in(self, story: &Story) -> bool {
         if self == Self::NamespaceBreakerUnasked {
-            story.namespaces && story.breaker.largest_number != BreakerOptions::default().largest_number
+            let breaker = story.namespace_restraints().map(|(_, breaker)| breaker.largest_number);
+            breaker.is_some_and(|largest| largest != BreakerOptions::default().largest_number)
+        } else if self >= Self::NamespacePauseIgnored {
+            story.namespace_restraints().is_some()
         } else if self >= Self::NamespaceUidUnchecked {
             story.namespaces
         } else if (Self::BreakerUnasked..Self::PauseIgnored).contains(&self) {

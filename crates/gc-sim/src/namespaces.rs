@@ -181,6 +181,9 @@ impl World<'_> {
 
     /// What an operator does.
     fn operate(&mut self, salt: u64) {
+        if self.story.namespace_restraints().is_none() {
+            return;
+        }
         match Random::new(salt).weighted(&[3, 3, 4, 4]) {
             0 => self.order(Orders { is_paused: true, ..self.orders }, "collectors paused"),
             1 => self.order(Orders { is_dry_run: true, ..self.orders }, "dry runs"),

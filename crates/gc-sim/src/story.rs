@@ -189,6 +189,9 @@ pub struct Story {
 
 /// Number of worlds of namespaces, per thousand.
 pub const WORLDS_OF_NAMESPACES: u32 = 120;
+/// Number of worlds of namespaces with operators, and with the limits and breakers of the other worlds, per thousand of them: what
+/// slows passes down hides other defects.
+pub const RESTRAINED_WORLDS_OF_NAMESPACES: u32 = 300;
 /// Number of worlds with retention, per thousand others.
 pub const WORLDS_WITH_RETENTION: u32 = 400;
 /// Number of worlds with an election, per thousand of the remaining ones.
@@ -253,6 +256,13 @@ impl Story {
             namespaces,
             steps,
         }
+    }
+
+    /// The restraints of the passes over namespaces, if there are any but the default ones.
+    #[must_use]
+    pub fn namespace_restraints(&self) -> Option<(PacingOptions, BreakerOptions)> {
+        let is_restrained = Random::new(self.seed ^ 0x7265_7374).chance(RESTRAINED_WORLDS_OF_NAMESPACES);
+        (self.namespaces && is_restrained).then_some((self.pacing, self.breaker))
     }
 
     /// Whether its breaker trips after few deletions.

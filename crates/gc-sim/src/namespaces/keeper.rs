@@ -56,11 +56,12 @@ pub(super) struct Keeper {
 impl Keeper {
     pub(super) fn new(number: usize, story: &Story, defect: Option<Defect>) -> Self {
         let is_unpaced = defect == Some(Defect::NamespaceLimitIgnored);
-        let pacing = if is_unpaced { PacingOptions::default() } else { story.pacing };
+        let (pacing, breaker) = story.namespace_restraints().unwrap_or_default();
+        let pacing = if is_unpaced { PacingOptions::default() } else { pacing };
         Self {
             number,
             passes: Passes::new(SETTLE_MILLISECONDS, pacing),
-            process: Process::new(story.breaker, defect),
+            process: Process::new(breaker, defect),
             answers: 0,
             paused: false,
             deposed: false,

@@ -29,9 +29,10 @@ pub(super) struct RestraintBook {
 impl RestraintBook {
     /// Nothing was asked yet.
     pub(super) fn new(story: &Story) -> Self {
+        let (pacing, breaker) = story.namespace_restraints().unwrap_or_default();
         Self {
-            breaker: story.breaker,
-            largest: story.pacing.largest,
+            breaker,
+            largest: pacing.largest,
             silent_until: BTreeMap::new(),
             deletions: BTreeMap::new(),
             resumed_at: BTreeMap::new(),
