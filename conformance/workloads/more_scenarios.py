@@ -19,7 +19,7 @@ def job_completes(game):
     with game.step("the others run"):
         game.run()
     with game.step("the others succeed"):
-        for pod in game.index(0, lambda pod: pod["status"]["phase"] == "Running"):
+        for pod in game.pods(lambda pod: pod["status"]["phase"] == "Running"):
             game.finish(pod)
 
 
@@ -127,7 +127,7 @@ def job_fails_with_failed_indexes(game):
     with game.step("index 1 succeeds"):
         game.finish(game.index(1))
     with game.step("index 0 fails again"):
-        game.finish(game.pods(lambda pod: pod["status"]["phase"] == "Running"), 1)
+        game.finish(game.index(0, lambda pod: pod["status"]["phase"] == "Running"), 1)
 
 
 @scenario
