@@ -118,8 +118,7 @@ pub(crate) fn restoring_error(schema: &Schema, value: &Value) -> Option<String> 
         )
         | (Node::String(_), Value::String(_))
         | (Node::Integer(_) | Node::Number, Value::Number(_))
-        | (Node::Boolean, Value::Bool(_))
-        | (Node::String(StringFormat::DateTime | StringFormat::MicroTime), _) => None,
+        | (Node::Boolean, Value::Bool(_)) => None,
         (Node::Object(object), Value::Object(fields)) => fields.iter().find_map(|(name, value)| {
             let property = object.properties.get(name.as_str())?;
             restoring_error(&property.schema, value)
