@@ -321,8 +321,9 @@ impl NamespaceController {
                 tracing::debug!(namespace = %namespace, why, "the namespace could not be emptied yet");
                 reports.counts.errors += 1;
                 let failing = reports.failures.entry(Arc::clone(namespace)).or_insert_with(Failing::begun);
-                let note = uid.as_ref().and_then(|uid| failing.note(namespace, uid, why));
-                note.into_iter().for_each(|note| self.work.surroundings.note(note));
+                if let Some(note) = uid.as_ref().and_then(|uid| failing.note(namespace, uid, why)) {
+                    self.work.surroundings.note(note);
+                }
             }
             (End::Done { .. } | End::DryRun(_), _) => drop(reports.failures.remove(namespace)),
             (End::Again { milliseconds, unanswered: true }, Some(uid)) => {
