@@ -75,7 +75,7 @@ fn warnings(catalog: &Catalog, policy: &Value) -> Vec<Value> {
         .into_iter()
         .map(|resource| {
             let environment = environment(catalog, spec, resource);
-            (shown(resource), with_variables(environment, &spec["variables"]))
+            (shown(resource), with_variables(&environment, &spec["variables"]))
         })
         .collect();
     let mut warnings = Vec::new();
@@ -150,7 +150,7 @@ fn environment(catalog: &Catalog, spec: &Value, resource: &ResourceDefinition) -
 }
 
 /// Adds the variables of a policy, each of which may use those before it.
-fn with_variables(environment: Environment, variables: &Value) -> Environment {
+fn with_variables(environment: &Environment, variables: &Value) -> Environment {
     const NAME: &str = "kubernetes.variables";
     let mut fields: Vec<(String, Type)> = Vec::new();
     let with = |fields: &[(String, Type)]| {
@@ -159,16 +159,20 @@ fn with_variables(environment: Environment, variables: &Value) -> Environment {
     for variable in variables.as_array().into_iter().flatten() {
         let text = |key: &str| variable[key].as_str().unwrap_or_default();
         let checked = Program::check(text("expression"), &with(&fields), None);
-        let found = match checked.map(|checked| checked.result) {
-            Ok(found @ (Type::Bool | Type::Bytes | Type::Double | Type::Duration | Type::Int)) => found,
-            Ok(found @ (Type::Null | Type::Text | Type::Timestamp | Type::Uint)) => found,
-            Ok(found @ (Type::List(_) | Type::Map(..))) => found,
-            // Upstream knows no more of objects in variables, and nothing of what does not compile.
-            _ => Type::Dyn,
-        };
-        fields.push((text("name").to_owned(), found));
+        // Upstream knows nothing of objects in variables, nor of what does not compile.
+        let found = checked.ok().map(|checked| checked.result).filter(is_known_of_variables);
+        fields.push((text("name").to_owned(), found.unwrap_or(Type::Dyn)));
     }
     with(&fields)
+}
+
+/// Whether the type of a variable is known to the expressions that use it.
+fn is_known_of_variables(of: &Type) -> bool {
+    let is_scalar = matches!(
+        of,
+        Type::Bool | Type::Bytes | Type::Double | Type::Duration | Type::Int | Type::Text | Type::Timestamp
+    );
+    is_scalar || matches!(of, Type::Null | Type::Uint | Type::List(_) | Type::Map(..))
 }
 
 /// The type of the objects of a resource.
