@@ -170,6 +170,7 @@ fn replay_attached(arguments: &[&str]) {
     until("it leads", || run.leads() && run.is_ready());
     replay(&server, &scenarios, "gc", "gc-run");
     assert_eq!(Admin::of(&server).refusals(403), [] as [String; 0]);
+    assert!(!run.log().contains("no Events about deletions"), "{}", run.log());
 }
 
 #[test]

@@ -70,8 +70,7 @@ fn every_missing_rule_is_told() {
             "error: the server forbids to get, list, watch nodes: add to our ClusterRole: {apiGroups: [\"\"], \
              resources: [\"nodes\"], verbs: [\"get\", \"list\", \"watch\"]}; the server forbids to delete, list, \
              watch leases.coordination.k8s.io: add to our ClusterRole: {apiGroups: [\"coordination.k8s.io\"], resources: \
-             [\"leases\"], verbs: [\"delete\", \"list\", \"watch\"]}; the server forbids to create, patch events: add to our \
-             ClusterRole: {apiGroups: [\"\"], resources: [\"events\"], verbs: [\"create\", \"patch\"]}\n"
+             [\"leases\"], verbs: [\"delete\", \"list\", \"watch\"]}\n"
         )
     );
 }
