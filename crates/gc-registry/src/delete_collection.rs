@@ -20,6 +20,7 @@ impl Call<'_> {
         delete_options: &DeleteOptions,
     ) -> Result<Response, ApiError> {
         let deletion = Deletion::validate(delete_options)?;
+        self.warn_of_orphans(&deletion);
         let storage = &*self.registry.storage;
         let mut page_options = options.clone();
         let limited = options.limit > 0;
@@ -55,7 +56,6 @@ impl Call<'_> {
             list.continue_token.clear();
             list.remaining_item_count = None;
         }
-        self.warn_of_orphans(&deletion);
         Ok(Response {
             code: 200,
             body: ResponseBody::List(list),

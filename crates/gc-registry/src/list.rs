@@ -53,17 +53,22 @@ fn number(text: &str) -> Result<Revision, String> {
     })
 }
 
-/// Where the next page starts: `{"v":"meta.k8s.io/v1","rv":5,"start":"default/web\u0000"}`.
+/// Where the next page starts, and how many objects follow there, so that no page counts them again:
+/// `{"v":"meta.k8s.io/v1","rv":5,"start":"default/web\u0000","remaining":70}`.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Continue {
     revision: Revision,
     after: String,
+    remaining: Option<u64>,
 }
 
 impl Continue {
     pub(crate) fn encode(&self) -> String {
-        let token =
+        let mut token =
             json!({"v": "meta.k8s.io/v1", "rv": self.revision.0, "start": format!("{}\u{0}", self.after)});
+        if let Some(remaining) = self.remaining {
+            token["remaining"] = remaining.into();
+        }
         URL_SAFE_NO_PAD.encode(token.to_string())
     }
 
@@ -86,7 +91,7 @@ impl Continue {
         if after.is_empty() || after.split('/').any(|part| part == "..") {
             return Err(bad("invalid start key"));
         }
-        Ok(Self { revision: Revision(revision), after })
+        Ok(Self { revision: Revision(revision), after, remaining: value["remaining"].as_u64() })
     }
 }
 
@@ -181,6 +186,8 @@ struct Start {
     at: Option<Revision>,
     after: Option<Key>,
     continued: bool,
+    /// How many objects there are from here on, if they were counted.
+    counted: Option<u64>,
 }
 
 /// Reads objects of a collection in the version of the request.
@@ -225,7 +232,8 @@ impl<'a> Reader<'a> {
         if !options.continue_token.is_empty() {
             let token = Continue::decode(&options.continue_token)?;
             let after = Some(format!("{}{}", self.prefix, token.after).into());
-            return Ok(Start { at: Some(token.revision), after, continued: true });
+            let counted = token.remaining;
+            return Ok(Start { at: Some(token.revision), after, continued: true, counted });
         }
         let mut at = None;
         if requested.0 > 0 {
@@ -242,12 +250,12 @@ impl<'a> Reader<'a> {
                 }
             }
         }
-        Ok(Start { at, after: None, continued: false })
+        Ok(Start { at, after: None, continued: false, counted: None })
     }
 
     fn page(&self, options: &ListOptions, filter: &Filter) -> Result<Page, ApiError> {
         let limit = usize::try_from(options.limit).unwrap_or(0);
-        let Start { mut at, mut after, continued } = self.start(options)?;
+        let Start { mut at, mut after, continued, counted } = self.start(options)?;
         let fail = |error: StorageError| match error {
             StorageError::Compacted { .. } if continued => ApiError::new(410, "Expired", EXPIRED_CONTINUE),
             other => persist::storage_error(other),
@@ -260,15 +268,20 @@ impl<'a> Reader<'a> {
         let mut items = Vec::new();
         loop {
             let page_limit = if filter.is_empty() { limit } else { SCAN_PAGE };
-            let range = RangeOptions { at, after: after.take(), limit: page_limit };
+            let skips_count = counted.is_some() || !filter.is_empty();
+            let range = RangeOptions { at, after: after.take(), limit: page_limit, skips_count };
             let answer = self.storage.range(&self.prefix, &range).map_err(fail)?;
             let revision = answer.revision;
             at = Some(revision);
             let last = answer.items.last().map(|item| Arc::clone(&item.key));
             let objects = self.present(&answer.items)?;
             if filter.is_empty() {
-                let next = answer.more.then(|| self.next(last.as_deref(), revision)).flatten();
-                let remaining = answer.more.then_some(answer.remaining);
+                let present = u64::try_from(objects.len()).unwrap_or(u64::MAX);
+                // A token is the client's: where more follows, at least one does.
+                let left = |counted: u64| counted.saturating_sub(present).max(1);
+                let remaining = counted.map_or(answer.remaining, left);
+                let remaining = answer.more.then_some(remaining);
+                let next = answer.more.then(|| self.next(last.as_deref(), revision, remaining)).flatten();
                 let items = objects.into_iter().map(Arc::new).collect();
                 return Ok(Page { items, revision, next, remaining });
             }
@@ -280,7 +293,7 @@ impl<'a> Reader<'a> {
                 items.push(Arc::new(object.forgetting_what_was_decoded()));
                 if limit > 0 && items.len() == limit && (answer.more || scanned.peek().is_some()) {
                     // With a selector, how many remain is not known (upstream leaves it out).
-                    let next = self.next(Some(&item.key), revision);
+                    let next = self.next(Some(&item.key), revision, None);
                     return Ok(Page { items, revision, next, remaining: None });
                 }
             }
@@ -298,8 +311,8 @@ impl<'a> Reader<'a> {
         Ok(Page { items, revision: answer.revision, next: None, remaining: None })
     }
 
-    fn next(&self, last: Option<&str>, revision: Revision) -> Option<Continue> {
+    fn next(&self, last: Option<&str>, revision: Revision, remaining: Option<u64>) -> Option<Continue> {
         let after = last?.strip_prefix(&*self.prefix)?.to_owned();
-        Some(Continue { revision, after })
+        Some(Continue { revision, after, remaining })
     }
 }

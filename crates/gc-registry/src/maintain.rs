@@ -88,7 +88,7 @@ impl Registry {
         let Some(limit) = expired else { return Ok(()) };
         let mut after = None;
         loop {
-            let options = RangeOptions { at: None, after, limit: PAGE };
+            let options = RangeOptions { at: None, after, limit: PAGE, skips_count: true };
             let page = self.storage.range(persist::EVENTS, &options).map_err(persist::storage_error)?;
             for event in page.items.iter().filter(|event| event.mod_revision <= limit) {
                 let transaction = Transaction {
@@ -164,7 +164,7 @@ impl Call<'_> {
         let mut left = false;
         let mut after = None;
         loop {
-            let options = RangeOptions { at: None, after, limit: PAGE };
+            let options = RangeOptions { at: None, after, limit: PAGE, skips_count: true };
             let page = self.registry.storage.range(&prefix, &options).map_err(persist::storage_error)?;
             for item in &page.items {
                 left |= self.delete_instance(resource, &prefix, item)?;

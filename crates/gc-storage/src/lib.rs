@@ -61,6 +61,9 @@ pub struct RangeOptions {
     pub after: Option<Key>,
     /// Maximum number of items; 0 means no limit.
     pub limit: usize,
+    /// Do not count what follows beyond the limit, which costs a visit of all of it: of [`RangeAnswer::remaining`] matters
+    /// only whether it is 0.
+    pub skips_count: bool,
 }
 
 /// Answer of [`Storage::range`].
@@ -70,7 +73,8 @@ pub struct RangeAnswer {
     pub items: Vec<KeyValue>,
     /// Whether more items follow beyond the limit.
     pub more: bool,
-    /// How many items of the prefix follow beyond those returned (exact, counted at the same revision).
+    /// How many items of the prefix follow beyond those returned (exact, counted at the same revision, unless
+    /// [`RangeOptions::skips_count`]).
     pub remaining: u64,
     /// The revision that was read.
     pub revision: Revision,

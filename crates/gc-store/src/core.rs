@@ -51,8 +51,7 @@ impl Core {
     pub(crate) fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError> {
         let mut data = self.read();
         let revision = data.readable(options.at)?;
-        let limit = if options.limit == 0 { usize::MAX } else { options.limit };
-        let mut visit = Visit { limit, items: Vec::new(), remaining: 0 };
+        let mut visit = Visit::new(options);
         let mut cursor: Option<Key> = options.after.clone();
         loop {
             cursor = data.visit(prefix, cursor.as_deref(), revision, RANGE_CHUNK, &mut visit);

@@ -97,9 +97,16 @@ pub(crate) struct Visit {
     pub(crate) items: Vec<KeyValue>,
     /// Number of items beyond the limit.
     pub(crate) remaining: u64,
+    /// The first item beyond the limit ends it.
+    pub(crate) skips_count: bool,
 }
 
 impl Visit {
+    pub(crate) fn new(options: &RangeOptions) -> Self {
+        let limit = if options.limit == 0 { usize::MAX } else { options.limit };
+        Self { limit, items: Vec::new(), remaining: 0, skips_count: options.skips_count }
+    }
+
     pub(crate) fn answer(self, revision: Revision) -> RangeAnswer {
         RangeAnswer { items: self.items, more: self.remaining > 0, remaining: self.remaining, revision }
     }
@@ -227,8 +234,7 @@ impl Mvcc {
     /// A range under one lock.
     pub(crate) fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError> {
         let revision = self.readable(options.at)?;
-        let limit = if options.limit == 0 { usize::MAX } else { options.limit };
-        let mut visit = Visit { limit, items: Vec::new(), remaining: 0 };
+        let mut visit = Visit::new(options);
         self.visit(prefix, options.after.as_deref(), revision, usize::MAX, &mut visit);
         Ok(visit.answer(revision))
     }
@@ -256,6 +262,9 @@ impl Mvcc {
                     visit.items.push(version.to_key_value(key));
                 } else {
                     visit.remaining += 1;
+                    if visit.skips_count {
+                        return None;
+                    }
                 }
             }
             visited += 1;
@@ -345,4 +354,27 @@ impl Mvcc {
 
 fn previous_size(change: &Change) -> usize {
     change.previous.as_ref().map_or(0, |before| before.value.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A page costs what it has, however much follows, unless what follows is counted.
+    #[test]
+    fn pages_visit_no_more_than_one_key_beyond_them() {
+        let item = |number: u64| KeyValue {
+            key: format!("/p/{number:03}").into(),
+            value: Bytes::new(),
+            create_revision: Revision(2),
+            mod_revision: Revision(2),
+        };
+        let data = Mvcc::restore(Revision(2), (0..100).map(item));
+        for (skips_count, ended, remaining) in [(true, true, 1), (false, false, 2)] {
+            let mut visit = Visit::new(&RangeOptions { limit: 3, skips_count, ..RangeOptions::default() });
+            // The fifth key is never reached, or ends this part.
+            let cursor = data.visit("/p/", None, Revision(2), 5, &mut visit);
+            assert_eq!((cursor.is_none(), visit.items.len(), visit.remaining), (ended, 3, remaining));
+        }
+    }
 }

@@ -145,7 +145,9 @@ pub fn ranges_page_and_count(store: &dyn Storage) {
     let mut after = None;
     let mut seen = Vec::new();
     loop {
-        let page = store.range("/p/", &RangeOptions { at, after: after.take(), limit: 7 }).unwrap();
+        let page = store
+            .range("/p/", &RangeOptions { at, after: after.take(), limit: 7, skips_count: false })
+            .unwrap();
         seen.extend(page.items.iter().map(|item| item.key.to_string()));
         assert_eq!(page.remaining, (names.len() - seen.len()) as u64);
         assert_eq!(page.more, page.remaining > 0);
@@ -158,6 +160,11 @@ pub fn ranges_page_and_count(store: &dyn Storage) {
     assert_eq!(seen, names);
     let newest = store.range("/p/", &RangeOptions { limit: 1, ..Default::default() }).unwrap();
     assert_eq!((&*newest.items[0].key, newest.remaining), ("/p/01", 24));
+    for (limit, more) in [(1, true), (24, true), (25, false)] {
+        let page =
+            store.range("/p/", &RangeOptions { limit, skips_count: true, ..Default::default() }).unwrap();
+        assert_eq!((page.items.len(), page.more, page.remaining > 0), (limit, more, more), "{limit}");
+    }
     let none =
         store.range("/p/", &RangeOptions { after: Some("/p/99".into()), ..Default::default() }).unwrap();
     assert_eq!((none.items, none.more, none.remaining), (vec![], false, 0));

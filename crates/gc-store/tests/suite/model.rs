@@ -191,7 +191,12 @@ pub fn check(
             }
             Operation::Range { prefix, at, after, limit } => {
                 let at = at.map(|back| model.resolve(back));
-                let options = RangeOptions { at, after: after.map(|key| KEYS[key].into()), limit: *limit };
+                let options = RangeOptions {
+                    at,
+                    after: after.map(|key| KEYS[key].into()),
+                    limit: *limit,
+                    skips_count: false,
+                };
                 let expected = model.range(PREFIXES[*prefix], &options);
                 assert_same(store.range(PREFIXES[*prefix], &options), expected);
             }
