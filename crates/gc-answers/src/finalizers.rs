@@ -75,6 +75,11 @@ const KNOWN: &[KnownFinalizer] = &[
         "the pods that use the claim",
     ),
     known(
+        "kubernetes.io/vac-protection",
+        "the VolumeAttributesClass protection controller of kube-controller-manager",
+        "the claims and volumes that name the class",
+    ),
+    known(
         "kubernetes",
         "the namespace controller of kube-controller-manager",
         "the objects that remain in the namespace, invisible until it is created again",

@@ -24,6 +24,7 @@ use gc_retention::measures::Measurement;
 use gc_retention::nodes::{NodeLifecycle, NodePolicy};
 use gc_retention::permissions::{Controller, Rule};
 use gc_retention::pods::PodCollector;
+use gc_retention::volume_attributes::AttributesClassProtection;
 use gc_retention::volumes::{ClaimProtection, VolumeProtection};
 use gc_retention::volumes_reclaim::{Deleters, VolumeReclaim};
 use gc_store::MemoryStorage;
@@ -545,6 +546,28 @@ async fn protection() {
     }
     claims.end(&["get persistentvolumeclaims"], &[]).await;
     volumes.end(&["get persistentvolumes"], &[]).await;
+}
+
+#[tokio::test]
+async fn attributes_classes() {
+    const CLASSES: &str = "/apis/storage.k8s.io/v1/volumeattributesclasses";
+    let world = World::start().await;
+    let class =
+        json!({"metadata": {"name": "gold"}, "driverName": "disk.example.com", "parameters": {"iops": "9"}});
+    world.create(CLASSES, class).await;
+    let mut used = claim("data");
+    used["spec"]["volumeAttributesClassName"] = "gold".into();
+    world.create(CLAIMS, used).await;
+    world.patch(&format!("{CLAIMS}/data"), json!({"metadata": {"finalizers": null}})).await;
+    let running = world
+        .collect(Controller::AttributesClassProtection, AttributesClassProtection::default(), NothingOutside)
+        .await;
+    let path = format!("{CLASSES}/gold");
+    world.delete(&path).await;
+    assert_eq!(world.get(&path).await.0, 200, "the claim holds it");
+    world.delete(&format!("{CLAIMS}/data")).await;
+    world.until_gone(&path).await;
+    running.end(&["get volumeattributesclasses.storage.k8s.io"], &[]).await;
 }
 
 #[tokio::test]

@@ -182,6 +182,23 @@ collectors! {
         flags: &[],
         rules: &[rule("", "persistentvolumes", WATCH_PATCH)],
     }
+    /// [`crate::volume_attributes`]
+    AttributesClassProtection {
+        summary: "protection of VolumeAttributesClasses",
+        name: "volumeattributesclass-protection-controller",
+        alias: None,
+        account: "volumeattributesclass-protection-controller",
+        event_source: "volumeattributesclass-protection-controller",
+        on_by_default: true,
+        for_every_kind: false,
+        watches: Watches::Kinds(&[Kind::AttributesClass, Kind::Claim, Kind::Volume]),
+        flags: &[],
+        rules: &[
+            rule("storage.k8s.io", "volumeattributesclasses", WATCH_PATCH),
+            rule("", "persistentvolumeclaims", WATCH),
+            rule("", "persistentvolumes", WATCH),
+        ],
+    }
     /// [`crate::leases`]
     StaleLease {
         summary: "leases",

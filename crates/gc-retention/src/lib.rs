@@ -34,6 +34,7 @@ pub mod policies;
 pub mod pressure;
 pub mod storage_versions;
 pub mod tokens;
+pub mod volume_attributes;
 pub mod volumes;
 mod volumes_in_tree;
 pub mod volumes_reclaim;

@@ -18,6 +18,7 @@ use crate::pod_certificates::PodCertificate;
 use crate::pods::{Node, Pod};
 use crate::storage_versions::StorageVersion;
 use crate::tokens::{SecretUser, ServiceAccount, TokenSecret, TokenTracking};
+use crate::volume_attributes::AttributesClass;
 use crate::volumes::{Claim, Volume};
 use crate::volumes_reclaim::Attachment;
 
@@ -125,6 +126,8 @@ kinds! {
     StorageVersion: StorageVersion;
     /// `coordination.k8s.io/v1` Lease in `kube-system`
     SystemLease: Lease;
+    /// `storage.k8s.io/v1` VolumeAttributesClass
+    AttributesClass: AttributesClass;
 }
 
 /// The part of a resource that is requested.
@@ -162,6 +165,9 @@ impl Kind {
             Self::Claim => ("", "persistentvolumeclaims", "PersistentVolumeClaim", Scope::Namespaced),
             Self::Lease | Self::SystemLease => ("coordination.k8s.io", "leases", "Lease", Scope::Namespaced),
             Self::Attachment => ("storage.k8s.io", "volumeattachments", "VolumeAttachment", Scope::Cluster),
+            Self::AttributesClass => {
+                ("storage.k8s.io", "volumeattributesclasses", "VolumeAttributesClass", Scope::Cluster)
+            }
             Self::PodCertificate => {
                 ("certificates.k8s.io", "podcertificaterequests", "PodCertificateRequest", Scope::Namespaced)
             }

@@ -21,7 +21,7 @@ pub const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 /// The finalizer of volumes.
 pub const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
 /// Delay before the next list after one that failed or disagreed with the watch, milliseconds.
-const LIST_AGAIN_MILLISECONDS: i64 = 1_000;
+pub(crate) const LIST_AGAIN_MILLISECONDS: i64 = 1_000;
 
 /// What verdicts need of a PersistentVolume.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -53,6 +53,8 @@ pub struct Volume {
     pub secret: (Option<Arc<str>>, Option<Arc<str>>),
     /// `spec.nodeAffinity.required`; `None` if it can be reached from everywhere.
     pub affinity: Option<Arc<Affinity>>,
+    /// `spec.volumeAttributesClassName`
+    pub attributes_class: Arc<str>,
 }
 
 /// The claim that a volume is bound to, or was.
@@ -124,6 +126,8 @@ pub struct Claim {
     pub class: Arc<str>,
     /// `spec.volumeAttributesClassName`
     pub attributes_class: Arc<str>,
+    /// The VolumeAttributesClasses in its status: the current one, and the target of a modification.
+    pub status_attributes_classes: Vec<Arc<str>>,
     /// Its condition `Unused`: `True`, anything else, or absent.
     pub unused: Option<bool>,
 }
@@ -158,6 +162,7 @@ struct WireVolumeSpec {
     storage_class_name: String,
     volume_mode: Option<String>,
     node_affinity: Option<WireAffinity>,
+    volume_attributes_class_name: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -197,10 +202,18 @@ struct WireClaim {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct WireClaimStatus {
     phase: String,
     conditions: Option<Vec<WireCondition>>,
+    current_volume_attributes_class_name: Option<String>,
+    modify_volume_status: Option<WireModification>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireModification {
+    target_volume_attributes_class_name: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -252,6 +265,7 @@ impl From<WireVolume> for Volume {
             mode: spec.volume_mode.map_or_else(|| "Filesystem".into(), Into::into),
             secret: (annotation(|all| &all.secret_name), annotation(|all| &all.secret_namespace)),
             affinity: spec.node_affinity.and_then(WireAffinity::read).map(Arc::new),
+            attributes_class: spec.volume_attributes_class_name.unwrap_or_default().into(),
             meta: Meta::from(&wire.metadata),
         }
     }
@@ -261,7 +275,13 @@ impl From<WireClaim> for Claim {
     fn from(wire: WireClaim) -> Self {
         let mut owners = wire.metadata.owner_references.iter().flatten();
         let mut conditions = wire.status.conditions.iter().flatten();
+        let target = wire
+            .status
+            .modify_volume_status
+            .and_then(|modification| modification.target_volume_attributes_class_name);
+        let in_status = wire.status.current_volume_attributes_class_name.into_iter().chain(target);
         Self {
+            status_attributes_classes: in_status.filter(|name| !name.is_empty()).map(Arc::from).collect(),
             unused: conditions
                 .find(|condition| condition.r#type == volumes_unused::CONDITION)
                 .map(|condition| condition.status == "True"),
@@ -278,7 +298,7 @@ impl From<WireClaim> for Claim {
 
 /// The state of an object's protection finalizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Protection {
+pub(crate) enum Protection {
     /// The object lives and has it, or is terminating without it.
     Settled,
     /// The object lives without it.
@@ -287,7 +307,7 @@ enum Protection {
     Holding,
 }
 
-fn protection(meta: &Meta, finalizers: &[Arc<str>], finalizer: &str) -> Protection {
+pub(crate) fn protection(meta: &Meta, finalizers: &[Arc<str>], finalizer: &str) -> Protection {
     let present = finalizers.iter().any(|name| **name == *finalizer);
     match (meta.deleting, present) {
         (false, false) => Protection::Missing,
@@ -297,7 +317,13 @@ fn protection(meta: &Meta, finalizers: &[Arc<str>], finalizer: &str) -> Protecti
 }
 
 /// The finalizer added, or removed.
-fn change(kind: Kind, meta: &Meta, finalizers: &[Arc<str>], finalizer: &str, add: bool) -> Decision {
+pub(crate) fn change(
+    kind: Kind,
+    meta: &Meta,
+    finalizers: &[Arc<str>],
+    finalizer: &str,
+    add: bool,
+) -> Decision {
     let mut left: Vec<Arc<str>> = finalizers.iter().filter(|name| ***name != *finalizer).cloned().collect();
     if add {
         left.push(finalizer.into());
@@ -311,6 +337,10 @@ fn change(kind: Kind, meta: &Meta, finalizers: &[Arc<str>], finalizer: &str, add
     let (verdict, fact) = match (kind, add) {
         (_, true) => (gc_types::codes::PROTECTION_MISSING, format!("it lives without {finalizer}")),
         (Kind::Volume, false) => (gc_types::codes::VOLUME_UNUSED, "its phase is not Bound".to_owned()),
+        (Kind::AttributesClass, false) => (
+            gc_types::codes::ATTRIBUTES_CLASS_UNUSED,
+            "live lists found no claim and no volume that names it".to_owned(),
+        ),
         (_, false) => {
             (gc_types::codes::CLAIM_UNUSED, "a live list found no pod on a node that uses it".to_owned())
         }

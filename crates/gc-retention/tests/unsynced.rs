@@ -16,6 +16,7 @@ use gc_retention::pod_certificates::PodCertificateCollector;
 use gc_retention::pods::PodCollector;
 use gc_retention::storage_versions::StorageVersionCollector;
 use gc_retention::tokens::{CLEAN_UP_PERIOD_MILLISECONDS, TokenCollector};
+use gc_retention::volume_attributes::AttributesClassProtection;
 use gc_retention::volumes::{ClaimProtection, VolumeProtection};
 use gc_retention::volumes_reclaim::{Deleters, VolumeReclaim};
 use gc_types::Timestamp;
@@ -77,6 +78,7 @@ fn all() -> Vec<(Controller, Box<dyn Collecting>)> {
         (Controller::PodCertificateCleaner, Box::new(Engine::new(PodCertificateCollector::default()))),
         (Controller::ClaimProtection, Box::new(Engine::new(ClaimProtection::default()))),
         (Controller::VolumeProtection, Box::new(Engine::new(VolumeProtection::default()))),
+        (Controller::AttributesClassProtection, Box::new(Engine::new(AttributesClassProtection::default()))),
         (Controller::VolumeReclaim, Box::new(Engine::new(VolumeReclaim::new(deleters)))),
         (Controller::NodeLifecycle, Box::new(Engine::new(NodeLifecycle::new(NodePolicy::default())))),
         (Controller::StaleLease, Box::new(Engine::new(LeaseCollector::new(true)))),

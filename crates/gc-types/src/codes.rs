@@ -17,6 +17,10 @@ codes! {
     API_SERVER_UNKNOWN = "APIServerUnknown", "whether the API server is gone must be verified";
     /// Whether the volume is attached must be verified.
     ATTACHMENT_UNKNOWN = "AttachmentUnknown", "whether the volume is attached must be verified";
+    /// Nothing uses the VolumeAttributesClass any more.
+    ATTRIBUTES_CLASS_UNUSED = "AttributesClassUnused", "nothing uses the VolumeAttributesClass any more";
+    /// Whether a claim or a volume uses the VolumeAttributesClass must be verified.
+    ATTRIBUTES_CLASS_USE_UNKNOWN = "AttributesClassUseUnknown", "whether a claim or a volume uses the VolumeAttributesClass must be verified";
     /// The claim's condition Unused is out of date.
     CLAIM_CONDITION_OUTDATED = "ClaimConditionOutdated", "the claim's condition Unused is out of date";
     /// The volume's claim is gone and its reclaim policy is Delete.
@@ -139,7 +143,7 @@ mod tests {
         let forgotten: Vec<&str> =
             RETENTION.iter().map(|(code, _)| *code).filter(|code| by_name(code) && !timed(code)).collect();
         // An unreferenced object is unused whatever the time.
-        assert_eq!(forgotten, ["ClaimUnused", "VolumeUnused"]);
+        assert_eq!(forgotten, ["AttributesClassUnused", "ClaimUnused", "VolumeUnused"]);
         assert!(TIMED.iter().all(|code| RETENTION.iter().any(|(known, _)| known == code)));
     }
 
