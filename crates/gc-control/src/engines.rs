@@ -21,6 +21,28 @@ pub trait EventEngine {
     fn objects_of(&self, resource: ResourceId) -> Option<usize>;
 }
 
+impl<E: EventEngine + ?Sized> EventEngine for &mut E {
+    fn handle(&mut self, event: Event) {
+        (**self).handle(event);
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        (**self).poll_effect()
+    }
+
+    fn next_wakeup(&self) -> Option<Timestamp> {
+        (**self).next_wakeup()
+    }
+
+    fn set_clock(&mut self, now: Timestamp) {
+        (**self).set_clock(now);
+    }
+
+    fn objects_of(&self, resource: ResourceId) -> Option<usize> {
+        (**self).objects_of(resource)
+    }
+}
+
 impl EventEngine for gc_ownership::Engine {
     fn handle(&mut self, event: Event) {
         self.handle(event);

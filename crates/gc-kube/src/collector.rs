@@ -1,7 +1,10 @@
 //! A collector that learns from metadata watches of every resource: the adapter of engines of events.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use gc_control::controller::Controller;
 use gc_control::engines::{ByEvents, EventEngine};
 use gc_control::pacing::{PacingOptions, PacingState};
@@ -119,10 +122,21 @@ impl MetadataCollector {
     /// [`SHUTDOWN_GRACE`](crate::SHUTDOWN_GRACE), and returns the engine.
     pub async fn run<E: EventEngine + Send + 'static>(
         self,
-        engine: E,
+        mut engine: E,
         observer: Arc<dyn Observer>,
-        shutdown: impl Future<Output = ()>,
+        shutdown: impl Future<Output = ()> + Send,
     ) -> E {
+        self.drive(&mut engine, observer, Box::pin(shutdown)).await;
+        engine
+    }
+
+    /// The same for every engine, and boxed, so that this crate compiles it, once.
+    fn drive<'a>(
+        self,
+        engine: AnyEngine<'a>,
+        observer: Arc<dyn Observer>,
+        shutdown: BoxFuture<'a, ()>,
+    ) -> BoxFuture<'a, ()> {
         let (sink, events) = mpsc::channel(QUEUED_BATCHES);
         let Self { setup, ignored_resources, streamed_lists, board } = self;
         let rediscover = Arc::new(Notify::new());
@@ -138,51 +152,53 @@ impl MetadataCollector {
             performer: Performer::new(setup.client.clone(), setup.table.clone()),
             observer: Arc::clone(&observer),
             rediscover,
-            engine: std::marker::PhantomData,
+            engine: PhantomData,
         };
         let mut driver = setup.driver(ByEvents(engine), true, adapter, observer);
         driver.beside(supervisor.run());
-        driver.run(events, shutdown).await.0
+        driver.run(events, shutdown).map(|_| ()).boxed()
     }
 }
 
+type AnyEngine<'a> = &'a mut (dyn EventEngine + Send);
+
 /// Feeds an engine of events from metadata watches.
-struct MetadataAdapter<E> {
+struct MetadataAdapter<'a> {
     performer: Performer,
     observer: Arc<dyn Observer>,
     /// Discovery is asked again.
     rediscover: Arc<Notify>,
-    engine: std::marker::PhantomData<fn(E)>,
+    engine: PhantomData<fn(AnyEngine<'a>)>,
 }
 
-impl<E: EventEngine> MetadataAdapter<E> {
-    fn observe(&self, event: Event, engine: &mut ByEvents<E>) {
+impl MetadataAdapter<'_> {
+    fn observe(&self, event: Event, engine: &mut ByEvents<AnyEngine<'_>>) {
         self.observer.observed(&event);
         engine.0.handle(event);
     }
 }
 
-impl<E: EventEngine + Send + 'static> Adapter for MetadataAdapter<E> {
-    type Engine = ByEvents<E>;
+impl<'a> Adapter for MetadataAdapter<'a> {
+    type Engine = ByEvents<AnyEngine<'a>>;
     type News = Event;
     type Found = ();
 
     const FURTHER_BATCHES: usize = 16;
 
-    fn take(&mut self, batch: Vec<Event>, controller: &mut Controller<ByEvents<E>>) {
+    fn take(&mut self, batch: Vec<Event>, controller: &mut Controller<ByEvents<AnyEngine<'a>>>) {
         for event in batch {
             controller.delivered(&event);
             self.observe(event, controller.engine_mut());
         }
     }
 
-    fn take_listed(&mut self, events: Vec<Event>, engine: &mut ByEvents<E>) {
+    fn take_listed(&mut self, events: Vec<Event>, engine: &mut ByEvents<AnyEngine<'a>>) {
         for event in events {
             self.observe(event, engine);
         }
     }
 
-    fn take_found(&mut self, _found: Vec<()>, _engine: &mut ByEvents<E>) {}
+    fn take_found(&mut self, _found: Vec<()>, _engine: &mut ByEvents<AnyEngine<'a>>) {}
 
     fn perform(&self, request: Request) -> impl Future<Output = Done<()>> + Send + 'static {
         let performer = self.performer.clone();
@@ -193,12 +209,17 @@ impl<E: EventEngine + Send + 'static> Adapter for MetadataAdapter<E> {
         self.rediscover.notify_one();
     }
 
-    fn ticked(&mut self, _was_set: bool, _engine: &mut ByEvents<E>) {}
+    fn ticked(&mut self, _was_set: bool, _engine: &mut ByEvents<AnyEngine<'a>>) {}
 
-    fn acted(&mut self, _may_write: bool, _engine: &mut ByEvents<E>, _surroundings: &ControllerSurroundings) {
+    fn acted(
+        &mut self,
+        _may_write: bool,
+        _engine: &mut ByEvents<AnyEngine<'a>>,
+        _surroundings: &ControllerSurroundings,
+    ) {
     }
 
-    fn next_wake(&self, _may_write: bool, _engine: &ByEvents<E>) -> Option<Instant> {
+    fn next_wake(&self, _may_write: bool, _engine: &ByEvents<AnyEngine<'a>>) -> Option<Instant> {
         None
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use futures::FutureExt as _;
 use gc_retention::objects::FactsError;
 use gc_types::{Gvr, ResourceId, ResourceInfo, Scope};
 use serde_json::Value;
@@ -43,7 +44,7 @@ pub fn follow_definitions(client: ApiClient, breaker: SharedBreaker) -> impl Fut
 async fn follow(client: ApiClient, breaker: SharedBreaker) {
     let (sink, mut news) = mpsc::channel(QUEUED_BATCHES);
     let mut watch = JoinSet::new();
-    watch.spawn(FactsWatcher::new(client, Arc::new(DefinitionReader::new()), sink).run());
+    watch.spawn(FactsWatcher::new(client, Arc::new(DefinitionReader::new()), sink).run().boxed());
     let (mut kept, mut listed) = (BTreeSet::new(), BTreeSet::new());
     let mut is_listing = true;
     while let Some(batch) = news.recv().await {

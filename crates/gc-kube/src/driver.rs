@@ -7,6 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use gc_control::barriers::{List, ListEnd};
 use gc_control::breaker::{Breaker, Trip};
 use gc_control::clocks::Reading;
@@ -126,8 +128,8 @@ impl Setup {
         let controller = Controller::new(engine, self.bounds);
         let (recorder, writer) = EventRecorder::new(self.client.clone(), self.table.clone(), self.source);
         let mut background = JoinSet::new();
-        background.spawn(writer);
-        background.spawn(server_clock::follow(self.client.clone()));
+        background.spawn(writer.boxed());
+        background.spawn(server_clock::follow(self.client.clone()).boxed());
         let (list_sink, listed) = mpsc::channel(QUEUED_BATCHES);
         Driver {
             adapter,
@@ -274,7 +276,7 @@ type JoinedRequest<F> = Result<(tokio::task::Id, Done<F>), JoinError>;
 impl<A: Adapter> Driver<A> {
     /// Runs something beside it until it ends.
     pub(crate) fn beside(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        self.background.spawn(task);
+        self.background.spawn(task.boxed());
     }
 
     /// Runs until `shutdown` is ready, or until the watches have ended; then sends nothing further, gives what is in flight
@@ -282,9 +284,8 @@ impl<A: Adapter> Driver<A> {
     pub(crate) async fn run(
         mut self,
         mut news: mpsc::Receiver<Vec<A::News>>,
-        shutdown: impl Future<Output = ()>,
+        mut shutdown: BoxFuture<'_, ()>,
     ) -> A::Engine {
-        let mut shutdown = std::pin::pin!(shutdown);
         self.tick();
         loop {
             let wake = self.act();
@@ -354,7 +355,7 @@ impl<A: Adapter> Driver<A> {
         while let Some(step) = self.controller.poll_step() {
             match step {
                 Step::Send { number, request } => {
-                    let task = self.requests.spawn(self.adapter.perform(request));
+                    let task = self.requests.spawn(self.adapter.perform(request).boxed());
                     self.numbers.insert(task.id(), number);
                 }
                 Step::List(list) => self.start_list(list),
@@ -375,7 +376,8 @@ impl<A: Adapter> Driver<A> {
             return;
         };
         let (client, sink) = (self.client.clone(), self.list_sink.clone());
-        let task = self.lists.spawn(async move { barrier::list(&client, &route, &list, &sink).await });
+        let task =
+            self.lists.spawn(async move { barrier::list(&client, &route, &list, &sink).await }.boxed());
         self.listing.insert(number, task);
     }
 

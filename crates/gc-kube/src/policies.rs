@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use gc_control::controller::{Controller, Surroundings as _, until};
 use gc_control::engines::Policies;
 use gc_control::pacing::PacingOptions;
@@ -113,7 +115,11 @@ impl PolicyCollector {
 
     /// Runs until `shutdown` is ready; then sends nothing further, and gives what is in flight
     /// [`SHUTDOWN_GRACE`](crate::SHUTDOWN_GRACE).
-    pub async fn run(self, observer: Arc<dyn Observer>, shutdown: impl Future<Output = ()>) {
+    pub async fn run(self, observer: Arc<dyn Observer>, shutdown: impl Future<Output = ()> + Send) {
+        self.drive(observer, Box::pin(shutdown)).await;
+    }
+
+    fn drive(self, observer: Arc<dyn Observer>, shutdown: BoxFuture<'_, ()>) -> BoxFuture<'_, ()> {
         let (sink, news) = mpsc::channel(QUEUED_BATCHES);
         let client = self.setup.client.clone();
         let adapter = PolicyAdapter {
@@ -134,7 +140,7 @@ impl PolicyCollector {
         let mut driver = self.setup.driver(Policies::default(), false, adapter, observer);
         let reader = Arc::new(PolicyReader { route: policy_route() });
         driver.beside(FactsWatcher::new(client, reader, sink).run());
-        driver.run(news, shutdown).await;
+        async move { drop(driver.run(news, shutdown).await) }.boxed()
     }
 }
 
@@ -296,7 +302,7 @@ impl PolicyAdapter {
                 self.table.insert(Arc::new(route.clone()));
                 let reader = Arc::new(ObjectReader { number, route, watch });
                 let watcher = FactsWatcher::new(self.client.clone(), reader, self.sink.clone());
-                self.watches.insert(number, self.tasks.spawn(watcher.run()));
+                self.watches.insert(number, self.tasks.spawn(watcher.run().boxed()));
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use gc_control::controller::Controller;
 use gc_control::engines::ByFacts;
@@ -67,25 +68,25 @@ pub fn retention_table() -> ResourceTable {
 }
 
 /// A retention collector over one API server.
-pub struct RetentionCollector<C> {
+pub struct RetentionCollector {
     setup: Setup,
-    collecting: C,
+    collecting: Box<dyn Collecting>,
     outside: Arc<dyn Outside>,
 }
 
-impl<C> std::fmt::Debug for RetentionCollector<C> {
+impl std::fmt::Debug for RetentionCollector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RetentionCollector").field("source", &self.setup.source).finish_non_exhaustive()
     }
 }
 
-impl<C: Collecting> RetentionCollector<C> {
+impl RetentionCollector {
     /// Nothing is sent before [`RetentionCollector::run`]; with `dry_run` nothing is changed at all.
     #[must_use]
-    pub fn new(client: ApiClient, collecting: C, pacing: PacingOptions, dry_run: bool) -> Self {
+    pub fn new(client: ApiClient, collecting: impl Collecting, pacing: PacingOptions, dry_run: bool) -> Self {
         let mut setup = Setup::new(client, retention_table(), pacing, dry_run);
         setup.clock = Some(system_clock());
-        Self { setup, collecting, outside: Arc::new(NothingOutside) }
+        Self { setup, collecting: Box::new(collecting), outside: Arc::new(NothingOutside) }
     }
 
     /// Its Events name this component as their source.
@@ -117,7 +118,12 @@ impl<C: Collecting> RetentionCollector<C> {
 
     /// Runs until `shutdown` is ready; then sends nothing further, gives what is in flight
     /// [`SHUTDOWN_GRACE`](crate::SHUTDOWN_GRACE), and returns what has been counted.
-    pub async fn run(self, observer: Arc<dyn Observer>, shutdown: impl Future<Output = ()>) -> Counts {
+    pub async fn run(self, observer: Arc<dyn Observer>, shutdown: impl Future<Output = ()> + Send) -> Counts {
+        self.drive(observer, Box::pin(shutdown)).await
+    }
+
+    /// Boxed here, so that this crate compiles the loop, and not each crate that runs a collector.
+    fn drive(self, observer: Arc<dyn Observer>, shutdown: BoxFuture<'_, ()>) -> BoxFuture<'_, Counts> {
         let (sink, observations) = mpsc::channel(QUEUED_BATCHES);
         let Self { setup, collecting, outside } = self;
         let client = setup.client.clone();
@@ -126,43 +132,41 @@ impl<C: Collecting> RetentionCollector<C> {
             client: client.clone(),
             outside,
             reported: None,
-            collecting: std::marker::PhantomData,
         };
         let kinds = collecting.kinds();
-        let mut driver = setup.driver(ByFacts(Box::new(collecting)), false, adapter, observer);
+        let mut driver = setup.driver(ByFacts(collecting), false, adapter, observer);
         for kind in kinds {
             let reader = Arc::new(FactsReader::new(*kind));
             driver.beside(FactsWatcher::new(client.clone(), reader, sink.clone()).run());
         }
         drop(sink);
-        driver.run(observations, shutdown).await.0.counts()
+        async move { driver.run(observations, shutdown).await.0.counts() }.boxed()
     }
 }
 
 /// Feeds a retention collector from watches of the kinds that it is about.
-struct FactsAdapter<C> {
+struct FactsAdapter {
     client: ApiClient,
     performer: Performer,
     outside: Arc<dyn Outside>,
     /// When its state was reported last.
     reported: Option<Instant>,
-    collecting: std::marker::PhantomData<fn(C)>,
 }
 
-impl<C: Collecting> Adapter for FactsAdapter<C> {
-    type Engine = ByFacts<C>;
+impl Adapter for FactsAdapter {
+    type Engine = ByFacts<dyn Collecting>;
     type News = Observation;
     type Found = Observation;
 
     const FURTHER_BATCHES: usize = 0;
 
-    fn take(&mut self, batch: Vec<Observation>, controller: &mut Controller<ByFacts<C>>) {
+    fn take(&mut self, batch: Vec<Observation>, controller: &mut Controller<ByFacts<dyn Collecting>>) {
         self.take_found(batch, controller.engine_mut());
     }
 
-    fn take_listed(&mut self, _events: Vec<Event>, _engine: &mut ByFacts<C>) {}
+    fn take_listed(&mut self, _events: Vec<Event>, _engine: &mut ByFacts<dyn Collecting>) {}
 
-    fn take_found(&mut self, found: Vec<Observation>, engine: &mut ByFacts<C>) {
+    fn take_found(&mut self, found: Vec<Observation>, engine: &mut ByFacts<dyn Collecting>) {
         for observation in found {
             engine.0.observe(observation);
         }
@@ -177,9 +181,14 @@ impl<C: Collecting> Adapter for FactsAdapter<C> {
     /// What it watches is known beforehand.
     fn not_served(&self) {}
 
-    fn ticked(&mut self, _was_set: bool, _engine: &mut ByFacts<C>) {}
+    fn ticked(&mut self, _was_set: bool, _engine: &mut ByFacts<dyn Collecting>) {}
 
-    fn acted(&mut self, _may_write: bool, engine: &mut ByFacts<C>, surroundings: &ControllerSurroundings) {
+    fn acted(
+        &mut self,
+        _may_write: bool,
+        engine: &mut ByFacts<dyn Collecting>,
+        surroundings: &ControllerSurroundings,
+    ) {
         while let Some(measurement) = engine.0.take_measurement() {
             surroundings.observer.measured(&measurement);
         }
@@ -190,7 +199,7 @@ impl<C: Collecting> Adapter for FactsAdapter<C> {
         }
     }
 
-    fn next_wake(&self, _may_write: bool, _engine: &ByFacts<C>) -> Option<Instant> {
+    fn next_wake(&self, _may_write: bool, _engine: &ByFacts<dyn Collecting>) -> Option<Instant> {
         None
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use gc_types::{Event, FailedGroup, ResourceId, ResourceInfo};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
@@ -194,7 +195,8 @@ impl Supervisor {
         self.send(Event::ResourceServed(info.clone())).await?;
         if info.watched && watcher.is_none() {
             let number = info.id.0 as usize;
-            watcher = Some(self.watchers.spawn(Watcher::new(self.context.clone(), route, number).run()));
+            watcher =
+                Some(self.watchers.spawn(Watcher::new(self.context.clone(), route, number).run().boxed()));
         }
         self.known.insert(name.clone(), Known { info, missing_since: None, watcher });
         Ok(())
