@@ -80,6 +80,18 @@ impl Facts {
         }
     }
 
+    /// Whether something was asked for since [`Self::take_needs`] that is not known.
+    #[must_use]
+    pub fn has_needs(&self) -> bool {
+        !self.needs.borrow().is_empty()
+    }
+
+    /// Nothing more will be read: the next answer is the last one, from what is known.
+    pub fn give_up(&mut self) {
+        self.needs.take();
+        *self.asked.borrow_mut() = MAX_NEEDS;
+    }
+
     /// Whether something was needed that exceeds [`MAX_NEEDS`].
     #[must_use]
     pub fn is_full(&self) -> bool {

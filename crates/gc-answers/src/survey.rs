@@ -381,6 +381,12 @@ impl Survey {
         &self.terminating
     }
 
+    /// Whether anything is recreated, as far as labels and annotations say.
+    #[must_use]
+    pub fn has_recreators(&self) -> bool {
+        !self.recreators.is_empty()
+    }
+
     /// What recreates an object, if its labels or annotations say so.
     #[must_use]
     pub fn recreator(&self, key: &ObjectKey) -> Option<&Recreator> {

@@ -84,6 +84,7 @@ mod queries;
 
 pub use engine::{Config, Engine, Stats};
 pub use queries::{
-    BLOCKERS_LISTED, Conclusion, DEPTH_SHOWN, DumpEdge, DumpNode, GraphDump, NodeView, Plan, PlanError,
-    PlanStep, Presence, Progress, ReferenceState, Stage, Stray, StrayReference, Stuck, StuckCause, Tree, Why,
+    BLOCKERS_LISTED, Conclusion, Contents, DEPTH_SHOWN, DumpEdge, DumpNode, GraphDump, Leaf, NodeView, Plan,
+    PlanError, PlanStep, Presence, Progress, ReferenceState, Stage, StageEnd, Stray, StrayReference, Stuck,
+    StuckCause, Tree, Why,
 };

@@ -1,77 +1,83 @@
 //! What becomes of each object, and why, in words.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use gc_ownership::{NodeView, Progress};
-use gc_types::Uid;
+use gc_types::{ObjectKey, ResourceId, Uid};
 
-use super::planner::{Planner, Stages, When, survey_view};
-use super::{BlastRadius, Fate, Item};
-use crate::map::place_of_view;
+use super::planner::{Horizon, Planner, Stages, When, survey_view};
+use super::{BlastRadius, Fate, Item, ItemKind};
+use crate::survey::{Recreator, Survey};
 use crate::text;
 
 /// The remark on an object whose deletion does not begin before something that hangs is released, and which hangs then.
 pub const PUT_OFF: &str = "not deleted before what hangs is released";
 
-type Fates = BTreeMap<Uid, (NodeView, Fate)>;
+const LATER: &str = "later";
+const LATER_BY_HAND: &str = "later, only when what hangs is released";
 
-fn uids(views: &[NodeView]) -> BTreeSet<&Uid> {
-    views.iter().map(|view| &view.uid).collect()
-}
+/// What becomes of the objects that were rehearsed.
+type Fates = BTreeMap<Uid, Fate>;
 
 impl Planner<'_> {
     /// Compares what happens at once with what controllers make possible, and both with what may happen in the end.
     pub(super) fn fates(mut self, stages: &Stages) -> BlastRadius {
-        let Stages { at_once, in_time, in_the_end, reached } = stages;
+        let Stages { at_once, in_time, in_the_end, assumed_living, reached } = stages;
         let mut progress = Progress::default();
-        progress.gone.extend(in_time.deleted.iter().map(|view| view.uid.clone()));
+        progress.gone.extend(in_time.deleted.iter().cloned());
         let marked = in_time.deleted.iter().chain(&in_time.held).chain(&in_time.terminating);
-        progress.marked.extend(marked.map(|view| view.uid.clone()));
-        let (first, second) = (uids(&at_once.deleted), uids(&in_time.deleted));
-        let stays: BTreeSet<&Uid> =
-            in_time.held.iter().chain(&in_time.terminating).map(|view| &view.uid).collect();
+        progress.marked.extend(marked.cloned());
+        let (first, second): (BTreeSet<&Uid>, BTreeSet<&Uid>) =
+            (at_once.deleted.iter().collect(), in_time.deleted.iter().collect());
+        let stays: BTreeSet<&Uid> = in_time.held.iter().chain(&in_time.terminating).collect();
         // What is held even when everything that hangs is released, in use by what stays.
-        let stays_at_last: BTreeSet<&Uid> =
-            in_the_end.held.iter().chain(&in_the_end.terminating).map(|view| &view.uid).collect();
+        let stays_at_last: BTreeSet<&Uid> = in_the_end.held.iter().chain(&in_the_end.terminating).collect();
         let mut fates = Fates::new();
-        let staying = in_time.held.iter().chain(&in_time.terminating);
-        let held_in_the_end = in_the_end.held.iter().chain(&in_the_end.terminating);
-        let concerned = in_the_end.deleted.iter().chain(staying).chain(held_in_the_end);
-        for view in concerned.filter(|view| reached.contains(&view.uid)) {
-            let fate = if first.contains(&view.uid) {
+        let concerned = in_the_end.deleted.iter().chain(stays.iter().copied());
+        let concerned = concerned.chain(stays_at_last.iter().copied());
+        for uid in concerned.filter(|uid| reached.contains(*uid)) {
+            let fate = if first.contains(uid) {
                 Fate::Deleted
-            } else if second.contains(&view.uid) {
+            } else if second.contains(uid) {
                 Fate::Later
-            } else if stays.contains(&view.uid) || stays_at_last.contains(&view.uid) {
+            } else if stays.contains(uid) || stays_at_last.contains(uid) {
                 Fate::Hangs
             } else {
                 // It waits for something that hangs.
                 Fate::Later
             };
-            fates.insert(view.uid.clone(), (view.clone(), fate));
+            fates.insert(uid.clone(), fate);
         }
-        for view in in_time.released.iter().filter(|view| reached.contains(&view.uid)) {
-            fates.entry(view.uid.clone()).or_insert_with(|| (view.clone(), Fate::Released));
+        for uid in in_time.released.iter().filter(|uid| reached.contains(*uid)) {
+            fates.entry(uid.clone()).or_insert(Fate::Released);
         }
         let reached =
-            |uid: &Uid| fates.get(uid).is_some_and(|(_, fate)| matches!(fate, Fate::Deleted | Fate::Later));
+            |uid: &Uid| fates.get(uid).is_some_and(|fate| matches!(fate, Fate::Deleted | Fate::Later));
         for consequence in self.consequences.drain(..).filter(|consequence| reached(&consequence.cause)) {
             self.remarks.entry(consequence.of).or_default().push(consequence.remark);
         }
-        let mut radius = BlastRadius { steps: at_once.steps.clone(), ..BlastRadius::default() };
+        let mut radius = BlastRadius::default();
         let owner = |uid: &Uid| match self.survey.engine.view_of(uid) {
             Some(view) => format!("{}/{} ({uid})", view.kind, view.name),
             None => uid.to_string(),
         };
-        radius.assumed_living = at_once.assumed_living.iter().map(owner).collect();
-        for (uid, (view, fate)) in &fates {
+        radius.assumed_living = assumed_living.iter().map(owner).collect();
+        for (uid, fate) in fates.iter().filter(|(_, fate)| matches!(fate, Fate::Later | Fate::Hangs)) {
             let will_end = second.contains(uid);
-            self.remark(view, *fate, will_end, &progress, &mut radius.hangs);
+            if let Some(view) = survey_view(self.survey, uid) {
+                self.remark(&view, *fate, will_end, &progress, &mut radius.hangs);
+            }
             if *fate == Fate::Hangs && !stays.contains(uid) {
                 self.remarks.entry(uid.clone()).or_default().insert(0, PUT_OFF.to_owned());
             }
         }
-        self.recreated(&fates, &mut radius.recreated);
+        let leaves = self.leaves();
+        let going: Vec<&Uid> =
+            fates.iter().filter(|(_, fate)| **fate != Fate::Released).map(|(uid, _)| uid).collect();
+        for uid in going.into_iter().chain(leaves.iter().map(|leaf| &leaf.uid)) {
+            self.recreated(uid, &fates, &mut radius.recreated);
+        }
         for reached_volume in self.volumes.drain(..).filter(|volume| reached(&volume.claim)) {
             if reached_volume.is_retained {
                 radius.retained_volumes.push(reached_volume.volume.name);
@@ -79,7 +85,7 @@ impl Planner<'_> {
                 radius.lost_volumes.push(reached_volume.volume);
             }
         }
-        self.list_items(fates, &mut radius);
+        self.list_items(fates, leaves, &mut radius);
         radius.hangs.sort();
         radius.hangs.dedup();
         radius
@@ -94,9 +100,7 @@ impl Planner<'_> {
         progress: &Progress,
         hangs: &mut Vec<String>,
     ) {
-        let Some(key) = view.key.as_ref().filter(|_| matches!(fate, Fate::Later | Fate::Hangs)) else {
-            return;
-        };
+        let Some(key) = &view.key else { return };
         let title = format!("{}/{}", view.kind, view.name);
         let mut remarks = Vec::new();
         if let Some(why) = self.holds.stuck(view, progress) {
@@ -148,7 +152,7 @@ impl Planner<'_> {
             return Some(format!("hangs: {why}"));
         }
         match fate {
-            _ if container.inside.is_empty() => None,
+            _ if container.is_empty() => None,
             Fate::Hangs => Some("hangs with its contents".to_owned()),
             _ => Some("later, when its contents are gone".to_owned()),
         }
@@ -159,7 +163,7 @@ impl Planner<'_> {
         if fate == Fate::Hangs {
             return "hangs: it waits for a dependent that hangs".to_owned();
         }
-        let when = if will_end { "later" } else { "later, only when what hangs is released" };
+        let when = if will_end { LATER } else { LATER_BY_HAND };
         let reasons = self.roots.get(uid).map_or(&[][..], |root| &root.reasons);
         let what = reasons.iter().find_map(|reason| match reason {
             When::Asked => None,
@@ -175,61 +179,114 @@ impl Planner<'_> {
         format!("{when}: when {}", what.unwrap_or_else(|| "its owner is released".to_owned()))
     }
 
+    /// The objects that were not rehearsed, each with its fate.
+    fn leaves(&self) -> Vec<FatedLeaf> {
+        let at_once = self.holds.at_once().iter();
+        let mut leaves: Vec<FatedLeaf> =
+            at_once.map(|uid| FatedLeaf { uid: uid.clone(), fate: Fate::Deleted, follows: None }).collect();
+        for container in self.containers.values() {
+            let Some(horizon) = container.followed.get() else { continue };
+            let fate = if horizon == Horizon::AtOnce { Fate::Deleted } else { Fate::Later };
+            let when = if horizon == Horizon::InTime { LATER } else { LATER_BY_HAND };
+            let remark: Option<Arc<str>> = (fate == Fate::Later).then(|| {
+                format!("{when}: when the pods of namespace {} are gone", container.key.name).into()
+            });
+            // A definition may have taken it already.
+            let followers = container.followers.iter().filter(|leaf| !self.holds.is_at_once(&leaf.uid));
+            leaves.extend(followers.map(|leaf| FatedLeaf {
+                uid: leaf.uid.clone(),
+                fate,
+                follows: remark.clone(),
+            }));
+        }
+        leaves
+    }
+
     /// What controllers and tools create again: objects whose controlling owner stays, and what tools track.
-    fn recreated(&mut self, fates: &Fates, recreated: &mut Vec<String>) {
-        for (uid, (view, fate)) in fates {
-            let Some(key) = view.key.as_ref().filter(|_| *fate != Fate::Released) else { continue };
-            let title = format!("{}/{}", view.kind, view.name);
-            let owner = self.survey.engine.why(uid).and_then(|why| {
-                let controls = |owner: &gc_types::OwnerReference| owner.controller == Some(true);
-                why.references.into_iter().map(|(owner, _)| owner).find(controls)
-            });
-            let living_owner = owner.filter(|owner| {
-                let is_going =
-                    fates.get(&owner.coordinates.uid).is_some_and(|(_, fate)| *fate != Fate::Released);
-                let view = survey_view(self.survey, &owner.coordinates.uid);
-                !is_going && view.is_some_and(|view| !view.deletion.deleting)
-            });
-            let mut remarks = Vec::new();
-            if let Some(owner) = living_owner {
-                remarks.push(format!(
-                    "{} {} will recreate this",
-                    owner.coordinates.kind, owner.coordinates.name
-                ));
-            }
-            // Dependents of an owner that a tool tracks are recreated by the owner.
-            if self.roots.contains_key(uid)
-                && let Some(recreator) = self.survey.recreator(key)
-            {
-                remarks.push(recreator.message());
-            }
-            for remark in remarks {
-                recreated.push(format!("{title}: {remark}"));
-                self.remarks.entry(uid.clone()).or_default().push(remark);
-            }
+    fn recreated(&mut self, uid: &Uid, fates: &Fates, recreated: &mut Vec<String>) {
+        let is_leaf = !fates.contains_key(uid);
+        let owner =
+            self.survey.engine.owners_of(uid).into_iter().find(|owner| owner.controller == Some(true));
+        let living_owner = owner.filter(|owner| {
+            let owner = &owner.coordinates.uid;
+            let is_going = fates.get(owner).is_some_and(|fate| *fate != Fate::Released);
+            !is_going && survey_view(self.survey, owner).is_some_and(|view| !view.deletion.deleting)
+        });
+        // Dependents of an owner that a tool tracks are recreated by the owner.
+        let is_root = is_leaf || self.roots.contains_key(uid);
+        let recreator = if is_root && self.survey.has_recreators() {
+            self.survey.engine.key_of(uid).and_then(|key| self.survey.recreator(&key))
+        } else {
+            None
+        };
+        if living_owner.is_none() && recreator.is_none() {
+            return;
+        }
+        let Some(view) = survey_view(self.survey, uid) else { return };
+        let by_owner = living_owner
+            .map(|owner| format!("{} {} will recreate this", owner.coordinates.kind, owner.coordinates.name));
+        for remark in by_owner.into_iter().chain(recreator.map(Recreator::message)) {
+            recreated.push(format!("{}/{}: {remark}", view.kind, view.name));
+            self.remarks.entry(uid.clone()).or_default().push(remark);
         }
     }
 
-    fn list_items(&mut self, fates: Fates, radius: &mut BlastRadius) {
-        let mut views: Vec<(NodeView, Fate)> = fates.into_values().collect();
-        views.sort_by(|left, right| {
-            (left.1, &left.0.kind, &left.0.key).cmp(&(right.1, &right.0.kind, &right.0.key))
-        });
-        let places: BTreeMap<Uid, usize> =
-            views.iter().enumerate().map(|(number, (view, _))| (view.uid.clone(), number)).collect();
-        for (number, (view, fate)) in views.iter().enumerate() {
-            for dependent in self.survey.engine.dependents(&view.uid) {
-                if let Some(other) = places.get(&dependent.uid) {
-                    radius.edges.push((number, *other));
-                }
+    fn list_items(&mut self, fates: Fates, leaves: Vec<FatedLeaf>, radius: &mut BlastRadius) {
+        let mut kinds: BTreeMap<ResourceId, Arc<ItemKind>> = BTreeMap::new();
+        radius.items.reserve_exact(fates.len() + leaves.len());
+        let rehearsed = fates.into_iter().map(|(uid, fate)| (uid, fate, None));
+        let leaves = leaves.into_iter().map(|leaf| (leaf.uid, leaf.fate, leaf.follows));
+        for (uid, fate, follows) in rehearsed.chain(leaves) {
+            let Some((key, deletion)) = self.survey.engine.state_of(&uid) else { continue };
+            let kind = kinds.entry(key.resource).or_insert_with(|| Arc::new(item_kind(self.survey, &key)));
+            let mut remarks = self.remarks.remove(&uid).unwrap_or_default();
+            if let Some(follows) = follows {
+                remarks.insert(0, follows.to_string());
             }
-            let remarks = self.remarks.remove(&view.uid).unwrap_or_default();
             radius.items.push(Item {
-                place: place_of_view(self.survey, view),
-                fate: *fate,
+                kind: Arc::clone(kind),
+                namespace: key.namespace,
+                name: key.name,
+                is_terminating: deletion.deleting,
+                uid,
+                fate,
                 remarks,
-                is_terminating: view.deletion.deleting,
             });
         }
+        radius.items.sort_by(|left, right| left.order().cmp(&right.order()));
+        let number = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);
+        let mut places: Vec<(&Uid, u32)> =
+            radius.items.iter().enumerate().map(|(place, item)| (&item.uid, number(place))).collect();
+        places.sort_unstable();
+        for (place, item) in radius.items.iter().enumerate() {
+            for owner in self.survey.engine.owners_of(&item.uid) {
+                let found = places.binary_search_by(|(uid, _)| (*uid).cmp(&owner.coordinates.uid));
+                radius.edges.extend(found.map(|found| (places[found].1, number(place))));
+            }
+        }
+        radius.edges.sort_unstable();
+        radius.edges.dedup();
+    }
+}
+
+/// A leaf with what becomes of it.
+struct FatedLeaf {
+    uid: Uid,
+    fate: Fate,
+    /// Why it is later, if it is.
+    follows: Option<Arc<str>>,
+}
+
+fn item_kind(survey: &Survey, key: &ObjectKey) -> ItemKind {
+    survey.resource(key).map_or_else(ItemKind::default, |resource| ItemKind {
+        api_version: resource.api_version(),
+        kind: resource.kind.to_string(),
+        resource: resource.name.to_string(),
+    })
+}
+
+impl Item {
+    fn order(&self) -> (Fate, &str, &str, &str) {
+        (self.fate, &self.kind.kind, &self.namespace, &self.name)
     }
 }

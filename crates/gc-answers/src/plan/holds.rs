@@ -40,6 +40,8 @@ pub(super) struct Holds<'a> {
     facts: &'a Facts,
     /// What is stuck by something that no plan changes, with why; looked for when something is being deleted already.
     stuck: OnceCell<BTreeMap<Uid, String>>,
+    /// Leaves that are gone before anything else happens, by UID; what was added last may be out of order.
+    at_once: Vec<Uid>,
     /// Pods with the node that the plan deletes.
     nodes: BTreeMap<Uid, Uid>,
     /// Nodes whose kubelet does not report, with the reason.
@@ -54,11 +56,32 @@ impl<'a> Holds<'a> {
             survey,
             facts,
             stuck: OnceCell::new(),
+            at_once: Vec::new(),
             nodes: BTreeMap::new(),
             silent_nodes: OnceCell::new(),
             users: RefCell::default(),
             controllers: RefCell::default(),
         }
+    }
+
+    /// A leaf is gone before anything else happens; to be followed by [`Self::know_at_once`].
+    pub(super) fn ends_at_once(&mut self, uid: Uid) {
+        self.at_once.push(uid);
+    }
+
+    /// Everything so far that ends at once can be found from now on.
+    pub(super) fn know_at_once(&mut self) {
+        self.at_once.sort();
+        self.at_once.dedup();
+    }
+
+    /// The leaves that are gone before anything else happens, by UID.
+    pub(super) fn at_once(&self) -> &[Uid] {
+        &self.at_once
+    }
+
+    pub(super) fn is_at_once(&self, uid: &Uid) -> bool {
+        self.at_once.binary_search(uid).is_ok()
     }
 
     /// The plan deletes the node of a pod.
@@ -186,7 +209,8 @@ impl<'a> Holds<'a> {
             self.users.borrow_mut().insert(key.clone(), Rc::clone(&users));
             users
         });
-        users.iter().filter(|user| !progress.gone.contains(&user.uid)).cloned().collect()
+        let is_gone = |uid: &Uid| progress.gone.contains(uid) || self.is_at_once(uid);
+        users.iter().filter(|user| !is_gone(&user.uid)).cloned().collect()
     }
 
     /// The claim that a volume is bound to and that stays.

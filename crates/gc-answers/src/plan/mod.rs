@@ -1,12 +1,16 @@
 //! What a deletion would lead to: the whole of it.
 
+mod containers;
 mod fates;
 mod holds;
 mod planner;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use gc_ownership::{PlanError, PlanStep};
+use gc_ownership::PlanError;
 use gc_types::{ObjectKey, PropagationPolicy, Uid};
 use serde_json::{Value, json};
 
@@ -43,17 +47,62 @@ impl Fate {
     }
 }
 
-/// One object of a plan.
+/// What objects of one resource have in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ItemKind {
+    /// `apiVersion`
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// `resource.group`, as commands take it.
+    pub resource: String,
+}
+
+/// One object of a plan. There may be hundreds of thousands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Which.
-    pub place: Place,
+    /// What it is.
+    pub kind: Arc<ItemKind>,
+    /// Namespace; empty at cluster scope.
+    pub namespace: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+    /// UID.
+    pub uid: Uid,
     /// What becomes of it.
     pub fate: Fate,
     /// Why it is later, hangs, or comes again; one remark each.
     pub remarks: Vec<String>,
     /// Whether it was being deleted already.
     pub is_terminating: bool,
+}
+
+impl Item {
+    /// As answers name it.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        let ItemKind { api_version, kind, resource } = &*self.kind;
+        Place {
+            api_version: api_version.clone(),
+            kind: kind.clone(),
+            resource: resource.clone(),
+            namespace: self.namespace.to_string(),
+            name: self.name.to_string(),
+            uid: self.uid.to_string(),
+        }
+    }
+
+    /// `Kind/name`
+    #[must_use]
+    pub fn title(&self) -> String {
+        format!("{}/{}", self.kind.kind, self.name)
+    }
+
+    /// `resource.group/name`, as commands take it.
+    #[must_use]
+    pub fn reference(&self) -> String {
+        format!("{}/{}", self.kind.resource, self.name)
+    }
 }
 
 /// Storage that is lost with a claim.
@@ -80,10 +129,8 @@ pub struct BlastRadius {
     pub hangs: Vec<String>,
     /// What controllers create again.
     pub recreated: Vec<String>,
-    /// Requests of the garbage collector, in an order in which they may happen.
-    pub steps: Vec<PlanStep>,
     /// Edges for drawings: owner and dependent, by place in `items`.
-    pub edges: Vec<(usize, usize)>,
+    pub edges: Vec<(u32, u32)>,
     /// Owners that could not be looked up and count as living.
     pub assumed_living: Vec<String>,
 }
@@ -128,7 +175,7 @@ impl BlastRadius {
         let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
         let going: Vec<&Item> = self.items.iter().filter(|item| item.fate != Fate::Released).collect();
         for item in &going {
-            *kinds.entry(&item.place.kind).or_default() += 1;
+            *kinds.entry(&item.kind.kind).or_default() += 1;
         }
         let mut kinds: Vec<(&str, usize)> = kinds.into_iter().collect();
         kinds.sort_by_key(|(kind, number)| (std::cmp::Reverse(*number), *kind));
@@ -158,7 +205,7 @@ impl BlastRadius {
     #[must_use]
     pub fn value(&self) -> Value {
         let item = |item: &Item| {
-            let mut value = item.place.value();
+            let mut value = item.place().value();
             value["fate"] = item.fate.name().into();
             value["remarks"] = item.remarks.clone().into();
             value["terminating"] = item.is_terminating.into();

@@ -3,20 +3,20 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use gc_ownership::{NodeView, Plan, PlanError, Presence, Progress, Stage};
+use gc_ownership::{NodeView, PlanError, Presence, Progress, Stage, StageEnd};
 use gc_types::{ObjectKey, PropagationPolicy, Uid, parse_quantity};
 
+use super::containers::Container;
 use super::holds::Holds;
 use super::{BlastRadius, LostVolume, Target};
 use crate::catalog::GroupResource;
 use crate::facts::Facts;
 use crate::survey::Survey;
-use crate::text;
 
-const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
+pub(super) const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 
 /// How far a plan looks ahead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Horizon {
     /// Only what Kubernetes does by itself.
     AtOnce,
@@ -44,15 +44,6 @@ pub(super) struct Root {
     pub(super) reasons: Vec<When>,
 }
 
-/// What is deleted when everything in it is gone: a namespace, a definition.
-pub(super) struct Container {
-    pub(super) key: ObjectKey,
-    pub(super) inside: Vec<Uid>,
-    pods: Vec<Uid>,
-    /// Why its contents cannot be listed, which holds it up.
-    pub(super) unlisted: Option<String>,
-}
-
 /// A volume whose claim the deletion reaches.
 pub(super) struct ReachedVolume {
     pub(super) claim: Uid,
@@ -72,6 +63,8 @@ pub(super) struct Planner<'a> {
     pub(super) facts: &'a Facts,
     pub(super) roots: BTreeMap<Uid, Root>,
     pub(super) containers: BTreeMap<Uid, Container>,
+    /// Contents that are not rehearsed.
+    pub(super) leaves: usize,
     pub(super) volumes: Vec<ReachedVolume>,
     /// What is said of an object, in order.
     pub(super) remarks: BTreeMap<Uid, Vec<String>>,
@@ -87,6 +80,7 @@ impl<'a> Planner<'a> {
             facts,
             roots: BTreeMap::new(),
             containers: BTreeMap::new(),
+            leaves: 0,
             volumes: Vec::new(),
             remarks: BTreeMap::new(),
             consequences: Vec::new(),
@@ -98,46 +92,73 @@ impl<'a> Planner<'a> {
         planner
     }
 
+    /// Nothing is rehearsed before everything that the rehearsal depends on was read: until then, the plan is empty.
     pub(super) fn plan(mut self, limit: usize) -> Result<BlastRadius, PlanError> {
         self.reach(limit)?;
-        let candidates: Vec<Uid> = self
-            .roots
-            .iter()
-            // What a survey of one namespace has not seen cannot be planned.
-            .filter(|(uid, root)| {
-                survey_view(self.survey, uid).is_some_and(|view| view.key.as_ref() == Some(&root.key))
-            })
-            .map(|(uid, _)| uid.clone())
-            .collect();
+        if self.facts.has_needs() {
+            return Ok(BlastRadius::default());
+        }
+        let candidates = self.candidates();
+        self.ask_about(&candidates);
+        if self.facts.has_needs() {
+            return Ok(BlastRadius::default());
+        }
         let stages = [Horizon::AtOnce, Horizon::InTime, Horizon::InTheEnd].map(|horizon| At {
             planner: &self,
             horizon,
             begun: RefCell::default(),
         });
         let directed: Vec<&dyn Stage> = stages.iter().map(|stage| stage as &dyn Stage).collect();
-        let plans = self.survey.engine.plan_stages(&candidates, &directed, limit)?;
+        let is_at_once = |uid: &Uid| self.holds.is_at_once(uid);
+        let (ends, assumed_living) =
+            self.survey.engine.plan_stages(&candidates, &is_at_once, &directed, limit)?;
         let [at_once, in_time, in_the_end] =
-            <[Plan; 3]>::try_from(plans).map_err(|plans| PlanError::Endless(plans.len()))?;
+            <[StageEnd; 3]>::try_from(ends).map_err(|ends| PlanError::Endless(ends.len()))?;
         let [.., last] = stages;
         let begun = last.begun.into_inner();
         let reached = self.below(begun.iter());
-        Ok(self.fates(&Stages { at_once, in_time, in_the_end, reached }))
+        Ok(self.fates(&Stages { at_once, in_time, in_the_end, assumed_living, reached }))
+    }
+
+    /// The roots that are rehearsed.
+    pub(super) fn candidates(&self) -> Vec<Uid> {
+        self.roots
+            .iter()
+            .filter(|(uid, _)| !self.holds.is_at_once(uid))
+            // What a survey of one namespace has not seen cannot be planned.
+            .filter(|(uid, root)| self.survey.engine.key_of(uid).as_ref() == Some(&root.key))
+            .map(|(uid, _)| uid.clone())
+            .collect()
+    }
+
+    /// Asks at once for everything that is asked about one object after the other in a rehearsal.
+    fn ask_about(&self, candidates: &[Uid]) {
+        let nothing_yet = Progress::default();
+        for uid in &self.below(candidates.iter()) {
+            let Some(view) = survey_view(self.survey, uid) else { continue };
+            self.holds.stuck(&view, &nothing_yet);
+            self.holds.silent_kubelet(&view, &nothing_yet);
+            if let Some(key) = view.key.as_ref().filter(|_| view.deletion.foreign_finalizers) {
+                self.holds.foreign(key).for_each(|finalizer| drop(self.holds.releasing(finalizer, key)));
+                self.holds.is_held(Horizon::InTheEnd, &nothing_yet, uid, true);
+            }
+        }
     }
 
     /// Follows everything that may be deleted to what is deleted because of it.
-    fn reach(&mut self, limit: usize) -> Result<(), PlanError> {
+    pub(super) fn reach(&mut self, limit: usize) -> Result<(), PlanError> {
         let (mut seen, mut open) = (BTreeSet::new(), self.roots.keys().cloned().collect::<Vec<Uid>>());
         while let Some(uid) = open.pop() {
-            if !seen.insert(uid.clone()) {
+            if self.holds.is_at_once(&uid) || !seen.insert(uid.clone()) {
                 continue;
-            }
-            if seen.len() > limit {
-                return Err(PlanError::TooLarge(limit));
             }
             if let Some(view) = survey_view(self.survey, &uid) {
                 open.extend(self.follow(&view));
             }
-            open.extend(self.survey.engine.dependents(&uid).into_iter().map(|view| view.uid));
+            if seen.len() + self.leaves > limit {
+                return Err(PlanError::TooLarge(limit));
+            }
+            open.extend(self.survey.engine.dependent_uids(&uid));
         }
         Ok(())
     }
@@ -146,8 +167,8 @@ impl<'a> Planner<'a> {
     fn below<'u>(&self, roots: impl Iterator<Item = &'u Uid>) -> BTreeSet<Uid> {
         let (mut seen, mut open) = (BTreeSet::new(), roots.cloned().collect::<Vec<Uid>>());
         while let Some(uid) = open.pop() {
-            if seen.insert(uid.clone()) {
-                open.extend(self.survey.engine.dependents(&uid).into_iter().map(|view| view.uid));
+            if !self.holds.is_at_once(&uid) && seen.insert(uid.clone()) {
+                open.extend(self.survey.engine.dependent_uids(&uid));
             }
         }
         seen
@@ -158,7 +179,13 @@ impl<'a> Planner<'a> {
         resource.map_or(("", ""), |resource| (&resource.name.group, &resource.name.resource))
     }
 
-    fn add(&mut self, key: &ObjectKey, uid: &Uid, policy: Option<PropagationPolicy>, reason: When) {
+    pub(super) fn add(
+        &mut self,
+        key: &ObjectKey,
+        uid: &Uid,
+        policy: Option<PropagationPolicy>,
+        reason: When,
+    ) {
         let is_asked = reason == When::Asked;
         let is_terminating = || survey_view(self.survey, uid).is_some_and(|view| view.deletion.deleting);
         // kube-apiserver pays no attention to the policy of the request that begins the deletion of a definition.
@@ -186,54 +213,6 @@ impl<'a> Planner<'a> {
             ("", "persistentvolumeclaims") => self.claim(&view.uid, &key).into_iter().collect(),
             resource if resource == DEFINITIONS => self.definition(&view.uid, key),
             _ => Vec::new(),
-        }
-    }
-
-    fn namespace(&mut self, uid: &Uid, key: ObjectKey) -> Vec<Uid> {
-        let inside = self.survey.engine.select(|inside| *inside.namespace == *key.name);
-        let pods = self.survey.catalog.named(&GroupResource::new("", "pods")).map(|resource| resource.id);
-        let is_pod = |view: &NodeView| view.key.as_ref().is_some_and(|key| Some(key.resource) == pods);
-        let pods = inside.iter().filter(|view| is_pod(view)).map(|view| view.uid.clone()).collect();
-        for view in &inside {
-            let follows_pods = !is_pod(view);
-            self.contained(view, When::Contained { container: uid.clone(), follows_pods });
-        }
-        let inside: Vec<Uid> = inside.into_iter().map(|view| view.uid).collect();
-        let found = inside.clone();
-        let failed = &self.survey.catalog.failed;
-        let unlisted =
-            (!failed.is_empty()).then(|| format!("discovery of {} fails", text::some_of(failed, 3)));
-        let container = Container { key, inside, pods, unlisted };
-        self.containers.insert(uid.clone(), container);
-        found
-    }
-
-    fn definition(&mut self, uid: &Uid, key: ObjectKey) -> Vec<Uid> {
-        let name = GroupResource::new(DEFINITIONS.0, DEFINITIONS.1);
-        let (mut inside, mut unlisted) = (Vec::new(), None);
-        if let Some(definition) = self.facts.present(&name, "", &key.name) {
-            let kind =
-                GroupResource::new(definition.text("/spec/group"), definition.text("/spec/names/plural"));
-            if let Some(resource) = self.survey.catalog.named(&kind) {
-                inside = self.survey.engine.select(|instance| instance.resource == resource.id);
-                // What only this user may not list is no obstacle to the server.
-                let why = self.survey.unlisted().get(&resource.id).filter(|why| why.starts_with('5'));
-                unlisted = why.map(|why| format!("its objects cannot be listed ({why})"));
-            }
-        }
-        for view in &inside {
-            self.contained(view, When::Contained { container: uid.clone(), follows_pods: false });
-        }
-        let inside: Vec<Uid> = inside.into_iter().map(|view| view.uid).collect();
-        let (pods, found) = (Vec::new(), inside.clone());
-        let container = Container { key, inside, pods, unlisted };
-        self.containers.insert(uid.clone(), container);
-        found
-    }
-
-    fn contained(&mut self, view: &NodeView, reason: When) {
-        if let Some(key) = &view.key {
-            self.add(key, &view.uid, Some(PropagationPolicy::Background), reason);
         }
     }
 
@@ -294,21 +273,29 @@ impl<'a> Planner<'a> {
             When::Asked => true,
             When::Gone(other) => progress.gone.contains(other),
             When::Contained { container, follows_pods } => {
-                let is_terminating =
-                    |uid| survey_view(self.survey, uid).is_some_and(|view| view.deletion.deleting);
-                let is_marked = progress.marked.contains(container) || is_terminating(container);
                 let pods = self.containers.get(container).filter(|_| *follows_pods);
-                is_marked
-                    && pods
-                        .is_none_or(|container| container.pods.iter().all(|pod| progress.gone.contains(pod)))
+                self.is_marked(container, progress)
+                    && pods.is_none_or(|container| container.has_no_pods(progress))
             }
         }
     }
 
+    fn is_marked(&self, uid: &Uid, progress: &Progress) -> bool {
+        let is_terminating = || survey_view(self.survey, uid).is_some_and(|view| view.deletion.deleting);
+        progress.marked.contains(uid) || is_terminating()
+    }
+
+    /// Whether the deletion of what follows the pods of a container has begun.
+    fn is_followed(&self, uid: &Uid, container: &Container, progress: &Progress) -> bool {
+        self.is_marked(uid, progress) && container.has_no_pods(progress)
+    }
+
     fn is_held(&self, horizon: Horizon, progress: &Progress, uid: &Uid, has_finalizers: bool) -> bool {
         let is_filled = self.containers.get(uid).is_some_and(|container| {
+            let waits = || !container.followers.is_empty() && !self.is_followed(uid, container, progress);
             container.unlisted.is_some()
                 || container.inside.iter().any(|inner| !progress.gone.contains(inner))
+                || waits()
         });
         is_filled || self.holds.is_held(horizon, progress, uid, has_finalizers)
     }
@@ -316,13 +303,21 @@ impl<'a> Planner<'a> {
     /// The roots whose deletion begins at this state of things, each with the policy that it is asked for with.
     fn begun(&self, progress: &Progress) -> Vec<(Uid, Option<PropagationPolicy>)> {
         let mut begun = Vec::new();
+        // Of a container it is found out once what is due in it.
+        let mut known: BTreeMap<(Uid, bool), bool> = BTreeMap::new();
+        let mut is_due = |reason: &'_ When| match reason {
+            When::Contained { container, follows_pods } => *known
+                .entry((container.clone(), *follows_pods))
+                .or_insert_with(|| self.is_due(reason, progress)),
+            When::Asked | When::Gone(_) => self.is_due(reason, progress),
+        };
         for (uid, root) in &self.roots {
-            let due = || root.reasons.iter().filter(|reason| self.is_due(reason, progress));
-            if due().any(|reason| matches!(reason, When::Asked | When::Gone(_))) {
+            let due: Vec<&When> = root.reasons.iter().filter(|reason| is_due(reason)).collect();
+            if due.iter().any(|reason| matches!(reason, When::Asked | When::Gone(_))) {
                 begun.push((uid.clone(), root.policy));
             }
             // The controllers of namespaces and definitions delete in the background, whatever was asked for before.
-            if due().any(|reason| matches!(reason, When::Contained { .. })) {
+            if due.iter().any(|reason| matches!(reason, When::Contained { .. })) {
                 begun.push((uid.clone(), Some(PropagationPolicy::Background)));
             }
         }
@@ -341,6 +336,11 @@ struct At<'p, 'a> {
 impl Stage for At<'_, '_> {
     fn deletions(&self, progress: &Progress) -> Vec<(Uid, Option<PropagationPolicy>)> {
         let begun = self.planner.begun(progress);
+        for (uid, container) in &self.planner.containers {
+            if container.followed.get().is_none() && self.planner.is_followed(uid, container, progress) {
+                container.followed.set(Some(self.horizon));
+            }
+        }
         self.begun.borrow_mut().extend(begun.iter().map(|(uid, _)| uid.clone()));
         begun
     }
@@ -352,9 +352,11 @@ impl Stage for At<'_, '_> {
 
 /// What the stages of a plan lead to.
 pub(super) struct Stages {
-    pub(super) at_once: Plan,
-    pub(super) in_time: Plan,
-    pub(super) in_the_end: Plan,
+    pub(super) at_once: StageEnd,
+    pub(super) in_time: StageEnd,
+    pub(super) in_the_end: StageEnd,
+    /// Owners that could not be looked up and count as living.
+    pub(super) assumed_living: Vec<Uid>,
     /// What is deleted, and everything that depends on it.
     pub(super) reached: BTreeSet<Uid>,
 }

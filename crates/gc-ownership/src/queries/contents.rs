@@ -2,13 +2,82 @@
 
 use std::collections::BTreeMap;
 
-use gc_types::{ObjectKey, ObservedObject, ResourceId, Uid};
+use gc_types::{DeletionState, ObjectKey, ObservedObject, OwnerReference, ResourceId, Uid};
 
 use super::NodeView;
 use crate::engine::Engine;
 use crate::graph::{Flag, NodeId};
 
+/// An object that ends as soon as its deletion is requested, and which nothing depends on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Leaf {
+    /// Its UID.
+    pub uid: Uid,
+    /// Its resource.
+    pub resource: ResourceId,
+    /// Whether it has references to owners.
+    pub has_owners: bool,
+}
+
+/// The objects of a namespace or a resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// Those without finalizers and dependents that are not being deleted, in no order.
+    pub leaves: Vec<Leaf>,
+    /// All others, by kind and key.
+    pub others: Vec<NodeView>,
+}
+
 impl Engine {
+    /// The objects whose resource and namespace match. Visits everything.
+    pub fn contents(&self, mut fits: impl FnMut(ResourceId, &str) -> bool) -> Contents {
+        let (mut leaves, mut others) = (Vec::new(), Vec::new());
+        for node in self.graph.slots().filter(|&node| self.graph.has(node, Flag::OBSERVED)) {
+            let resource = self.graph.resource_id(self.graph.resource(node));
+            if !fits(resource, &self.graph.namespace_text(self.graph.namespace(node))) {
+                continue;
+            }
+            let is_leaf =
+                self.graph.deletion(node) == DeletionState::default() && !self.graph.has_dependents(node);
+            if is_leaf {
+                let has_owners = self.graph.has_references(node);
+                leaves.push(Leaf { uid: self.graph.uid(node), resource, has_owners });
+            } else {
+                others.push(node);
+            }
+        }
+        Contents { leaves, others: self.sorted(others.into_iter()) }
+    }
+
+    /// Where the object with a UID is, if it was observed and exists.
+    #[must_use]
+    pub fn key_of(&self, uid: &Uid) -> Option<ObjectKey> {
+        self.state_of(uid).map(|(key, _)| key)
+    }
+
+    /// Where the object with a UID is and how far its deletion has come, if it was observed and exists.
+    #[must_use]
+    pub fn state_of(&self, uid: &Uid) -> Option<(ObjectKey, DeletionState)> {
+        let node = self.graph.find(uid).filter(|&node| self.graph.has(node, Flag::OBSERVED))?;
+        Some((self.graph.key(node), self.graph.deletion(node)))
+    }
+
+    /// The UIDs of the dependents of an object that exist.
+    #[must_use]
+    pub fn dependent_uids(&self, owner: &Uid) -> Vec<Uid> {
+        let Some(owner) = self.graph.find(owner) else { return Vec::new() };
+        let dependents = self.graph.dependents_of(owner).map(|edge| self.graph.dependent(edge));
+        let existing = dependents.filter(|&node| self.graph.has(node, Flag::OBSERVED));
+        existing.map(|node| self.graph.uid(node)).collect()
+    }
+
+    /// The references of an object to its owners.
+    #[must_use]
+    pub fn owners_of(&self, uid: &Uid) -> Vec<OwnerReference> {
+        let Some(node) = self.graph.find(uid) else { return Vec::new() };
+        self.graph.edges_of(node).map(|edge| self.graph.reference(edge)).collect()
+    }
+
     fn sorted(&self, nodes: impl Iterator<Item = NodeId>) -> Vec<NodeView> {
         let mut views: Vec<NodeView> = nodes.map(|node| self.view(node)).collect();
         views.sort_by(|left, right| (&left.kind, &left.key).cmp(&(&right.kind, &right.key)));

@@ -15,8 +15,9 @@ use gc_types::{
 use crate::engine::{Class, Engine};
 use crate::graph::{Flag, NodeId};
 
+pub use contents::{Contents, Leaf};
 pub use dump::{DumpEdge, DumpNode, GraphDump};
-pub use plan::{Plan, PlanError, PlanStep, Progress, Stage};
+pub use plan::{Plan, PlanError, PlanStep, Progress, Stage, StageEnd};
 pub use references::{Stray, StrayReference};
 
 /// Maximum number of blocking dependents that `stuck` names for one owner.

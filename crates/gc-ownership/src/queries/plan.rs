@@ -41,6 +41,19 @@ pub struct Plan {
     pub assumed_living: Vec<Uid>,
 }
 
+/// What one stage of a plan leads to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StageEnd {
+    /// Objects that are gone.
+    pub deleted: Vec<Uid>,
+    /// Objects that were marked for deletion by the plan and are blocked by finalizers.
+    pub held: Vec<Uid>,
+    /// Objects that were terminating before the plan, and still are.
+    pub terminating: Vec<Uid>,
+    /// Objects that are kept and have lost references.
+    pub released: Vec<Uid>,
+}
+
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
@@ -95,18 +108,68 @@ impl Engine {
         limit: usize,
     ) -> Result<Plan, PlanError> {
         let stage = Alone(uid.clone(), policy);
-        let mut plans = self.plan_stages(std::slice::from_ref(uid), &[&stage], limit)?;
-        plans.pop().ok_or(PlanError::Endless(0))
+        let concerned = self.concerned(std::slice::from_ref(uid), &|_| false, limit)?;
+        let mut rehearsal = Rehearsal::new(self, &concerned, &stage);
+        rehearsal.steps = Some(Vec::new());
+        rehearsal.perform(&stage)?;
+        let [deleted, held, terminating, released] = self.outcome(&rehearsal, &concerned);
+        let views = |nodes: Vec<NodeId>| nodes.into_iter().map(|node| self.view(node)).collect();
+        Ok(Plan {
+            steps: rehearsal.steps.unwrap_or_default(),
+            deleted: views(deleted),
+            held: views(held),
+            terminating: views(terminating),
+            released: views(released),
+            assumed_living: rehearsal.assumed.into_iter().collect(),
+        })
     }
 
-    /// What the stages lead to, one after the other: one plan for the end of each. Only `candidates` and what depends on
-    /// them may be deleted.
+    /// What the stages lead to, one after the other, and the owners that could not be looked up and count as living. Only
+    /// `candidates` and what depends on them may be deleted; `left_out` are leaves that end before the collector acts.
     pub fn plan_stages(
         &self,
         candidates: &[Uid],
+        left_out: &dyn Fn(&Uid) -> bool,
         stages: &[&dyn Stage],
         limit: usize,
-    ) -> Result<Vec<Plan>, PlanError> {
+    ) -> Result<(Vec<StageEnd>, Vec<Uid>), PlanError> {
+        let concerned = self.concerned(candidates, left_out, limit)?;
+        let Some(first) = stages.first() else { return Ok((Vec::new(), Vec::new())) };
+        let mut rehearsal = Rehearsal::new(self, &concerned, *first);
+        let mut ends = Vec::with_capacity(stages.len());
+        for stage in stages {
+            rehearsal.perform(*stage)?;
+            let uids = |nodes: Vec<NodeId>| nodes.into_iter().map(|node| self.graph.uid(node)).collect();
+            let [deleted, held, terminating, released] = self.outcome(&rehearsal, &concerned).map(uids);
+            ends.push(StageEnd { deleted, held, terminating, released });
+        }
+        Ok((ends, rehearsal.assumed.into_iter().collect()))
+    }
+
+    /// What is deleted, held, still terminating, and released.
+    fn outcome(&self, rehearsal: &Rehearsal, concerned: &BTreeSet<NodeId>) -> [Vec<NodeId>; 4] {
+        let [mut deleted, mut held, mut terminating, mut released] = [const { Vec::new() }; 4];
+        for &node in concerned {
+            match rehearsal.model.get(&self.graph.key(node)) {
+                None => deleted.push(node),
+                Some(now) if now.deletion.deleting && !self.graph.has(node, Flag::DELETING) => {
+                    held.push(node);
+                }
+                Some(now) if now.deletion.deleting => terminating.push(node),
+                Some(now) if !self.graph.owners_equal(node, &now.owners) => released.push(node),
+                Some(_) => {}
+            }
+        }
+        [deleted, held, terminating, released]
+    }
+
+    /// These objects and everything that depends on them.
+    fn concerned(
+        &self,
+        candidates: &[Uid],
+        left_out: &dyn Fn(&Uid) -> bool,
+        limit: usize,
+    ) -> Result<BTreeSet<NodeId>, PlanError> {
         let mut concerned = BTreeSet::new();
         for uid in candidates {
             let root = self
@@ -114,45 +177,19 @@ impl Engine {
                 .find(uid)
                 .filter(|&node| self.graph.has(node, Flag::OBSERVED))
                 .ok_or_else(|| PlanError::Unknown(uid.clone()))?;
-            self.add_below(root, limit, &mut concerned)?;
+            self.add_below(root, left_out, limit, &mut concerned)?;
         }
-        let Some(first) = stages.first() else { return Ok(Vec::new()) };
-        let mut rehearsal = Rehearsal::new(self, &concerned, *first);
-        let mut plans = Vec::with_capacity(stages.len());
-        for stage in stages {
-            rehearsal.perform(*stage)?;
-            plans.push(self.state(&rehearsal, &concerned));
-        }
-        Ok(plans)
-    }
-
-    fn state(&self, rehearsal: &Rehearsal, concerned: &BTreeSet<NodeId>) -> Plan {
-        let mut plan = Plan {
-            steps: rehearsal.steps.clone(),
-            deleted: Vec::new(),
-            held: Vec::new(),
-            terminating: Vec::new(),
-            released: Vec::new(),
-            assumed_living: rehearsal.assumed.iter().cloned().collect(),
-        };
-        for &node in concerned {
-            match rehearsal.model.get(&self.graph.key(node)) {
-                None => plan.deleted.push(self.view(node)),
-                Some(now) if now.deletion.deleting && !self.graph.has(node, Flag::DELETING) => {
-                    plan.held.push(self.view(node));
-                }
-                Some(now) if now.deletion.deleting => plan.terminating.push(self.view(node)),
-                Some(now) if !self.graph.owners_equal(node, &now.owners) => {
-                    plan.released.push(self.view(node));
-                }
-                Some(_) => {}
-            }
-        }
-        plan
+        Ok(concerned)
     }
 
     /// Adds a node and everything that depends on it.
-    fn add_below(&self, root: NodeId, limit: usize, seen: &mut BTreeSet<NodeId>) -> Result<(), PlanError> {
+    fn add_below(
+        &self,
+        root: NodeId,
+        left_out: &dyn Fn(&Uid) -> bool,
+        limit: usize,
+        seen: &mut BTreeSet<NodeId>,
+    ) -> Result<(), PlanError> {
         if !seen.insert(root) {
             return Ok(());
         }
@@ -160,6 +197,11 @@ impl Engine {
         while let Some(node) = open.pop() {
             for edge in self.graph.dependents_of(node) {
                 let dependent = self.graph.dependent(edge);
+                // What others depend on is no leaf.
+                let is_leaf = !self.graph.has_dependents(dependent);
+                if is_leaf && left_out(&self.graph.uid(dependent)) {
+                    continue;
+                }
                 if seen.insert(dependent) {
                     open.push(dependent);
                 }
@@ -175,7 +217,8 @@ impl Engine {
 struct Rehearsal {
     engine: Engine,
     model: Model,
-    steps: Vec<PlanStep>,
+    /// The collector's writes, if they are asked for.
+    steps: Option<Vec<PlanStep>>,
     /// The state of owners outside the plan, by where references claim them to be: the object that exists there, if
     /// any.
     outside: BTreeMap<ObjectKey, Option<Uid>>,
@@ -193,7 +236,7 @@ impl Rehearsal {
         let mut rehearsal = Self {
             engine: Engine::new(config),
             model: Model::new(),
-            steps: Vec::new(),
+            steps: None,
             outside: BTreeMap::new(),
             assumed: BTreeSet::new(),
             objects: BTreeMap::new(),
@@ -250,9 +293,9 @@ impl Rehearsal {
                 }
             }
         }
-        let objects: Vec<ObservedObject> = rehearsal.model.objects().cloned().collect();
-        for object in objects {
-            rehearsal.engine.handle(Event::Observed(object));
+        let Self { engine, model, .. } = &mut rehearsal;
+        for object in model.objects() {
+            engine.handle(Event::Observed(object.clone()));
         }
         let version = rehearsal.model.version();
         for (_, state) in resources() {
@@ -348,11 +391,12 @@ impl Rehearsal {
                     self.engine.handle(event);
                 }
                 self.engine.handle(Event::Done(effect.id, answer.outcome));
-                if matches!(
+                let is_write = matches!(
                     effect.request,
                     Request::Delete { .. } | Request::SetOwners { .. } | Request::RemoveFinalizer { .. }
-                ) {
-                    self.steps.push(PlanStep { request: effect.request, reason: effect.reason });
+                );
+                if let Some(steps) = self.steps.as_mut().filter(|_| is_write) {
+                    steps.push(PlanStep { request: effect.request, reason: effect.reason });
                 }
             } else if self.engine.only_polls_left() {
                 return Ok(());

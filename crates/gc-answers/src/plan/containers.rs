@@ -1,0 +1,173 @@
+//! What namespaces and definitions contain, and take with them.
+//!
+//! Most of it ends the moment its deletion is requested: it has no finalizers, and nothing depends on it. Such leaves are not
+//! rehearsed, so that a plan costs what its other objects cost.
+
+use std::cell::Cell;
+
+use gc_ownership::{Contents, Leaf, NodeView, Progress};
+use gc_types::{ObjectKey, PropagationPolicy, ResourceId, Uid};
+
+use super::planner::{DEFINITIONS, Horizon, Planner, When, survey_view};
+use crate::catalog::GroupResource;
+use crate::text;
+
+/// What is deleted when everything in it is gone: a namespace, a definition.
+pub(super) struct Container {
+    pub(super) key: ObjectKey,
+    /// What is in it, leaves apart.
+    pub(super) inside: Vec<Uid>,
+    /// The pods among them, for which the rest of a namespace waits.
+    pub(super) pods: Vec<Uid>,
+    /// Leaves that are deleted when the pods are gone.
+    pub(super) followers: Vec<Leaf>,
+    /// When they are deleted.
+    pub(super) followed: Cell<Option<Horizon>>,
+    /// Why its contents cannot be listed, which holds it up.
+    pub(super) unlisted: Option<String>,
+}
+
+impl Container {
+    pub(super) fn is_empty(&self) -> bool {
+        self.inside.is_empty() && self.followers.is_empty()
+    }
+
+    /// Whether the rest of the contents needs to wait no longer.
+    pub(super) fn has_no_pods(&self, progress: &Progress) -> bool {
+        self.pods.iter().all(|pod| progress.gone.contains(pod))
+    }
+}
+
+impl Planner<'_> {
+    fn resource(&self, group: &str, resource: &str) -> Option<ResourceId> {
+        self.survey.catalog.named(&GroupResource::new(group, resource)).map(|resource| resource.id)
+    }
+
+    /// Whether the deletion of a container begins before anything else happens.
+    fn begins_at_once(&self, uid: &Uid) -> bool {
+        let is_asked = self.roots.get(uid).is_some_and(|root| root.reasons.contains(&When::Asked));
+        is_asked || survey_view(self.survey, uid).is_some_and(|view| view.deletion.deleting)
+    }
+
+    pub(super) fn namespace(&mut self, uid: &Uid, key: ObjectKey) -> Vec<Uid> {
+        let contents = self.survey.engine.contents(|_, namespace| *namespace == *key.name);
+        let (pods, claims) = (self.resource("", "pods"), self.resource("", "persistentvolumeclaims"));
+        let is_pod = |resource| Some(resource) == pods;
+        let (leaves, mut others) = self.split(uid, contents, |leaf| Some(leaf.resource) != claims);
+        let (running, rest): (Vec<Leaf>, Vec<Leaf>) =
+            leaves.into_iter().partition(|leaf| is_pod(leaf.resource));
+        let nothing_yet = Progress::default();
+        for pod in running {
+            // A kubelet may have to confirm its end.
+            match survey_view(self.survey, &pod.uid) {
+                Some(view) if self.holds.silent_kubelet(&view, &nothing_yet).is_some() => others.push(view),
+                _ => self.holds.ends_at_once(pod.uid),
+            }
+        }
+        let is_view_of_pod = |view: &&NodeView| view.key.as_ref().is_some_and(|key| is_pod(key.resource));
+        let pods: Vec<Uid> = others.iter().filter(is_view_of_pod).map(|view| view.uid.clone()).collect();
+        let mut followers = Vec::new();
+        for leaf in rest {
+            if pods.is_empty() {
+                self.holds.ends_at_once(leaf.uid);
+            } else if leaf.has_owners {
+                // It may end with its owner before.
+                others.extend(survey_view(self.survey, &leaf.uid));
+            } else {
+                followers.push(leaf);
+            }
+        }
+        for view in &others {
+            let follows_pods = !is_view_of_pod(&view);
+            self.contained(view, When::Contained { container: uid.clone(), follows_pods });
+        }
+        let failed = &self.survey.catalog.failed;
+        let unlisted =
+            (!failed.is_empty()).then(|| format!("discovery of {} fails", text::some_of(failed, 3)));
+        self.contain(
+            uid,
+            Container { key, inside: Vec::new(), pods, followers, followed: Cell::default(), unlisted },
+            others,
+        )
+    }
+
+    pub(super) fn definition(&mut self, uid: &Uid, key: ObjectKey) -> Vec<Uid> {
+        let name = GroupResource::new(DEFINITIONS.0, DEFINITIONS.1);
+        let (mut contents, mut unlisted) = (Contents::default(), None);
+        if let Some(definition) = self.facts.present(&name, "", &key.name) {
+            let kind =
+                GroupResource::new(definition.text("/spec/group"), definition.text("/spec/names/plural"));
+            if let Some(resource) = self.survey.catalog.named(&kind) {
+                self.rehearse_followers(resource.id);
+                contents = self.survey.engine.contents(|instance, _| instance == resource.id);
+                // What only this user may not list is no obstacle to the server.
+                let why = self.survey.unlisted().get(&resource.id).filter(|why| why.starts_with('5'));
+                unlisted = why.map(|why| format!("its objects cannot be listed ({why})"));
+            }
+        }
+        let (leaves, others) = self.split(uid, contents, |_| true);
+        for leaf in leaves {
+            self.holds.ends_at_once(leaf.uid);
+        }
+        for view in &others {
+            self.contained(view, When::Contained { container: uid.clone(), follows_pods: false });
+        }
+        let (pods, followers) = (Vec::new(), Vec::new());
+        self.contain(
+            uid,
+            Container { key, inside: Vec::new(), pods, followers, followed: Cell::default(), unlisted },
+            others,
+        )
+    }
+
+    /// A definition may take its objects before or after their namespace does: only a rehearsal shows which.
+    fn rehearse_followers(&mut self, resource: ResourceId) {
+        let mut both = Vec::new();
+        for (uid, container) in &mut self.containers {
+            let is_defined = |leaf: &mut Leaf| leaf.resource == resource;
+            for leaf in container.followers.extract_if(.., is_defined) {
+                container.inside.push(leaf.uid.clone());
+                both.push((uid.clone(), leaf.uid));
+            }
+        }
+        for (container, leaf) in both {
+            if let Some(view) = survey_view(self.survey, &leaf) {
+                self.contained(&view, When::Contained { container, follows_pods: true });
+            }
+        }
+    }
+
+    /// The leaves that need not be rehearsed, and everything else.
+    fn split(
+        &mut self,
+        container: &Uid,
+        contents: Contents,
+        is_plain: impl Fn(&Leaf) -> bool,
+    ) -> (Vec<Leaf>, Vec<NodeView>) {
+        let begins_at_once = self.begins_at_once(container);
+        // What is a root for another reason is rehearsed; what is gone by then does not matter.
+        let (leaves, rest): (Vec<Leaf>, Vec<Leaf>) = contents
+            .leaves
+            .into_iter()
+            .filter(|leaf| !self.holds.is_at_once(&leaf.uid))
+            .partition(|leaf| begins_at_once && is_plain(leaf) && !self.roots.contains_key(&leaf.uid));
+        self.leaves += leaves.len();
+        let mut others = contents.others;
+        others.extend(rest.iter().filter_map(|leaf| survey_view(self.survey, &leaf.uid)));
+        (leaves, others)
+    }
+
+    /// Keeps a container with what is in it, which is returned.
+    fn contain(&mut self, uid: &Uid, container: Container, others: Vec<NodeView>) -> Vec<Uid> {
+        self.holds.know_at_once();
+        let inside: Vec<Uid> = others.into_iter().map(|view| view.uid).collect();
+        self.containers.insert(uid.clone(), Container { inside: inside.clone(), ..container });
+        inside
+    }
+
+    fn contained(&mut self, view: &NodeView, reason: When) {
+        if let Some(key) = &view.key {
+            self.add(key, &view.uid, Some(PropagationPolicy::Background), reason);
+        }
+    }
+}
