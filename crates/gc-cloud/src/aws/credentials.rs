@@ -1,10 +1,12 @@
 //! Sources of credentials: the environment, or the role of the instance (IMDSv2).
 
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use http::{Method, Request};
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use crate::MAX_ANSWER_BYTES;
 use crate::client::{Https, fetch};
@@ -27,9 +29,36 @@ impl fmt::Debug for Credentials {
 }
 
 /// The metadata endpoint of instances.
-pub(crate) const METADATA: &str = "http://169.254.169.254";
+const METADATA: &str = "http://169.254.169.254";
 /// How long keys of a role are cached; the instance renews them every few hours.
-pub(crate) const ROLE_KEPT: Duration = Duration::from_mins(5);
+const ROLE_KEPT: Duration = Duration::from_mins(5);
+
+/// Where a client gets its keys: those that were given, or of the environment, or of the role of this instance, which are cached.
+pub(crate) struct Source {
+    given: Option<Credentials>,
+    role: Mutex<Option<(Instant, Credentials)>>,
+}
+
+impl Source {
+    /// Uses these keys, if there are any.
+    pub(crate) fn new(given: Option<Credentials>) -> Self {
+        Self { given, role: Mutex::default() }
+    }
+
+    /// The keys for the next request, or why there are none.
+    pub(crate) async fn get(&self, client: &Https) -> Result<Credentials, String> {
+        if let Some(credentials) = self.given.clone().or_else(of_environment) {
+            return Ok(credentials);
+        }
+        let known = self.role.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((_, credentials)) = known.filter(|(read, _)| read.elapsed() < ROLE_KEPT) {
+            return Ok(credentials);
+        }
+        let found = of_instance(client, METADATA).await?;
+        *self.role.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), found.clone()));
+        Ok(found)
+    }
+}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -40,7 +69,7 @@ struct RoleKeys {
 }
 
 /// The keys of the environment, if set.
-pub(crate) fn of_environment() -> Option<Credentials> {
+fn of_environment() -> Option<Credentials> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     Some(Credentials {
         access_key: variable("AWS_ACCESS_KEY_ID")?,
@@ -50,7 +79,7 @@ pub(crate) fn of_environment() -> Option<Credentials> {
 }
 
 /// The keys of this instance's role, or why there are none.
-pub(crate) async fn of_instance(client: &Https, metadata: &str) -> Result<Credentials, String> {
+async fn of_instance(client: &Https, metadata: &str) -> Result<Credentials, String> {
     let ask = async |method: Method, path: &str, header: (&'static str, &str)| {
         let request =
             Request::builder().method(method).uri(format!("{metadata}{path}")).header(header.0, header.1);

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use crate::client::{Https, allowed, fetch, https};
 use crate::{ANSWER_TIMEOUT, Machine, Provider, ProviderError, shortened};
 pub use credentials::Credentials;
-use credentials::{METADATA, ROLE_KEPT};
+use credentials::Source;
 use signature::{Signing, escape};
 
 /// Maximum number of lookups that are combined into one call (values of one filter).
@@ -39,6 +39,22 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_min
 const MAX_PAGE_BYTES: usize = 16 << 20;
 const VERSION: &str = "2016-11-15";
 const CONTENT_TYPE: &str = "application/x-www-form-urlencoded; charset=utf-8";
+
+/// Whether a byte may be part of the name of a region, as of every name that goes into a host's.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'
+}
+
+/// Whether this can be the name of a region.
+fn is_region(region: &str) -> bool {
+    (1..=32).contains(&region.len()) && region.bytes().all(is_plain)
+}
+
+/// The public URL of a service in a region, without a path.
+fn public_endpoint(service: &str, region: &str) -> String {
+    let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
+    format!("https://{service}.{region}.{domain}")
+}
 
 /// Why EC2 gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -147,7 +163,7 @@ struct Worker {
     client: Https,
     options: Ec2Options,
     url: Uri,
-    role: Option<(Instant, Credentials)>,
+    credentials: Source,
     /// After throttling: until when no request is sent, and the next pause.
     paused: Option<(Instant, Duration)>,
 }
@@ -156,12 +172,10 @@ impl Ec2 {
     /// A client. Sends nothing by itself.
     pub fn new(options: Ec2Options) -> Result<Self, Ec2Error> {
         let region = &options.region;
-        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        if region.is_empty() || region.len() > 32 || !region.bytes().all(plain) {
+        if !is_region(region) {
             return Err(Ec2Error::Region(region.clone()));
         }
-        let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
-        let text = options.endpoint.clone().unwrap_or_else(|| format!("https://ec2.{region}.{domain}/"));
+        let text = options.endpoint.clone().unwrap_or_else(|| public_endpoint("ec2", region) + "/");
         let url: Uri = text.parse().map_err(|_| Ec2Error::Endpoint(text.clone()))?;
         if !allowed(&url) {
             return Err(Ec2Error::Endpoint(text));
@@ -169,7 +183,8 @@ impl Ec2 {
         let client =
             https(None, options.timeout, text.starts_with("https")).map_err(Ec2Error::Authorities)?;
         let region = options.region.clone();
-        let worker = Worker { client, options, url, role: None, paused: None };
+        let credentials = Source::new(options.credentials.clone());
+        let worker = Worker { client, options, url, credentials, paused: None };
         Ok(Self { region, worker: Mutex::new(Some(worker)), questions: OnceLock::new() })
     }
 
@@ -249,7 +264,7 @@ impl Worker {
         {
             return Err(Ec2Error::Throttled("paused".to_owned()));
         }
-        let credentials = self.credentials().await?;
+        let credentials = self.credentials.get(&self.client).await.map_err(Ec2Error::Credentials)?;
         let (mut ids, mut names) = (Vec::new(), Vec::new());
         for question in questions {
             match question {
@@ -277,21 +292,6 @@ impl Worker {
         }
         self.paused = None;
         Ok(found)
-    }
-
-    async fn credentials(&mut self) -> Result<Credentials, Ec2Error> {
-        if let Some(credentials) = self.options.credentials.clone().or_else(credentials::of_environment) {
-            return Ok(credentials);
-        }
-        if let Some((read, credentials)) = &self.role
-            && read.elapsed() < ROLE_KEPT
-        {
-            return Ok(credentials.clone());
-        }
-        let credentials =
-            credentials::of_instance(&self.client, METADATA).await.map_err(Ec2Error::Credentials)?;
-        self.role = Some((Instant::now(), credentials.clone()));
-        Ok(credentials)
     }
 
     /// All instances that match the filter.

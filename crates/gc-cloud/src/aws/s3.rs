@@ -3,17 +3,16 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Uri};
 use http_body_util::Full;
 use serde::Deserialize;
-use tokio::time::Instant;
 
-use super::credentials::{self, Credentials, METADATA, ROLE_KEPT};
+use super::credentials::{Credentials, Source};
 use super::signature::{Signing, escape, sha256};
+use super::{is_plain, is_region, public_endpoint};
 use crate::client::{Https, allowed, fetch, https};
 use crate::shortened;
 
@@ -112,7 +111,7 @@ pub struct S3 {
     /// `https://HOST[:PORT]`
     base: String,
     host: String,
-    role: Mutex<Option<(Instant, Credentials)>>,
+    credentials: Source,
 }
 
 impl fmt::Debug for S3 {
@@ -134,17 +133,15 @@ struct Unsigned<'a> {
 impl S3 {
     /// A client. Sends nothing by itself.
     pub fn new(options: S3Options) -> Result<Self, S3Error> {
-        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         let (region, bucket) = (&options.region, &options.bucket);
-        if region.is_empty() || region.len() > 32 || !region.bytes().all(plain) {
+        if !is_region(region) {
             return Err(S3Error::Region(region.clone()));
         }
-        let is_name = bucket.bytes().all(|byte| plain(byte) || byte == b'.') && !bucket.contains("..");
+        let is_name = bucket.bytes().all(|byte| is_plain(byte) || byte == b'.') && !bucket.contains("..");
         if !(3..=63).contains(&bucket.len()) || !is_name {
             return Err(S3Error::Bucket(bucket.clone()));
         }
-        let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
-        let text = options.endpoint.clone().unwrap_or_else(|| format!("https://s3.{region}.{domain}"));
+        let text = options.endpoint.clone().unwrap_or_else(|| public_endpoint("s3", region));
         let wrong = || S3Error::Endpoint(text.clone());
         let url: Uri = text.parse().map_err(|_| wrong())?;
         if !allowed(&url) || !matches!(url.path(), "" | "/") || url.query().is_some() {
@@ -158,7 +155,8 @@ impl S3 {
         let client = https(options.authorities.as_deref(), options.timeout, text.starts_with("https"))
             .map_err(S3Error::Authorities)?;
         let base = format!("{}://{host}", url.scheme_str().unwrap_or("https"));
-        Ok(Self { client, options, base, host, role: Mutex::default() })
+        let credentials = Source::new(options.credentials.clone());
+        Ok(Self { client, options, base, host, credentials })
     }
 
     /// Writes an object, in place of one that has its key.
@@ -197,19 +195,6 @@ impl S3 {
         Err(S3Error::Malformed(format!("the list has more than {PAGES} pages")))
     }
 
-    async fn credentials(&self) -> Result<Credentials, S3Error> {
-        if let Some(credentials) = self.options.credentials.clone().or_else(credentials::of_environment) {
-            return Ok(credentials);
-        }
-        let known = self.role.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some((_, credentials)) = known.filter(|(read, _)| read.elapsed() < ROLE_KEPT) {
-            return Ok(credentials);
-        }
-        let found = credentials::of_instance(&self.client, METADATA).await.map_err(S3Error::Credentials)?;
-        *self.role.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), found.clone()));
-        Ok(found)
-    }
-
     async fn send(&self, request: Unsigned<'_>, largest: usize) -> Result<Bytes, S3Error> {
         let limit = self.options.timeout;
         tokio::time::timeout(limit, self.exchange(request, largest))
@@ -218,7 +203,7 @@ impl S3 {
     }
 
     async fn exchange(&self, request: Unsigned<'_>, largest: usize) -> Result<Bytes, S3Error> {
-        let credentials = self.credentials().await?;
+        let credentials = self.credentials.get(&self.client).await.map_err(S3Error::Credentials)?;
         let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
         let what = format!("{} {}/{}", request.method, self.options.bucket, request.key);
         let request = self.signed(request, &credentials, &time)?;
