@@ -5,7 +5,7 @@
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use gc_registry::patch::managed_fields::{ManagerRequest, ResetFields, apply, update};
+use gc_registry::patch::managed_fields::{ManagerRequest, apply, update};
 use gc_registry::patch::{json_patch, merge_patch, strategic_merge_patch};
 use gc_registry::schema::{Empties, Schema, builtin, check_types, normalize, unknown_fields};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ fn request<'a>(schema: &'a Schema, api_version: &'a str, kind: &'a str) -> Manag
         subresource: "",
         now: jiff::Timestamp::from_second(1_700_000_000).unwrap(),
         schema: Some(schema),
-        reset: ResetFields::Status,
+        reset: &[&["status"]],
     }
 }
 

@@ -168,6 +168,10 @@ impl Call<'_> {
     /// Prepares a new object, and says which places the server chose for it.
     fn prepare_new(&self, new: &mut Value, dry_run: bool) -> Result<BTreeSet<Place>, ApiError> {
         self.rules().prepare_create(new);
+        if self.resource().is("", "limitranges") && meta::name(new).is_empty() {
+            let name = meta::new_uid((self.context.entropy)());
+            meta::metadata_mut(new).insert("name".into(), name.into());
+        }
         let chosen = self.allocate(new, None, dry_run)?;
         if self.resource().is("", "namespaces") {
             label_with_name(new);

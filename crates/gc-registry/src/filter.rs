@@ -31,7 +31,7 @@ impl Filter {
             FieldSelector::parse(
                 &options.field_selector,
                 &known,
-                rules::field_labels_in_own_words(resource),
+                rules::words_for_field_labels(resource),
                 resource.namespaced(),
             )?
         };

@@ -12,7 +12,7 @@ use crate::crd::json_path::JsonPath;
 use crate::kinds::quantity::Quantity;
 use crate::list::Continue;
 use crate::object::{Object, TypeMeta};
-use crate::patch::managed_fields::{FieldSet, ManagerRequest, ResetFields, apply};
+use crate::patch::managed_fields::{FieldSet, ManagerRequest, apply};
 use crate::patch::{MAX_COPIED_BYTES, json_patch, merge_patch, strategic_merge_patch};
 use crate::schema::{Schema, builtin, depth};
 use crate::selector::{FieldSelector, LabelSelector};
@@ -112,7 +112,7 @@ pub fn server_side_apply(data: &[u8]) {
         subresource: "",
         now: jiff::Timestamp::UNIX_EPOCH,
         schema: schema_of(kind).map(|schema| &**schema),
-        reset: ResetFields::Status,
+        reset: &[&["status"]],
     };
     let live = Some(&live).filter(|live| !live.is_null());
     for manager in ["fuzz", "kubectl"] {
@@ -161,8 +161,8 @@ pub fn label_selectors(data: &[u8]) {
 pub fn field_selectors(data: &[u8]) {
     let Some((text, metadata)) = first_line(data) else { return };
     let known = ["status.phase", "spec.nodeName"];
-    let Ok(selector) = FieldSelector::parse(text, &known, true, true) else { return };
-    let again = FieldSelector::parse(&selector.to_string(), &known, false, true).unwrap();
+    let Ok(selector) = FieldSelector::parse(text, &known, Some("{}"), true) else { return };
+    let again = FieldSelector::parse(&selector.to_string(), &known, None, true).unwrap();
     assert_eq!(again, selector);
     let metadata: Value = serde_json::from_slice(metadata).unwrap_or_default();
     let fields = [("status.phase".to_owned(), "Running".to_owned())];

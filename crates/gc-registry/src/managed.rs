@@ -19,15 +19,45 @@ pub(crate) enum Operation {
     Apply,
 }
 
+/// What writes of objects reset whose kind has a status subresource.
+const STATUS: ResetFields = &[&["status"]];
+
+/// What writes of the status reset, unless their kind says otherwise.
+const SPEC: ResetFields = &[&["spec"]];
+
+/// What writes of the status reset where they also keep the metadata.
+const SPEC_AND_METADATA: ResetFields = &[&["spec"], &["metadata"]];
+
 /// What the endpoint resets, so that its writers own nothing of it.
 fn reset_fields(call: &Call<'_>) -> ResetFields {
     let resource = call.resource();
     let has_status = resource.subresources.iter().any(|known| *known.name == *"status");
-    match (call.target.subresource.as_str(), resource.custom.is_some()) {
-        ("", _) if has_status => ResetFields::Status,
-        ("status", true) => ResetFields::AllButStatus,
-        ("status", false) => ResetFields::Spec,
-        _ => ResetFields::Nothing,
+    let custom = resource.custom.is_some();
+    match (call.target.subresource.as_str(), &*resource.group, &*resource.resource) {
+        ("", "certificates.k8s.io", "certificatesigningrequests") => &[&["spec"], &["status"]],
+        ("status", "certificates.k8s.io", "certificatesigningrequests") => {
+            &[&["spec"], &["status", "conditions"]]
+        }
+        ("approval", ..) => &[&["spec"], &["status", "certificate"]],
+        ("", ..) if has_status => STATUS,
+        ("ephemeralcontainers" | "resize" | "finalize", ..) => STATUS,
+        ("status", ..) if custom => SPEC_AND_METADATA,
+        ("status", "", "pods") => {
+            &[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]]
+        }
+        ("status", "apps", "deployments") => &[&["spec"], &["metadata", "labels"]],
+        (
+            "status",
+            "admissionregistration.k8s.io"
+            | "apiregistration.k8s.io"
+            | "flowcontrol.apiserver.k8s.io"
+            | "resource.k8s.io"
+            | "storage.k8s.io",
+            _,
+        )
+        | ("status", "networking.k8s.io", "servicecidrs") => SPEC_AND_METADATA,
+        ("status", ..) => SPEC,
+        _ => &[],
     }
 }
 
@@ -68,7 +98,7 @@ pub(crate) fn update_own_status(call: &Call<'_>, live: &Value, new: &mut Value) 
         subresource: "status",
         now: call.context.now,
         schema: Some(&schema),
-        reset: ResetFields::Spec,
+        reset: SPEC,
     };
     managed_fields::update(Some(live), new, &request);
 }

@@ -22,15 +22,22 @@ fn error(field: &str, reason: CauseReason, detail: String) -> FieldError {
 pub(crate) fn validate(resource: &ResourceDefinition, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let custom = resource.custom.is_some();
+    let required = name_from_spec(resource, object);
     let form = |text: &str, prefix| {
         if custom {
-            names::object_name("", "", text, prefix)
-        } else {
-            names::object_name(&resource.group, &resource.resource, text, prefix)
+            return names::object_name("", "", text, prefix);
         }
+        let mut problems = names::object_name(&resource.group, &resource.resource, text, prefix);
+        if let Some(RequiredName { name, why, alone }) = &required
+            && text != name
+            && (!*alone || problems.is_empty())
+        {
+            problems.push(why.clone());
+        }
+        problems
     };
     let prefix = meta::text(object, "generateName");
-    if !prefix.is_empty() {
+    if !prefix.is_empty() && !only_whole_names(resource) {
         errors.extend(invalid("metadata.generateName", prefix, form(prefix, true)));
     }
     let name = meta::name(object);
@@ -66,6 +73,38 @@ pub(crate) fn validate(resource: &ResourceDefinition, object: &Value) -> Vec<Fie
     }
     validate_common(object, knows_its_finalizers(resource), &mut errors);
     errors
+}
+
+/// The name that an object must have because of its spec.
+struct RequiredName {
+    name: String,
+    why: String,
+    /// Whether it is only asked for of a name that has the form of one.
+    alone: bool,
+}
+
+fn name_from_spec(resource: &ResourceDefinition, object: &Value) -> Option<RequiredName> {
+    let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    let group = text("/spec/group");
+    if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+        let name = format!("{}.{group}", text("/spec/names/plural"));
+        return Some(RequiredName {
+            name,
+            why: "must be spec.names.plural+\".\"+spec.group".into(),
+            alone: false,
+        });
+    }
+    if resource.is("apiregistration.k8s.io", "apiservices") {
+        let name = format!("{}.{group}", text("/spec/version"));
+        let why = format!("must be `spec.version+\".\"+spec.group`: {}", quoted(&name));
+        return Some(RequiredName { name, why, alone: true });
+    }
+    None
+}
+
+/// Whether a kind checks the generated name and not what it is generated from.
+fn only_whole_names(resource: &ResourceDefinition) -> bool {
+    resource.is("", "replicationcontrollers") || resource.is("resource.k8s.io", "deviceclasses")
 }
 
 /// The metadata of a resource within another one, whose name is not checked.
@@ -176,8 +215,19 @@ fn go_references(object: &Value) -> String {
 /// Whether finalizers without a domain are refused: the kinds whose validation is Kubernetes' own, and not that of the
 /// generic API server.
 fn knows_its_finalizers(resource: &ResourceDefinition) -> bool {
-    let generic = ["admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io"];
-    resource.custom.is_none() && !generic.contains(&&*resource.group)
+    resource.custom.is_none()
+        && !matches!(
+            (&*resource.group, &*resource.resource),
+            (
+                "admissionregistration.k8s.io"
+                    | "apiextensions.k8s.io"
+                    | "apiregistration.k8s.io"
+                    | "coordination.k8s.io"
+                    | "node.k8s.io",
+                _
+            ) | ("policy", "poddisruptionbudgets")
+                | ("", "events")
+        )
 }
 
 /// Spec 10.3.
@@ -295,8 +345,8 @@ fn has_rule_for_updates(resource: &ResourceDefinition) -> bool {
         || matches!(
             (&*resource.group, &*resource.resource),
             ("policy", "poddisruptionbudgets")
-                | ("", "limitranges" | "events")
-                | ("events.k8s.io" | "admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io", _)
+                | ("", "limitranges" | "events" | "persistentvolumes")
+                | ("admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io", _)
                 | ("discovery.k8s.io", "endpointslices")
                 | ("storage.k8s.io", "csinodes" | "volumeattachments")
         ))

@@ -193,11 +193,14 @@ pub fn quoted(text: &str) -> String {
 #[must_use]
 pub fn object_name(group: &str, resource: &str, text: &str, prefix: bool) -> Vec<String> {
     let masked;
-    let text = if prefix && text.ends_with('-') {
-        masked = format!("{}a", &text[..text.len() - 1]);
-        &masked
-    } else {
-        text
+    let before_dash = text.strip_suffix('-').filter(|before| prefix && !before.is_empty());
+    let text = match before_dash {
+        // Upstream drops the character before the dash, too.
+        Some(before) => {
+            masked = format!("{}a", before.strip_suffix(|c: char| c.is_ascii()).unwrap_or(before));
+            &masked
+        }
+        None => text,
     };
     match (group, resource) {
         ("", "namespaces" | "services") | ("apps", "statefulsets") => dns_label(text),

@@ -54,11 +54,20 @@ pub(crate) fn selectable_fields(resource: &ResourceDefinition, object: &Value) -
     }
 }
 
-/// Whether an unknown field selector is answered with `field label not supported`: the kinds that convert
-/// their own field labels upstream.
-pub(crate) fn field_labels_in_own_words(resource: &ResourceDefinition) -> bool {
-    resource.custom.is_none() && !selectable_fields(resource, &Value::Null).is_empty()
-        || resource.custom.as_ref().is_some_and(|custom| !custom.selectable_fields().is_empty())
+/// How an unknown field selector is answered, with `{}` for the field, by the kinds that convert their own field labels
+/// upstream.
+pub(crate) fn words_for_field_labels(resource: &ResourceDefinition) -> Option<&'static str> {
+    let converts = match &resource.custom {
+        None => !selectable_fields(resource, &Value::Null).is_empty(),
+        Some(custom) => !custom.selectable_fields().is_empty(),
+    };
+    converts.then_some(match (&*resource.group, &*resource.resource) {
+        ("batch", "jobs") => "field label \"{}\" not supported for Job",
+        ("resource.k8s.io", "resourceslices") => {
+            "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {}"
+        }
+        _ => "field label not supported: {}",
+    })
 }
 
 impl<'a> Rules<'a> {

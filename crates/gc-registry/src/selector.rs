@@ -187,8 +187,9 @@ impl Parser {
             match self.next() {
                 None => break,
                 Some(Token::Symbol(",")) => {
-                    if self.peek().is_none() {
-                        return Err("found '', expected: identifier after ','".into());
+                    if !matches!(self.peek(), Some(Token::Word(_) | Token::Symbol("!"))) {
+                        let found = self.peek().map_or("", Token::text);
+                        return Err(format!("found '{found}', expected: identifier after ','"));
                     }
                 }
                 Some(other) => {
@@ -205,10 +206,11 @@ impl Parser {
             Some(Token::Word(key)) => key,
             other => {
                 let found = other.as_ref().map_or("", Token::text);
-                return Err(format!("found '{found}', expected: !, identifier, or 'end of string'"));
+                return Err(format!("found '{found}', expected: identifier"));
             }
         };
-        check("key", &key, &names::qualified_name(&key))?;
+        // The parser names no field here.
+        check("<nil>", &key, &names::qualified_name(&key))?;
         if absent || matches!(self.peek(), None | Some(Token::Symbol(","))) {
             let operator = if absent { Operator::Absent } else { Operator::Exists };
             return Ok(Requirement { key, operator, values: Vec::new() });
@@ -217,10 +219,10 @@ impl Parser {
         let (operator, values) = match operator.as_ref().map_or("", Token::text) {
             "in" => (Operator::In, self.values()?),
             "notin" => (Operator::NotIn, self.values()?),
-            "=" | "==" => (Operator::In, vec![self.value()]),
-            "!=" => (Operator::NotIn, vec![self.value()]),
-            ">" | "gt" => (Operator::Greater, vec![self.value()]),
-            "<" | "lt" => (Operator::Less, vec![self.value()]),
+            "=" | "==" => (Operator::In, vec![self.exact_value()?]),
+            "!=" => (Operator::NotIn, vec![self.exact_value()?]),
+            ">" => (Operator::Greater, vec![self.exact_value()?]),
+            "<" => (Operator::Less, vec![self.exact_value()?]),
             other => return Err(format!("found '{other}', expected: in, notin, =, ==, !=, gt, lt")),
         };
         for value in &values {
@@ -236,22 +238,38 @@ impl Parser {
     }
 
     /// The value after `=`; nothing is the empty value.
-    fn value(&mut self) -> String {
-        if matches!(self.peek(), Some(Token::Word(_))) {
-            self.next().map_or_else(String::new, |token| token.text().to_owned())
-        } else {
-            String::new()
+    fn exact_value(&mut self) -> Result<String, String> {
+        match self.peek() {
+            None | Some(Token::Symbol(",")) => return Ok(String::new()),
+            Some(Token::Symbol(found)) => return Err(format!("found '{found}', expected: identifier")),
+            Some(Token::Word(_)) => {}
         }
+        Ok(self.next().map_or_else(String::new, |token| token.text().to_owned()))
     }
 
+    /// `(a,b)`; nothing between the parentheses and commas is the empty value.
     fn values(&mut self) -> Result<Vec<String>, String> {
         if !self.take("(") {
             let found = self.peek().map_or("", Token::text);
             return Err(format!("found '{found}' expected: '('"));
         }
+        if !matches!(self.peek(), Some(Token::Word(_) | Token::Symbol("," | ")"))) {
+            let found = self.peek().map_or("", Token::text);
+            return Err(format!("found '{found}', expected: ',', ')' or identifier"));
+        }
         let mut values = Vec::new();
         loop {
-            values.push(self.value());
+            values.push(match self.peek() {
+                Some(Token::Word(text)) => text.clone(),
+                Some(Token::Symbol("," | ")")) => String::new(),
+                other => {
+                    let found = other.map_or("", Token::text);
+                    return Err(format!("found '{found}', expected: ',', or identifier"));
+                }
+            });
+            if matches!(self.peek(), Some(Token::Word(_))) {
+                self.next();
+            }
             match self.next() {
                 Some(Token::Symbol(",")) => {}
                 Some(Token::Symbol(")")) => return Ok(values),
@@ -283,16 +301,21 @@ pub struct FieldSelector(Vec<FieldTerm>);
 
 impl FieldSelector {
     /// Reads `a=b,c==d,e!=f`. `known` are the fields that the kind supports besides name and namespace;
-    /// `own_words` says whether the kind answers an unknown field in the words of core kinds, `namespaced` whether it
-    /// has namespaces to select by: kinds with words of their own that have none refuse them.
-    pub fn parse(text: &str, known: &[&str], own_words: bool, namespaced: bool) -> Result<Self, ApiError> {
+    /// `words` are those in which the kind answers an unknown field, with `{}` where it stands, if it has words of its own;
+    /// `namespaced` says whether it has namespaces to select by: kinds with words of their own that have none refuse them.
+    pub fn parse(
+        text: &str,
+        known: &[&str],
+        words: Option<&str>,
+        namespaced: bool,
+    ) -> Result<Self, ApiError> {
         let terms = field_terms(text)?;
         for (field, ..) in &terms {
             let field = field.as_str();
-            let is_namespace = field == NAMESPACE && (namespaced || !own_words);
+            let is_namespace = field == NAMESPACE && (namespaced || words.is_none());
             if field != NAME && !is_namespace && !known.contains(&field) {
-                return Err(ApiError::bad_request(if own_words {
-                    format!("field label not supported: {field}")
+                return Err(ApiError::bad_request(if let Some(words) = words {
+                    words.replacen("{}", field, 1)
                 } else {
                     let mut all = vec![NAME, NAMESPACE];
                     all.extend(known);
@@ -361,7 +384,11 @@ fn field_terms(text: &str) -> Result<Vec<FieldTerm>, ApiError> {
                 "invalid selector: '{text}'; can't understand '{term}'"
             )));
         };
-        parsed.push((field.to_owned(), equal, unescape(value)?));
+        let value = unescape(value)?;
+        // Neither field nor value: upstream takes this for no condition.
+        if !(field.is_empty() && value.is_empty()) {
+            parsed.push((field.to_owned(), equal, value));
+        }
     }
     Ok(parsed)
 }
@@ -431,6 +458,7 @@ mod tests {
             ("metadata.name!=x\\\\,b=a", Ok(vec![term("b", true, "a"), term("metadata.name", false, "x\\")])),
             ("a!b=c", Ok(vec![term("a!b", true, "c")])),
             ("a!b!=c", Ok(vec![term("a!b", false, "c")])),
+            ("=,!=,a=1", Ok(vec![term("a", true, "1")])),
             ("plain", Err("invalid selector: 'plain'; can't understand 'plain'".into())),
             ("a=b=c", Err("invalid field selector: unescaped character in value: 61".into())),
             ("a=\\b", Err("invalid field selector: invalid escape sequence: \\b".into())),
@@ -457,9 +485,10 @@ mod tests {
         ];
         for (text, want) in table {
             assert_eq!(pinned_name(text).as_deref(), want, "{text}");
-            if let (Some(want), Ok(selector)) =
-                (want, FieldSelector::parse(text, &["spec.nodeName"], true, true))
-            {
+            if let (Some(want), Ok(selector)) = (
+                want,
+                FieldSelector::parse(text, &["spec.nodeName"], Some("field label not supported: {}"), true),
+            ) {
                 assert_eq!(selector.exact_name(), Some(want), "{text}");
             }
         }

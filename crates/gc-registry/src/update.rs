@@ -305,7 +305,10 @@ impl Call<'_> {
                 let new = self.patched(*kind, body, live, options)?;
                 // The patch starts from the live version; one that it sets itself is insisted on.
                 let given = body_names_version(*kind, &body.value);
-                self.check_version(&new, live)?;
+                let names_one = self.check_version(&new, live)?;
+                if !names_one && self.resource().update_needs_version && self.target.subresource != "scale" {
+                    return Err(self.version_required());
+                }
                 Ok((new, given))
             }
             Change::Apply(configuration) => {

@@ -54,41 +54,39 @@ impl Drop for Watch {
     }
 }
 
-fn invalid_option(field: &str, reason: CauseReason, detail: &str) -> ApiError {
-    let error = FieldError { field: field.into(), reason, detail: detail.into() };
-    ApiError::invalid("meta.k8s.io", "ListOptions", "", &[error])
-}
-
 fn validate(options: &ListOptions) -> Result<(), ApiError> {
-    match (options.send_initial_events, options.resource_version_match) {
-        // A watch from any version gets the initial events, as if it had asked for them.
-        (asked, _)
-            if !options.continue_token.is_empty()
-                && (asked.is_some() || matches!(options.resource_version.as_str(), "" | "0")) =>
-        {
-            Err(invalid_option(
-                "resourceVersionMatch",
-                CauseReason::Forbidden,
-                "Forbidden: resourceVersionMatch is forbidden when continue is provided",
-            ))
+    let asked = options.send_initial_events.is_some();
+    let forbidden = |why: &str| FieldError {
+        field: "resourceVersionMatch".into(),
+        reason: CauseReason::Forbidden,
+        detail: format!("Forbidden: {why}"),
+    };
+    // A watch from any version gets the initial events, as if it had asked for them.
+    let from_any_version = matches!(options.resource_version.as_str(), "" | "0");
+    let mut errors = Vec::new();
+    match options.resource_version_match {
+        None if !options.continue_token.is_empty() && (asked || from_any_version) => {
+            errors.push(forbidden("resourceVersionMatch is forbidden when continue is provided"));
         }
-        (None, Some(_)) => Err(invalid_option(
-            "resourceVersionMatch",
-            CauseReason::Forbidden,
-            "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        None | Some(VersionMatch::Exact) if asked => {
+            errors.push(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
+        }
+        Some(_) if !asked => errors.push(forbidden(
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
         )),
-        (Some(_), None) => Err(invalid_option(
-            "resourceVersionMatch",
-            CauseReason::Forbidden,
-            "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        )),
-        (Some(_), Some(VersionMatch::Exact)) => Err(invalid_option(
-            "resourceVersionMatch",
-            CauseReason::NotSupported,
-            "Unsupported value: \"Exact\": supported values: \"NotOlderThan\"",
-        )),
-        _ => Ok(()),
+        _ => {}
     }
+    if options.resource_version_match == Some(VersionMatch::Exact) {
+        errors.push(FieldError {
+            field: "resourceVersionMatch".into(),
+            reason: CauseReason::NotSupported,
+            detail: "Unsupported value: \"Exact\": supported values: \"NotOlderThan\"".into(),
+        });
+    }
+    if options.resource_version_match.is_some() && !options.continue_token.is_empty() {
+        errors.push(forbidden("resourceVersionMatch is forbidden when continue is provided"));
+    }
+    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", &errors)) }
 }
 
 impl Watch {

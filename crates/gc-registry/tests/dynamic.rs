@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use gc_registry::api::{DeleteOptions, Response, WriteOptions};
-use gc_registry::dynamic::{Outside, WebhookAnswer, WebhookCall, WebhookEnd, WebhookReport};
+use gc_registry::dynamic::{
+    ConditionsReport, Outside, WebhookAnswer, WebhookCall, WebhookEnd, WebhookReport,
+};
 use gc_registry::error::ApiError;
 use serde_json::{Value, json};
 
@@ -201,6 +203,7 @@ fn mutating_policies_change_objects() {
 struct Fake {
     asked: Mutex<Vec<Value>>,
     reports: Mutex<Vec<WebhookReport>>,
+    conditions: Mutex<Vec<ConditionsReport>>,
 }
 
 impl Outside for Fake {
@@ -210,6 +213,10 @@ impl Outside for Fake {
 
     fn report(&self, report: WebhookReport) {
         self.reports.lock().unwrap().push(report);
+    }
+
+    fn report_conditions(&self, report: ConditionsReport) {
+        self.conditions.lock().unwrap().push(report);
     }
 
     fn spawn(&self, work: Box<dyn FnOnce() + Send>) {
@@ -358,6 +365,44 @@ fn every_call_is_reported_with_what_it_meant_for_the_request() {
             end,
         };
         assert_eq!(*fake.reports.lock().unwrap(), [expected]);
+    }
+}
+
+#[test]
+fn match_conditions_are_reported_with_their_errors_and_what_they_exclude() {
+    let (holds, is_false, fails, other) = ("true", "1 == 2", "object.zz == 1", "object.yy == 1");
+    let failed =
+        "403 Forbidden admission webhook \"first.example.com\": failed to evaluate a match condition: ";
+    let took = Some(std::time::Duration::ZERO);
+    for (expressions, policy, errors, is_excluded, took, answer) in [
+        (&[holds][..], "Fail", 0, false, None, "ok".to_owned()),
+        (&[is_false], "Fail", 0, true, took, "ok".to_owned()),
+        (&[fails, is_false], "Fail", 1, true, took, "ok".to_owned()),
+        (&[is_false, fails], "Fail", 0, true, took, "ok".to_owned()),
+        (&[fails, holds], "Ignore", 1, true, took, "ok".to_owned()),
+        (&[fails, holds], "Fail", 1, false, took, format!("{failed}no such key: zz")),
+        (&[fails, other], "Fail", 2, false, took, format!("{failed}[no such key: zz, no such key: yy]")),
+        (&[fails, fails], "Fail", 2, false, took, format!("{failed}no such key: zz")),
+    ] {
+        let conditions: Vec<Value> = expressions
+            .iter()
+            .enumerate()
+            .map(|(number, expression)| json!({"name": format!("c{number}"), "expression": expression}))
+            .collect();
+        let more = json!({"matchConditions": conditions, "failurePolicy": policy});
+        let (world, fake) = with_webhooks(&[webhook("first", more)], &[]);
+        let created = create(&world, WriteOptions::default()).map(|created| world::body(&created));
+        assert_eq!(outcome(created), answer, "{expressions:?}");
+        let expected = ConditionsReport {
+            name: "first.example.com".to_owned(),
+            kind: "webhook",
+            step: "admit",
+            operation: "CREATE",
+            errors,
+            is_excluded,
+            took,
+        };
+        assert_eq!(*fake.conditions.lock().unwrap(), [expected], "{expressions:?}");
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use gc_registry::error::ApiError;
-use gc_registry::patch::managed_fields::{FieldSet, ManagerRequest, ResetFields, apply, update};
+use gc_registry::patch::managed_fields::{FieldSet, ManagerRequest, apply, update};
 use gc_registry::schema::{List, ListType, MAX_DEPTH, Node, Object, Property, Schema, builtin};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ impl World {
             subresource,
             now: jiff::Timestamp::from_second(self.seconds).unwrap(),
             schema: self.schema.as_deref(),
-            reset: if subresource == "status" { ResetFields::Spec } else { ResetFields::Status },
+            reset: if subresource == "status" { &[&["spec"]] } else { &[&["status"]] },
         }
     }
 

@@ -156,17 +156,10 @@ fn text<'v>(value: &'v Value, key: &str) -> &'v str {
     value[key].as_str().unwrap_or_default()
 }
 
-/// Checks a new definition (defaulted and prepared). Metadata is checked elsewhere, as for all kinds, but
-/// for the name, which follows from the spec.
+/// Checks a new definition (defaulted and prepared). Metadata is checked elsewhere, as for all kinds.
 #[must_use]
 pub fn validate_create(definition: &Value) -> Vec<FieldError> {
     let mut problems = Vec::new();
-    let spec = &definition["spec"];
-    let name = text(&definition["metadata"], "name");
-    if name != format!("{}.{}", text(&spec["names"], "plural"), text(spec, "group")) {
-        let why = "must be spec.names.plural+\".\"+spec.group";
-        problems.push(invalid_text("metadata.name", name, why));
-    }
     // No names are accepted yet that could be checked.
     validate_spec(definition, &mut problems);
     validate_stored_versions(definition, &mut problems);

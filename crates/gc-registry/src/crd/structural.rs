@@ -377,20 +377,12 @@ fn check_branch(branch: &Source, skip: Skip, path: &str, problems: &mut Vec<Fiel
     }
 }
 
-/// What is restricted below `allOf` and its like must be specified outside of them.
+/// What is restricted below `allOf` and its like of the whole object must be specified outside of them; upstream does not
+/// ask it of what is further inside.
 fn completeness(source: &Source, path: &str, problems: &mut Vec<FieldError>) {
     for_each_branch(source, path, &mut |branch, branch_path| {
         branch_completeness(branch, Some(source), path, branch_path, problems);
     });
-    if let Some(items) = object(source, "items") {
-        completeness(items, &format!("{path}.items"), problems);
-    }
-    for (name, property) in members(source, "properties") {
-        completeness(property, &format!("{path}.properties[{name}]"), problems);
-    }
-    if let Some(values) = object(source, "additionalProperties") {
-        completeness(values, &format!("{path}.additionalProperties"), problems);
-    }
 }
 
 fn for_each_branch<'s>(source: &'s Source, path: &str, visit: &mut dyn FnMut(&'s Source, &str)) {

@@ -1,11 +1,12 @@
 //! What expressions of policies and webhooks see, and how their conditions are judged.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use gc_cel::{Authority, Budget, Check, EvalError, Program, Question, Scope, Val};
 use serde_json::Value;
 
-use super::Attributes;
+use super::{Attributes, ConditionsReport};
 use crate::api::{RequestContext, UserInfo};
 use crate::call::Call;
 
@@ -148,16 +149,96 @@ impl<'v> Evaluation<'v> {
         }
     }
 
-    /// Whether all match conditions hold. An error counts only where no condition is false.
-    pub(crate) fn conditions(&mut self, conditions: &Value) -> Result<bool, String> {
-        let mut error = None;
-        for condition in conditions.as_array().into_iter().flatten() {
+    /// Judges match conditions.
+    fn conditions(&mut self, conditions: &[Value]) -> Conditions {
+        let mut judged = Conditions::default();
+        for condition in conditions {
             match self.holds(condition["expression"].as_str().unwrap_or_default()) {
                 Ok(true) => {}
-                Ok(false) => return Ok(false),
-                Err(why) => error = error.or(Some(why)),
+                Ok(false) => {
+                    judged.is_one_false = true;
+                    break;
+                }
+                Err(why) => judged.errors.push(why),
             }
         }
-        error.map_or(Ok(true), Err)
+        judged
     }
+}
+
+/// How match conditions were judged.
+#[derive(Debug, Default)]
+struct Conditions {
+    is_one_false: bool,
+    /// Why the conditions before that one could not be evaluated.
+    errors: Vec<String>,
+}
+
+/// The webhook or policy whose match conditions are judged.
+pub(crate) struct Conditional<'a> {
+    pub(crate) name: &'a str,
+    /// `webhook` or `policy`.
+    pub(crate) kind: &'static str,
+    /// When it is asked, as metrics name it.
+    pub(crate) step: &'static str,
+    /// Its `spec`, or the webhook itself.
+    pub(crate) spec: &'a Value,
+}
+
+impl<'a> Conditional<'a> {
+    /// A policy, which mutating ones are too in upstream's metrics.
+    pub(crate) fn policy(policy: &'a Value) -> Self {
+        let name = policy["metadata"]["name"].as_str().unwrap_or_default();
+        Self { name, kind: "policy", step: "validate", spec: &policy["spec"] }
+    }
+
+    /// Whether all match conditions hold. An error counts only where no condition is false, and where the failure policy
+    /// does not ignore it.
+    pub(crate) fn holds(
+        &self,
+        call: &Call<'_>,
+        attributes: &Attributes,
+        evaluation: &mut Evaluation<'_>,
+    ) -> Result<bool, String> {
+        let conditions = self.spec["matchConditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if conditions.is_empty() {
+            return Ok(true);
+        }
+        let outside = call.registry.outside();
+        let mut judged = Conditions::default();
+        let mut judge = || judged = evaluation.conditions(conditions);
+        let took = match &outside {
+            Some(outside) => outside.timed(&mut judge),
+            None => {
+                judge();
+                Duration::ZERO
+            }
+        };
+        let Conditions { is_one_false, errors } = judged;
+        let is_ignored = self.spec["failurePolicy"] == "Ignore";
+        let holds = !is_one_false && errors.is_empty();
+        if let Some(outside) = outside {
+            outside.report_conditions(ConditionsReport {
+                name: self.name.to_owned(),
+                kind: self.kind,
+                step: self.step,
+                operation: attributes.operation.as_str(),
+                errors: errors.len(),
+                is_excluded: self.kind == "webhook" && (is_one_false || !errors.is_empty() && is_ignored),
+                took: (!holds).then_some(took),
+            });
+        }
+        if holds || is_one_false || is_ignored { Ok(holds) } else { Err(aggregate(&errors)) }
+    }
+}
+
+/// Several errors in Go's words: each once, in brackets if there are several.
+fn aggregate(errors: &[String]) -> String {
+    let mut distinct: Vec<&str> = Vec::with_capacity(errors.len());
+    for error in errors {
+        if !distinct.contains(&error.as_str()) {
+            distinct.push(error);
+        }
+    }
+    if let [only] = distinct[..] { only.to_owned() } else { format!("[{}]", distinct.join(", ")) }
 }

@@ -106,6 +106,25 @@ pub enum WebhookEnd {
     NotApplied,
 }
 
+/// The match conditions of a webhook or policy that were evaluated for a request, as metrics count them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionsReport {
+    /// Name of the webhook or policy.
+    pub name: String,
+    /// `webhook` or `policy`.
+    pub kind: &'static str,
+    /// `admit` for mutating webhooks, `validating` for others, `validate` for policies.
+    pub step: &'static str,
+    /// `CREATE`, `UPDATE` or `DELETE`.
+    pub operation: &'static str,
+    /// How many of the conditions could not be evaluated.
+    pub errors: usize,
+    /// Whether the webhook was not asked because of them.
+    pub is_excluded: bool,
+    /// The time that the evaluation took, if the conditions did not all hold: upstream observes no other.
+    pub took: Option<Duration>,
+}
+
 /// Calls what is outside. Calls may block.
 pub trait Outside: Send + Sync {
     /// Calls webhooks, several at the same time: one answer for each call, in their order.
@@ -113,6 +132,15 @@ pub trait Outside: Send + Sync {
 
     /// Counts a finished call of an admission webhook. Does nothing unless metrics are kept.
     fn report(&self, _: WebhookReport) {}
+
+    /// Counts match conditions that were evaluated. Does nothing unless metrics are kept.
+    fn report_conditions(&self, _: ConditionsReport) {}
+
+    /// Does work at once, and returns how long it took.
+    fn timed(&self, work: &mut dyn FnMut()) -> Duration {
+        work();
+        Duration::ZERO
+    }
 
     /// Does work that may block, such as calls, on another thread.
     fn spawn(&self, work: Box<dyn FnOnce() + Send>);

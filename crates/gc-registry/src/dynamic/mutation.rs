@@ -3,7 +3,7 @@
 use gc_cel::Val;
 use serde_json::{Value, json};
 
-use super::expressions::{Asker, Evaluation, Values};
+use super::expressions::{Asker, Conditional, Evaluation, Values};
 use super::policies::{namespace_object, params};
 use super::{Attributes, Configured};
 use crate::call::Call;
@@ -88,7 +88,7 @@ fn apply(
                 asker: &asker,
             };
             let mut evaluation = Evaluation::new(&values);
-            if !evaluation.conditions(&spec["matchConditions"])? {
+            if !Conditional::policy(policy).holds(call, attributes, &mut evaluation)? {
                 break;
             }
             evaluation.define(&spec["variables"]);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::expressions::{Asker, Evaluation, Values};
+use super::expressions::{Asker, Conditional, Evaluation, Values};
 use super::{Attributes, Configured};
 use crate::call::Call;
 use crate::error::{ApiError, Cause};
@@ -114,7 +114,7 @@ fn judge(
             asker: &asker,
         };
         let mut evaluation = Evaluation::new(&values);
-        match evaluation.conditions(&spec["matchConditions"]) {
+        match Conditional::policy(policy).holds(call, attributes, &mut evaluation) {
             Ok(true) => {}
             Ok(false) => continue,
             Err(why) => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::attributes::Form;
-use super::expressions::{Asker, Evaluation, Values};
+use super::expressions::{Asker, Conditional, Evaluation, Values};
 use super::policies::namespace_object;
 use super::review::{self, Decision};
 use super::{
@@ -79,8 +79,7 @@ fn conditions_hold(
     new: Option<&Value>,
     old: Option<&Value>,
 ) -> Result<bool, ApiError> {
-    let conditions = &asked.webhook["matchConditions"];
-    if conditions.as_array().is_none_or(Vec::is_empty) {
+    if asked.webhook["matchConditions"].as_array().is_none_or(Vec::is_empty) {
         return Ok(true);
     }
     let converted = |object: Option<&Value>| object.map(|object| attributes.converted(&asked.form, object));
@@ -93,15 +92,15 @@ fn conditions_hold(
         params: &Value::Null,
         asker: &Asker::new(call, attributes),
     };
-    match Evaluation::new(&values).conditions(conditions) {
-        Ok(holds) => Ok(holds),
-        Err(_) if asked.ignores_failure() => Ok(false),
-        Err(why) => Err(ApiError::new(
+    let (name, step, spec) = (asked.name, asked.step.as_str(), asked.webhook);
+    let conditional = Conditional { name, kind: "webhook", step, spec };
+    conditional.holds(call, attributes, &mut Evaluation::new(&values)).map_err(|why| {
+        ApiError::new(
             403,
             "Forbidden",
-            format!("admission webhook {:?}: failed to evaluate a match condition: {why}", asked.name),
-        )),
-    }
+            format!("admission webhook {name:?}: failed to evaluate a match condition: {why}"),
+        )
+    })
 }
 
 impl Asked<'_> {

@@ -1,7 +1,6 @@
 //! The schemas that a document refers to.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
@@ -234,7 +233,7 @@ impl Components {
         }
     }
 
-    fn write_object(&mut self, object: &Object, described: Option<&BTreeMap<String, Arc<str>>>) -> Value {
+    fn write_object(&mut self, object: &Object, described: Option<&BTreeMap<String, Box<str>>>) -> Value {
         let mut properties = Map::new();
         for (name, property) in &object.properties {
             let description = described.and_then(|fields| fields.get(&**name)).map(|text| &**text);

@@ -1,9 +1,7 @@
 //! Schemas of the built-in types, made at the first use of a definition from the table of facts.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-
-use serde_json::Value;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::facts::{self, Fact, Flag, TypeCode};
 use super::{
@@ -43,7 +41,7 @@ pub(crate) fn definition_name(group: &str, version: &str, kind: &str) -> String 
 
 /// Group, version and name of every built-in kind.
 pub(crate) fn kinds() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    table::KINDS.iter().map(|row| (row.0, row.1, row.2))
+    table::KINDS.iter().copied()
 }
 
 /// The definition of a name that a schema refers to. The table names every definition that it refers to, so
@@ -211,64 +209,16 @@ fn reference(code: &'static str) -> SchemaRef {
     }
 }
 
-/// The descriptions of a kind's definitions, by definition and field; the empty field is the definition itself.
-pub(crate) type Descriptions = BTreeMap<String, BTreeMap<String, Arc<str>>>;
-
-/// What the published types say of themselves. Made once, at the first request for a document that shows it.
-#[must_use]
-pub(crate) fn descriptions() -> &'static Descriptions {
-    static DESCRIPTIONS: OnceLock<Descriptions> = OnceLock::new();
-    DESCRIPTIONS.get_or_init(|| {
-        let mut generator = schemars::SchemaGenerator::default();
-        for row in table::KINDS {
-            (row.3)(&mut generator);
-        }
-        let defined = generator.take_definitions(true);
-        defined.into_iter().map(|(name, value)| (name, described(&value))).collect()
-    })
-}
-
-/// What the published types say of one field of a definition (without prefix), for whoever needs few of them: only the
-/// kinds of the definition's group are generated, and nothing is kept.
-#[must_use]
-pub(crate) fn description(definition: &str, field: &str) -> Option<String> {
-    let name = format!("{}{definition}", facts::PREFIX);
-    let package = |name: &str| name.rsplit_once('.').map(|(package, _)| package.to_owned());
-    let own = package(&name);
-    let is_own =
-        |row: &&(&str, &str, &str, table::Describe)| package(&definition_name(row.0, row.1, row.2)) == own;
-    // What belongs to no kind's group (metadata) is part of every kind.
-    let rows = table::KINDS.iter().filter(is_own).chain(table::KINDS.iter().take(1));
-    let mut generator = schemars::SchemaGenerator::default();
-    for row in rows {
-        (row.3)(&mut generator);
-        if let Some(found) = generator.definitions().get(&name) {
-            return Some(found.pointer(&format!("/properties/{field}/description"))?.as_str()?.to_owned());
-        }
-    }
-    None
-}
-
-fn described(value: &Value) -> BTreeMap<String, Arc<str>> {
-    let text = |value: &Value| value.get("description").and_then(Value::as_str).map(Arc::from);
-    let properties = value.get("properties").and_then(Value::as_object).into_iter().flatten();
-    let mut found: BTreeMap<String, Arc<str>> =
-        properties.filter_map(|(name, value)| Some((name.clone(), text(value)?))).collect();
-    if let Some(own) = text(value) {
-        found.insert(String::new(), own);
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::descriptions::descriptions;
 
     /// Every kind has a definition, every definition refers to definitions that the table has, and list and
     /// merge keys name fields of the items.
     #[test]
     fn the_table_is_complete_and_coherent() {
-        for (group, version, kind, _) in table::KINDS {
+        for (group, version, kind) in table::KINDS {
             let schema = builtin(group, version, kind).unwrap_or_else(|| panic!("{group}/{version} {kind}"));
             assert!(schema.field("metadata").is_some(), "{kind} has no metadata");
         }

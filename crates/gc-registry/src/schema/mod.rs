@@ -4,6 +4,7 @@
 mod builtin;
 mod check;
 mod depth;
+mod descriptions;
 mod facts;
 mod fields;
 mod kinds;
@@ -12,13 +13,15 @@ mod types;
 mod zero;
 
 pub use builtin::builtin;
-pub(crate) use builtin::{definition_name, definition_named, description, descriptions, kinds};
+pub(crate) use builtin::{definition_name, definition_named, kinds};
 pub(crate) use check::{base64_offset, restoring_error};
 pub use check::{check_types, json_type};
 pub use depth::{MAX_DEPTH, depth};
+pub(crate) use descriptions::{description, descriptions};
 pub use fields::{apply_defaults, delete_options, object_meta, prune, unknown_fields};
 pub use types::{
     GoType, IntegerFormat, List, ListType, MapNode, Node, Object, Ownership, PatchStrategy, Property, Schema,
     SchemaRef, StringFormat, Validations,
 };
+pub(crate) use zero::is_refused_when_empty;
 pub use zero::{Empties, normalize};

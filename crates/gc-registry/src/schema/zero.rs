@@ -24,6 +24,11 @@ const TEMPLATES: [&str; 2] =
     ["io.k8s.api.core.v1.PersistentVolumeClaimTemplate", "io.k8s.api.resource.v1.ResourceClaimTemplateSpec"];
 const LISTS_OF_METADATA: [&str; 2] = ["finalizers", "ownerReferences"];
 
+/// Whether an empty list or map of this field has to reach validation.
+pub(crate) fn is_refused_when_empty(schema: &Schema, field: &str) -> bool {
+    REFUSED_WHEN_EMPTY.iter().any(|(of, name)| field == *name && is_one_of(schema, &[of]))
+}
+
 /// The form of a document of a built-in kind after it was decoded into Go's type and encoded again: fields
 /// that the type does not have go, `null` is the same as absent, empty values that may be absent are, and zero
 /// values that are always encoded are there.
@@ -42,7 +47,7 @@ pub fn normalize(schema: &Schema, value: &mut Value, empties: Empties) {
                     return true;
                 }
                 normalize(&property.schema, value, empties);
-                if REFUSED_WHEN_EMPTY.iter().any(|(of, field)| name == field && is_one_of(schema, &[of])) {
+                if is_refused_when_empty(schema, name) {
                     return true;
                 }
                 // An empty list of managers is an order to forget them, carried out later.

@@ -1,6 +1,6 @@
 //! What a service needs for its type and has not got: addresses and node ports.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
@@ -201,29 +201,30 @@ impl Allocator<'_> {
     }
 
     fn node_ports(&mut self, spec: &mut Members) -> Result<(), ApiError> {
-        let stored: Vec<(i64, String, i64)> = self
-            .old
-            .map(|old| list(old, &["spec", "ports"]))
-            .unwrap_or_default()
+        let old = self.old.map(|old| list(old, &["spec", "ports"])).unwrap_or_default();
+        // A port that the client left to the server keeps what the port of its name had, unless another has it now.
+        let stored: BTreeMap<&str, i64> = old
             .iter()
-            .filter_map(|port| {
-                let node = integer(port, &["nodePort"]).filter(|node| *node != 0)?;
-                Some((integer(port, &["port"])?, text(port, &["protocol"]).to_owned(), node))
-            })
+            .map(|port| (text(port, &["name"]), integer(port, &["nodePort"]).unwrap_or_default()))
             .collect();
+        let node_of = |port: &Members| port.get("nodePort").and_then(Value::as_i64).filter(|node| *node != 0);
+        let given: BTreeSet<i64> = items(spec, "ports").filter_map(|port| node_of(port)).collect();
+        let used: BTreeSet<i64> = stored.values().copied().filter(|node| given.contains(node)).collect();
+        let mut seen = BTreeSet::new();
         for (index, port) in items(spec, "ports").enumerate() {
             fill(port, "protocol", "TCP");
-            if port.get("nodePort").and_then(Value::as_i64).is_some_and(|node| node != 0) {
-                continue;
-            }
-            let number = port.get("port").and_then(Value::as_i64).unwrap_or_default();
-            let protocol = port.get("protocol").and_then(Value::as_str).unwrap_or_default();
-            let known = stored.iter().find(|(stored, over, _)| *stored == number && over == protocol);
-            let node = match known {
-                Some((.., node)) => *node,
+            let name = port.get("name").and_then(Value::as_str).unwrap_or_default();
+            let known = stored.get(name).copied().filter(|node| *node != 0 && !used.contains(node));
+            let node = match node_of(port).or(known) {
+                Some(node) => node,
                 None => self.node_port("port", index)?,
             };
             port.insert("nodePort".into(), node.into());
+            let protocol = port.get("protocol").and_then(Value::as_str).unwrap_or_default().to_owned();
+            if self.old.is_some() && !seen.insert((protocol.clone(), node)) {
+                // Upstream's allocator finds this before anything is validated, and has no better answer.
+                return Err(ApiError::new(500, "", format!("duplicate nodePort: {{{protocol} {node}}}")));
+            }
         }
         Ok(())
     }

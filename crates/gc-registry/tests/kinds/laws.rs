@@ -5,6 +5,7 @@ use std::sync::Arc;
 use gc_registry::api::UserInfo;
 use gc_registry::catalog::Catalog;
 use gc_registry::kinds::{self, Context};
+use gc_registry::names;
 use gc_registry::resource::Target;
 use gc_registry::schema::{Node, Schema, builtin};
 use proptest::prelude::*;
@@ -330,6 +331,10 @@ fn stays_under_updates(object: &Value) {
         let mut stored = object.clone();
         kinds::apply_defaults(target, &mut stored);
         kinds::prepare_for_create(target, &mut stored, &context);
+        let name = stored["metadata"]["name"].as_str().unwrap_or_default();
+        if resource == "jobs" && !names::label_value(name).is_empty() {
+            continue; // The template's label with the job's name is refused, so that nothing is stored.
+        }
         let mut again = stored.clone();
         kinds::prepare_for_update(target, &mut again, &stored, &context);
         assert_eq!(again, stored, "{target:?}");

@@ -203,12 +203,6 @@ fn bad_definitions_are_refused() {
     let table: Vec<(Value, Vec<&str>)> = vec![
         (good(), vec![]),
         (
-            with("/metadata/name", "things.example.com".into()),
-            vec![
-                "metadata.name: Invalid value: \"things.example.com\": must be spec.names.plural+\".\"+spec.group",
-            ],
-        ),
-        (
             storage_off,
             vec![
                 "spec.versions: Invalid value: [{\"Name\":\"v1\",\"Served\":true,\"Storage\":false,\"Deprecated\":false,\"DeprecationWarning\":null,\"Schema\":null,\"Subresources\":null,\"AdditionalPrinterColumns\":null,\"SelectableFields\":null}]: must have exactly one version marked as storage version",

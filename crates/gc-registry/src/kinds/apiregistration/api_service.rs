@@ -2,7 +2,7 @@
 
 use crate::kinds::field::Field;
 use crate::kinds::kind::Kind;
-use crate::kinds::report::{Report, quoted};
+use crate::kinds::report::Report;
 use crate::kinds::shared::conditions::STATUSES;
 use crate::kinds::shared::names::{dns_label_1035, dns_subdomain};
 use crate::resource::Target;
@@ -11,13 +11,8 @@ pub(crate) struct ApiService;
 
 impl Kind for ApiService {
     fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
-        let (metadata, spec) = (object.get("metadata"), object.get("spec"));
+        let spec = object.get("spec");
         let (group, version) = (spec.get("group"), spec.get("version"));
-        let wanted = format!("{}.{}", version.text(), group.text());
-        if metadata.text_of("name") != wanted {
-            let why = format!("must be `spec.version+\".\"+spec.group`: {}", quoted(&wanted));
-            report.invalid_text(&metadata.get("name"), metadata.text_of("name"), &why);
-        }
         if group.text().is_empty() && version.text() != "v1" {
             report.required(&group, "only v1 may have an empty group and it better be legacy kube");
         }

@@ -50,20 +50,23 @@ impl Kind for Job {
         self.validate(target, new, report);
         whole_spec(&spec, report);
         completions(&spec, &before, report);
-        let mut sealed = |member: &str| {
+        let sealed = |member: &str, report: &mut Report| {
             let field = spec.get(member);
             if field.value() != before.member(member) {
                 report.invalid(&field, IMMUTABLE);
             }
         };
-        sealed("selector");
-        if template_of(new, old) != *before.member("template") {
-            sealed("template");
+        sealed("selector", report);
+        let (template, was) = (template_of(new, old), before.member("template"));
+        if !before.get("suspend").flag() {
+            sealed("template", report);
+        } else if template.get("spec") != was.get("spec") {
+            report.invalid(&spec.get("template").get("spec"), IMMUTABLE);
         }
         for member in
             ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
         {
-            sealed(member);
+            sealed(member, report);
         }
     }
 
@@ -227,14 +230,10 @@ fn completions(spec: &Field<'_, '_>, before: &Field<'_, '_>, report: &mut Report
     }
 }
 
-/// The new template with what may change of it as it was: while a job is suspended, where its pods run and
-/// what they use.
+/// The new template of a suspended job with what may change of it as it was: where its pods run and what they use.
 fn template_of(new: &Field<'_, '_>, old: &Field<'_, '_>) -> Value {
     let (spec, before) = (new.get("spec"), old.get("spec"));
     let mut template = spec.member("template").clone();
-    if !before.get("suspend").flag() {
-        return template;
-    }
     let was = before.member("template");
     let mut keep = |path: &[&str]| match at(was, path) {
         Some(value) => put(&mut template, path, value.clone()),

@@ -69,6 +69,8 @@ impl Kind for Event {
         sealed("firstTimestamp", names.first_timestamp, json);
         sealed("lastTimestamp", names.last_timestamp, json);
         sealed("count", names.count, number);
+        // Upstream asks twice.
+        sealed("reason", "reason", text);
         sealed("type", "type", text);
         sealed("eventTime", "eventTime", json);
         sealed("action", "action", text);

@@ -67,7 +67,11 @@ fn tidy(schema: Option<&Schema>, members: &mut Members) {
     }
     members.retain(|key, value| match value {
         Value::Null => false,
-        Value::Array(items) => !items.is_empty() || is_raw(member(schema, key)),
+        Value::Array(items) => {
+            !items.is_empty()
+                || is_raw(member(schema, key))
+                || schema.is_some_and(|schema| schema::is_refused_when_empty(schema, key))
+        }
         Value::Object(inner) => !inner.is_empty() || !is_dropped_map(member(schema, key), key),
         _ => true,
     });

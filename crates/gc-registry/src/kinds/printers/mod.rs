@@ -103,7 +103,7 @@ impl Heading {
             Says::Nothing => Cow::Borrowed(""),
             Says::Text(text) => Cow::Borrowed(text),
             Says::Field(definition, field) => {
-                description(definition, field).map_or(Cow::Borrowed(""), Cow::Owned)
+                description(definition, field).map_or(Cow::Borrowed(""), |text| Cow::Owned(text.into()))
             }
         };
         Column {

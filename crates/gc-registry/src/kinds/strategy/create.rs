@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{Context, disabled, has_generation, has_status};
 use crate::kinds::access::{Members, at, child, fill_absent, flag, items, list, put, remove, text};
 use crate::kinds::{apply_defaults, defaults, quantity};
+use crate::names;
 use crate::resource::Target;
 
 /// Annotation in which a daemon set counts the versions of its template.
@@ -46,7 +47,15 @@ pub fn prepare_for_create(target: Target<'_>, object: &mut Value, context: &Cont
         ("apps", "daemonsets") => {
             put(object, &["metadata", "annotations", TEMPLATE_GENERATION], "1".into());
         }
-        ("batch", "jobs") => job(object),
+        ("batch", "jobs") => {
+            // The job gets the labels of its template with the answer only: a name that is no label is refused before.
+            if !names::label_value(text(object, &["metadata", "name"])).is_empty() {
+                apply_defaults(target, object);
+                job(object);
+                return;
+            }
+            job(object);
+        }
         ("certificates.k8s.io", "certificatesigningrequests") => requester(object, context),
         ("apiregistration.k8s.io", "apiservices") => local_api_service(object, context),
         _ => {}

@@ -118,15 +118,20 @@ fn status(target: Target<'_>, new: &mut Value, old: &Value, context: &Context<'_
             keep(new, old, "spec");
             keep_for_status(new, old);
         }
+        ("apiregistration.k8s.io", "apiservices") => {
+            keep(new, old, "spec");
+            keep_own_metadata(new, old);
+        }
         _ => keep(new, old, "spec"),
     }
 }
 
-/// The newer status endpoints change no metadata but managed fields and finalizers.
+/// The newer status endpoints change no metadata but managed fields.
 fn keep_for_status(new: &mut Value, old: &Value) {
-    for key in ["deletionTimestamp", "generation", "labels", "annotations", "ownerReferences"] {
+    for key in ["deletionTimestamp", "generation"] {
         keep_metadata(new, old, key);
     }
+    keep_own_metadata(new, old);
 }
 
 fn approval(new: &mut Value, old: &Value, context: &Context<'_>) {

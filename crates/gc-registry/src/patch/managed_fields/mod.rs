@@ -41,19 +41,8 @@ const UNOWNED: [&[&str]; 12] = [
     &["metadata", "resourceVersion"],
 ];
 
-/// Which top-level fields a write through this endpoint resets, so that it owns nothing of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ResetFields {
-    /// None.
-    #[default]
-    Nothing,
-    /// `status`: writes of the object, where it has a status subresource.
-    Status,
-    /// `spec`: writes of the status of a built-in kind.
-    Spec,
-    /// Everything but `status`: writes of the status of a custom resource.
-    AllButStatus,
-}
+/// The paths that an endpoint resets, so that its writers own nothing at or below them.
+pub type ResetFields = &'static [&'static [&'static str]];
 
 /// Who writes, and what.
 #[derive(Clone, Copy, Debug)]
@@ -95,11 +84,8 @@ impl<'a> ManagerRequest<'a> {
     }
 
     fn filter(&self, fields: &mut FieldSet) {
-        match self.reset {
-            ResetFields::Nothing => {}
-            ResetFields::Status => fields.retain_top_level(|name| name != "status"),
-            ResetFields::Spec => fields.retain_top_level(|name| name != "spec"),
-            ResetFields::AllButStatus => fields.retain_top_level(|name| name == "status"),
+        for path in self.reset {
+            fields.remove_tree(path);
         }
     }
 }
@@ -284,7 +270,8 @@ fn apply_entries(
         entry.fields.subtract(&comparison.removed);
     }
     if !force && !conflicts.is_empty() {
-        conflicts.sort_by(|a, b| (&a.manager, &a.path).cmp(&(&b.manager, &b.path)));
+        conflicts
+            .sort_by(|a, b| a.manager.cmp(&b.manager).then_with(|| set::reported_order(&a.path, &b.path)));
         return Err(Failure::Conflicts(conflicts));
     }
     entries.retain(|entry| !entry.fields.is_empty());

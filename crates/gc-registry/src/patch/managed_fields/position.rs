@@ -12,6 +12,8 @@ use crate::schema::{List, ListType, Node, Object, Ownership, Property, Schema, o
 pub(super) enum Position<'a> {
     /// Described by a schema.
     Known(&'a Schema),
+    /// Described by the schema of an object type that is one unit elsewhere, and owned field by field here.
+    Granular(&'a Schema),
     /// One unit, whatever its type is.
     Atomic,
     /// Not described: maps are granular, lists are atomic.
@@ -50,6 +52,7 @@ impl<'a> Position<'a> {
     pub(super) fn shape(self, value: Option<&Value>) -> Shape<'a> {
         match self {
             Self::Atomic => Shape::Leaf,
+            Self::Granular(_) => Shape::Fields,
             Self::Deduced => deduced(value),
             Self::Known(schema) => match &schema.node {
                 Node::Any => deduced(value),
@@ -64,7 +67,7 @@ impl<'a> Position<'a> {
     /// What is at a field of the place.
     pub(super) fn field(self, name: &str) -> Field<'a> {
         let unknown = Field { position: Self::Deduced, named: false, always: None };
-        let Self::Known(schema) = self else { return unknown };
+        let (Self::Known(schema) | Self::Granular(schema)) = self else { return unknown };
         match &schema.node {
             Node::Object(object) => match object.properties.get(name) {
                 Some(property) if !(schema.embedded_resource && name == "metadata") => known_field(property),
@@ -81,7 +84,7 @@ impl<'a> Position<'a> {
 
     /// Whether a field may be there.
     pub(super) fn declares(self, name: &str) -> bool {
-        let Self::Known(schema) = self else { return true };
+        let (Self::Known(schema) | Self::Granular(schema)) = self else { return true };
         match &schema.node {
             Node::Object(object) => {
                 object.properties.contains_key(name)
@@ -99,7 +102,13 @@ fn known_field(property: &Property) -> Field<'_> {
         Node::List(list) if property.always && list.list_type.is_associative() => Some(&Value::Null),
         _ => None,
     };
-    let position = if property.atomic { Position::Atomic } else { Position::Known(&property.schema) };
+    let position = match (&property.schema.node, property.map_type) {
+        _ if property.atomic => Position::Atomic,
+        (Node::Object(Object { map_type: Ownership::Atomic, .. }), Some(Ownership::Granular)) => {
+            Position::Granular(&property.schema)
+        }
+        _ => Position::Known(&property.schema),
+    };
     Field { position, named: true, always }
 }
 

@@ -282,11 +282,18 @@ impl FieldSet {
         }
     }
 
-    /// Keeps what is at and below the top-level fields that pass.
-    pub(super) fn retain_top_level(&mut self, mut keep: impl FnMut(&str) -> bool) {
-        self.entries.retain(|(element, _)| match element {
-            PathElement::Field(name) => keep(name),
-            _ => true,
+    /// Removes the path of these names and everything below it.
+    pub(super) fn remove_tree(&mut self, path: &[&str]) {
+        let Some((first, rest)) = path.split_first() else { return };
+        self.entries.retain_mut(|(element, entry)| {
+            if !matches!(element, PathElement::Field(name) if **name == **first) {
+                return true;
+            }
+            if rest.is_empty() {
+                return false;
+            }
+            entry.children.remove_tree(rest);
+            !entry.is_empty()
         });
     }
 
@@ -347,6 +354,13 @@ fn decode_entry(fields: &Value, depth: usize) -> Result<Entry, InvalidFields> {
         }
     }
     Ok(entry)
+}
+
+/// The order in which conflicts are reported: in each object what ends there before what is deeper.
+pub(super) fn reported_order(a: &[PathElement], b: &[PathElement]) -> Ordering {
+    let differ = a.iter().zip(b).position(|(a, b)| a != b).unwrap_or(a.len().min(b.len()));
+    let goes_on = |path: &[PathElement]| path.len() > differ + 1;
+    goes_on(a).cmp(&goes_on(b)).then_with(|| a.cmp(b))
 }
 
 /// A path as conflicts name it: `.spec.containers[name="a"].image`.
