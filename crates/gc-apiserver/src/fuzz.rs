@@ -9,6 +9,7 @@ use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use serde_json::{Value, json};
 
 use crate::auth::authentication::token_line;
+use crate::auth::certificates::CertificateRequest;
 use crate::auth::pki::certificate_subject;
 use crate::auth::tokens::{Claims, ISSUER, KubernetesClaims, Reference, TokenSigner};
 use crate::encode::decode;
@@ -240,6 +241,16 @@ pub fn client_certificate(data: &[u8]) {
     }
 }
 
+/// A certificate request in DER: it is read or refused.
+pub fn certificate_request(data: &[u8]) {
+    if let Ok(request) = CertificateRequest::from_der(data) {
+        let names = request.organizations.iter().chain([&request.common_name]);
+        for name in names.filter(|name| !name.is_empty()) {
+            assert!(data.windows(name.len()).any(|window| window == name.as_bytes()));
+        }
+    }
+}
+
 #[cfg(test)]
 replay::replay_tests!(
     request_line,
@@ -249,4 +260,5 @@ replay::replay_tests!(
     metadata_text,
     bearer_token,
     client_certificate,
+    certificate_request,
 );

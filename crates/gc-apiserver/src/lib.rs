@@ -8,7 +8,9 @@
 mod aggregator;
 mod auth;
 mod encode;
+mod exposition;
 mod fairness;
+mod flow_metrics;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod metrics;
@@ -18,9 +20,13 @@ mod transport;
 mod webhook_metrics;
 mod work;
 
+pub use auth::certificates::{
+    CertificateAuthority, CertificateRequest, CertificateTerms, CertificateUsage, SigningError,
+};
 pub use auth::kubeconfig::ClientCredentials;
 pub use auth::pki::{GivenKeys, PkiError, write_private};
 pub use auth::sessions::{LINK_SECONDS, SESSION_COOKIE, SESSION_SECONDS, Sessions};
+pub use exposition::exposition;
 pub use serve::extension::{
     Audience, Extension, ExtensionAnswer, ExtensionBody, ExtensionRequest, SharedBody,
 };

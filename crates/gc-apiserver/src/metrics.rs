@@ -1,7 +1,7 @@
 //! Metrics, under upstream's names where upstream has them.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -11,6 +11,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::exposition::exposition;
+use crate::fairness::seats::Limits;
+use crate::flow_metrics::FlowMetrics;
 use crate::webhook_metrics::WebhookMetrics;
 use crate::work::WatchPlace;
 
@@ -91,6 +94,8 @@ pub(crate) struct Metrics {
     pub(crate) rejected: Counter,
     /// Requests that wait for a place; set when metrics are read.
     waiting: Gauge,
+    /// Requests by flow schema and priority level.
+    pub(crate) flows: Arc<FlowMetrics>,
     /// Open connections.
     pub(crate) connections: Gauge,
     /// Connections that were refused because their peer had too many.
@@ -148,6 +153,7 @@ impl Metrics {
             "Requests that wait for a place by priority and fairness",
             waiting.clone(),
         );
+        let flows = Arc::new(FlowMetrics::new(&mut registry));
         registry.register("kubegc_apiserver_connections", "Open connections", connections.clone());
         let webhooks = WebhookMetrics::new(&mut registry);
         Self {
@@ -162,6 +168,7 @@ impl Metrics {
             in_flight,
             rejected,
             waiting,
+            flows,
             connections,
             refused_connections,
             webhooks,
@@ -202,12 +209,9 @@ impl Metrics {
         self.check_outcomes.get_or_create(&CheckOutcomeLabels { name, r#type: endpoint, status }).inc();
     }
 
-    /// The text for `/metrics/slis`.
-    pub(crate) fn service_levels(&self) -> String {
-        let mut text = String::new();
-        // Writing to a text does not fail.
-        let _ = prometheus_client::encoding::text::encode(&mut text, &self.service_levels);
-        text
+    /// Content type and text of `/metrics/slis`.
+    pub(crate) fn service_levels(&self, accept: Option<&str>) -> (&'static str, String) {
+        exposition(&self.service_levels, accept)
     }
 
     /// Counts a watch for as long as the guard lives.
@@ -216,13 +220,16 @@ impl Metrics {
         WatchGuard { open: self.watches.clone(), _place: place }
     }
 
-    /// The text for `/metrics`, with how many requests wait now.
-    pub(crate) fn text(&self, waiting: usize) -> String {
+    /// Content type and text of `/metrics`, with how many requests wait now and which places priority levels have.
+    pub(crate) fn shown(
+        &self,
+        accept: Option<&str>,
+        waiting: usize,
+        limits: Vec<(Arc<str>, Limits)>,
+    ) -> (&'static str, String) {
+        self.flows.set_limits(limits);
         self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
-        let mut text = String::new();
-        // Writing to a text does not fail.
-        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
-        text
+        exposition(&self.registry, accept)
     }
 }
 
@@ -249,7 +256,9 @@ mod tests {
             let labels = RequestLabels { resource: resource.into(), code: 200, ..RequestLabels::default() };
             metrics.answered(&labels, Duration::ZERO, false);
         }
-        let shown = |resource: &str| metrics.text(0).matches(&format!("resource=\"{resource}\"")).count() > 0;
+        let shown = |resource: &str| {
+            metrics.shown(None, 0, Vec::new()).1.matches(&format!("resource=\"{resource}\"")).count() > 0
+        };
         assert!(shown("pods") && shown("widgets"));
         metrics.forget_removed(|_, resource| resource == "pods");
         assert!(shown("pods") && shown("") && !shown("widgets"));

@@ -1,9 +1,9 @@
-//! Metrics of admission webhooks, under upstream's names and labels.
+//! Metrics of admission webhooks, and of the match conditions of webhooks and policies, under upstream's names and labels.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gc_registry::dynamic::{WebhookEnd, WebhookReport};
+use gc_registry::dynamic::{ConditionsReport, WebhookEnd, WebhookReport};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -19,6 +19,17 @@ const OTHERS: &str = "others";
 const HIGHEST_CODE: u16 = 600;
 /// Bounds of the durations, in seconds.
 const BUCKETS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
+
+/// Bounds of the time that match conditions took, in seconds.
+const CONDITION_BUCKETS: [f64; 7] = [0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ConditionLabels {
+    name: String,
+    kind: &'static str,
+    r#type: &'static str,
+    operation: &'static str,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DurationLabels {
@@ -60,6 +71,9 @@ pub(crate) struct WebhookMetrics {
     // Upstream's names of these two counters do not end in `_total`, which this library appends to every counter.
     rejections: Family<RejectionLabels, Gauge>,
     fail_open: Family<FailOpenLabels, Gauge>,
+    condition_errors: Family<ConditionLabels, Counter>,
+    condition_exclusions: Family<ConditionLabels, Counter>,
+    condition_durations: Family<ConditionLabels, Histogram, fn() -> Histogram>,
     names: Arc<Mutex<BTreeSet<String>>>,
 }
 
@@ -67,11 +81,15 @@ impl WebhookMetrics {
     /// Registers them.
     pub(crate) fn new(registry: &mut Registry) -> Self {
         let make: fn() -> Histogram = || Histogram::new(BUCKETS);
+        let make_conditions: fn() -> Histogram = || Histogram::new(CONDITION_BUCKETS);
         let metrics = Self {
             durations: Family::new_with_constructor(make),
             requests: Family::default(),
             rejections: Family::default(),
             fail_open: Family::default(),
+            condition_errors: Family::default(),
+            condition_exclusions: Family::default(),
+            condition_durations: Family::new_with_constructor(make_conditions),
             names: Arc::default(),
         };
         registry.register(
@@ -93,6 +111,21 @@ impl WebhookMetrics {
             "apiserver_admission_webhook_fail_open_count",
             "Failed calls of admission webhooks that were ignored",
             metrics.fail_open.clone(),
+        );
+        registry.register(
+            "apiserver_admission_match_condition_evaluation_errors",
+            "Match conditions that could not be evaluated",
+            metrics.condition_errors.clone(),
+        );
+        registry.register(
+            "apiserver_admission_match_condition_exclusions",
+            "Requests that a webhook was not asked about because of its match conditions",
+            metrics.condition_exclusions.clone(),
+        );
+        registry.register(
+            "apiserver_admission_match_condition_evaluation_seconds",
+            "Time that match conditions took that did not all hold",
+            metrics.condition_durations.clone(),
         );
         metrics
     }
@@ -120,6 +153,24 @@ impl WebhookMetrics {
         }
         if matches!(report.end, WebhookEnd::FailedOpen(_)) {
             self.fail_open.get_or_create(&FailOpenLabels { name, r#type }).inc();
+        }
+    }
+
+    /// Counts match conditions that were evaluated.
+    pub(crate) fn count_conditions(&self, report: &ConditionsReport) {
+        let &ConditionsReport { kind, step, operation, errors, is_excluded, took, .. } = report;
+        if errors == 0 && took.is_none() {
+            return;
+        }
+        let labels = ConditionLabels { name: self.name(&report.name), kind, r#type: step, operation };
+        if errors > 0 {
+            self.condition_errors.get_or_create(&labels).inc_by(errors as u64);
+        }
+        if is_excluded {
+            self.condition_exclusions.get_or_create(&labels).inc();
+        }
+        if let Some(took) = took {
+            self.condition_durations.get_or_create(&labels).observe(took.as_secs_f64());
         }
     }
 
@@ -205,6 +256,36 @@ mod tests {
                 request(503, "false"),
                 request(503, "true"),
                 request(600, "true"),
+            ]
+        );
+    }
+
+    #[test]
+    fn match_conditions_are_counted_where_they_do_not_all_hold() {
+        let mut registry = Registry::default();
+        let metrics = WebhookMetrics::new(&mut registry);
+        let took = Some(Duration::from_millis(2));
+        for (errors, is_excluded, took) in [(0, false, None), (0, true, took), (2, false, took)] {
+            metrics.count_conditions(&ConditionsReport {
+                name: "w".to_owned(),
+                kind: "webhook",
+                step: "admit",
+                operation: "CREATE",
+                errors,
+                is_excluded,
+                took,
+            });
+        }
+        let line = |metric: &str, value: u32| {
+            let labels = "name=\"w\",kind=\"webhook\",type=\"admit\",operation=\"CREATE\"";
+            format!("apiserver_admission_match_condition_{metric}{{{labels}}} {value}")
+        };
+        assert_eq!(
+            exposed(&registry),
+            [
+                line("evaluation_errors_total", 2),
+                line("evaluation_seconds_count", 2),
+                line("exclusions_total", 1)
             ]
         );
     }

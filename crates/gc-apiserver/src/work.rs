@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use gc_registry::api::{RequestBody, UserInfo};
@@ -14,7 +14,8 @@ use tokio::sync::oneshot;
 
 use crate::encode::decode;
 use crate::fairness::configuration::{About, Configuration, Flow};
-use crate::fairness::seats::{Decision, Seats, Ticket};
+use crate::fairness::seats::{Decision, Limits, Refusal, Seats, Ticket};
+use crate::flow_metrics::{FlowMetrics, Occupied};
 use crate::metrics::Metrics;
 use crate::state::State;
 use crate::transport::bodies::Bodies;
@@ -96,6 +97,7 @@ pub(crate) struct Place {
     flow: Flow,
     width: usize,
     in_flight: Gauge,
+    _executing: Occupied,
 }
 
 impl Drop for Place {
@@ -111,14 +113,18 @@ struct Waiter<'a> {
     flow: &'a Flow,
     ticket: Ticket,
     width: usize,
-    seated: bool,
+    begun: Instant,
+    metrics: &'a FlowMetrics,
+    _waiting: Occupied,
+    /// How it ends: dropped before it is called, it was cancelled.
+    end: Result<(), Refusal>,
 }
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        if self.seated {
-            return;
-        }
+        self.metrics.waited(self.flow, self.end.is_ok(), self.begun.elapsed());
+        let Err(refusal) = self.end else { return };
+        self.metrics.rejected(self.flow, refusal);
         let mut places = lock(&self.shared.places);
         places.queued.remove(&self.ticket);
         if !places.seats.give_up(self.flow, self.ticket) {
@@ -227,21 +233,25 @@ impl Work {
         flow: &Flow,
         width: usize,
     ) -> Result<Place, ApiError> {
-        let width = self.seated(flow, width).await.inspect_err(|_| {
+        let width = self.seated(&metrics.flows, flow, width).await.inspect_err(|_| {
             metrics.rejected.inc();
         })?;
         metrics.in_flight.inc();
-        let (shared, flow) = (Arc::clone(&self.shared), flow.clone());
-        Ok(Place { shared, flow, width, in_flight: metrics.in_flight.clone() })
+        let (shared, flow, in_flight) = (Arc::clone(&self.shared), flow.clone(), metrics.in_flight.clone());
+        let executing = metrics.flows.dispatched(&flow, width);
+        Ok(Place { shared, flow, width, in_flight, _executing: executing })
     }
 
-    async fn seated(&self, flow: &Flow, width: usize) -> Result<usize, ApiError> {
+    async fn seated(&self, metrics: &FlowMetrics, flow: &Flow, width: usize) -> Result<usize, ApiError> {
         let (ticket, called, width) = {
             let mut places = lock(&self.shared.places);
             let width = places.seats.width(flow, width);
             match places.seats.request(flow, width) {
                 Decision::Seated => return Ok(width),
-                Decision::Refused => return Err(too_many_requests()),
+                Decision::Refused(refusal) => {
+                    metrics.rejected(flow, refusal);
+                    return Err(too_many_requests());
+                }
                 Decision::Waits(ticket) => {
                     let (call, called) = oneshot::channel();
                     places.queued.insert(ticket, call);
@@ -249,14 +259,30 @@ impl Work {
                 }
             }
         };
-        let mut waiter = Waiter { shared: &self.shared, flow, ticket, width, seated: false };
-        match tokio::time::timeout(QUEUE_PATIENCE, called).await {
-            Ok(Ok(())) => {
-                waiter.seated = true;
-                Ok(width)
-            }
-            _ => Err(too_many_requests()),
+        let mut waiter = Waiter {
+            shared: &self.shared,
+            flow,
+            ticket,
+            width,
+            begun: Instant::now(),
+            metrics,
+            _waiting: metrics.waiting(flow, width),
+            end: Err(Refusal::Cancelled),
+        };
+        if let Ok(Ok(())) = tokio::time::timeout(QUEUE_PATIENCE, called).await {
+            waiter.end = Ok(());
+            return Ok(width);
         }
+        waiter.end = Err(Refusal::TimedOut);
+        Err(too_many_requests())
+    }
+
+    /// The places of each priority level.
+    pub(crate) fn limits(&self) -> Vec<(Arc<str>, Limits)> {
+        let configuration =
+            Arc::clone(&self.shared.configuration.read().unwrap_or_else(PoisonError::into_inner));
+        let places = lock(&self.shared.places);
+        places.seats.limits(&configuration).map(|(name, limits)| (Arc::clone(name), limits)).collect()
     }
 
     /// Requests that wait for a place.

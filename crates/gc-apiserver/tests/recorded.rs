@@ -1,7 +1,7 @@
 //! Answers of kube-apiserver 1.36.2, recorded where this server once answered otherwise.
 //!
 //! A line of `recorded/answers.jsonl` holds requests that are sent one after the other, each with the code of its answer, what
-//! a Status says and which fields it names, or the spec of the object.
+//! a Status says and which fields it names, the spec of the object, or the fields that its managers own.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -14,7 +14,7 @@ const RECORDED: &str = include_str!("recorded/answers.jsonl");
 /// What a recorded request says about its answer.
 fn wanted(request: &Value) -> Value {
     let mut wanted = json!({"code": request["code"]});
-    for key in ["message", "causes", "spec"] {
+    for key in ["message", "causes", "spec", "fields"] {
         if let Some(value) = request.get(key) {
             wanted[key] = value.clone();
         }
@@ -31,6 +31,9 @@ fn given(code: u16, body: &Value, wanted: &Value) -> Value {
         given["causes"] = causes.iter().map(|cause| json!([cause["reason"], cause["field"]])).collect();
     } else if wanted.get("spec").is_some() {
         given["spec"] = body["spec"].clone();
+    } else if wanted.get("fields").is_some() {
+        let entries = body["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+        given["fields"] = entries.iter().map(|entry| entry["fieldsV1"].clone()).collect();
     }
     given
 }

@@ -30,7 +30,7 @@ const CHECKS_AT_ONCE: usize = 8;
 /// Reads the APIServices, and keeps following them in the background.
 pub(crate) async fn follow(state: &Arc<State>, background: &mut JoinSet<()>) -> Result<(), ApiError> {
     read(state).await?;
-    background.spawn(keep_following(Arc::clone(state)));
+    background.spawn(keep_following(Arc::clone(state)).boxed());
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use futures::FutureExt as _;
 use gc_registry::api::{
     Attributes, ListOptions, Operation, RequestTarget, ResponseBody, UserInfo, VersionMatch, WatchEvent,
 };
@@ -291,10 +292,10 @@ pub(crate) async fn follow_roles(state: &Arc<State>, background: &mut JoinSet<()
         let watch = start_watch(state, resource).await?;
         let Some(mut watch) = watch else { continue };
         initial_rules(state, resource, &mut watch).await?;
-        background.spawn(keep_following(Arc::clone(state), resource, watch));
+        background.spawn(keep_following(Arc::clone(state), resource, watch).boxed());
     }
     if state.registry.config().aggregates_roles {
-        background.spawn(aggregation::keep(Arc::clone(state)));
+        background.spawn(aggregation::keep(Arc::clone(state)).boxed());
     }
     Ok(())
 }

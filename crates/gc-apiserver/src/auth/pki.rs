@@ -18,6 +18,8 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 
+use super::certificates::CertificateAuthority;
+
 /// How long certificates last.
 const YEARS: i16 = 10;
 /// How long before its end the administrator's certificate is replaced, at a start.
@@ -102,6 +104,8 @@ pub(crate) struct Pki {
     pub(crate) token_key: Vec<u8>,
     /// The authorities that client certificates are checked with.
     pub(crate) client_authorities_pem: String,
+    /// The authority, to sign what controllers approve.
+    pub(crate) authority: Arc<CertificateAuthority>,
     ca_der: CertificateDer<'static>,
     /// Further authorities of clients.
     client_authorities: Vec<CertificateDer<'static>>,
@@ -245,6 +249,11 @@ impl Pki {
         };
         let ca_der = CertificateDer::from_pem_slice(ca_pem.as_bytes())
             .map_err(|error| PkiError::BadKey { what: "ca.crt".into(), detail: error.to_string() })?;
+        let bad_key = |detail: String| PkiError::BadKey { what: "ca.key".into(), detail };
+        let signing_key =
+            KeyPair::try_from(ca_key.serialize_der()).map_err(|error| bad_key(error.to_string()))?;
+        let authority = CertificateAuthority::new(&ca_der, signing_key)
+            .map_err(|error| PkiError::BadKey { what: "ca.crt".into(), detail: error.to_string() })?;
         let issuer = Issuer::new(ca_params, ca_key);
 
         let (serving, serving_key) = issue(&issuer, "the server", &serving_params(hosts, now)?)?;
@@ -260,6 +269,7 @@ impl Pki {
         };
         Ok(Self {
             client_authorities_pem: ca_pem.clone(),
+            authority: Arc::new(authority),
             ca_pem,
             admin_certificate_pem,
             admin_key_pem,
@@ -511,8 +521,9 @@ fn subject(der: &[u8]) -> Option<(String, Vec<String>)> {
     Some((user, groups))
 }
 
-/// One DER element: tag, content, and what follows.
-fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+/// One DER element: tag, content, and what follows. A length in more bytes than it needs is refused, so that one document has
+/// one meaning.
+pub(super) fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
     let (&first, rest) = rest.split_first()?;
     let (length, rest) = if first < 0x80 {
@@ -523,6 +534,9 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
             return None;
         }
         let (digits, rest) = rest.split_at(count);
+        if digits[0] == 0 || (count == 1 && digits[0] < 0x80) {
+            return None;
+        }
         (digits.iter().fold(0_usize, |sum, digit| sum << 8 | usize::from(*digit)), rest)
     };
     (rest.len() >= length).then(|| (tag, &rest[..length], &rest[length..]))

@@ -43,6 +43,8 @@ pub(crate) struct ListStream {
     first: bool,
     done: bool,
     compressor: Option<GzEncoder<Vec<u8>>>,
+    /// What an empty list ends with.
+    nothing: &'static [u8],
     /// Pieces that were written before it was known how long the list would be.
     waiting: Option<Bytes>,
 }
@@ -82,6 +84,7 @@ impl ListStream {
             first: true,
             done: false,
             compressor: None,
+            nothing: b"]}\n",
             waiting: None,
         }
     }
@@ -112,7 +115,21 @@ impl ListStream {
                 table.columns()
             ),
         };
-        let mut stream = Self::new(head.into_bytes(), list.items, form, representation);
+        let mut head = head.into_bytes();
+        // Upstream begins some lists only with their first item.
+        let null_without_items = match &form {
+            ItemForm::Object { .. } => false,
+            ItemForm::Metadata => true,
+            ItemForm::Row(table, _) => table.is_plain(),
+        };
+        let is_null = null_without_items && list.items.is_empty();
+        if is_null {
+            head.pop();
+        }
+        let mut stream = Self::new(head, list.items, form, representation);
+        if is_null {
+            stream.nothing = b"null}\n";
+        }
         let mut start = Vec::new();
         while start.len() <= GZIP_FROM {
             match stream.plain_piece() {
@@ -162,7 +179,7 @@ impl ListStream {
         }
         while out.len() < PIECE {
             let Some(item) = self.items.next() else {
-                out.extend_from_slice(b"]}\n");
+                out.extend_from_slice(self.nothing);
                 self.done = true;
                 break;
             };

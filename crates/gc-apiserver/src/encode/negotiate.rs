@@ -83,6 +83,11 @@ impl<'a> MediaRange<'a> {
         self.parameters.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
     }
 
+    /// Whether this range names a media type without wildcards.
+    pub(crate) fn names(&self, media_type: &str) -> bool {
+        self.media_type.eq_ignore_ascii_case(media_type) && self.quality > 0.0
+    }
+
     /// Whether this range takes a media type.
     pub(crate) fn takes(&self, media_type: &str) -> bool {
         let (main, _) = media_type.split_once('/').unwrap_or((media_type, ""));

@@ -13,7 +13,7 @@ use prost::Message;
 use serde_json::{Map, Value};
 
 use crate::encode::protobuf_writer::{Writer, time};
-use crate::encode::stored_metadata;
+use crate::encode::{stored_metadata, table};
 
 /// What every Kubernetes protobuf document starts with.
 pub(crate) const MAGIC: &[u8; 4] = b"k8s\0";
@@ -47,8 +47,10 @@ pub(crate) fn metadata_value(out: &mut Vec<u8>, api_version: &str, metadata: &Va
 }
 
 fn partial_object(writer: &mut Writer<'_>, object: &Object) -> Result<(), ApiError> {
-    let Some((text, revision)) = object.stored_metadata() else {
-        partial_value(writer, object.metadata()?);
+    let stored = object.stored_metadata().filter(|_| !table::hides_annotation(object));
+    let Some((text, revision)) = stored else {
+        let metadata = table::shown_metadata(object)?;
+        partial_value(writer, &metadata);
         return Ok(());
     };
     let mut written = Ok(());

@@ -1,5 +1,6 @@
 //! Tables: what `kubectl get` shows.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use gc_registry::api::Object;
@@ -94,6 +95,18 @@ impl Table {
         }
     }
 
+    /// Whether the kind has no columns of its own upstream, whose tables are made in another place.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(
+            (&*self.definition.group, &*self.definition.resource),
+            ("storage.k8s.io", "csistoragecapacities")
+                | ("rbac.authorization.k8s.io", "roles" | "clusterroles")
+                | ("", "limitranges")
+                | ("apiextensions.k8s.io", "customresourcedefinitions")
+                | ("apiregistration.k8s.io", "apiservices")
+        )
+    }
+
     /// Appends one row.
     pub(crate) fn row(
         &self,
@@ -133,7 +146,11 @@ impl Table {
         with_columns: bool,
     ) -> Result<(), ApiError> {
         let metadata = object.metadata()?;
-        let meta = json!({"resourceVersion": metadata.get("resourceVersion")});
+        // What a dry run creates has none.
+        let meta = match metadata.get("resourceVersion") {
+            Some(version) => json!({"resourceVersion": version}),
+            None => json!({}),
+        };
         let columns = if with_columns { self.columns() } else { Value::Null };
         out.extend_from_slice(
             format!(
@@ -148,13 +165,43 @@ impl Table {
     }
 }
 
+/// An annotation that stands for a field that DaemonSets once had: upstream adds it to the object only.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// Whether the metadata of an object has less than the object itself.
+pub(crate) fn hides_annotation(object: &Object) -> bool {
+    &*object.type_meta().kind == "DaemonSet" && &*object.type_meta().api_version == "apps/v1"
+}
+
+/// `metadata` as it is shown without the rest of the object.
+pub(crate) fn shown_metadata(object: &Object) -> Result<Cow<'_, Value>, ApiError> {
+    let metadata = object.metadata()?;
+    let annotations = metadata.get("annotations").and_then(Value::as_object);
+    let Some(annotations) = annotations.filter(|all| all.contains_key(TEMPLATE_GENERATION)) else {
+        return Ok(Cow::Borrowed(metadata));
+    };
+    if !hides_annotation(object) {
+        return Ok(Cow::Borrowed(metadata));
+    }
+    let mut rest = annotations.clone();
+    rest.remove(TEMPLATE_GENERATION);
+    let mut metadata = metadata.clone();
+    if let Some(members) = metadata.as_object_mut() {
+        members.remove("annotations");
+        if !rest.is_empty() {
+            members.insert("annotations".into(), rest.into());
+        }
+    }
+    Ok(Cow::Owned(metadata))
+}
+
 /// Appends PartialObjectMetadata as JSON.
 pub(crate) fn metadata_json(
     out: &mut Vec<u8>,
     object: &Object,
     representation: Representation,
 ) -> Result<(), ApiError> {
-    let metadata = object.metadata()?;
+    let metadata = shown_metadata(object)?;
     out.extend_from_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"");
     out.extend_from_slice(representation.meta_version().as_bytes());
     out.extend_from_slice(b"\",\"metadata\":");

@@ -27,6 +27,8 @@ pub(crate) enum About<'a> {
 /// Where a request belongs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flow {
+    /// Name of the flow schema.
+    pub(crate) schema: Arc<str>,
     /// UID of the flow schema; empty if it is not stored.
     pub(crate) schema_uid: Arc<str>,
     /// UID of the priority level; empty if it is not stored.
@@ -75,7 +77,7 @@ pub(crate) struct Queues {
 
 #[derive(Debug)]
 struct Schema {
-    name: String,
+    name: Arc<str>,
     uid: Arc<str>,
     level: Arc<str>,
     precedence: i64,
@@ -154,6 +156,7 @@ impl Configuration {
         }
         let entitled = self.levels.get(&level);
         Flow {
+            schema: found.map_or_else(|| CATCH_ALL.into(), |schema| Arc::clone(&schema.name)),
             schema_uid: found.map_or_else(|| "".into(), |schema| Arc::clone(&schema.uid)),
             level_uid: entitled.map_or_else(|| "".into(), |level| Arc::clone(&level.uid)),
             exempt: entitled.is_some_and(|level| level.exempt),
@@ -167,6 +170,9 @@ impl Level {
     fn of(object: &Value) -> Self {
         let spec = &object["spec"];
         let limited = &spec["limited"];
+        let exempt = text(spec, "/type") == "Exempt";
+        // An exempt level has no share unless it says so.
+        let (shared, default_shares) = if exempt { (&spec["exempt"], 0) } else { (limited, 30) };
         let queuing = &limited["limitResponse"]["queuing"];
         let queues = (text(limited, "/limitResponse/type") == "Queue").then(|| {
             let size = |name, default| usize::try_from(number(queuing, name, default)).unwrap_or(1).max(1);
@@ -175,9 +181,9 @@ impl Level {
         });
         Self {
             uid: text(object, "/metadata/uid").into(),
-            exempt: text(spec, "/type") == "Exempt",
-            shares: number(limited, "nominalConcurrencyShares", 30),
-            lendable_percent: number(limited, "lendablePercent", 0).min(100),
+            exempt,
+            shares: number(shared, "nominalConcurrencyShares", default_shares),
+            lendable_percent: number(shared, "lendablePercent", 0).min(100),
             borrowing_percent: limited.get("borrowingLimitPercent").and_then(Value::as_u64),
             queues,
         }
@@ -197,7 +203,7 @@ impl Schema {
     fn of(object: &Value) -> Self {
         let spec = &object["spec"];
         Self {
-            name: text(object, "/metadata/name").to_owned(),
+            name: text(object, "/metadata/name").into(),
             uid: text(object, "/metadata/uid").into(),
             level: text(spec, "/priorityLevelConfiguration/name").into(),
             precedence: spec.get("matchingPrecedence").and_then(Value::as_i64).unwrap_or(1000),

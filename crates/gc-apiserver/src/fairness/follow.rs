@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub(crate) async fn follow(state: &Arc<State>, background: &mut JoinSet<()>) -> Result<(), ApiError> {
     read(state).await?;
     for resource in RESOURCES {
-        background.spawn(keep_following(Arc::clone(state), resource));
+        background.spawn(keep_following(Arc::clone(state), resource).boxed());
     }
     Ok(())
 }

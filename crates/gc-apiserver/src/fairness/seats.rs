@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::configuration::{Configuration, Flow, Queues};
+use super::configuration::{Configuration, Flow, Level, Queues};
 
 /// A request that waits.
 pub(crate) type Ticket = u64;
@@ -21,7 +21,32 @@ pub(crate) enum Decision {
     /// It waits; [`Seats::release`] returns it when it has its places.
     Waits(Ticket),
     /// There is no place, not even to wait.
-    Refused,
+    Refused(Refusal),
+}
+
+/// Why a request was refused, or stopped waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The seats are taken, and the level has no queues.
+    NoSeat,
+    /// Its queue is full.
+    QueueFull,
+    /// It waited too long.
+    TimedOut,
+    /// Its client went away while it waited.
+    Cancelled,
+}
+
+impl Refusal {
+    /// Upstream's code in metrics.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::NoSeat => "concurrency-limit",
+            Self::QueueFull => "queue-full",
+            Self::TimedOut => "time-out",
+            Self::Cancelled => "cancelled",
+        }
+    }
 }
 
 /// Places and queues.
@@ -38,9 +63,34 @@ pub(crate) struct Seats {
     turn: usize,
 }
 
+/// The places of a priority level, as upstream counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Its share of all places.
+    pub(crate) nominal: usize,
+    /// What it does not lend.
+    pub(crate) lower: usize,
+    /// Its share, and what it may borrow.
+    pub(crate) upper: usize,
+}
+
+impl Limits {
+    fn of(level: &Level, shares: u64, total: usize) -> Self {
+        let nominal = (total as u64 * level.shares).div_ceil(shares.max(1));
+        let nominal = usize::try_from(nominal).unwrap_or(total);
+        let percent = |percent: u64| {
+            let hundredths = nominal * usize::try_from(percent.min(10_000)).unwrap_or(0);
+            (hundredths + 50) / 100
+        };
+        let upper = nominal + level.borrowing_percent.map_or(total, percent);
+        Self { nominal, lower: nominal.saturating_sub(percent(level.lendable_percent)), upper }
+    }
+}
+
 #[derive(Debug, Default)]
 struct LevelSeats {
     exempt: bool,
+    limits: Limits,
     /// Places that no other level can use.
     own: usize,
     /// The most that it may use, with those of the pool.
@@ -82,7 +132,7 @@ impl Seats {
 
     /// Takes over a configuration. Returns who has places now.
     pub(crate) fn configure(&mut self, configuration: &Configuration) -> Vec<Ticket> {
-        let shares: u64 = configuration.levels.values().filter(|level| !level.exempt).map(|l| l.shares).sum();
+        let shares: u64 = configuration.levels.values().map(|level| level.shares).sum();
         self.pool = 0;
         for level in self.levels.values_mut() {
             (level.own, level.most) = (0, 0);
@@ -90,16 +140,13 @@ impl Seats {
         for (name, wanted) in &configuration.levels {
             let level = self.levels.entry(Arc::clone(name)).or_default();
             level.exempt = wanted.exempt;
+            level.limits = Limits::of(wanted, shares, self.total);
             if wanted.exempt {
                 continue;
             }
-            let nominal = self.total as u64 * wanted.shares / shares.max(1);
-            let nominal = usize::try_from(nominal).unwrap_or(self.total).max(1);
-            let percent = |percent: u64| nominal * usize::try_from(percent.min(10_000)).unwrap_or(0) / 100;
-            let lent = percent(wanted.lendable_percent);
-            level.own = nominal - lent;
-            level.most = wanted.borrowing_percent.map_or(usize::MAX, |more| nominal + percent(more));
-            self.pool += lent;
+            level.own = level.limits.lower;
+            level.most = level.limits.upper;
+            self.pool += level.limits.nominal - level.limits.lower;
             let count = wanted.queues.map_or(0, |queues| queues.count);
             level.shape = wanted.queues;
             // Queues that are no longer configured are kept while requests wait in them.
@@ -123,7 +170,7 @@ impl Seats {
 
     /// Asks for the places of a request.
     pub(crate) fn request(&mut self, flow: &Flow, width: usize) -> Decision {
-        let Some(level) = self.levels.get(&flow.level) else { return Decision::Refused };
+        let Some(level) = self.levels.get(&flow.level) else { return Decision::Refused(Refusal::NoSeat) };
         let nobody_waits = level.queues.iter().all(VecDeque::is_empty);
         if level.exempt || (nobody_waits && self.fits(level, width)) {
             if let Some(level) = self.levels.get_mut(&flow.level) {
@@ -131,13 +178,13 @@ impl Seats {
             }
             return Decision::Seated;
         }
-        let Some(shape) = level.shape else { return Decision::Refused };
+        let Some(shape) = level.shape else { return Decision::Refused(Refusal::NoSeat) };
         if self.waiting >= self.most_waiting {
-            return Decision::Refused;
+            return Decision::Refused(Refusal::QueueFull);
         }
         let shortest = hand(flow.hash, shape).min_by_key(|queue| level.queues[*queue].len());
         let Some(queue) = shortest.filter(|queue| level.queues[*queue].len() < shape.length) else {
-            return Decision::Refused;
+            return Decision::Refused(Refusal::QueueFull);
         };
         let ticket = self.next_ticket;
         self.next_ticket += 1;
@@ -167,6 +214,15 @@ impl Seats {
             }
         }
         false
+    }
+
+    /// The places of each priority level that is configured.
+    pub(crate) fn limits<'a>(
+        &'a self,
+        configuration: &'a Configuration,
+    ) -> impl Iterator<Item = (&'a Arc<str>, Limits)> {
+        let configured = self.levels.iter().filter(|(name, _)| configuration.levels.contains_key(*name));
+        configured.map(|(name, level)| (name, level.limits))
     }
 
     /// Requests that wait.
@@ -245,8 +301,8 @@ mod tests {
 
     fn flow(level: &str, hash: u64) -> Flow {
         let empty: Arc<str> = "".into();
-        let (schema_uid, level_uid) = (Arc::clone(&empty), empty);
-        Flow { schema_uid, level_uid, level: level.into(), exempt: level == "exempt", hash }
+        let (schema, schema_uid, level_uid) = (Arc::clone(&empty), Arc::clone(&empty), empty);
+        Flow { schema, schema_uid, level_uid, level: level.into(), exempt: level == "exempt", hash }
     }
 
     fn level(name: &str, shares: u32, lendable: u32, queues: u32) -> Value {
@@ -277,7 +333,38 @@ mod tests {
         assert_eq!(seated(&mut seats, &low, 200), 70);
         assert_eq!(seated(&mut seats, &high, 200), 25, "what high does not lend is there for it");
         assert_eq!(seated(&mut seats, &flow("exempt", 3), 500), 500, "and exempt requests need none");
-        assert_eq!(seats.request(&flow("unknown", 4), 1), Decision::Refused);
+        assert_eq!(seats.request(&flow("unknown", 4), 1), Decision::Refused(Refusal::NoSeat));
+    }
+
+    /// Figures of a kube-apiserver with 600 places and the default configuration, and of one with further levels.
+    #[test]
+    fn the_places_of_a_level_are_those_that_it_has_upstream() {
+        let of = |levels: &[Value]| -> BTreeMap<String, (usize, usize, usize)> {
+            let configuration = Configuration::new(&[], levels);
+            let seats = Seats::new(600, 50, &configuration);
+            seats
+                .limits(&configuration)
+                .map(|(name, limits)| (name.to_string(), (limits.nominal, limits.lower, limits.upper)))
+                .collect()
+        };
+        let expected = [
+            ("catch-all", (13, 13, 613)),
+            ("exempt", (0, 0, 600)),
+            ("global-default", (49, 24, 649)),
+            ("leader-election", (25, 25, 625)),
+            ("node-high", (98, 73, 698)),
+            ("system", (74, 50, 674)),
+            ("workload-high", (98, 49, 698)),
+            ("workload-low", (245, 24, 845)),
+        ];
+        assert_eq!(of(&[]), expected.map(|(name, limits)| (name.to_owned(), limits)).into());
+        let exempt = json!({"metadata": {"name": "exempt"}, "spec": {"type": "Exempt",
+            "exempt": {"nominalConcurrencyShares": 10, "lendablePercent": 50}}});
+        let mut bounded = level("mine", 5, 0, 0);
+        bounded["spec"]["limited"]["borrowingLimitPercent"] = 15.into();
+        let expected =
+            [("catch-all", (150, 150, 750)), ("exempt", (300, 150, 900)), ("mine", (150, 150, 173))];
+        assert_eq!(of(&[exempt, bounded]), expected.map(|(name, limits)| (name.to_owned(), limits)).into());
     }
 
     #[test]
@@ -287,7 +374,7 @@ mod tests {
         assert_eq!(seated(&mut seats, &busy, 95), 95);
         let decisions: Vec<Decision> = (0..20).map(|_| seats.request(&busy, 1)).collect();
         assert_eq!(
-            decisions.iter().filter(|one| **one == Decision::Refused).count(),
+            decisions.iter().filter(|one| **one == Decision::Refused(Refusal::QueueFull)).count(),
             14,
             "two queues of three"
         );
@@ -304,7 +391,7 @@ mod tests {
         assert_eq!(seated(&mut seats, &low, 95), 95);
         let waits = (0..3).map(|_| seats.request(&low, 1)).collect::<Vec<_>>();
         assert_eq!(waits, [0, 1, 2].map(Decision::Waits));
-        assert_eq!(seats.request(&low, 1), Decision::Refused);
+        assert_eq!(seats.request(&low, 1), Decision::Refused(Refusal::QueueFull));
         assert!(seats.give_up(&low, 0));
         assert_eq!(seats.release(&low, 1), [1]);
         assert!(!seats.give_up(&low, 1), "it has its place");
@@ -318,7 +405,7 @@ mod tests {
         assert_eq!((0..20).filter(|_| seats.request(&low, 10) == Decision::Seated).count(), 9);
         assert_eq!(seats.release(&low, 10), Vec::<Ticket>::new());
         assert_eq!(seats.width(&low, 1000), 95, "no wider than the level");
-        assert_eq!(seats.request(&low, 95), Decision::Refused);
+        assert_eq!(seats.request(&low, 95), Decision::Refused(Refusal::NoSeat));
         for _ in 0..8 {
             seats.release(&low, 10);
         }
@@ -341,7 +428,7 @@ mod tests {
         assert_eq!(served, [0]);
         seats.release(&low, 1);
         seats.configure(&none);
-        assert_eq!(seats.request(&low, 1), Decision::Refused);
+        assert_eq!(seats.request(&low, 1), Decision::Refused(Refusal::NoSeat));
     }
 
     #[test]

@@ -18,7 +18,6 @@ use crate::work::{self, Weight};
 
 /// The Kubernetes version whose API this server has.
 const GIT_VERSION: &str = "v1.36.2+kubegc";
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// Health checks by name.
@@ -116,9 +115,14 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
             refuse_other_types(request, "application/json")?;
             Ok(version(request))
         }
-        ["metrics", "slis"] => Ok(text_answer(StatusCode::OK, OPEN_METRICS, state.metrics.service_levels())),
+        ["metrics", "slis"] => {
+            let (content_type, text) = state.metrics.service_levels(request.header(&ACCEPT));
+            Ok(text_answer(StatusCode::OK, content_type, text))
+        }
         ["metrics"] => {
-            Ok(text_answer(StatusCode::OK, OPEN_METRICS, state.metrics.text(state.work.waiting())))
+            let (waiting, limits) = (state.work.waiting(), state.work.limits());
+            let (content_type, text) = state.metrics.shown(request.header(&ACCEPT), waiting, limits);
+            Ok(text_answer(StatusCode::OK, content_type, text))
         }
         [".well-known", "openid-configuration"] => {
             let document = json!({

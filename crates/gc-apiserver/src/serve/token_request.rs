@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gc_registry::api::{Object, RequestTarget, Response, ResponseBody};
 use gc_registry::error::{ApiError, Cause, CauseReason, FieldError};
 use gc_registry::object::TypeMeta;
-use gc_registry::patch::managed_fields::{self, ManagerRequest, ResetFields};
+use gc_registry::patch::managed_fields::{self, ManagerRequest};
 use gc_registry::schema::{self, Empties, Schema};
 use http::header::CONTENT_TYPE;
 use serde_json::{Value, json};
@@ -153,7 +153,7 @@ fn set_manager(body: &mut Value, known: &Schema, manager: &str) {
         subresource: "token",
         now: jiff::Timestamp::now(),
         schema: Some(known),
-        reset: ResetFields::Nothing,
+        reset: &[],
     };
     managed_fields::update(None, body, &request);
 }

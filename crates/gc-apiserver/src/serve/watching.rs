@@ -155,6 +155,9 @@ impl WatchStream {
                     if matches!(event, WatchEvent::Error(_)) {
                         self.ended = true;
                     }
+                    if gathered.is_empty() && frame.is_empty() && self.ended {
+                        return Poll::Ready(None);
+                    }
                     if gathered.is_empty() && (frame.len() >= PIECE || self.ended) {
                         return Poll::Ready(Some(frame));
                     }
@@ -218,6 +221,11 @@ impl WatchStream {
             WatchEvent::Error(error) => return self.error_frame(error),
         };
         let representation = self.setup.representation;
+        if representation.form == Form::Metadata && representation.of_list {
+            // No event is a list: upstream ends the watch with the first one, without a word.
+            self.ended = true;
+            return Bytes::new();
+        }
         let written = if let Some((table, include)) = &self.setup.table {
             let mut out = Vec::new();
             let with_columns = !std::mem::replace(&mut self.columns_sent, true);

@@ -4,7 +4,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use gc_registry::dynamic::{Outside, WebhookAnswer, WebhookCall, WebhookFailure, WebhookReport};
+use gc_registry::dynamic::{
+    ConditionsReport, Outside, WebhookAnswer, WebhookCall, WebhookFailure, WebhookReport,
+};
 use http::header::{CONTENT_TYPE, HOST};
 use http::{Method, Request, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -69,6 +71,16 @@ impl Outside for Webhooks {
 
     fn report(&self, report: WebhookReport) {
         self.metrics.count(&report);
+    }
+
+    fn report_conditions(&self, report: ConditionsReport) {
+        self.metrics.count_conditions(&report);
+    }
+
+    fn timed(&self, work: &mut dyn FnMut()) -> Duration {
+        let begun = Instant::now();
+        work();
+        begun.elapsed()
     }
 
     fn spawn(&self, work: Box<dyn FnOnce() + Send>) {

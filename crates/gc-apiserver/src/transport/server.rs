@@ -18,6 +18,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::aggregator::Aggregator;
 use crate::auth::authentication::Authenticator;
+use crate::auth::certificates::CertificateAuthority;
 use crate::auth::front_proxy::{CLIENT_NAME, FrontProxy};
 use crate::auth::kubeconfig::ClientCredentials;
 use crate::auth::pki::{GivenKeys, Keep, Pki, PkiError, certificate_subject};
@@ -112,6 +113,7 @@ pub struct Server;
 pub struct RunningServer {
     address: SocketAddr,
     credentials: ClientCredentials,
+    authority: Arc<CertificateAuthority>,
     state: Arc<State>,
     stop: Option<oneshot::Sender<()>>,
     serving: JoinHandle<()>,
@@ -120,8 +122,13 @@ pub struct RunningServer {
 impl Server {
     /// Starts to serve: makes or loads keys, creates the bootstrap objects, and listens. When this returns,
     /// requests are answered.
-    pub async fn start(config: ServerConfig, registry: Arc<Registry>) -> Result<RunningServer, StartError> {
-        Self::start_with(Patience::default(), config, registry).await
+    #[must_use]
+    pub fn start(
+        config: ServerConfig,
+        registry: Arc<Registry>,
+    ) -> BoxFuture<'static, Result<RunningServer, StartError>> {
+        // Boxed here, so that this crate compiles the server, and not each crate that starts one.
+        Self::start_with(Patience::default(), config, registry).boxed()
     }
 
     async fn start_with(
@@ -162,7 +169,7 @@ impl Server {
         registry.call_outside_by(Arc::new(Webhooks::new(state.metrics.webhooks.clone())));
         // The pump comes first: what follows watches.
         let mut background = JoinSet::new();
-        background.spawn(pump(Arc::clone(&state)));
+        background.spawn(pump(Arc::clone(&state)).boxed());
         let starting = Arc::clone(&state);
         let facts = ServerFacts {
             address: reachable(address.ip()),
@@ -186,7 +193,7 @@ impl Server {
             .map_err(StartError::Roles)?;
         crate::fairness::follow::follow(&state, &mut background).await.map_err(StartError::Fairness)?;
         crate::aggregator::follow::follow(&state, &mut background).await.map_err(StartError::Aggregator)?;
-        background.spawn(maintain(Arc::clone(&state)));
+        background.spawn(maintain(Arc::clone(&state)).boxed());
 
         let credentials = ClientCredentials {
             server: format!("https://{advertised}"),
@@ -195,8 +202,9 @@ impl Server {
             key_pem: pki.admin_key_pem.clone(),
         };
         let accepting = Accepting { state: Arc::clone(&state), acceptor, patience };
-        let serving = tokio::spawn(serve(accepting, listener, background));
-        Ok(RunningServer { address, credentials, state, stop: Some(stop), serving })
+        let serving = tokio::spawn(serve(accepting, listener, background).boxed());
+        let authority = Arc::clone(&pki.authority);
+        Ok(RunningServer { address, credentials, authority, state, stop: Some(stop), serving })
     }
 }
 
@@ -228,6 +236,12 @@ impl RunningServer {
     #[must_use]
     pub fn credentials(&self) -> &ClientCredentials {
         &self.credentials
+    }
+
+    /// The authority whose clients it accepts, to sign certificates.
+    #[must_use]
+    pub fn certificate_authority(&self) -> &Arc<CertificateAuthority> {
+        &self.authority
     }
 
     /// The registry behind it.
