@@ -233,7 +233,7 @@ class Play:
             return
         # The server takes 20 ms without a change for rest; on a busy machine, more may pass before a change arrives.
         for _ in range(SETTLINGS):
-            self.server.ask("POST", "/kubegc/v1/settle?timeout=20s")
+            self.server.ask("POST", "/kubegc/v1/settle?timeout=50s")
         # The watches are complete when they have brought what the lists have now.
         behind = set(PREFIX) - UNWATCHED
         while behind and time.monotonic() < deadline:

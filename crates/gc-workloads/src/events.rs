@@ -1,6 +1,9 @@
-//! Events: repetitions are counted, many similar ones are combined, and an object has a limited number of them.
+//! Events: repetitions are counted, many similar ones are combined, and an object has a limited number of them, as has a
+//! kubelet.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -17,6 +20,11 @@ const BURST: i64 = 25;
 /// After which time an object that used up its Events may have another.
 const REFILL: Milliseconds = 300_000;
 
+/// How many Events a kubelet may write at once: its flag `--event-burst`.
+const KUBELET_BURST: i64 = 100;
+/// After which time a kubelet that used up its Events may write another: its flag `--event-qps`, which is 50 a second.
+const KUBELET_REFILL: Milliseconds = 20;
+
 /// From this number of different messages on, the Events of an object with the same reason are combined into one.
 const MAX_SIMILAR: usize = 10;
 /// Similar Events further apart than this are not combined.
@@ -32,11 +40,25 @@ struct Written {
     last: Milliseconds,
 }
 
-/// How many Events an object may still have.
+/// How many Events an object may still have, or a kubelet may still write.
 #[derive(Debug)]
 struct Budget {
     left: i64,
     since: Milliseconds,
+}
+
+impl Budget {
+    /// Takes one; false if none is left.
+    fn take(&mut self, burst: i64, refill: Milliseconds, now: Milliseconds) -> bool {
+        let gained = (now - self.since) / refill;
+        if gained > 0 {
+            self.left = (self.left + gained).min(burst);
+            self.since += gained * refill;
+        }
+        let is_left = self.left > 0;
+        self.left -= i64::from(is_left);
+        is_left
+    }
 }
 
 /// The different messages with the same reason.
@@ -47,31 +69,34 @@ struct Similar {
 }
 
 type About = (Workload, String, String);
-/// An object, the type and reason of an Event, and its message; a combined Event has none.
-type Topic = (About, Severity, &'static str, Option<String>);
+/// An object, the type and reason of an Event, and the part of the object with the message; a combined Event has neither.
+type Topic = (About, Severity, Cow<'static, str>, Option<(String, String)>);
 
 /// Makes Events of notes.
 #[derive(Debug, Default)]
 pub struct Recorder {
     written: BTreeMap<Topic, Written>,
-    similar: BTreeMap<(About, Severity, &'static str), Similar>,
+    similar: BTreeMap<(About, Severity, Cow<'static, str>), Similar>,
     budgets: BTreeMap<About, Budget>,
+    /// What the kubelets of nodes may still write.
+    kubelets: BTreeMap<Arc<str>, Budget>,
     number: u64,
 }
 
 impl Recorder {
-    /// What to send for a note; `None` if its object has had too many.
+    /// What to send for a note; `None` if its object has had too many, or its kubelet wrote too many.
     pub fn record(&mut self, workload: Workload, note: Note, now: Milliseconds) -> Option<Action> {
-        let Note { about, severity, reason, message } = note;
+        let Note { about, severity, reason, message, host } = note;
         let namespace = text(&about["namespace"]).to_owned();
         let source: About = (workload, text(&about["uid"]).to_owned(), text(&about["name"]).to_owned());
-        if !self.may_speak(&source, now) {
+        if !self.may_speak(&source, now) || !self.may_report(&host, now) {
             return None;
         }
         let at = time::format(now);
         let event_namespace = if namespace.is_empty() { "default" } else { &namespace };
-        let combined = self.is_one_of_many((source.clone(), severity, reason), &message, now);
-        let key = (source, severity, reason, (!combined).then(|| message.clone()));
+        let combined = self.is_one_of_many((source.clone(), severity, reason.clone()), &message, now);
+        let part = || text(&about["fieldPath"]).to_owned();
+        let key = (source, severity, reason.clone(), (!combined).then(|| (part(), message.clone())));
         let message = if combined { format!("{COMBINED}{message}") } else { message };
         if let Some(written) = self.written.get_mut(&key) {
             written.count += 1;
@@ -97,9 +122,12 @@ impl Recorder {
             "apiVersion": "v1", "kind": "Event",
             "metadata": {"name": name, "namespace": event_namespace},
             "involvedObject": about, "reason": reason, "message": message, "type": kind,
-            "source": {"component": component}, "reportingComponent": component, "reportingInstance": "",
+            "source": {"component": component}, "reportingComponent": component, "reportingInstance": &*host,
             "firstTimestamp": at, "lastTimestamp": at, "count": 1,
         });
+        if !host.is_empty() {
+            event["source"]["host"] = (*host).into();
+        }
         if combined {
             // Upstream's combined Events have no reporting controller.
             event["reportingComponent"] = "".into();
@@ -108,38 +136,28 @@ impl Recorder {
     }
 
     fn may_speak(&mut self, source: &About, now: Milliseconds) -> bool {
-        if self.budgets.len() >= MAX_REMEMBERED && !self.budgets.contains_key(source) {
-            self.budgets.retain(|_, budget| now - budget.since < REFILL);
-            if self.budgets.len() >= MAX_REMEMBERED {
-                self.budgets.clear();
-            }
-        }
+        make_room(&mut self.budgets, source, |budget| now - budget.since < REFILL);
         let budget = self.budgets.entry(source.clone()).or_insert(Budget { left: BURST, since: now });
-        let gained = (now - budget.since) / REFILL;
-        if gained > 0 {
-            budget.left = (budget.left + gained).min(BURST);
-            budget.since += gained * REFILL;
+        budget.take(BURST, REFILL, now)
+    }
+
+    fn may_report(&mut self, host: &Arc<str>, now: Milliseconds) -> bool {
+        if host.is_empty() {
+            return true;
         }
-        if budget.left == 0 {
-            return false;
-        }
-        budget.left -= 1;
-        true
+        make_room(&mut self.kubelets, host, |budget| now - budget.since < KUBELET_BURST * KUBELET_REFILL);
+        let fresh = Budget { left: KUBELET_BURST, since: now };
+        self.kubelets.entry(Arc::clone(host)).or_insert(fresh).take(KUBELET_BURST, KUBELET_REFILL, now)
     }
 
     /// Whether there have been so many different messages with this reason that they are combined.
     fn is_one_of_many(
         &mut self,
-        topic: (About, Severity, &'static str),
+        topic: (About, Severity, Cow<'static, str>),
         message: &str,
         now: Milliseconds,
     ) -> bool {
-        if self.similar.len() >= MAX_REMEMBERED && !self.similar.contains_key(&topic) {
-            self.similar.retain(|_, similar| now - similar.last <= SIMILAR_WITHIN);
-            if self.similar.len() >= MAX_REMEMBERED {
-                self.similar.clear();
-            }
-        }
+        make_room(&mut self.similar, &topic, |similar| now - similar.last <= SIMILAR_WITHIN);
         let similar = self.similar.entry(topic).or_insert(Similar { messages: BTreeSet::new(), last: now });
         if now - similar.last > SIMILAR_WITHIN {
             similar.messages.clear();
@@ -165,6 +183,16 @@ impl Recorder {
     }
 }
 
+/// Makes room for a key in a map of at most [`MAX_REMEMBERED`] entries: what no longer matters is forgotten first.
+fn make_room<K: Ord, V>(map: &mut BTreeMap<K, V>, key: &K, matters: impl Fn(&V) -> bool) {
+    if map.len() >= MAX_REMEMBERED && !map.contains_key(key) {
+        map.retain(|_, value| matters(value));
+        if map.len() >= MAX_REMEMBERED {
+            map.clear();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -173,8 +201,13 @@ mod tests {
     /// What a note with this message makes of a ReplicaSet's Events: the verb, the message and the count.
     fn outcome(recorder: &mut Recorder, message: &str, now: Milliseconds) -> Option<(String, Value, Value)> {
         let about = json!({"kind": "ReplicaSet", "namespace": "default", "name": "web", "uid": "web-1"});
-        let note =
-            Note { about, severity: Severity::Warning, reason: "FailedCreate", message: message.into() };
+        let note = Note {
+            about,
+            severity: Severity::Warning,
+            reason: "FailedCreate".into(),
+            message: message.into(),
+            host: "".into(),
+        };
         Some(match recorder.record(Workload::ReplicaSet, note, now)? {
             Action::Create { object, .. } => {
                 ("create".to_owned(), object["message"].clone(), object["reportingComponent"].clone())
@@ -212,5 +245,50 @@ mod tests {
         let first = ("create".to_owned(), json!("no"), json!("replicaset-controller"));
         assert_eq!(outcome(&mut recorder, "no", 0), Some(first));
         assert_eq!(outcome(&mut recorder, "no", 1), Some(("patch".to_owned(), Value::Null, json!(2))));
+    }
+
+    #[test]
+    fn a_kubelet_writes_as_many_events_as_its_defaults_allow() {
+        let mut recorder = Recorder::default();
+        let mut written = |host: &str, now: Milliseconds| {
+            let note = |number: i64| Note {
+                about: json!({"kind": "Pod", "namespace": "default", "name": format!("{host}-{now}-{number}")}),
+                severity: Severity::Normal,
+                reason: "Started".into(),
+                message: "Container started".into(),
+                host: host.into(),
+            };
+            (0..1_000)
+                .filter(|number| recorder.record(Workload::Kubelet, note(*number), now).is_some())
+                .count()
+        };
+        let counts = [("a", 0), ("a", 0), ("b", 0), ("a", 1_000), ("a", 1_019), ("a", 60_000)]
+            .map(|(host, now)| written(host, now));
+        assert_eq!(counts, [100, 0, 100, 50, 0, 100]);
+    }
+
+    #[test]
+    fn an_event_of_a_kubelet_names_its_node_and_the_part_of_the_pod() {
+        let mut recorder = Recorder::default();
+        let mut outcome = |container: &str| {
+            let about = json!({"kind": "Pod", "name": "web", "uid": "1",
+                "fieldPath": format!("spec.containers{{{container}}}")});
+            let (severity, reason, host) = (Severity::Normal, "Started".into(), "node-1".into());
+            let note = Note { about, severity, reason, message: "Container started".into(), host };
+            match recorder.record(Workload::Kubelet, note, 0) {
+                Some(Action::Create { object, .. }) => json!([
+                    object["source"],
+                    object["reportingComponent"],
+                    object["reportingInstance"],
+                    object["involvedObject"]["fieldPath"],
+                ]),
+                Some(Action::Patch { patch, .. }) => patch["count"].clone(),
+                other => panic!("{other:?}"),
+            }
+        };
+        let of = |path: &str| json!([{"component": "kubelet", "host": "node-1"}, "kubelet", "node-1", path]);
+        assert_eq!(outcome("web"), of("spec.containers{web}"));
+        assert_eq!(outcome("log"), of("spec.containers{log}"), "another container is not a repetition");
+        assert_eq!(outcome("web"), 2);
     }
 }

@@ -70,6 +70,8 @@ kinds! {
     PodDisruptionBudget "policy" "v1" "poddisruptionbudgets" true;
     StorageClass "storage.k8s.io" "v1" "storageclasses" false;
     Lease "coordination.k8s.io" "v1" "leases" true;
+    CertificateSigningRequest "certificates.k8s.io" "v1" "certificatesigningrequests" false;
+    ResourceClaim "resource.k8s.io" "v1" "resourceclaims" true;
     ClusterRole "rbac.authorization.k8s.io" "v1" "clusterroles" false;
 }
 

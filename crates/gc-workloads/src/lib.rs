@@ -4,6 +4,7 @@
 //! answers. Each controller is a function from what is known ([`plan::View`]) and an object's key to a [`plan::Plan`]. There is
 //! no clock and no randomness here: the time comes with each call.
 
+pub mod certificates;
 mod claims;
 pub mod cronjobs;
 pub mod daemonsets;

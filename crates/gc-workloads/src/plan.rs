@@ -1,5 +1,6 @@
 //! What a reconciliation wants done: requests in steps, the Events that follow them, and when to look again.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -57,22 +58,44 @@ pub struct Note {
     /// Its severity.
     pub severity: Severity,
     /// Its reason.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// What it says.
     pub message: String,
+    /// The node whose kubelet reports it; empty for a controller.
+    pub host: Arc<str>,
 }
 
 impl Note {
     /// An Event of type Normal.
     #[must_use]
-    pub fn normal(about: &Object, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { about: about.reference(), severity: Severity::Normal, reason, message: message.into() }
+    pub fn normal(about: &Object, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self {
+            about: about.reference(),
+            severity: Severity::Normal,
+            reason: reason.into(),
+            message: message.into(),
+            host: "".into(),
+        }
     }
 
     /// An Event of type Warning.
     #[must_use]
-    pub fn warning(about: &Object, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { about: about.reference(), severity: Severity::Warning, reason, message: message.into() }
+    pub fn warning(about: &Object, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::normal(about, reason, message) }
+    }
+
+    /// Reported by the kubelet of a node.
+    #[must_use]
+    pub fn from_kubelet_of(mut self, node: &Object) -> Self {
+        self.host = Arc::clone(&node.key.name);
+        self
+    }
+
+    /// About a part of the object, such as `spec.containers{web}`.
+    #[must_use]
+    pub fn about_part(mut self, field_path: String) -> Self {
+        self.about["fieldPath"] = field_path.into();
+        self
     }
 }
 
@@ -133,6 +156,22 @@ pub enum Action {
         /// `propagationPolicy`, where not the default.
         propagation: Option<&'static str>,
     },
+    /// Approve a CertificateSigningRequest, if whoever made it may have it approved ([`crate::certificates::permissions`]).
+    ApproveCertificate {
+        /// Which object.
+        key: Key,
+        /// The object.
+        object: Value,
+    },
+    /// Sign an approved CertificateSigningRequest, or say on it why not ([`crate::certificates::refusal`]).
+    SignCertificate {
+        /// Which object.
+        key: Key,
+        /// The object.
+        object: Value,
+        /// From when on the certificate is valid.
+        now: Milliseconds,
+    },
     /// GET an object from the server: the plan continues only if it has this UID and is not being deleted.
     Confirm {
         /// Which object.
@@ -155,6 +194,8 @@ impl Action {
             | Self::Patch { key, .. }
             | Self::Bind { key, .. }
             | Self::Delete { key, .. }
+            | Self::ApproveCertificate { key, .. }
+            | Self::SignCertificate { key, .. }
             | Self::Confirm { key, .. } => key.clone(),
         }
     }

@@ -98,6 +98,17 @@ impl Amounts {
         self.0.get(name).copied().unwrap_or_default()
     }
 
+    /// Whether a resource is listed.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// Keeps the resources with these names.
+    pub fn retain(&mut self, keeps: impl Fn(&str) -> bool) {
+        self.0.retain(|name, _| keeps(name));
+    }
+
     /// The resources that do not fit: `self` is what is free.
     pub fn lacking<'a>(&'a self, wanted: &'a Self) -> impl Iterator<Item = &'a str> {
         wanted

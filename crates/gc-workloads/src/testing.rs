@@ -244,6 +244,9 @@ impl World {
                 }
                 _ => failed(FailureReason::NotFound),
             },
+            Action::ApproveCertificate { object, .. } | Action::SignCertificate { object, .. } => {
+                Answer::Done(Some(object))
+            }
             Action::Confirm { .. } => {
                 known.map_or(failed(FailureReason::NotFound), |known| Answer::Done(Some(known)))
             }

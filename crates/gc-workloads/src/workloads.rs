@@ -4,8 +4,8 @@ use crate::kinds::{Key, Kind};
 use crate::plan::{Plan, Settings, View};
 use crate::store::Change;
 use crate::{
-    cronjobs, daemonsets, deployments, disruption, jobs, namespaces, nodes, replicasets, services,
-    statefulsets, storage,
+    certificates, cronjobs, daemonsets, deployments, disruption, jobs, namespaces, nodes, replicasets,
+    services, statefulsets, storage,
 };
 
 /// A controller of workloads, the scheduler, or the simulated nodes.
@@ -51,6 +51,10 @@ pub enum Workload {
     Provisioning,
     /// [`crate::disruption`]
     Disruption,
+    /// Approves what kubelets ask for.
+    CertificateApproval,
+    /// [`crate::certificates`]
+    CertificateSigning,
 }
 
 /// Verbs on a resource; a rule of a ClusterRole.
@@ -60,12 +64,19 @@ pub struct Rule {
     pub group: &'static str,
     /// Resource, or `resource/subresource`.
     pub resource: &'static str,
+    /// Names of objects; empty for all.
+    pub names: &'static [&'static str],
     /// Verbs.
     pub verbs: &'static [&'static str],
 }
 
 const fn rule(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Rule {
-    Rule { group, resource, verbs }
+    Rule { group, resource, names: &[], verbs }
+}
+
+/// What may be done for signers of certificates.
+const fn signers(names: &'static [&'static str], verbs: &'static [&'static str]) -> Rule {
+    Rule { group: "certificates.k8s.io", resource: "signers", names, verbs }
 }
 
 const WRITE_EVENTS: Rule = rule("", "events", &["create", "patch"]);
@@ -97,6 +108,8 @@ impl Workload {
         Self::VolumeBinding,
         Self::Provisioning,
         Self::Disruption,
+        Self::CertificateApproval,
+        Self::CertificateSigning,
     ];
 
     /// The name in `--controllers`: upstream's.
@@ -123,6 +136,8 @@ impl Workload {
             Self::VolumeBinding => "volume-binding-controller",
             Self::Provisioning => "simulated-provisioner",
             Self::Disruption => "disruption-controller",
+            Self::CertificateApproval => "certificatesigningrequest-approving-controller",
+            Self::CertificateSigning => "certificatesigningrequest-signing-controller",
         }
     }
 
@@ -195,6 +210,7 @@ impl Workload {
                 Kind::PersistentVolumeClaim,
                 Kind::PersistentVolume,
                 Kind::StorageClass,
+                Kind::ResourceClaim,
             ],
             Self::TaintEviction => &[Kind::Pod, Kind::Node],
             Self::Kubelet => &[Kind::Pod, Kind::Node, Kind::Lease],
@@ -214,6 +230,7 @@ impl Workload {
                 Kind::Deployment,
                 Kind::StatefulSet,
             ],
+            Self::CertificateApproval | Self::CertificateSigning => &[Kind::CertificateSigningRequest],
         }
     }
 
@@ -388,6 +405,23 @@ impl Workload {
             Self::Disruption => {
                 const { &[rule("policy", "poddisruptionbudgets/status", UPDATE), WRITE_EVENTS] }
             }
+            Self::CertificateApproval => {
+                const {
+                    &[
+                        rule("certificates.k8s.io", "certificatesigningrequests/approval", UPDATE),
+                        signers(&[certificates::KUBELET_CLIENT], &["approve"]),
+                        rule("authorization.k8s.io", "subjectaccessreviews", &["create"]),
+                    ]
+                }
+            }
+            Self::CertificateSigning => {
+                const {
+                    &[
+                        rule("certificates.k8s.io", "certificatesigningrequests/status", UPDATE),
+                        signers(&certificates::SIGNERS, &["sign"]),
+                    ]
+                }
+            }
         }
     }
 
@@ -439,6 +473,7 @@ impl Workload {
             Self::VolumeBinding => storage::binding::wakes(view, change, keys),
             Self::Provisioning => storage::provisioning::wakes(view, change, keys),
             Self::Disruption => disruption::wakes(view, change, keys),
+            Self::CertificateApproval | Self::CertificateSigning => certificates::wakes(change, keys),
         }
     }
 
@@ -464,6 +499,8 @@ impl Workload {
             Self::VolumeBinding => storage::binding::reconcile(view, key),
             Self::Provisioning => storage::provisioning::reconcile(view, key),
             Self::Disruption => disruption::reconcile(view, key),
+            Self::CertificateApproval => certificates::approve(view, key),
+            Self::CertificateSigning => certificates::sign(view, key),
         }
     }
 }

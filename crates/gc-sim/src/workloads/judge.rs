@@ -108,7 +108,10 @@ impl World {
             for object in self.list(kind, "") {
                 let shown =
                     || format!("{} {}/{}", kind.name(), text(&object, "/metadata/namespace"), name(&object));
-                if is_deleting(&object) && !self.is_kept_by_a_stranger(kind, &object) {
+                if is_deleting(&object) {
+                    if self.is_kept_by_a_stranger(kind, &object) {
+                        continue;
+                    }
                     return Err(broken("held", format!("{} is still being deleted", shown())));
                 }
                 let owners = list(&object, "/metadata/ownerReferences");

@@ -111,6 +111,8 @@ impl World {
                 };
                 self.answer(key.kind, place(""), Operation::Delete(options))
             }
+            // No world has CertificateSigningRequests.
+            Action::ApproveCertificate { .. } | Action::SignCertificate { .. } => unavailable(),
             Action::Confirm { key, .. } => {
                 self.answer(key.kind, place(""), Operation::Get { resource_version: String::new() })
             }

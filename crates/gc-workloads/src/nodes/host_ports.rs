@@ -26,13 +26,18 @@ fn host_port(port: &Value) -> HostPort<'_> {
     (address.unwrap_or(ALL_ADDRESSES), protocol.unwrap_or("TCP"), int(&port["hostPort"], 0))
 }
 
-/// Whether a pod takes a port of a node that another pod has already.
-pub(super) fn are_taken(view: &View<'_>, pod: &Object, node: &Object) -> bool {
+/// Whether a pod takes a port of a node that an unfinished pod has already, of those that `counts` accepts.
+pub(super) fn are_taken(
+    view: &View<'_>,
+    pod: &Object,
+    node: &Object,
+    counts: impl Fn(&Object) -> bool,
+) -> bool {
     let wanted = of_pod(pod);
     if wanted.clone().next().is_none() {
         return false;
     }
-    let others = view.store.pods_on(node.name()).filter(|other| !pods::is_finished(other));
+    let others = view.store.pods_on(node.name()).filter(|other| !pods::is_finished(other) && counts(other));
     others.flat_map(|other| of_pod(other)).any(|taken| wanted.clone().any(|port| conflict(port, taken)))
 }
 

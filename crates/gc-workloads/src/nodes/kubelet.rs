@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gc_types::GoDuration;
 use serde_json::{Map, Value, json};
 
-use super::{COMPLETES_AFTER, FAILS, SIMULATED, capacity, is_kept, spread};
+use super::{COMPLETES_AFTER, FAILS, SIMULATED, admission, capacity, is_kept, reports, spread};
 use crate::kinds::{Key, Kind};
 use crate::object::{Object, condition, int, items, map, text};
 use crate::plan::{Action, Plan, Request, Settings, View};
@@ -28,6 +28,11 @@ const VERSION: &str = "v1.36.0";
 const TERMINATED: i64 = 143;
 /// Why a pod that ran for too long is reported.
 const OVERDUE: &str = "deadline";
+/// What is said of a pod that ran for too long.
+const OVERDUE_MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
+/// How long after its binding a pod is rejected, so that controllers which replace a failed pod at once do so no more often than
+/// where a kubelet rejects it.
+const REJECTION_DELAY: Milliseconds = SECOND;
 /// The first pause before a failed container is started again, doubled with each further one.
 const FIRST_RESTART: Milliseconds = 10 * SECOND;
 /// The longest pause before a failed container is started again.
@@ -219,6 +224,17 @@ fn keep_pod(view: &View<'_>, key: &Key) -> Plan {
     if pod.deleting {
         return end_deleted(view, pod, node);
     }
+    if admission::is_pending(pod)
+        && let Some(rejection) = admission::rejection(view, pod, node)
+    {
+        let at = bound_at(pod) + REJECTION_DELAY;
+        if at > view.now {
+            plan.again_at(at);
+        } else {
+            plan.then(rejection.request(view, pod, node));
+        }
+        return plan;
+    }
     match stage(view, pod) {
         Stage::Waiting(at) => {
             if items(&pod.status()["containerStatuses"]).next().is_none() {
@@ -226,14 +242,11 @@ fn keep_pod(view: &View<'_>, key: &Key) -> Plan {
             }
             plan.again_at(at);
         }
-        Stage::Start => plan.then(report(
-            view,
-            pod,
-            node,
-            "Running",
-            &json!({"running": {"startedAt": time::format(view.now)}}),
-            "start",
-        )),
+        Stage::Start => {
+            let state = json!({"running": {"startedAt": time::format(view.now)}});
+            plan.then(report(view, pod, node, "Running", &state, "start"));
+            plan.notes = reports::started(pod, node);
+        }
         Stage::Running(end) => {
             if let Some(state) = outdated_readiness(view, pod) {
                 plan.then(report(view, pod, node, "Running", &state, "readiness"));
@@ -247,11 +260,13 @@ fn keep_pod(view: &View<'_>, key: &Key) -> Plan {
         }
         Stage::Overdue => {
             plan.then(report(view, pod, node, "Failed", &terminated(view, pod, TERMINATED), OVERDUE));
+            plan.notes = reports::overdue(pod, node, OVERDUE_MESSAGE);
         }
         Stage::End(code) => {
             let again = text(&pod.spec()["restartPolicy"]) != "Never" && code != 0;
             if again {
                 plan.then(report(view, pod, node, "Running", &waiting("CrashLoopBackOff"), "fails"));
+                plan.notes = reports::failed(pod, node);
             } else {
                 let phase = if code == 0 { "Succeeded" } else { "Failed" };
                 plan.then(report(view, pod, node, phase, &terminated(view, pod, code), "ends"));
@@ -291,6 +306,12 @@ fn deadline(pod: &Object) -> Option<Milliseconds> {
     Some(time::parse(&pod.status()["startTime"])?.saturating_add(seconds.saturating_mul(SECOND)))
 }
 
+/// When a pod was bound to its node.
+fn bound_at(pod: &Object) -> Milliseconds {
+    let bound = condition(pod.status(), "PodScheduled");
+    bound.and_then(|bound| time::parse(&bound["lastTransitionTime"])).unwrap_or(pod.created)
+}
+
 fn stage(view: &View<'_>, pod: &Object) -> Stage {
     let status = pod.status();
     if pods::is_finished(pod) {
@@ -311,10 +332,8 @@ fn stage(view: &View<'_>, pod: &Object) -> Stage {
         return if at <= view.now { Stage::Start } else { Stage::Restarting(at) };
     }
     let Some(started) = state.and_then(|state| time::parse(&state["running"]["startedAt"])) else {
-        let bound =
-            condition(status, "PodScheduled").and_then(|bound| time::parse(&bound["lastTransitionTime"]));
         let latency = view.settings.pod_start_latency;
-        let at = bound.unwrap_or(pod.created) + latency;
+        let at = bound_at(pod) + latency;
         return if latency == 0 || at <= view.now { Stage::Start } else { Stage::Waiting(at) };
     };
     match lifetime(view, pod) {
@@ -377,6 +396,7 @@ fn end_deleted(view: &View<'_>, pod: &Object, node: &Object) -> Plan {
     if !pods::is_finished(pod) {
         let code = TERMINATED;
         plan.then(report(view, pod, node, "Failed", &terminated(view, pod, code), "terminate"));
+        plan.notes = reports::stopped(pod, node);
     }
     plan.then(Request::new(
         Action::Delete {
@@ -409,8 +429,8 @@ fn report(
         "containerStatuses": containers(view, pod, "containers", state, ready),
     });
     if why == OVERDUE {
-        status["reason"] = "DeadlineExceeded".into();
-        status["message"] = "Pod was active on the node longer than the specified deadline".into();
+        status["reason"] = reports::OVERDUE.into();
+        status["message"] = OVERDUE_MESSAGE.into();
     }
     let init = if phase == "Pending" { state.clone() } else { terminated(view, pod, 0) };
     let init = containers(view, pod, "initContainers", &init, phase != "Pending");

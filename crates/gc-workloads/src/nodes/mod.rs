@@ -1,8 +1,11 @@
 //! Simulated nodes and the scheduler.
 
+mod admission;
+mod devices;
 mod host_ports;
 pub mod kubelet;
 pub mod lifecycle;
+mod reports;
 pub mod scheduler;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::devices::{self, Devices};
 use super::host_ports;
 use crate::kinds::{Key, Kind};
 use crate::object::{Object, items, text};
@@ -19,6 +20,11 @@ use crate::time;
 
 /// Pods that name no other scheduler are ours.
 const NAME: &str = "default-scheduler";
+
+/// Why a pod does not run on a node that its selector or its node affinity rules out.
+pub(super) const UNSELECTED: &str = "node(s) didn't match Pod's node affinity/selector";
+/// Why a pod does not run on a node where another has its host port.
+pub(super) const PORTS_TAKEN: &str = "node(s) didn't have free ports for the requested pod ports";
 
 /// A pod without a node is reconciled when it changes; all of them when a node, or what runs on one, does.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
@@ -39,6 +45,11 @@ pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
         Kind::PersistentVolumeClaim => {
             let waiting = view.store.unscheduled().filter(|pod| pod.namespace() == object.namespace());
             let using = waiting.filter(|pod| storage::claim_names(pod).any(|name| name == object.name()));
+            keys.extend(using.map(|pod| pod.key.clone()));
+        }
+        Kind::ResourceClaim => {
+            let waiting = view.store.unscheduled().filter(|pod| pod.namespace() == object.namespace());
+            let using = waiting.filter(|pod| devices::uses(pod, object.name()));
             keys.extend(using.map(|pod| pod.key.clone()));
         }
         Kind::PersistentVolume | Kind::StorageClass if change.after.is_some() => {
@@ -70,6 +81,7 @@ pub(crate) fn is_unscheduled(pod: &Object) -> bool {
 pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     let mut plan = Plan::default();
     let Some(pod) = view.store.get(key).filter(|pod| is_unscheduled(pod)) else { return plan };
+    let Devices::Claims(devices) = devices::of_pod(view, pod) else { return plan };
     let wanted = Amounts::requested(&pod.value);
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     let mut best: Option<(i128, &Arc<Object>)> = None;
@@ -86,7 +98,8 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
         count += 1;
         let free = free_on(view, node);
         let reason = reason_against(view, pod, node, &free, &wanted)
-            .or_else(|| storage::claims_against(view, &volumes, &waiting, node));
+            .or_else(|| storage::claims_against(view, &volumes, &waiting, node))
+            .or_else(|| devices::reason_against(&devices, node).map(str::to_owned));
         match reason {
             Some(reason) => *reasons.entry(reason).or_default() += 1,
             // The one with the fewest pods, the first by name among equals.
@@ -169,10 +182,18 @@ fn show_refusal(view: &View<'_>, pod: &Object, message: String, plan: &mut Plan)
     plan.then(request.noting(Note::warning(pod, "FailedScheduling", message), None));
 }
 
-fn free_on(view: &View<'_>, node: &Object) -> Amounts {
+/// What a node has for pods.
+pub(super) fn allocatable(node: &Object) -> Amounts {
     let status = node.status();
-    let list = if status["allocatable"].is_object() { &status["allocatable"] } else { &status["capacity"] };
-    let mut free = Amounts::read(list);
+    Amounts::read(if status["allocatable"].is_object() {
+        &status["allocatable"]
+    } else {
+        &status["capacity"]
+    })
+}
+
+fn free_on(view: &View<'_>, node: &Object) -> Amounts {
+    let mut free = allocatable(node);
     free.subtract(&view.store.requested_on(node.name()));
     free
 }
@@ -195,10 +216,10 @@ fn reason_against(
         return Some(format!("node(s) had untolerated taint {shown}"));
     }
     if !selects_node(pod, node) {
-        return Some("node(s) didn't match Pod's node affinity/selector".into());
+        return Some(UNSELECTED.into());
     }
-    if host_ports::are_taken(view, pod, node) {
-        return Some("node(s) didn't have free ports for the requested pod ports".into());
+    if host_ports::are_taken(view, pod, node, |_| true) {
+        return Some(PORTS_TAKEN.into());
     }
     if let Some(resource) = free.lacking(wanted).next() {
         return Some(if resource == "pods" {
@@ -215,7 +236,8 @@ fn tolerates_unschedulable(pod: &Object) -> bool {
     items(&pod.spec()["tolerations"]).any(|toleration| tolerates(toleration, &taint))
 }
 
-fn repels(taint: &Value, pod: &Object) -> bool {
+/// Whether a pod does not tolerate a taint that keeps pods away.
+pub(super) fn repels(taint: &Value, pod: &Object) -> bool {
     let effect = text(&taint["effect"]);
     (effect == "NoSchedule" || effect == "NoExecute")
         && !items(&pod.spec()["tolerations"]).any(|toleration| tolerates(toleration, taint))

@@ -292,3 +292,181 @@ fn tolerations_tolerate() {
         assert_eq!(tolerates(&toleration, &taint), expected, "{toleration}");
     }
 }
+
+#[test]
+fn a_node_rejects_a_pod_that_names_it_and_does_not_fit() {
+    let node = "kubegc-node-0";
+    let on = |name: &str, spec: Value| {
+        let mut value = pod(name, &spec);
+        value["spec"]["nodeName"] = node.into();
+        value
+    };
+    let port = |number: u16| json!({"containers": [{"name": "c", "ports": [{"hostPort": number}]}]});
+    let asks = |requests: Value| json!({"containers": [{"name": "c", "resources": {"requests": requests}}]});
+    let affinity = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]}}}});
+    let table = [
+        ("first", port(80), None),
+        (
+            "port",
+            port(80),
+            Some((
+                "NodePorts",
+                "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
+            )),
+        ),
+        ("other-port", port(81), None),
+        ("half", asks(json!({"cpu": "600"})), None),
+        (
+            "cpu",
+            asks(json!({"cpu": "500"})),
+            Some((
+                "OutOfcpu",
+                "Node didn't have enough resource: cpu, requested: 500000, used: 600000, capacity: 1000000",
+            )),
+        ),
+        (
+            "huge-pages",
+            asks(json!({"hugepages-2Mi": "2Mi"})),
+            Some((
+                "OutOfhugepages-2Mi",
+                "Node didn't have enough resource: hugepages-2Mi, requested: 2097152, used: 0, capacity: 0",
+            )),
+        ),
+        ("unknown-device", asks(json!({"example.com/gpu": "1"})), None),
+        (
+            "selector",
+            json!({"nodeSelector": {"disk": "ssd"}}),
+            Some((
+                "NodeAffinity",
+                "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
+            )),
+        ),
+        (
+            "affinity",
+            affinity,
+            Some((
+                "NodeAffinity",
+                "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
+            )),
+        ),
+        (
+            "windows",
+            json!({"os": {"name": "windows"}}),
+            Some(("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")),
+        ),
+        ("linux", json!({"os": {"name": "linux"}}), None),
+    ];
+    let mut world = World::whole();
+    for (name, spec, _) in &table {
+        world.create(Kind::Pod, on(name, spec.clone()));
+        world.settle();
+    }
+    assert_eq!(phase(&world, "port"), Value::Null, "a rejection takes a second");
+    world.pass(1);
+    for (name, _, rejection) in &table {
+        let status = world.get(Kind::Pod, name)["status"].clone();
+        let Some((reason, message)) = rejection else {
+            assert_eq!(status["phase"], "Running", "{name}");
+            continue;
+        };
+        let expected = json!({"phase": "Failed", "reason": reason, "message": format!("Pod was rejected: {message}"),
+            "startTime": "2023-11-14T22:13:21Z", "observedGeneration": 1, "conditions": []});
+        assert_eq!(status, expected, "{name}");
+        assert_eq!(world.events(name), [format!("{reason} {message}")]);
+    }
+    // A pod that runs is not rejected for what comes later, and the place of one that ended is free.
+    world.change(Kind::Pod, "port", |value| value["metadata"]["labels"]["app"] = "other".into());
+    world.delete(&Kind::Pod.key("default", "first"), None);
+    world.create(Kind::Pod, on("next", port(80)));
+    world.settle();
+    assert_eq!(phase(&world, "next"), "Running");
+}
+
+#[test]
+fn of_two_waiting_pods_with_the_same_port_the_older_one_runs() {
+    let mut world = World::whole();
+    let with_port = |name: &str| {
+        let containers = json!([{"name": "c", "ports": [{"hostPort": 80}]}]);
+        pod(name, &json!({"nodeName": "kubegc-node-0", "containers": containers}))
+    };
+    world.create(Kind::Pod, with_port("b"));
+    world.now += 1_000;
+    world.create(Kind::Pod, with_port("a"));
+    world.pass(2);
+    assert_eq!((phase(&world, "b"), phase(&world, "a")), (json!("Running"), json!("Failed")));
+}
+
+#[test]
+fn a_kubelet_reports_what_becomes_of_containers() {
+    let mut world = World::whole();
+    let containers = json!([{"name": "web", "image": "web:1"}, {"name": "log", "image": "log:1"}]);
+    let init = json!([{"name": "setup", "image": "web:1"}]);
+    world.create(Kind::Pod, pod("a", &json!({"containers": containers, "initContainers": init})));
+    world.settle();
+    let pulled = |image: &str| {
+        format!(
+            "Pulled Container image \"{image}\" already present on machine and can be accessed by the pod"
+        )
+    };
+    let (created, started) = ("Created Container created".to_owned(), "Started Container started".to_owned());
+    let mut expected = vec!["Scheduled Successfully assigned default/a to kubegc-node-0".to_owned()];
+    for image in ["web:1", "web:1", "log:1"] {
+        expected.extend([pulled(image), created.clone(), started.clone()]);
+    }
+    assert_eq!(world.events("a"), expected);
+    world.delete(&Kind::Pod.key("default", "a"), None);
+    world.settle();
+    expected.extend(["web", "log"].map(|name| format!("Killing Stopping container {name}")));
+    assert_eq!(world.events("a"), expected);
+    // A container that fails is started again, without its init containers.
+    let mut fails = pod("b", &json!({"initContainers": init}));
+    fails["metadata"]["annotations"] = json!({"kubegc.io/fails": "true"});
+    let uid = world.create(Kind::Pod, fails)["metadata"]["uid"].clone();
+    world.pass(15);
+    let back_off =
+        format!("BackOff Back-off restarting failed container c in pod b_default({})", uid.as_str().unwrap());
+    let events = world.events("b");
+    assert_eq!(events[events.len() - 1], back_off);
+    let counts: Vec<_> = world
+        .of_kind(Kind::Event)
+        .into_iter()
+        .filter(|event| event["involvedObject"]["name"] == "b" && event["reason"] == "Started")
+        .map(|event| (event["involvedObject"]["fieldPath"].clone(), event["count"].clone()))
+        .collect();
+    let of = |path: &str, count: i64| (json!(path), json!(count));
+    assert_eq!(counts, [of("spec.initContainers{setup}", 1), of("spec.containers{c}", 2)]);
+}
+
+#[test]
+fn a_pod_waits_for_its_resource_claims() {
+    let mut world = World::whole();
+    let claims = json!([
+        {"name": "gpu", "resourceClaimName": "shared"},
+        {"name": "nic", "resourceClaimTemplateName": "nic"},
+    ]);
+    world.create(Kind::Pod, pod("a", &json!({"resourceClaims": claims})));
+    world.settle();
+    assert_eq!(world.get(Kind::Pod, "a")["status"], Value::Null, "the pod is left as it is");
+    world.change(Kind::Pod, "a", |value| {
+        value["status"]["resourceClaimStatuses"] = json!([{"name": "nic"}]);
+    });
+    world.settle();
+    assert_eq!(world.get(Kind::Pod, "a")["spec"]["nodeName"], Value::Null, "one claim is not needed, one is");
+    world.create(Kind::ResourceClaim, json!({"metadata": {"name": "shared"}, "spec": {}}));
+    world.settle();
+    let message = "0/1 nodes are available: 1 cannot allocate all claims.";
+    assert_eq!(world.events("a"), [format!("FailedScheduling {message}")]);
+    let allocate = |world: &mut World, host: &str| {
+        let field = json!({"key": "metadata.name", "operator": "In", "values": [host]});
+        let selector = json!({"nodeSelectorTerms": [{"matchFields": [field]}]});
+        world.change(Kind::ResourceClaim, "shared", |value| {
+            value["status"]["allocation"] = json!({"nodeSelector": selector});
+        });
+        world.settle();
+    };
+    allocate(&mut world, "elsewhere");
+    assert_eq!(phase(&world, "a"), Value::Null);
+    allocate(&mut world, "kubegc-node-0");
+    assert_eq!(phase(&world, "a"), "Running");
+}

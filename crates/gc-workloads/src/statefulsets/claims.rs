@@ -107,6 +107,10 @@ impl Work<'_> {
         let mut changes = false;
         for claim in self.claims(ordinal) {
             let Some(owners) = self.new_owners(&claim, ordinal, pod) else { continue };
+            if !changes {
+                // A set that is deleted and orphans its claims may be known as living still.
+                self.plan.then(Request::confirm(self.set, "retention"));
+            }
             let mut value = claim.value.clone();
             value["metadata"]["ownerReferences"] = owners.into();
             self.plan.then(Request::update(&claim.key, value, "retention"));

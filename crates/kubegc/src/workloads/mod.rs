@@ -1,5 +1,6 @@
 //! Workload controllers at work: their runtime fed from watches, its requests sent under each controller's own account.
 
+mod certificates;
 mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,6 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use futures::FutureExt as _;
+use gc_apiserver::CertificateAuthority;
 use gc_kube::{ApiClient, Clock, ObjectNews, until, watch_objects};
 use gc_types::{Gvr, ResourceId, ResourceInfo, Scope, Timestamp};
 use gc_workloads::kinds::{Kind, Served};
@@ -95,6 +98,8 @@ pub(crate) struct Clients {
     pub(crate) informers: ApiClient,
     /// Each writes under its own account.
     pub(crate) of_workloads: BTreeMap<Workload, ApiClient>,
+    /// Signs certificates for them.
+    pub(crate) authority: Arc<CertificateAuthority>,
 }
 
 /// News of a kind.
@@ -116,19 +121,21 @@ pub(crate) async fn run(
     let mut watches = JoinSet::new();
     for kind in runtime.kinds() {
         let (client, sink) = (clients.informers.clone(), sink.clone());
-        watches.spawn(follow(client, kind, sink));
+        watches.spawn(follow(client, kind, sink).boxed());
     }
     drop(sink);
     let mut lists: BTreeMap<Kind, Vec<Value>> = BTreeMap::new();
     let mut answers = JoinSet::new();
+    let authority = clients.authority;
     let clients = Arc::new(clients.of_workloads);
     tokio::pin!(stopped);
     loop {
         let now = clock();
         while let Some(sent) = runtime.next_request(now.0) {
-            let clients = Arc::clone(&clients);
+            let (clients, authority) = (Arc::clone(&clients), Arc::clone(&authority));
             // On a task of its own, so that requests are worked on by all threads.
-            answers.spawn(async move { (sent.id, requests::perform(&clients, sent).await) });
+            answers
+                .spawn(async move { (sent.id, requests::perform(&clients, &authority, sent).await) }.boxed());
         }
         let due = runtime.next_timer().map(Timestamp);
         movement.set_waiting(Waiting { moving: runtime.moving(), due, ..Waiting::default() });

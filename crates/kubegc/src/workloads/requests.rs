@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use gc_apiserver::CertificateAuthority;
 use gc_kube::ApiClient;
 use gc_workloads::plan::{Action, FailureReason};
 use gc_workloads::runtime::{Answer, Sent};
@@ -12,20 +13,27 @@ use http::{Method, Request};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-const JSON: &str = "application/json";
+use super::certificates;
+
+pub(super) const JSON: &str = "application/json";
 const STRATEGIC_MERGE: &str = "application/strategic-merge-patch+json";
 
 /// Sends a request under its controller's account.
-pub(crate) async fn perform(clients: &BTreeMap<Workload, ApiClient>, sent: Sent) -> Answer {
+pub(crate) async fn perform(
+    clients: &BTreeMap<Workload, ApiClient>,
+    authority: &CertificateAuthority,
+    sent: Sent,
+) -> Answer {
     let Some(client) = clients.get(&sent.workload) else {
         return unavailable("the controller has no account");
     };
     let manager = sent.workload.field_manager();
     let shown = sent.action.key().to_string();
-    let answer = match to_request(sent.action, manager) {
-        Ok(request) => send(client, request).await,
-        Err(error) => unavailable(&error.to_string()),
+    let action = match certificates::prepare(client, authority, sent.action).await {
+        Ok(action) => action,
+        Err(answer) => return answer,
     };
+    let answer = send(client, to_request(action, manager)).await;
     if let Answer::Failed { reason, message } = &answer {
         tracing::debug!(workload = %sent.workload, object = %shown, why = sent.why, ?reason, message, "not done");
     } else {
@@ -41,7 +49,7 @@ fn to_request(action: Action, manager: &str) -> http::Result<Request<Full<Bytes>
             (Method::POST, by(kind.collection_path(&namespace)), JSON, object)
         }
         Action::Update { key, object } => (Method::PUT, by(key.path()), JSON, object),
-        Action::UpdateStatus { key, object } => {
+        Action::UpdateStatus { key, object } | Action::SignCertificate { key, object, .. } => {
             (Method::PUT, by(format!("{}/status", key.path())), JSON, object)
         }
         Action::Patch { key, subresource, patch } => {
@@ -71,6 +79,9 @@ fn to_request(action: Action, manager: &str) -> http::Result<Request<Full<Bytes>
             (Method::DELETE, key.path(), JSON, options)
         }
         Action::Confirm { key, .. } => (Method::GET, key.path(), JSON, Value::Null),
+        Action::ApproveCertificate { key, object } => {
+            (Method::PUT, by(format!("{}/approval", key.path())), JSON, object)
+        }
     };
     let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
     Request::builder()
@@ -81,7 +92,11 @@ fn to_request(action: Action, manager: &str) -> http::Result<Request<Full<Bytes>
         .body(Full::new(body))
 }
 
-async fn send(client: &ApiClient, request: Request<Full<Bytes>>) -> Answer {
+async fn send(client: &ApiClient, request: http::Result<Request<Full<Bytes>>>) -> Answer {
+    let request = match request {
+        Ok(request) => request,
+        Err(error) => return unavailable(&error.to_string()),
+    };
     let answer = match client.call(request).await {
         Ok(answer) => answer,
         Err(error) => return unavailable(&error.to_string()),
@@ -115,6 +130,6 @@ fn reason(code: u16, body: &Value) -> FailureReason {
     }
 }
 
-fn unavailable(message: &str) -> Answer {
+pub(super) fn unavailable(message: &str) -> Answer {
     Answer::Failed { reason: FailureReason::Unavailable, message: message.to_owned() }
 }

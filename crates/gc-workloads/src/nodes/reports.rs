@@ -1,0 +1,69 @@
+//! The Events that a kubelet writes about the containers of its pods.
+
+use crate::object::{Object, items, text};
+use crate::plan::Note;
+
+/// The reason of a pod that ran for longer than it may.
+pub(super) const OVERDUE: &str = "DeadlineExceeded";
+
+/// The names of the containers in a field of the specification, with the path of each.
+fn containers<'a>(pod: &'a Object, field: &'static str) -> impl Iterator<Item = (&'a str, &'a str, String)> {
+    items(&pod.spec()[field]).map(move |container| {
+        let name = text(&container["name"]);
+        (name, text(&container["image"]), format!("spec.{field}{{{name}}}"))
+    })
+}
+
+/// Containers are started: for the first time with the init containers before them, and later again.
+pub(super) fn started(pod: &Object, node: &Object) -> Vec<Note> {
+    let is_first =
+        items(&pod.status()["containerStatuses"]).all(|status| status["lastState"]["terminated"].is_null());
+    let init = is_first.then(|| containers(pod, "initContainers")).into_iter().flatten();
+    init.chain(containers(pod, "containers"))
+        .flat_map(|(_, image, path)| {
+            let pulled = format!(
+                "Container image \"{image}\" already present on machine and can be accessed by the pod"
+            );
+            [
+                ("Pulled", pulled),
+                ("Created", "Container created".into()),
+                ("Started", "Container started".into()),
+            ]
+            .map(|(reason, message)| {
+                Note::normal(pod, reason, message).about_part(path.clone()).from_kubelet_of(node)
+            })
+        })
+        .collect()
+}
+
+/// Running containers are stopped.
+pub(super) fn stopped(pod: &Object, node: &Object) -> Vec<Note> {
+    let runs = |name: &str| {
+        let statuses = &pod.status()["containerStatuses"];
+        items(statuses).any(|status| status["name"] == name && status["state"]["running"].is_object())
+    };
+    containers(pod, "containers")
+        .filter(|(name, _, _)| runs(name))
+        .map(|(name, _, path)| {
+            let message = format!("Stopping container {name}");
+            Note::normal(pod, "Killing", message).about_part(path).from_kubelet_of(node)
+        })
+        .collect()
+}
+
+/// The pod ran for longer than it may, and its containers are stopped.
+pub(super) fn overdue(pod: &Object, node: &Object, message: &str) -> Vec<Note> {
+    let overdue = Note::normal(pod, OVERDUE, message).from_kubelet_of(node);
+    std::iter::once(overdue).chain(stopped(pod, node)).collect()
+}
+
+/// Containers failed, and are started again after a pause.
+pub(super) fn failed(pod: &Object, node: &Object) -> Vec<Note> {
+    let whole = format!("{}_{}({})", pod.name(), pod.namespace(), pod.uid);
+    containers(pod, "containers")
+        .map(|(name, _, path)| {
+            let message = format!("Back-off restarting failed container {name} in pod {whole}");
+            Note::warning(pod, "BackOff", message).about_part(path).from_kubelet_of(node)
+        })
+        .collect()
+}
