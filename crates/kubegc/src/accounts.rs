@@ -38,32 +38,34 @@ pub(crate) struct Account {
     rules: Vec<Value>,
 }
 
+/// A rule of a ClusterRole.
+fn to_json(group: &str, resource: &str, names: &[&str], verbs: &[&str]) -> Value {
+    let mut rule = json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
+    if !names.is_empty() {
+        rule["resourceNames"] = json!(names);
+    }
+    rule
+}
+
 impl From<Controller> for Account {
     fn from(controller: Controller) -> Self {
-        let rules = controller.rules().iter().map(|rule| {
-            let mut value =
-                json!({"apiGroups": [rule.group], "resources": [rule.resource], "verbs": rule.verbs});
-            if !rule.names.is_empty() {
-                value["resourceNames"] = json!(rule.names);
-            }
-            value
-        });
-        let rules = rules.collect();
+        let rules = controller.rules().iter();
         Self {
             name: controller.name().to_owned(),
             identity: format!("{PREFIX}{}", controller.account()),
-            rules,
+            rules: rules.map(|rule| to_json(rule.group, rule.resource, rule.names, rule.verbs)).collect(),
         }
     }
 }
 
 impl From<Workload> for Account {
     fn from(workload: Workload) -> Self {
-        let rules = workload.rules().iter().map(
-            |rule| json!({"apiGroups": [rule.group], "resources": [rule.resource], "verbs": rule.verbs}),
-        );
-        let rules = rules.collect();
-        Self { name: workload.name().to_owned(), identity: format!("{PREFIX}{}", workload.identity()), rules }
+        let rules = workload.rules().iter();
+        Self {
+            name: workload.name().to_owned(),
+            identity: format!("{PREFIX}{}", workload.identity()),
+            rules: rules.map(|rule| to_json(rule.group, rule.resource, rule.names, rule.verbs)).collect(),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use futures::FutureExt as _;
 use gc_apiserver::{Extension, GivenKeys, RunningServer, Server, ServerConfig, StartError};
 use gc_registry::Registry;
 use gc_registry::admission::Plugins;
@@ -220,11 +221,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     logging::start(&options.log)?;
     raise_file_limit();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
-    let done = runtime.block_on(async {
+    crate::tasks::block_on(async {
         let mut ended = stop_signals()?;
         check_kubeconfig(&options.server)?;
         let pages = Arc::new(Pages::default());
@@ -241,10 +238,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         }
         server.shutdown().await;
         ready.map(drop)
-    });
-    // Calls that still wait for a disk or a network must not delay the exit.
-    runtime.shutdown_timeout(std::time::Duration::from_millis(200));
-    done
+    })
 }
 
 /// A kubeconfig that was written, and the folder that was made for it alone.
@@ -435,11 +429,14 @@ pub(crate) fn stop_signals() -> anyhow::Result<tokio::sync::mpsc::Receiver<()>> 
     for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
         let mut signals = signal(kind).context("cannot listen for signals")?;
         let send = send.clone();
-        tokio::spawn(async move {
-            while signals.recv().await.is_some() {
-                let _ = send.try_send(());
+        tokio::spawn(
+            async move {
+                while signals.recv().await.is_some() {
+                    let _ = send.try_send(());
+                }
             }
-        });
+            .boxed(),
+        );
     }
     Ok(receive)
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
+use futures::FutureExt as _;
 use gc_kube::{
     ApiClient, Clock, CollectorOptions, MetadataCollector, NothingOutside, Observer, Observers, Outside,
     PolicyCollector, ResourceTable, Restraints, RetentionCollector, retention_table, system_clock,
@@ -21,6 +22,7 @@ use gc_retention::pod_certificates::PodCertificateCollector;
 use gc_retention::pods::{PodCollector, TERMINATED_POD_THRESHOLD};
 use gc_retention::storage_versions::StorageVersionCollector;
 use gc_retention::tokens::{CLEAN_UP_PERIOD_MILLISECONDS, TokenCollector};
+use gc_retention::volume_attributes::AttributesClassProtection;
 use gc_retention::volumes::{ClaimProtection, VolumeProtection};
 use gc_retention::volumes_reclaim::VolumeReclaim;
 use gc_types::Timestamp;
@@ -246,7 +248,7 @@ impl RunningCollectors {
                     let (observer, shutdown) =
                         (Arc::new(Observers(observers.clone())), until(stopped.clone()));
                     let run = async move { collector.run(engine, observer, shutdown).await };
-                    running.ownership = Some(tokio::spawn(run));
+                    running.ownership = Some(tokio::spawn(run.boxed()));
                 }
                 Controller::Namespace => {}
                 Controller::PodGarbageCollector => {
@@ -258,6 +260,9 @@ impl RunningCollectors {
                     retain.start(ClaimProtection::new(settings.claim_unused_condition));
                 }
                 Controller::VolumeProtection => retain.start(VolumeProtection::default()),
+                Controller::AttributesClassProtection => {
+                    retain.start(AttributesClassProtection::default());
+                }
                 Controller::StaleLease => retain.start(LeaseCollector::new(settings.ownerless_node_leases)),
                 Controller::LeaseCandidate => retain.start(LeaseCandidateCollector::default()),
                 Controller::PodCertificateCleaner => retain.start(PodCertificateCollector::default()),
@@ -288,7 +293,7 @@ impl RunningCollectors {
                     let observer = surroundings.observer(controller, &collector.table());
                     let observer = running.with_notices(settings, collector.table(), observer);
                     let run = async move { collector.run(observer, shutdown).await };
-                    running.others.push(tokio::spawn(run));
+                    running.others.push(tokio::spawn(run.boxed()));
                 }
                 Controller::Expiry => {
                     let mut by_metadata = options.clone();
@@ -305,7 +310,7 @@ impl RunningCollectors {
                     surroundings.activity.add_board(collector.board());
                     let observer = surroundings.observer(controller, &collector.table());
                     let run = async move { drop(collector.run(engine, observer, shutdown).await) };
-                    running.others.push(tokio::spawn(run));
+                    running.others.push(tokio::spawn(run.boxed()));
                     retain.start(FinishedExpiry::default().with_foreign(tools));
                 }
             }
@@ -323,7 +328,7 @@ impl RunningCollectors {
                 movement: surroundings.activity.of(Controller::Namespace),
             };
             let controller = NamespaceController::new(client_of(Controller::Namespace), settings);
-            running.namespaces = Some(tokio::spawn(controller.run(terminating, until(stopped))));
+            running.namespaces = Some(tokio::spawn(controller.run(terminating, until(stopped)).boxed()));
         }
         running
     }
@@ -339,12 +344,15 @@ impl RunningCollectors {
         let Ok(Some(webhook)) = settings.notices.webhook() else { return observer };
         let (sender, sending) = NoticeSender::new(webhook, table, system_clock()());
         let stopped = until(self.stop.subscribe());
-        self.others.push(tokio::spawn(async move {
-            tokio::select! {
-                () = stopped => {}
-                () = sending => {}
+        self.others.push(tokio::spawn(
+            async move {
+                tokio::select! {
+                    () = stopped => {}
+                    () = sending => {}
+                }
             }
-        }));
+            .boxed(),
+        ));
         Arc::new(Observers(vec![observer, Arc::new(sender)]))
     }
 
@@ -354,7 +362,7 @@ impl RunningCollectors {
         F: Future<Output = ()> + Send + 'static,
     {
         let stopped: futures::future::BoxFuture<'static, ()> = Box::pin(until(self.stop.subscribe()));
-        self.others.push(tokio::spawn(run(stopped)));
+        self.others.push(tokio::spawn(run(stopped).boxed()));
     }
 
     /// Nothing further is sent; what is in flight gets a moment.
@@ -406,7 +414,7 @@ impl Retain<'_> {
             .restrained_by(self.surroundings.restraints.clone());
         let shutdown = until(self.stopped);
         let run = async move { collector.run(observer, shutdown).await };
-        self.running.push((controller, tokio::spawn(run)));
+        self.running.push((controller, tokio::spawn(run.boxed())));
     }
 }
 

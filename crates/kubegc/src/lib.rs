@@ -40,6 +40,7 @@ mod reference;
 mod reviews;
 mod run;
 mod table;
+mod tasks;
 mod top;
 mod up;
 mod workloads;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use futures::FutureExt as _;
 use gc_control::namespaces::{Answer, Ended, Now, Passes, Question};
 use gc_kube::breaker::SharedBreaker;
 use gc_kube::pacing::{PacingOptions, Signal};
@@ -121,7 +122,7 @@ impl Work {
     fn send(&mut self, requests: &Requests) {
         while let Some(question) = self.passes.poll_question(self.now(), &self.surroundings) {
             let (requests, asked) = (requests.clone(), question.clone());
-            let request = self.sent.spawn(async move { requests.perform(&asked).await });
+            let request = self.sent.spawn(async move { requests.perform(&asked).await }.boxed());
             self.questions.insert(request.id(), question);
         }
     }
@@ -209,7 +210,7 @@ impl NamespaceController {
         let (surroundings, writer) =
             ControllerSurroundings::new(&restraints, dry_run, &client, table, observer, source);
         let mut writing = JoinSet::new();
-        writing.spawn(writer);
+        writing.spawn(writer.boxed());
         Self {
             requests: Requests::new(client, trace, clock),
             work: Work {

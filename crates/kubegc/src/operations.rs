@@ -13,8 +13,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use clap::Args;
+use futures::FutureExt as _;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
+use gc_apiserver::exposition;
 use gc_apiserver::{ExtensionAnswer, ExtensionBody, ListenerTls};
 use gc_kube::ApiClient;
 use http::{Method, Request, Response, StatusCode, Uri};
@@ -22,7 +24,6 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -214,26 +215,32 @@ where
 {
     let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
     let bound = listener.local_addr().context("cannot find out the address listened on")?;
-    tokio::spawn(async move {
-        let slots = Arc::new(Semaphore::new(most_connections));
-        loop {
-            let Ok(slot) = slots.clone().acquire_owned().await else { return };
-            let Ok((stream, _)) = listener.accept().await else { continue };
-            let (tls, answer) = (tls.clone(), answer.clone());
-            tokio::spawn(async move {
-                match tls {
-                    None => converse(stream, answer).await,
-                    Some(tls) => {
-                        // A handshake that fails concerns its client only.
-                        if let Ok(stream) = tls.accept(stream).await {
-                            converse(stream, answer).await;
+    tokio::spawn(
+        async move {
+            let slots = Arc::new(Semaphore::new(most_connections));
+            loop {
+                let Ok(slot) = slots.clone().acquire_owned().await else { return };
+                let Ok((stream, _)) = listener.accept().await else { continue };
+                let (tls, answer) = (tls.clone(), answer.clone());
+                tokio::spawn(
+                    async move {
+                        match tls {
+                            None => converse(stream, answer).await,
+                            Some(tls) => {
+                                // A handshake that fails concerns its client only.
+                                if let Ok(stream) = tls.accept(stream).await {
+                                    converse(stream, answer).await;
+                                }
+                            }
                         }
+                        drop(slot);
                     }
-                }
-                drop(slot);
-            });
+                    .boxed(),
+                );
+            }
         }
-    });
+        .boxed(),
+    );
     Ok(bound)
 }
 
@@ -279,7 +286,7 @@ async fn answer(request: &Request<Incoming>, shown: &Shown) -> Response<Body> {
             if let Some(pages) = &shown.pages {
                 pages.refresh();
             }
-            metrics(shown)
+            metrics(request, shown)
         }
         _ => match further(shown, request.method(), request.uri()).await {
             Some(answer) => page(answer),
@@ -321,14 +328,10 @@ pub(crate) fn page(answer: ExtensionAnswer) -> Response<Body> {
     response
 }
 
-fn metrics(shown: &Shown) -> Response<Body> {
-    let mut body = String::new();
-    let status = match encode(&mut body, &shown.metrics) {
-        Ok(()) => StatusCode::OK,
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR,
-    };
-    let mut response = text(status, body);
-    let kind = http::HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-    response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+fn metrics(request: &Request<Incoming>, shown: &Shown) -> Response<Body> {
+    let accept = request.headers().get(http::header::ACCEPT).and_then(|value| value.to_str().ok());
+    let (content_type, body) = exposition(&shown.metrics, accept);
+    let mut response = text(StatusCode::OK, body);
+    response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type));
     response
 }

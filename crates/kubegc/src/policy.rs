@@ -147,8 +147,7 @@ pub(crate) fn run(command: &PolicyCommand) -> anyhow::Result<()> {
     if faults == 0
         && let Some(kubeconfig) = &options.kubeconfig
     {
-        let runtime = crate::up::runtime()?;
-        runtime.block_on(async {
+        crate::tasks::block_on(async {
             let client = connect(Some(kubeconfig)).await?;
             for object in &documents {
                 preview(&client, object, &mut out).await?;

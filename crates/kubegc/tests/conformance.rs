@@ -169,7 +169,11 @@ fn replay_attached(arguments: &[&str]) {
     let run = Run::with(&privileged_for_all(&server), &["--controllers=*"]);
     until("it leads", || run.leads() && run.is_ready());
     replay(&server, &scenarios, "gc", "gc-run");
-    assert_eq!(Admin::of(&server).refusals(403), [] as [String; 0]);
+    // The scenarios delete namespaces, which take no new Events while they terminate; a collector that may not write Events at
+    // all says so in its log.
+    let mut refusals = Admin::of(&server).refusals(403);
+    refusals.retain(|line| !line.contains("verb=\"CREATE\",group=\"\",version=\"v1\",resource=\"events\""));
+    assert_eq!(refusals, [] as [String; 0]);
     assert!(!run.log().contains("no Events about deletions"), "{}", run.log());
 }
 

@@ -14,6 +14,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use clap::Args;
+use futures::FutureExt as _;
 use gc_kube::ApiClient;
 use gc_registry::storage::{KeyValue, RangeOptions, Revision, Storage};
 use gc_store::{OpenError, RedbOptions, RedbStorage};
@@ -76,9 +77,9 @@ pub(crate) fn backup(options: &BackupOptions) -> anyhow::Result<()> {
     let (head, objects) = match stopped_store(options.data_dir.as_deref())? {
         Some(store) => save(&partial, &keys, |at, after| page_of_store(&store, at, after))?,
         None => {
-            let runtime = crate::up::runtime()?;
-            let client = runtime.block_on(server_access(options).connect())?;
-            save(&partial, &keys, |at, after| runtime.block_on(page_of_server(&client, at, after)))?
+            let runtime = crate::tasks::runtime()?;
+            let client = runtime.block_on(server_access(options).connect().boxed())?;
+            save(&partial, &keys, |at, after| runtime.block_on(page_of_server(&client, at, after).boxed()))?
         }
     };
     partial.publish()?;
@@ -146,7 +147,7 @@ fn save(
 }
 
 fn page_of_store(store: &RedbStorage, at: Option<Revision>, after: Option<Arc<str>>) -> anyhow::Result<Page> {
-    let answer = store.range("", &RangeOptions { at, after, limit: PAGE_OBJECTS })?;
+    let answer = store.range("", &RangeOptions { at, after, limit: PAGE_OBJECTS, skips_count: true })?;
     Ok(Some((answer.revision, answer.items, answer.more)))
 }
 

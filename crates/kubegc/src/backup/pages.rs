@@ -76,7 +76,7 @@ pub(crate) async fn page(registry: Option<Arc<Registry>>, query: Vec<(String, St
 }
 
 fn options(query: &[(String, String)]) -> Result<RangeOptions, String> {
-    let mut options = RangeOptions { limit: PAGE_OBJECTS, ..RangeOptions::default() };
+    let mut options = RangeOptions { limit: PAGE_OBJECTS, skips_count: true, ..RangeOptions::default() };
     for (name, value) in query {
         match name.as_str() {
             "at" => {

@@ -22,7 +22,7 @@ use crate::apiserver::ServerOptions;
 use crate::clock::CollectorClock;
 use crate::collectors::{ControllerOptions, Surroundings};
 use crate::logging::{self, LogFormat, LogOptions};
-use crate::up::{self, Up};
+use crate::up::Up;
 use crate::workloads::WorkloadOptions;
 use shop::{ACTS, Act, Item, ORDERS};
 use witness::Witness;
@@ -49,8 +49,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     logging::start(&LogOptions { log_format: Some(LogFormat::Text), log_level: options.log_level.clone() })?;
     let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let runtime = up::runtime()?;
-    let wrong = runtime.block_on(async {
+    let wrong = crate::tasks::block_on(async {
         let mut out = std::io::stdout().lock();
         writeln!(out, "Starting a Kubernetes API server with its collectors, in this process …")?;
         let begun = Instant::now();

@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use gc_apiserver::{GivenKeys, RunningServer};
@@ -25,7 +24,7 @@ use crate::clock::CollectorClock;
 use crate::collectors::{ControllerOptions, Surroundings};
 use crate::logging::{self, LogFormat, LogOptions};
 use crate::operations::{self, PageAnswer, Pages, Protection, Shown};
-use crate::up::{self, Up};
+use crate::up::Up;
 use crate::workloads::WorkloadOptions;
 use crate::{UsageError, exit};
 use flags::{Flag, Given};
@@ -275,8 +274,7 @@ fn apiserver(given: &Given) -> anyhow::Result<()> {
         ..ServerOptions::ephemeral(SocketAddr::new(address, port))
     };
     apiserver::raise_file_limit();
-    let runtime = up::runtime()?;
-    let done = runtime.block_on(async {
+    crate::tasks::block_on(async {
         let mut ended = apiserver::stop_signals()?;
         let running = match controllers() {
             None => Running::Alone(apiserver::serve(&options, None).await?),
@@ -301,9 +299,7 @@ fn apiserver(given: &Given) -> anyhow::Result<()> {
             Running::Collecting(up) => up.shutdown().await,
         }
         anyhow::Ok(())
-    });
-    runtime.shutdown_timeout(Duration::from_millis(50));
-    done
+    })
 }
 
 /// What etcd says of itself.
@@ -340,8 +336,7 @@ fn client_addresses(urls: &str) -> anyhow::Result<Vec<SocketAddr>> {
 
 fn etcd(given: &Given) -> anyhow::Result<()> {
     let addresses = client_addresses(given.last("listen-client-urls").unwrap_or(DEFAULT_ETCD_URL))?;
-    let runtime = up::runtime()?;
-    runtime.block_on(async {
+    crate::tasks::block_on(async {
         let mut ended = apiserver::stop_signals()?;
         for address in addresses {
             let ready = Arc::new(AtomicBool::new(true));

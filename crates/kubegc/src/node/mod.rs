@@ -14,6 +14,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, Subcommand, ValueEnum};
+use futures::FutureExt as _;
 use gc_cri::{CallObserver, CriClient, Endpoint};
 use gc_node::{Agent, Health, Metrics, NodeConfig, PodSource, Pods, Progress, SoleAgent, Stop, TestClock};
 use gc_retention::pressure::{self, Amount, EvictionSettings, Measure, Role, Signal, Threshold};
@@ -131,7 +132,7 @@ pub(crate) fn run(options: NodeOptions) -> Result<()> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    runtime.block_on(start(options, settings))
+    runtime.block_on(start(options, settings).boxed_local())
 }
 
 /// What is in a file, and its text.
@@ -236,16 +237,19 @@ fn stop_on_signals() -> Result<Stop> {
     let (sender, stop) = Stop::new();
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+    tokio::spawn(
+        async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            info!("asked to stop; removals in progress finish, and no new ones begin");
+            // If the receiver is gone, the process is already ending.
+            let _ = sender.send(true);
+            std::future::pending::<()>().await;
         }
-        info!("asked to stop; removals in progress finish, and no new ones begin");
-        // If the receiver is gone, the process is already ending.
-        let _ = sender.send(true);
-        std::future::pending::<()>().await;
-    });
+        .boxed(),
+    );
     Ok(stop)
 }
 

@@ -1,7 +1,6 @@
 //! `kubegc ui`: a link to the page.
 
 use std::io::Write as _;
-use std::time::Duration;
 
 use clap::Args;
 use http::Method;
@@ -31,8 +30,7 @@ pub(crate) struct UiOptions {
 
 /// `kubegc ui`
 pub(crate) fn ui(options: &UiOptions) -> anyhow::Result<()> {
-    let runtime = crate::up::runtime()?;
-    let link = runtime.block_on(async {
+    let link = crate::tasks::block_on(async {
         let collector = options.collector.connect_to_page(&options.access, &options.lease.name()).await?;
         let serves = if collector.is_some() { "`kubegc run --ui-bind-address`" } else { "`kubegc up`" };
         let client = match collector {
@@ -52,7 +50,6 @@ pub(crate) fn ui(options: &UiOptions) -> anyhow::Result<()> {
         let document: Value = serde_json::from_slice(&answer.body)?;
         anyhow::Ok(document["url"].as_str().unwrap_or_default().to_owned())
     });
-    runtime.shutdown_timeout(Duration::from_millis(100));
     writeln!(std::io::stdout(), "{}", link?)?;
     Ok(())
 }

@@ -14,7 +14,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 
 use super::visitor::{Cluster, Visitor};
-use super::{LARGEST_ORDER, Page, Refusal, guard};
+use super::{MAXIMUM_ORDER_BYTES, Page, Refusal, guard};
 use crate::operations::{self, Body};
 
 /// Connections served at once; more wait. Each reader of the feed has one.
@@ -111,12 +111,12 @@ impl Door {
 
 /// The body of an order, within a bounded time and size.
 async fn order(body: Incoming) -> Result<Bytes, Refusal> {
-    let read = tokio::time::timeout(BODY_PATIENCE, Limited::new(body, LARGEST_ORDER).collect()).await;
+    let read = tokio::time::timeout(BODY_PATIENCE, Limited::new(body, MAXIMUM_ORDER_BYTES).collect()).await;
     match read {
         Err(_) => Err(Refusal::new(408, "Timeout", "the order did not arrive in time")),
         Ok(Ok(whole)) => Ok(whole.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            let message = format!("an order has at most {LARGEST_ORDER} bytes");
+            let message = format!("an order has at most {MAXIMUM_ORDER_BYTES} bytes");
             Err(Refusal::new(413, "RequestEntityTooLarge", message))
         }
         Ok(Err(error)) => Err(Refusal::new(400, "BadRequest", format!("the order cannot be read: {error}"))),

@@ -18,6 +18,7 @@ pub(crate) mod visitor;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use futures::FutureExt as _;
 use gc_apiserver::{
     Audience, ExtensionAnswer, ExtensionBody, ExtensionRequest, InProcess, LINK_SECONDS, Sessions, SharedBody,
 };
@@ -31,6 +32,9 @@ use serde_json::{Value, json};
 
 use crate::clock::CollectorClock;
 use crate::collectors::MakeWitnesses;
+use crate::questions::attached::{self, Inquiry};
+use crate::questions::gather::Gatherer;
+use crate::questions::resident::Resident;
 use crate::questions::view::{self, Question, Subject};
 use crate::run::LeaseFlags;
 use crate::run::control::{self, Control, Orders};
@@ -65,12 +69,27 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 const MAXIMUM_READERS: usize = 256;
 /// Of them, readers of one user.
 const MAXIMUM_READERS_OF_USER: usize = 128;
-/// Largest order.
-const LARGEST_ORDER: usize = 64 * 1024;
+/// Largest order or inquiry.
+pub(crate) const MAXIMUM_ORDER_BYTES: usize = 64 * 1024;
 /// Lines of the journal about one object.
 const JOURNAL_LINES: usize = 50;
 /// Objects of a plan that are named.
 const PLAN_NAMED: usize = 1_000;
+/// What every user may ask for; answers have the rights of the user.
+const SERVED: [&str; 12] = [
+    "overview",
+    "map",
+    "object",
+    "plan",
+    "ask",
+    "feed",
+    "search",
+    "delete",
+    "remaining",
+    "link",
+    "logout",
+    "openapi.json",
+];
 /// What changes something.
 const ORDERS: [&str; 3] = ["delete", "pause", "resume"];
 /// Longest reason of a pause.
@@ -250,9 +269,7 @@ impl Page {
         }
         match path.strip_prefix(API)? {
             "pause" | "resume" => Some(Audience::Permitted),
-            "overview" | "map" | "object" | "plan" | "feed" | "search" | "delete" | "remaining" | "link"
-            | "logout" | "openapi.json" => Some(Audience::Authenticated),
-            _ => None,
+            path => SERVED.contains(&path).then_some(Audience::Authenticated),
         }
     }
 
@@ -378,6 +395,7 @@ impl Page {
             ("search", true) => self.search(request, user).await,
             ("object", true) => self.object(request, user).await,
             ("plan", true) => self.plan(request, user).await,
+            ("ask", false) => self.ask(request, user).await,
             ("delete", false) => self.delete(request, user).await,
             ("remaining", false) => self.remaining(request, user).await,
             _ => Err(not_allowed()),
@@ -388,11 +406,32 @@ impl Page {
         let clock = self.0.clock.clock()();
         let running = self.0.feed.controllers();
         let runs = |collector: &str| running.contains(collector);
-        let resident = match &self.0.home {
+        Ok(self.0.views.of(user, who(&request.user), clock, &runs, self.resident()).await?)
+    }
+
+    fn resident(&self) -> Option<Arc<dyn Resident>> {
+        match &self.0.home {
             Home::Embedded(_) => None,
             Home::Attached(collectors) => collectors.resident.clone(),
+        }
+    }
+
+    /// Reads for a user, from the graph what the user may list.
+    async fn gatherer(&self, user: &Visitor) -> anyhow::Result<Gatherer> {
+        let resident = self.resident();
+        let rights = match &resident {
+            Some(_) => user.rights().await?.lists.clone(),
+            None => Vec::new(),
         };
-        Ok(self.0.views.of(user, who(&request.user), clock, &runs, resident).await?)
+        attached::gatherer(user.client(), resident, &rights).await
+    }
+
+    /// The questions of the command line.
+    async fn ask(&self, request: &ExtensionRequest, user: &Visitor) -> Result<ExtensionAnswer, Refusal> {
+        let inquiry: Inquiry = read_order(request)?;
+        let answered = attached::answer(&self.gatherer(user).await?, inquiry, ANSWER_PATIENCE).await?;
+        let document = serde_json::to_value(answered).map_err(anyhow::Error::from)?;
+        Ok(ExtensionAnswer::json(200, &document))
     }
 
     /// The first screen, and how long it is valid.
@@ -470,7 +509,7 @@ impl Page {
 
     async fn object(&self, request: &ExtensionRequest, user: &Visitor) -> Result<ExtensionAnswer, Refusal> {
         let subject = subject(request)?;
-        let question = Question::about(user.client(), &subject, ANSWER_PATIENCE).await?;
+        let question = Question::from(self.gatherer(user).await?, &subject, ANSWER_PATIENCE)?;
         let metadata = question.metadata().await?;
         let why = match metadata {
             Some(_) => question.why().await?,
@@ -514,7 +553,7 @@ impl Page {
             let message = format!("policy={policy}: expected background, foreground or orphan");
             Refusal::new(400, "BadRequest", message)
         })?;
-        let question = Question::about(user.client(), subject, ANSWER_PATIENCE).await?;
+        let question = Question::from(self.gatherer(user).await?, subject, ANSWER_PATIENCE)?;
         let planned = question.plan(cascade).await?;
         Ok((question, planned))
     }
@@ -669,11 +708,11 @@ fn subject(request: &ExtensionRequest) -> Result<Subject, Refusal> {
 }
 
 fn read_order<T: serde::de::DeserializeOwned>(request: &ExtensionRequest) -> Result<T, Refusal> {
-    if request.body.len() > LARGEST_ORDER {
+    if request.body.len() > MAXIMUM_ORDER_BYTES {
         return Err(Refusal::new(
             413,
             "RequestEntityTooLarge",
-            format!("an order has at most {LARGEST_ORDER} bytes"),
+            format!("an order has at most {MAXIMUM_ORDER_BYTES} bytes"),
         ));
     }
     serde_json::from_slice(&request.body)
@@ -703,7 +742,7 @@ where
     F: Future<Output = Result<T, Refusal>>,
 {
     let runtime = tokio::runtime::Handle::current();
-    let done = tokio::task::spawn_blocking(move || runtime.block_on(work())).await;
+    let done = tokio::task::spawn_blocking(move || runtime.block_on(work().boxed_local())).await;
     done.unwrap_or_else(|error| {
         Err(Refusal::new(500, "InternalError", format!("the answer was not made: {error}")))
     })
@@ -711,7 +750,46 @@ where
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::questions::attached::{Asked, Form};
+
+    /// The description has each path that is served, and each question.
+    #[test]
+    fn everything_that_is_served_is_described() {
+        let document: Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
+        let described: BTreeSet<&str> =
+            document["paths"].as_object().unwrap().keys().filter_map(|path| path.strip_prefix(API)).collect();
+        assert!(described.iter().all(|path| Page::audience(&format!("{API}{path}")).is_some()));
+        let served: BTreeSet<&str> = SERVED.into_iter().chain(["pause", "resume"]).collect();
+        assert_eq!(described, served);
+        let inquiry = &document["paths"]["/kubegc/v1/ask"]["post"]["requestBody"]["content"]["application/json"]
+            ["schema"]["properties"];
+        let subject = || Subject { resource: "pods".into(), namespace: "a".into(), name: "b".into() };
+        let questions = [
+            Asked::Stuck { namespace: String::new(), at_least: "0s".into() },
+            Asked::Tree { objects: vec![subject()], owners: false, depth: None },
+            Asked::Why { objects: vec![subject()] },
+            Asked::Plan { objects: vec![subject()], policy: "orphan".into(), full: false },
+        ];
+        let alternatives = inquiry["question"]["oneOf"].as_array().unwrap();
+        assert_eq!(alternatives.len(), questions.len());
+        for (question, described) in questions.into_iter().zip(alternatives) {
+            let sent = serde_json::to_value(question).unwrap();
+            let names =
+                |value: &Value| -> Vec<String> { value.as_object().unwrap().keys().cloned().collect() };
+            assert_eq!(names(&sent), names(&described["properties"]));
+            let name = &names(&sent)[0];
+            let inner = &described["properties"][name]["properties"];
+            let fields = |value: &Value| names(value).into_iter().collect::<BTreeSet<_>>();
+            assert_eq!(fields(&sent[name]), fields(inner), "{name}");
+        }
+        let forms = [Form::Value, Form::Text, Form::Wide, Form::Names, Form::Graph];
+        assert_eq!(inquiry["form"]["enum"], serde_json::to_value(forms).unwrap());
+    }
 
     #[test]
     fn only_orders_to_all_collectors_need_a_permission_of_their_own() {

@@ -18,7 +18,7 @@ const SERVER_NAME: &str = "localhost";
 /// Which collector.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct CollectorFlags {
-    /// Ask the collector at its --bind-address, for example through `kubectl port-forward`
+    /// Ask the collector at its --bind-address (stuck, tree, plan, top and ui: at its --ui-bind-address; why: at either), for example through `kubectl port-forward`
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(super) collector: Option<String>,
     /// Certificate authority (PEM) of the collector's --tls-cert-file [default: what the leader writes onto its Lease]
@@ -27,6 +27,11 @@ pub(crate) struct CollectorFlags {
 }
 
 impl CollectorFlags {
+    /// Whether a collector was named.
+    pub(super) fn is_named(&self) -> bool {
+        self.collector.is_some()
+    }
+
     /// A client of the collector that was named, if one was. What verifies its certificate is on the Lease.
     pub(super) async fn connect(&self, access: &Access, lease: &LeaseName) -> Result<Option<ApiClient>> {
         let Some(address) = &self.collector else { return Ok(None) };

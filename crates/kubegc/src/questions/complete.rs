@@ -90,7 +90,7 @@ pub(crate) fn complete(command: &Command, words: &[String]) -> anyhow::Result<()
     let mut fitting = match wanted(command, words) {
         Wanted::Words(words) => words,
         asked => {
-            let runtime = crate::up::runtime()?;
+            let runtime = crate::tasks::runtime()?;
             let found = runtime
                 .block_on(async { tokio::time::timeout(PATIENCE, ask(&asked, namespace(words))).await });
             runtime.shutdown_timeout(Duration::from_millis(100));

@@ -110,12 +110,10 @@ pub(crate) fn doctor(options: &DoctorOptions) -> anyhow::Result<()> {
     let patience = options.access.patience()?;
     let enabled = permissions::enabled(&options.controllers)
         .map_err(|error| UsageError::new(format!("--controllers: {error}")))?;
-    let runtime = crate::up::runtime()?;
-    let facts = runtime.block_on(async {
+    let facts = crate::tasks::block_on(async {
         let client = options.access.connect().await?;
         examine(&client, options, &enabled, patience).await
     });
-    runtime.shutdown_timeout(Duration::from_millis(100));
     let findings = doctor::diagnose(&facts?);
     match &options.output {
         Form::Common(output) => super::output::print(&doctor::Examined(&findings), output)?,

@@ -58,8 +58,7 @@ pub(crate) struct GarbageOptions {
 /// `kubegc garbage`
 pub(crate) fn garbage(options: &GarbageOptions) -> anyhow::Result<()> {
     let patience = options.access.patience()?;
-    let runtime = crate::up::runtime()?;
-    runtime.block_on(async {
+    crate::tasks::block_on(async {
         let gatherer = Gatherer::new(options.access.connect().await?, gather::now()).await?;
         let namespace = options.namespace.clone().unwrap_or_default();
         let report = tokio::time::timeout(patience, ask(&gatherer, &namespace, patience)).await;
@@ -72,7 +71,6 @@ pub(crate) fn garbage(options: &GarbageOptions) -> anyhow::Result<()> {
         gather::warn(&report.unseen);
         super::output::print(&GarbageAnswer { report }, &options.output)
     })?;
-    runtime.shutdown_timeout(std::time::Duration::from_millis(100));
     Ok(())
 }
 

@@ -18,12 +18,15 @@ use http::{Method, StatusCode};
 use serde_json::Value;
 
 use super::resident::{READ_SINGLY, Resident};
+use super::target::Named;
 use crate::run::preflight;
 
 /// Requests in flight at a time.
 const IN_FLIGHT: usize = 16;
-/// Objects on one page of a list.
+/// Whole objects on one page of a list.
 const PAGE_OBJECTS: usize = 500;
+/// Objects on one page of a list of metadata.
+const PAGE_METADATA: usize = 2_000;
 /// How often an answer may ask for more after it got what it needed.
 const MAX_ROUNDS: usize = 16;
 /// From this many objects of one resource in one namespace on, a list replaces the single reads …
@@ -49,7 +52,7 @@ pub(super) struct Scope {
 }
 
 /// Reads from one cluster.
-pub(super) struct Gatherer {
+pub(crate) struct Gatherer {
     client: ApiClient,
     /// What the server serves.
     pub(super) catalog: Catalog,
@@ -170,8 +173,18 @@ impl Gatherer {
         wanted: &[(Scope, Vec<Resource>)],
         patience: Duration,
     ) -> anyhow::Result<()> {
+        let unknown = tokio::time::timeout(patience, self.take_known(survey, wanted)).await;
+        self.list_live(survey, &unknown.unwrap_or_else(|_| wanted.to_vec()), patience).await
+    }
+
+    /// The same, whatever a graph knows.
+    async fn list_live(
+        &self,
+        survey: &mut Survey,
+        wanted: &[(Scope, Vec<Resource>)],
+        patience: Duration,
+    ) -> anyhow::Result<()> {
         let listed = async {
-            let wanted = self.take_known(survey, wanted).await;
             let wanted = wanted.iter().flat_map(|(scope, resources)| {
                 resources.iter().map(move |resource| self.pages(resource, scope))
             });
@@ -201,6 +214,36 @@ impl Gatherer {
         Ok(())
     }
 
+    /// Lists what is in these namespaces and of these definitions where it was taken from a graph: that has no labels, by which
+    /// is known what tools create again.
+    pub(super) async fn list_contents(
+        &self,
+        survey: &mut Survey,
+        named: &[Named],
+        patience: Duration,
+    ) -> anyhow::Result<()> {
+        if self.resident.is_none() {
+            return Ok(());
+        }
+        let collectable = || self.catalog.all().iter().filter(|resource| resource.is_collectable());
+        let mut lists = Vec::new();
+        for Named { resource, name, .. } in named {
+            match (&*resource.name.group, &*resource.name.resource) {
+                ("", "namespaces") => {
+                    let inside = collectable().filter(|one| one.is_namespaced()).cloned().collect();
+                    lists.push((Scope { namespace: name.clone(), ..Scope::default() }, inside));
+                }
+                ("apiextensions.k8s.io", "customresourcedefinitions") => {
+                    let defined =
+                        collectable().filter(|one| one.name.to_string() == *name).cloned().collect();
+                    lists.push((Scope::default(), defined));
+                }
+                _ => {}
+            }
+        }
+        self.list_live(survey, &lists, patience).await
+    }
+
     /// Takes from the graph in this process what it knows of these lists; the others are left.
     async fn take_known(
         &self,
@@ -225,10 +268,13 @@ impl Gatherer {
         for (place, (scope, resources)) in wanted.iter().enumerate() {
             let mut unknown = Vec::new();
             for resource in resources {
-                let is_current = current.contains(&resource.name) && scope.selector.is_empty();
+                let is_current = current.contains(&resource.name)
+                    && scope.selector.is_empty()
+                    && resident.permits(&resource.name, &scope.namespace);
                 let list =
                     known.remove(&(resource.name.clone(), scope.namespace.clone())).unwrap_or_default();
-                if !is_current || list.to_read.len() > READ_SINGLY {
+                let pages = list.plain.len() / PAGE_METADATA;
+                if !is_current || list.to_read.len() > READ_SINGLY.max(pages * READS_PER_PAGE) {
                     unknown.push(resource.clone());
                     continue;
                 }
@@ -368,7 +414,7 @@ impl Gatherer {
         scope: &'a Scope,
     ) -> BoxStream<'a, (&'a Resource, Result<Page, Unlisted>)> {
         let pages = futures::stream::unfold(Some(String::new()), move |token| async move {
-            let path = list_path(resource, &scope.namespace, &scope.selector, &token?);
+            let path = list_path(resource, &scope.namespace, &scope.selector, &token?, PAGE_METADATA);
             let page = match get(&self.client, &path, METADATA_LIST).await {
                 Got::Body(body) => Page::read(&body)
                     .map_err(|error| Unlisted::Unread(format!("the list cannot be read: {error}"))),
@@ -402,6 +448,7 @@ impl Gatherer {
             }
             self.read_needs(facts, needs.into_iter().collect(), keep).await;
         }
+        facts.give_up();
         ask(facts)
     }
 
@@ -456,7 +503,7 @@ impl Gatherer {
         let mut left: BTreeSet<String> = names.into_iter().collect();
         let mut token = String::new();
         loop {
-            let path = list_path(resource, namespace, "", &token);
+            let path = list_path(resource, namespace, "", &token, PAGE_OBJECTS);
             let Got::Body(body) = get(&self.client, &path, "application/json").await else { break };
             let Ok(mut page) = serde_json::from_slice::<Value>(&body) else { break };
             for mut object in page["items"].as_array_mut().map(std::mem::take).unwrap_or_default() {
@@ -507,14 +554,14 @@ impl Gatherer {
         reading: Reading,
         mut take: impl FnMut(&Value),
     ) -> Result<(), String> {
-        let accept = match reading {
-            Reading::Whole => "application/json",
-            Reading::Metadata => METADATA_LIST,
+        let (accept, limit) = match reading {
+            Reading::Whole => ("application/json", PAGE_OBJECTS),
+            Reading::Metadata => (METADATA_LIST, PAGE_METADATA),
         };
         let mut token = String::new();
         loop {
             let page: Value =
-                match get(&self.client, &list_path(resource, namespace, "", &token), accept).await {
+                match get(&self.client, &list_path(resource, namespace, "", &token, limit), accept).await {
                     Got::Body(body) => serde_json::from_slice(&body)
                         .map_err(|error| format!("the list cannot be read: {error}"))?,
                     Got::NoObject | Got::NotServed => return Ok(()),
@@ -532,7 +579,7 @@ impl Gatherer {
         let Some(resource) = self.catalog.named(name) else { return Known::Absent };
         let (mut items, mut token) = (Vec::new(), String::new());
         loop {
-            let path = list_path(resource, namespace, "", &token);
+            let path = list_path(resource, namespace, "", &token, PAGE_OBJECTS);
             let mut page: Value = match get(&self.client, &path, "application/json").await {
                 Got::Body(body) => match serde_json::from_slice(&body) {
                     Ok(page) => page,
@@ -576,9 +623,9 @@ fn escaped(resource: &Resource, namespace: &str) -> String {
     resource.path(&escaped)
 }
 
-fn list_path(resource: &Resource, namespace: &str, selector: &str, token: &str) -> String {
+fn list_path(resource: &Resource, namespace: &str, selector: &str, token: &str, limit: usize) -> String {
     let mut path = escaped(resource, namespace);
-    let _ = write!(path, "?limit={PAGE_OBJECTS}"); // writing to a String cannot fail, here and below
+    let _ = write!(path, "?limit={limit}"); // writing to a String cannot fail, here and below
     for (name, value) in [("labelSelector", selector), ("continue", token)] {
         if !value.is_empty() {
             let _ = write!(path, "&{name}=");

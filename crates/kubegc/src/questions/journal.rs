@@ -244,8 +244,7 @@ pub(crate) fn journal(options: &JournalOptions) -> Result<()> {
     if options.follow && !matches!(options.output, Output::Text | Output::Json) {
         return Err(UsageError::new("--follow prints text or json").into());
     }
-    let runtime = crate::up::runtime()?;
-    let done = runtime.block_on(async {
+    crate::tasks::block_on(async {
         let source = options.flags.find(&options.access).await?;
         let found = source.search(&selection).await?;
         warn(&found);
@@ -253,9 +252,7 @@ pub(crate) fn journal(options: &JournalOptions) -> Result<()> {
             return super::output::print(&found, &options.output);
         }
         follow(options, &selection, &source, found).await
-    });
-    runtime.shutdown_timeout(std::time::Duration::from_millis(100));
-    done
+    })
 }
 
 fn warn(found: &Found) {

@@ -3,6 +3,7 @@
 //! ([`gather`]), and how answers are shown.
 
 pub(crate) mod access;
+pub(crate) mod attached;
 pub(crate) mod collector;
 pub(crate) mod complete;
 mod doctor;
@@ -11,7 +12,7 @@ mod formats;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 pub(crate) mod garbage;
-mod gather;
+pub(crate) mod gather;
 pub(crate) mod journal;
 #[cfg(test)]
 mod outcomes;

@@ -15,6 +15,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::access::Access;
+use super::attached::{self, Asked, AttachFlags};
 use super::gather::{self, Gatherer, Scope};
 use super::output::{Answer, Output};
 use super::target::{Named, Targets};
@@ -64,6 +65,8 @@ pub(crate) struct PlanOptions {
     #[arg(short, long, default_value = "text")]
     output: Output,
     #[command(flatten)]
+    attach: AttachFlags,
+    #[command(flatten)]
     access: Access,
 }
 
@@ -106,7 +109,7 @@ impl Cascade {
         }
     }
 
-    const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Background => "Background",
             Self::Foreground => "Foreground",
@@ -125,18 +128,26 @@ pub(super) struct Planned<'a> {
 pub(crate) fn plan(command: &PlanCommand) -> anyhow::Result<()> {
     let PlanCommand::Delete(options) = command;
     let patience = options.access.patience()?;
-    let runtime = crate::up::runtime()?;
-    let radius = runtime.block_on(async {
-        let gatherer = Gatherer::new(options.access.connect().await?, gather::now()).await?;
+    let hangs = crate::tasks::block_on(async {
+        let client = options.access.connect().await?;
+        let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
         let named = options.targets.resolve(&gatherer).await?;
+        let question = || Asked::Plan {
+            objects: attached::subjects(&named),
+            policy: options.cascade.name().to_lowercase(),
+            full: options.full,
+        };
+        if let Some(answer) = options.attach.ask(&options.access, &client, &options.output, question).await? {
+            gather::warn(&answer.unseen);
+            super::output::print(&answer, &options.output)?;
+            return anyhow::Ok(answer.found);
+        }
         let (radius, unseen, _) = ask(&gatherer, &named, options.cascade.policy(), patience).await?;
         gather::warn(&unseen);
-        anyhow::Ok(radius)
+        super::output::print(&Planned { radius: &radius, full: options.full }, &options.output)?;
+        Ok(radius.hangs())
     });
-    runtime.shutdown_timeout(Duration::from_millis(100));
-    let radius = radius?;
-    super::output::print(&Planned { radius: &radius, full: options.full }, &options.output)?;
-    if radius.hangs() { Err(SomethingHangs.into()) } else { Ok(()) }
+    if hangs? { Err(SomethingHangs.into()) } else { Ok(()) }
 }
 
 /// Gathers and plans.
@@ -155,6 +166,7 @@ pub(super) async fn ask(
     };
     let scope = Scope { namespace: namespace.to_owned(), ..Scope::default() };
     let mut survey = gatherer.survey(&scope, patience).await?;
+    gatherer.list_contents(&mut survey, named, patience).await?;
     let mut facts = Facts::at(gatherer.now);
     let mut targets = Vec::new();
     for Named { resource, namespace, name } in named {
@@ -166,10 +178,8 @@ pub(super) async fn ask(
         let uid = Uid::new(object["metadata"]["uid"].as_str().unwrap_or_default());
         let metadata =
             serde_json::from_value(object.clone()).context("the object's metadata cannot be read")?;
-        // It may have been created after its list, or could be read and not listed.
-        if survey.engine.view_of(&uid).is_none_or(|view| view.presence != gc_ownership::Presence::Observed) {
-            survey.observe(resource.id, metadata);
-        }
+        // It may have been created after its list, or could be read and not listed; and a graph has no labels.
+        survey.observe(resource.id, metadata);
         facts.tell_object(resource.name.clone(), namespace, name, Known::Present(object));
         let key = ObjectKey {
             resource: resource.id,
@@ -232,12 +242,14 @@ impl Answer for Planned<'_> {
 
     fn names(&self) -> Vec<String> {
         let going = self.radius.items.iter().filter(|item| item.fate != Fate::Released);
-        going.map(|item| item.place.reference()).collect()
+        going.map(Item::reference).collect()
     }
 
     fn graph(&self) -> Option<(Vec<String>, Vec<(usize, usize)>)> {
-        let label = |item: &Item| format!("{} ({})", item.place.title(), item.fate.name());
-        Some((self.radius.items.iter().map(label).collect(), self.radius.edges.clone()))
+        let label = |item: &Item| format!("{} ({})", item.title(), item.fate.name());
+        let place = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        let edges = self.radius.edges.iter().map(|(owner, dependent)| (place(*owner), place(*dependent)));
+        Some((self.radius.items.iter().map(label).collect(), edges.collect()))
     }
 }
 
@@ -260,7 +272,7 @@ impl Planned<'_> {
     fn table(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
         let mut groups: BTreeMap<(Fate, &str), Vec<&Item>> = BTreeMap::new();
         for item in &self.radius.items {
-            groups.entry((item.fate, &item.place.kind)).or_default().push(item);
+            groups.entry((item.fate, &item.kind.kind)).or_default().push(item);
         }
         let mut table = Table::new(&["FATE", "NAMESPACE", "OBJECT", "REMARK"]);
         for ((fate, kind), items) in groups {
@@ -270,11 +282,10 @@ impl Planned<'_> {
                 if item.is_terminating {
                     remarks.insert(0, "already being deleted".into());
                 }
-                let place = &item.place;
                 table.row(vec![
                     fate.name().into(),
-                    place.namespace.clone(),
-                    place.title(),
+                    item.namespace.to_string(),
+                    item.title(),
                     remarks.join("; "),
                 ]);
             }
@@ -289,8 +300,7 @@ impl Planned<'_> {
 /// `kubegc delete`
 pub(crate) fn delete(options: &DeleteOptions) -> anyhow::Result<()> {
     let patience = options.access.patience()?;
-    let runtime = crate::up::runtime()?;
-    let done = runtime.block_on(async {
+    crate::tasks::block_on(async {
         let client = options.access.connect().await?;
         let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
         let named = options.targets.resolve(&gatherer).await?;
@@ -306,9 +316,7 @@ pub(crate) fn delete(options: &DeleteOptions) -> anyhow::Result<()> {
             println!("{}/{} is being deleted.", named.resource.name, named.name);
         }
         follow(&gatherer, &radius).await
-    });
-    runtime.shutdown_timeout(Duration::from_millis(100));
-    done
+    })
 }
 
 /// Whether a plan needs to be confirmed: much is deleted, or what cannot be created again, or something hangs.
@@ -359,7 +367,7 @@ async fn follow(gatherer: &Gatherer, radius: &BlastRadius) -> anyhow::Result<()>
     loop {
         let mut still = Vec::new();
         for item in left {
-            if gatherer.is_there(&item.place).await {
+            if gatherer.is_there(&item.place()).await {
                 still.push(item);
             }
         }
@@ -379,12 +387,7 @@ async fn follow(gatherer: &Gatherer, radius: &BlastRadius) -> anyhow::Result<()>
                     format!(", about {seconds:.0} s to go")
                 }
             };
-            println!(
-                "{} of {} gone{estimate}; next: {}",
-                thousands(gone),
-                thousands(all),
-                left[0].place.title()
-            );
+            println!("{} of {} gone{estimate}; next: {}", thousands(gone), thousands(all), left[0].title());
         }
         tokio::select! {
             () = tokio::time::sleep(FOLLOW_PAUSE) => {}

@@ -1,9 +1,12 @@
 //! What a collector in this process knows of the cluster, so that it need not be listed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use gc_answers::GroupResource;
 use gc_types::{ObjectKey, ObservedObject, ResourceId};
+
+use super::view::Lists;
 
 /// Objects of one resource that need more than a graph has are read one by one up to this number; more are listed.
 pub(super) const READ_SINGLY: usize = 20;
@@ -21,6 +24,39 @@ pub(crate) struct Contents {
 pub(crate) trait Resident: Send + Sync {
     /// The objects of these resources and namespaces, of resources that are up to date.
     fn contents(&self, fits: &dyn Fn(&GroupResource, &str) -> bool) -> Contents;
+
+    /// Whether this list, in a namespace or (with an empty one) of everything, may be taken from the graph.
+    fn permits(&self, _: &GroupResource, _: &str) -> bool {
+        true
+    }
+}
+
+/// The part of a graph that a user may list.
+pub(super) struct Permitted {
+    whole: Arc<dyn Resident>,
+    /// Resource and namespace; an empty one for everything.
+    lists: BTreeSet<(GroupResource, String)>,
+}
+
+impl Permitted {
+    pub(super) fn new(whole: Arc<dyn Resident>, lists: &Lists) -> Self {
+        let names = lists.iter().flat_map(|(namespace, resources)| {
+            resources.iter().map(move |resource| (resource.name.clone(), namespace.clone()))
+        });
+        Self { whole, lists: names.collect() }
+    }
+}
+
+impl Resident for Permitted {
+    fn contents(&self, fits: &dyn Fn(&GroupResource, &str) -> bool) -> Contents {
+        self.whole
+            .contents(&|resource, namespace| self.permits(resource, namespace) && fits(resource, namespace))
+    }
+
+    fn permits(&self, resource: &GroupResource, namespace: &str) -> bool {
+        let is_listed = |namespace: &str| self.lists.contains(&(resource.clone(), namespace.to_owned()));
+        is_listed("") || (!namespace.is_empty() && is_listed(namespace))
+    }
 }
 
 /// Whether an answer needs more of an object than a graph has: its finalizers, or when it was deleted.
@@ -66,7 +102,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use std::net::{Ipv4Addr, SocketAddr};
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
     use std::time::Duration;
 
     use gc_answers::Survey;
@@ -77,8 +113,9 @@ mod tests {
 
     use super::*;
     use crate::apiserver::{self, ServerOptions};
+    use crate::questions::attached::{self, Asked, Form, Inquiry};
     use crate::questions::gather::{self, Gatherer, Scope};
-    use crate::questions::view::{Lists, View};
+    use crate::questions::view::{Subject, View};
     use crate::run::preflight;
 
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -180,6 +217,80 @@ mod tests {
             );
             assert!(requests.contains(&format!("GET {maps}/held")), "{requests:?}");
         }
+        let object = |name: &str| Subject {
+            resource: "configmaps".to_owned(),
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+        };
+        let plan = |objects| Asked::Plan { objects, policy: "background".to_owned(), full: true };
+        let namespace = Subject { resource: "ns".into(), namespace: String::new(), name: "default".into() };
+        let questions = [
+            Asked::Stuck { namespace: String::new(), at_least: "0s".to_owned() },
+            Asked::Stuck { namespace: "default".to_owned(), at_least: "0s".to_owned() },
+            Asked::Tree { objects: vec![object("owner"), object("held")], owners: false, depth: None },
+            Asked::Tree { objects: vec![object("a")], owners: true, depth: None },
+            plan(vec![object("owner")]),
+            plan(vec![namespace.clone()]),
+            Asked::Why { objects: vec![object("a"), object("held"), namespace] },
+        ];
+        let everything: Lists = vec![(String::new(), all.clone())];
+        let now = gather::now();
+        for question in questions {
+            for form in [Form::Value, Form::Text, Form::Wide, Form::Names, Form::Graph] {
+                let inquiry = || Inquiry { form, question: question.clone() };
+                let plain = Gatherer::new(client.clone(), now).await.unwrap();
+                let listed = attached::answer(&plain, inquiry(), PATIENCE).await.unwrap();
+                let permitted: Arc<dyn Resident> = Arc::new(Permitted::new(Arc::clone(&graph), &everything));
+                let beside = Gatherer::new(client.clone(), now).await.unwrap().beside(Some(permitted));
+                asked.lock().unwrap().clear();
+                let known = attached::answer(&beside, inquiry(), PATIENCE).await.unwrap();
+                assert_eq!(known, listed, "{question:?}");
+                let has_listed = asked.lock().unwrap().contains(&"GET /api/v1/configmaps".to_owned());
+                assert!(!has_listed, "{question:?}");
+            }
+        }
         server.shutdown().await;
+    }
+
+    /// A user sees of a graph what the user may list, and nothing else.
+    #[test]
+    fn graphs_show_what_may_be_listed() {
+        struct Everything;
+        impl Resident for Everything {
+            fn contents(&self, fits: &dyn Fn(&GroupResource, &str) -> bool) -> Contents {
+                let resources = ["configmaps", "secrets"].map(|name| GroupResource::new("", name));
+                let resources: BTreeMap<ResourceId, GroupResource> =
+                    (0..).map(ResourceId).zip(resources).collect();
+                let mut objects = Vec::new();
+                for (id, resource) in &resources {
+                    for namespace in ["a", "b"].into_iter().filter(|namespace| fits(resource, namespace)) {
+                        let key = ObjectKey { resource: *id, namespace: namespace.into(), name: "x".into() };
+                        let uid = gc_types::Uid::new(&format!("{}-{namespace}", resource.resource));
+                        objects.push(ObservedObject {
+                            key,
+                            uid,
+                            resource_version: gc_types::ResourceVersion(1),
+                            owners: Vec::new().into(),
+                            deletion: gc_types::DeletionState::default(),
+                        });
+                    }
+                }
+                Contents { resources, objects }
+            }
+        }
+        let catalog = gc_answers::Catalog::read(
+            br#"{"items":[{"versions":[{"version":"v1","resources":[
+                {"resource":"configmaps","scope":"Namespaced"},{"resource":"secrets","scope":"Namespaced"}]}]}]}"#,
+            br#"{"items":[]}"#,
+        )
+        .unwrap();
+        let [maps, secrets] = catalog.all() else { panic!("{catalog:?}") };
+        let lists: Lists = vec![(String::new(), vec![maps.clone()]), ("a".to_owned(), vec![secrets.clone()])];
+        let permitted = Permitted::new(Arc::new(Everything), &lists);
+        let shown = permitted.contents(&|_, _| true).objects;
+        let shown: Vec<String> = shown.iter().map(|object| object.uid.to_string()).collect();
+        assert_eq!(shown, ["configmaps-a", "configmaps-b", "secrets-a"]);
+        let secrets = GroupResource::new("", "secrets");
+        assert_eq!(["a", "b", ""].map(|place| permitted.permits(&secrets, place)), [true, false, false]);
     }
 }

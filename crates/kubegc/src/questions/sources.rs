@@ -1,6 +1,7 @@
 //! Where a journal is found: the file or collector that was named, the server's own, that of a collector on this
 //! machine, or the file that one has left.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::MetadataExt as _;
@@ -9,13 +10,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use gc_kube::ApiClient;
+use gc_kube::{ApiClient, push_segment};
 use http::{Method, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 
 use super::access::Access;
 use super::collector::CollectorFlags;
+use super::target::Named;
 use crate::UsageError;
 use crate::journal::{self, Answered, Found, Selection};
 use crate::run::{DEFAULT_PAGES, LeaseFlags, default_journal, preflight};
@@ -64,7 +66,7 @@ impl std::fmt::Display for Source {
 impl JournalFlags {
     /// Whether a journal was named.
     pub(super) fn is_named(&self) -> bool {
-        self.journal.is_some() || self.collector.collector.is_some()
+        self.journal.is_some() || self.collector.is_named()
     }
 
     /// The journal that was named, if one was.
@@ -119,6 +121,30 @@ impl JournalFlags {
             ))
             .into()
         })
+    }
+}
+
+impl JournalFlags {
+    /// What the collector that was named remembers of an object, if its page is at that address. `kubegc run` serves its journal
+    /// elsewhere.
+    pub(super) async fn of_page(&self, access: &Access, named: &Named) -> Option<(Found, Source)> {
+        let page = self.collector.connect_to_page(access, &LeaseFlags::default_name()).await.ok()??;
+        let mut path = "/kubegc/v1/object?resource=".to_owned();
+        push_segment(&mut path, &named.resource.name.to_string());
+        for (parameter, value) in [("&namespace=", &named.namespace), ("&name=", &named.name)] {
+            path.push_str(parameter);
+            push_segment(&mut path, value);
+        }
+        let answer = page.call(preflight::request(Method::GET, &path, None)).await.ok()?;
+        // Whatever is not a page knows nothing of objects.
+        let document: Value = serde_json::from_slice(&answer.body).ok()?;
+        let entries = match answer.head.status {
+            StatusCode::NOT_FOUND => VecDeque::new(),
+            status if status.is_success() => serde_json::from_value(document["journal"].clone()).ok()?,
+            _ => return None,
+        };
+        let oldest_first = entries.into_iter().rev().collect();
+        Some((Found::of(oldest_first), Source { kind: Kind::Asked(page), server: None }))
     }
 }
 

@@ -8,10 +8,12 @@ use clap::Args;
 use gc_answers::stuck::{Row, diagnose};
 use gc_answers::text::{age, ago};
 use gc_answers::{Facts, GroupResource, Known, Survey};
+use gc_kube::ApiClient;
 use gc_types::{GoDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::access::Access;
+use super::attached::{Asked, AttachFlags};
 use super::gather::{self, Gatherer, Scope};
 use super::output::{Answer, Output};
 use crate::UsageError;
@@ -58,6 +60,8 @@ pub(crate) struct StuckOptions {
     #[arg(short, long, default_value = "text")]
     output: Output,
     #[command(flatten)]
+    attach: AttachFlags,
+    #[command(flatten)]
     access: Access,
 }
 
@@ -73,29 +77,44 @@ pub(crate) fn stuck(options: &StuckOptions) -> anyhow::Result<()> {
     let at_least: GoDuration =
         options.at_least.parse().map_err(|error| UsageError::new(format!("--for: {error}")))?;
     let patience = options.access.patience()?;
-    let runtime = crate::up::runtime()?;
-    let anything = runtime.block_on(async {
+    let anything = crate::tasks::block_on(async {
         let client = options.access.connect().await?;
         loop {
-            let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
-            let scope = Scope {
-                namespace: options.namespace.clone().unwrap_or_default(),
-                selector: options.selector.clone().unwrap_or_default(),
-            };
-            let mut answer = ask(&gatherer, &scope, patience).await?;
-            let enough = gc_types::milliseconds(at_least.to_std());
-            answer.rows.retain(|row| row.age_milliseconds(answer.now).unwrap_or(i64::MAX) >= enough);
-            gather::warn(&answer.unseen);
-            super::output::print(&answer, &options.output)?;
+            let found = one(options, &client, at_least, patience).await?;
             if !options.watch {
-                return anyhow::Ok(!answer.rows.is_empty());
+                return anyhow::Ok(found);
             }
             tokio::time::sleep(WATCH_PAUSE).await;
             println!();
         }
     })?;
-    runtime.shutdown_timeout(Duration::from_millis(100));
     if anything && options.exit_code { Err(SomethingStuck.into()) } else { Ok(()) }
+}
+
+/// Asks once and prints the answer. Whether anything is stuck.
+async fn one(
+    options: &StuckOptions,
+    client: &ApiClient,
+    at_least: GoDuration,
+    patience: Duration,
+) -> anyhow::Result<bool> {
+    let namespace = options.namespace.clone().unwrap_or_default();
+    let selector = options.selector.clone().unwrap_or_default();
+    // A graph has no labels.
+    if selector.is_empty() {
+        let question = || Asked::Stuck { namespace: namespace.clone(), at_least: options.at_least.clone() };
+        if let Some(answer) = options.attach.ask(&options.access, client, &options.output, question).await? {
+            gather::warn(&answer.unseen);
+            super::output::print(&answer, &options.output)?;
+            return Ok(answer.found);
+        }
+    }
+    let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
+    let mut answer = ask(&gatherer, &Scope { namespace, selector }, patience).await?;
+    answer.keep_older(at_least);
+    gather::warn(&answer.unseen);
+    super::output::print(&answer, &options.output)?;
+    Ok(!answer.rows.is_empty())
 }
 
 /// Gathers and diagnoses.
@@ -165,6 +184,12 @@ impl Answer for StuckAnswer {
 }
 
 impl StuckAnswer {
+    /// Keeps what has been stuck for at least this time.
+    pub(super) fn keep_older(&mut self, at_least: GoDuration) {
+        let enough = gc_types::milliseconds(at_least.to_std());
+        self.rows.retain(|row| row.age_milliseconds(self.now).unwrap_or(i64::MAX) >= enough);
+    }
+
     fn age(&self, since: Option<Timestamp>) -> String {
         since.map_or_else(|| "-".to_owned(), |since| age(self.now.since(since)))
     }

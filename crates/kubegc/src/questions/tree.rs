@@ -13,6 +13,7 @@ use gc_types::{ObjectKey, Timestamp, Uid};
 use serde_json::{Value, json};
 
 use super::access::Access;
+use super::attached::{self, Asked, AttachFlags};
 use super::gather::{self, Gatherer, Scope};
 use super::output::{Answer, Output};
 use super::target::{Named, Targets};
@@ -50,6 +51,8 @@ pub(crate) struct TreeOptions {
     #[arg(short, long, default_value = "text")]
     output: Output,
     #[command(flatten)]
+    attach: AttachFlags,
+    #[command(flatten)]
     access: Access,
 }
 
@@ -68,26 +71,36 @@ pub(super) struct Forest {
 /// `kubegc tree`
 pub(crate) fn tree(options: &TreeOptions) -> anyhow::Result<()> {
     let patience = options.access.patience()?;
-    let runtime = crate::up::runtime()?;
-    let done = runtime.block_on(async {
+    crate::tasks::block_on(async {
         let client = options.access.connect().await?;
         loop {
             let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
-            let mut forest =
-                Forest { owners: options.owners, depth: options.depth, ..Forest::at(gatherer.now) };
-            for named in options.targets.resolve(&gatherer).await? {
-                gather::warn(forest.add(&gatherer, &named, patience).await?.as_slice());
+            let named = options.targets.resolve(&gatherer).await?;
+            let question = || Asked::Tree {
+                objects: attached::subjects(&named),
+                owners: options.owners,
+                depth: options.depth,
+            };
+            match options.attach.ask(&options.access, &client, &options.output, question).await? {
+                Some(answer) => {
+                    gather::warn(&answer.unseen);
+                    super::output::print(&answer, &options.output)?;
+                }
+                None => {
+                    let mut forest = Forest::of(gatherer.now, options.owners, options.depth);
+                    for named in &named {
+                        gather::warn(forest.add(&gatherer, named, patience).await?.as_slice());
+                    }
+                    super::output::print(&forest, &options.output)?;
+                }
             }
-            super::output::print(&forest, &options.output)?;
             if !options.watch {
                 return anyhow::Ok(());
             }
             tokio::time::sleep(WATCH_PAUSE).await;
             println!();
         }
-    });
-    runtime.shutdown_timeout(Duration::from_millis(100));
-    done
+    })
 }
 
 /// An object with its owners in the place of dependents, each once: one that is shown elsewhere counts as left out.
@@ -120,6 +133,11 @@ impl Forest {
             owners: false,
             depth: None,
         }
+    }
+
+    /// No trees yet: of owners in the place of dependents, or down to this depth.
+    pub(super) fn of(now: Timestamp, owners: bool, depth: Option<usize>) -> Self {
+        Self { owners, depth, ..Self::at(now) }
     }
 
     /// Adds the tree of an object. What could not be seen is returned.

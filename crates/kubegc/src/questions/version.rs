@@ -1,7 +1,6 @@
 //! `kubegc version`: this program's version and the server's.
 
 use std::io::Write as _;
-use std::time::Duration;
 
 use clap::Args;
 use http::Method;
@@ -65,19 +64,16 @@ pub(crate) fn version(options: &VersionOptions) -> anyhow::Result<()> {
 
 fn of_server(options: &VersionOptions) -> anyhow::Result<Result<Value, String>> {
     let patience = options.access.patience()?;
-    let runtime = crate::up::runtime()?;
-    let version = runtime.block_on(async {
+    crate::tasks::block_on(async {
         let asked = async {
             let client = options.access.connect().await?;
             let answer = client.call(preflight::request(Method::GET, "/version", None)).await?;
             anyhow::ensure!(answer.head.status.is_success(), "{}", preflight::message(&answer));
             anyhow::Ok(serde_json::from_slice::<Value>(&answer.body)?)
         };
-        match tokio::time::timeout(patience, asked).await {
+        Ok(match tokio::time::timeout(patience, asked).await {
             Ok(version) => version.map_err(|error| format!("{error:#}")),
             Err(_) => Err(format!("the server did not answer within {} s", patience.as_secs())),
-        }
-    });
-    runtime.shutdown_timeout(Duration::from_millis(100));
-    Ok(version)
+        })
+    })
 }

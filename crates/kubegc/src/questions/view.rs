@@ -114,7 +114,7 @@ impl View {
 }
 
 /// An object as a question names it.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Subject {
     /// `deployments.apps`, or any other word for it that kubectl knows.
@@ -156,7 +156,13 @@ impl Question {
         subject: &Subject,
         patience: Duration,
     ) -> anyhow::Result<Self> {
-        let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
+        let gatherer = Gatherer::new(client, gather::now()).await?;
+        Self::from(gatherer, subject, patience)
+    }
+
+    /// The same, answered from what this one reads.
+    pub(crate) fn from(gatherer: Gatherer, subject: &Subject, patience: Duration) -> anyhow::Result<Self> {
+        let client = gatherer.client().clone();
         let found = gatherer.catalog.find(&subject.resource).map_err(crate::UsageError::new)?;
         let resource = (*found.first().context("the resource is not served")?).clone();
         let namespace = if resource.is_namespaced() { subject.namespace.clone() } else { String::new() };
@@ -191,7 +197,7 @@ impl Question {
         let mut forest = Forest::at(self.gatherer.now);
         let unseen = forest.add(&self.gatherer, &self.named, self.patience).await?;
         let text = printed(|out| forest.text(false, out))?;
-        Ok(unseen.map(|unseen| format!("{text}\n{unseen}\n")).unwrap_or(text))
+        Ok(unseen.map(|unseen| format!("{text}warning: {unseen}\n")).unwrap_or(text))
     }
 
     /// The metadata of the object without anything of its contents; `None` if there is no such object.
@@ -237,7 +243,8 @@ pub(crate) async fn objects(
 }
 
 /// What was confirmed of a plan that was shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Confirmed {
     /// The UID of the object.
     pub(crate) uid: String,
@@ -245,6 +252,17 @@ pub(crate) struct Confirmed {
     pub(crate) objects: usize,
     /// How many volumes it loses.
     pub(crate) lost_volumes: usize,
+}
+
+impl Confirmed {
+    /// What it means to confirm the deletion of this target.
+    pub(super) fn of(radius: &BlastRadius, target: &gc_answers::plan::Target) -> Self {
+        Self {
+            uid: target.uid.to_string(),
+            objects: radius.items.len() - radius.count(Fate::Released),
+            lost_volumes: radius.lost_volumes.len(),
+        }
+    }
 }
 
 fn printed(print: impl FnOnce(&mut Vec<u8>) -> anyhow::Result<()>) -> anyhow::Result<String> {
@@ -261,8 +279,7 @@ impl PlannedDeletion {
 
     /// What it means to confirm it.
     pub(crate) fn to_confirm(&self) -> Confirmed {
-        let lost_volumes = self.radius.lost_volumes.len();
-        Confirmed { uid: self.uid(), objects: self.objects(), lost_volumes }
+        Confirmed::of(&self.radius, &self.target)
     }
 
     /// Whether it deletes nothing beyond what was confirmed.
@@ -280,7 +297,7 @@ impl PlannedDeletion {
 
     /// How many objects go.
     pub(crate) fn objects(&self) -> usize {
-        self.radius.items.len() - self.radius.count(Fate::Released)
+        self.to_confirm().objects
     }
 
     /// Whether so much is deleted that the name has to be typed.

@@ -7,16 +7,19 @@ use clap::Args;
 use gc_answers::text::some_of;
 use gc_answers::why::{Why, needs_lists, owners, reference, why as answer_why};
 use gc_answers::{Facts, Known, Metadata, Object, Survey};
+use gc_kube::ApiClient;
 use gc_types::{ObjectKey, Timestamp};
 use serde_json::{Value, json};
 
 use super::access::Access;
+use super::attached::{self, Answered, Asked, Inquiry};
 use super::gather::{self, Gatherer, Scope};
 use super::journal;
 use super::output::{Answer, Output};
 use super::sources::JournalFlags;
 use super::target::{Named, Targets};
 use crate::journal::{Object as JournalObject, Query, Selection};
+use crate::run::LeaseFlags;
 
 /// Owners that are followed towards the roots at most.
 const MAX_OWNERS: usize = 200;
@@ -36,6 +39,9 @@ pub(crate) struct WhyOptions {
     targets: Targets,
     #[command(flatten)]
     journal: JournalFlags,
+    /// List the cluster, also where a server that `kubegc up` runs would answer
+    #[arg(long, conflicts_with = "collector")]
+    no_collector: bool,
     /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…
     #[arg(short, long, default_value = "text")]
     output: Output,
@@ -44,9 +50,30 @@ pub(crate) struct WhyOptions {
 }
 
 /// Answers for one object or several.
-struct Answers {
+pub(super) struct Answers {
     answers: Vec<One>,
     now: Timestamp,
+}
+
+impl Answers {
+    /// None yet; ages are counted until this time.
+    pub(super) fn at(now: Timestamp) -> Self {
+        Self { answers: Vec::new(), now }
+    }
+
+    /// Answers for an object, which has to exist.
+    pub(super) async fn add(
+        &mut self,
+        gatherer: &Gatherer,
+        named: &Named,
+        patience: std::time::Duration,
+    ) -> anyhow::Result<()> {
+        let Named { resource, namespace, name } = named;
+        let why = ask(gatherer, named, patience).await?;
+        let why = why.ok_or_else(|| gather::not_found(resource, namespace, name))?;
+        self.answers.push(One::There(Box::new(why)));
+        Ok(())
+    }
 }
 
 enum One {
@@ -57,25 +84,61 @@ enum One {
 /// `kubegc why`
 pub(crate) fn why(options: &WhyOptions) -> anyhow::Result<()> {
     let patience = options.access.patience()?;
-    let runtime = crate::up::runtime()?;
-    let answers = runtime.block_on(async {
-        let gatherer = Gatherer::new(options.access.connect().await?, gather::now()).await?;
-        let mut answers = Vec::new();
-        for named in options.targets.resolve(&gatherer).await? {
-            answers.push(match ask(&gatherer, &named, patience).await? {
+    crate::tasks::block_on(async {
+        let client = options.access.connect().await?;
+        let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
+        let named = options.targets.resolve(&gatherer).await?;
+        if let Some(answer) = asked(options, &client, &named).await? {
+            return super::output::print(&answer, &options.output);
+        }
+        let mut answers = Answers::at(gatherer.now);
+        for named in named {
+            answers.answers.push(match ask(&gatherer, &named, patience).await? {
                 Some(why) => One::There(Box::new(why)),
                 None => One::Gone(gone(options, &gatherer, &named).await?),
             });
         }
-        anyhow::Ok(Answers { answers, now: gatherer.now })
-    });
-    runtime.shutdown_timeout(std::time::Duration::from_millis(100));
-    super::output::print(&answers?, &options.output)
+        super::output::print(&answers, &options.output)
+    })
+}
+
+/// The answer of the collector that is named, or of the server if it answers questions.
+async fn asked(
+    options: &WhyOptions,
+    client: &ApiClient,
+    named: &[Named],
+) -> anyhow::Result<Option<Answered>> {
+    let question = Asked::Why { objects: attached::subjects(named) };
+    let Some(inquiry) = Inquiry::new(&options.output, question).filter(|_| !options.no_collector) else {
+        return Ok(None);
+    };
+    let collector = &options.journal.collector;
+    if !collector.is_named() {
+        return attached::if_it_answers(client, &inquiry).await;
+    }
+    // The address may be that of the journal alone, which has no questions to answer.
+    let asked = async {
+        let page = collector.connect_to_page(&options.access, &LeaseFlags::default_name()).await?;
+        match page {
+            Some(page) => attached::if_it_answers(&page, &inquiry).await,
+            None => Ok(None),
+        }
+    };
+    Ok(asked.await.unwrap_or_else(|error| {
+        tracing::debug!("the collector does not answer: {error:#}");
+        None
+    }))
 }
 
 /// What the journal has about an object that does not exist.
 async fn gone(options: &WhyOptions, gatherer: &Gatherer, named: &Named) -> anyhow::Result<Value> {
     let missing = || gather::not_found(&named.resource, &named.namespace, &named.name);
+    let title = format!("{}/{}", named.resource.name, named.name);
+    if options.journal.journal.is_none()
+        && let Some((found, source)) = options.journal.of_page(&options.access, named).await
+    {
+        return journal::why_gone(&found, &source, &title);
+    }
     let source = match options.journal.of_server(&options.access, gatherer.client()).await {
         Ok(Some(source)) => source,
         Ok(None) => return Err(missing()),
@@ -89,7 +152,7 @@ async fn gone(options: &WhyOptions, gatherer: &Gatherer, named: &Named) -> anyho
     if found.entries.is_empty() && !options.journal.is_named() {
         return Err(missing());
     }
-    journal::why_gone(&found, &source, &format!("{kind}/{}", named.name))
+    journal::why_gone(&found, &source, &title)
 }
 
 /// Answers for one object; `None` if the server says that it does not exist.
@@ -109,7 +172,13 @@ pub(super) async fn ask(
     let object = Object::new(object);
     let mut survey = if needs_lists(&object, resource) {
         let inner = if &*resource.name.resource == "namespaces" { name } else { namespace };
-        gatherer.survey(&Scope { namespace: inner.clone(), ..Scope::default() }, patience).await?
+        let mut survey =
+            gatherer.survey(&Scope { namespace: inner.clone(), ..Scope::default() }, patience).await?;
+        // A graph has no annotations.
+        if let Ok(metadata) = serde_json::from_value(object.value().clone()) {
+            survey.observe(resource.id, metadata);
+        }
+        survey
     } else {
         let mut survey = gatherer.empty_survey();
         observe_with_owners(gatherer, &mut survey, &object, resource.id).await;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
 use gc_kube::ApiClient;
@@ -52,9 +51,8 @@ impl Target {
         needs_collector: bool,
         change: impl Fn(&mut Orders),
     ) -> anyhow::Result<(LeaseName, Orders)> {
-        let runtime = crate::up::runtime()?;
         let lease = self.lease.name();
-        let before = runtime.block_on(async {
+        let before = crate::tasks::block_on(async {
             let client = connect(self.kubeconfig.as_ref()).await?;
             preflight::reach(&client, false).await?;
             if needs_collector && !is_obeyed(&client, &lease).await? {
@@ -67,7 +65,6 @@ impl Target {
             }
             anyhow::Ok(control::edit(&client, &lease, change).await?.0)
         });
-        runtime.shutdown_timeout(Duration::from_millis(100));
         Ok((lease, before?))
     }
 }

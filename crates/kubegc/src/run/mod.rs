@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use futures::FutureExt as _;
 use gc_apiserver::ListenerTls;
 use gc_kube::breaker::{Breaker, SharedBreaker};
 use gc_kube::pacing::PacingOptions;
@@ -86,10 +87,8 @@ pub(crate) fn run(options: &Options, given: &Given) -> anyhow::Result<()> {
         tracing::info!("{notice}");
     }
     apiserver::raise_file_limit();
-    let runtime = crate::up::runtime()?;
-    let done = runtime.block_on(collect(options, given, settings));
+    let done = crate::tasks::block_on(collect(options, given, settings));
     // Whatever still runs is not waited for: after a lost lease nothing may be sent.
-    runtime.shutdown_timeout(Duration::from_millis(200));
     done
 }
 
@@ -292,12 +291,12 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
         _ = ended.recv() => return Ok(()),
     }
     if settings.controllers.iter().any(|controller| controller.collector().for_every_kind) {
-        tasks.spawn(gc_kube::follow_definitions(client.clone(), live.breaker.clone()));
+        tasks.spawn(gc_kube::follow_definitions(client.clone(), live.breaker.clone()).boxed());
     }
     if !reads_only {
         follow_orders(&client, &settings, &live, &mut tasks).await;
         if let Some(events) = events {
-            tasks.spawn(events.write(gated.clone()));
+            tasks.spawn(events.write(gated.clone()).boxed());
         }
     }
     let others = start_others(&gated, &settings, &live, terminating, surroundings);
@@ -306,14 +305,14 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
         let _ = stopped.await; // a dropped sender is a stop as well
     };
     let work = settings.collects_by_owners().then(|| {
-        tasks.spawn(watch_readiness(collector.board(), ready));
-        tokio::spawn(collector.run(engine, Arc::new(Observers(observers)), shutdown))
+        tasks.spawn(watch_readiness(collector.board(), ready).boxed());
+        tokio::spawn(collector.run(engine, Arc::new(Observers(observers)), shutdown).boxed())
     });
     let (lease, elects) = (settings.lease.clone(), settings.elects());
     let mut candidate =
         Candidate::new(client, lease, lease::identity(), live.control.clone(), live.leadership.clone())
             .showing_pages_with(authority);
-    tasks.spawn(reload(hangups, options.clone(), given.clone(), settings, live));
+    tasks.spawn(reload(hangups, options.clone(), given.clone(), settings, live).boxed());
     let led = async {
         if !elects {
             std::future::pending::<()>().await;
@@ -398,7 +397,7 @@ fn observers(
             let (window, journal) = (settings.observe_window, Arc::clone(&witnesses.journal));
             let observation =
                 Arc::new(Observation::new(window, engine.clone(), metrics.clone(), journal, table));
-            tasks.spawn(Arc::<Observation>::clone(&observation).compare());
+            tasks.spawn(Arc::<Observation>::clone(&observation).compare().boxed());
             observers.push(observation);
         }
     }
@@ -411,20 +410,23 @@ async fn follow_orders(client: &ApiClient, settings: &Settings, live: &Live, tas
     if let Err(error) = live.control.look(client, lease).await {
         tracing::warn!("the lease cannot be read, which pauses and resumes: {error:#}");
     }
-    tasks.spawn(live.control.clone().follow(client.clone(), lease.clone()));
-    tasks.spawn(live.control.clone().announce(client.clone(), lease.clone()));
+    tasks.spawn(live.control.clone().follow(client.clone(), lease.clone()).boxed());
+    tasks.spawn(live.control.clone().announce(client.clone(), lease.clone()).boxed());
     let Mode::ObserveFor(period) = settings.mode else { return };
     let (control, holding) = (live.control.clone(), live.holding.clone());
     let (client, lease) = (client.clone(), lease.clone());
-    tasks.spawn(async move {
-        let until = control.observe_until(&client, &lease, period).await;
-        tracing::info!(%until, "observing first");
-        while jiff::Timestamp::now() < until {
-            tokio::time::sleep(READINESS_PAUSE).await;
+    tasks.spawn(
+        async move {
+            let until = control.observe_until(&client, &lease, period).await;
+            tracing::info!(%until, "observing first");
+            while jiff::Timestamp::now() < until {
+                tokio::time::sleep(READINESS_PAUSE).await;
+            }
+            tracing::info!("the observation is over: effects are performed from now on");
+            holding.send_replace(None);
         }
-        tracing::info!("the observation is over: effects are performed from now on");
-        holding.send_replace(None);
-    });
+        .boxed(),
+    );
 }
 
 /// The collectors beyond owner references, which run on the leader only.
@@ -462,30 +464,33 @@ fn start_others(
     let (client, retention) = (gated.clone(), settings.retention.clone());
     let (mut held, mut holding) = (live.leadership.held(), live.holding.subscribe());
     let waits = !options.dry_run;
-    let work = tokio::spawn(async move {
-        let begun = async {
-            // Nothing of theirs can be compared: they begin when an observation is over.
-            let observed = holding.wait_for(|holding| !waits || holding.is_none()).await.is_ok();
-            observed && held.wait_for(|held| !*held).await.is_ok()
-        };
-        tokio::pin!(stopped);
-        tokio::select! {
-            // Otherwise the election has ended, and the process with it.
-            begun = begun => if !begun { return },
-            _ = &mut stopped => return,
+    let work = tokio::spawn(
+        async move {
+            let begun = async {
+                // Nothing of theirs can be compared: they begin when an observation is over.
+                let observed = holding.wait_for(|holding| !waits || holding.is_none()).await.is_ok();
+                observed && held.wait_for(|held| !*held).await.is_ok()
+            };
+            tokio::pin!(stopped);
+            tokio::select! {
+                // Otherwise the election has ended, and the process with it.
+                begun = begun => if !begun { return },
+                _ = &mut stopped => return,
+            }
+            let running = RunningCollectors::start(
+                |_| client.clone(),
+                &enabled,
+                &retention,
+                &options,
+                NamespaceOptions { settle: NAMESPACE_SETTLE, is_first: false, names: Some(terminating) },
+                None,
+                &surroundings,
+            );
+            let _ = stopped.await;
+            running.shutdown().await;
         }
-        let running = RunningCollectors::start(
-            |_| client.clone(),
-            &enabled,
-            &retention,
-            &options,
-            NamespaceOptions { settle: NAMESPACE_SETTLE, is_first: false, names: Some(terminating) },
-            None,
-            &surroundings,
-        );
-        let _ = stopped.await;
-        running.shutdown().await;
-    });
+        .boxed(),
+    );
     Others { stop, work }
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use futures::FutureExt as _;
 use ratatui::Terminal;
 use ratatui::backend::TermionBackend;
 use ratatui::termion::event::Key;
@@ -24,6 +25,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::UsageError;
 use crate::questions::access::Access;
+use crate::questions::attached::{Asks, AttachFlags};
 use app::{App, News, Order};
 use source::{Source, off_thread};
 
@@ -41,13 +43,16 @@ type Screen = Terminal<TermionBackend<AlternateScreen<RawTerminal<Stdout>>>>;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  kubegc top             watch all namespaces
-  kubegc top -n shop     watch one namespace
+  kubegc top                                watch all namespaces
+  kubegc top -n shop                        watch one namespace
+  kubegc top --collector 127.0.0.1:10358    ask the page of `kubegc run --ui-bind-address`
 Press ? for the keys.")]
 pub(crate) struct TopOptions {
     /// Only this namespace
     #[arg(short, long, value_name = "NAMESPACE", default_value = "", hide_default_value = true)]
     namespace: String,
+    #[command(flatten)]
+    attach: AttachFlags,
     #[command(flatten)]
     access: Access,
 }
@@ -59,20 +64,22 @@ pub(crate) fn top(options: &TopOptions) -> anyhow::Result<()> {
         return Err(UsageError::new(message).into());
     }
     let patience = options.access.patience()?;
-    let runtime = crate::up::runtime()?;
-    let done = runtime.block_on(async {
+    crate::tasks::block_on(async {
         let client = options.access.connect().await?;
         let (send, news) = mpsc::channel(QUEUED_NEWS);
-        let app = App::new(client.address().trim_end_matches('/'), &options.namespace);
-        let source = Source::new(client, patience, send);
+        let asks = options.attach.page(&options.access, &client).await?;
+        let address = match &asks {
+            Asks::Collector(page) => page.address(),
+            Asks::Server(_) | Asks::Nobody => client.address(),
+        };
+        let app = App::new(address.trim_end_matches('/'), &options.namespace);
+        let source = Source::new(client, asks, patience, send);
         let wanted = watch::Sender::new(options.namespace.clone());
         let (follower, namespace) = (source.clone(), wanted.subscribe());
         off_thread(move || follower.follow_overview(namespace));
-        tokio::spawn(source.clone().follow_feed());
+        tokio::spawn(source.clone().follow_feed().boxed());
         run(app, screen()?, &source, news, &wanted).await
-    });
-    runtime.shutdown_timeout(Duration::from_millis(100));
-    done
+    })
 }
 
 fn screen() -> anyhow::Result<Screen> {

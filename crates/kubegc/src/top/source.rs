@@ -1,11 +1,12 @@
-//! Where `kubegc top` gets its answers: the first screen and the feed from the API of a server that `kubegc up` runs, and
-//! everything else, as well as the first screen on other clusters, from the functions behind `kubegc stuck`, `why`, `tree` and
-//! `plan`. Every request has the rights of the kubeconfig's user.
+//! Where `kubegc top` gets its answers: the first screen, the feed and the answers about objects from the API of a server that
+//! `kubegc up` runs or of a collector that was named, and on other clusters from the functions behind `kubegc stuck`, `why`, `tree`
+//! and `plan`. Lists, and deletions, are requests to the cluster. Every request has the rights of the kubeconfig's user.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use futures::FutureExt as _;
 use gc_answers::Resource;
 use gc_kube::{ApiClient, push_segment};
 use gc_retention::collectors::COLLECTORS;
@@ -18,6 +19,7 @@ use super::app::{Content, News, Order, ShownPlan};
 use super::events::Events;
 use super::model::{Listed, Overview, Place};
 use crate::page::overview::{self, Mode, Surroundings};
+use crate::questions::attached::{self, Answered, Asked, Asks, Confirmation, Form, Inquiry, Reply};
 use crate::questions::plan::Cascade;
 use crate::questions::view::{self, Confirmed, Question, Subject, View};
 use crate::run::preflight;
@@ -39,6 +41,8 @@ const LISTED: usize = 5_000;
 #[derive(Clone)]
 pub(super) struct Source {
     client: ApiClient,
+    /// Who is asked first.
+    asks: Asks,
     patience: Duration,
     news: mpsc::Sender<News>,
     turns: Arc<Semaphore>,
@@ -52,8 +56,27 @@ enum Attached<T> {
 }
 
 impl Source {
-    pub(super) fn new(client: ApiClient, patience: Duration, news: mpsc::Sender<News>) -> Self {
-        Self { client, patience, news, turns: Arc::new(Semaphore::new(ASKED_AT_ONCE)) }
+    pub(super) fn new(client: ApiClient, asks: Asks, patience: Duration, news: mpsc::Sender<News>) -> Self {
+        Self { client, asks, patience, news, turns: Arc::new(Semaphore::new(ASKED_AT_ONCE)) }
+    }
+
+    fn page(&self) -> Option<&ApiClient> {
+        match &self.asks {
+            Asks::Collector(page) | Asks::Server(page) => Some(page),
+            Asks::Nobody => None,
+        }
+    }
+
+    /// Whether an answer comes from the API of kubegc; any other failure is an error.
+    fn attached(&self, status: StatusCode, message: impl FnOnce() -> String) -> anyhow::Result<Attached<()>> {
+        match status {
+            status if status.is_success() => Ok(Attached::Yes(())),
+            // A server without the paths refuses them to users who may not ask for everything.
+            StatusCode::NOT_FOUND | StatusCode::FORBIDDEN if !matches!(self.asks, Asks::Collector(_)) => {
+                Ok(Attached::No)
+            }
+            _ => bail!("{}: {}", status.as_u16(), message()),
+        }
     }
 
     /// Keeps the overview of the wanted namespace up to date, until it is not read any more.
@@ -81,10 +104,11 @@ impl Source {
 
     /// The overview, and whether a server made it.
     async fn overview(&self, namespace: &str) -> anyhow::Result<(Overview, bool)> {
+        let Some(page) = self.page() else { return Ok((self.own_overview(namespace).await?, false)) };
         let mut path = "/kubegc/v1/overview?namespace=".to_owned();
         push_segment(&mut path, namespace);
-        let answer = self.client.call(preflight::request(Method::GET, &path, None)).await?;
-        match attached(answer.head.status, || preflight::message(&answer))? {
+        let answer = page.call(preflight::request(Method::GET, &path, None)).await?;
+        match self.attached(answer.head.status, || preflight::message(&answer))? {
             Attached::Yes(()) => {
                 let overview = serde_json::from_slice(&answer.body).context("the overview cannot be read")?;
                 Ok((overview, true))
@@ -126,7 +150,7 @@ impl Source {
             let state = match self.read_feed().await {
                 Ok(Attached::Yes(())) => Err("The feed has ended; it is opened again.".to_owned()),
                 Ok(Attached::No) => {
-                    Err("The feed needs a server that `kubegc up` runs; `kubegc journal` reads a file."
+                    Err("The feed needs a server that `kubegc up` runs, or --collector; `kubegc journal` reads a file."
                         .to_owned())
                 }
                 Err(error) => Err(format!("{error:#}")),
@@ -139,11 +163,12 @@ impl Source {
     }
 
     async fn read_feed(&self) -> anyhow::Result<Attached<()>> {
+        let Some(page) = self.page() else { return Ok(Attached::No) };
         let mut request = preflight::request(Method::GET, "/kubegc/v1/feed", None);
         request.headers_mut().insert(http::header::ACCEPT, HeaderValue::from_static("text/event-stream"));
-        let response = self.client.open(0, request).await?;
+        let response = page.open(0, request).await?;
         let status = response.status();
-        if let Attached::No = attached(status, || format!("the feed was answered with {status}"))? {
+        if let Attached::No = self.attached(status, || format!("the feed was answered with {status}"))? {
             return Ok(Attached::No);
         }
         self.news.send(News::Feed(Ok(()))).await?;
@@ -214,8 +239,35 @@ impl Source {
         Ok(listed.collect())
     }
 
+    /// The answer to a question, if somebody is asked who has one.
+    async fn asked(&self, question: Asked) -> anyhow::Result<Option<Box<Answered>>> {
+        let Some(page) = self.page() else { return Ok(None) };
+        match attached::send(page, &Inquiry { form: Form::Text, question }).await? {
+            Reply::Answered(answered) => Ok(Some(answered)),
+            Reply::Refused(status, message) => {
+                let is_named = matches!(self.asks, Asks::Collector(_));
+                if is_named || !attached::has_no_answer(status) {
+                    bail!("{}: {message}", status.as_u16());
+                }
+                Ok(None)
+            }
+        }
+    }
+
     async fn explain(&self, content: &Content, place: &Place) -> anyhow::Result<Vec<String>> {
-        let question = self.question(&place.subject()).await?;
+        let subject = place.subject();
+        let objects = vec![subject.clone()];
+        let question = match content {
+            Content::Metadata => None,
+            Content::Tree => Some(Asked::Tree { objects, owners: false, depth: None }),
+            _ => Some(Asked::Why { objects }),
+        };
+        if let Some(question) = question
+            && let Some(answered) = self.asked(question).await?
+        {
+            return Ok(answered.lines_with_unseen());
+        }
+        let question = self.question(&subject).await?;
         let text = match content {
             Content::Tree => question.tree_text().await?,
             Content::Metadata => {
@@ -228,9 +280,17 @@ impl Source {
     }
 
     async fn plan(&self, cascade: Cascade, place: &Place) -> anyhow::Result<ShownPlan> {
+        let (objects, policy) = (vec![place.subject()], cascade.name().to_lowercase());
+        let answered = self.asked(Asked::Plan { objects, policy, full: false }).await?;
+        if let Some(answered) = answered {
+            let (lines, confirm) = (answered.lines_with_unseen(), answered.confirm);
+            let Confirmation { confirmed, needs_name } =
+                confirm.context("the collector is too old: its plan does not say what it deletes")?;
+            return Ok(ShownPlan { lines, confirmed, needs_name });
+        }
         let planned = self.question(&place.subject()).await?.plan(cascade).await?;
         let mut lines: Vec<String> = planned.text()?.lines().map(str::to_owned).collect();
-        lines.extend(planned.unseen.iter().map(|unseen| format!("warning: {unseen}")));
+        lines.extend(attached::warnings(&planned.unseen));
         Ok(ShownPlan { lines, confirmed: planned.to_confirm(), needs_name: planned.needs_name() })
     }
 
@@ -255,15 +315,118 @@ impl Source {
 /// Works on a thread of its own: a large graph takes a while, in which keys are answered and pictures drawn.
 pub(super) fn off_thread<F: Future<Output = ()>>(work: impl FnOnce() -> F + Send + 'static) {
     let runtime = tokio::runtime::Handle::current();
-    tokio::task::spawn_blocking(move || runtime.block_on(work()));
+    tokio::task::spawn_blocking(move || runtime.block_on(work().boxed_local()));
 }
 
-/// Whether an answer comes from the API of a server that kubegc runs; any other failure is an error.
-fn attached(status: StatusCode, message: impl FnOnce() -> String) -> anyhow::Result<Attached<()>> {
-    match status {
-        status if status.is_success() => Ok(Attached::Yes(())),
-        // A server without the paths refuses them to users who may not ask for everything.
-        StatusCode::NOT_FOUND | StatusCode::FORBIDDEN => Ok(Attached::No),
-        _ => bail!("{}: {}", status.as_u16(), message()),
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::apiserver::ServerOptions;
+    use crate::clock::CollectorClock;
+    use crate::collectors::{self, ControllerOptions};
+    use crate::up::Up;
+    use crate::workloads::WorkloadOptions;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+    const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+    /// Without ages in seconds, which may differ by one.
+    fn ageless(lines: &[String]) -> Vec<String> {
+        let word = |word: &str| match word.trim_end_matches([',', ':', ';', '.']).strip_suffix('s') {
+            Some(number) if number.parse::<u64>().is_ok() => "AGE".to_owned(),
+            _ => word.to_owned(),
+        };
+        lines.iter().map(|line| line.split_whitespace().map(word).collect::<Vec<_>>().join(" ")).collect()
+    }
+
+    /// What a server answers is what is answered from lists, on all screens.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_server_answers_what_is_answered_without_it() {
+        let server = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        let settings = ControllerOptions {
+            controllers: vec!["garbage-collector-controller".into()],
+            ..ControllerOptions::default()
+        };
+        let (clock, surroundings) = (CollectorClock::default(), collectors::Surroundings::default());
+        let up =
+            Up::start(&server, &settings, &WorkloadOptions::off(), None, &clock, surroundings).await.unwrap();
+        let way = up.server.in_process_as("admin", &["system:masters"]);
+        let client = ApiClient::in_process(move |request| way.call(request));
+        let send = async |method: Method, path: &str, body: Value| {
+            let answer = client.call(preflight::request(method, path, Some(&body))).await.unwrap();
+            let value: Value = serde_json::from_slice(&answer.body).unwrap();
+            assert!(answer.head.status.is_success(), "{path}: {value}");
+            value
+        };
+        let owner = send(Method::POST, MAPS, json!({"metadata": {"name": "owner"}})).await;
+        let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}]);
+        for number in 0..12 {
+            let metadata = json!({"name": format!("leaf-{number}"), "ownerReferences": owners});
+            send(Method::POST, MAPS, json!({"metadata": metadata})).await;
+        }
+        let held = json!({"name": "held", "finalizers": ["acme.io/hold"]});
+        send(Method::POST, MAPS, json!({"metadata": held})).await;
+        send(Method::DELETE, &format!("{MAPS}/held"), json!({})).await;
+
+        let (news, _read) = mpsc::channel(1);
+        let source = |asks| Source::new(client.clone(), asks, PATIENCE, news.clone());
+        let (asking, listing) = (source(Asks::Server(client.clone())), source(Asks::Nobody));
+        let place = |name: &str| Place {
+            kind: "ConfigMap".into(),
+            resource: "configmaps".into(),
+            namespace: "default".into(),
+            name: name.into(),
+        };
+        for namespace in ["", "default"] {
+            let ((asked, by_server), (listed, by_lists)) =
+                (asking.overview(namespace).await.unwrap(), listing.overview(namespace).await.unwrap());
+            assert_eq!((by_server, by_lists), (true, false));
+            assert_eq!((asked.stuck.total, asked.terminating.total), (1, 1));
+            // The time of a row is that of its overview.
+            let rows = |overview: &Overview| {
+                let rows = overview.stuck.items.iter();
+                rows.map(|row| {
+                    (row.code.clone(), ageless(std::slice::from_ref(&row.message)), row.objects.clone())
+                })
+                .collect::<Vec<_>>()
+            };
+            assert_eq!(rows(&asked), rows(&listed));
+            assert_eq!((asked.terminating, asked.due), (listed.terminating, listed.due));
+        }
+        for (content, name) in [(Content::Why, "leaf-0"), (Content::Why, "held"), (Content::Tree, "owner")] {
+            let question = || match content {
+                Content::Why => Asked::Why { objects: vec![place(name).subject()] },
+                _ => Asked::Tree { objects: vec![place(name).subject()], owners: false, depth: None },
+            };
+            assert!(asking.asked(question()).await.unwrap().is_some(), "{content:?}: the server answers");
+            let (asked, listed) = (
+                asking.explain(&content, &place(name)).await.unwrap(),
+                listing.explain(&content, &place(name)).await.unwrap(),
+            );
+            assert!(!asked.is_empty());
+            assert_eq!(ageless(&asked), ageless(&listed), "{content:?} {name}");
+        }
+        for cascade in [Cascade::Background, Cascade::Foreground, Cascade::Orphan] {
+            let (asked, listed) = (
+                asking.plan(cascade, &place("owner")).await.unwrap(),
+                listing.plan(cascade, &place("owner")).await.unwrap(),
+            );
+            assert_eq!(asked.needs_name, cascade != Cascade::Orphan);
+            assert_eq!((&asked.confirmed, asked.needs_name), (&listed.confirmed, listed.needs_name));
+            assert_eq!(ageless(&asked.lines), ageless(&listed.lines));
+        }
+        // What does not exist is said as without the server.
+        let missing = |source: &Source| {
+            let source = source.clone();
+            async move { source.explain(&Content::Why, &place("nothing")).await.unwrap_err().to_string() }
+        };
+        assert_eq!(missing(&asking).await, missing(&listing).await);
+        up.shutdown().await;
     }
 }

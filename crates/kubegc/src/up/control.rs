@@ -17,6 +17,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use gc_apiserver::{Audience, Extension, ExtensionAnswer, ExtensionRequest, Sessions};
 use gc_registry::Registry;
@@ -136,23 +137,26 @@ impl Control {
         let (Some(cluster), Some(registry)) = (self.cluster(), self.0.registry.get().cloned()) else {
             return (503, status(503, "ServiceUnavailable", "the server has not begun yet", &json!({})));
         };
-        let acting = tokio::spawn(async move {
-            match (method, path, query.as_slice()) {
-                (Method::POST, RESET, []) => cluster.reset().await.map(|()| json!({"reset": true})),
-                (Method::POST, FORK, []) => cluster.fork(&registry).await.map(|fork| shown_fork(&fork)),
-                (Method::GET | Method::HEAD, FORK, []) => {
-                    let forks = cluster.list_forks().await?;
-                    // Without their kubeconfigs: whoever may only read must not become an administrator of a copy.
-                    let shown = |fork: &Fork| json!({"name": fork.name, "server": fork.server});
-                    Ok(json!({"forks": forks.iter().map(shown).collect::<Vec<_>>()}))
+        let acting = tokio::spawn(
+            async move {
+                match (method, path, query.as_slice()) {
+                    (Method::POST, RESET, []) => cluster.reset().await.map(|()| json!({"reset": true})),
+                    (Method::POST, FORK, []) => cluster.fork(&registry).await.map(|fork| shown_fork(&fork)),
+                    (Method::GET | Method::HEAD, FORK, []) => {
+                        let forks = cluster.list_forks().await?;
+                        // Without their kubeconfigs: whoever may only read must not become an administrator of a copy.
+                        let shown = |fork: &Fork| json!({"name": fork.name, "server": fork.server});
+                        Ok(json!({"forks": forks.iter().map(shown).collect::<Vec<_>>()}))
+                    }
+                    (Method::DELETE, FORK, [(name, number)]) if name == "name" => {
+                        let number = number.parse().map_err(|_| Refusal::NoNumber(number.clone()))?;
+                        cluster.end_fork(number).await.map(|()| json!({"ended": number}))
+                    }
+                    _ => Err(Refusal::Parameters),
                 }
-                (Method::DELETE, FORK, [(name, number)]) if name == "name" => {
-                    let number = number.parse().map_err(|_| Refusal::NoNumber(number.clone()))?;
-                    cluster.end_fork(number).await.map(|()| json!({"ended": number}))
-                }
-                _ => Err(Refusal::Parameters),
             }
-        });
+            .boxed(),
+        );
         match acting.await {
             Ok(Ok(done)) => (200, done),
             Ok(Err(Refusal::Failed(error))) => {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gc_apiserver::{InProcess, RunningServer};
+use gc_apiserver::{CertificateAuthority, InProcess, RunningServer};
 use gc_kube::{ApiClient, CollectorOptions, Observer};
 use gc_registry::api::UserInfo;
 use gc_retention::permissions::Controller;
@@ -31,6 +31,7 @@ const FURNISHING_PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Controllers {
     /// The way into the server.
     way: InProcess,
+    authority: Arc<CertificateAuthority>,
     enabled: Vec<Controller>,
     settings: ControllerOptions,
     living: Vec<Workload>,
@@ -99,6 +100,7 @@ impl Controllers {
         let way = server.in_process("kubegc");
         let controllers = Self {
             way: way.clone(),
+            authority: Arc::clone(server.certificate_authority()),
             enabled: collectors,
             settings,
             living,
@@ -154,8 +156,11 @@ impl Controllers {
                 .iter()
                 .map(|&workload| (workload, self.client_of_workload(&workload.into())))
                 .collect();
-            let clients =
-                workloads::Clients { informers: self.client_of_workload(&self.informers), of_workloads };
+            let clients = workloads::Clients {
+                informers: self.client_of_workload(&self.informers),
+                of_workloads,
+                authority: Arc::clone(&self.authority),
+            };
             let runtime = Runtime::new(self.workload_settings.clone(), self.living.clone());
             let clock = Arc::clone(&surroundings.clock);
             let movement = surroundings.activity.named(WORKLOADS);

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use futures::FutureExt as _;
 use gc_apiserver::RunningServer;
 use gc_kube::{ApiClient, Observer};
 use gc_registry::api::UserInfo;
@@ -219,10 +220,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     if !options.command.is_empty() {
         options.server.for_a_command();
     }
-    let runtime = runtime()?;
-    let done = runtime.block_on(serve(&options));
+    let done = crate::tasks::block_on(serve(&options));
     // Calls that still wait for a disk or a network must not delay the exit.
-    runtime.shutdown_timeout(Duration::from_millis(200));
     done
 }
 
@@ -244,8 +243,8 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
         .await?;
     let way = up.server.in_process("kubegc");
     let way = ApiClient::in_process(move |request| way.call(request));
-    let events = events.map(|events| tokio::spawn(events.write(way)));
-    let orders = tokio::spawn(up.control.page().follow_orders());
+    let events = events.map(|events| tokio::spawn(events.write(way).boxed()));
+    let orders = tokio::spawn(up.control.page().follow_orders().boxed());
     let done = attend(options, &up, registry, &mut ended).await;
     orders.abort();
     if let Some(events) = events {
@@ -299,9 +298,4 @@ async fn attend(
     apiserver::print_ready(&up.server, kubeconfig.path())?;
     ended.recv().await;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The runtime of everything that serves.
-pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
 }

@@ -354,13 +354,12 @@ fn metrics_of(expression: &str) -> BTreeSet<String> {
     names
 }
 
-/// The names that a page of OpenMetrics declares, as they are queried.
+/// The names that a page of metrics declares, as they are queried.
 fn declared(page: &str) -> BTreeSet<String> {
     let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let names = types.flat_map(|line| {
         let (name, kind) = line.split_once(' ').unwrap();
         match kind {
-            "counter" => vec![format!("{name}_total")],
             "histogram" => ["bucket", "sum", "count"].map(|part| format!("{name}_{part}")).to_vec(),
             _ => vec![name.to_owned()],
         }

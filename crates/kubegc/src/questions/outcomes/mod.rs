@@ -65,7 +65,7 @@ type Contents = BTreeMap<String, Stored>;
 /// What was there when the plans were made, and what they are about.
 struct Begun<'a> {
     before: &'a Contents,
-    planned: BTreeSet<&'a str>,
+    planned: BTreeSet<String>,
 }
 
 impl World {
@@ -331,8 +331,8 @@ fn is_put_off(item: Option<&&Item>) -> bool {
 fn differences(built: &Built, before: &Contents, looks: [&Contents; 3]) -> Vec<String> {
     let mut wrong = Vec::new();
     let own: BTreeSet<&String> = built.uids.iter().chain([&built.namespace_uid]).collect();
-    let items: BTreeMap<&str, &Item> =
-        built.radius.items.iter().map(|item| (item.place.uid.as_str(), item)).collect();
+    let items: BTreeMap<String, &Item> =
+        built.radius.items.iter().map(|item| (item.uid.to_string(), item)).collect();
     for (uid, was) in before.iter().filter(|(uid, _)| own.contains(uid)) {
         let what = |contents: &Contents| match contents.get(uid) {
             None => "gone",
@@ -396,7 +396,7 @@ async fn batch(world: &World, seeds: std::ops::Range<u64>) -> Vec<String> {
         world.delete(path, *policy).await;
     }
     let items = all.iter().flat_map(|built| &built.radius.items);
-    let planned: BTreeSet<&str> = items.map(|item| item.place.uid.as_str()).collect();
+    let planned: BTreeSet<String> = items.map(|item| item.uid.to_string()).collect();
     let begun = Begun { before: &before, planned };
     let first = world.rest(&gatherer, &begun, &[]).await;
     let then = world.rest(&gatherer, &begun, &[LATER]).await;

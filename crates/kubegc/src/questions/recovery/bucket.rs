@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
+use futures::FutureExt as _;
 use futures::StreamExt as _;
 use gc_answers::undo::Record;
 use gc_cloud::{S3, S3Error};
@@ -104,7 +105,7 @@ impl BucketStore {
         let client = Arc::new(client);
         files(&client, prefix).await.context("the bucket of the records cannot be read")?;
         let (batches, queue) = mpsc::channel(QUEUED_BATCHES);
-        let writer = tokio::spawn(write(client, queue, prefix.to_owned(), bounds));
+        let writer = tokio::spawn(write(client, queue, prefix.to_owned(), bounds).boxed());
         let recorder = format!("{:x}", jiff::Timestamp::now().as_nanosecond());
         let (prefix, lines) = (prefix.to_owned(), Vec::new());
         Ok(Self { prefix, recorder, number: 0, lines, times: None, lost: 0, batches, writer })

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use futures::FutureExt as _;
 use gc_answers::undo::Record;
 use gc_kube::discovery::{Discovered, discover};
 use gc_kube::{ApiClient, ObjectNews, QUEUED_BATCHES, watch_objects};
@@ -70,8 +71,7 @@ pub(crate) fn run(options: &RecorderOptions) -> anyhow::Result<()> {
             RecordingPolicy::read(&text).map_err(|error| UsageError::new(format!("{shown}: {error}")))?
         }
     };
-    let runtime = crate::up::runtime()?;
-    let done = runtime.block_on(async {
+    crate::tasks::block_on(async {
         let mut stop = crate::apiserver::stop_signals()?;
         let client = options.access.connect().await?;
         let mut sink = options.records.open(policy.bounds(), gather::now()).await?;
@@ -80,9 +80,7 @@ pub(crate) fn run(options: &RecorderOptions) -> anyhow::Result<()> {
             _ = stop.recv() => Ok(()),
         };
         done.and(sink.close().await)
-    });
-    runtime.shutdown_timeout(Duration::from_millis(200));
-    done
+    })
 }
 
 /// Records until it is dropped, or until the disk takes no more.
@@ -149,9 +147,12 @@ fn follow(
         let identity = (name.clone(), info.gvr.api_version(), info.kind.to_string());
         let watch = watch_objects(client.clone(), info, "", news_sink);
         let sorted = sort(news, Arc::clone(policy), sink.clone(), identity);
-        let task = tasks.spawn(async move {
-            futures::join!(watch, sorted);
-        });
+        let task = tasks.spawn(
+            async move {
+                futures::join!(watch, sorted);
+            }
+            .boxed(),
+        );
         watches.insert(name, task);
     }
 }

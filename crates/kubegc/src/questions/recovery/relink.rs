@@ -73,8 +73,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
 /// `kubegc relink`
 pub(crate) fn run(options: &RelinkOptions) -> anyhow::Result<()> {
     let patience = options.access.patience()?;
-    let runtime = crate::up::runtime()?;
-    let complete = runtime.block_on(async {
+    let complete = crate::tasks::block_on(async {
         let client = options.access.connect().await?;
         let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
         let evidence = evidence(options, &gatherer.catalog)?;
@@ -95,7 +94,6 @@ pub(crate) fn run(options: &RelinkOptions) -> anyhow::Result<()> {
         eprintln!("{} changed", count(found.patches.len() - failures.len(), "object"));
         Ok(failures.is_empty())
     })?;
-    runtime.shutdown_timeout(Duration::from_millis(100));
     if complete { Ok(()) } else { Err(Incomplete.into()) }
 }
 

@@ -78,8 +78,7 @@ pub(crate) struct UndoOptions {
 
 /// `kubegc undo`
 pub(crate) fn run(options: &UndoOptions) -> anyhow::Result<()> {
-    let runtime = crate::up::runtime()?;
-    let complete = runtime.block_on(async {
+    let complete = crate::tasks::block_on(async {
         let client = options.access.connect().await?;
         let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
         let choice = choice(options, &gatherer)?;
@@ -102,7 +101,6 @@ pub(crate) fn run(options: &UndoOptions) -> anyhow::Result<()> {
         }
         Ok(failures.is_empty())
     })?;
-    runtime.shutdown_timeout(Duration::from_millis(100));
     if complete { Ok(()) } else { Err(Incomplete.into()) }
 }
 

@@ -1,0 +1,396 @@
+//! Questions that a running server or collector answers: with the rights of the user who asks, from its graph where it has one,
+//! by the same code as on the command line.
+
+use std::io::IsTerminal as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use gc_kube::ApiClient;
+use gc_types::GoDuration;
+use http::{HeaderValue, Method, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::access::Access;
+use super::collector::CollectorFlags;
+use super::gather::{Gatherer, Scope};
+use super::output::{Answer, Output};
+use super::plan::{self, Planned};
+use super::resident::{Permitted, Resident};
+use super::target::Named;
+use super::tree::Forest;
+use super::view::{self, Confirmed, Subject};
+use super::{gather, stuck, why};
+use crate::UsageError;
+use crate::page::MAXIMUM_ORDER_BYTES;
+use crate::run::{LeaseFlags, preflight};
+
+/// Where servers and collectors are asked.
+const PATH: &str = "/kubegc/v1/ask";
+
+/// Objects that one question is about at most; the command line answers questions about more by itself.
+const MAXIMUM_SUBJECTS: usize = 20;
+
+/// Who answers.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct AttachFlags {
+    #[command(flatten)]
+    collector: CollectorFlags,
+    /// List the cluster, also where a server that `kubegc up` runs would answer
+    #[arg(long, conflicts_with = "collector")]
+    no_collector: bool,
+}
+
+/// A question, and the form that its answer is to have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Inquiry {
+    pub(crate) form: Form,
+    pub(crate) question: Asked,
+}
+
+impl Inquiry {
+    /// A question whose answer is shown so; `None` if collectors do not answer it.
+    pub(super) fn new(output: &Output, question: Asked) -> Option<Self> {
+        let form = form_of(output)?;
+        (question.subjects().len() <= MAXIMUM_SUBJECTS).then_some(Self { form, question })
+    }
+}
+
+/// The forms of answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Form {
+    /// Data.
+    Value,
+    /// Lines for people.
+    Text,
+    /// The same with more columns, and nothing folded.
+    Wide,
+    /// `resource/name` of each object.
+    Names,
+    /// Nodes and edges.
+    Graph,
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
+pub(crate) enum Asked {
+    /// What is stuck.
+    Stuck {
+        /// Only in this namespace; empty for all.
+        namespace: String,
+        /// Only for at least this time.
+        at_least: String,
+    },
+    /// What depends on these objects.
+    Tree { objects: Vec<Subject>, owners: bool, depth: Option<usize> },
+    /// Why these objects are, or are not, deleted.
+    Why { objects: Vec<Subject> },
+    /// What the deletion of these objects would lead to.
+    Plan { objects: Vec<Subject>, policy: String, full: bool },
+}
+
+impl Asked {
+    fn subjects(&self) -> &[Subject] {
+        match self {
+            Self::Stuck { .. } => &[],
+            Self::Tree { objects, .. } | Self::Why { objects } | Self::Plan { objects, .. } => objects,
+        }
+    }
+}
+
+/// An answer in one form.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Answered {
+    /// In the form that was asked for.
+    answer: Value,
+    /// What could not be seen.
+    pub(crate) unseen: Vec<String>,
+    /// Whether something is stuck, or would hang.
+    pub(crate) found: bool,
+    /// What a deletion by this plan confirms; only of plans for one object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) confirm: Option<Confirmation>,
+}
+
+/// What a deletion by a plan confirms.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Confirmation {
+    #[serde(flatten)]
+    pub(crate) confirmed: Confirmed,
+    /// Whether so much is deleted that the name has to be typed.
+    pub(crate) needs_name: bool,
+}
+
+impl Answered {
+    fn new(answer: &impl Answer, form: Form, unseen: Vec<String>, found: bool) -> anyhow::Result<Self> {
+        let text = |is_wide| {
+            let mut out = Vec::new();
+            answer.text(is_wide, &mut out)?;
+            anyhow::Ok(Value::String(String::from_utf8_lossy(&out).into_owned()))
+        };
+        let answer = match form {
+            Form::Value => answer.value(),
+            Form::Text => text(false)?,
+            Form::Wide => text(true)?,
+            Form::Names => answer.names().into(),
+            Form::Graph => serde_json::to_value(answer.graph())?,
+        };
+        Ok(Self { answer, unseen, found, confirm: None })
+    }
+
+    /// The lines of an answer for people, with what could not be seen.
+    pub(crate) fn lines_with_unseen(&self) -> Vec<String> {
+        let lines = self.answer.as_str().unwrap_or_default().lines().map(str::to_owned);
+        lines.chain(warnings(&self.unseen)).collect()
+    }
+}
+
+/// What could not be seen, as lines.
+pub(crate) fn warnings(unseen: &[String]) -> impl Iterator<Item = String> {
+    unseen.iter().map(|unseen| format!("warning: {unseen}"))
+}
+
+/// An answer is shown as if it had been made here.
+impl Answer for Answered {
+    fn value(&self) -> Value {
+        self.answer.clone()
+    }
+
+    fn text(&self, _: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        out.extend_from_slice(self.answer.as_str().unwrap_or_default().as_bytes());
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<String> {
+        serde_json::from_value(self.answer.clone()).unwrap_or_default()
+    }
+
+    fn graph(&self) -> Option<(Vec<String>, Vec<(usize, usize)>)> {
+        serde_json::from_value(self.answer.clone()).ok().flatten()
+    }
+}
+
+/// The form that an output needs; `None` if no collector makes it.
+fn form_of(output: &Output) -> Option<Form> {
+    Some(match output {
+        Output::Text => Form::Text,
+        Output::Wide => Form::Wide,
+        Output::Name => Form::Names,
+        Output::Json | Output::Yaml | Output::JsonPath(_) | Output::Columns(_) => Form::Value,
+        Output::Dot | Output::Mermaid => Form::Graph,
+        Output::Html => return None,
+    })
+}
+
+/// What was named, as questions name it.
+pub(super) fn subjects(named: &[Named]) -> Vec<Subject> {
+    let subject = |named: &Named| Subject {
+        resource: named.resource.name.to_string(),
+        namespace: named.namespace.clone(),
+        name: named.name.clone(),
+    };
+    named.iter().map(subject).collect()
+}
+
+impl AttachFlags {
+    /// Asks the collector that is named, or the server if it answers questions; `None` if it does not.
+    pub(super) async fn ask(
+        &self,
+        access: &Access,
+        client: &ApiClient,
+        output: &Output,
+        question: impl FnOnce() -> Asked,
+    ) -> anyhow::Result<Option<Answered>> {
+        let Some(inquiry) = Inquiry::new(output, question()).filter(|_| !self.no_collector) else {
+            return Ok(None);
+        };
+        let collector = self.collector.connect_to_page(access, &LeaseFlags::default_name()).await?;
+        match &collector {
+            Some(collector) => named_collector(collector, &inquiry).await.map(Some),
+            None => if_it_answers(client, &inquiry).await,
+        }
+    }
+
+    /// The page that is asked, if one is: that of the collector that is named, or the server itself.
+    pub(crate) async fn page(&self, access: &Access, client: &ApiClient) -> anyhow::Result<Asks> {
+        if self.no_collector {
+            return Ok(Asks::Nobody);
+        }
+        let collector = self.collector.connect_to_page(access, &LeaseFlags::default_name()).await?;
+        Ok(collector.map_or_else(|| Asks::Server(client.clone()), Asks::Collector))
+    }
+}
+
+/// Who is asked before the cluster is listed.
+#[derive(Clone)]
+pub(crate) enum Asks {
+    /// A collector that was named, and has to answer.
+    Collector(ApiClient),
+    /// The API server, which may have no such API.
+    Server(ApiClient),
+    /// Nobody.
+    Nobody,
+}
+
+/// What came of an inquiry.
+pub(crate) enum Reply {
+    /// An answer.
+    Answered(Box<Answered>),
+    /// Nothing, with a status and why.
+    Refused(StatusCode, String),
+}
+
+/// Sends an inquiry.
+pub(crate) async fn send(asked: &ApiClient, inquiry: &Inquiry) -> anyhow::Result<Reply> {
+    let inquiry = serde_json::to_value(inquiry)?;
+    if inquiry.to_string().len() > MAXIMUM_ORDER_BYTES {
+        return Ok(Reply::Refused(StatusCode::PAYLOAD_TOO_LARGE, "the question is too long".to_owned()));
+    }
+    let mut request = preflight::request(Method::POST, PATH, Some(&inquiry));
+    let json = HeaderValue::from_static("application/json");
+    request.headers_mut().insert(http::header::CONTENT_TYPE, json);
+    let answer = asked.call(request).await?;
+    if answer.head.status.is_success() {
+        let answered = serde_json::from_slice(&answer.body).context("the answer cannot be read")?;
+        return Ok(Reply::Answered(Box::new(answered)));
+    }
+    Ok(Reply::Refused(answer.head.status, preflight::message(&answer)))
+}
+
+/// Says who has answered, to people: a script may read both streams as one.
+fn say_who_answered(asked: &ApiClient) {
+    if std::io::stderr().is_terminal() {
+        eprintln!("answered by {}", asked.address());
+    }
+}
+
+/// Asks a collector that was named, and has to answer.
+async fn named_collector(collector: &ApiClient, inquiry: &Inquiry) -> anyhow::Result<Answered> {
+    match send(collector, inquiry).await? {
+        Reply::Answered(answered) => {
+            say_who_answered(collector);
+            Ok(*answered)
+        }
+        Reply::Refused(status, message) => bail!("{}: {}: {message}", collector.address(), status.as_u16()),
+    }
+}
+
+/// Asks whoever may know no such questions; the cluster is listed where there is no answer.
+pub(super) async fn if_it_answers(asked: &ApiClient, inquiry: &Inquiry) -> anyhow::Result<Option<Answered>> {
+    let (status, message) = match send(asked, inquiry).await? {
+        Reply::Answered(answered) => {
+            say_who_answered(asked);
+            return Ok(Some(*answered));
+        }
+        Reply::Refused(status, message) => (status, message),
+    };
+    if has_no_answer(status) {
+        return Ok(None);
+    }
+    let (address, code) = (asked.address(), status.as_u16());
+    // A question that is wrong is wrong everywhere.
+    if status == StatusCode::BAD_REQUEST {
+        bail!("{address}: {code}: {message}");
+    }
+    eprintln!("warning: {address}: {code}: {message}; listing the cluster");
+    Ok(None)
+}
+
+/// Whether a status only means that the cluster has to be listed.
+pub(crate) fn has_no_answer(status: StatusCode) -> bool {
+    // A server without the path refuses it to users who may not ask for everything; an older one has no such question.
+    let has_no_such_path =
+        [StatusCode::NOT_FOUND, StatusCode::FORBIDDEN, StatusCode::METHOD_NOT_ALLOWED].contains(&status);
+    // There is no answer, for example because there is no such object, which is said here; or the question is too long.
+    has_no_such_path || [StatusCode::BAD_GATEWAY, StatusCode::PAYLOAD_TOO_LARGE].contains(&status)
+}
+
+/// Answers an inquiry from what a gatherer reads.
+pub(crate) async fn answer(
+    gatherer: &Gatherer,
+    inquiry: Inquiry,
+    patience: Duration,
+) -> anyhow::Result<Answered> {
+    if inquiry.question.subjects().len() > MAXIMUM_SUBJECTS {
+        return Err(UsageError::new(format!("a question is about at most {MAXIMUM_SUBJECTS} objects")).into());
+    }
+    let answered = tokio::time::timeout(patience, answer_in_time(gatherer, inquiry, patience)).await;
+    answered.unwrap_or_else(|_| bail!("the answer was not found within {patience:?}"))
+}
+
+async fn answer_in_time(
+    gatherer: &Gatherer,
+    inquiry: Inquiry,
+    patience: Duration,
+) -> anyhow::Result<Answered> {
+    match inquiry.question {
+        Asked::Stuck { namespace, at_least } => {
+            let at_least: GoDuration =
+                at_least.parse().map_err(|error| UsageError::new(format!("atLeast: {error}")))?;
+            let scope = Scope { namespace, ..Scope::default() };
+            let mut answer = stuck::ask(gatherer, &scope, patience).await?;
+            answer.keep_older(at_least);
+            let (unseen, found) = (answer.unseen.clone(), !answer.rows.is_empty());
+            Answered::new(&answer, inquiry.form, unseen, found)
+        }
+        Asked::Tree { objects, owners, depth } => {
+            let mut forest = Forest::of(gatherer.now, owners, depth);
+            let mut unseen = Vec::new();
+            for named in named(gatherer, objects)? {
+                unseen.extend(forest.add(gatherer, &named, patience).await?);
+            }
+            Answered::new(&forest, inquiry.form, unseen, false)
+        }
+        Asked::Why { objects } => {
+            let mut answers = why::Answers::at(gatherer.now);
+            for named in named(gatherer, objects)? {
+                answers.add(gatherer, &named, patience).await?;
+            }
+            Answered::new(&answers, inquiry.form, Vec::new(), false)
+        }
+        Asked::Plan { objects, policy, full } => {
+            let cascade = view::cascade(&policy).ok_or_else(|| {
+                UsageError::new(format!("policy={policy}: expected background, foreground or orphan"))
+            })?;
+            let named = named(gatherer, objects)?;
+            let (radius, unseen, targets) = plan::ask(gatherer, &named, cascade.policy(), patience).await?;
+            let planned = Planned { radius: &radius, full };
+            let mut answered = Answered::new(&planned, inquiry.form, unseen, radius.hangs())?;
+            if let [target] = &targets[..] {
+                answered.confirm = Some(Confirmation {
+                    confirmed: Confirmed::of(&radius, target),
+                    needs_name: plan::needs_confirmation(&radius),
+                });
+            }
+            Ok(answered)
+        }
+    }
+}
+
+fn named(gatherer: &Gatherer, objects: Vec<Subject>) -> anyhow::Result<Vec<Named>> {
+    let named = objects.into_iter().map(|Subject { resource, namespace, name }| {
+        let found = gatherer.catalog.find(&resource).map_err(UsageError::new)?;
+        let resource = (*found.first().context("the resource is not served")?).clone();
+        let namespace = if resource.is_namespaced() { namespace } else { String::new() };
+        Ok(Named { resource, namespace, name })
+    });
+    named.collect()
+}
+
+/// Reads for one user beside a graph, of which the user is shown what the user may list.
+pub(crate) async fn gatherer(
+    client: ApiClient,
+    resident: Option<Arc<dyn Resident>>,
+    lists: &view::Lists,
+) -> anyhow::Result<Gatherer> {
+    let gatherer = Gatherer::new(client, gather::now()).await?;
+    let permitted = resident.map(|resident| Arc::new(Permitted::new(resident, lists)) as Arc<dyn Resident>);
+    Ok(gatherer.beside(permitted))
+}

@@ -1,0 +1,25 @@
+//! How the commands run what is asynchronous.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use futures::future::LocalBoxFuture;
+use tokio::runtime::{Builder, Runtime};
+
+/// How long tasks that are still running when a command has ended may delay its exit.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// A runtime on all processors.
+pub(crate) fn runtime() -> anyhow::Result<Runtime> {
+    Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
+}
+
+/// Runs a command to its end. The future is boxed because tokio is compiled again for every type of future that it is given;
+/// for the same reason, tasks are spawned `.boxed()`.
+pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = runtime()?;
+    let work: LocalBoxFuture<'_, anyhow::Result<T>> = Box::pin(work);
+    let done = runtime.block_on(work);
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
+    done
+}
