@@ -1,5 +1,5 @@
 // What the collectors do, as it happens.
-import type { VNode } from "preact";
+import { Component } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import type { Change } from "./api";
 import { clock, collector, count, words } from "./format";
@@ -63,22 +63,27 @@ export function FeedPanel({ namespace }: { namespace: string }) {
         </Empty>
       ) : (
         <ol class="feed-lines" aria-label="Changes, newest first" tabIndex={0}>
-          {wanted.map(drawn)}
+          {wanted.map((line) => (
+            <FeedLine key={line.key} line={line} />
+          ))}
         </ol>
       )}
     </section>
   );
 }
 
-/** Lines never change: one that was drawn is not drawn again. */
-const known = new WeakMap<Line, VNode>();
+/**
+ * Lines never change: one that was drawn is not drawn again. Kept in a component, not as a node that is used again: such a node holds
+ * on to the list of its first picture, and so to every line that was ever shown.
+ */
+class FeedLine extends Component<{ line: Line }> {
+  override shouldComponentUpdate(next: { line: Line }): boolean {
+    return next.line !== this.props.line;
+  }
 
-function drawn(line: Line): VNode {
-  const before = known.get(line);
-  if (before) return before;
-  const fresh = "skipped" in line ? <SkippedLine key={line.key} line={line} /> : <ChangeLine key={line.key} change={line} />;
-  known.set(line, fresh);
-  return fresh;
+  override render({ line }: { line: Line }) {
+    return "skipped" in line ? <SkippedLine line={line} /> : <ChangeLine change={line} />;
+  }
 }
 
 function SkippedLine({ line }: { line: { skipped: number; resources: Record<string, number> } }) {

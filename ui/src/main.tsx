@@ -3,12 +3,12 @@ import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { api, type Overview, type Place } from "./api";
 import { FeedPanel } from "./feed";
-import { count, since } from "./format";
+import { clock, count, since } from "./format";
 import { MapView, type Fates } from "./map";
 import { Drawer } from "./object";
 import { OverviewView } from "./overview";
 import { Command, Dialog, Empty, Failure, Icon } from "./parts";
-import { feed, go, isSignedOut, useOverview, useRoute, type Route } from "./state";
+import { feed, go, isSignedOut, isUnreachable, useOverview, useRoute, type Route } from "./state";
 
 type Theme = "light" | "dark";
 
@@ -48,7 +48,8 @@ function App() {
   }, []);
   const signedOut = isSignedOut(overview.error);
   useEffect(() => {
-    if (signedOut) feed.close();
+    if (signedOut) feed.forget();
+    else feed.open();
   }, [signedOut]);
   if (signedOut) return <SignedOut />;
   return (
@@ -57,6 +58,7 @@ function App() {
         Skip to content
       </a>
       <Bar route={route} overview={overview.data} onSearch={() => setDialog("search")} onPause={() => setDialog("pause")} />
+      {isUnreachable(overview.error) && <UnreachableBanner overview={overview.data} />}
       {overview.data?.mode.state === "Paused" && <PausedBanner overview={overview.data} onResumed={overview.refresh} />}
       {overview.data && overview.data.stopped.length > 0 && <StoppedBanner overview={overview.data} />}
       <main id="main" tabIndex={-1} class={`layout view-${route.view} ${route.object ? "with-drawer" : ""}`}>
@@ -153,6 +155,17 @@ function Mode({ overview }: { overview: Overview | null }) {
   );
 }
 
+function UnreachableBanner({ overview }: { overview: Overview | null }) {
+  return (
+    <div class="banner" role="alert">
+      <p>
+        <strong>The server does not answer.</strong> The page reconnects by itself
+        {overview && `; what it shows is as of ${clock(overview.now)}`}.
+      </p>
+    </div>
+  );
+}
+
 function StoppedBanner({ overview }: { overview: Overview }) {
   return (
     <div class="banner" role="status">
@@ -235,7 +248,10 @@ function Search({ onClose }: { onClose: () => void }) {
     if (!text.trim()) return setFound(null);
     const abort = new AbortController();
     const timer = setTimeout(() => {
-      api.search(text, abort.signal).then(setFound, (failure) => !abort.signal.aborted && setError(failure));
+      api.search(text, abort.signal).then(
+        (answer) => (setFound(answer), setError(null)),
+        (failure) => !abort.signal.aborted && setError(failure),
+      );
     }, 120);
     return () => {
       clearTimeout(timer);
@@ -304,9 +320,9 @@ function SignedOut() {
       <Command text="kubegc ui" />
       <p>and this of collectors that <code>kubegc run</code> runs:</p>
       <Command text={`kubegc ui --collector ${location.host}`} />
+      <p>Once you have opened that link in this browser, this page continues by itself.</p>
     </main>
   );
 }
 
-feed.open();
 render(<App />, document.getElementById("app")!);

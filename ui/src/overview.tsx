@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import type { Collected, Due, Overview, StuckRow } from "./api";
 import { collector, count, duration, hour, plural, since, words } from "./format";
 import { Card, Command, Empty, Failure, Icon, Loading, ObjectLink, Sparkline } from "./parts";
-import type { Loaded } from "./state";
+import { isUnreachable, type Loaded } from "./state";
 
 export function OverviewView({ overview, namespace }: { overview: Loaded<Overview>; namespace: string }) {
   const { data, error, refresh } = overview;
@@ -18,13 +18,13 @@ export function OverviewView({ overview, namespace }: { overview: Loaded<Overvie
             </div>
           ))}
         </div>
-        {error ? <Failure error={error} retry={refresh} /> : <Loading lines={6} />}
+        {error && !isUnreachable(error) ? <Failure error={error} retry={refresh} /> : <Loading lines={6} />}
       </div>
     );
   }
   return (
     <div class="overview">
-      {error && <Failure error={error} retry={refresh} />}
+      {error && !isUnreachable(error) && <Failure error={error} retry={refresh} />}
       <Tiles data={data} />
       <Stuck data={data} namespace={namespace} />
       <DueLine data={data} />

@@ -2,7 +2,7 @@
 import type { ComponentChildren, TargetedMouseEvent } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Place } from "./api";
-import { go } from "./state";
+import { go, isUnreachable } from "./state";
 
 const PATHS = {
   search: "M11 4a7 7 0 1 0 4.9 12l4.1 4 1-1-4-4.1A7 7 0 0 0 11 4Zm0 1.5a5.5 5.5 0 1 1 0 11 5.5 5.5 0 0 1 0-11Z",
@@ -54,7 +54,7 @@ export function Empty({ title, children }: { title: string; children?: Component
 export function Failure({ error, retry }: { error: Error; retry?: () => void }) {
   return (
     <div class="failure" role="alert">
-      <p>{error.message}</p>
+      <p>{isUnreachable(error) ? "The server does not answer." : error.message}</p>
       {retry && (
         <button type="button" class="button" onClick={retry}>
           Try again

@@ -49,6 +49,8 @@ const KEPT = 200;
 /** Refreshes follow changes after this time, and come without changes after the other one, in milliseconds. */
 const AFTER_CHANGE = 1500;
 const WITHOUT_CHANGE = 10_000;
+/** A feed that the server refused is opened again after this time, in milliseconds. */
+const AFTER_REFUSAL = 5000;
 
 export interface Skipped {
   key: string;
@@ -72,15 +74,22 @@ export class FeedStore {
   private source: EventSource | null = null;
   private drawing = 0;
   private sequence = 0;
+  private again = 0;
 
   open(): void {
+    this.close();
     const source = new EventSource("/kubegc/v1/feed");
     this.source = source;
     source.addEventListener("open", () => this.connect(true));
-    source.addEventListener("error", () => this.connect(false));
+    source.addEventListener("error", () => {
+      this.connect(false);
+      // Browsers reconnect when a connection breaks, but not after an answer such as that of a server that is starting.
+      if (source.readyState === EventSource.CLOSED) this.again = window.setTimeout(() => this.open(), AFTER_REFUSAL);
+    });
     source.addEventListener("change", (event) => {
       const change = JSON.parse(event.data) as Change;
-      this.add({ ...change, key: `${change.number}` });
+      // Each run of the server numbers its changes from zero.
+      this.add({ ...change, key: `${change.time} ${change.number}` });
     });
     source.addEventListener("skipped", (event) => {
       const { count, resources } = JSON.parse(event.data) as { count: number; resources: Record<string, number> };
@@ -89,7 +98,17 @@ export class FeedStore {
   }
 
   close(): void {
+    clearTimeout(this.again);
     this.source?.close();
+    this.connected = false;
+  }
+
+  /** Closes the feed and forgets what it showed: another user may sign in. */
+  forget(): void {
+    this.close();
+    this.lines = [];
+    this.waiting = [];
+    this.draw();
   }
 
   subscribe(listener: () => void): () => void {
@@ -113,8 +132,8 @@ export class FeedStore {
     this.drawing ||= requestAnimationFrame(() => {
       this.drawing = 0;
       if (this.waiting.length > 0) {
-        const known = new Set(this.lines.slice(0, KEPT).map((line) => line.key));
-        const fresh = this.waiting.reverse().filter((line) => !known.has(line.key));
+        const known = new Set(this.lines.map((line) => line.key));
+        const fresh = this.waiting.reverse().filter((line) => !known.has(line.key) && known.add(line.key));
         this.waiting = [];
         this.lines = [...fresh, ...this.lines].slice(0, KEPT);
       }
@@ -189,5 +208,8 @@ export function useLive<T>(load: (signal: AbortSignal) => Promise<T>, parts: unk
 
 export const useOverview = (namespace: string): Loaded<Overview> =>
   useLive((signal) => api.overview(namespace, signal), ["overview", namespace]);
+
+/** Whether no answer came at all. */
+export const isUnreachable = (error: Error | null): boolean => error !== null && !(error instanceof Refused);
 
 export const isSignedOut = (error: Error | null): boolean => error instanceof Refused && error.signedOut;

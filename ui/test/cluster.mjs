@@ -2,6 +2,7 @@
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import https from "node:https";
+import net from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -42,15 +43,21 @@ export function caller(url) {
   return { ask, must, agent };
 }
 
-/** Starts `kubegc up` and answers how to ask it. */
-export async function start(binary, more = []) {
+/** A new temporary directory; the second function removes it. */
+export function folder() {
   const home = mkdtempSync(join(tmpdir(), "kubegc-page-"));
+  return [home, () => rmSync(home, { recursive: true, force: true })];
+}
+
+/** Starts `kubegc up` and answers how to ask it. Its objects are kept in `kept`, a directory, or in memory alone. */
+export async function start(binary, more = [], kept = null) {
+  const [home, remove] = kept ? [kept, () => undefined] : folder();
   const kubeconfig = join(home, "kubeconfig");
   const tokens = join(home, "tokens.csv");
   writeFileSync(tokens, "administrator-token,admin,1,\"system:masters\"\nann-token,ann,2\n", { mode: 0o600 });
   const child = spawn(
     binary,
-    ["up", "--ephemeral", ...(more.some((word) => word.startsWith("--controllers")) ? [] : ["--controllers=*,expiry-controller"]), "--listen", "127.0.0.1:0", "--write-kubeconfig", kubeconfig, "--token-auth-file", tokens, "--workloads=off", ...more],
+    ["up", ...(kept ? ["--data-dir", join(kept, "data")] : ["--ephemeral"]), ...(more.some((word) => word.startsWith("--controllers")) ? [] : ["--controllers=*,expiry-controller"]), "--listen", "127.0.0.1:0", "--write-kubeconfig", kubeconfig, "--token-auth-file", tokens, "--workloads=off", ...more],
     { env: { ...process.env, HOME: home, XDG_DATA_HOME: home, XDG_RUNTIME_DIR: home, KUBECONFIG: "" }, stdio: ["ignore", "pipe", "pipe"] },
   );
   let [out, errors] = ["", ""];
@@ -67,14 +74,43 @@ export async function start(binary, more = []) {
   const stop = () =>
     new Promise((resolve) => {
       child.removeAllListeners("exit");
-      child.on("exit", () => {
-        rmSync(home, { recursive: true, force: true });
+      const ended = () => {
+        remove();
         agent.destroy();
         resolve();
-      });
+      };
+      if (child.exitCode !== null) return ended();
+      child.on("exit", ended);
       child.kill("SIGTERM");
     });
   return { url, ask, must, stop, kubeconfig, printed: () => out, pid: child.pid };
+}
+
+/**
+ * The network between a browser and a server: an address that stays while the server behind it is replaced. `cut` breaks all
+ * connections and lets nobody in until `mend` is called, perhaps with another server.
+ */
+export async function network(server) {
+  let [target, open] = [new URL(server.url), true];
+  const sockets = new Set();
+  const entrance = net.createServer((client) => {
+    if (!open) return client.destroy();
+    const onward = net.connect(Number(target.port), target.hostname);
+    for (const [from, to] of [[client, onward], [onward, client]]) {
+      sockets.add(from);
+      from.on("close", () => (sockets.delete(from), to.destroy()));
+      from.on("error", () => to.destroy());
+      from.pipe(to);
+    }
+  });
+  await new Promise((resolve) => entrance.listen(0, "127.0.0.1", resolve));
+  const cut = () => {
+    open = false;
+    sockets.forEach((socket) => socket.destroy());
+  };
+  const mend = (server) => ([target, open] = [server ? new URL(server.url) : target, true]);
+  const close = () => (cut(), new Promise((resolve) => entrance.close(resolve)));
+  return { url: `https://127.0.0.1:${entrance.address().port}`, cut, mend, close };
 }
 
 const owner = (object, kind, apiVersion, blocks = true) => ({
@@ -166,7 +202,11 @@ export async function browse(cluster, chromium, executablePath) {
     executablePath,
     args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
   });
-  const link = async (token = "administrator-token") => (await cluster.ask("POST", "/kubegc/v1/link", { body: {}, token })).body.url;
+  // The address may be that of a network before the server.
+  const link = async (token = "administrator-token") => {
+    const { pathname, search } = new URL((await cluster.ask("POST", "/kubegc/v1/link", { body: {}, token })).body.url);
+    return cluster.url + pathname + search;
+  };
   const open = async ({ token, width = 1440, height = 900, dark = false, path = "" } = {}) => {
     const context = await browser.newContext({
       ignoreHTTPSErrors: true,

@@ -1,9 +1,11 @@
 // Frames, memory and the server's time while pages watch a cascade: node test/measure.mjs [DEPENDENTS] [PAGES]
 import { readFileSync } from "node:fs";
+import https from "node:https";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
 import { browse, cascade, start } from "./cluster.mjs";
+import { gone, watch } from "./frames.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const binary = process.env.KUBEGC ?? join(here, "../../target/debug/kubegc");
@@ -18,25 +20,12 @@ const memory = () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${cluster.
 try {
   await cluster.must("POST", "/api/v1/namespaces", { metadata: { name: "shop" } });
   const { browser, open } = await browse(cluster, chromium, process.env.CHROMIUM ?? "/usr/bin/chromium");
-  const gone = async (name) => {
-    for (;;) {
-      const list = await cluster.must("GET", "/api/v1/namespaces/shop/configmaps?limit=1");
-      if (list.items.length === 0) return;
-      await new Promise((resolve) => setTimeout(resolve, 50));
-    }
-  };
-  const run = async (name) => {
-    const remove = await cascade(cluster, dependents, "shop", name);
-    const [before, begun] = [used(), Date.now()];
-    await remove();
-    await gone(name);
-    return { seconds: (Date.now() - begun) / 1000, cpu: used() - before };
-  };
-  console.log("without a page", await run("quiet"), `${memory().toFixed(0)} MiB`);
-  const page = await open({ path: "#/map?namespace=shop" });
-  const feed = await open({ path: "#/feed" });
+  const remove = await cascade(cluster, dependents, "shop", "quiet");
+  const [quiet, begun] = [used(), Date.now()];
+  await remove();
+  await gone(cluster);
+  console.log("without a page", { seconds: (Date.now() - begun) / 1000, cpu: used() - quiet }, `server ${memory().toFixed(0)} MiB`);
   const streams = [];
-  const https = await import("node:https");
   for (let number = 0; number < readers; number += 1) {
     const request = https.request(`${cluster.url}/kubegc/v1/feed`, { rejectUnauthorized: false, headers: { authorization: "Bearer administrator-token" } });
     request.on("response", (answer) => {
@@ -48,39 +37,11 @@ try {
     request.on("error", () => undefined);
     request.end();
   }
-  await page.waitForTimeout(1500);
-  for (const [name, watched] of [["map", page], ["feed", feed]]) {
-    const remove = await cascade(cluster, dependents, "shop", name);
-    await watched.bringToFront();
-    await watched.waitForTimeout(2500);
-    const devtools = await watched.context().newCDPSession(watched);
-    const heap = async () => {
-      await devtools.send("HeapProfiler.collectGarbage");
-      return (await devtools.send("Runtime.getHeapUsage")).usedSize / 1048576;
-    };
-    const first = await heap();
-    await watched.evaluate(() => {
-      const times = [];
-      globalThis.frames_ = times;
-      const tick = (time) => {
-        times.push(time);
-        if (!globalThis.stopped_) requestAnimationFrame(tick);
-      };
-      requestAnimationFrame(tick);
-    });
-    const [before, begun] = [used(), Date.now()];
-    await remove();
-    await gone(name);
-    const [cpu, seconds] = [used() - before, (Date.now() - begun) / 1000];
-    await watched.waitForTimeout(500);
-    const frames = await watched.evaluate(() => {
-      globalThis.stopped_ = true;
-      const times = globalThis.frames_;
-      const gaps = times.slice(1).map((time, place) => time - times[place]).sort((left, right) => left - right);
-      return { perSecond: (1000 * gaps.length) / (times.at(-1) - times[0]), p95: gaps[Math.floor(gaps.length * 0.95)], worst: gaps.at(-1) };
-    });
-    console.log(`with ${readers} readers, ${name} shown`, { seconds, cpu }, frames, `heap ${first.toFixed(1)} → ${(await heap()).toFixed(1)} MiB`, `server ${memory().toFixed(0)} MiB`);
-  }
+  const views = [["map", "#/map?namespace=shop"], ["feed", "#/feed"]];
+  const pages = await Promise.all(views.map(([, path]) => open({ path })));
+  const { seconds, used: cpu, pages: measured } = await watch(cluster, pages, dependents, "watched", used);
+  console.log(`with ${pages.length} pages and ${readers} other readers`, { seconds, cpu }, `server ${memory().toFixed(0)} MiB`);
+  measured.forEach(({ heap, ...frames }, place) => console.log(views[place][0], frames, `heap ${heap.map((size) => size.toFixed(1)).join(" → ")} MiB`));
   if (streams.length > 0) console.log("read per stream", Math.round(streams.reduce((sum, reader) => sum + reader.bytes, 0) / streams.length), "bytes");
   await browser.close();
 } finally {

@@ -24,6 +24,8 @@ try {
     ["plan-1440-light", 1440, 900, false, "#/map?namespace=shop&object=deployments.apps/shop/web", plan],
     ["plan-1440-dark", 1440, 900, true, "#/map?namespace=shop&object=deployments.apps/shop/web", plan],
     ["overview-1024-light", 1024, 768, false, ""],
+    ["overview-1024-dark", 1024, 768, true, ""],
+    ["overview-390-light", 390, 844, false, ""],
     ["overview-390-dark", 390, 844, true, ""],
     ["object-390-light", 390, 844, false, "#/?object=configmaps/shop/cart-index"],
     ["map-390-dark", 390, 844, true, "#/map?namespace=shop"],
