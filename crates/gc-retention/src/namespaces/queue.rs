@@ -17,6 +17,9 @@ pub const QUEUED_NAMESPACES: usize = 10_000;
 pub const FIRST_RETRY_MILLISECONDS: i64 = 5;
 /// The longest delay, milliseconds.
 pub const LONGEST_RETRY_MILLISECONDS: i64 = 60_000;
+/// The delay before contents that end by themselves are checked for the first time, milliseconds; each further check doubles
+/// it, up to half of what they may take. Most pods end long before their grace period does.
+const FIRST_CHECK_MILLISECONDS: i64 = 1_000;
 /// Maximum delay after a pass during which the namespace changed, milliseconds.
 const NEWS_MILLISECONDS: i64 = 100;
 
@@ -29,6 +32,8 @@ struct Entry {
     found: bool,
     /// Failed passes since the last progress.
     failures: u32,
+    /// Passes that found only what ends by itself.
+    checks: u32,
 }
 
 /// The names of terminating namespaces.
@@ -117,7 +122,12 @@ impl Queue {
         entry.is_running = false;
         self.running -= 1;
         let delay = match end {
-            End::Again { milliseconds, .. } => *milliseconds,
+            End::Again { milliseconds, unanswered: true } => *milliseconds,
+            End::Again { milliseconds, unanswered: false } => {
+                let check = FIRST_CHECK_MILLISECONDS << entry.checks.min(16);
+                entry.checks = entry.checks.saturating_add(1);
+                check.min(*milliseconds)
+            }
             End::Failed { further, .. } => {
                 entry.failures = if *further { 0 } else { entry.failures.saturating_add(1) };
                 (FIRST_RETRY_MILLISECONDS << entry.failures.min(16)).min(LONGEST_RETRY_MILLISECONDS)
@@ -180,9 +190,13 @@ mod tests {
             (failed(false), false, 20),
             (failed(true), false, 5),
             (failed(false), false, 10),
-            (End::Again { milliseconds: 8_000, unanswered: false }, false, 8_000),
+            (End::Again { milliseconds: 8_000, unanswered: false }, false, 1_000),
             (failed(false), false, 20),
             (End::Again { milliseconds: 8_000, unanswered: false }, true, 100),
+            (End::Again { milliseconds: 8_000, unanswered: false }, false, 4_000),
+            (End::Again { milliseconds: 8_000, unanswered: false }, false, 8_000),
+            (End::Again { milliseconds: 6_000, unanswered: false }, false, 6_000),
+            (End::Again { milliseconds: 60_000, unanswered: true }, false, 60_000),
             (End::Again { milliseconds: 40, unanswered: true }, true, 40),
         ] {
             assert_eq!(begun(&mut queue, now), ["n"], "{end:?}");
