@@ -1,8 +1,10 @@
 //! The `scale` subresource of the built-in kinds that have one.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::access::{at, integer, keep, put, text};
+use super::kind::prelude::*;
+use super::printers::NAMED;
 use crate::resource::Target;
 
 /// Whether a resource has a `scale` subresource.
@@ -100,4 +102,17 @@ pub fn label_selector_text(selector: &Value) -> String {
     }
     parts.sort();
     parts.into_iter().map(|(_, part)| part).collect::<Vec<_>>().join(",")
+}
+
+pub(super) const COLUMNS: &[Heading] = &[
+    H::text("Name", NAMED),
+    H::integer("Desired", F("api.autoscaling.v1.ScaleSpec", "replicas")),
+    H::integer("Available", F("api.autoscaling.v1.ScaleStatus", "replicas")),
+    H::AGE,
+];
+
+/// The row of a Scale.
+pub(super) fn cells(row: &Row<'_>) -> Vec<Value> {
+    let replicas = |part: &str| row.number(&[part, "replicas"]).into();
+    vec![row.name(), replicas("spec"), replicas("status"), row.age()]
 }

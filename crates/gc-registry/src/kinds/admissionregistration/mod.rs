@@ -1,5 +1,6 @@
 //! The group admissionregistration.k8s.io.
 
+mod cells;
 pub(crate) mod expressions;
 mod matching;
 pub(crate) mod mutating_policy;

@@ -1,16 +1,32 @@
 //! Mutating admission policies.
 
+use super::cells::policy_cells;
 use super::expressions::{Named, expression, match_conditions, variables};
 use super::matching::{FAILURE_POLICIES, match_constraints, mutating_operations, param_kind};
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
-use crate::resource::Target;
+use crate::kinds::kind::prelude::*;
+
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::integer(
+        "Mutations",
+        T("Mutation indicates the number of mutations rules defined in this configuration"),
+    ),
+    H::text("ParamKind", T("ParamKind specifies the kind of resources used to parameterize this policy")),
+    H::AGE,
+];
 
 pub(crate) struct MutatingAdmissionPolicy;
 
 impl Kind for MutatingAdmissionPolicy {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        policy_cells(row, "mutations")
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let params = spec.get("paramKind");
         report.one_of_if_set(&spec.get("failurePolicy"), &FAILURE_POLICIES);

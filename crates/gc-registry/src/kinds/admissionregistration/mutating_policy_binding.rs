@@ -1,15 +1,21 @@
 //! Bindings of mutating admission policies.
 
+use super::cells::{BINDING_COLUMNS, binding_cells};
 use super::matching::{match_resources, mutating_operations, param_ref, policy_name};
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
-use crate::resource::Target;
+use crate::kinds::kind::prelude::*;
 
 pub(crate) struct MutatingAdmissionPolicyBinding;
 
 impl Kind for MutatingAdmissionPolicyBinding {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        BINDING_COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        binding_cells(row)
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         policy_name(&spec.get("policyName"), report);
         param_ref(&spec.get("paramRef"), report);

@@ -6,21 +6,37 @@ use super::expressions::{Named, expression, match_conditions, variables};
 use super::matching::{FAILURE_POLICIES, match_constraints, param_kind};
 use gc_cel::Type;
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
+use super::cells::policy_cells;
+use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::conditions::conditions;
 use crate::kinds::shared::names::qualified_name;
-use crate::resource::Target;
 
 const ANNOTATIONS_MAX: usize = 20;
 const VALUE_EXPRESSION_MAX_BYTES: usize = 5 * 1024;
 const EMPTY: &str = "validations or auditAnnotations must contain at least one item";
 
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::integer(
+        "Validations",
+        T("Validations indicates the number of validation rules defined in this configuration"),
+    ),
+    H::text("ParamKind", T("ParamKind specifies the kind of resources used to parameterize this policy")),
+    H::AGE,
+];
+
 pub(crate) struct ValidatingAdmissionPolicy;
 
 impl Kind for ValidatingAdmissionPolicy {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        policy_cells(row, "validations")
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let params = spec.get("paramKind");
         report.one_of_if_set(&spec.get("failurePolicy"), &FAILURE_POLICIES);
@@ -66,7 +82,7 @@ impl Kind for ValidatingAdmissionPolicy {
         }
     }
 
-    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         let status = new.get("status");
         let checking = status.get("typeChecking");
         for warning in checking.get("expressionWarnings").items() {

@@ -5,12 +5,15 @@ use std::collections::BTreeSet;
 use super::expressions::{Named, match_conditions};
 use super::matching::{FAILURE_POLICIES, MATCH_POLICIES, rule};
 use super::webhook_client::client_config;
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
+use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::names::{dns_label_1035, fully_qualified};
-use crate::resource::Target;
+
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::integer("Webhooks", T("Webhooks indicates the number of webhooks registered in this configuration")),
+    H::AGE,
+];
 
 pub(crate) struct WebhookConfiguration {
     /// Whether its webhooks change what they are asked about.
@@ -18,7 +21,15 @@ pub(crate) struct WebhookConfiguration {
 }
 
 impl Kind for WebhookConfiguration {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        vec![row.name(), row.list(&["webhooks"]).len().into(), row.age()]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let mut names = BTreeSet::new();
         for webhook in object.get("webhooks").items() {
             self.webhook(&webhook, report);

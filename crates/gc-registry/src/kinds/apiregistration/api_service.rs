@@ -1,16 +1,42 @@
 //! API services.
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
+use crate::kinds::access::{at, text};
+use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::conditions::STATUSES;
 use crate::kinds::shared::names::{dns_label_1035, dns_subdomain};
-use crate::resource::Target;
+
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("Service", T("The reference to the service that hosts this API endpoint.")),
+    H::text("Available", T("Whether this service is available.")),
+    H::AGE,
+];
 
 pub(crate) struct ApiService;
 
 impl Kind for ApiService {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let service = at(row.object, &["spec", "service"]).map_or_else(
+            || "Local".into(),
+            |service| format!("{}/{}", text(service, &["namespace"]), text(service, &["name"])),
+        );
+        let conditions = row.list(&["status", "conditions"]);
+        let available = conditions.iter().find(|condition| text(condition, &["type"]) == "Available");
+        let available = match available {
+            None => "Unknown".to_owned(),
+            Some(condition) => match (text(condition, &["status"]), text(condition, &["reason"])) {
+                ("True", _) => "True".to_owned(),
+                (status, reason) => format!("{status} ({reason})"),
+            },
+        };
+        vec![row.name(), service.into(), available.into(), row.age()]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let (group, version) = (spec.get("group"), spec.get("version"));
         if group.text().is_empty() && version.text() != "v1" {
@@ -36,7 +62,7 @@ impl Kind for ApiService {
         reached(&spec, report);
     }
 
-    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         let status = new.get("status");
         for condition in status.get("conditions").items() {
             if !STATUSES.contains(&condition.text_of("status")) {

@@ -1,14 +1,30 @@
 //! Controller revisions.
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::{IMMUTABLE, Report};
-use crate::resource::Target;
+use crate::kinds::access::{flag, text};
+use crate::kinds::kind::prelude::*;
+use crate::kinds::printers::NONE;
+use crate::kinds::report::IMMUTABLE;
+
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("Controller", T("Controller of the object")),
+    H::text("Revision", F("api.apps.v1.ControllerRevision", "revision")),
+    H::AGE,
+];
 
 pub(crate) struct ControllerRevision;
 
 impl Kind for ControllerRevision {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let owner = controller(row).unwrap_or_else(|| NONE.into());
+        vec![row.name(), owner.into(), row.number(&["revision"]).into(), row.age()]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         if !object.has("data") {
             report.required(&object.get("data"), "data is mandatory");
         } else if !object.member("data").is_object() {
@@ -17,10 +33,20 @@ impl Kind for ControllerRevision {
         report.not_negative(&object.get("revision"));
     }
 
-    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         report.not_negative(&new.get("revision"));
         if new.member("data") != old.member("data") {
             report.invalid(&new.get("data"), IMMUTABLE);
         }
     }
+}
+
+/// `kind.group/name` of the controller, in small letters.
+fn controller(row: &Row<'_>) -> Option<String> {
+    let owners = row.list(&["metadata", "ownerReferences"]);
+    let owner = owners.iter().find(|owner| flag(owner, &["controller"]) == Some(true))?;
+    let group = text(owner, &["apiVersion"]).split_once('/').map_or("", |(group, _)| group);
+    let kind = text(owner, &["kind"]).to_lowercase();
+    let name = text(owner, &["name"]);
+    Some(if group.is_empty() { format!("{kind}/{name}") } else { format!("{kind}.{group}/{name}") })
 }

@@ -1,8 +1,9 @@
 //! Daemon sets.
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::{Report, quoted};
+use crate::kinds::access::at;
+use crate::kinds::kind::prelude::*;
+use crate::kinds::printers::{shown_labels, shown_selector};
+use crate::kinds::report::quoted;
 use crate::kinds::shared::labels::is_valid;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::workloads::{
@@ -10,12 +11,51 @@ use crate::kinds::shared::workloads::{
     template_labels,
 };
 use crate::kinds::shared::{labels, pod_spec};
-use crate::resource::Target;
+
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::integer("Desired", F("api.apps.v1.DaemonSetStatus", "desiredNumberScheduled")),
+    H::integer("Current", F("api.apps.v1.DaemonSetStatus", "currentNumberScheduled")),
+    H::integer("Ready", F("api.apps.v1.DaemonSetStatus", "numberReady")),
+    H::integer("Up-to-date", F("api.apps.v1.DaemonSetStatus", "updatedNumberScheduled")),
+    H::integer("Available", F("api.apps.v1.DaemonSetStatus", "numberAvailable")),
+    H::text("Node Selector", F("api.core.v1.PodSpec", "nodeSelector")),
+    H::AGE,
+    H::wide("Containers", H::CONTAINERS),
+    H::wide("Images", H::IMAGES),
+    H::wide("Selector", F("api.apps.v1.DaemonSetSpec", "selector")),
+];
 
 pub(crate) struct DaemonSet;
 
 impl Kind for DaemonSet {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let [names, images] = row.containers(&["spec", "template", "spec"]);
+        let mut cells = vec![row.name()];
+        for key in [
+            "desiredNumberScheduled",
+            "currentNumberScheduled",
+            "numberReady",
+            "updatedNumberScheduled",
+            "numberAvailable",
+        ] {
+            cells.push(row.number(&["status", key]).into());
+        }
+        cells.extend([
+            shown_labels(at(row.object, &["spec", "template", "spec", "nodeSelector"])),
+            row.age(),
+            names,
+            images,
+            shown_selector(at(row.object, &["spec", "selector"])),
+        ]);
+        cells
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let (chosen, template) = (spec.get("selector"), spec.get("template"));
         selector(&chosen, report);
@@ -37,18 +77,12 @@ impl Kind for DaemonSet {
         report.not_negative(&spec.get("revisionHistoryLimit"));
     }
 
-    fn validate_update(
-        &self,
-        target: Target<'_>,
-        new: &Field<'_, '_>,
-        old: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         report.immutable(&new.get("spec").get("selector"), &old.get("spec").get("selector"));
-        self.validate(target, new, report);
+        self.validate(new, report);
     }
 
-    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let status = new.get("status");
         for member in [
             "currentNumberScheduled",

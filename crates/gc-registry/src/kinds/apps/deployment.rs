@@ -1,17 +1,45 @@
 //! Deployments.
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
+use crate::kinds::access::at;
+use crate::kinds::kind::prelude::*;
+use crate::kinds::scale::label_selector_text;
 use crate::kinds::shared::workloads::{
     MORE_THAN_REPLICAS, at_most_all, is_zero, not_decremented, number_or_percent, selected_replicas,
 };
-use crate::resource::Target;
+
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("Ready", T("Number of the pod with ready state")),
+    H::text("Up-to-date", F("api.apps.v1.DeploymentStatus", "updatedReplicas")),
+    H::text("Available", F("api.apps.v1.DeploymentStatus", "availableReplicas")),
+    H::AGE,
+    H::wide("Containers", H::CONTAINERS),
+    H::wide("Images", H::IMAGES),
+    H::wide("Selector", F("api.apps.v1.DeploymentSpec", "selector")),
+];
 
 pub(crate) struct Deployment;
 
 impl Kind for Deployment {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let [names, images] = row.containers(&["spec", "template", "spec"]);
+        vec![
+            row.name(),
+            row.ready_replicas(),
+            row.number(&["status", "updatedReplicas"]).into(),
+            row.number(&["status", "availableReplicas"]).into(),
+            row.age(),
+            names,
+            images,
+            at(row.object, &["spec", "selector"]).map(label_selector_text).unwrap_or_default().into(),
+        ]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         report.not_negative(&spec.get("replicas"));
         selected_replicas(&spec, "ReplicaSet", report);
@@ -25,18 +53,12 @@ impl Kind for Deployment {
         }
     }
 
-    fn validate_update(
-        &self,
-        target: Target<'_>,
-        new: &Field<'_, '_>,
-        old: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
-        self.validate(target, new, report);
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        self.validate(new, report);
         report.immutable(&new.get("spec").get("selector"), &old.get("spec").get("selector"));
     }
 
-    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let status = new.get("status");
         for member in [
             "observedGeneration",

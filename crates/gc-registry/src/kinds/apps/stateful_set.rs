@@ -2,12 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
-
-use crate::kinds::access::Members;
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
+use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::claims;
 use crate::kinds::shared::labels::{is_empty, is_valid, selects};
 use crate::kinds::shared::names::label;
@@ -16,7 +11,6 @@ use crate::kinds::shared::workloads::{
     template_labels, workload_selector,
 };
 use crate::kinds::shared::{pod_spec, workloads};
-use crate::resource::Target;
 
 /// What an update may change.
 const MUTABLE: [&str; 7] = [
@@ -29,14 +23,31 @@ const MUTABLE: [&str; 7] = [
     "minReadySeconds",
 ];
 
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("Ready", T("Number of the pod with ready state")),
+    H::AGE,
+    H::wide("Containers", H::CONTAINERS),
+    H::wide("Images", H::IMAGES),
+];
+
 pub(crate) struct StatefulSet;
 
 impl Kind for StatefulSet {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let [names, images] = row.containers(&["spec", "template", "spec"]);
+        vec![row.name(), row.ready_replicas(), row.age(), names, images]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         spec_rules(&object.get("spec"), Age::New, report);
     }
 
-    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let spec = new.get("spec");
         spec_rules(&spec, Age::Stored, report);
         let sealed = |object: &Field<'_, '_>| -> Members {
@@ -54,7 +65,7 @@ impl Kind for StatefulSet {
         }
     }
 
-    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let status = new.get("status");
         for member in [
             "replicas",

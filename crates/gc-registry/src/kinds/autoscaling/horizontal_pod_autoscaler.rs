@@ -1,39 +1,83 @@
 //! Horizontal pod autoscalers, in both versions.
 
 use super::metrics::{cross_reference, metrics};
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::{POSITIVE, Report};
-use crate::resource::Target;
+use crate::kinds::access::{at, integer, text};
+use crate::kinds::convert::convert;
+use crate::kinds::kind::prelude::*;
+use crate::kinds::printers::{NONE, UNSET, int_or_string};
+use crate::kinds::report::POSITIVE;
 
 const WINDOW_SECONDS_MAX: i64 = 3600;
 const PERIOD_SECONDS_MAX: i64 = 1800;
 
-pub(crate) struct HorizontalPodAutoscaler;
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("Reference", F("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "scaleTargetRef")),
+    H::text("Targets", F("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "metrics")),
+    H::text("MinPods", F("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "minReplicas")),
+    H::text("MaxPods", F("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "maxReplicas")),
+    H::text("Replicas", F("api.autoscaling.v2.HorizontalPodAutoscalerStatus", "currentReplicas")),
+    H::AGE,
+];
+
+pub(crate) struct HorizontalPodAutoscaler {
+    /// Whether it is the older version, which knows one metric.
+    pub(crate) v1: bool,
+}
 
 impl Kind for HorizontalPodAutoscaler {
-    fn validate(&self, target: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
-        spec(target, object, None, report);
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
     }
 
-    fn validate_update(
-        &self,
-        target: Target<'_>,
-        new: &Field<'_, '_>,
-        old: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
-        spec(target, new, Some(old), report);
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        // Tables are made of the newest form of the object.
+        let converted;
+        let object = if self.v1 {
+            let mut object = row.object.clone();
+            if let Some(members) = object.as_object_mut() {
+                members.insert("apiVersion".into(), "autoscaling/v1".into());
+            }
+            converted = convert("autoscaling", "v2", "HorizontalPodAutoscaler", &object);
+            &converted
+        } else {
+            row.object
+        };
+        let row = &Row { object, now: row.now };
+        let reference = format!(
+            "{}/{}",
+            row.text(&["spec", "scaleTargetRef", "kind"]),
+            row.text(&["spec", "scaleTargetRef", "name"])
+        );
+        let least =
+            integer(object, &["spec", "minReplicas"]).map_or_else(|| UNSET.into(), |least| least.to_string());
+        vec![
+            row.name(),
+            reference.into(),
+            shown_metrics(row).into(),
+            least.into(),
+            row.number(&["spec", "maxReplicas"]).into(),
+            row.number(&["status", "currentReplicas"]).into(),
+            row.age(),
+        ]
     }
 
-    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+        spec(self.v1, object, None, report);
+    }
+
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        spec(self.v1, new, Some(old), report);
+    }
+
+    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         let status = new.get("status");
         report.not_negative(&status.get("currentReplicas"));
         report.not_negative(&status.get("desiredReplicas"));
     }
 }
 
-fn spec(target: Target<'_>, object: &Field<'_, '_>, old: Option<&Field<'_, '_>>, report: &mut Report) {
+fn spec(v1: bool, object: &Field<'_, '_>, old: Option<&Field<'_, '_>>, report: &mut Report) {
     let spec = object.get("spec");
     let (least, most) = (spec.get("minReplicas"), spec.get("maxReplicas"));
     if least.integer().is_some_and(|replicas| replicas < 1) {
@@ -57,7 +101,7 @@ fn spec(target: Target<'_>, object: &Field<'_, '_>, old: Option<&Field<'_, '_>>,
     if !kept {
         api_version(&version, reference.text_of("kind"), report);
     }
-    if target.version == "v1" {
+    if v1 {
         let percent = spec.get("targetCPUUtilizationPercentage");
         if percent.integer().is_some_and(|percent| percent < 1) {
             // Upstream checks the newer form of the same.
@@ -121,5 +165,60 @@ fn scaling_rules(field: &Field<'_, '_>, report: &mut Report) {
     let tolerance = field.get("tolerance");
     if tolerance.quantity().is_some_and(crate::kinds::quantity::Quantity::is_negative) {
         report.invalid(&tolerance, "must be greater than or equal to 0");
+    }
+}
+
+/// Metrics of an autoscaler that are shown; the others are counted.
+const METRICS_SHOWN: usize = 2;
+
+fn shown_metrics(row: &Row<'_>) -> String {
+    let wanted = row.list(&["spec", "metrics"]);
+    if wanted.is_empty() {
+        return NONE.into();
+    }
+    let have = row.list(&["status", "currentMetrics"]);
+    let shown: Vec<String> = wanted
+        .iter()
+        .take(METRICS_SHOWN)
+        .enumerate()
+        .map(|(index, metric)| one_metric(metric, have.get(index)))
+        .collect();
+    let text = shown.join(", ");
+    if wanted.len() > METRICS_SHOWN {
+        return format!("{text} + {} more...", wanted.len() - METRICS_SHOWN);
+    }
+    text
+}
+
+fn one_metric(metric: &Value, status: Option<&Value>) -> String {
+    let source = match text(metric, &["type"]) {
+        "External" => "external",
+        "Pods" => "pods",
+        "Object" => "object",
+        "Resource" => "resource",
+        "ContainerResource" => "containerResource",
+        _ => return "<unknown type>".into(),
+    };
+    let target = |key: &str| int_or_string(at(metric, &[source, "target", key]));
+    let current = |key: &str| {
+        status
+            .and_then(|status| int_or_string(at(status, &[source, "current", key])))
+            .unwrap_or_else(|| "<unknown>".into())
+    };
+    match source {
+        "pods" => format!("{}/{}", current("averageValue"), target("averageValue").unwrap_or_default()),
+        "external" | "object" => match target("averageValue") {
+            Some(average) => format!("{}/{average} (avg)", current("averageValue")),
+            None => format!("{}/{}", current("value"), target("value").unwrap_or_default()),
+        },
+        _ => {
+            let name = text(metric, &[source, "name"]);
+            if let Some(average) = target("averageValue") {
+                return format!("{name}: {}/{average}", current("averageValue"));
+            }
+            let percent = |text: String| if text.starts_with('<') { text } else { format!("{text}%") };
+            let wanted = target("averageUtilization").map_or_else(|| "<auto>".into(), percent);
+            format!("{name}: {}/{wanted}", percent(current("averageUtilization")))
+        }
     }
 }

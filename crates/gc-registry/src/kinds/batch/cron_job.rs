@@ -1,20 +1,60 @@
 //! Cron jobs.
 
 use super::job::job_spec;
+use crate::kinds::access::{at, flag};
 use crate::kinds::cron;
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
-use crate::resource::Target;
+use crate::kinds::kind::prelude::*;
+use crate::kinds::printers::duration::since;
+use crate::kinds::printers::{NONE, UNSET, shown_selector};
 
 /// Longest name of a cron job: its jobs get a suffix of eleven behind it.
 const NAME_MAX_BYTES: usize = 52;
 const ZONE_PART_MAX_BYTES: usize = 14;
 
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("Schedule", F("api.batch.v1.CronJobSpec", "schedule")),
+    H::text("Timezone", F("api.batch.v1.CronJobSpec", "timeZone")),
+    H::boolean("Suspend", F("api.batch.v1.CronJobSpec", "suspend")),
+    H::integer("Active", F("api.batch.v1.CronJobStatus", "active")),
+    H::text("Last Schedule", F("api.batch.v1.CronJobStatus", "lastScheduleTime")),
+    H::AGE,
+    H::wide("Containers", H::CONTAINERS),
+    H::wide("Images", H::IMAGES),
+    H::wide("Selector", F("api.batch.v1.JobSpec", "selector")),
+];
+
 pub(crate) struct CronJob;
 
 impl Kind for CronJob {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let last = at(row.object, &["status", "lastScheduleTime"]);
+        let last = if last.is_some() { since(last, row.now) } else { NONE.into() };
+        let suspended = match flag(row.object, &["spec", "suspend"]) {
+            Some(true) => "True",
+            Some(false) => "False",
+            None => UNSET,
+        };
+        let [names, images] = row.containers(&["spec", "jobTemplate", "spec", "template", "spec"]);
+        vec![
+            row.name(),
+            row.text(&["spec", "schedule"]).into(),
+            row.text_or(&["spec", "timeZone"], NONE),
+            suspended.into(),
+            row.list(&["status", "active"]).len().into(),
+            last.into(),
+            row.age(),
+            names,
+            images,
+            shown_selector(at(row.object, &["spec", "jobTemplate", "spec", "selector"])),
+        ]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         spec(&object.get("spec"), false, report);
         let metadata = object.get("metadata");
         let name = metadata.get("name");
@@ -23,7 +63,7 @@ impl Kind for CronJob {
         }
     }
 
-    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let zoned = old.get("spec").text_of("schedule").contains("TZ");
         spec(&new.get("spec"), zoned, report);
     }

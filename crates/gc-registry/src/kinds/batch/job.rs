@@ -1,17 +1,17 @@
 //! Jobs.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{job_status, policies};
-use crate::kinds::access::{at, put, remove};
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::{IMMUTABLE, Report};
+use crate::kinds::access::{at, integer, put, remove, text};
+use crate::kinds::kind::prelude::*;
+use crate::kinds::printers::duration::{between, human_duration, parse};
+use crate::kinds::printers::shown_selector;
+use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::labels::{is_valid, selector, selects};
 use crate::kinds::shared::names::{dns_label, domain_prefixed_path};
 use crate::kinds::shared::pod_spec;
 use crate::kinds::shared::workloads::{SELECTOR_MISMATCH, template_labels};
-use crate::resource::Target;
 
 /// Most parallel pods, and most failed indexes, of an indexed job.
 const INDEXED_MAX: i64 = 100_000;
@@ -19,10 +19,70 @@ const INDEXED_MAX: i64 = 100_000;
 const MANY_INDEXES_MAX: i64 = 10_000;
 const MANAGER_MAX_BYTES: usize = 63;
 
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("Status", T("Status of the job.")),
+    H::text("Completions", F("api.batch.v1.JobStatus", "succeeded")),
+    H::text("Duration", T("Time required to complete the job.")),
+    H::AGE,
+    H::wide("Containers", H::CONTAINERS),
+    H::wide("Images", H::IMAGES),
+    H::wide("Selector", F("api.batch.v1.JobSpec", "selector")),
+];
+
 pub(crate) struct Job;
 
 impl Kind for Job {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let done = row.number(&["status", "succeeded"]);
+        let completions = match integer(row.object, &["spec", "completions"]) {
+            Some(wanted) => format!("{done}/{wanted}"),
+            None => match row.number(&["spec", "parallelism"]) {
+                many @ 2.. => format!("{done}/1 of {many}"),
+                _ => format!("{done}/1"),
+            },
+        };
+        let start = parse(at(row.object, &["status", "startTime"]));
+        let end = parse(at(row.object, &["status", "completionTime"]));
+        let duration = start.map(|start| human_duration(between(start, end.unwrap_or(row.now))));
+        let holds = |kind: &str| {
+            let conditions = row.list(&["status", "conditions"]);
+            let condition = conditions.iter().find(|condition| text(condition, &["type"]) == kind);
+            condition.is_some_and(|condition| text(condition, &["status"]) == "True")
+        };
+        let status = if holds("Complete") {
+            "Complete"
+        } else if holds("Failed") {
+            "Failed"
+        } else if at(row.object, &["metadata", "deletionTimestamp"]).is_some() {
+            "Terminating"
+        } else if holds("Suspended") {
+            "Suspended"
+        } else if holds("FailureTarget") {
+            "FailureTarget"
+        } else if holds("SuccessCriteriaMet") {
+            "SuccessCriteriaMet"
+        } else {
+            "Running"
+        };
+        let [names, images] = row.containers(&["spec", "template", "spec"]);
+        vec![
+            row.name(),
+            status.into(),
+            completions.into(),
+            duration.unwrap_or_default().into(),
+            row.age(),
+            names,
+            images,
+            shown_selector(at(row.object, &["spec", "selector"])),
+        ]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         generated_selector(object, report);
         whole_spec(&object.get("spec"), report);
         let spec = object.get("spec");
@@ -38,16 +98,10 @@ impl Kind for Job {
         }
     }
 
-    fn validate_update(
-        &self,
-        target: Target<'_>,
-        new: &Field<'_, '_>,
-        old: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let (spec, before) = (new.get("spec"), old.get("spec"));
         // Upstream reports the problems of the spec twice.
-        self.validate(target, new, report);
+        self.validate(new, report);
         whole_spec(&spec, report);
         completions(&spec, &before, report);
         let sealed = |member: &str, report: &mut Report| {
@@ -70,7 +124,7 @@ impl Kind for Job {
         }
     }
 
-    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         job_status::status(new, old, report);
     }
 }

@@ -2,16 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use serde_json::Value;
-
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
+use crate::kinds::access::{integer, text};
+use crate::kinds::kind::prelude::*;
+use crate::kinds::printers::NONE;
+use crate::kinds::printers::duration::human_duration;
 use crate::kinds::shared::conditions::STATUSES;
 use crate::kinds::shared::signers::signer_name;
-use crate::resource::Target;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 
 const EXPIRATION_SECONDS_MIN: i64 = 600;
 /// Conditions that say what became of a request, and stay.
@@ -42,19 +40,62 @@ const USAGES: [&str; 23] = [
     "timestamping",
 ];
 
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::AGE,
+    H::text("SignerName", F("api.certificates.v1.CertificateSigningRequestSpec", "signerName")),
+    H::text("Requestor", F("api.certificates.v1.CertificateSigningRequestSpec", "request")),
+    H::text("RequestedDuration", F("api.certificates.v1.CertificateSigningRequestSpec", "expirationSeconds")),
+    H::text("Condition", F("api.certificates.v1.CertificateSigningRequestStatus", "conditions")),
+];
+
 pub(crate) struct CertificateSigningRequest;
 
 impl Kind for CertificateSigningRequest {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let has = |kind: &str| {
+            row.list(&["status", "conditions"]).iter().any(|condition| text(condition, &["type"]) == kind)
+        };
+        let mut status = if has("Denied") {
+            "Denied"
+        } else if has("Approved") {
+            "Approved"
+        } else {
+            "Pending"
+        }
+        .to_owned();
+        if has("Failed") {
+            status.push_str(",Failed");
+        }
+        if !row.text(&["status", "certificate"]).is_empty() {
+            status.push_str(",Issued");
+        }
+        let duration =
+            integer(row.object, &["spec", "expirationSeconds"]).map_or_else(|| NONE.into(), human_duration);
+        vec![
+            row.name(),
+            row.age(),
+            row.text_or(&["spec", "signerName"], NONE),
+            row.text(&["spec", "username"]).into(),
+            duration.into(),
+            status.into(),
+        ]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         request(object, report);
     }
 
-    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         request(new, report);
         decisions(new, old, &[], report);
     }
 
-    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         request(new, report);
         decisions(new, old, &["Failed"], report);
         let (status, before) = (new.get("status"), old.get("status"));
@@ -74,12 +115,12 @@ impl Kind for CertificateSigningRequest {
 
     fn validate_subresource(
         &self,
-        target: Target<'_>,
+        subresource: &str,
         new: &Field<'_, '_>,
         old: &Field<'_, '_>,
         report: &mut Report,
     ) {
-        if target.subresource == Some("approval") {
+        if subresource == "approval" {
             request(new, report);
             decisions(new, old, &["Approved", "Denied"], report);
         }

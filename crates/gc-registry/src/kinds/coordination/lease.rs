@@ -1,14 +1,22 @@
 //! Leases.
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
-use crate::resource::Target;
+use crate::kinds::kind::prelude::*;
+
+const COLUMNS: &[Heading] =
+    &[H::NAME, H::text("Holder", F("api.coordination.v1.LeaseSpec", "holderIdentity")), H::AGE];
 
 pub(crate) struct Lease;
 
 impl Kind for Lease {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        vec![row.name(), row.shown(&["spec", "holderIdentity"]), row.age()]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         report.positive(&spec.get("leaseDurationSeconds"));
         report.not_negative(&spec.get("leaseTransitions"));

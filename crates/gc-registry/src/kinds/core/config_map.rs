@@ -3,20 +3,29 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
+use crate::kinds::access::members;
+use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::names::config_key;
-use crate::resource::Target;
 
 /// Most bytes in the values of a ConfigMap or Secret.
 pub(crate) const DATA_MAX_BYTES: usize = 1024 * 1024;
 const SEALED: &str = "field is immutable when `immutable` is set";
 
+const COLUMNS: &[Heading] = &[H::NAME, H::text("Data", F("api.core.v1.ConfigMap", "data")), H::AGE];
+
 pub(crate) struct ConfigMap;
 
 impl Kind for ConfigMap {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let count = |key: &str| members(row.object, &[key]).map_or(0, serde_json::Map::len);
+        vec![row.name(), (count("data") + count("binaryData")).into(), row.age()]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let (data, binary) = (object.get("data"), object.get("binaryData"));
         let mut bytes = 0;
         for (key, value) in data.entries() {
@@ -35,15 +44,9 @@ impl Kind for ConfigMap {
         }
     }
 
-    fn validate_update(
-        &self,
-        target: Target<'_>,
-        new: &Field<'_, '_>,
-        old: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         sealed_data(&["data", "binaryData"], new, old, report);
-        self.validate(target, new, report);
+        self.validate(new, report);
     }
 }
 

@@ -1,16 +1,25 @@
 //! Endpoints.
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
+use crate::kinds::access::{integer, list, text};
+use crate::kinds::kind::prelude::*;
+use crate::kinds::printers::shortened;
 use crate::kinds::shared::containers::PROTOCOLS;
 use crate::kinds::shared::names::{ip, label, non_special_ip, port_number, qualified, subdomain};
-use crate::resource::Target;
+
+const COLUMNS: &[Heading] = &[H::NAME, H::text("Endpoints", F("api.core.v1.Endpoints", "subsets")), H::AGE];
 
 pub(crate) struct Endpoints;
 
 impl Kind for Endpoints {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        vec![row.name(), addresses_and_ports(row).into(), row.age()]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         for subset in object.get("subsets").items() {
             let (ready, not_ready) = (subset.get("addresses"), subset.get("notReadyAddresses"));
             if ready.list().is_empty() && not_ready.list().is_empty() {
@@ -55,4 +64,31 @@ fn endpoint_port(field: &Field<'_, '_>, needs_name: bool, report: &mut Report) {
     if field.has("appProtocol") {
         qualified(&field.get("appProtocol"), report);
     }
+}
+
+/// Addresses of an Endpoints object that are shown; the others are counted.
+const ENDPOINTS_SHOWN: usize = 3;
+
+fn addresses_and_ports(row: &Row<'_>) -> String {
+    let mut all = Vec::new();
+    for subset in row.list(&["subsets"]) {
+        let ports = list(subset, &["ports"]);
+        let addresses = list(subset, &["addresses"]).iter().map(|address| text(address, &["ip"]));
+        if ports.is_empty() {
+            all.extend(addresses.map(str::to_owned));
+            continue;
+        }
+        for port in ports {
+            let number = integer(port, &["port"]).unwrap_or_default();
+            for address in list(subset, &["addresses"]) {
+                let address = text(address, &["ip"]);
+                all.push(if address.contains(':') {
+                    format!("[{address}]:{number}")
+                } else {
+                    format!("{address}:{number}")
+                });
+            }
+        }
+    }
+    shortened(&all, ENDPOINTS_SHOWN)
 }

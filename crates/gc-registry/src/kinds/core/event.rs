@@ -1,24 +1,90 @@
 //! Events, in both groups. Errors name the fields as upstream's internal type does.
 
-use serde_json::Value;
-
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::{IMMUTABLE, Report};
+use crate::kinds::access::{at, integer};
+use crate::kinds::convert::convert;
+use crate::kinds::kind::prelude::*;
+use crate::kinds::printers::duration::since;
+use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::names::{dns_subdomain, qualified_name};
-use crate::resource::Target;
 
 const NAME_MAX_BYTES: usize = 128;
 const MESSAGE_MAX_BYTES: usize = 1024;
 const OTHER_NAMESPACE: &str = "does not match event.namespace";
 
-pub(crate) struct Event;
+const COLUMNS: &[Heading] = &[
+    H::text("Last Seen", F("api.core.v1.Event", "lastTimestamp")),
+    H::text("Type", F("api.core.v1.Event", "type")),
+    H::text("Reason", F("api.core.v1.Event", "reason")),
+    H::text("Object", F("api.core.v1.Event", "involvedObject")),
+    H::wide("Subobject", F("api.core.v1.ObjectReference", "fieldPath")),
+    H::wide("Source", F("api.core.v1.Event", "source")),
+    H::text("Message", F("api.core.v1.Event", "message")),
+    H::wide("First Seen", F("api.core.v1.Event", "firstTimestamp")),
+    H::wide("Count", F("api.core.v1.Event", "count")),
+    H::wide_name("Name"),
+];
+
+pub(crate) struct Event {
+    /// Whether it is served in the core group.
+    pub(crate) core: bool,
+}
 
 impl Kind for Event {
-    fn validate(&self, target: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
-        let names = Names::of(target);
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        // Both groups show the core form.
+        let converted;
+        let object = if self.core {
+            row.object
+        } else {
+            let mut object = row.object.clone();
+            if let Some(members) = object.as_object_mut() {
+                members.insert("apiVersion".into(), "events.k8s.io/v1".into());
+            }
+            converted = convert("", "v1", "Event", &object);
+            &converted
+        };
+        let row = &Row { object, now: row.now };
+        let moment = |path: &[&str]| at(object, path);
+        let first = moment(&["firstTimestamp"]).or_else(|| moment(&["eventTime"]));
+        let mut last = moment(&["lastTimestamp"]).or(first);
+        let mut count = integer(object, &["count"]).filter(|count| *count != 0).unwrap_or(1);
+        if let Some(series) = at(object, &["series"]) {
+            last = at(series, &["lastObservedTime"]);
+            count = integer(series, &["count"]).unwrap_or_default();
+        }
+        let kind = row.text(&["involvedObject", "kind"]).to_lowercase();
+        let name = row.text(&["involvedObject", "name"]);
+        let about = if name.is_empty() { kind } else { format!("{kind}/{name}") };
+        let either = |first: &[&str], second: &[&str]| {
+            let text_of_first = row.text(first);
+            if text_of_first.is_empty() { row.text(second) } else { text_of_first }
+        };
+        let component = either(&["source", "component"], &["reportingComponent"]);
+        let instance = either(&["source", "host"], &["reportingInstance"]);
+        let source =
+            if instance.is_empty() { component.to_owned() } else { format!("{component}, {instance}") };
+        vec![
+            since(last, row.now).into(),
+            row.text(&["type"]).into(),
+            row.text(&["reason"]).into(),
+            about.into(),
+            row.text(&["involvedObject", "fieldPath"]).into(),
+            source.into(),
+            row.text(&["message"]).trim().into(),
+            since(first, row.now).into(),
+            count.into(),
+            row.name(),
+        ]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+        let names = Names::of(self.core);
         legacy(&names, object, report);
-        if target.group.is_empty() {
+        if self.core {
             return;
         }
         series(object, report);
@@ -44,16 +110,10 @@ impl Kind for Event {
         }
     }
 
-    fn validate_update(
-        &self,
-        target: Target<'_>,
-        new: &Field<'_, '_>,
-        old: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
-        let names = Names::of(target);
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        let names = Names::of(self.core);
         legacy(&names, new, report);
-        if target.group.is_empty() {
+        if self.core {
             return;
         }
         let mut sealed = |name, member, shown: fn(&Field<'_, '_>) -> String| {
@@ -93,8 +153,8 @@ struct Names {
 }
 
 impl Names {
-    fn of(target: Target<'_>) -> Self {
-        if target.group.is_empty() {
+    fn of(core: bool) -> Self {
+        if core {
             Self {
                 about: "involvedObject",
                 message: "message",

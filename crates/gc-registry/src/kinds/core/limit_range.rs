@@ -2,22 +2,25 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
-
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
+use crate::kinds::kind::prelude::*;
 use crate::kinds::quantity::Quantity;
-use crate::kinds::report::Report;
 use crate::kinds::shared::names::qualified_name;
 use crate::kinds::shared::resources::{Names, is_overcommit_allowed, resource_name};
-use crate::resource::Target;
 
 const NOT_FOR_PODS: &str = "may not be specified when `type` is 'Pod'";
 
 pub(crate) struct LimitRange;
 
 impl Kind for LimitRange {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        Heading::PLAIN
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        vec![row.name(), row.created()]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let mut types = BTreeSet::new();
         for limit in spec.get("limits").items() {

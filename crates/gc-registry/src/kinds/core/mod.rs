@@ -1,5 +1,6 @@
 //! The core group.
 
+pub(crate) mod component_status;
 pub(crate) mod config_map;
 pub(crate) mod endpoints;
 pub(crate) mod event;

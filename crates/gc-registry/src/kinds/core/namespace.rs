@@ -1,15 +1,22 @@
 //! Namespaces.
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
+use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::names::qualified_name;
-use crate::resource::Target;
+
+const COLUMNS: &[Heading] = &[H::NAME, H::text("Status", T("The status of the namespace")), H::AGE];
 
 pub(crate) struct Namespace;
 
 impl Kind for Namespace {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        vec![row.name(), row.shown(&["status", "phase"]), row.age()]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let finalizers = spec.get("finalizers");
         for name in finalizers.list() {
@@ -17,11 +24,11 @@ impl Kind for Namespace {
         }
     }
 
-    fn validate_update(&self, _: Target<'_>, _: &Field<'_, '_>, _: &Field<'_, '_>, _: &mut Report) {
+    fn validate_update(&self, _: &Field<'_, '_>, _: &Field<'_, '_>, _: &mut Report) {
         // An update of the namespace itself changes nothing but its metadata.
     }
 
-    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         let status = new.get("status");
         let phase = status.named("Phase", status.member("phase"));
         let deleting = new.get("metadata").has("deletionTimestamp");
@@ -37,12 +44,12 @@ impl Kind for Namespace {
 
     fn validate_subresource(
         &self,
-        target: Target<'_>,
+        subresource: &str,
         new: &Field<'_, '_>,
         _: &Field<'_, '_>,
         report: &mut Report,
     ) {
-        if target.subresource == Some("finalize") {
+        if subresource == "finalize" {
             let spec = new.get("spec");
             for name in spec.get("finalizers").items() {
                 finalizer(&name, report);

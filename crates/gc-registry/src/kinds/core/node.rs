@@ -3,21 +3,81 @@
 use std::collections::BTreeSet;
 
 use crate::error::CauseReason;
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::{Report, quoted};
+use crate::kinds::access::{flag, members, text};
+use crate::kinds::kind::prelude::*;
+use crate::kinds::printers::NONE;
+use crate::kinds::report::quoted;
 use crate::kinds::shared::names::{cidr_text, config_key, dns_label, dns_subdomain, parse_cidr};
 use crate::kinds::shared::{resources, scheduling};
-use crate::resource::Target;
 
 const FEATURE_MAX_BYTES: usize = 253;
 const CIDR_ONCE: &str = "node updates may not change podCIDR except from \"\" to valid";
 const PROVIDER_ONCE: &str = "node updates may not change providerID except from \"\" to valid";
 
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("Status", T("The status of the node")),
+    H::text("Roles", T("The roles of the node")),
+    H::AGE,
+    H::text("Version", F("api.core.v1.NodeSystemInfo", "kubeletVersion")),
+    H::wide("Internal-IP", F("api.core.v1.NodeStatus", "addresses")),
+    H::wide("External-IP", F("api.core.v1.NodeStatus", "addresses")),
+    H::wide("OS-Image", F("api.core.v1.NodeSystemInfo", "osImage")),
+    H::wide("Kernel-Version", F("api.core.v1.NodeSystemInfo", "kernelVersion")),
+    H::wide("Container-Runtime", F("api.core.v1.NodeSystemInfo", "containerRuntimeVersion")),
+];
+
 pub(crate) struct Node;
 
 impl Kind for Node {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let conditions = row.list(&["status", "conditions"]);
+        let ready = conditions.iter().rev().find(|condition| text(condition, &["type"]) == "Ready");
+        let mut status = match ready.map(|condition| text(condition, &["status"])) {
+            Some("True") => "Ready",
+            Some(_) => "NotReady",
+            None => "Unknown",
+        }
+        .to_owned();
+        if flag(row.object, &["spec", "unschedulable"]) == Some(true) {
+            status.push_str(",SchedulingDisabled");
+        }
+        let mut roles = BTreeSet::new();
+        for (label, value) in members(row.object, &["metadata", "labels"]).into_iter().flatten() {
+            if let Some(role) = label.strip_prefix("node-role.kubernetes.io/").filter(|role| !role.is_empty())
+            {
+                roles.insert(role);
+            } else if label == "kubernetes.io/role"
+                && let Some(role) = value.as_str().filter(|role| !role.is_empty())
+            {
+                roles.insert(role);
+            }
+        }
+        let roles = roles.into_iter().collect::<Vec<_>>().join(",");
+        let address = |kind: &str| {
+            let addresses = row.list(&["status", "addresses"]);
+            let found = addresses.iter().find(|address| text(address, &["type"]) == kind);
+            Value::from(found.map_or(NONE, |address| text(address, &["address"])))
+        };
+        vec![
+            row.name(),
+            status.into(),
+            if roles.is_empty() { NONE.into() } else { roles.into() },
+            row.age(),
+            row.text(&["status", "nodeInfo", "kubeletVersion"]).into(),
+            address("InternalIP"),
+            address("ExternalIP"),
+            row.text_or(&["status", "nodeInfo", "osImage"], "<unknown>"),
+            row.text_or(&["status", "nodeInfo", "kernelVersion"], "<unknown>"),
+            row.text_or(&["status", "nodeInfo", "containerRuntimeVersion"], "<unknown>"),
+        ]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         taints(object, report);
         node_resources(object, report);
         declared_features(&object.get("status").get("declaredFeatures"), report);
@@ -45,19 +105,13 @@ impl Kind for Node {
         }
     }
 
-    fn validate_update(
-        &self,
-        target: Target<'_>,
-        new: &Field<'_, '_>,
-        old: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         // Upstream judges the whole node too, and reports what both look at twice.
-        self.validate(target, new, report);
+        self.validate(new, report);
         update(new, old, report);
     }
 
-    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         update(new, old, report);
     }
 }

@@ -1,16 +1,14 @@
 //! Persistent volumes.
 
-use crate::kinds::access::{Members, at, list, put, remove, text};
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::{IMMUTABLE, Report};
+use crate::kinds::access::{at, list, put, remove, text};
+use crate::kinds::kind::prelude::*;
+use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::claims::access_modes;
 use crate::kinds::shared::names::subdomain;
 use crate::kinds::shared::resources::{basic_quantity, positive_quantity};
+use crate::kinds::shared::volume_cells::{class, phase, short_modes, text_or_unset};
 use crate::kinds::shared::{diff, scheduling, volumes};
-use crate::resource::Target;
 use crate::schema::shown::{VOLUME_SOURCE, internal, internal_part};
-use serde_json::Value;
 
 const SPEC: &str = "api.core.v1.PersistentVolumeSpec";
 const NOT_INLINE: &str = "may not be specified in the context of inline volumes";
@@ -28,24 +26,57 @@ const NOT_SOURCES: [&str; 9] = [
     "volumeMode",
 ];
 
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("Capacity", F("api.core.v1.PersistentVolumeSpec", "capacity")),
+    H::text("Access Modes", F("api.core.v1.PersistentVolumeSpec", "accessModes")),
+    H::text("Reclaim Policy", F("api.core.v1.PersistentVolumeSpec", "persistentVolumeReclaimPolicy")),
+    H::text("Status", F("api.core.v1.PersistentVolumeStatus", "phase")),
+    H::text("Claim", F("api.core.v1.PersistentVolumeSpec", "claimRef")),
+    H::text("StorageClass", T("StorageClass of the pv")),
+    H::text("VolumeAttributesClass", T("VolumeAttributesClass of the pv")),
+    H::text("Reason", F("api.core.v1.PersistentVolumeStatus", "reason")),
+    H::AGE,
+    H::wide("VolumeMode", F("api.core.v1.PersistentVolumeSpec", "volumeMode")),
+];
+
 pub(crate) struct PersistentVolume;
 
 impl Kind for PersistentVolume {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let claim =
+            match (row.text(&["spec", "claimRef", "namespace"]), row.text(&["spec", "claimRef", "name"])) {
+                ("", "") => String::new(),
+                (namespace, name) => format!("{namespace}/{name}"),
+            };
+        vec![
+            row.name(),
+            row.text_or(&["spec", "capacity", "storage"], "0"),
+            short_modes(row.list(&["spec", "accessModes"])).into(),
+            row.text(&["spec", "persistentVolumeReclaimPolicy"]).into(),
+            phase(row),
+            claim.into(),
+            class(row),
+            text_or_unset(row, &["spec", "volumeAttributesClassName"]),
+            row.text(&["status", "reason"]).into(),
+            row.age(),
+            text_or_unset(row, &["spec", "volumeMode"]),
+        ]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let metadata = object.get("metadata");
         spec(&object.get("spec"), metadata.text_of("name"), false, report);
     }
 
-    fn validate_update(
-        &self,
-        target: Target<'_>,
-        new: &Field<'_, '_>,
-        old: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         // Upstream reports these problems twice.
-        self.validate(target, new, report);
-        self.validate(target, new, report);
+        self.validate(new, report);
+        self.validate(new, report);
         let (spec, before) = (new.get("spec"), old.get("spec"));
         if source(new.value(), old.value()) != source(old.value(), old.value()) {
             let shown = |spec: &Value| internal_part(SPEC, VOLUME_SOURCE, spec);

@@ -1,13 +1,12 @@
 //! Persistent volume claims.
 
 use crate::kinds::access::{at, put, remove};
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::{IMMUTABLE, Report, quoted};
+use crate::kinds::kind::prelude::*;
+use crate::kinds::report::{IMMUTABLE, quoted};
 use crate::kinds::shared::names::qualified_name;
 use crate::kinds::shared::resources::{basic_quantity, resource_quantity};
+use crate::kinds::shared::volume_cells::{class, phase, short_modes, text_or_unset};
 use crate::kinds::shared::{claims, diff};
-use crate::resource::Target;
 use crate::schema::shown::internal;
 
 const SPEC: &str = "api.core.v1.PersistentVolumeClaimSpec";
@@ -21,25 +20,58 @@ const RESIZE_STATES: [&str; 5] = [
     "NodeResizePending",
 ];
 
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("Status", F("api.core.v1.PersistentVolumeClaimStatus", "phase")),
+    H::text("Volume", F("api.core.v1.PersistentVolumeClaimSpec", "volumeName")),
+    H::text("Capacity", F("api.core.v1.PersistentVolumeClaimStatus", "capacity")),
+    H::text("Access Modes", F("api.core.v1.PersistentVolumeClaimStatus", "accessModes")),
+    H::text("StorageClass", T("StorageClass of the pvc")),
+    H::text("VolumeAttributesClass", T("VolumeAttributesClass of the pvc")),
+    H::AGE,
+    H::wide("VolumeMode", F("api.core.v1.PersistentVolumeClaimSpec", "volumeMode")),
+];
+
 pub(crate) struct PersistentVolumeClaim;
 
 impl Kind for PersistentVolumeClaim {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let volume = row.text(&["spec", "volumeName"]);
+        let (capacity, modes) = if volume.is_empty() {
+            (Value::from(""), String::new())
+        } else {
+            (
+                row.text_or(&["status", "capacity", "storage"], "0"),
+                short_modes(row.list(&["status", "accessModes"])),
+            )
+        };
+        vec![
+            row.name(),
+            phase(row),
+            volume.into(),
+            capacity,
+            modes.into(),
+            class(row),
+            text_or_unset(row, &["spec", "volumeAttributesClassName"]),
+            row.age(),
+            text_or_unset(row, &["spec", "volumeMode"]),
+        ]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         claims::spec(&object.get("spec"), report);
     }
 
-    fn validate_update(
-        &self,
-        target: Target<'_>,
-        new: &Field<'_, '_>,
-        old: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
-        self.validate(target, new, report);
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        self.validate(new, report);
         update(new, old, report);
     }
 
-    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         let status = new.get("status");
         for (_, quantity) in status.get("capacity").entries() {
             basic_quantity(&quantity, report);

@@ -2,25 +2,54 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::{IMMUTABLE, Report};
+use crate::kinds::access::members;
+use crate::kinds::kind::prelude::*;
+use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::resources::{Names, is_standard_quota_resource, resource_name, resource_quantity};
-use crate::resource::Target;
 
 /// Scopes that apply to pods alone, and take no values.
 const OF_PODS: [&str; 5] =
     ["Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "CrossNamespacePodAffinity"];
 
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("Request", T("Request represents a minimum amount of cpu/memory that a container may consume.")),
+    H::text(
+        "Limit",
+        T(
+            "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.",
+        ),
+    ),
+    H::AGE,
+];
+
 pub(crate) struct ResourceQuota;
 
 impl Kind for ResourceQuota {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let mut requests = Vec::new();
+        let mut limits = Vec::new();
+        let mut hard: Vec<(&String, &Value)> =
+            members(row.object, &["status", "hard"]).into_iter().flatten().collect();
+        hard.sort_by_key(|(name, _)| *name);
+        for (name, most) in hard {
+            let used = row.text_or(&["status", "used", name], "0");
+            let line = format!("{name}: {}/{}", used.as_str().unwrap_or("0"), most.as_str().unwrap_or("0"));
+            if name.starts_with("limits.") { limits.push(line) } else { requests.push(line) }
+        }
+        vec![row.name(), requests.join(", ").into(), limits.join(", ").into(), row.age()]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         spec(object, report);
         status(object, report);
     }
 
-    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         spec(new, report);
         let (spec, before) = (new.get("spec"), old.get("spec"));
         let scopes = spec.get("scopes");
@@ -30,7 +59,7 @@ impl Kind for ResourceQuota {
         }
     }
 
-    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         status(new, report);
     }
 }

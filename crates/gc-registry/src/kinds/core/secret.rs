@@ -1,23 +1,35 @@
 //! Secrets.
 
+use super::config_map::{DATA_MAX_BYTES, decoded_length, sealed_data};
+use crate::kinds::access::members;
+use crate::kinds::kind::prelude::*;
+use crate::kinds::shared::names::config_key;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use serde_json::Value;
-
-use super::config_map::{DATA_MAX_BYTES, decoded_length, sealed_data};
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
-use crate::kinds::shared::names::config_key;
-use crate::resource::Target;
 
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
 const REDACTED: &str = "<secret contents redacted>";
 
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("Type", F("api.core.v1.Secret", "type")),
+    H::text("Data", F("api.core.v1.Secret", "data")),
+    H::AGE,
+];
+
 pub(crate) struct Secret;
 
 impl Kind for Secret {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let count = members(row.object, &["data"]).map_or(0, serde_json::Map::len);
+        vec![row.name(), row.shown(&["type"]), count.into(), row.age()]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let data = object.get("data");
         let mut bytes = 0;
         for (key, value) in data.entries() {
@@ -59,16 +71,10 @@ impl Kind for Secret {
         }
     }
 
-    fn validate_update(
-        &self,
-        target: Target<'_>,
-        new: &Field<'_, '_>,
-        old: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         report.immutable_text(&new.get("type"), &old.get("type"));
         sealed_data(&["data"], new, old, report);
-        self.validate(target, new, report);
+        self.validate(new, report);
     }
 }
 

@@ -2,18 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
-
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::{IMMUTABLE, Report};
+use crate::kinds::access::{at, integer, text};
+use crate::kinds::kind::prelude::*;
+use crate::kinds::printers::{NONE, shown_labels};
+use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::containers::PROTOCOLS;
 use crate::kinds::shared::labels::labels;
 use crate::kinds::shared::names::{
     cidr_text, dns_subdomain, ip, is_dual_stack, label, non_special_ip, parse_ip, port_number,
     port_number_or_name, qualified,
 };
-use crate::resource::Target;
 
 const AFFINITY_SECONDS_MAX: i64 = 86_400;
 const ONLY_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";
@@ -23,14 +21,68 @@ const TOPOLOGY_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
 const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("Type", F("api.core.v1.ServiceSpec", "type")),
+    H::text("Cluster-IP", F("api.core.v1.ServiceSpec", "clusterIP")),
+    H::text("External-IP", F("api.core.v1.ServiceSpec", "externalIPs")),
+    H::text("Port(s)", F("api.core.v1.ServiceSpec", "ports")),
+    H::AGE,
+    H::wide("Selector", F("api.core.v1.ServiceSpec", "selector")),
+];
+
 pub(crate) struct Service;
 
 impl Kind for Service {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let texts = |path: &[&str]| -> Vec<String> {
+            row.list(path).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let external = texts(&["spec", "externalIPs"]);
+        let kind = row.text(&["spec", "type"]);
+        let external = match kind {
+            "ClusterIP" | "NodePort" if external.is_empty() => NONE.into(),
+            "ClusterIP" | "NodePort" => external.join(","),
+            "LoadBalancer" => {
+                let all = [row.load_balancer(), external].concat();
+                if all.is_empty() { "<pending>".into() } else { all.join(",") }
+            }
+            "ExternalName" => row.text(&["spec", "externalName"]).into(),
+            _ => "<unknown>".into(),
+        };
+        let ports: Vec<String> = row
+            .list(&["spec", "ports"])
+            .iter()
+            .map(|port| {
+                let number = integer(port, &["port"]).unwrap_or_default();
+                let protocol = text(port, &["protocol"]);
+                match integer(port, &["nodePort"]) {
+                    Some(node @ 1..) => format!("{number}:{node}/{protocol}"),
+                    _ => format!("{number}/{protocol}"),
+                }
+            })
+            .collect();
+        let address = texts(&["spec", "clusterIPs"]).into_iter().next().unwrap_or_else(|| NONE.into());
+        vec![
+            row.name(),
+            kind.into(),
+            address.into(),
+            external.into(),
+            if ports.is_empty() { NONE.into() } else { ports.join(",").into() },
+            row.age(),
+            shown_labels(at(row.object, &["spec", "selector"])),
+        ]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         service(object, report);
     }
 
-    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let (spec, before) = (new.get("spec"), old.get("spec"));
         addresses_are_kept(&spec, &before, report);
         families_are_kept(&spec, &before, report);
@@ -50,7 +102,7 @@ impl Kind for Service {
         service(new, report);
     }
 
-    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         let status = new.get("status");
         let balancer = status.get("loadBalancer");
         let ingress = balancer.get("ingress");

@@ -1,12 +1,19 @@
 //! Service accounts: nothing but their metadata is checked.
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
-use crate::resource::Target;
+use crate::kinds::kind::prelude::*;
+
+const COLUMNS: &[Heading] = &[H::NAME, H::AGE];
 
 pub(crate) struct ServiceAccount;
 
 impl Kind for ServiceAccount {
-    fn validate(&self, _: Target<'_>, _: &Field<'_, '_>, _: &mut Report) {}
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        vec![row.name(), row.age()]
+    }
+
+    fn validate(&self, _: &Field<'_, '_>, _: &mut Report) {}
 }

@@ -28,7 +28,7 @@ pub fn apply_defaults(target: Target<'_>, object: &mut Value) {
     ) {
         return;
     }
-    if !super::printers::is_built_in(target) {
+    if super::kind::of(target).is_none() {
         return;
     }
     normal::normalize(target, object);

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::{IMMUTABLE, Report};
+use crate::kinds::access::{integer, list, text};
+use crate::kinds::kind::prelude::*;
+use crate::kinds::printers::{UNSET, shortened};
+use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::containers::PROTOCOLS;
 use crate::kinds::shared::labels::labels;
 use crate::kinds::shared::names::{
     dns_label, dns_subdomain, ip, label, label_value, non_special_ip, parse_ip, qualified, subdomain,
 };
-use crate::resource::Target;
 
 const ENDPOINTS_MAX: usize = 1000;
 const ADDRESSES_MAX: usize = 100;
@@ -19,16 +19,49 @@ const PORTS_MAX: usize = 20_000;
 const TOPOLOGY_MAX: usize = 16;
 const HINTS_MAX: usize = 8;
 
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("AddressType", F("api.discovery.v1.EndpointSlice", "addressType")),
+    H::text("Ports", F("api.discovery.v1.EndpointSlice", "ports")),
+    H::text("Endpoints", F("api.discovery.v1.EndpointSlice", "endpoints")),
+    H::AGE,
+];
+
 pub(crate) struct EndpointSlice;
 
 impl Kind for EndpointSlice {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let ports: Vec<String> = row
+            .list(&["ports"])
+            .iter()
+            .map(|port| match integer(port, &["port"]) {
+                Some(number) => number.to_string(),
+                None => text(port, &["name"]).to_owned(),
+            })
+            .collect();
+        let ports = if ports.is_empty() { UNSET.into() } else { shortened(&ports, SHOWN) };
+        let addresses: Vec<String> = row
+            .list(&["endpoints"])
+            .iter()
+            .flat_map(|endpoint| list(endpoint, &["addresses"]))
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect();
+        let addresses = if addresses.is_empty() { UNSET.into() } else { shortened(&addresses, SHOWN) };
+        vec![row.name(), row.text(&["addressType"]).into(), ports.into(), addresses.into(), row.age()]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         address_type(&object.get("addressType"), report);
         endpoints(&object.get("endpoints"), object.text_of("addressType"), report);
         ports(&object.get("ports"), report);
     }
 
-    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let kind = new.get("addressType");
         address_type(&kind, report);
         // Older servers stored endpoints that are refused today: those that stay are not looked at again.
@@ -152,3 +185,6 @@ fn ports(field: &Field<'_, '_>, report: &mut Report) {
         }
     }
 }
+
+/// Ports and addresses that are shown; the others are counted.
+const SHOWN: usize = 3;

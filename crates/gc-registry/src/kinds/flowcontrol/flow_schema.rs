@@ -2,20 +2,45 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
+use crate::kinds::access::text;
+use crate::kinds::kind::prelude::*;
+use crate::kinds::printers::NONE;
 use crate::kinds::shared::names::{dns_label, dns_subdomain, label, subdomain};
-use crate::resource::Target;
 
 const PRECEDENCE_MAX: i64 = 10_000;
 const VERBS: [&str; 9] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("PriorityLevel", F("api.flowcontrol.v1.PriorityLevelConfigurationReference", "name")),
+    H::text("MatchingPrecedence", F("api.flowcontrol.v1.FlowSchemaSpec", "matchingPrecedence")),
+    H::text("DistinguisherMethod", F("api.flowcontrol.v1.FlowSchemaSpec", "distinguisherMethod")),
+    H::AGE,
+    H::text("MissingPL", T("references a broken or non-existent PriorityLevelConfiguration")),
+];
+
 pub(crate) struct FlowSchema;
 
 impl Kind for FlowSchema {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let conditions = row.list(&["status", "conditions"]);
+        let dangling = conditions.iter().find(|condition| text(condition, &["type"]) == "Dangling");
+        vec![
+            row.name(),
+            row.text(&["spec", "priorityLevelConfiguration", "name"]).into(),
+            row.number(&["spec", "matchingPrecedence"]).into(),
+            row.text_or(&["spec", "distinguisherMethod", "type"], NONE),
+            row.age(),
+            dangling.map_or("?", |condition| text(condition, &["status"])).into(),
+        ]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let (metadata, spec) = (object.get("metadata"), object.get("spec"));
         let precedence = spec.get("matchingPrecedence");
         if precedence.number() <= 0 {
@@ -46,7 +71,7 @@ impl Kind for FlowSchema {
         conditions(object, report);
     }
 
-    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         conditions(new, report);
     }
 }

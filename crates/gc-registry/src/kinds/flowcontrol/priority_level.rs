@@ -1,20 +1,52 @@
 //! Priority levels.
 
 use super::flow_schema::conditions;
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
+use crate::kinds::access::at;
+use crate::kinds::kind::prelude::*;
+use crate::kinds::printers::{NONE, int_or_string};
 use crate::kinds::shared::names::range_error;
-use crate::resource::Target;
 
 const QUEUES_MAX: i64 = 10_000_000;
 /// Bits of the hash that deals the hands.
 const HASH_BITS: i64 = 60;
 
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("Type", F("api.flowcontrol.v1.PriorityLevelConfigurationSpec", "type")),
+    H::text(
+        "NominalConcurrencyShares",
+        F("api.flowcontrol.v1.LimitedPriorityLevelConfiguration", "nominalConcurrencyShares"),
+    ),
+    H::text("Queues", F("api.flowcontrol.v1.QueuingConfiguration", "queues")),
+    H::text("HandSize", F("api.flowcontrol.v1.QueuingConfiguration", "handSize")),
+    H::text("QueueLengthLimit", F("api.flowcontrol.v1.QueuingConfiguration", "queueLengthLimit")),
+    H::AGE,
+];
+
 pub(crate) struct PriorityLevelConfiguration;
 
 impl Kind for PriorityLevelConfiguration {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let number = |path: &[&str]| {
+            int_or_string(at(row.object, path)).map_or_else(|| NONE.into(), |_| Value::from(row.number(path)))
+        };
+        let queuing = |key: &str| number(&["spec", "limited", "limitResponse", "queuing", key]);
+        vec![
+            row.name(),
+            row.text(&["spec", "type"]).into(),
+            number(&["spec", "limited", "nominalConcurrencyShares"]),
+            queuing("queues"),
+            queuing("handSize"),
+            queuing("queueLengthLimit"),
+            row.age(),
+        ]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let (metadata, spec) = (object.get("metadata"), object.get("spec"));
         let kind = spec.get("type");
         if (metadata.text_of("name") == "exempt") != (kind.text() == "Exempt") {
@@ -46,7 +78,7 @@ impl Kind for PriorityLevelConfiguration {
         conditions(object, report);
     }
 
-    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         conditions(new, report);
     }
 }

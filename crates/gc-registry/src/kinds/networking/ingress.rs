@@ -1,23 +1,61 @@
 //! Ingresses.
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
+use crate::kinds::access::text;
+use crate::kinds::kind::prelude::*;
+use crate::kinds::printers::NONE;
 use crate::kinds::shared::names::{
     dns_label, dns_subdomain, ip, parse_ip, path_segment, port_name, port_number, subdomain,
     wildcard_subdomain,
 };
-use crate::resource::Target;
 
 const CLASS: &str = "kubernetes.io/ingress.class";
 const INVALID_SEQUENCES: [&str; 5] = ["//", "/./", "/../", "%2f", "%2F"];
 const INVALID_SUFFIXES: [&str; 2] = ["/..", "/."];
 const NOT_A_NAME: &str = "must be a DNS name, not an IP address";
 
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text(
+        "Class",
+        T("The name of the IngressClass resource that should be used for additional configuration"),
+    ),
+    H::text("Hosts", T("Hosts that incoming requests are matched against before the ingress rule")),
+    H::text("Address", T("Address is a list containing ingress points for the load-balancer")),
+    H::text("Ports", T("Ports of TLS configurations that open")),
+    H::AGE,
+];
+
 pub(crate) struct Ingress;
 
 impl Kind for Ingress {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let rules = row.list(&["spec", "rules"]);
+        let hosts: Vec<&str> = rules
+            .iter()
+            .take(SHOWN)
+            .map(|rule| text(rule, &["host"]))
+            .filter(|host| !host.is_empty())
+            .collect();
+        let mut hosts = if hosts.is_empty() { "*".to_owned() } else { hosts.join(",") };
+        if rules.len() > SHOWN && hosts != "*" {
+            hosts = format!("{hosts} + {} more...", rules.len() - SHOWN);
+        }
+        let ports = if row.list(&["spec", "tls"]).is_empty() { "80" } else { "80, 443" };
+        vec![
+            row.name(),
+            row.text_or(&["spec", "ingressClassName"], NONE),
+            hosts.into(),
+            row.load_balancer().join(",").into(),
+            ports.into(),
+            row.age(),
+        ]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         spec(&object.get("spec"), report);
         let metadata = object.get("metadata");
         let annotations = metadata.get("annotations");
@@ -30,11 +68,11 @@ impl Kind for Ingress {
         }
     }
 
-    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         spec(&new.get("spec"), report);
     }
 
-    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         let status = new.get("status");
         let balancer = status.get("loadBalancer");
         for item in balancer.get("ingress").items() {
@@ -176,3 +214,6 @@ pub(crate) fn typed_reference(field: &Field<'_, '_>, report: &mut Report) {
         }
     }
 }
+
+/// Hosts that are shown; the others are counted.
+const SHOWN: usize = 3;

@@ -1,18 +1,32 @@
 //! Ingress classes.
 
 use super::ingress::typed_reference;
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
+use crate::kinds::access::{at, text};
+use crate::kinds::kind::prelude::*;
+use crate::kinds::printers::NONE;
 use crate::kinds::shared::names::{domain_prefixed_path, label};
-use crate::resource::Target;
 
 const CONTROLLER_MAX_BYTES: usize = 250;
+
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("Controller", T("Controller that is responsible for handling this class")),
+    H::text("Parameters", T("A reference to a resource with additional parameters")),
+    H::AGE,
+];
 
 pub(crate) struct IngressClass;
 
 impl Kind for IngressClass {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        vec![row.name(), row.shown(&["spec", "controller"]), shown_parameters(row), row.age()]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let controller = spec.get("controller");
         if controller.text().len() > CONTROLLER_MAX_BYTES {
@@ -25,15 +39,9 @@ impl Kind for IngressClass {
         }
     }
 
-    fn validate_update(
-        &self,
-        target: Target<'_>,
-        new: &Field<'_, '_>,
-        old: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         report.immutable_text(&new.get("spec").get("controller"), &old.get("spec").get("controller"));
-        self.validate(target, new, report);
+        self.validate(new, report);
     }
 }
 
@@ -56,4 +64,13 @@ fn parameter_reference(field: &Field<'_, '_>, report: &mut Report) {
         }
         _ => report.not_supported(&scope, &["Cluster", "Namespace"]),
     }
+}
+
+fn shown_parameters(row: &Row<'_>) -> Value {
+    let Some(parameters) = at(row.object, &["spec", "parameters"]) else { return NONE.into() };
+    let mut shown = text(parameters, &["kind"]).to_owned();
+    if let Some(group) = at(parameters, &["apiGroup"]).and_then(Value::as_str) {
+        shown = format!("{shown}.{group}");
+    }
+    format!("{shown}/{}", text(parameters, &["name"])).into()
 }

@@ -1,17 +1,27 @@
 //! IP addresses.
 
-use serde_json::Value;
-
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::{IMMUTABLE, Report};
+use crate::kinds::access::{at, text};
+use crate::kinds::kind::prelude::*;
+use crate::kinds::printers::NONE;
+use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::names::{path_segment, subdomain};
-use crate::resource::Target;
+
+const COLUMNS: &[Heading] =
+    &[H::NAME, H::text("ParentRef", F("api.networking.v1.IPAddressSpec", "parentRef"))];
 
 pub(crate) struct IpAddress;
 
 impl Kind for IpAddress {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        // Upstream prints an age that has no column.
+        vec![row.name(), shown_parent(row), row.age()]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let parent = spec.get("parentRef");
         if !parent.is_set() {
@@ -31,14 +41,8 @@ impl Kind for IpAddress {
         }
     }
 
-    fn validate_update(
-        &self,
-        target: Target<'_>,
-        new: &Field<'_, '_>,
-        old: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
-        self.validate(target, new, report);
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        self.validate(new, report);
         let spec = new.get("spec");
         let parent = spec.get("parentRef");
         if parent.value() != old.get("spec").member("parentRef") {
@@ -57,4 +61,16 @@ impl Kind for IpAddress {
             report.invalid_shown(&parent, &shown, IMMUTABLE);
         }
     }
+}
+
+fn shown_parent(row: &Row<'_>) -> Value {
+    let Some(reference) = at(row.object, &["spec", "parentRef"]) else { return NONE.into() };
+    let mut shown = text(reference, &["resource"]).to_lowercase();
+    for (separator, key) in [('.', "group"), ('/', "namespace")] {
+        let part = text(reference, &[key]);
+        if !part.is_empty() {
+            shown = format!("{shown}{separator}{part}");
+        }
+    }
+    format!("{shown}/{}", text(reference, &["name"])).into()
 }

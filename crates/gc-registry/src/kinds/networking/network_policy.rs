@@ -1,16 +1,26 @@
 //! Network policies.
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
+use crate::kinds::access::at;
+use crate::kinds::kind::prelude::*;
+use crate::kinds::printers::shown_selector;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::names::{cidr_text, contains, parse_cidr, port_name, port_number};
-use crate::resource::Target;
+
+const COLUMNS: &[Heading] =
+    &[H::NAME, H::text("Pod-Selector", F("api.networking.v1.NetworkPolicySpec", "podSelector")), H::AGE];
 
 pub(crate) struct NetworkPolicy;
 
 impl Kind for NetworkPolicy {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        vec![row.name(), shown_selector(at(row.object, &["spec", "podSelector"])), row.age()]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         selector(&spec.get("podSelector"), report);
         for (direction, peers) in [("ingress", "from"), ("egress", "to")] {

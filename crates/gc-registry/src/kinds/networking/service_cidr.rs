@@ -1,15 +1,25 @@
 //! Ranges of the addresses of services.
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::{IMMUTABLE, Report};
+use crate::kinds::kind::prelude::*;
+use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::names::{canonical_cidr, parse_cidr};
-use crate::resource::Target;
+
+const COLUMNS: &[Heading] =
+    &[H::NAME, H::text("CIDRs", F("api.networking.v1.ServiceCIDRSpec", "cidrs")), H::AGE];
 
 pub(crate) struct ServiceCidr;
 
 impl Kind for ServiceCidr {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let ranges: Vec<&str> = row.list(&["spec", "cidrs"]).iter().filter_map(Value::as_str).collect();
+        vec![row.name(), ranges.join(",").into(), row.age()]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let ranges = spec.get("cidrs");
         match ranges.list().len() {
@@ -36,13 +46,7 @@ impl Kind for ServiceCidr {
         }
     }
 
-    fn validate_update(
-        &self,
-        target: Target<'_>,
-        new: &Field<'_, '_>,
-        old: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let spec = new.get("spec");
         let ranges = spec.get("cidrs");
         let before = old.get("spec");
@@ -57,7 +61,7 @@ impl Kind for ServiceCidr {
             if ranges.list()[0] != before[0] {
                 report.invalid(&ranges.index(0), IMMUTABLE);
             }
-            self.validate(target, new, report);
+            self.validate(new, report);
         } else {
             report.invalid(&ranges, IMMUTABLE);
         }

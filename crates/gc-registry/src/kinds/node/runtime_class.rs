@@ -4,19 +4,27 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
+use crate::kinds::kind::prelude::*;
+use crate::kinds::printers::Says;
 use crate::kinds::shared::labels::labels;
 use crate::kinds::shared::names::dns_label;
 use crate::kinds::shared::resources::{Names, requirements};
 use crate::kinds::shared::scheduling;
-use crate::resource::Target;
+
+const COLUMNS: &[Heading] = &[H::NAME, H::text("Handler", Says::Nothing), H::AGE];
 
 pub(crate) struct RuntimeClass;
 
 impl Kind for RuntimeClass {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        vec![row.name(), row.shown(&["handler"]), row.age()]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let handler = object.get("handler");
         if handler.text().is_empty() {
             report.required(&handler, "");
@@ -49,14 +57,8 @@ impl Kind for RuntimeClass {
         }
     }
 
-    fn validate_update(
-        &self,
-        target: Target<'_>,
-        new: &Field<'_, '_>,
-        old: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
-        self.validate(target, new, report);
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        self.validate(new, report);
         report.immutable_text(&new.get("handler"), &old.get("handler"));
     }
 }

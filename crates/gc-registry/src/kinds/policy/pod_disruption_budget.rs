@@ -1,17 +1,39 @@
 //! Pod disruption budgets.
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
+use crate::kinds::access::at;
+use crate::kinds::kind::prelude::*;
+use crate::kinds::printers::int_or_string;
 use crate::kinds::shared::conditions::conditions;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::workloads::{at_most_all, number_or_percent};
-use crate::resource::Target;
+
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("Min Available", T("The minimum number of pods that must be available.")),
+    H::text("Max Unavailable", T("The maximum number of pods that may be unavailable.")),
+    H::integer("Allowed Disruptions", T("Calculated number of pods that may be disrupted at this time.")),
+    H::AGE,
+];
 
 pub(crate) struct PodDisruptionBudget;
 
 impl Kind for PodDisruptionBudget {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let bound = |key: &str| int_or_string(at(row.object, &["spec", key])).unwrap_or_else(|| "N/A".into());
+        vec![
+            row.name(),
+            bound("minAvailable").into(),
+            bound("maxUnavailable").into(),
+            row.number(&["status", "disruptionsAllowed"]).into(),
+            row.age(),
+        ]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         if spec.has("minAvailable") && spec.has("maxUnavailable") {
             report.invalid(&spec, "minAvailable and maxUnavailable cannot be both set");
@@ -24,7 +46,7 @@ impl Kind for PodDisruptionBudget {
         report.one_of_if_set(&spec.get("unhealthyPodEvictionPolicy"), &["AlwaysAllow", "IfHealthyBudget"]);
     }
 
-    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         let status = new.get("status");
         conditions(&status.get("conditions"), report);
         for member in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {

@@ -46,7 +46,7 @@ pub fn human_duration(seconds: i64) -> String {
 }
 
 /// The time since the moment in a value; `<unknown>` when there is none.
-pub(super) fn since(moment: Option<&Value>, now: Timestamp) -> String {
+pub(crate) fn since(moment: Option<&Value>, now: Timestamp) -> String {
     match parse(moment) {
         Some(moment) => human_duration(between(moment, now)),
         None => "<unknown>".into(),
@@ -54,11 +54,11 @@ pub(super) fn since(moment: Option<&Value>, now: Timestamp) -> String {
 }
 
 /// Whole seconds from one moment to another, towards zero.
-pub(super) fn between(from: Timestamp, to: Timestamp) -> i64 {
+pub(crate) fn between(from: Timestamp, to: Timestamp) -> i64 {
     to.duration_since(from).as_secs()
 }
 
 /// The moment in a value.
-pub(super) fn parse(moment: Option<&Value>) -> Option<Timestamp> {
+pub(crate) fn parse(moment: Option<&Value>) -> Option<Timestamp> {
     moment?.as_str()?.parse().ok()
 }

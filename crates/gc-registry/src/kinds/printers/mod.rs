@@ -1,14 +1,9 @@
 //! Tables: the columns of each resource and the cells of each object, as `kubectl get` shows them.
 
-mod columns;
-mod core;
-mod duration;
-mod other;
-mod pod;
-mod workload;
+pub(crate) mod duration;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
@@ -16,7 +11,8 @@ use serde_json::{Value, json};
 
 pub use duration::human_duration;
 
-use crate::kinds::access::{at, list, text};
+use crate::kinds::access::{at, flag, integer, list, text};
+use crate::kinds::{kind, scale};
 use crate::resource::Target;
 use crate::schema::description;
 
@@ -45,7 +41,7 @@ impl Column {
 }
 
 /// One column of a built-in resource, whose description is looked up when it is first shown.
-struct Heading {
+pub(crate) struct Heading {
     name: &'static str,
     kind: &'static str,
     format: &'static str,
@@ -55,20 +51,24 @@ struct Heading {
 
 /// What describes a column.
 #[derive(Clone, Copy)]
-enum Says {
+pub(crate) enum Says {
     Nothing,
     Text(&'static str),
     /// The description of a field: a definition without its prefix, and the field.
     Field(&'static str, &'static str),
 }
 
-const NAMED: Says = Says::Field("apimachinery.pkg.apis.meta.v1.ObjectMeta", "name");
+pub(crate) const NAMED: Says = Says::Field("apimachinery.pkg.apis.meta.v1.ObjectMeta", "name");
 const CREATED: Says = Says::Field("apimachinery.pkg.apis.meta.v1.ObjectMeta", "creationTimestamp");
 
 impl Heading {
-    const NAME: Self = Self::new("Name", "string", "name", NAMED, 0);
-    const AGE: Self = Self::new("Age", "string", "", CREATED, 0);
+    pub(crate) const NAME: Self = Self::new("Name", "string", "name", NAMED, 0);
+    pub(crate) const AGE: Self = Self::new("Age", "string", "", CREATED, 0);
     const CREATED_AT: Self = Self::new("Created At", "date", "", CREATED, 0);
+    /// The columns of kinds without a printer of their own.
+    pub(crate) const PLAIN: &[Self] = &[Self::NAME, Self::CREATED_AT];
+    pub(crate) const CONTAINERS: Says = Says::Text("Names of each container in the template.");
+    pub(crate) const IMAGES: Says = Says::Text("Images referenced by each container in the template.");
 
     const fn new(
         name: &'static str,
@@ -79,22 +79,22 @@ impl Heading {
     ) -> Self {
         Self { name, kind, format, says, priority }
     }
-    const fn text(name: &'static str, says: Says) -> Self {
+    pub(crate) const fn text(name: &'static str, says: Says) -> Self {
         Self::new(name, "string", "", says, 0)
     }
-    const fn integer(name: &'static str, says: Says) -> Self {
+    pub(crate) const fn integer(name: &'static str, says: Says) -> Self {
         Self::new(name, "integer", "", says, 0)
     }
-    const fn boolean(name: &'static str, says: Says) -> Self {
+    pub(crate) const fn boolean(name: &'static str, says: Says) -> Self {
         Self::new(name, "boolean", "", says, 0)
     }
-    const fn named(name: &'static str, says: Says) -> Self {
+    pub(crate) const fn named(name: &'static str, says: Says) -> Self {
         Self::new(name, "string", "name", says, 0)
     }
-    const fn wide(name: &'static str, says: Says) -> Self {
+    pub(crate) const fn wide(name: &'static str, says: Says) -> Self {
         Self::new(name, "string", "", says, 1)
     }
-    const fn wide_name(name: &'static str) -> Self {
+    pub(crate) const fn wide_name(name: &'static str) -> Self {
         Self::new(name, "string", "name", NAMED, 1)
     }
 
@@ -116,92 +116,122 @@ impl Heading {
     }
 }
 
+/// What the Scales of all resources are called here.
+const SCALES: (&str, &str) = ("autoscaling", "scales");
+
 /// The columns of a resource; for resources without a printer, and custom ones without columns, the name and the
 /// time of creation.
 #[must_use]
 pub fn columns(target: Target<'_>) -> &'static [Column] {
-    /// Made at the first table of a resource and kept: there are as many as there are tables in `columns.rs`.
+    /// Made at the first table of a kind and kept: there are as many as there are lists of headings.
     static MADE: Mutex<BTreeMap<usize, &'static [Column]>> = Mutex::new(BTreeMap::new());
-    let headings = columns::of(target.group, target.resource).unwrap_or_else(columns::plain);
+    let headings = match kind::of(target) {
+        Some(kind) => kind.columns(),
+        None if (target.group, target.resource) == SCALES => scale::COLUMNS,
+        None => Heading::PLAIN,
+    };
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     made.entry(headings.as_ptr().addr())
         .or_insert_with(|| Vec::leak(headings.iter().map(Heading::column).collect()))
-}
-
-/// Whether a resource is one of those whose rules are written here. Definitions of custom resources have their own.
-pub(crate) fn is_built_in(target: Target<'_>) -> bool {
-    !matches!(target.resource, "customresourcedefinitions" | columns::SCALES)
-        && columns::of(target.group, target.resource).is_some()
 }
 
 /// The cells of an object in the columns of its resource, wide ones included.
 #[must_use]
 pub fn cells(target: Target<'_>, object: &Value, now: Timestamp) -> Vec<Value> {
     let row = Row { object, now };
-    match (target.group, target.resource) {
-        ("", "pods") => pod::pod(&row),
-        ("autoscaling", columns::SCALES) => workload::scale(&row),
-        ("", "podtemplates") => pod::template(&row),
-        ("", "replicationcontrollers") | ("apps" | "batch" | "autoscaling" | "policy", _) => {
-            workload::cells(target, &row)
-        }
-        ("", _) | ("events.k8s.io", "events") => core::cells(target, &row),
-        _ => other::cells(target, &row),
+    match kind::of(target) {
+        Some(kind) => kind.cells(&row),
+        None if (target.group, target.resource) == SCALES => scale::cells(&row),
+        None => vec![row.name(), row.created()],
     }
 }
 
-/// The `conditions` of the row of an object: finished pods and jobs are marked as completed.
+/// The `conditions` of the row of an object.
 #[must_use]
 pub fn row_conditions(target: Target<'_>, object: &Value) -> Vec<Value> {
-    if (target.group, target.resource) != ("", "pods") {
-        return Vec::new();
-    }
-    let (reason, message) = match text(object, &["status", "phase"]) {
-        "Succeeded" => ("Succeeded", "The pod has completed successfully."),
-        "Failed" => ("Failed", "The pod failed."),
-        _ => return Vec::new(),
-    };
-    vec![json!({"type": "Completed", "status": "True", "reason": reason, "message": message})]
+    kind::of(target).map(|kind| kind.row_conditions(object)).unwrap_or_default()
 }
 
 /// One object on its way into a table.
-struct Row<'a> {
-    object: &'a Value,
-    now: Timestamp,
+pub(crate) struct Row<'a> {
+    pub(crate) object: &'a Value,
+    pub(crate) now: Timestamp,
 }
 
 /// What stands in a cell where there is nothing.
-const NONE: &str = "<none>";
+pub(crate) const NONE: &str = "<none>";
 /// What stands in a cell that the object says nothing about.
-const UNSET: &str = "<unset>";
+pub(crate) const UNSET: &str = "<unset>";
 
 impl Row<'_> {
-    fn name(&self) -> Value {
+    pub(crate) fn name(&self) -> Value {
         self.text(&["metadata", "name"]).into()
     }
-    fn age(&self) -> Value {
+    pub(crate) fn age(&self) -> Value {
         duration::since(at(self.object, &["metadata", "creationTimestamp"]), self.now).into()
     }
     /// The time of creation, for the columns of resources without a printer.
-    fn created(&self) -> Value {
+    pub(crate) fn created(&self) -> Value {
         at(self.object, &["metadata", "creationTimestamp"]).cloned().unwrap_or(Value::Null)
     }
-    fn text(&self, path: &[&str]) -> &str {
+    pub(crate) fn text(&self, path: &[&str]) -> &str {
         text(self.object, path)
     }
     /// The text at a path, or what stands for none.
-    fn text_or(&self, path: &[&str], other: &str) -> Value {
+    pub(crate) fn text_or(&self, path: &[&str], other: &str) -> Value {
         let text = self.text(path);
         if text.is_empty() { other.into() } else { text.into() }
     }
-    fn number(&self, path: &[&str]) -> i64 {
-        super::access::integer(self.object, path).unwrap_or_default()
+    pub(crate) fn number(&self, path: &[&str]) -> i64 {
+        integer(self.object, path).unwrap_or_default()
     }
-    fn list(&self, path: &[&str]) -> &[Value] {
+    pub(crate) fn list(&self, path: &[&str]) -> &[Value] {
         list(self.object, path)
     }
+    pub(crate) fn shown(&self, path: &[&str]) -> Value {
+        self.text(path).into()
+    }
+    /// The boolean at a path, or what stands for none.
+    pub(crate) fn flag_or(&self, path: &[&str], other: bool) -> Value {
+        flag(self.object, path).unwrap_or(other).into()
+    }
+    /// The name, and whether annotations make it the default one.
+    pub(crate) fn name_of_default(&self, annotations: &[&str]) -> Value {
+        let is_default =
+            annotations.iter().any(|name| self.text(&["metadata", "annotations", name]) == "true");
+        let name = self.text(&["metadata", "name"]);
+        if is_default { format!("{name} (default)").into() } else { name.into() }
+    }
+    /// How many of the wanted replicas are ready.
+    pub(crate) fn ready_replicas(&self) -> Value {
+        let (ready, wanted) = (self.number(&["status", "readyReplicas"]), self.number(&["spec", "replicas"]));
+        format!("{ready}/{wanted}").into()
+    }
+    /// The cells of what keeps a number of replicas of a template.
+    pub(crate) fn replicas(&self, selector: Value) -> Vec<Value> {
+        let [names, images] = self.containers(&["spec", "template", "spec"]);
+        let mut cells = vec![self.name()];
+        for path in [["spec", "replicas"], ["status", "replicas"], ["status", "readyReplicas"]] {
+            cells.push(self.number(&path).into());
+        }
+        cells.extend([self.age(), names, images, selector]);
+        cells
+    }
+    /// Addresses and host names that a load balancer reports, sorted.
+    pub(crate) fn load_balancer(&self) -> Vec<String> {
+        let names: BTreeSet<&str> = self
+            .list(&["status", "loadBalancer", "ingress"])
+            .iter()
+            .map(|ingress| {
+                let address = text(ingress, &["ip"]);
+                if address.is_empty() { text(ingress, &["hostname"]) } else { address }
+            })
+            .filter(|name| !name.is_empty())
+            .collect();
+        names.into_iter().map(str::to_owned).collect()
+    }
     /// Names and images of the containers of a pod spec.
-    fn containers(&self, path: &[&str]) -> [Value; 2] {
+    pub(crate) fn containers(&self, path: &[&str]) -> [Value; 2] {
         let spec = at(self.object, path).unwrap_or(&Value::Null);
         ["name", "image"].map(|key| {
             let texts: Vec<&str> =
@@ -212,7 +242,7 @@ impl Row<'_> {
 }
 
 /// A text or a number as text; `None` when it is neither.
-fn int_or_string(value: Option<&Value>) -> Option<String> {
+pub(crate) fn int_or_string(value: Option<&Value>) -> Option<String> {
     match value? {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
@@ -221,13 +251,22 @@ fn int_or_string(value: Option<&Value>) -> Option<String> {
 }
 
 /// Labels as text, `<none>` when there are none.
-fn labels(labels: Option<&Value>) -> Value {
-    let text = labels.map(super::scale::map_text).unwrap_or_default();
+pub(crate) fn shown_labels(labels: Option<&Value>) -> Value {
+    let text = labels.map(scale::map_text).unwrap_or_default();
     if text.is_empty() { NONE.into() } else { text.into() }
 }
 
 /// A label selector as text, `<none>` when it is empty or absent.
-fn selector(selector: Option<&Value>) -> Value {
-    let text = selector.map(super::scale::label_selector_text).unwrap_or_default();
+pub(crate) fn shown_selector(selector: Option<&Value>) -> Value {
+    let text = selector.map(scale::label_selector_text).unwrap_or_default();
     if text.is_empty() { NONE.into() } else { text.into() }
+}
+
+/// The first texts of a list, and how many more there are.
+pub(crate) fn shortened(texts: &[String], most: usize) -> String {
+    if texts.is_empty() {
+        return NONE.into();
+    }
+    let shown = texts.iter().take(most).map(String::as_str).collect::<Vec<_>>().join(",");
+    if texts.len() > most { format!("{shown} + {} more...", texts.len() - most) } else { shown }
 }

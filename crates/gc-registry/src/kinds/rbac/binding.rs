@@ -1,14 +1,27 @@
 //! Bindings of roles, in namespaces and in the cluster.
 
-use serde_json::Value;
-
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
+use crate::kinds::access::text;
+use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::names::{path_segment, subdomain};
-use crate::resource::Target;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
+
+const CLUSTER_COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("Role", F("api.rbac.v1.ClusterRoleBinding", "roleRef")),
+    H::AGE,
+    H::wide("Users", T("Users in the clusterRoleBinding")),
+    H::wide("Groups", T("Groups in the clusterRoleBinding")),
+    H::wide("ServiceAccounts", T("ServiceAccounts in the clusterRoleBinding")),
+];
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("Role", F("api.rbac.v1.RoleBinding", "roleRef")),
+    H::AGE,
+    H::wide("Users", T("Users in the roleBinding")),
+    H::wide("Groups", T("Groups in the roleBinding")),
+    H::wide("ServiceAccounts", T("ServiceAccounts in the roleBinding")),
+];
 
 pub(crate) struct Binding {
     /// Whether it binds in the whole cluster.
@@ -16,7 +29,37 @@ pub(crate) struct Binding {
 }
 
 impl Kind for Binding {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        if self.cluster { CLUSTER_COLUMNS } else { COLUMNS }
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let role = format!("{}/{}", row.text(&["roleRef", "kind"]), row.text(&["roleRef", "name"]));
+        let subjects = |kind: &str| -> Value {
+            row.list(&["subjects"])
+                .iter()
+                .filter(|subject| text(subject, &["kind"]) == kind)
+                .map(|subject| match (kind, text(subject, &["namespace"])) {
+                    ("ServiceAccount", namespace) if !namespace.is_empty() => {
+                        format!("{namespace}/{}", text(subject, &["name"]))
+                    }
+                    _ => text(subject, &["name"]).to_owned(),
+                })
+                .collect::<Vec<_>>()
+                .join(", ")
+                .into()
+        };
+        vec![
+            row.name(),
+            role.into(),
+            row.age(),
+            subjects("User"),
+            subjects("Group"),
+            subjects("ServiceAccount"),
+        ]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let role = object.get("roleRef");
         if role.text_of("apiGroup") != RBAC {
             report.not_supported(&role.get("apiGroup"), &[RBAC]);
@@ -36,14 +79,8 @@ impl Kind for Binding {
         }
     }
 
-    fn validate_update(
-        &self,
-        target: Target<'_>,
-        new: &Field<'_, '_>,
-        old: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
-        self.validate(target, new, report);
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        self.validate(new, report);
         let role = new.get("roleRef");
         if role.value() != old.member("roleRef") {
             let part = |member: &str| Value::from(role.text_of(member));

@@ -1,10 +1,7 @@
 //! Roles, of namespaces and of the cluster.
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
+use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::labels::selector;
-use crate::resource::Target;
 
 pub(crate) struct Role {
     /// Whether it is a role of the cluster.
@@ -12,7 +9,15 @@ pub(crate) struct Role {
 }
 
 impl Kind for Role {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        Heading::PLAIN
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        vec![row.name(), row.created()]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         for rule in object.get("rules").items() {
             policy_rule(&rule, self.cluster, report);
         }

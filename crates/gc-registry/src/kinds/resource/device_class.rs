@@ -1,18 +1,25 @@
 //! Device classes.
 
 use super::requests::{opaque, selectors};
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
+use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::names::qualified_name;
-use crate::resource::Target;
 
 const CONFIG_MAX: usize = 32;
+
+const COLUMNS: &[Heading] = &[H::NAME, H::AGE];
 
 pub(crate) struct DeviceClass;
 
 impl Kind for DeviceClass {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        vec![row.name(), row.age()]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         selectors(&spec.get("selectors"), report);
         let configuration = spec.get("config");

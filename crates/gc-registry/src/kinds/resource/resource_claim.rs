@@ -1,37 +1,62 @@
 //! Claims to devices.
 
 use super::{requests, status};
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::{IMMUTABLE, Report};
-use crate::resource::Target;
+use crate::kinds::access::at;
+use crate::kinds::kind::prelude::*;
+use crate::kinds::report::IMMUTABLE;
 use crate::schema::shown::internal;
 
 const SPEC: &str = "api.resource.v1.ResourceClaimSpec";
 
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("State", T("A summary of the current state (allocated, pending, reserved, etc.).")),
+    H::AGE,
+];
+
 pub(crate) struct ResourceClaim;
 
 impl Kind for ResourceClaim {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        vec![row.name(), state(row).into(), row.age()]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         requests::spec(&object.get("spec"), report);
     }
 
-    fn validate_update(
-        &self,
-        target: Target<'_>,
-        new: &Field<'_, '_>,
-        old: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let spec = new.get("spec");
         if spec.value() == old.member("spec") {
-            self.validate(target, new, report);
+            self.validate(new, report);
         } else {
             report.invalid_shown(&spec, &internal(SPEC, spec.value()).compact(), IMMUTABLE);
         }
     }
 
-    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         status::status(new, old, report);
     }
+}
+
+/// What holds a resource claim: `pending`, or `allocated` and for whom.
+fn state(row: &Row<'_>) -> String {
+    let mut states = Vec::new();
+    if at(row.object, &["metadata", "deletionTimestamp"]).is_some() {
+        states.push("deleted");
+    }
+    if at(row.object, &["status", "allocation"]).is_none() {
+        if states.is_empty() {
+            states.push("pending");
+        }
+    } else {
+        states.push("allocated");
+        states.push(if row.list(&["status", "reservedFor"]).is_empty() { "" } else { "reserved" });
+    }
+    states.retain(|state| !state.is_empty());
+    states.join(",")
 }

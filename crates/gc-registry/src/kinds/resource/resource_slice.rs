@@ -5,12 +5,10 @@ use std::collections::BTreeSet;
 use super::device::{self, Location};
 use super::requests::driver_name;
 use super::status::pool_name;
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::{IMMUTABLE, Report};
+use crate::kinds::kind::prelude::*;
+use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::names::{dns_subdomain, label};
 use crate::kinds::shared::scheduling::node_selector;
-use crate::resource::Target;
 
 const DEVICES_MAX: usize = 128;
 /// Most devices if one of them has taints or takes from counters.
@@ -18,14 +16,36 @@ const SPECIAL_DEVICES_MAX: usize = 64;
 const COUNTER_SETS_MAX: usize = 8;
 pub(super) const COUNTERS_MAX: usize = 32;
 
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("Node", F("api.resource.v1.ResourceSliceSpec", "nodeName")),
+    H::text("Driver", F("api.resource.v1.ResourceSliceSpec", "driver")),
+    H::text("Pool", F("api.resource.v1.ResourcePool", "name")),
+    H::AGE,
+];
+
 pub(crate) struct ResourceSlice;
 
 impl Kind for ResourceSlice {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        vec![
+            row.name(),
+            row.shown(&["spec", "nodeName"]),
+            row.shown(&["spec", "driver"]),
+            row.shown(&["spec", "pool", "name"]),
+            row.age(),
+        ]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         slice(&object.get("spec"), None, report);
     }
 
-    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         slice(&new.get("spec"), Some(&old.get("spec")), report);
     }
 }

@@ -1,17 +1,36 @@
 //! Priority classes.
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
-use crate::resource::Target;
+use crate::kinds::kind::prelude::*;
 
 /// Greatest priority of a class that users make.
 const USER_PRIORITY_MAX: i64 = 1_000_000_000;
 
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::integer("Value", F("api.scheduling.v1.PriorityClass", "value")),
+    H::boolean("Global-Default", F("api.scheduling.v1.PriorityClass", "globalDefault")),
+    H::AGE,
+    H::text("PreemptionPolicy", F("api.scheduling.v1.PriorityClass", "preemptionPolicy")),
+];
+
 pub(crate) struct PriorityClass;
 
 impl Kind for PriorityClass {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        vec![
+            row.name(),
+            row.number(&["value"]).into(),
+            row.flag_or(&["globalDefault"], false),
+            row.age(),
+            row.shown(&["preemptionPolicy"]),
+        ]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let (metadata, value) = (object.get("metadata"), object.get("value"));
         let name = metadata.text_of("name");
         if name.starts_with("system-") {
@@ -36,7 +55,7 @@ impl Kind for PriorityClass {
         }
     }
 
-    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         if new.number_of("value") != old.number_of("value") {
             report.forbidden(&new.get("value"), "may not be changed in an update.");
         }

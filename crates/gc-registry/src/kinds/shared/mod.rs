@@ -12,5 +12,6 @@ pub(crate) mod resources;
 pub(crate) mod scheduling;
 pub(crate) mod security;
 pub(crate) mod signers;
+pub(crate) mod volume_cells;
 pub(crate) mod volumes;
 pub(crate) mod workloads;

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use crate::kinds::field::Field;
 use crate::kinds::report::Report;
+
 pub(crate) use crate::names::{
     dns_label, dns_label_1035, dns_subdomain, label_value, path_segment, qualified_name,
 };

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::{Report, quoted};
-use crate::resource::Target;
+use crate::kinds::access::{at, text};
+use crate::kinds::kind::prelude::*;
+use crate::kinds::printers::{NONE, UNSET};
+use crate::kinds::report::quoted;
 
 const UPDATE_SECONDS_MIN: i64 = 10;
 const TOKEN_SECONDS_MIN: i64 = 600;
@@ -13,14 +13,57 @@ const TOKEN_SECONDS_MIN: i64 = 600;
 /// What a driver's volumes can be.
 const MODES: [&str; 2] = ["Persistent", "Ephemeral"];
 
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::boolean("AttachRequired", F("api.storage.v1.CSIDriverSpec", "attachRequired")),
+    H::boolean("PodInfoOnMount", F("api.storage.v1.CSIDriverSpec", "podInfoOnMount")),
+    H::boolean("StorageCapacity", F("api.storage.v1.CSIDriverSpec", "storageCapacity")),
+    H::text("TokenRequests", F("api.storage.v1.CSIDriverSpec", "tokenRequests")),
+    H::boolean("RequiresRepublish", F("api.storage.v1.CSIDriverSpec", "requiresRepublish")),
+    H::text("Modes", F("api.storage.v1.CSIDriverSpec", "volumeLifecycleModes")),
+    H::AGE,
+];
+
 pub(crate) struct CsiDriver;
 
 impl Kind for CsiDriver {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let boolean = |key: &str, other: bool| row.flag_or(&["spec", key], other);
+        let texts = |values: Vec<&str>| values.join(",");
+        let modes =
+            texts(row.list(&["spec", "volumeLifecycleModes"]).iter().filter_map(Value::as_str).collect());
+        let audiences = at(row.object, &["spec", "tokenRequests"]).map_or_else(
+            || UNSET.into(),
+            |_| {
+                texts(
+                    row.list(&["spec", "tokenRequests"])
+                        .iter()
+                        .map(|token| text(token, &["audience"]))
+                        .collect(),
+                )
+            },
+        );
+        vec![
+            row.name(),
+            boolean("attachRequired", true),
+            boolean("podInfoOnMount", false),
+            boolean("storageCapacity", false),
+            audiences.into(),
+            boolean("requiresRepublish", false),
+            if modes.is_empty() { NONE.into() } else { modes.into() },
+            row.age(),
+        ]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         spec(&object.get("spec"), report);
     }
 
-    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let (new, old) = (new.get("spec"), old.get("spec"));
         spec(&new, report);
         let attach = new.named("attachedRequired", new.member("attachRequired"));

@@ -2,20 +2,30 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
-
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::{IMMUTABLE, Report};
+use crate::kinds::kind::prelude::*;
+use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::names::{csi_driver_name, qualified_name};
-use crate::resource::Target;
 
 const NODE_ID_MAX_BYTES: usize = 256;
+
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::integer("Drivers", T("Drivers indicates the number of CSI drivers registered on the node")),
+    H::AGE,
+];
 
 pub(crate) struct CsiNode;
 
 impl Kind for CsiNode {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        vec![row.name(), row.list(&["spec", "drivers"]).len().into(), row.age()]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let mut names = BTreeSet::new();
         for driver in spec.get("drivers").items() {
@@ -45,14 +55,8 @@ impl Kind for CsiNode {
         }
     }
 
-    fn validate_update(
-        &self,
-        target: Target<'_>,
-        new: &Field<'_, '_>,
-        old: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
-        self.validate(target, new, report);
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        self.validate(new, report);
         let (spec, before) = (new.get("spec"), old.get("spec"));
         let before = before.get("drivers");
         let was: BTreeMap<&str, &Value> =

@@ -1,17 +1,23 @@
 //! What storage is left where.
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
+use crate::kinds::kind::prelude::*;
 use crate::kinds::quantity::Quantity;
-use crate::kinds::report::{NOT_NEGATIVE, Report};
+use crate::kinds::report::NOT_NEGATIVE;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::names::subdomain;
-use crate::resource::Target;
 
 pub(crate) struct CsiStorageCapacity;
 
 impl Kind for CsiStorageCapacity {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        Heading::PLAIN
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        vec![row.name(), row.created()]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         selector(&object.get("nodeTopology"), report);
         subdomain(&object.get("storageClassName"), report);
         let size = object.get("capacity");
@@ -20,14 +26,8 @@ impl Kind for CsiStorageCapacity {
         }
     }
 
-    fn validate_update(
-        &self,
-        target: Target<'_>,
-        new: &Field<'_, '_>,
-        old: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
-        self.validate(target, new, report);
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        self.validate(new, report);
         report.immutable(&new.get("nodeTopology"), &old.get("nodeTopology"));
         report.immutable_text(&new.get("storageClassName"), &old.get("storageClassName"));
     }

@@ -2,19 +2,44 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::{IMMUTABLE, Report};
+use crate::kinds::kind::prelude::*;
+use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::names::{qualified, qualified_name};
-use crate::resource::Target;
 
 const PARAMETERS_MAX: usize = 512;
 const PARAMETERS_MAX_BYTES: usize = 256 * 1024;
 
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("Provisioner", F("api.storage.v1.StorageClass", "provisioner")),
+    H::text("ReclaimPolicy", F("api.storage.v1.StorageClass", "reclaimPolicy")),
+    H::text("VolumeBindingMode", F("api.storage.v1.StorageClass", "volumeBindingMode")),
+    H::text("AllowVolumeExpansion", F("api.storage.v1.StorageClass", "allowVolumeExpansion")),
+    H::AGE,
+];
+
 pub(crate) struct StorageClass;
 
 impl Kind for StorageClass {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        vec![
+            row.name_of_default(&[
+                "storageclass.kubernetes.io/is-default-class",
+                "storageclass.beta.kubernetes.io/is-default-class",
+            ]),
+            row.shown(&["provisioner"]),
+            row.text_or(&["reclaimPolicy"], "Delete"),
+            row.text_or(&["volumeBindingMode"], "Immediate"),
+            row.flag_or(&["allowVolumeExpansion"], false),
+            row.age(),
+        ]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         provisioner(&object.get("provisioner"), report);
         parameters(&object.get("parameters"), report);
         let policy = object.get("reclaimPolicy");
@@ -30,14 +55,8 @@ impl Kind for StorageClass {
         topologies(&object.get("allowedTopologies"), report);
     }
 
-    fn validate_update(
-        &self,
-        target: Target<'_>,
-        new: &Field<'_, '_>,
-        old: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
-        self.validate(target, new, report);
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        self.validate(new, report);
         for member in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
             seal(member, new, old, report);
         }

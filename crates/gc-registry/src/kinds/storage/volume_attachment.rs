@@ -1,21 +1,43 @@
 //! Volume attachments.
 
 use crate::kinds::core::persistent_volume;
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::{IMMUTABLE, Report};
+use crate::kinds::kind::prelude::*;
+use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::names::{csi_driver_name, subdomain};
-use crate::resource::Target;
 use crate::schema::shown::internal;
 
 const SOURCE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
 const MESSAGE_MAX_BYTES: usize = 1024;
 const METADATA_MAX_BYTES: usize = 256 * 1024;
 
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::named("Attacher", F("api.storage.v1.VolumeAttachmentSpec", "attacher")),
+    H::text("PV", F("api.storage.v1.VolumeAttachmentSource", "persistentVolumeName")),
+    H::text("Node", F("api.storage.v1.VolumeAttachmentSpec", "nodeName")),
+    H::boolean("Attached", F("api.storage.v1.VolumeAttachmentStatus", "attached")),
+    H::AGE,
+];
+
 pub(crate) struct VolumeAttachment;
 
 impl Kind for VolumeAttachment {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        vec![
+            row.name(),
+            row.shown(&["spec", "attacher"]),
+            row.shown(&["spec", "source", "persistentVolumeName"]),
+            row.shown(&["spec", "nodeName"]),
+            row.flag_or(&["status", "attached"], false),
+            row.age(),
+        ]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let attacher = spec.get("attacher");
         csi_driver_name(&attacher, report);
@@ -38,14 +60,8 @@ impl Kind for VolumeAttachment {
         }
     }
 
-    fn validate_update(
-        &self,
-        target: Target<'_>,
-        new: &Field<'_, '_>,
-        old: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
-        self.validate(target, new, report);
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        self.validate(new, report);
         let spec = new.get("spec");
         if spec.value() != old.member("spec") {
             let shown = internal("api.storage.v1.VolumeAttachmentSpec", spec.value()).compact();
@@ -53,7 +69,7 @@ impl Kind for VolumeAttachment {
         }
     }
 
-    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         status(new, report);
     }
 }

@@ -1,15 +1,27 @@
 //! Volume attributes classes.
 
 use super::storage_class::{parameters, provisioner};
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::Report;
-use crate::resource::Target;
+use crate::kinds::kind::prelude::*;
+
+const COLUMNS: &[Heading] =
+    &[H::NAME, H::text("DriverName", F("api.storage.v1.VolumeAttributesClass", "driverName")), H::AGE];
 
 pub(crate) struct VolumeAttributesClass;
 
 impl Kind for VolumeAttributesClass {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        vec![
+            row.name_of_default(&["volumeattributesclass.kubernetes.io/is-default-class"]),
+            row.shown(&["driverName"]),
+            row.age(),
+        ]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         provisioner(&object.get("driverName"), report);
         let field = object.get("parameters");
         if field.is_empty() {
@@ -18,19 +30,13 @@ impl Kind for VolumeAttributesClass {
         parameters(&field, report);
     }
 
-    fn validate_update(
-        &self,
-        target: Target<'_>,
-        new: &Field<'_, '_>,
-        old: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         for member in ["driverName", "parameters"] {
             let (ours, theirs) = (new.get(member), old.get(member));
             if ours.value() != theirs.value() && !(ours.is_empty() && theirs.is_empty()) {
                 report.forbidden(&ours, &format!("updates to {member} are forbidden."));
             }
         }
-        self.validate(target, new, report);
+        self.validate(new, report);
     }
 }

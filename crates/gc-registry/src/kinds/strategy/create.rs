@@ -17,7 +17,7 @@ pub(super) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.gene
 ///
 /// `metadata.name` and `metadata.uid` must be set already. Objects of kinds without rules stay as they are.
 pub fn prepare_for_create(target: Target<'_>, object: &mut Value, context: &Context<'_>) {
-    if target.subresource.is_some() || !crate::kinds::printers::is_built_in(target) {
+    if target.subresource.is_some() || crate::kinds::kind::of(target).is_none() {
         return;
     }
     // Where a kind does not count generations, the one that the client sent is kept.

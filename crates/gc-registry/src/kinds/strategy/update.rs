@@ -11,7 +11,7 @@ use crate::resource::Target;
 /// Prepares a decoded and defaulted object for an update: what the endpoint may not change is taken from the
 /// stored object, and the generation is the stored one, plus one if what is wanted has changed.
 pub fn prepare_for_update(target: Target<'_>, new: &mut Value, old: &Value, context: &Context<'_>) {
-    if !crate::kinds::printers::is_built_in(target) {
+    if crate::kinds::kind::of(target).is_none() {
         return;
     }
     keep_metadata(new, old, "generation");

@@ -1,20 +1,20 @@
 //! Pods.
 
+mod columns;
+
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::kinds::access::{Members, at, list, put, remove};
-use crate::kinds::field::Field;
-use crate::kinds::kind::Kind;
-use crate::kinds::report::{IMMUTABLE, Report, quoted};
+use crate::kinds::access::{at, list, put, remove, text};
+use crate::kinds::kind::prelude::*;
+use crate::kinds::report::{IMMUTABLE, quoted};
 use crate::kinds::shared::names::{
     dns_label, dns_subdomain, ip, is_dual_stack, qualified, range_error, subdomain,
 };
 use crate::kinds::shared::pod_spec::{self, MIRROR, Owner};
 use crate::kinds::shared::{containers, diff, scheduling};
 use crate::kinds::strategy::quality_of_service;
-use crate::resource::Target;
 use crate::schema::shown::internal;
 
 const UPDATABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
@@ -28,7 +28,25 @@ const NOT_A_GENERATION: &str = "must be a non-negative integer";
 pub(crate) struct Pod;
 
 impl Kind for Pod {
-    fn validate(&self, _: Target<'_>, object: &Field<'_, '_>, report: &mut Report) {
+    fn columns(&self) -> &'static [Heading] {
+        columns::COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        columns::cells(row)
+    }
+
+    /// Finished pods are marked as completed.
+    fn row_conditions(&self, object: &Value) -> Vec<Value> {
+        let (reason, message) = match text(object, &["status", "phase"]) {
+            "Succeeded" => ("Succeeded", "The pod has completed successfully."),
+            "Failed" => ("Failed", "The pod failed."),
+            _ => return Vec::new(),
+        };
+        vec![json!({"type": "Completed", "status": "True", "reason": reason, "message": message})]
+    }
+
+    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         metadata_and_spec(object, report);
         let spec = object.get("spec");
         if !spec.get("ephemeralContainers").list().is_empty() {
@@ -42,25 +60,25 @@ impl Kind for Pod {
         pod_spec::annotations_match(&metadata.get("annotations"), &spec, report);
     }
 
-    fn validate_update(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         metadata_and_spec(new, report);
         update(new, old, report);
     }
 
-    fn validate_status(&self, _: Target<'_>, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         status(new, old, report);
     }
 
     fn validate_subresource(
         &self,
-        target: Target<'_>,
+        subresource: &str,
         new: &Field<'_, '_>,
         old: &Field<'_, '_>,
         report: &mut Report,
     ) {
-        match target.subresource {
-            Some("ephemeralcontainers") => ephemeral_containers(new, old, report),
-            Some("resize") => resize(new, old, report),
+        match subresource {
+            "ephemeralcontainers" => ephemeral_containers(new, old, report),
+            "resize" => resize(new, old, report),
             _ => {}
         }
     }

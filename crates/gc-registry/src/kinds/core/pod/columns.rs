@@ -1,11 +1,28 @@
-//! Rows of pods and pod templates.
+//! The columns of pods.
 
 use jiff::Timestamp;
-use serde_json::Value;
 
-use super::duration::{between, human_duration, parse};
-use super::{NONE, Row, labels};
 use crate::kinds::access::{at, flag, integer, text};
+use crate::kinds::kind::prelude::*;
+use crate::kinds::printers::NONE;
+use crate::kinds::printers::duration::{between, human_duration, parse};
+
+pub(super) const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("Ready", T("The aggregate readiness state of this pod for accepting traffic.")),
+    H::text("Status", T("The aggregate status of the containers in this pod.")),
+    H::text(
+        "Restarts",
+        T(
+            "The number of times the containers in this pod have been restarted and when the last container in this pod has restarted.",
+        ),
+    ),
+    H::AGE,
+    H::wide("IP", F("api.core.v1.PodStatus", "podIP")),
+    H::wide("Node", F("api.core.v1.PodSpec", "nodeName")),
+    H::wide("Nominated Node", F("api.core.v1.PodStatus", "nominatedNodeName")),
+    H::wide("Readiness Gates", F("api.core.v1.PodSpec", "readinessGates")),
+];
 
 /// Restarts, and when the last one was.
 #[derive(Clone, Copy, Default)]
@@ -29,7 +46,8 @@ struct Summary {
     restarts: Restarts,
 }
 
-pub(super) fn pod(row: &Row<'_>) -> Vec<Value> {
+/// The cells of a pod.
+pub(super) fn cells(row: &Row<'_>) -> Vec<Value> {
     let total = row.list(&["spec", "containers"]).len()
         + row.list(&["spec", "initContainers"]).iter().filter(|container| is_sidecar(container)).count();
     let mut summary = Summary { reason: phase_or_reason(row), ready: 0, restarts: Restarts::default() };
@@ -167,10 +185,4 @@ fn readiness_gates(row: &Row<'_>) -> Value {
         condition.is_some_and(|condition| text(condition, &["status"]) == "True")
     });
     format!("{}/{}", open.count(), gates.len()).into()
-}
-
-pub(super) fn template(row: &Row<'_>) -> Vec<Value> {
-    let [names, images] = row.containers(&["template", "spec"]);
-    let shown = labels(at(row.object, &["template", "metadata", "labels"]));
-    vec![row.name(), names, images, shown]
 }

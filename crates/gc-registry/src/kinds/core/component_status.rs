@@ -1,0 +1,33 @@
+//! Statuses of components, which are made when they are read.
+
+use crate::kinds::access::text;
+use crate::kinds::kind::prelude::*;
+
+const COLUMNS: &[Heading] = &[
+    H::NAME,
+    H::text("Status", T("Status of the component conditions")),
+    H::text("Message", T("Message of the component conditions")),
+    H::text("Error", T("Error of the component conditions")),
+];
+
+pub(crate) struct ComponentStatus;
+
+impl Kind for ComponentStatus {
+    fn columns(&self) -> &'static [Heading] {
+        COLUMNS
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let conditions = row.list(&["conditions"]);
+        let healthy = conditions.iter().find(|condition| text(condition, &["type"]) == "Healthy");
+        let status = match healthy.map(|condition| text(condition, &["status"])) {
+            Some("True") => "Healthy",
+            Some(_) => "Unhealthy",
+            None => "Unknown",
+        };
+        let part = |key: &str| Value::from(healthy.map_or("", |condition| text(condition, &[key])));
+        vec![row.name(), status.into(), part("message"), part("error")]
+    }
+
+    fn validate(&self, _: &Field<'_, '_>, _: &mut Report) {}
+}
