@@ -61,13 +61,7 @@ pub(crate) fn words_for_field_labels(resource: &ResourceDefinition) -> Option<&'
         None => !selectable_fields(resource, &Value::Null).is_empty(),
         Some(custom) => !custom.selectable_fields().is_empty(),
     };
-    converts.then_some(match (&*resource.group, &*resource.resource) {
-        ("batch", "jobs") => "field label \"{}\" not supported for Job",
-        ("resource.k8s.io", "resourceslices") => {
-            "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {}"
-        }
-        _ => "field label not supported: {}",
-    })
+    converts.then(|| kinds::unknown_field_label(target_of(resource, "")))
 }
 
 impl<'a> Rules<'a> {

@@ -125,3 +125,20 @@ pub(crate) fn remove(object: &mut Value, path: &[&str]) {
         members.remove(*last);
     }
 }
+
+/// Takes a member of the metadata over from the stored object.
+pub(crate) fn keep_metadata(new: &mut Value, old: &Value, key: &str) {
+    let path = ["metadata", key];
+    // Not `at`: a stored null stays what it is, and an update that changes nothing writes nothing.
+    match old.get("metadata").and_then(|metadata| metadata.get(key)) {
+        Some(value) => put(new, &path, value.clone()),
+        None => remove(new, &path),
+    }
+}
+
+/// Takes over the metadata that most subresources do not change.
+pub(crate) fn keep_own_metadata(new: &mut Value, old: &Value) {
+    for key in ["labels", "annotations", "ownerReferences", "finalizers"] {
+        keep_metadata(new, old, key);
+    }
+}

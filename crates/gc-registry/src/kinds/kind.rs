@@ -2,27 +2,100 @@
 
 use prelude::*;
 
+use super::access::{at, remove};
+use super::defaults::normal;
 use super::{
     admissionregistration, apiregistration, apps, autoscaling, batch, certificates, coordination, core,
     discovery, flowcontrol, networking, node, policy, rbac, resource, scheduling, storage,
 };
+use super::{fields, scale};
 use crate::resource::Target;
 
 /// What the file of a kind uses.
 pub(crate) mod prelude {
     pub(crate) use serde_json::Value;
 
-    pub(crate) use super::Kind;
+    pub(crate) use super::{Generation, Kind, Parts, Shape};
     pub(crate) use crate::kinds::access::Members;
     pub(crate) use crate::kinds::field::Field;
+    pub(crate) use crate::kinds::prepare::Context;
     pub(crate) use crate::kinds::printers::Heading as H;
     pub(crate) use crate::kinds::printers::Says::{Field as F, Text as T};
     pub(crate) use crate::kinds::printers::{Heading, Row};
     pub(crate) use crate::kinds::report::Report;
 }
 
+/// What all objects of a kind have in common.
+pub(crate) struct Shape {
+    pub(crate) parts: Parts,
+    pub(crate) generation: Generation,
+}
+
+/// Which of `spec` and `status` a kind has. They are written even when they are empty.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Parts {
+    /// Neither, or they are left out when they are empty.
+    Neither,
+    Spec,
+    /// Both; only the subresource writes the status, and it takes labels and annotations with it.
+    Status,
+    /// Both; only the subresource writes the status, and it takes nothing else.
+    StatusOnly,
+}
+
+impl Parts {
+    pub(crate) fn has_status(self) -> bool {
+        matches!(self, Self::Status | Self::StatusOnly)
+    }
+
+    pub(crate) fn written(self) -> &'static [&'static str] {
+        match self {
+            Self::Neither => &[],
+            Self::Spec => &["spec"],
+            Self::Status | Self::StatusOnly => &["spec", "status"],
+        }
+    }
+}
+
+/// What raises `metadata.generation`, which is 1 at first.
+#[derive(Clone, Copy)]
+pub(crate) enum Generation {
+    /// Nothing: it is not counted, and what the client sent is kept.
+    Never,
+    /// A change at one of these paths.
+    Counts(&'static [&'static [&'static str]]),
+    /// The same, even of a field that is then dropped because its feature is off.
+    CountsSent(&'static [&'static [&'static str]]),
+}
+
+impl Generation {
+    pub(crate) const NONE: Self = Self::Never;
+    pub(crate) const SPEC: Self = Self::Counts(&[&["spec"]]);
+
+    pub(crate) fn is_counted(self) -> bool {
+        !matches!(self, Self::Never)
+    }
+
+    pub(crate) fn counts_sent(self) -> bool {
+        matches!(self, Self::CountsSent(_))
+    }
+
+    /// Whether an update changes what is counted.
+    pub(crate) fn is_raised(self, new: &Value, old: &Value) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Counts(paths) | Self::CountsSent(paths) => {
+                paths.iter().any(|path| at(new, path) != at(old, path))
+            }
+        }
+    }
+}
+
 /// The rules of one kind. What has no default here, no kind can do without.
 pub(crate) trait Kind: Sync {
+    /// What all of its objects have in common.
+    fn shape(&self) -> Shape;
+
     /// The columns of its tables.
     fn columns(&self) -> &'static [Heading];
 
@@ -33,6 +106,79 @@ pub(crate) trait Kind: Sync {
     fn row_conditions(&self, object: &Value) -> Vec<Value> {
         let _ = object;
         Vec::new()
+    }
+
+    /// Subresources beside the status whose body is the whole object.
+    fn subresources(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Brings a decoded object into the form in which a typed server writes it.
+    fn normalize(&self, target: Target<'_>, object: &mut Value) {
+        normal::normalize(target, object);
+    }
+
+    /// Fills in what upstream fills in when it decodes an object.
+    fn defaults(&self, members: &mut Members);
+
+    /// Drops fields of features that are off by default.
+    fn drop_disabled(&self, members: &mut Members) {
+        let _ = members;
+    }
+
+    /// What becomes of the status that a create brings.
+    fn reset_status(&self, object: &mut Value) {
+        remove(object, &["status"]);
+    }
+
+    /// What else a create sets or removes, before defaults are filled in once more.
+    fn prepare_create(&self, object: &mut Value, context: &Context<'_>) {
+        let _ = (object, context);
+    }
+
+    /// What a create sets after that.
+    fn complete_create(&self, object: &mut Value) {
+        let _ = object;
+    }
+
+    /// What else an update keeps or sets; the status is kept already.
+    fn prepare_update(&self, new: &mut Value, old: &Value, context: &Context<'_>) {
+        let _ = (new, old, context);
+    }
+
+    /// What else an update of the status keeps or sets; the spec is kept already.
+    fn prepare_status(&self, new: &mut Value, old: &Value, context: &Context<'_>) {
+        let _ = (new, old, context);
+    }
+
+    /// What an update of another subresource keeps and sets.
+    fn prepare_subresource(&self, subresource: &str, new: &mut Value, old: &Value, context: &Context<'_>) {
+        let _ = (subresource, new, old, context);
+    }
+
+    /// Adds warnings about what works, but not as its author may think.
+    fn warnings(&self, new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+        let _ = (new, old, texts);
+    }
+
+    /// Fields by which lists and watches select, beside name and namespace.
+    fn field_labels(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The value of one of them.
+    fn field_label(&self, name: &str, object: &Value) -> String {
+        fields::text_label(name, object)
+    }
+
+    /// How a selector by another field is answered, with `{}` for the field.
+    fn unknown_field_label(&self) -> &'static str {
+        fields::UNKNOWN
+    }
+
+    /// The selector of its pods, as a Scale shows it.
+    fn scale_selector(&self, object: &Value) -> String {
+        at(object, &["spec", "selector"]).map(scale::label_selector_text).unwrap_or_default()
     }
 
     /// Checks an object that is about to be created, after defaulting and preparation.

@@ -25,6 +25,7 @@ mod kind;
 mod networking;
 mod node;
 mod policy;
+mod prepare;
 pub mod printers;
 pub mod quantity;
 mod rbac;
@@ -34,17 +35,17 @@ pub mod scale;
 mod scheduling;
 pub(crate) mod shared;
 mod storage;
-pub(crate) mod strategy;
 
 use serde_json::Value;
 
-pub(crate) use self::core::settle_families;
+pub(crate) use self::core::{quality_of_service, settle_families};
 pub(crate) use admissionregistration::expressions;
 pub use authorization::{ignored_selectors, review_errors};
 pub use defaults::apply_defaults;
+pub(crate) use fields::unknown_field_label;
 pub use fields::{selectable_field_names, selectable_fields};
+pub use prepare::{Context, prepare_for_create, prepare_for_update};
 pub use printers::{Column, cells, columns, human_duration, row_conditions};
-pub use strategy::{Context, has_generation, prepare_for_create, prepare_for_update, warnings};
 
 use self::field::Field;
 pub(crate) use self::field::Step;
@@ -96,4 +97,14 @@ pub fn validate_update(target: Target<'_>, new: &Value, old: &Value) -> Vec<Fiel
         }
     }
     report.errors
+}
+
+/// The texts of Warning headers that creating (`old` is `None`) or updating an object calls for.
+#[must_use]
+pub fn warnings(target: Target<'_>, new: &Value, old: Option<&Value>) -> Vec<String> {
+    let mut texts = Vec::new();
+    if let (Some(kind), None) = (kind::of(target), target.subresource) {
+        kind.warnings(new, old, &mut texts);
+    }
+    texts
 }

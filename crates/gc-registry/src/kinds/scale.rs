@@ -3,18 +3,10 @@
 use serde_json::json;
 
 use super::access::{at, integer, keep, put, text};
+use super::kind;
 use super::kind::prelude::*;
 use super::printers::NAMED;
 use crate::resource::Target;
-
-/// Whether a resource has a `scale` subresource.
-#[must_use]
-pub fn has_scale(target: Target<'_>) -> bool {
-    matches!(
-        (target.group, target.resource),
-        ("", "replicationcontrollers") | ("apps", "deployments" | "replicasets" | "statefulsets")
-    )
-}
 
 /// The `autoscaling/v1` Scale of an object.
 #[must_use]
@@ -35,7 +27,7 @@ pub fn scale_of(target: Target<'_>, object: &Value) -> Value {
     if let Some(replicas) = integer(object, &["spec", "replicas"]).filter(|replicas| *replicas != 0) {
         scale["spec"]["replicas"] = replicas.into();
     }
-    let selector = selector_text(target, object);
+    let selector = kind::of(target).map(|kind| kind.scale_selector(object)).unwrap_or_default();
     if !selector.is_empty() {
         scale["status"]["selector"] = selector.into();
     }
@@ -53,16 +45,6 @@ pub fn apply_scale(scale: &Value, object: &mut Value) {
             keep(metadata, &version, "resourceVersion");
         }
     }
-}
-
-/// The selector of an object as the text of a label selector.
-#[must_use]
-pub fn selector_text(target: Target<'_>, object: &Value) -> String {
-    let Some(selector) = at(object, &["spec", "selector"]) else { return String::new() };
-    if (target.group, target.resource) == ("", "replicationcontrollers") {
-        return map_text(selector);
-    }
-    label_selector_text(selector)
 }
 
 /// `a=b,c=d` of a map of labels, sorted.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::kinds::access::{Members, at, list, members, text};
+use crate::kinds::quality_of_service;
 use crate::kinds::quantity::{self, Quantity};
-use crate::kinds::strategy::quality_of_service;
 
 /// Amounts of resources, by name.
 pub(crate) type Amounts = BTreeMap<String, Quantity>;

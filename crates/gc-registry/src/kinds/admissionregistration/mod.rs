@@ -1,6 +1,7 @@
 //! The group admissionregistration.k8s.io.
 
 mod cells;
+mod defaults;
 pub(crate) mod expressions;
 mod matching;
 pub(crate) mod mutating_policy;

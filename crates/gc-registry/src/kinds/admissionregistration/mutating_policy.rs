@@ -1,6 +1,7 @@
 //! Mutating admission policies.
 
 use super::cells::policy_cells;
+use super::defaults;
 use super::expressions::{Named, expression, match_conditions, variables};
 use super::matching::{FAILURE_POLICIES, match_constraints, mutating_operations, param_kind};
 use crate::kinds::kind::prelude::*;
@@ -18,12 +19,20 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct MutatingAdmissionPolicy;
 
 impl Kind for MutatingAdmissionPolicy {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Spec, generation: Generation::SPEC }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
 
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
         policy_cells(row, "mutations")
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        defaults::policy(members);
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

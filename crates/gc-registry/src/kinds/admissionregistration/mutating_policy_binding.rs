@@ -1,18 +1,27 @@
 //! Bindings of mutating admission policies.
 
 use super::cells::{BINDING_COLUMNS, binding_cells};
+use super::defaults;
 use super::matching::{match_resources, mutating_operations, param_ref, policy_name};
 use crate::kinds::kind::prelude::*;
 
 pub(crate) struct MutatingAdmissionPolicyBinding;
 
 impl Kind for MutatingAdmissionPolicyBinding {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Spec, generation: Generation::SPEC }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         BINDING_COLUMNS
     }
 
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
         binding_cells(row)
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        defaults::binding(members);
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

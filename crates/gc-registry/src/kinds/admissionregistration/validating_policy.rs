@@ -7,6 +7,7 @@ use super::matching::{FAILURE_POLICIES, match_constraints, param_kind};
 use gc_cel::Type;
 
 use super::cells::policy_cells;
+use super::defaults;
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::conditions::conditions;
 use crate::kinds::shared::names::qualified_name;
@@ -28,12 +29,20 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct ValidatingAdmissionPolicy;
 
 impl Kind for ValidatingAdmissionPolicy {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::StatusOnly, generation: Generation::SPEC }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
 
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
         policy_cells(row, "validations")
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        defaults::policy(members);
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::cells::{BINDING_COLUMNS, binding_cells};
+use super::defaults;
 use super::matching::{match_resources, param_ref, policy_name};
 use crate::kinds::kind::prelude::*;
 
@@ -11,12 +12,20 @@ const ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
 pub(crate) struct ValidatingAdmissionPolicyBinding;
 
 impl Kind for ValidatingAdmissionPolicyBinding {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Spec, generation: Generation::SPEC }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         BINDING_COLUMNS
     }
 
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
         binding_cells(row)
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        defaults::binding(members);
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use super::defaults::any_scope;
 use super::expressions::{Named, match_conditions};
 use super::matching::{FAILURE_POLICIES, MATCH_POLICIES, rule};
 use super::webhook_client::client_config;
+use crate::kinds::access::{child, existing, fill_absent, items};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::names::{dns_label_1035, fully_qualified};
@@ -21,12 +23,35 @@ pub(crate) struct WebhookConfiguration {
 }
 
 impl Kind for WebhookConfiguration {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Neither, generation: Generation::Counts(&[&["webhooks"]]) }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
 
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), row.list(&["webhooks"]).len().into(), row.age()]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        for webhook in items(members, "webhooks") {
+            fill_absent(webhook, "failurePolicy", "Fail");
+            fill_absent(webhook, "matchPolicy", "Equivalent");
+            fill_absent(webhook, "timeoutSeconds", 10);
+            child(webhook, "namespaceSelector");
+            child(webhook, "objectSelector");
+            if self.mutating {
+                fill_absent(webhook, "reinvocationPolicy", "Never");
+            }
+            if let Some(service) =
+                child(webhook, "clientConfig").and_then(|config| existing(config, "service"))
+            {
+                fill_absent(service, "port", 443);
+            }
+            items(webhook, "rules").for_each(any_scope);
+        }
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

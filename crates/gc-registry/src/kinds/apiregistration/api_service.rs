@@ -1,9 +1,10 @@
 //! API services.
 
-use crate::kinds::access::{at, text};
+use crate::kinds::access::{at, child, existing, fill_absent, keep_own_metadata, put, text};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::conditions::STATUSES;
 use crate::kinds::shared::names::{dns_label_1035, dns_subdomain};
+use serde_json::json;
 
 const COLUMNS: &[Heading] = &[
     H::NAME,
@@ -15,6 +16,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct ApiService;
 
 impl Kind for ApiService {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Status, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -34,6 +39,34 @@ impl Kind for ApiService {
             },
         };
         vec![row.name(), service.into(), available.into(), row.age()]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        let Some(spec) = child(members, "spec") else { return };
+        if let Some(service) = existing(spec, "service") {
+            fill_absent(service, "port", 443);
+        }
+        fill_absent(spec, "groupPriorityMinimum", 0);
+        fill_absent(spec, "versionPriority", 0);
+    }
+
+    /// An API without a service is served by this server itself, and available.
+    fn prepare_create(&self, object: &mut Value, context: &Context<'_>) {
+        if at(object, &["spec", "service"]).is_none() {
+            put(
+                object,
+                &["status"],
+                json!({"conditions": [{
+                    "type": "Available", "status": "True", "reason": "Local",
+                    "message": "Local APIServices are always available",
+                    "lastTransitionTime": context.time(),
+                }]}),
+            );
+        }
+    }
+
+    fn prepare_status(&self, new: &mut Value, old: &Value, _: &Context<'_>) {
+        keep_own_metadata(new, old);
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

@@ -1,6 +1,6 @@
 //! Controller revisions.
 
-use crate::kinds::access::{flag, text};
+use crate::kinds::access::{fill_absent, flag, text};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::NONE;
 use crate::kinds::report::IMMUTABLE;
@@ -15,6 +15,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct ControllerRevision;
 
 impl Kind for ControllerRevision {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Neither, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -22,6 +26,10 @@ impl Kind for ControllerRevision {
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
         let owner = controller(row).unwrap_or_else(|| NONE.into());
         vec![row.name(), owner.into(), row.number(&["revision"]).into(), row.age()]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        fill_absent(members, "revision", 0);
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

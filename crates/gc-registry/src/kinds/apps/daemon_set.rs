@@ -1,16 +1,20 @@
 //! Daemon sets.
 
-use crate::kinds::access::at;
+use crate::kinds::access::{at, child, fill_absent, put, text};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::{shown_labels, shown_selector};
 use crate::kinds::report::quoted;
+use crate::kinds::shared::disabled;
 use crate::kinds::shared::labels::is_valid;
 use crate::kinds::shared::labels::selector;
+use crate::kinds::shared::pod_defaults::{rolling, template};
+use crate::kinds::shared::warnings;
 use crate::kinds::shared::workloads::{
     SELECTOR_MISMATCH, always_restarted, at_most_all, is_zero, not_decremented, number_or_percent,
     template_labels,
 };
 use crate::kinds::shared::{labels, pod_spec};
+use serde_json::json;
 
 const COLUMNS: &[Heading] = &[
     H::NAME,
@@ -26,9 +30,16 @@ const COLUMNS: &[Heading] = &[
     H::wide("Selector", F("api.apps.v1.DaemonSetSpec", "selector")),
 ];
 
+/// Annotation in which a daemon set counts the versions of its template.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
 pub(crate) struct DaemonSet;
 
 impl Kind for DaemonSet {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Status, generation: Generation::SPEC }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -53,6 +64,48 @@ impl Kind for DaemonSet {
             shown_selector(at(row.object, &["spec", "selector"])),
         ]);
         cells
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        // The version that has no field for it has it as an annotation, always.
+        if let Some(annotations) =
+            child(members, "metadata").and_then(|metadata| child(metadata, "annotations"))
+        {
+            annotations.entry(TEMPLATE_GENERATION).or_insert_with(|| "0".into());
+        }
+        if let Some(spec) = child(members, "spec") {
+            rolling(spec, "updateStrategy", &[("maxUnavailable", json!(1)), ("maxSurge", json!(0))]);
+            fill_absent(spec, "revisionHistoryLimit", 10);
+            template(spec, "template");
+        }
+        if let Some(status) = child(members, "status") {
+            for key in
+                ["currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady"]
+            {
+                fill_absent(status, key, 0);
+            }
+        }
+    }
+
+    fn drop_disabled(&self, members: &mut Members) {
+        disabled::pod_spec(members, &["spec", "template", "spec"]);
+    }
+
+    fn prepare_create(&self, object: &mut Value, _: &Context<'_>) {
+        put(object, &["metadata", "annotations", TEMPLATE_GENERATION], "1".into());
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value, _: &Context<'_>) {
+        let path = ["metadata", "annotations", TEMPLATE_GENERATION];
+        let mut generation = text(old, &path).parse::<i64>().unwrap_or_default();
+        if at(new, &["spec", "template"]) != at(old, &["spec", "template"]) {
+            generation += 1;
+        }
+        put(new, &path, generation.to_string().into());
+    }
+
+    fn warnings(&self, new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+        warnings::template(&["spec", "template"], new, old, texts);
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

@@ -1,11 +1,15 @@
 //! Deployments.
 
-use crate::kinds::access::at;
+use crate::kinds::access::{at, child, fill_absent, keep_metadata};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::scale::label_selector_text;
+use crate::kinds::shared::disabled;
+use crate::kinds::shared::pod_defaults::{rolling, template};
+use crate::kinds::shared::warnings;
 use crate::kinds::shared::workloads::{
     MORE_THAN_REPLICAS, at_most_all, is_zero, not_decremented, number_or_percent, selected_replicas,
 };
+use serde_json::json;
 
 const COLUMNS: &[Heading] = &[
     H::NAME,
@@ -21,6 +25,13 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct Deployment;
 
 impl Kind for Deployment {
+    fn shape(&self) -> Shape {
+        Shape {
+            parts: Parts::Status,
+            generation: Generation::Counts(&[&["spec"], &["metadata", "annotations"]]),
+        }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -37,6 +48,28 @@ impl Kind for Deployment {
             images,
             at(row.object, &["spec", "selector"]).map(label_selector_text).unwrap_or_default().into(),
         ]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        let Some(spec) = child(members, "spec") else { return };
+        fill_absent(spec, "replicas", 1);
+        template(spec, "template");
+        rolling(spec, "strategy", &[("maxUnavailable", json!("25%")), ("maxSurge", json!("25%"))]);
+        fill_absent(spec, "revisionHistoryLimit", 10);
+        fill_absent(spec, "progressDeadlineSeconds", 600);
+    }
+
+    fn drop_disabled(&self, members: &mut Members) {
+        disabled::pod_spec(members, &["spec", "template", "spec"]);
+    }
+
+    fn prepare_status(&self, new: &mut Value, old: &Value, _: &Context<'_>) {
+        keep_metadata(new, old, "labels");
+    }
+
+    fn warnings(&self, new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+        warnings::name_of_pods(new, old, texts);
+        warnings::template(&["spec", "template"], new, old, texts);
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

@@ -1,8 +1,11 @@
 //! Replica sets.
 
-use crate::kinds::access::at;
+use crate::kinds::access::{at, child, fill_absent};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::shown_selector;
+use crate::kinds::shared::disabled;
+use crate::kinds::shared::pod_defaults::template;
+use crate::kinds::shared::warnings;
 use crate::kinds::shared::workloads::{replicas_status, selected_replicas};
 
 const COLUMNS: &[Heading] = &[
@@ -19,12 +22,35 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct ReplicaSet;
 
 impl Kind for ReplicaSet {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Status, generation: Generation::SPEC }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
 
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
         row.replicas(shown_selector(at(row.object, &["spec", "selector"])))
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        if let Some(spec) = child(members, "spec") {
+            fill_absent(spec, "replicas", 1);
+            template(spec, "template");
+        }
+        if let Some(status) = child(members, "status") {
+            fill_absent(status, "replicas", 0);
+        }
+    }
+
+    fn drop_disabled(&self, members: &mut Members) {
+        disabled::pod_spec(members, &["spec", "template", "spec"]);
+    }
+
+    fn warnings(&self, new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+        warnings::name_of_pods(new, old, texts);
+        warnings::template(&["spec", "template"], new, old, texts);
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

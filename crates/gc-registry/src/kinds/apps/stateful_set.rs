@@ -2,10 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use crate::kinds::access::{child, existing, fill, fill_absent, integer, is_unset, items, list};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::claims;
+use crate::kinds::shared::disabled;
 use crate::kinds::shared::labels::{is_empty, is_valid, selects};
 use crate::kinds::shared::names::label;
+use crate::kinds::shared::pod_defaults::{claim_spec, template};
+use crate::kinds::shared::warnings;
 use crate::kinds::shared::workloads::{
     MORE_THAN_REPLICAS, SELECTOR_MISMATCH, at_most_all, is_zero, not_decremented, number_or_percent,
     template_labels, workload_selector,
@@ -34,6 +38,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct StatefulSet;
 
 impl Kind for StatefulSet {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Status, generation: Generation::SPEC }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -41,6 +49,70 @@ impl Kind for StatefulSet {
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
         let [names, images] = row.containers(&["spec", "template", "spec"]);
         vec![row.name(), row.ready_replicas(), row.age(), names, images]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        if let Some(spec) = child(members, "spec") {
+            fill(spec, "podManagementPolicy", "OrderedReady");
+            if let Some(strategy) = child(spec, "updateStrategy") {
+                // Whoever names the strategy may leave its parameters out.
+                if is_unset(strategy, "type") {
+                    fill(strategy, "type", "RollingUpdate");
+                    child(strategy, "rollingUpdate");
+                }
+                if strategy.get("type").and_then(Value::as_str) == Some("RollingUpdate")
+                    && let Some(update) = existing(strategy, "rollingUpdate")
+                {
+                    fill_absent(update, "partition", 0);
+                }
+            }
+            if let Some(policy) = child(spec, "persistentVolumeClaimRetentionPolicy") {
+                fill(policy, "whenDeleted", "Retain");
+                fill(policy, "whenScaled", "Retain");
+            }
+            fill_absent(spec, "replicas", 1);
+            fill_absent(spec, "revisionHistoryLimit", 10);
+            fill_absent(spec, "serviceName", "");
+            template(spec, "template");
+            for claim in items(spec, "volumeClaimTemplates") {
+                // Whatever the client wrote: a template is of one kind.
+                claim.insert("apiVersion".into(), "v1".into());
+                claim.insert("kind".into(), "PersistentVolumeClaim".into());
+                child(claim, "metadata");
+                if let Some(spec) = child(claim, "spec") {
+                    claim_spec(spec);
+                }
+                if let Some(status) = child(claim, "status") {
+                    fill(status, "phase", "Pending");
+                }
+            }
+        }
+        if let Some(status) = child(members, "status") {
+            fill_absent(status, "replicas", 0);
+            fill_absent(status, "availableReplicas", 0);
+        }
+    }
+
+    fn drop_disabled(&self, members: &mut Members) {
+        disabled::pod_spec(members, &["spec", "template", "spec"]);
+        if let Some(update) = disabled::within(members, &["spec", "updateStrategy", "rollingUpdate"]) {
+            update.remove("maxUnavailable");
+        }
+    }
+
+    fn warnings(&self, new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+        warnings::template(&["spec", "template"], new, old, texts);
+        if integer(new, &["spec", "revisionHistoryLimit"]).is_some_and(|limit| limit < 0) {
+            texts.push(
+                "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is \
+                 recommended"
+                    .into(),
+            );
+        }
+        for (index, claim) in list(new, &["spec", "volumeClaimTemplates"]).iter().enumerate() {
+            let path = format!("spec.volumeClaimTemplates[{index}]");
+            warnings::volumes::claim(&path, claim.get("spec"), texts);
+        }
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

@@ -1,11 +1,12 @@
 //! Horizontal pod autoscalers, in both versions.
 
 use super::metrics::{cross_reference, metrics};
-use crate::kinds::access::{at, integer, text};
+use crate::kinds::access::{at, child, existing, fill_absent, integer, text};
 use crate::kinds::convert::convert;
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::{NONE, UNSET, int_or_string};
 use crate::kinds::report::POSITIVE;
+use serde_json::json;
 
 const WINDOW_SECONDS_MAX: i64 = 3600;
 const PERIOD_SECONDS_MAX: i64 = 1800;
@@ -26,6 +27,10 @@ pub(crate) struct HorizontalPodAutoscaler {
 }
 
 impl Kind for HorizontalPodAutoscaler {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Status, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -60,6 +65,42 @@ impl Kind for HorizontalPodAutoscaler {
             row.number(&["status", "currentReplicas"]).into(),
             row.age(),
         ]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        let Some(spec) = child(members, "spec") else { return };
+        fill_absent(spec, "minReplicas", 1);
+        if self.v1 {
+            let custom = members
+                .get("metadata")
+                .and_then(|metadata| metadata.get("annotations"))
+                .and_then(|annotations| annotations.get("autoscaling.alpha.kubernetes.io/metrics"))
+                .is_some();
+            if !custom && let Some(spec) = existing(members, "spec") {
+                fill_absent(spec, "targetCPUUtilizationPercentage", 80);
+            }
+            if let Some(status) = child(members, "status") {
+                fill_absent(status, "currentReplicas", 0);
+                fill_absent(status, "desiredReplicas", 0);
+            }
+            return;
+        }
+        if spec.get("metrics").is_none() {
+            spec.insert(
+                "metrics".into(),
+                json!([{"type": "Resource", "resource": {"name": "cpu",
+                        "target": {"type": "Utilization", "averageUtilization": 80}}}]),
+            );
+        }
+        if let Some(behavior) = existing(spec, "behavior") {
+            fill_scaling_rules(behavior, "scaleUp", Some(0), &[("Pods", 4, 15), ("Percent", 100, 15)]);
+            fill_scaling_rules(behavior, "scaleDown", None, &[("Percent", 100, 15)]);
+        }
+        if let Some(status) = child(members, "status") {
+            // The two members that v2 always writes.
+            fill_absent(status, "desiredReplicas", 0);
+            fill_absent(status, "currentMetrics", Value::Null);
+        }
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
@@ -220,5 +261,20 @@ fn one_metric(metric: &Value, status: Option<&Value>) -> String {
             let wanted = target("averageUtilization").map_or_else(|| "<auto>".into(), percent);
             format!("{name}: {}/{wanted}", percent(current("averageUtilization")))
         }
+    }
+}
+
+fn fill_scaling_rules(behavior: &mut Members, key: &str, window: Option<i64>, policies: &[(&str, i64, i64)]) {
+    let Some(rules) = child(behavior, key) else { return };
+    if let Some(seconds) = window {
+        fill_absent(rules, "stabilizationWindowSeconds", seconds);
+    }
+    fill_absent(rules, "selectPolicy", "Max");
+    if rules.get("policies").is_none() {
+        let policies = policies
+            .iter()
+            .map(|(kind, value, seconds)| json!({"type": kind, "value": value, "periodSeconds": seconds}))
+            .collect();
+        rules.insert("policies".into(), Value::Array(policies));
     }
 }

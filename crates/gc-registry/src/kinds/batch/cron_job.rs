@@ -1,11 +1,14 @@
 //! Cron jobs.
 
 use super::job::job_spec;
-use crate::kinds::access::{at, flag};
+use crate::kinds::access::{at, child, fill, fill_absent, flag, text};
 use crate::kinds::cron;
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::duration::since;
 use crate::kinds::printers::{NONE, UNSET, shown_selector};
+use crate::kinds::shared::disabled;
+use crate::kinds::shared::pod_defaults::{failure_policy, template};
+use crate::kinds::shared::warnings;
 
 /// Longest name of a cron job: its jobs get a suffix of eleven behind it.
 const NAME_MAX_BYTES: usize = 52;
@@ -27,6 +30,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct CronJob;
 
 impl Kind for CronJob {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Status, generation: Generation::SPEC }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -52,6 +59,37 @@ impl Kind for CronJob {
             images,
             shown_selector(at(row.object, &["spec", "jobTemplate", "spec", "selector"])),
         ]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        let Some(spec) = child(members, "spec") else { return };
+        fill(spec, "concurrencyPolicy", "Allow");
+        fill_absent(spec, "suspend", false);
+        fill_absent(spec, "successfulJobsHistoryLimit", 3);
+        fill_absent(spec, "failedJobsHistoryLimit", 1);
+        if let Some(job) = child(spec, "jobTemplate") {
+            child(job, "metadata");
+            if let Some(spec) = child(job, "spec") {
+                failure_policy(spec);
+                template(spec, "template");
+            }
+        }
+    }
+
+    fn drop_disabled(&self, members: &mut Members) {
+        disabled::pod_spec(members, &["spec", "jobTemplate", "spec", "template", "spec"]);
+    }
+
+    fn warnings(&self, new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+        warnings::name_of_pods(new, old, texts);
+        warnings::template(&["spec", "jobTemplate", "spec", "template"], new, old, texts);
+        if text(new, &["spec", "schedule"]).contains("TZ") {
+            texts.push(
+                "CRON_TZ or TZ used in spec.schedule is not officially supported, see \
+                 https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"
+                    .into(),
+            );
+        }
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

@@ -3,15 +3,20 @@
 use serde_json::json;
 
 use super::{job_status, policies};
-use crate::kinds::access::{at, integer, put, remove, text};
+use crate::kinds::access::{at, child, fill_absent, flag, integer, put, remove, text};
+use crate::kinds::fields::text_label;
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::duration::{between, human_duration, parse};
 use crate::kinds::printers::shown_selector;
 use crate::kinds::report::IMMUTABLE;
+use crate::kinds::shared::disabled;
 use crate::kinds::shared::labels::{is_valid, selector, selects};
 use crate::kinds::shared::names::{dns_label, domain_prefixed_path};
+use crate::kinds::shared::pod_defaults::{failure_policy, inherit_labels, labels_of_template, template};
 use crate::kinds::shared::pod_spec;
+use crate::kinds::shared::warnings;
 use crate::kinds::shared::workloads::{SELECTOR_MISMATCH, template_labels};
+use crate::names::label_value;
 
 /// Most parallel pods, and most failed indexes, of an indexed job.
 const INDEXED_MAX: i64 = 100_000;
@@ -33,6 +38,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct Job;
 
 impl Kind for Job {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Status, generation: Generation::SPEC }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -80,6 +89,63 @@ impl Kind for Job {
             images,
             shown_selector(at(row.object, &["spec", "selector"])),
         ]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        let labels = labels_of_template(members);
+        inherit_labels(members, labels);
+        let Some(spec) = child(members, "spec") else { return };
+        let is_set = |spec: &Members, key: &str| spec.get(key).is_some_and(|value| !value.is_null());
+        if !is_set(spec, "completions") && !is_set(spec, "parallelism") {
+            fill_absent(spec, "completions", 1);
+        }
+        fill_absent(spec, "parallelism", 1);
+        let backoff = if is_set(spec, "backoffLimitPerIndex") { UNLIMITED } else { 6 };
+        fill_absent(spec, "backoffLimit", backoff);
+        fill_absent(spec, "completionMode", "NonIndexed");
+        fill_absent(spec, "suspend", false);
+        fill_absent(spec, "manualSelector", false);
+        let replacement = if is_set(spec, "podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
+        fill_absent(spec, "podReplacementPolicy", replacement);
+        failure_policy(spec);
+        template(spec, "template");
+    }
+
+    fn drop_disabled(&self, members: &mut Members) {
+        disabled::pod_spec(members, &["spec", "template", "spec"]);
+    }
+
+    fn prepare_create(&self, object: &mut Value, _: &Context<'_>) {
+        if has_label_for_name(object) {
+            select_own_pods(object);
+        }
+    }
+
+    /// The job gets the labels of its template with the answer only: a name that is no label is refused before.
+    fn complete_create(&self, object: &mut Value) {
+        if !has_label_for_name(object) {
+            select_own_pods(object);
+        }
+    }
+
+    fn warnings(&self, new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+        warnings::name_of_pods(new, old, texts);
+        warnings::template(&["spec", "template"], new, old, texts);
+    }
+
+    fn field_labels(&self) -> &'static [&'static str] {
+        &["status.successful"]
+    }
+
+    fn field_label(&self, name: &str, object: &Value) -> String {
+        match name {
+            "status.successful" => integer(object, &["status", "succeeded"]).unwrap_or_default().to_string(),
+            _ => text_label(name, object),
+        }
+    }
+
+    fn unknown_field_label(&self) -> &'static str {
+        "field label \"{}\" not supported for Job"
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
@@ -317,4 +383,34 @@ fn template_of(new: &Field<'_, '_>, old: &Field<'_, '_>) -> Value {
         }
     }
     template
+}
+
+/// Upstream's default of `backoffLimit` where failures are counted per index.
+const UNLIMITED: i64 = i32::MAX as i64;
+
+/// Whether the name of a job can be a label of its pods.
+fn has_label_for_name(job: &Value) -> bool {
+    label_value(text(job, &["metadata", "name"])).is_empty()
+}
+
+/// Labels the template with the identity of the job, and selects by it, unless the client wants its own selector.
+fn select_own_pods(object: &mut Value) {
+    if flag(object, &["spec", "manualSelector"]) == Some(true) {
+        return;
+    }
+    let name = text(object, &["metadata", "name"]).to_owned();
+    let uid = text(object, &["metadata", "uid"]).to_owned();
+    let Some(spec) = object.as_object_mut().and_then(|members| child(members, "spec")) else { return };
+    let labels = child(spec, "template")
+        .and_then(|template| child(template, "metadata"))
+        .and_then(|metadata| child(metadata, "labels"));
+    if let Some(labels) = labels {
+        for prefix in ["", "batch.kubernetes.io/"] {
+            labels.entry(format!("{prefix}job-name")).or_insert_with(|| name.clone().into());
+            labels.entry(format!("{prefix}controller-uid")).or_insert_with(|| uid.clone().into());
+        }
+    }
+    if let Some(labels) = child(spec, "selector").and_then(|selector| child(selector, "matchLabels")) {
+        labels.entry("batch.kubernetes.io/controller-uid").or_insert_with(|| uid.into());
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::access::{integer, text};
+use crate::kinds::access::{at, child, fill_absent, integer, items, keep, list, put, remove, text};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::NONE;
 use crate::kinds::printers::duration::human_duration;
@@ -52,6 +52,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct CertificateSigningRequest;
 
 impl Kind for CertificateSigningRequest {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Status, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -84,6 +88,69 @@ impl Kind for CertificateSigningRequest {
             duration.into(),
             status.into(),
         ]
+    }
+
+    fn subresources(&self) -> &'static [&'static str] {
+        &["approval"]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        if let Some(spec) = child(members, "spec") {
+            fill_absent(spec, "request", Value::Null);
+        }
+        if let Some(status) = child(members, "status") {
+            for condition in items(status, "conditions") {
+                for key in ["lastUpdateTime", "lastTransitionTime"] {
+                    fill_absent(condition, key, Value::Null);
+                }
+            }
+        }
+    }
+
+    /// A certificate request says who made it, whatever the client wrote.
+    fn prepare_create(&self, object: &mut Value, context: &Context<'_>) {
+        let Some(spec) = object.as_object_mut().and_then(|members| child(members, "spec")) else { return };
+        for key in ["username", "uid", "groups", "extra"] {
+            spec.remove(key);
+        }
+        if !context.user.name.is_empty() {
+            spec.insert("username".into(), context.user.name.as_str().into());
+        }
+        if !context.user.uid.is_empty() {
+            spec.insert("uid".into(), context.user.uid.as_str().into());
+        }
+        if !context.user.groups.is_empty() {
+            spec.insert("groups".into(), context.user.groups.clone().into());
+        }
+        if !context.user.extra.is_empty() {
+            let extra: Members =
+                context.user.extra.iter().map(|(key, values)| (key.clone(), values.clone().into())).collect();
+            spec.insert("extra".into(), Value::Object(extra));
+        }
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value, _: &Context<'_>) {
+        keep(new, old, "spec");
+    }
+
+    fn prepare_status(&self, new: &mut Value, old: &Value, context: &Context<'_>) {
+        stamp_conditions(new, old, context);
+    }
+
+    fn prepare_subresource(&self, _: &str, new: &mut Value, old: &Value, context: &Context<'_>) {
+        keep(new, old, "spec");
+        let conditions = at(new, &["status", "conditions"]).cloned();
+        keep(new, old, "status");
+        let path = ["status", "conditions"];
+        match conditions {
+            Some(conditions) => put(new, &path, conditions),
+            None => remove(new, &path),
+        }
+        stamp_conditions(new, old, context);
+    }
+
+    fn field_labels(&self) -> &'static [&'static str] {
+        &["spec.signerName"]
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
@@ -215,6 +282,25 @@ fn decisions(new: &Field<'_, '_>, old: &Field<'_, '_>, addable: &[&str], report:
             }
         } else if ours != theirs {
             report.forbidden(&field, &format!("updates may not modify a condition of type {kind:?}"));
+        }
+    }
+}
+
+/// Conditions that came or changed get the time of the request.
+fn stamp_conditions(new: &mut Value, old: &Value, context: &Context<'_>) {
+    let before = list(old, &["status", "conditions"]).to_vec();
+    let Some(conditions) = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut) else {
+        return;
+    };
+    for condition in conditions.iter_mut().filter(|condition| condition.is_object()) {
+        let kind = text(condition, &["type"]).to_owned();
+        let same = before.iter().find(|old| text(old, &["type"]) == kind);
+        for key in ["lastUpdateTime", "lastTransitionTime"] {
+            if at(condition, &[key]).is_none() {
+                let unchanged = same.filter(|old| text(old, &["status"]) == text(condition, &["status"]));
+                let time = unchanged.and_then(|old| at(old, &[key])).cloned();
+                condition[key] = time.unwrap_or_else(|| context.time().into());
+            }
         }
     }
 }

@@ -13,6 +13,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct ComponentStatus;
 
 impl Kind for ComponentStatus {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Neither, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -28,6 +32,8 @@ impl Kind for ComponentStatus {
         let part = |key: &str| Value::from(healthy.map_or("", |condition| text(condition, &[key])));
         vec![row.name(), status.into(), part("message"), part("error")]
     }
+
+    fn defaults(&self, _: &mut Members) {}
 
     fn validate(&self, _: &Field<'_, '_>, _: &mut Report) {}
 }

@@ -16,6 +16,10 @@ const COLUMNS: &[Heading] = &[H::NAME, H::text("Data", F("api.core.v1.ConfigMap"
 pub(crate) struct ConfigMap;
 
 impl Kind for ConfigMap {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Neither, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -24,6 +28,8 @@ impl Kind for ConfigMap {
         let count = |key: &str| members(row.object, &[key]).map_or(0, serde_json::Map::len);
         vec![row.name(), (count("data") + count("binaryData")).into(), row.age()]
     }
+
+    fn defaults(&self, _: &mut Members) {}
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let (data, binary) = (object.get("data"), object.get("binaryData"));

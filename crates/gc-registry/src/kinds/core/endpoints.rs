@@ -1,22 +1,49 @@
 //! Endpoints.
 
-use crate::kinds::access::{integer, list, text};
+use crate::kinds::access::{fill, integer, items, list, text};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::shortened;
 use crate::kinds::shared::containers::PROTOCOLS;
 use crate::kinds::shared::names::{ip, label, non_special_ip, port_number, qualified, subdomain};
+use crate::kinds::shared::warnings::addresses;
 
 const COLUMNS: &[Heading] = &[H::NAME, H::text("Endpoints", F("api.core.v1.Endpoints", "subsets")), H::AGE];
 
 pub(crate) struct Endpoints;
 
 impl Kind for Endpoints {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Neither, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
 
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), addresses_and_ports(row).into(), row.age()]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        for subset in items(members, "subsets") {
+            for port in items(subset, "ports") {
+                fill(port, "protocol", "TCP");
+            }
+        }
+    }
+
+    fn warnings(&self, object: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+        for (index, subset) in list(object, &["subsets"]).iter().enumerate() {
+            for key in ["addresses", "notReadyAddresses"] {
+                for (number, address) in list(subset, &[key]).iter().enumerate() {
+                    addresses::ip(
+                        &format!("subsets[{index}].{key}[{number}].ip"),
+                        text(address, &["ip"]),
+                        texts,
+                    );
+                }
+            }
+        }
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

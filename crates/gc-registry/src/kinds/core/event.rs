@@ -1,7 +1,8 @@
 //! Events, in both groups. Errors name the fields as upstream's internal type does.
 
-use crate::kinds::access::{at, integer};
+use crate::kinds::access::{at, child, fill_absent, integer};
 use crate::kinds::convert::convert;
+use crate::kinds::fields::text_label;
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::duration::since;
 use crate::kinds::report::IMMUTABLE;
@@ -30,6 +31,10 @@ pub(crate) struct Event {
 }
 
 impl Kind for Event {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Neither, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -79,6 +84,64 @@ impl Kind for Event {
             count.into(),
             row.name(),
         ]
+    }
+
+    /// Both forms of an event write their times and source always, set or not.
+    fn defaults(&self, members: &mut Members) {
+        fill_absent(members, "eventTime", Value::Null);
+        let (times, source, object): ([&str; 2], &str, &str) = if self.core {
+            fill_absent(members, "reportingComponent", "");
+            fill_absent(members, "reportingInstance", "");
+            (["firstTimestamp", "lastTimestamp"], "source", "involvedObject")
+        } else {
+            (["deprecatedFirstTimestamp", "deprecatedLastTimestamp"], "deprecatedSource", "regarding")
+        };
+        for key in times {
+            fill_absent(members, key, Value::Null);
+        }
+        child(members, source);
+        child(members, object);
+    }
+
+    fn field_labels(&self) -> &'static [&'static str] {
+        if self.core {
+            &[
+                "involvedObject.kind",
+                "involvedObject.namespace",
+                "involvedObject.name",
+                "involvedObject.uid",
+                "involvedObject.apiVersion",
+                "involvedObject.resourceVersion",
+                "involvedObject.fieldPath",
+                "reason",
+                "reportingComponent",
+                "source",
+                "type",
+            ]
+        } else {
+            &[
+                "regarding.kind",
+                "regarding.namespace",
+                "regarding.name",
+                "regarding.uid",
+                "regarding.apiVersion",
+                "regarding.resourceVersion",
+                "regarding.fieldPath",
+                "reason",
+                "reportingController",
+                "type",
+            ]
+        }
+    }
+
+    fn field_label(&self, name: &str, object: &Value) -> String {
+        let label = |name| text_label(name, object);
+        match name {
+            "source" => Some(label("source.component"))
+                .filter(|source| !source.is_empty())
+                .unwrap_or_else(|| label("reportingComponent")),
+            _ => label(name),
+        }
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::kinds::access::{child, fill_absent, items};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::quantity::Quantity;
 use crate::kinds::shared::names::qualified_name;
@@ -12,12 +13,44 @@ const NOT_FOR_PODS: &str = "may not be specified when `type` is 'Pod'";
 pub(crate) struct LimitRange;
 
 impl Kind for LimitRange {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Spec, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         Heading::PLAIN
     }
 
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), row.created()]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        let Some(spec) = child(members, "spec") else { return };
+        fill_absent(spec, "limits", Value::Null);
+        for item in items(spec, "limits") {
+            if item.get("type").and_then(Value::as_str) != Some("Container") {
+                continue;
+            }
+            let map = |item: &Members, key: &str| {
+                item.get(key).and_then(Value::as_object).cloned().unwrap_or_default()
+            };
+            let mut limits = map(item, "default");
+            for (name, quantity) in map(item, "max") {
+                limits.entry(name).or_insert(quantity);
+            }
+            let mut requests = map(item, "defaultRequest");
+            for (name, quantity) in limits.clone().into_iter().chain(map(item, "min")) {
+                requests.entry(name).or_insert(quantity);
+            }
+            for (key, quantities) in [("default", limits), ("defaultRequest", requests)] {
+                if quantities.is_empty() {
+                    item.remove(key);
+                } else {
+                    item.insert(key.into(), Value::Object(quantities));
+                }
+            }
+        }
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

@@ -18,4 +18,5 @@ pub(crate) mod service;
 pub(crate) mod service_account;
 mod service_families;
 
+pub(crate) use pod::prepare::quality_of_service;
 pub(crate) use service_families::settle as settle_families;

@@ -1,19 +1,68 @@
 //! Namespaces.
 
+use crate::kinds::access::{at, child, fill, keep, put, remove};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::names::qualified_name;
+use serde_json::json;
 
 const COLUMNS: &[Heading] = &[H::NAME, H::text("Status", T("The status of the namespace")), H::AGE];
 
 pub(crate) struct Namespace;
 
 impl Kind for Namespace {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Status, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
 
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), row.shown(&["status", "phase"]), row.age()]
+    }
+
+    fn subresources(&self) -> &'static [&'static str] {
+        &["finalize"]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        let name = members.get("metadata").and_then(|metadata| metadata.get("name")).cloned();
+        if let Some(name) = name.filter(|name| name.as_str().is_some_and(|name| !name.is_empty()))
+            && let Some(labels) = child(members, "metadata").and_then(|metadata| child(metadata, "labels"))
+        {
+            labels.insert("kubernetes.io/metadata.name".into(), name);
+        }
+        if let Some(status) = child(members, "status") {
+            fill(status, "phase", "Active");
+        }
+    }
+
+    /// Active, and with the finalizer that deletes its content.
+    fn prepare_create(&self, object: &mut Value, _: &Context<'_>) {
+        put(object, &["status"], json!({"phase": "Active"}));
+        let Some(spec) = object.as_object_mut().and_then(|members| child(members, "spec")) else { return };
+        let finalizers = spec.entry("finalizers").or_insert_with(|| json!([]));
+        if let Some(finalizers) = finalizers.as_array_mut()
+            && !finalizers.iter().any(|finalizer| finalizer == "kubernetes")
+        {
+            finalizers.push("kubernetes".into());
+        }
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value, _: &Context<'_>) {
+        match at(old, &["spec", "finalizers"]) {
+            Some(finalizers) => put(new, &["spec", "finalizers"], finalizers.clone()),
+            None => remove(new, &["spec", "finalizers"]),
+        }
+    }
+
+    fn prepare_subresource(&self, _: &str, new: &mut Value, old: &Value, _: &Context<'_>) {
+        keep(new, old, "status");
+    }
+
+    fn field_labels(&self) -> &'static [&'static str] {
+        &["status.phase"]
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

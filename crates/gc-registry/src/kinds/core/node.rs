@@ -3,12 +3,16 @@
 use std::collections::BTreeSet;
 
 use crate::error::CauseReason;
-use crate::kinds::access::{flag, members, text};
+use crate::kinds::access::{child, existing, fill_absent, flag, items, list, members, text};
+use crate::kinds::fields::text_label;
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::NONE;
 use crate::kinds::report::quoted;
+use crate::kinds::shared::disabled;
 use crate::kinds::shared::names::{cidr_text, config_key, dns_label, dns_subdomain, parse_cidr};
+use crate::kinds::shared::warnings;
 use crate::kinds::shared::{resources, scheduling};
+use serde_json::json;
 
 const FEATURE_MAX_BYTES: usize = 253;
 const CIDR_ONCE: &str = "node updates may not change podCIDR except from \"\" to valid";
@@ -30,6 +34,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct Node;
 
 impl Kind for Node {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Status, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -75,6 +83,68 @@ impl Kind for Node {
             row.text_or(&["status", "nodeInfo", "kernelVersion"], "<unknown>"),
             row.text_or(&["status", "nodeInfo", "containerRuntimeVersion"], "<unknown>"),
         ]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        if let Some(spec) = existing(members, "spec") {
+            pod_ranges(spec);
+        }
+        let Some(status) = child(members, "status") else { return };
+        if let Some(capacity) = status.get("capacity").cloned() {
+            fill_absent(status, "allocatable", capacity);
+        }
+        for condition in items(status, "conditions") {
+            for key in ["lastHeartbeatTime", "lastTransitionTime"] {
+                fill_absent(condition, key, Value::Null);
+            }
+        }
+        if let Some(daemon) = child(status, "daemonEndpoints")
+            && let Some(kubelet) = child(daemon, "kubeletEndpoint")
+        {
+            fill_absent(kubelet, "Port", 0);
+        }
+        if let Some(info) = child(status, "nodeInfo") {
+            for key in [
+                "machineID",
+                "systemUUID",
+                "bootID",
+                "kernelVersion",
+                "osImage",
+                "containerRuntimeVersion",
+                "kubeletVersion",
+                "kubeProxyVersion",
+                "operatingSystem",
+                "architecture",
+            ] {
+                fill_absent(info, key, "");
+            }
+        }
+    }
+
+    fn drop_disabled(&self, members: &mut Members) {
+        disabled::drop_from(members, "spec", &["configSource"]);
+        disabled::drop_from(members, "status", &["config"]);
+    }
+
+    /// A node brings its first status with it, when its kubelet registers it.
+    fn reset_status(&self, _: &mut Value) {}
+
+    fn warnings(&self, object: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+        if !text(object, &["spec", "externalID"]).is_empty() {
+            texts.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".into());
+        }
+        warnings::addresses::cidrs("spec.podCIDRs", list(object, &["spec", "podCIDRs"]), texts);
+    }
+
+    fn field_labels(&self) -> &'static [&'static str] {
+        &["spec.unschedulable"]
+    }
+
+    fn field_label(&self, name: &str, object: &Value) -> String {
+        match name {
+            "spec.unschedulable" => flag(object, &["spec", "unschedulable"]).unwrap_or_default().to_string(),
+            _ => text_label(name, object),
+        }
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
@@ -239,5 +309,23 @@ fn config_source(field: &Field<'_, '_>, in_status: bool, report: &mut Report) {
         } else {
             report.each(&given, form(given.text()));
         }
+    }
+}
+
+/// The older name of a node's range of addresses is the first of all of its ranges, and wins where the two differ.
+fn pod_ranges(spec: &mut Members) {
+    let text = |value: Option<&Value>| {
+        value.and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
+    };
+    let one = text(spec.get("podCIDR"));
+    let first = spec.get("podCIDRs").and_then(|list| list.get(0)).cloned();
+    match (one, first) {
+        (Some(one), first) if first.as_ref().and_then(Value::as_str) != Some(&one) => {
+            spec.insert("podCIDRs".into(), json!([one]));
+        }
+        (None, Some(first)) => {
+            spec.insert("podCIDR".into(), first);
+        }
+        _ => {}
     }
 }

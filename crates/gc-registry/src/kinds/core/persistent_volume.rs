@@ -1,12 +1,14 @@
 //! Persistent volumes.
 
-use crate::kinds::access::{at, list, put, remove, text};
+use crate::kinds::access::{at, child, existing, fill, fill_absent, list, put, remove, text};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::claims::access_modes;
 use crate::kinds::shared::names::subdomain;
+use crate::kinds::shared::pod_defaults::network_volume;
 use crate::kinds::shared::resources::{basic_quantity, positive_quantity};
 use crate::kinds::shared::volume_cells::{class, phase, short_modes, text_or_unset};
+use crate::kinds::shared::warnings;
 use crate::kinds::shared::{diff, scheduling, volumes};
 use crate::schema::shown::{VOLUME_SOURCE, internal, internal_part};
 
@@ -43,6 +45,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct PersistentVolume;
 
 impl Kind for PersistentVolume {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Status, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -66,6 +72,55 @@ impl Kind for PersistentVolume {
             row.age(),
             text_or_unset(row, &["spec", "volumeMode"]),
         ]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        if let Some(spec) = child(members, "spec") {
+            fill(spec, "persistentVolumeReclaimPolicy", "Retain");
+            fill_absent(spec, "volumeMode", "Filesystem");
+            if let Some(path) = existing(spec, "hostPath") {
+                fill_absent(path, "type", "");
+            }
+            network_volume(spec);
+        }
+        if let Some(status) = child(members, "status") {
+            fill(status, "phase", "Pending");
+        }
+    }
+
+    fn prepare_create(&self, object: &mut Value, context: &Context<'_>) {
+        put(object, &["status", "lastPhaseTransitionTime"], context.time().into());
+    }
+
+    fn prepare_status(&self, new: &mut Value, old: &Value, context: &Context<'_>) {
+        let phase = ["status", "phase"];
+        let time = ["status", "lastPhaseTransitionTime"];
+        let (stamped, before) = (at(new, &time), at(old, &time));
+        if text(new, &phase) != text(old, &phase) && (stamped.is_none() || stamped == before) {
+            put(new, &time, context.time().into());
+        } else if let (None, Some(before)) = (stamped, before) {
+            put(new, &time, before.clone());
+        }
+    }
+
+    fn warnings(&self, volume: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+        warnings::storage_class(volume, texts);
+        warnings::annotation(volume, OPTIONS_ANNOTATION, OLD_OPTIONS, texts);
+        if text(volume, &["spec", "persistentVolumeReclaimPolicy"]) == "Recycle" {
+            texts.push(
+                "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended \
+                 approach is to use dynamic provisioning."
+                    .into(),
+            );
+        }
+        let terms = list(volume, &["spec", "nodeAffinity", "required", "nodeSelectorTerms"]);
+        for (index, term) in terms.iter().enumerate() {
+            let path = format!("spec.nodeAffinity.required.nodeSelectorTerms[{index}]");
+            warnings::node_labels::in_term(&path, term, false, texts);
+        }
+        if let Some(spec) = volume.get("spec") {
+            warnings::volumes::gone_source("spec", spec, false, texts);
+        }
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
@@ -251,3 +306,6 @@ fn capacity(field: &Field<'_, '_>, report: &mut Report) {
         positive_quantity(&quantity, report);
     }
 }
+
+const OLD_OPTIONS: &str = "deprecated since v1.31; use \"mountOptions\" attribute instead";
+const OPTIONS_ANNOTATION: &str = "volume.beta.kubernetes.io/mount-options";

@@ -1,11 +1,14 @@
 //! Persistent volume claims.
 
-use crate::kinds::access::{at, put, remove};
+use crate::kinds::access::{at, child, existing, fill, put, remove, text};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::report::{IMMUTABLE, quoted};
 use crate::kinds::shared::names::qualified_name;
+use crate::kinds::shared::pod_defaults;
+use crate::kinds::shared::pod_defaults::claim_spec;
 use crate::kinds::shared::resources::{basic_quantity, resource_quantity};
 use crate::kinds::shared::volume_cells::{class, phase, short_modes, text_or_unset};
+use crate::kinds::shared::warnings;
 use crate::kinds::shared::{claims, diff};
 use crate::schema::shown::internal;
 
@@ -35,6 +38,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct PersistentVolumeClaim;
 
 impl Kind for PersistentVolumeClaim {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Status, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -60,6 +67,41 @@ impl Kind for PersistentVolumeClaim {
             row.age(),
             text_or_unset(row, &["spec", "volumeMode"]),
         ]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        if let Some(spec) = child(members, "spec") {
+            claim_spec(spec);
+        }
+        if let Some(status) = child(members, "status") {
+            fill(status, "phase", "Pending");
+        }
+    }
+
+    /// A source in another namespace.
+    fn drop_disabled(&self, members: &mut Members) {
+        if let Some(spec) = existing(members, "spec")
+            && spec.get("dataSourceRef").is_some_and(|source| !text(source, &["namespace"]).is_empty())
+        {
+            spec.remove("dataSourceRef");
+        }
+    }
+
+    fn prepare_create(&self, object: &mut Value, _: &Context<'_>) {
+        // Only claims and snapshots are sources in the old sense.
+        if at(object, &["spec", "dataSource"]).is_some_and(|source| !is_claim_or_snapshot(source)) {
+            remove(object, &["spec", "dataSource"]);
+        }
+        settle_sources(object);
+    }
+
+    fn prepare_update(&self, new: &mut Value, _: &Value, _: &Context<'_>) {
+        settle_sources(new);
+    }
+
+    fn warnings(&self, new: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+        warnings::storage_class(new, texts);
+        warnings::volumes::claim("spec", new.get("spec"), texts);
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
@@ -178,5 +220,20 @@ fn update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         } else if attributes.text().is_empty() {
             report.forbidden(&attributes, &format!("update to empty string {when}"));
         }
+    }
+}
+
+fn is_claim_or_snapshot(source: &Value) -> bool {
+    let text = |name: &str| source.get(name).and_then(Value::as_str).unwrap_or_default();
+    matches!(
+        (text("apiGroup"), text("kind")),
+        ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+    )
+}
+
+/// Keeps the two ways to name the source of a claim in step.
+fn settle_sources(object: &mut Value) {
+    if let Some(spec) = object.as_object_mut().and_then(|members| child(members, "spec")) {
+        pod_defaults::claim_sources(spec);
     }
 }

@@ -1,9 +1,15 @@
 //! Replication controllers.
 
-use crate::kinds::access::at;
+use crate::kinds::access::{at, child, fill_absent, integer};
+use crate::kinds::fields::text_label;
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::shown_labels;
+use crate::kinds::scale::map_text;
+use crate::kinds::shared::disabled;
+use crate::kinds::shared::pod_defaults::drop_empty_selector;
+use crate::kinds::shared::pod_defaults::{inherit_labels, labels_of_template, template};
 use crate::kinds::shared::pod_spec;
+use crate::kinds::shared::warnings;
 use crate::kinds::shared::workloads::{
     SELECTOR_MISMATCH, always_restarted, replicas_status, template_labels,
 };
@@ -22,12 +28,59 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct ReplicationController;
 
 impl Kind for ReplicationController {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Status, generation: Generation::SPEC }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
 
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
         row.replicas(shown_labels(at(row.object, &["spec", "selector"])))
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        let labels = labels_of_template(members);
+        if let Some(spec) = child(members, "spec") {
+            drop_empty_selector(spec);
+            fill_absent(spec, "replicas", 1);
+            if spec.get("template").is_some() {
+                template(spec, "template");
+            }
+            if let Some(labels) = &labels {
+                fill_absent(spec, "selector", labels.clone());
+            }
+        }
+        inherit_labels(members, labels);
+        if let Some(status) = child(members, "status") {
+            fill_absent(status, "replicas", 0);
+        }
+    }
+
+    fn drop_disabled(&self, members: &mut Members) {
+        disabled::pod_spec(members, &["spec", "template", "spec"]);
+    }
+
+    fn warnings(&self, new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+        warnings::name_of_pods(new, old, texts);
+        warnings::template(&["spec", "template"], new, old, texts);
+    }
+
+    fn field_labels(&self) -> &'static [&'static str] {
+        &["status.replicas"]
+    }
+
+    fn field_label(&self, name: &str, object: &Value) -> String {
+        match name {
+            "status.replicas" => integer(object, &["status", "replicas"]).unwrap_or_default().to_string(),
+            _ => text_label(name, object),
+        }
+    }
+
+    /// A plain map of labels.
+    fn scale_selector(&self, object: &Value) -> String {
+        at(object, &["spec", "selector"]).map(map_text).unwrap_or_default()
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

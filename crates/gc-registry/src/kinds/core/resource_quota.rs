@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::access::members;
+use crate::kinds::access::{child, members};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::resources::{Names, is_standard_quota_resource, resource_name, resource_quantity};
@@ -26,6 +26,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct ResourceQuota;
 
 impl Kind for ResourceQuota {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Status, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -42,6 +46,10 @@ impl Kind for ResourceQuota {
             if name.starts_with("limits.") { limits.push(line) } else { requests.push(line) }
         }
         vec![row.name(), requests.join(", ").into(), limits.join(", ").into(), row.age()]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        child(members, "spec");
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

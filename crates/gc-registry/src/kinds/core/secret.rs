@@ -1,7 +1,7 @@
 //! Secrets.
 
 use super::config_map::{DATA_MAX_BYTES, decoded_length, sealed_data};
-use crate::kinds::access::members;
+use crate::kinds::access::{child, fill, keep, members, text};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::names::config_key;
 use base64::Engine as _;
@@ -20,6 +20,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct Secret;
 
 impl Kind for Secret {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Neither, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -27,6 +31,45 @@ impl Kind for Secret {
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
         let count = members(row.object, &["data"]).map_or(0, serde_json::Map::len);
         vec![row.name(), row.shown(&["type"]), count.into(), row.age()]
+    }
+
+    /// Text of `stringData` becomes data, and is never shown again.
+    fn defaults(&self, members: &mut Members) {
+        fill(members, "type", "Opaque");
+        let Some(Value::Object(texts)) = members.remove("stringData") else { return };
+        let encoded = |(key, text): (String, Value)| Some((key, BASE64.encode(text.as_str()?).into()));
+        let encoded: Members = texts.into_iter().filter_map(encoded).collect();
+        // Nothing to add makes no `data`: an empty one is left out of what is stored.
+        if !encoded.is_empty()
+            && let Some(data) = child(members, "data")
+        {
+            data.extend(encoded);
+        }
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value, _: &Context<'_>) {
+        if text(new, &["type"]).is_empty() {
+            keep(new, old, "type");
+        }
+    }
+
+    /// A certificate and its key, as far as they are read without cryptography.
+    fn warnings(&self, secret: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+        if text(secret, &["type"]) != "kubernetes.io/tls" {
+            return;
+        }
+        for (key, what) in [("tls.crt", "certificate"), ("tls.key", "key")] {
+            let bytes = BASE64.decode(text(secret, &["data", key])).unwrap_or_default();
+            let pem = String::from_utf8_lossy(&bytes);
+            if !(pem.contains("-----BEGIN ") && pem.contains("-----END ")) {
+                texts.push(format!("tls: failed to find any PEM data in {what} input"));
+                return;
+            }
+        }
+    }
+
+    fn field_labels(&self) -> &'static [&'static str] {
+        &["type"]
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

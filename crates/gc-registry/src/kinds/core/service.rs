@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::access::{at, integer, text};
+use crate::kinds::access::{at, child, fill, fill_absent, integer, items, list, text};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::{NONE, shown_labels};
 use crate::kinds::report::IMMUTABLE;
@@ -12,6 +12,8 @@ use crate::kinds::shared::names::{
     cidr_text, dns_subdomain, ip, is_dual_stack, label, non_special_ip, parse_ip, port_number,
     port_number_or_name, qualified,
 };
+use crate::kinds::shared::pod_defaults::drop_empty_selector;
+use crate::kinds::shared::warnings;
 
 const AFFINITY_SECONDS_MAX: i64 = 86_400;
 const ONLY_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";
@@ -34,6 +36,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct Service;
 
 impl Kind for Service {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Status, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -76,6 +82,145 @@ impl Kind for Service {
             row.age(),
             shown_labels(at(row.object, &["spec", "selector"])),
         ]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        let Some(spec) = child(members, "spec") else { return };
+        drop_empty_selector(spec);
+        fill(spec, "sessionAffinity", "None");
+        match spec.get("sessionAffinity").and_then(Value::as_str) {
+            Some("None") => {
+                spec.remove("sessionAffinityConfig");
+            }
+            Some("ClientIP") => {
+                if let Some(client) =
+                    child(spec, "sessionAffinityConfig").and_then(|config| child(config, "clientIP"))
+                {
+                    fill_absent(client, "timeoutSeconds", 10800);
+                }
+            }
+            _ => {}
+        }
+        fill(spec, "type", "ClusterIP");
+        for port in items(spec, "ports") {
+            fill(port, "protocol", "TCP");
+            let unset = match port.get("targetPort") {
+                None | Some(Value::Null) => true,
+                Some(Value::String(name)) => name.is_empty(),
+                Some(number) => number.as_i64() == Some(0),
+            };
+            if unset && let Some(number) = port.get("port").cloned() {
+                port.insert("targetPort".into(), number);
+            }
+        }
+        let kind = spec.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let external = matches!(kind.as_str(), "NodePort" | "LoadBalancer")
+            || (kind == "ClusterIP" && spec.get("externalIPs").is_some());
+        if external {
+            fill(spec, "externalTrafficPolicy", "Cluster");
+        }
+        if matches!(kind.as_str(), "ClusterIP" | "NodePort" | "LoadBalancer") {
+            fill_absent(spec, "internalTrafficPolicy", "Cluster");
+        }
+        if kind == "LoadBalancer" {
+            fill_absent(spec, "allocateLoadBalancerNodePorts", true);
+        }
+        let Some(status) = child(members, "status") else { return };
+        let Some(balancer) = child(status, "loadBalancer") else { return };
+        if kind == "LoadBalancer" {
+            for ingress in items(balancer, "ingress") {
+                if ingress.get("ip").is_some() {
+                    fill_absent(ingress, "ipMode", "VIP");
+                }
+            }
+        }
+    }
+
+    /// What a service had only because of its type is removed when the type changes and the client left it as it was.
+    fn prepare_update(&self, new: &mut Value, old: &Value, _: &Context<'_>) {
+        static NONE: Value = Value::Null;
+        let before = old.get("spec").unwrap_or(&NONE);
+        let now = new.get("spec").cloned().unwrap_or_default();
+        let (was, is) = (text(before, &["type"]), text(&now, &["type"]));
+        let mut gone: Vec<&str> = Vec::new();
+        if was != "ExternalName" && is == "ExternalName" {
+            gone.push("internalTrafficPolicy");
+        }
+        if needs_health_port(before) && !needs_health_port(&now) {
+            gone.push("healthCheckNodePort");
+        }
+        if was == "LoadBalancer" && is != "LoadBalancer" {
+            gone.extend(["allocateLoadBalancerNodePorts", "loadBalancerClass"]);
+        }
+        if is_external(before) && !is_external(&now) {
+            gone.push("externalTrafficPolicy");
+        }
+        let has_ports = |kind: &str| matches!(kind, "NodePort" | "LoadBalancer");
+        let ports = |spec: &Value| -> Vec<Option<i64>> {
+            list(spec, &["ports"]).iter().map(|port| integer(port, &["nodePort"])).collect()
+        };
+        let same_ports = has_ports(was) && !has_ports(is) && ports(before) == ports(&now);
+        let Some(spec) = new.get_mut("spec").and_then(Value::as_object_mut) else { return };
+        for key in gone {
+            if spec.get(key) == before.get(key) {
+                spec.remove(key);
+            }
+        }
+        if same_ports {
+            for port in items(spec, "ports") {
+                port.remove("nodePort");
+            }
+        }
+    }
+
+    fn warnings(&self, object: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+        let spec = |key: &str| text(object, &["spec", key]);
+        let external = list(object, &["spec", "externalIPs"]);
+        let (kind, headless) = (spec("type"), spec("type") == "ClusterIP" && spec("clusterIP") == "None");
+        let hints = "service.kubernetes.io/topology-aware-hints";
+        if at(object, &["metadata", "annotations", hints]).is_some() {
+            texts.push(format!(
+                "annotation {hints} is deprecated, please use service.kubernetes.io/topology-mode instead"
+            ));
+        }
+        if !matches!(spec("clusterIP"), "" | "None") {
+            warnings::addresses::ips("spec.clusterIPs", list(object, &["spec", "clusterIPs"]), texts);
+        }
+        if headless {
+            for (ignored, is_set) in [
+                ("loadBalancerIP", !spec("loadBalancerIP").is_empty()),
+                ("externalIPs", !external.is_empty()),
+                ("SessionAffinity", spec("sessionAffinity") != "None"),
+            ] {
+                if is_set {
+                    texts.push(format!("spec.{ignored} is ignored for headless services"));
+                }
+            }
+        }
+        warnings::addresses::ips("spec.externalIPs", external, texts);
+        if !external.is_empty() && !headless && kind != "ExternalName" {
+            texts.push(
+                "spec.externalIPs is deprecated and may no longer be implemented in some clusters".into(),
+            );
+        }
+        warnings::addresses::ip("spec.loadBalancerIP", spec("loadBalancerIP"), texts);
+        let ranges = list(object, &["spec", "loadBalancerSourceRanges"]);
+        warnings::addresses::cidrs("spec.loadBalancerSourceRanges", ranges, texts);
+        if kind == "ExternalName" && !external.is_empty() {
+            texts.push("spec.externalIPs is ignored when spec.type is \"ExternalName\"".into());
+        }
+        if kind != "ExternalName" && !spec("externalName").is_empty() {
+            texts.push("spec.externalName is ignored when spec.type is not \"ExternalName\"".into());
+        }
+        if spec("trafficDistribution") == "PreferClose" {
+            texts.push(
+                "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"".into(),
+            );
+        }
+    }
+
+    fn field_labels(&self) -> &'static [&'static str] {
+        &["spec.clusterIP", "spec.type"]
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
@@ -495,4 +640,17 @@ fn families_are_kept(spec: &Field<'_, '_>, before: &Field<'_, '_>, report: &mut 
     } else if !was.is_empty() && new[0] != was[0] {
         changed(addresses, ONCE);
     }
+}
+
+/// Whether a service of this type is reachable from outside.
+fn is_external(spec: &Value) -> bool {
+    match text(spec, &["type"]) {
+        "NodePort" | "LoadBalancer" => true,
+        "ClusterIP" => !list(spec, &["externalIPs"]).is_empty(),
+        _ => false,
+    }
+}
+
+fn needs_health_port(spec: &Value) -> bool {
+    text(spec, &["type"]) == "LoadBalancer" && text(spec, &["externalTrafficPolicy"]) == "Local"
 }

@@ -31,11 +31,7 @@ const MAPS: [&str; 20] = [
 ];
 
 /// Drops nulls and empty lists and empty maps.
-pub(super) fn normalize(target: Target<'_>, object: &mut Value) {
-    // Their `allocatable` is a struct, which may be empty; the schema knows.
-    if target.resource == "csinodes" {
-        return;
-    }
+pub(crate) fn normalize(target: Target<'_>, object: &mut Value) {
     let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
     let schema = schema::builtin(target.group, target.version, kind);
     let Some(members) = object.as_object_mut() else { return };
@@ -43,13 +39,6 @@ pub(super) fn normalize(target: Target<'_>, object: &mut Value) {
     tidy(schema.as_deref(), members);
     if let (Some(managed), Some(metadata)) = (managed, members.get_mut("metadata")) {
         metadata["managedFields"] = managed;
-    }
-    // A selector that is a plain map of labels.
-    if matches!(target.resource, "services" | "replicationcontrollers")
-        && let Some(spec) = members.get_mut("spec").and_then(Value::as_object_mut)
-        && spec.get("selector").and_then(Value::as_object).is_some_and(serde_json::Map::is_empty)
-    {
-        spec.remove("selector");
     }
 }
 

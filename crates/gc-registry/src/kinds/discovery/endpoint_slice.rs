@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::kinds::access::{integer, list, text};
+use crate::kinds::access::{child, fill_absent, integer, items, list, text};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::{UNSET, shortened};
 use crate::kinds::report::IMMUTABLE;
@@ -12,6 +12,7 @@ use crate::kinds::shared::labels::labels;
 use crate::kinds::shared::names::{
     dns_label, dns_subdomain, ip, label, label_value, non_special_ip, parse_ip, qualified, subdomain,
 };
+use crate::kinds::shared::warnings::addresses;
 
 const ENDPOINTS_MAX: usize = 1000;
 const ADDRESSES_MAX: usize = 100;
@@ -30,6 +31,18 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct EndpointSlice;
 
 impl Kind for EndpointSlice {
+    fn shape(&self) -> Shape {
+        Shape {
+            parts: Parts::Neither,
+            generation: Generation::CountsSent(&[
+                &["metadata", "labels"],
+                &["addressType"],
+                &["endpoints"],
+                &["ports"],
+            ]),
+        }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -53,6 +66,37 @@ impl Kind for EndpointSlice {
             .collect();
         let addresses = if addresses.is_empty() { UNSET.into() } else { shortened(&addresses, SHOWN) };
         vec![row.name(), row.text(&["addressType"]).into(), ports.into(), addresses.into(), row.age()]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        for port in items(members, "ports") {
+            fill_absent(port, "name", "");
+            fill_absent(port, "protocol", "TCP");
+        }
+        for endpoint in items(members, "endpoints") {
+            child(endpoint, "conditions");
+        }
+        // Both lists are always written.
+        fill_absent(members, "endpoints", Value::Null);
+        fill_absent(members, "ports", Value::Null);
+    }
+
+    fn drop_disabled(&self, members: &mut Members) {
+        for endpoint in items(members, "endpoints") {
+            endpoint.remove("deprecatedTopology");
+        }
+    }
+
+    fn warnings(&self, object: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+        if text(object, &["addressType"]) == "FQDN" {
+            if old.is_none() {
+                texts.push("spec.addressType: FQDN endpoints are deprecated".into());
+            }
+            return;
+        }
+        for (index, endpoint) in list(object, &["endpoints"]).iter().enumerate() {
+            addresses::ips(&format!("endpoints[{index}].addresses"), list(endpoint, &["addresses"]), texts);
+        }
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::access::text;
+use crate::kinds::access::{child, fill_zero, text};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::NONE;
 use crate::kinds::shared::names::{dns_label, dns_subdomain, label, subdomain};
@@ -23,6 +23,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct FlowSchema;
 
 impl Kind for FlowSchema {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::StatusOnly, generation: Generation::SPEC }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -38,6 +42,12 @@ impl Kind for FlowSchema {
             row.age(),
             dangling.map_or("?", |condition| text(condition, &["status"])).into(),
         ]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        let Some(spec) = child(members, "spec") else { return };
+        fill_zero(spec, "matchingPrecedence", 1000);
+        child(spec, "priorityLevelConfiguration");
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

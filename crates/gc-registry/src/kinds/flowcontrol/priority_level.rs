@@ -1,7 +1,7 @@
 //! Priority levels.
 
 use super::flow_schema::conditions;
-use crate::kinds::access::at;
+use crate::kinds::access::{at, child, existing, fill_absent, fill_zero};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::{NONE, int_or_string};
 use crate::kinds::shared::names::range_error;
@@ -26,6 +26,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct PriorityLevelConfiguration;
 
 impl Kind for PriorityLevelConfiguration {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::StatusOnly, generation: Generation::SPEC }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -44,6 +48,32 @@ impl Kind for PriorityLevelConfiguration {
             queuing("queueLengthLimit"),
             row.age(),
         ]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        let Some(spec) = child(members, "spec") else { return };
+        match spec.get("type").and_then(Value::as_str) {
+            Some("Limited") => {
+                let Some(limited) = existing(spec, "limited") else { return };
+                fill_absent(limited, "nominalConcurrencyShares", 30);
+                fill_absent(limited, "lendablePercent", 0);
+                let Some(response) = child(limited, "limitResponse") else { return };
+                if response.get("type").is_some_and(|kind| kind == "Queue")
+                    && let Some(queuing) = existing(response, "queuing")
+                {
+                    fill_zero(queuing, "queues", 64);
+                    fill_zero(queuing, "handSize", 8);
+                    fill_zero(queuing, "queueLengthLimit", 50);
+                }
+            }
+            Some("Exempt") => {
+                if let Some(exempt) = child(spec, "exempt") {
+                    fill_absent(exempt, "nominalConcurrencyShares", 0);
+                    fill_absent(exempt, "lendablePercent", 0);
+                }
+            }
+            _ => {}
+        }
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

@@ -1,12 +1,13 @@
 //! Ingresses.
 
-use crate::kinds::access::text;
+use crate::kinds::access::{at, child, existing, items, text};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::NONE;
 use crate::kinds::shared::names::{
     dns_label, dns_subdomain, ip, parse_ip, path_segment, port_name, port_number, subdomain,
     wildcard_subdomain,
 };
+use crate::names::quoted;
 
 const CLASS: &str = "kubernetes.io/ingress.class";
 const INVALID_SEQUENCES: [&str; 5] = ["//", "/./", "/../", "%2f", "%2F"];
@@ -28,6 +29,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct Ingress;
 
 impl Kind for Ingress {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Status, generation: Generation::SPEC }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -53,6 +58,31 @@ impl Kind for Ingress {
             ports.into(),
             row.age(),
         ]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        if let Some(spec) = child(members, "spec") {
+            for rule in items(spec, "rules") {
+                if let Some(http) = existing(rule, "http") {
+                    for path in items(http, "paths") {
+                        child(path, "backend");
+                    }
+                }
+            }
+        }
+        if let Some(status) = child(members, "status") {
+            child(status, "loadBalancer");
+        }
+    }
+
+    fn warnings(&self, object: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+        let key = "kubernetes.io/ingress.class";
+        if old.is_none() && at(object, &["metadata", "annotations", key]).is_some() {
+            texts.push(format!(
+                "annotation {} is deprecated, please use 'spec.ingressClassName' instead",
+                quoted(key)
+            ));
+        }
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

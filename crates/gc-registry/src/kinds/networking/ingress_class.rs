@@ -1,7 +1,7 @@
 //! Ingress classes.
 
 use super::ingress::typed_reference;
-use crate::kinds::access::{at, text};
+use crate::kinds::access::{at, existing, fill_absent, text};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::NONE;
 use crate::kinds::shared::names::{domain_prefixed_path, label};
@@ -18,12 +18,22 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct IngressClass;
 
 impl Kind for IngressClass {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Spec, generation: Generation::SPEC }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
 
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), row.shown(&["spec", "controller"]), shown_parameters(row), row.age()]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        if let Some(parameters) = existing(members, "spec").and_then(|spec| existing(spec, "parameters")) {
+            fill_absent(parameters, "scope", "Cluster");
+        }
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

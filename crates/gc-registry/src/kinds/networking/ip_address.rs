@@ -12,6 +12,10 @@ const COLUMNS: &[Heading] =
 pub(crate) struct IpAddress;
 
 impl Kind for IpAddress {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Spec, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -20,6 +24,8 @@ impl Kind for IpAddress {
         // Upstream prints an age that has no column.
         vec![row.name(), shown_parent(row), row.age()]
     }
+
+    fn defaults(&self, _: &mut Members) {}
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");

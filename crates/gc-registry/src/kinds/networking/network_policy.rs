@@ -1,10 +1,12 @@
 //! Network policies.
 
-use crate::kinds::access::at;
+use crate::kinds::access::{at, child, fill_absent, items, list, text};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::shown_selector;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::names::{cidr_text, contains, parse_cidr, port_name, port_number};
+use crate::kinds::shared::warnings::addresses;
+use serde_json::json;
 
 const COLUMNS: &[Heading] =
     &[H::NAME, H::text("Pod-Selector", F("api.networking.v1.NetworkPolicySpec", "podSelector")), H::AGE];
@@ -12,12 +14,45 @@ const COLUMNS: &[Heading] =
 pub(crate) struct NetworkPolicy;
 
 impl Kind for NetworkPolicy {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Spec, generation: Generation::SPEC }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
 
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), shown_selector(at(row.object, &["spec", "podSelector"])), row.age()]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        let Some(spec) = child(members, "spec") else { return };
+        child(spec, "podSelector");
+        if spec.get("policyTypes").is_none() {
+            let types =
+                if spec.get("egress").is_some() { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+            spec.insert("policyTypes".into(), types);
+        }
+        for direction in ["ingress", "egress"] {
+            for rule in items(spec, direction) {
+                for port in items(rule, "ports") {
+                    fill_absent(port, "protocol", "TCP");
+                }
+            }
+        }
+    }
+
+    fn warnings(&self, object: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+        for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
+            for (index, rule) in list(object, &["spec", direction]).iter().enumerate() {
+                for (number, peer) in list(rule, &[peers]).iter().enumerate() {
+                    let path = format!("spec.{direction}[{index}].{peers}[{number}].ipBlock");
+                    addresses::cidr(&format!("{path}.cidr"), text(peer, &["ipBlock", "cidr"]), texts);
+                    addresses::cidrs(&format!("{path}.except"), list(peer, &["ipBlock", "except"]), texts);
+                }
+            }
+        }
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

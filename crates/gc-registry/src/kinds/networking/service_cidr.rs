@@ -10,6 +10,10 @@ const COLUMNS: &[Heading] =
 pub(crate) struct ServiceCidr;
 
 impl Kind for ServiceCidr {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::StatusOnly, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -18,6 +22,8 @@ impl Kind for ServiceCidr {
         let ranges: Vec<&str> = row.list(&["spec", "cidrs"]).iter().filter_map(Value::as_str).collect();
         vec![row.name(), ranges.join(",").into(), row.age()]
     }
+
+    fn defaults(&self, _: &mut Members) {}
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");

@@ -4,24 +4,37 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
+use crate::kinds::access::at;
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::Says;
 use crate::kinds::shared::labels::labels;
 use crate::kinds::shared::names::dns_label;
 use crate::kinds::shared::resources::{Names, requirements};
 use crate::kinds::shared::scheduling;
+use crate::kinds::shared::warnings::node_labels;
 
 const COLUMNS: &[Heading] = &[H::NAME, H::text("Handler", Says::Nothing), H::AGE];
 
 pub(crate) struct RuntimeClass;
 
 impl Kind for RuntimeClass {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Neither, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
 
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), row.shown(&["handler"]), row.age()]
+    }
+
+    fn defaults(&self, _: &mut Members) {}
+
+    fn warnings(&self, new: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+        let labels = node_labels::in_map(at(new, &["scheduling", "nodeSelector"]));
+        texts.extend(labels.map(|(_, message)| format!("scheduling.nodeSelector: {message}")));
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

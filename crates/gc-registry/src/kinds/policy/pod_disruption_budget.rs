@@ -1,6 +1,6 @@
 //! Pod disruption budgets.
 
-use crate::kinds::access::at;
+use crate::kinds::access::{at, child, fill_absent};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::int_or_string;
 use crate::kinds::shared::conditions::conditions;
@@ -18,6 +18,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct PodDisruptionBudget;
 
 impl Kind for PodDisruptionBudget {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Status, generation: Generation::SPEC }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -31,6 +35,14 @@ impl Kind for PodDisruptionBudget {
             row.number(&["status", "disruptionsAllowed"]).into(),
             row.age(),
         ]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        if let Some(status) = child(members, "status") {
+            for key in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
+                fill_absent(status, key, 0);
+            }
+        }
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

@@ -1,6 +1,6 @@
 //! Bindings of roles, in namespaces and in the cluster.
 
-use crate::kinds::access::text;
+use crate::kinds::access::{child, fill, items, text};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::names::{path_segment, subdomain};
 
@@ -29,6 +29,10 @@ pub(crate) struct Binding {
 }
 
 impl Kind for Binding {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Neither, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         if self.cluster { CLUSTER_COLUMNS } else { COLUMNS }
     }
@@ -57,6 +61,17 @@ impl Kind for Binding {
             subjects("Group"),
             subjects("ServiceAccount"),
         ]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        if let Some(role) = child(members, "roleRef") {
+            fill(role, "apiGroup", RBAC);
+        }
+        for subject in items(members, "subjects") {
+            if matches!(subject.get("kind").and_then(Value::as_str), Some("User" | "Group")) {
+                fill(subject, "apiGroup", RBAC);
+            }
+        }
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

@@ -1,5 +1,6 @@
 //! Roles, of namespaces and of the cluster.
 
+use crate::kinds::access::fill_absent;
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::labels::selector;
 
@@ -9,12 +10,20 @@ pub(crate) struct Role {
 }
 
 impl Kind for Role {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Neither, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         Heading::PLAIN
     }
 
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), row.created()]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        fill_absent(members, "rules", Value::Null);
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

@@ -11,6 +11,10 @@ const COLUMNS: &[Heading] = &[H::NAME, H::AGE];
 pub(crate) struct DeviceClass;
 
 impl Kind for DeviceClass {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Spec, generation: Generation::SPEC }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -18,6 +22,8 @@ impl Kind for DeviceClass {
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), row.age()]
     }
+
+    fn defaults(&self, _: &mut Members) {}
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use gc_cel::{Environment, Program, Type};
 use serde_json::Value;
 
+use crate::kinds::access::{Members, existing, fill, fill_zero, items};
 use crate::kinds::field::Field;
 use crate::kinds::report::{Report, quoted};
 use crate::kinds::shared::names::{
@@ -288,5 +289,26 @@ pub(crate) fn opaque(field: &Field<'_, '_>, report: &mut Report) {
             }
         }
         _ => report.invalid_shown(&parameters, &quoted("<value omitted>"), "must be a valid JSON object"),
+    }
+}
+
+/// Fills in the requests of the spec of a claim.
+pub(super) fn default_requests(spec: &mut Members) {
+    let Some(devices) = existing(spec, "devices") else { return };
+    for request in items(devices, "requests") {
+        if let Some(exactly) = existing(request, "exactly") {
+            default_request(exactly);
+        }
+        items(request, "firstAvailable").for_each(default_request);
+    }
+}
+
+fn default_request(request: &mut Members) {
+    fill(request, "allocationMode", "ExactCount");
+    if request.get("allocationMode").is_some_and(|mode| mode == "ExactCount") {
+        fill_zero(request, "count", 1);
+    }
+    for toleration in items(request, "tolerations") {
+        fill(toleration, "operator", "Equal");
     }
 }

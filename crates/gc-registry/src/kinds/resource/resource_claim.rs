@@ -1,7 +1,8 @@
 //! Claims to devices.
 
+use super::requests::default_requests;
 use super::{requests, status};
-use crate::kinds::access::at;
+use crate::kinds::access::{at, existing};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::report::IMMUTABLE;
 use crate::schema::shown::internal;
@@ -17,12 +18,22 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct ResourceClaim;
 
 impl Kind for ResourceClaim {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::StatusOnly, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
 
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), state(row).into(), row.age()]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        if let Some(spec) = existing(members, "spec") {
+            default_requests(spec);
+        }
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 use super::device::{self, Location};
 use super::requests::driver_name;
 use super::status::pool_name;
+use crate::kinds::access::{child, existing, fill_absent, items, text};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::names::{dns_subdomain, label};
 use crate::kinds::shared::scheduling::node_selector;
+use crate::names::quoted;
 
 const DEVICES_MAX: usize = 128;
 /// Most devices if one of them has taints or takes from counters.
@@ -27,6 +29,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct ResourceSlice;
 
 impl Kind for ResourceSlice {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Spec, generation: Generation::CountsSent(&[&["spec"]]) }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -39,6 +45,41 @@ impl Kind for ResourceSlice {
             row.shown(&["spec", "pool", "name"]),
             row.age(),
         ]
+    }
+
+    fn defaults(&self, _: &mut Members) {}
+
+    fn drop_disabled(&self, members: &mut Members) {
+        let Some(spec) = existing(members, "spec") else { return };
+        for device in items(spec, "devices") {
+            device.remove("nodeAllocatableResourceMappings");
+        }
+    }
+
+    fn prepare_create(&self, object: &mut Value, context: &Context<'_>) {
+        stamp_taints(object, context);
+    }
+
+    fn prepare_update(&self, new: &mut Value, _: &Value, context: &Context<'_>) {
+        stamp_taints(new, context);
+    }
+
+    fn warnings(&self, new: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+        let driver = text(new, &["spec", "driver"]);
+        if driver != driver.to_lowercase() {
+            let shown = quoted(driver);
+            texts.push(format!(
+                "spec.driver: driver names should be lowercase; {shown} contains uppercase characters"
+            ));
+        }
+    }
+
+    fn field_labels(&self) -> &'static [&'static str] {
+        &["spec.nodeName", "spec.driver"]
+    }
+
+    fn unknown_field_label(&self) -> &'static str {
+        "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {}"
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
@@ -157,5 +198,15 @@ fn shared_counters(field: &Field<'_, '_>, report: &mut Report) {
             label(&name, report);
         }
         device::counters(&set.get("counters"), report);
+    }
+}
+
+/// Taints of devices say since when they are there.
+fn stamp_taints(object: &mut Value, context: &Context<'_>) {
+    let Some(spec) = object.as_object_mut().and_then(|members| child(members, "spec")) else { return };
+    for device in items(spec, "devices") {
+        for taint in items(device, "taints") {
+            fill_absent(taint, "timeAdded", context.time());
+        }
     }
 }

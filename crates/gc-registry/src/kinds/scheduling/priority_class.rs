@@ -1,5 +1,6 @@
 //! Priority classes.
 
+use crate::kinds::access::fill_absent;
 use crate::kinds::kind::prelude::*;
 
 /// Greatest priority of a class that users make.
@@ -16,6 +17,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct PriorityClass;
 
 impl Kind for PriorityClass {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Neither, generation: Generation::Counts(&[]) }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -28,6 +33,11 @@ impl Kind for PriorityClass {
             row.age(),
             row.shown(&["preemptionPolicy"]),
         ]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        fill_absent(members, "value", 0);
+        fill_absent(members, "preemptionPolicy", "PreemptLowerPriority");
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

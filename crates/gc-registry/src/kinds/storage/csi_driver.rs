@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::access::{at, text};
+use crate::kinds::access::{at, child, fill_absent, integer, list, put, text};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::{NONE, UNSET};
 use crate::kinds::report::quoted;
+use crate::kinds::shared::disabled;
+use serde_json::json;
 
 const UPDATE_SECONDS_MIN: i64 = 10;
 const TOKEN_SECONDS_MIN: i64 = 600;
@@ -27,6 +29,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct CsiDriver;
 
 impl Kind for CsiDriver {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Spec, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -57,6 +63,44 @@ impl Kind for CsiDriver {
             if modes.is_empty() { NONE.into() } else { modes.into() },
             row.age(),
         ]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        let Some(spec) = child(members, "spec") else { return };
+        fill_absent(spec, "attachRequired", true);
+        fill_absent(spec, "podInfoOnMount", false);
+        fill_absent(spec, "storageCapacity", false);
+        fill_absent(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+        fill_absent(spec, "volumeLifecycleModes", json!(["Persistent"]));
+        fill_absent(spec, "requiresRepublish", false);
+        fill_absent(spec, "seLinuxMount", false);
+    }
+
+    fn drop_disabled(&self, members: &mut Members) {
+        disabled::drop_from(members, "spec", &["preventPodSchedulingIfMissing"]);
+    }
+
+    /// A driver counts the changes of its spec; at first it has no generation.
+    fn prepare_update(&self, new: &mut Value, old: &Value, _: &Context<'_>) {
+        if new.get("spec") != old.get("spec") {
+            let generation = integer(old, &["metadata", "generation"]).unwrap_or_default() + 1;
+            put(new, &["metadata", "generation"], generation.into());
+        }
+    }
+
+    /// Tokens that a create or a change of their requests puts where drivers may log them.
+    fn warnings(&self, object: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+        let requests = |object| list(object, &["spec", "tokenRequests"]);
+        if !requests(object).is_empty()
+            && old.is_none_or(|old| requests(old) != requests(object))
+            && at(object, &["spec", "serviceAccountTokenInSecrets"]).is_none()
+        {
+            texts.push(
+                "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent \
+                 possible logging of tokens in volume attributes"
+                    .into(),
+            );
+        }
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::names::{csi_driver_name, qualified_name};
+use crate::resource::Target;
 
 const NODE_ID_MAX_BYTES: usize = 256;
 
@@ -17,6 +18,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct CsiNode;
 
 impl Kind for CsiNode {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Spec, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -24,6 +29,11 @@ impl Kind for CsiNode {
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), row.list(&["spec", "drivers"]).len().into(), row.age()]
     }
+
+    /// Not at all: nulls and empty lists stay.
+    fn normalize(&self, _: Target<'_>, _: &mut Value) {}
+
+    fn defaults(&self, _: &mut Members) {}
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");

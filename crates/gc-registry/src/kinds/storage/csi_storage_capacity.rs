@@ -1,20 +1,32 @@
 //! What storage is left where.
 
+use crate::kinds::access::at;
 use crate::kinds::kind::prelude::*;
 use crate::kinds::quantity::Quantity;
 use crate::kinds::report::NOT_NEGATIVE;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::names::subdomain;
+use crate::kinds::shared::warnings::node_labels;
 
 pub(crate) struct CsiStorageCapacity;
 
 impl Kind for CsiStorageCapacity {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Neither, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         Heading::PLAIN
     }
 
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), row.created()]
+    }
+
+    fn defaults(&self, _: &mut Members) {}
+
+    fn warnings(&self, new: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+        node_labels::in_selector("nodeTopology", at(new, &["nodeTopology"]), texts);
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::kinds::access::{fill_absent, list, text};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::names::{qualified, qualified_name};
+use crate::kinds::shared::warnings::node_labels;
 
 const PARAMETERS_MAX: usize = 512;
 const PARAMETERS_MAX_BYTES: usize = 256 * 1024;
@@ -21,6 +23,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct StorageClass;
 
 impl Kind for StorageClass {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Neither, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -37,6 +43,24 @@ impl Kind for StorageClass {
             row.flag_or(&["allowVolumeExpansion"], false),
             row.age(),
         ]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        fill_absent(members, "provisioner", "");
+        fill_absent(members, "reclaimPolicy", "Delete");
+        fill_absent(members, "volumeBindingMode", "Immediate");
+    }
+
+    fn warnings(&self, class: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+        for (index, term) in list(class, &["allowedTopologies"]).iter().enumerate() {
+            for (number, expression) in list(term, &["matchLabelExpressions"]).iter().enumerate() {
+                if let Some(message) = node_labels::message(text(expression, &["key"])) {
+                    texts.push(format!(
+                        "allowedTopologies[{index}].matchLabelExpressions[{number}].key: {message}"
+                    ));
+                }
+            }
+        }
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

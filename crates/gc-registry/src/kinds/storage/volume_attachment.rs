@@ -1,5 +1,6 @@
 //! Volume attachments.
 
+use crate::kinds::access::{child, fill_absent};
 use crate::kinds::core::persistent_volume;
 use crate::kinds::kind::prelude::*;
 use crate::kinds::report::IMMUTABLE;
@@ -22,6 +23,10 @@ const COLUMNS: &[Heading] = &[
 pub(crate) struct VolumeAttachment;
 
 impl Kind for VolumeAttachment {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::StatusOnly, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -35,6 +40,15 @@ impl Kind for VolumeAttachment {
             row.flag_or(&["status", "attached"], false),
             row.age(),
         ]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        if let Some(spec) = child(members, "spec") {
+            child(spec, "source");
+        }
+        if let Some(status) = child(members, "status") {
+            fill_absent(status, "attached", false);
+        }
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

@@ -9,6 +9,10 @@ const COLUMNS: &[Heading] =
 pub(crate) struct VolumeAttributesClass;
 
 impl Kind for VolumeAttributesClass {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Neither, generation: Generation::NONE }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         COLUMNS
     }
@@ -20,6 +24,8 @@ impl Kind for VolumeAttributesClass {
             row.age(),
         ]
     }
+
+    fn defaults(&self, _: &mut Members) {}
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
         provisioner(&object.get("driverName"), report);

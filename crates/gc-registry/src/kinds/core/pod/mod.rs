@@ -1,21 +1,26 @@
 //! Pods.
 
 mod columns;
+mod defaults;
+pub(crate) mod prepare;
 
 use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use crate::kinds::access::{at, list, put, remove, text};
+use crate::kinds::access::{at, flag, list, put, remove, text};
+use crate::kinds::fields::text_label;
 use crate::kinds::kind::prelude::*;
 use crate::kinds::report::{IMMUTABLE, quoted};
+use crate::kinds::shared::disabled;
 use crate::kinds::shared::names::{
     dns_label, dns_subdomain, ip, is_dual_stack, qualified, range_error, subdomain,
 };
 use crate::kinds::shared::pod_spec::{self, MIRROR, Owner};
+use crate::kinds::shared::warnings;
 use crate::kinds::shared::{containers, diff, scheduling};
-use crate::kinds::strategy::quality_of_service;
 use crate::schema::shown::internal;
+use prepare::quality_of_service;
 
 const UPDATABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
     `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
@@ -28,6 +33,10 @@ const NOT_A_GENERATION: &str = "must be a non-negative integer";
 pub(crate) struct Pod;
 
 impl Kind for Pod {
+    fn shape(&self) -> Shape {
+        Shape { parts: Parts::Status, generation: Generation::SPEC }
+    }
+
     fn columns(&self) -> &'static [Heading] {
         columns::COLUMNS
     }
@@ -44,6 +53,68 @@ impl Kind for Pod {
             _ => return Vec::new(),
         };
         vec![json!({"type": "Completed", "status": "True", "reason": reason, "message": message})]
+    }
+
+    fn subresources(&self) -> &'static [&'static str] {
+        &["ephemeralcontainers", "resize"]
+    }
+
+    fn defaults(&self, members: &mut Members) {
+        defaults::pod(members);
+    }
+
+    fn drop_disabled(&self, members: &mut Members) {
+        disabled::pod_spec(members, &["spec"]);
+        prepare::drop_volume_statuses(members);
+    }
+
+    fn prepare_create(&self, object: &mut Value, context: &Context<'_>) {
+        prepare::create(object, context);
+    }
+
+    fn prepare_status(&self, new: &mut Value, old: &Value, _: &Context<'_>) {
+        prepare::status(new, old);
+    }
+
+    fn prepare_subresource(&self, subresource: &str, new: &mut Value, old: &Value, _: &Context<'_>) {
+        match subresource {
+            "resize" => prepare::resize(new, old),
+            _ => prepare::ephemeral_containers(new, old),
+        }
+    }
+
+    fn warnings(&self, new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+        // People seldom update pods, and controllers do it often.
+        if old.is_none() {
+            warnings::name(new, warnings::IN_THE_HOSTNAME, texts);
+            warnings::pod::pod("", new, texts);
+        }
+    }
+
+    fn field_labels(&self) -> &'static [&'static str] {
+        &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.podIPs",
+            "status.nominatedNodeName",
+        ]
+    }
+
+    fn field_label(&self, name: &str, object: &Value) -> String {
+        match name {
+            "spec.hostNetwork" => flag(object, &["spec", "hostNetwork"]).unwrap_or_default().to_string(),
+            // The address of a pod is the first of its addresses, in both fields.
+            "status.podIP" | "status.podIPs" => {
+                let first = object.pointer("/status/podIPs/0/ip").and_then(Value::as_str);
+                first.unwrap_or_else(|| text(object, &["status", "podIP"])).to_owned()
+            }
+            _ => text_label(name, object),
+        }
     }
 
     fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {

@@ -1,64 +1,18 @@
-//! Pods and pod templates.
+//! The defaults of pod templates and volumes, and of what has them.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Members, child, existing, fill, fill_absent, fill_zero, is_unset, items};
+use crate::kinds::access::{child, existing, fill, fill_absent, fill_zero, is_unset, items};
+use crate::kinds::kind::prelude::*;
 
 /// Mode of files that come from the API, 0644.
 const FILE_MODE: i64 = 420;
 
-/// A pod: the template's defaults, and those that only a pod gets.
-pub(super) fn pod(members: &mut Members) {
-    if let Some(spec) = child(members, "spec") {
-        pod_spec(spec);
-        // Templates keep a negative period; a pod gets a second.
-        if spec.get(GRACE).and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
-            spec.insert(GRACE.into(), 1.into());
-        }
-        request_limits(spec, |name| matches!(name, "cpu" | "memory") || name.starts_with("hugepages-"));
-        fill_absent(spec, "enableServiceLinks", true);
-        let on_host_network = spec.get("hostNetwork").and_then(Value::as_bool) == Some(true);
-        for key in ["containers", "initContainers"] {
-            for container in items(spec, key) {
-                request_limits(container, |_| true);
-                if on_host_network {
-                    for port in items(container, "ports") {
-                        if let Some(number) = port.get("containerPort").cloned() {
-                            fill_absent(port, "hostPort", number);
-                        }
-                    }
-                }
-            }
-        }
-    }
-    if let Some(status) = existing(members, "status") {
-        addresses(status);
-    }
-}
-
 /// How long a pod has to end.
-const GRACE: &str = "terminationGracePeriodSeconds";
-
-/// The older name of a pod's address is the first of all of its addresses, and wins where the two differ.
-fn addresses(status: &mut Members) {
-    let text = |value: Option<&Value>| {
-        value.and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
-    };
-    let one = text(status.get("podIP"));
-    let first = text(status.get("podIPs").and_then(|list| list.get(0)).and_then(|entry| entry.get("ip")));
-    match (one, first) {
-        (Some(one), first) if first.as_deref() != Some(&one) => {
-            status.insert("podIPs".into(), json!([{"ip": one}]));
-        }
-        (None, Some(first)) => {
-            status.insert("podIP".into(), first.into());
-        }
-        _ => {}
-    }
-}
+pub(crate) const GRACE: &str = "terminationGracePeriodSeconds";
 
 /// A pod template in member `key`.
-pub(super) fn template(members: &mut Members, key: &str) {
+pub(crate) fn template(members: &mut Members, key: &str) {
     let Some(template) = child(members, key) else { return };
     child(template, "metadata");
     if let Some(spec) = child(template, "spec") {
@@ -66,18 +20,7 @@ pub(super) fn template(members: &mut Members, key: &str) {
     }
 }
 
-/// Requests of these resources that are not given are the limits.
-fn request_limits(container: &mut Members, of: impl Fn(&str) -> bool) {
-    let Some(resources) = existing(container, "resources") else { return };
-    let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { return };
-    if let Some(requests) = child(resources, "requests") {
-        for (name, quantity) in limits.into_iter().filter(|(name, _)| of(name)) {
-            requests.entry(name).or_insert(quantity);
-        }
-    }
-}
-
-fn pod_spec(spec: &mut Members) {
+pub(crate) fn pod_spec(spec: &mut Members) {
     fill(spec, "restartPolicy", "Always");
     fill(spec, "dnsPolicy", "ClusterFirst");
     fill(spec, "schedulerName", "default-scheduler");
@@ -241,7 +184,7 @@ fn volume(volume: &mut Members) {
 }
 
 /// The sources that pods and persistent volumes share.
-pub(super) fn network_volume(volume: &mut Members) {
+pub(crate) fn network_volume(volume: &mut Members) {
     let defaults: [(&str, &[(&str, &str)]); 4] = [
         ("iscsi", &[("iscsiInterface", "default")]),
         ("rbd", &[("pool", "rbd"), ("user", "admin"), ("keyring", "/etc/ceph/keyring")]),
@@ -277,13 +220,13 @@ fn downward_items(source: &mut Members) {
 }
 
 /// The spec of a volume claim, of its own or in a template.
-pub(super) fn claim_spec(spec: &mut Members) {
+pub(crate) fn claim_spec(spec: &mut Members) {
     fill_absent(spec, "volumeMode", "Filesystem");
     child(spec, "resources");
 }
 
 /// Keeps the two ways to name the source of a volume claim in step.
-pub(in crate::kinds) fn claim_sources(spec: &mut Members) {
+pub(crate) fn claim_sources(spec: &mut Members) {
     // The older way to name a source is kept in step with the newer.
     if !is_unset(spec, "dataSource") && spec.get("dataSourceRef").is_none() {
         if let Some(source) = spec.get("dataSource").cloned() {
@@ -294,5 +237,50 @@ pub(in crate::kinds) fn claim_sources(spec: &mut Members) {
         && source.get("namespace").is_none()
     {
         spec.insert("dataSource".into(), source);
+    }
+}
+
+/// The labels of the template in the spec, if it has any.
+pub(crate) fn labels_of_template(members: &Members) -> Option<Value> {
+    let template = members.get("spec")?.get("template")?;
+    template.get("metadata")?.get("labels").filter(|labels| labels.is_object()).cloned()
+}
+
+/// An object without labels gets those of its template.
+pub(crate) fn inherit_labels(members: &mut Members, labels: Option<Value>) {
+    if let Some(labels) = labels
+        && let Some(metadata) = child(members, "metadata")
+    {
+        fill_absent(metadata, "labels", labels);
+    }
+}
+
+/// A rolling update is the default strategy, and gets these parameters.
+pub(crate) fn rolling(spec: &mut Members, key: &str, parameters: &[(&str, Value)]) {
+    let Some(strategy) = child(spec, key) else { return };
+    fill(strategy, "type", "RollingUpdate");
+    if strategy.get("type").and_then(Value::as_str) == Some("RollingUpdate")
+        && let Some(update) = child(strategy, "rollingUpdate")
+    {
+        for (key, value) in parameters {
+            fill_absent(update, key, value.clone());
+        }
+    }
+}
+
+/// A condition that a failure policy looks for is true, unless it says otherwise.
+pub(crate) fn failure_policy(job_spec: &mut Members) {
+    let Some(policy) = existing(job_spec, "podFailurePolicy") else { return };
+    for rule in items(policy, "rules") {
+        for pattern in items(rule, "onPodConditions") {
+            fill(pattern, "status", "True");
+        }
+    }
+}
+
+/// A selector that is a plain map of labels is not written when it is empty.
+pub(crate) fn drop_empty_selector(spec: &mut Members) {
+    if spec.get("selector").and_then(Value::as_object).is_some_and(Members::is_empty) {
+        spec.remove("selector");
     }
 }

@@ -18,7 +18,7 @@ const GONE_SOURCES: [(&str, &str, &str); 8] = [
     ("rbd", "v1.28", "v1.31+"),
 ];
 
-pub(super) fn gone_source(path: &str, volume: &Value, in_pod: bool, texts: &mut Vec<String>) {
+pub(crate) fn gone_source(path: &str, volume: &Value, in_pod: bool, texts: &mut Vec<String>) {
     if in_pod && at(volume, &["gitRepo"]).is_some() {
         texts.push(format!("{path}.gitRepo: deprecated in v1.11, and disabled by default in v1.33+"));
     }
@@ -33,14 +33,14 @@ pub(super) fn gone_source(path: &str, volume: &Value, in_pod: bool, texts: &mut 
 }
 
 /// A claim's spec, or that of a template of one.
-pub(super) fn claim(path: &str, spec: Option<&Value>, texts: &mut Vec<String>) {
+pub(crate) fn claim(path: &str, spec: Option<&Value>, texts: &mut Vec<String>) {
     for kind in ["requests", "limits"] {
         let resources = spec.and_then(|spec| at(spec, &["resources", kind]));
         fractional(&format!("{path}.resources.{kind}"), resources, "storage", texts);
     }
 }
 
-pub(super) fn volumes(path: &str, spec: &Value, texts: &mut Vec<String>) {
+pub(crate) fn volumes(path: &str, spec: &Value, texts: &mut Vec<String>) {
     for (index, volume) in list(spec, &["volumes"]).iter().enumerate() {
         let path = format!("{path}.volumes[{index}]");
         gone_source(&path, volume, true, texts);

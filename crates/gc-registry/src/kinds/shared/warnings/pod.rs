@@ -17,7 +17,7 @@ const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 /// A pod or a template; `path` is where the template stands, empty for a pod.
-pub(super) fn pod(path: &str, pod: &Value, texts: &mut Vec<String>) {
+pub(crate) fn pod(path: &str, pod: &Value, texts: &mut Vec<String>) {
     let Some(spec) = pod.get("spec") else { return };
     let spec_path = super::below(path, "spec");
     nodes(&spec_path, spec, texts);

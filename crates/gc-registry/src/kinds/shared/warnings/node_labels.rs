@@ -6,7 +6,7 @@ use crate::kinds::access::{at, list, text};
 use crate::names::label_value;
 
 /// What upstream says of a label that it no longer uses.
-pub(super) fn message(label: &str) -> Option<&'static str> {
+pub(crate) fn message(label: &str) -> Option<&'static str> {
     Some(match label {
         "beta.kubernetes.io/arch" => "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
         "beta.kubernetes.io/os" => "deprecated since v1.14; use \"kubernetes.io/os\" instead",
@@ -29,13 +29,13 @@ pub(super) fn message(label: &str) -> Option<&'static str> {
 }
 
 /// The old labels among the keys of a map, with what is said of each.
-pub(super) fn in_map(map: Option<&Value>) -> impl Iterator<Item = (&String, &'static str)> + use<'_> {
+pub(crate) fn in_map(map: Option<&Value>) -> impl Iterator<Item = (&String, &'static str)> + use<'_> {
     let members = map.and_then(Value::as_object).into_iter().flatten();
     members.filter_map(|(label, _)| Some((label, message(label)?)))
 }
 
 /// A term of a node selector; `values` asks for values that no label can have, too.
-pub(super) fn in_term(path: &str, term: &Value, values: bool, texts: &mut Vec<String>) {
+pub(crate) fn in_term(path: &str, term: &Value, values: bool, texts: &mut Vec<String>) {
     for (index, expression) in list(term, &["matchExpressions"]).iter().enumerate() {
         let path = format!("{path}.matchExpressions[{index}]");
         let key = text(expression, &["key"]);
@@ -54,7 +54,7 @@ pub(super) fn in_term(path: &str, term: &Value, values: bool, texts: &mut Vec<St
 }
 
 /// A label selector over nodes.
-pub(super) fn in_selector(path: &str, selector: Option<&Value>, texts: &mut Vec<String>) {
+pub(crate) fn in_selector(path: &str, selector: Option<&Value>, texts: &mut Vec<String>) {
     let Some(selector) = selector else { return };
     in_term(path, selector, false, texts);
     let labels = in_map(at(selector, &["matchLabels"]));

@@ -1,0 +1,86 @@
+//! What a request may touch: which part of an object a create or an update sets, which one the server keeps,
+//! and when the generation rises.
+
+use serde_json::Value;
+
+use super::access::{integer, keep, keep_metadata, keep_own_metadata, put};
+use super::apply_defaults;
+use super::kind::{self, Parts, Shape};
+use crate::api::UserInfo;
+use crate::resource::Target;
+
+/// What the rules of kinds need to know about a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The time of the request.
+    pub now: jiff::Timestamp,
+    /// Who asks.
+    pub user: &'a UserInfo,
+}
+
+impl Context<'_> {
+    /// The time in the form of `metav1.Time`.
+    pub(crate) fn time(&self) -> String {
+        self.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+}
+
+/// Prepares a decoded and defaulted object for its creation: what the client may not set is removed (status,
+/// generation), what the server sets comes (initial phases, finalizers of namespaces, selectors of jobs,
+/// addresses of services, the requester of a certificate).
+///
+/// `metadata.name` and `metadata.uid` must be set already. Objects of kinds without rules stay as they are.
+pub fn prepare_for_create(target: Target<'_>, object: &mut Value, context: &Context<'_>) {
+    let (Some(kind), None) = (kind::of(target), target.subresource) else { return };
+    let Shape { parts, generation } = kind.shape();
+    if generation.is_counted() {
+        put(object, &["metadata", "generation"], 1.into());
+    }
+    if parts.has_status() {
+        kind.reset_status(object);
+    }
+    if let Some(members) = object.as_object_mut() {
+        kind.drop_disabled(members);
+    }
+    kind.prepare_create(object, context);
+    apply_defaults(target, object);
+    kind.complete_create(object);
+}
+
+/// Prepares a decoded and defaulted object for an update: what the endpoint may not change is taken from the
+/// stored object, and the generation is the stored one, plus one if what is wanted has changed.
+pub fn prepare_for_update(target: Target<'_>, new: &mut Value, old: &Value, context: &Context<'_>) {
+    let Some(kind) = kind::of(target) else { return };
+    let Shape { parts, generation } = kind.shape();
+    keep_metadata(new, old, "generation");
+    let is_sent_changed =
+        target.subresource.is_none() && generation.counts_sent() && generation.is_raised(new, old);
+    if let Some(members) = new.as_object_mut() {
+        kind.drop_disabled(members);
+    }
+    match target.subresource {
+        None => {
+            if parts.has_status() {
+                keep(new, old, "status");
+            }
+            kind.prepare_update(new, old, context);
+        }
+        Some("status") => {
+            keep(new, old, "spec");
+            if parts == Parts::StatusOnly {
+                keep_metadata(new, old, "deletionTimestamp");
+                keep_own_metadata(new, old);
+            }
+            kind.prepare_status(new, old, context);
+        }
+        Some(name) if kind.subresources().contains(&name) => {
+            kind.prepare_subresource(name, new, old, context);
+        }
+        Some(_) => return,
+    }
+    apply_defaults(target, new);
+    if target.subresource != Some("status") && (is_sent_changed || generation.is_raised(new, old)) {
+        let generation = integer(old, &["metadata", "generation"]).unwrap_or_default() + 1;
+        put(new, &["metadata", "generation"], generation.into());
+    }
+}

@@ -1,0 +1,43 @@
+//! Fields of features that are off by default: a create or an update drops them.
+
+use crate::kinds::access::{Members, existing, items};
+
+/// Drops members of the member `key`.
+pub(crate) fn drop_from(members: &mut Members, key: &str, names: &[&str]) {
+    if let Some(inner) = existing(members, key) {
+        for name in names {
+            inner.remove(*name);
+        }
+    }
+}
+
+/// The members at a path.
+pub(crate) fn within<'a>(members: &'a mut Members, path: &[&str]) -> Option<&'a mut Members> {
+    path.iter().try_fold(members, |members, key| existing(members, key))
+}
+
+/// Drops what the spec of pods at a path has too much.
+pub(crate) fn pod_spec(members: &mut Members, path: &[&str]) {
+    let Some(spec) = within(members, path) else { return };
+    spec.remove("schedulingGroup");
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        for container in items(spec, list) {
+            stop_signal(container);
+        }
+    }
+    for volume in items(spec, "volumes") {
+        let Some(projected) = existing(volume, "projected") else { continue };
+        for source in items(projected, "sources") {
+            source.remove("clusterTrustBundle");
+            source.remove("podCertificate");
+        }
+    }
+}
+
+/// The signal that stops a container; a lifecycle that says nothing else is removed with it.
+fn stop_signal(container: &mut Members) {
+    let Some(lifecycle) = existing(container, "lifecycle") else { return };
+    if lifecycle.remove("stopSignal").is_some() && lifecycle.is_empty() {
+        container.remove("lifecycle");
+    }
+}
