@@ -43,6 +43,12 @@ pub fn convert(group: &str, version: &str, kind: &str, object: &Value) -> Value 
     converted
 }
 
+/// What a field of events of the core group is called, there or in the other group.
+pub(super) fn event_field(core: bool, name: &'static str) -> &'static str {
+    let renamed = EVENT_FIELDS.iter().find(|(here, _)| !core && *here == name);
+    renamed.map_or(name, |(_, there)| there)
+}
+
 fn rename_event(object: &Value, to_core: bool) -> Value {
     let Some(members) = object.as_object() else { return object.clone() };
     let mut out = Map::new();

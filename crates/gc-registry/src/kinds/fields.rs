@@ -10,7 +10,7 @@ use crate::resource::Target;
 /// name are refused with 400.
 #[must_use]
 pub fn selectable_field_names(target: Target<'_>) -> Vec<&'static str> {
-    let own = kind::of(target).map(|kind| kind.field_labels()).unwrap_or_default();
+    let own = kind::of(target).map(|kind| kind.field_labels).unwrap_or_default();
     ["metadata.name", "metadata.namespace"].iter().chain(own).copied().collect()
 }
 
@@ -18,13 +18,13 @@ pub fn selectable_field_names(target: Target<'_>) -> Vec<&'static str> {
 #[must_use]
 pub fn selectable_fields(target: Target<'_>, object: &Value) -> Vec<(&'static str, String)> {
     let kind = kind::of(target);
-    let value = |name| kind.map_or_else(|| text_label(name, object), |kind| kind.field_label(name, object));
+    let value = |name| kind.map_or_else(|| text_label(name, object), |kind| (kind.field_label)(name, object));
     selectable_field_names(target).into_iter().map(|name| (name, value(name))).collect()
 }
 
 /// How an unknown field selector is answered, with `{}` for the field.
 pub(crate) fn unknown_field_label(target: Target<'_>) -> &'static str {
-    kind::of(target).map_or(UNKNOWN, |kind| kind.unknown_field_label())
+    kind::of(target).map_or(UNKNOWN, |kind| kind.unknown_field_label)
 }
 
 pub(crate) const UNKNOWN: &str = "field label not supported: {}";

@@ -58,7 +58,7 @@ use crate::resource::Target;
 pub fn validate(target: Target<'_>, object: &Value) -> Vec<FieldError> {
     let mut report = Report::of(object);
     if let Some(kind) = kind::of(target) {
-        kind.validate(&Field::root(object), &mut report);
+        (kind.validate)(&Field::root(object), &mut report);
     }
     report.errors
 }
@@ -91,9 +91,9 @@ pub fn validate_update(target: Target<'_>, new: &Value, old: &Value) -> Vec<Fiel
     if let Some(kind) = kind::of(target) {
         let (new, old) = (Field::root(new), Field::root(old));
         match target.subresource {
-            None => kind.validate_update(&new, &old, &mut report),
-            Some("status") => kind.validate_status(&new, &old, &mut report),
-            Some(subresource) => kind.validate_subresource(subresource, &new, &old, &mut report),
+            None => (kind.validate_update)(&new, &old, &mut report),
+            Some("status") => (kind.validate_status)(&new, &old, &mut report),
+            Some(subresource) => (kind.validate_subresource)(subresource, &new, &old, &mut report),
         }
     }
     report.errors
@@ -104,7 +104,7 @@ pub fn validate_update(target: Target<'_>, new: &Value, old: &Value) -> Vec<Fiel
 pub fn warnings(target: Target<'_>, new: &Value, old: Option<&Value>) -> Vec<String> {
     let mut texts = Vec::new();
     if let (Some(kind), None) = (kind::of(target), target.subresource) {
-        kind.warnings(new, old, &mut texts);
+        (kind.warnings)(new, old, &mut texts);
     }
     texts
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::access::{integer, keep, keep_metadata, keep_own_metadata, put};
 use super::apply_defaults;
-use super::kind::{self, Parts, Shape};
+use super::kind::{self, Parts};
 use crate::api::UserInfo;
 use crate::resource::Target;
 
@@ -32,38 +32,38 @@ impl Context<'_> {
 /// `metadata.name` and `metadata.uid` must be set already. Objects of kinds without rules stay as they are.
 pub fn prepare_for_create(target: Target<'_>, object: &mut Value, context: &Context<'_>) {
     let (Some(kind), None) = (kind::of(target), target.subresource) else { return };
-    let Shape { parts, generation } = kind.shape();
+    let (parts, generation) = (kind.parts, kind.generation);
     if generation.is_counted() {
         put(object, &["metadata", "generation"], 1.into());
     }
     if parts.has_status() {
-        kind.reset_status(object);
+        (kind.reset_status)(object);
     }
     if let Some(members) = object.as_object_mut() {
-        kind.drop_disabled(members);
+        (kind.drop_disabled)(members);
     }
-    kind.prepare_create(object, context);
+    (kind.prepare_create)(object, context);
     apply_defaults(target, object);
-    kind.complete_create(object);
+    (kind.complete_create)(object);
 }
 
 /// Prepares a decoded and defaulted object for an update: what the endpoint may not change is taken from the
 /// stored object, and the generation is the stored one, plus one if what is wanted has changed.
 pub fn prepare_for_update(target: Target<'_>, new: &mut Value, old: &Value, context: &Context<'_>) {
     let Some(kind) = kind::of(target) else { return };
-    let Shape { parts, generation } = kind.shape();
+    let (parts, generation) = (kind.parts, kind.generation);
     keep_metadata(new, old, "generation");
     let is_sent_changed =
         target.subresource.is_none() && generation.counts_sent() && generation.is_raised(new, old);
     if let Some(members) = new.as_object_mut() {
-        kind.drop_disabled(members);
+        (kind.drop_disabled)(members);
     }
     match target.subresource {
         None => {
             if parts.has_status() {
                 keep(new, old, "status");
             }
-            kind.prepare_update(new, old, context);
+            (kind.prepare_update)(new, old, context);
         }
         Some("status") => {
             keep(new, old, "spec");
@@ -71,10 +71,10 @@ pub fn prepare_for_update(target: Target<'_>, new: &mut Value, old: &Value, cont
                 keep_metadata(new, old, "deletionTimestamp");
                 keep_own_metadata(new, old);
             }
-            kind.prepare_status(new, old, context);
+            (kind.prepare_status)(new, old, context);
         }
-        Some(name) if kind.subresources().contains(&name) => {
-            kind.prepare_subresource(name, new, old, context);
+        Some(name) if kind.subresources.contains(&name) => {
+            (kind.prepare_subresource)(name, new, old, context);
         }
         Some(_) => return,
     }

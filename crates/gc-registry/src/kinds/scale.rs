@@ -27,7 +27,7 @@ pub fn scale_of(target: Target<'_>, object: &Value) -> Value {
     if let Some(replicas) = integer(object, &["spec", "replicas"]).filter(|replicas| *replicas != 0) {
         scale["spec"]["replicas"] = replicas.into();
     }
-    let selector = kind::of(target).map(|kind| kind.scale_selector(object)).unwrap_or_default();
+    let selector = kind::of(target).map(|kind| (kind.scale_selector)(object)).unwrap_or_default();
     if !selector.is_empty() {
         scale["status"]["selector"] = selector.into();
     }
@@ -86,7 +86,7 @@ pub fn label_selector_text(selector: &Value) -> String {
     parts.into_iter().map(|(_, part)| part).collect::<Vec<_>>().join(",")
 }
 
-pub(super) const COLUMNS: &[Heading] = &[
+pub(super) const COLUMNS: &[Column] = &[
     H::text("Name", NAMED),
     H::integer("Desired", F("api.autoscaling.v1.ScaleSpec", "replicas")),
     H::integer("Available", F("api.autoscaling.v1.ScaleStatus", "replicas")),

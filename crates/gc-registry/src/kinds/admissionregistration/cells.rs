@@ -2,11 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::kinds::access::{at, list, text};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::printers::UNSET;
 
-pub(super) const BINDING_COLUMNS: &[Heading] = &[
+pub(super) const BINDING_COLUMNS: &[Column] = &[
     H::NAME,
     H::text("PolicyName", T("PolicyName indicates the policy definition which the policy binding binded to")),
     H::text("ParamRef", T("ParamRef indicates the param resource which sets the configuration param")),

@@ -1,6 +1,5 @@
 //! Defaults that policies, their bindings and webhooks have in common.
 
-use crate::kinds::access::{child, existing, fill_absent, items};
 use crate::kinds::kind::prelude::*;
 
 /// The defaults of a policy.

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use gc_cel::{Environment, Program, Type};
 
-use crate::kinds::field::Field;
-use crate::kinds::report::Report;
+use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::names::qualified;
 
 const CONDITIONS_MAX: usize = 64;

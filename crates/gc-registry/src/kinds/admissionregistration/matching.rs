@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::field::Field;
-use crate::kinds::report::{Report, quoted};
+use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::names::{dns_label_1035, dns_subdomain, path_segment, subdomain};
 

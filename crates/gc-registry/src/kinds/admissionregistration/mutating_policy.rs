@@ -6,36 +6,30 @@ use super::expressions::{Named, expression, match_conditions, variables};
 use super::matching::{FAILURE_POLICIES, match_constraints, mutating_operations, param_kind};
 use crate::kinds::kind::prelude::*;
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::integer(
-        "Mutations",
-        T("Mutation indicates the number of mutations rules defined in this configuration"),
-    ),
-    H::text("ParamKind", T("ParamKind specifies the kind of resources used to parameterize this policy")),
-    H::AGE,
-];
-
 pub(crate) struct MutatingAdmissionPolicy;
 
 impl Kind for MutatingAdmissionPolicy {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Spec, generation: Generation::SPEC }
-    }
+    const PARTS: Parts = Parts::Spec;
+    const GENERATION: Generation = Generation::SPEC;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::integer(
+            "Mutations",
+            T("Mutation indicates the number of mutations rules defined in this configuration"),
+        ),
+        H::text("ParamKind", T("ParamKind specifies the kind of resources used to parameterize this policy")),
+        H::AGE,
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         policy_cells(row, "mutations")
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         defaults::policy(members);
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let params = spec.get("paramKind");
         report.one_of_if_set(&spec.get("failurePolicy"), &FAILURE_POLICIES);

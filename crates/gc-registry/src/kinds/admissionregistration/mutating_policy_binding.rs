@@ -8,23 +8,19 @@ use crate::kinds::kind::prelude::*;
 pub(crate) struct MutatingAdmissionPolicyBinding;
 
 impl Kind for MutatingAdmissionPolicyBinding {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Spec, generation: Generation::SPEC }
-    }
+    const PARTS: Parts = Parts::Spec;
+    const GENERATION: Generation = Generation::SPEC;
+    const COLUMNS: &'static [Column] = BINDING_COLUMNS;
 
-    fn columns(&self) -> &'static [Heading] {
-        BINDING_COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         binding_cells(row)
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         defaults::binding(members);
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         policy_name(&spec.get("policyName"), report);
         param_ref(&spec.get("paramRef"), report);

@@ -16,36 +16,30 @@ const ANNOTATIONS_MAX: usize = 20;
 const VALUE_EXPRESSION_MAX_BYTES: usize = 5 * 1024;
 const EMPTY: &str = "validations or auditAnnotations must contain at least one item";
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::integer(
-        "Validations",
-        T("Validations indicates the number of validation rules defined in this configuration"),
-    ),
-    H::text("ParamKind", T("ParamKind specifies the kind of resources used to parameterize this policy")),
-    H::AGE,
-];
-
 pub(crate) struct ValidatingAdmissionPolicy;
 
 impl Kind for ValidatingAdmissionPolicy {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::StatusOnly, generation: Generation::SPEC }
-    }
+    const PARTS: Parts = Parts::StatusOnly;
+    const GENERATION: Generation = Generation::SPEC;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::integer(
+            "Validations",
+            T("Validations indicates the number of validation rules defined in this configuration"),
+        ),
+        H::text("ParamKind", T("ParamKind specifies the kind of resources used to parameterize this policy")),
+        H::AGE,
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         policy_cells(row, "validations")
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         defaults::policy(members);
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let params = spec.get("paramKind");
         report.one_of_if_set(&spec.get("failurePolicy"), &FAILURE_POLICIES);
@@ -91,7 +85,7 @@ impl Kind for ValidatingAdmissionPolicy {
         }
     }
 
-    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         let status = new.get("status");
         let checking = status.get("typeChecking");
         for warning in checking.get("expressionWarnings").items() {

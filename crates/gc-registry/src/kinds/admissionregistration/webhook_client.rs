@@ -1,7 +1,6 @@
 //! How a webhook is reached.
 
-use crate::kinds::field::Field;
-use crate::kinds::report::{Report, quoted};
+use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::names::dns_subdomain;
 
 const FORM: &str = "; desired format: https://host[/path]";

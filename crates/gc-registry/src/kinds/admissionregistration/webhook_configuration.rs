@@ -6,43 +6,37 @@ use super::defaults::any_scope;
 use super::expressions::{Named, match_conditions};
 use super::matching::{FAILURE_POLICIES, MATCH_POLICIES, rule};
 use super::webhook_client::client_config;
-use crate::kinds::access::{child, existing, fill_absent, items};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::names::{dns_label_1035, fully_qualified};
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::integer("Webhooks", T("Webhooks indicates the number of webhooks registered in this configuration")),
-    H::AGE,
-];
+/// MUTATING: whether its webhooks change what they are asked about.
+pub(crate) struct WebhookConfiguration<const MUTATING: bool>;
 
-pub(crate) struct WebhookConfiguration {
-    /// Whether its webhooks change what they are asked about.
-    pub(crate) mutating: bool,
-}
+impl<const MUTATING: bool> Kind for WebhookConfiguration<MUTATING> {
+    const PARTS: Parts = Parts::Neither;
+    const GENERATION: Generation = Generation::Counts(&[&["webhooks"]]);
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::integer(
+            "Webhooks",
+            T("Webhooks indicates the number of webhooks registered in this configuration"),
+        ),
+        H::AGE,
+    ];
 
-impl Kind for WebhookConfiguration {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Neither, generation: Generation::Counts(&[&["webhooks"]]) }
-    }
-
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), row.list(&["webhooks"]).len().into(), row.age()]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         for webhook in items(members, "webhooks") {
             fill_absent(webhook, "failurePolicy", "Fail");
             fill_absent(webhook, "matchPolicy", "Equivalent");
             fill_absent(webhook, "timeoutSeconds", 10);
             child(webhook, "namespaceSelector");
             child(webhook, "objectSelector");
-            if self.mutating {
+            if MUTATING {
                 fill_absent(webhook, "reinvocationPolicy", "Never");
             }
             if let Some(service) =
@@ -54,10 +48,10 @@ impl Kind for WebhookConfiguration {
         }
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let mut names = BTreeSet::new();
         for webhook in object.get("webhooks").items() {
-            self.webhook(&webhook, report);
+            Self::webhook(&webhook, report);
             review_versions(&webhook.get("admissionReviewVersions"), report);
             let name = webhook.get("name");
             if !name.text().is_empty() && !names.insert(name.text()) {
@@ -67,8 +61,8 @@ impl Kind for WebhookConfiguration {
     }
 }
 
-impl WebhookConfiguration {
-    fn webhook(&self, field: &Field<'_, '_>, report: &mut Report) {
+impl<const MUTATING: bool> WebhookConfiguration<MUTATING> {
+    fn webhook(field: &Field<'_, '_>, report: &mut Report) {
         fully_qualified(&field.get("name"), report);
         field.get("rules").items().for_each(|item| rule(&item, report));
         report.one_of_if_set(&field.get("failurePolicy"), &FAILURE_POLICIES);
@@ -85,7 +79,7 @@ impl WebhookConfiguration {
         }
         selector(&field.get("namespaceSelector"), report);
         selector(&field.get("objectSelector"), report);
-        if self.mutating {
+        if MUTATING {
             report.one_of_if_set(&field.get("reinvocationPolicy"), &["IfNeeded", "Never"]);
         }
         client_config(&field.get("clientConfig"), report);

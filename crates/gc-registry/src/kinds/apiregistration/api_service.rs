@@ -1,30 +1,22 @@
 //! API services.
 
-use crate::kinds::access::{at, child, existing, fill_absent, keep_own_metadata, put, text};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::conditions::STATUSES;
 use crate::kinds::shared::names::{dns_label_1035, dns_subdomain};
-use serde_json::json;
-
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text("Service", T("The reference to the service that hosts this API endpoint.")),
-    H::text("Available", T("Whether this service is available.")),
-    H::AGE,
-];
 
 pub(crate) struct ApiService;
 
 impl Kind for ApiService {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Status, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::Status;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text("Service", T("The reference to the service that hosts this API endpoint.")),
+        H::text("Available", T("Whether this service is available.")),
+        H::AGE,
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let service = at(row.object, &["spec", "service"]).map_or_else(
             || "Local".into(),
             |service| format!("{}/{}", text(service, &["namespace"]), text(service, &["name"])),
@@ -41,7 +33,7 @@ impl Kind for ApiService {
         vec![row.name(), service.into(), available.into(), row.age()]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         let Some(spec) = child(members, "spec") else { return };
         if let Some(service) = existing(spec, "service") {
             fill_absent(service, "port", 443);
@@ -51,7 +43,7 @@ impl Kind for ApiService {
     }
 
     /// An API without a service is served by this server itself, and available.
-    fn prepare_create(&self, object: &mut Value, context: &Context<'_>) {
+    fn prepare_create(object: &mut Value, context: &Context<'_>) {
         if at(object, &["spec", "service"]).is_none() {
             put(
                 object,
@@ -65,11 +57,11 @@ impl Kind for ApiService {
         }
     }
 
-    fn prepare_status(&self, new: &mut Value, old: &Value, _: &Context<'_>) {
+    fn prepare_status(new: &mut Value, old: &Value, _: &Context<'_>) {
         keep_own_metadata(new, old);
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let (group, version) = (spec.get("group"), spec.get("version"));
         if group.text().is_empty() && version.text() != "v1" {
@@ -95,7 +87,7 @@ impl Kind for ApiService {
         reached(&spec, report);
     }
 
-    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         let status = new.get("status");
         for condition in status.get("conditions").items() {
             if !STATUSES.contains(&condition.text_of("status")) {

@@ -1,3 +1,7 @@
 //! The group apiregistration.k8s.io.
 
-pub(crate) mod api_service;
+mod api_service;
+
+use super::kind::{Rules, Served};
+
+pub(super) const KINDS: &[Served] = &[("v1", "apiservices", Rules::of::<api_service::ApiService>())];

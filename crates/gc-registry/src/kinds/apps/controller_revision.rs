@@ -1,38 +1,29 @@
 //! Controller revisions.
 
-use crate::kinds::access::{fill_absent, flag, text};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::printers::NONE;
-use crate::kinds::report::IMMUTABLE;
-
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text("Controller", T("Controller of the object")),
-    H::text("Revision", F("api.apps.v1.ControllerRevision", "revision")),
-    H::AGE,
-];
 
 pub(crate) struct ControllerRevision;
 
 impl Kind for ControllerRevision {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Neither, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::Neither;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text("Controller", T("Controller of the object")),
+        H::text("Revision", F("api.apps.v1.ControllerRevision", "revision")),
+        H::AGE,
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let owner = controller(row).unwrap_or_else(|| NONE.into());
         vec![row.name(), owner.into(), row.number(&["revision"]).into(), row.age()]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         fill_absent(members, "revision", 0);
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         if !object.has("data") {
             report.required(&object.get("data"), "data is mandatory");
         } else if !object.member("data").is_object() {
@@ -41,7 +32,7 @@ impl Kind for ControllerRevision {
         report.not_negative(&object.get("revision"));
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         report.not_negative(&new.get("revision"));
         if new.member("data") != old.member("data") {
             report.invalid(&new.get("data"), IMMUTABLE);

@@ -1,34 +1,14 @@
 //! Daemon sets.
 
-use crate::kinds::access::{at, child, fill_absent, put, text};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::printers::{shown_labels, shown_selector};
-use crate::kinds::report::quoted;
-use crate::kinds::shared::disabled;
 use crate::kinds::shared::labels::is_valid;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::pod_defaults::{rolling, template};
-use crate::kinds::shared::warnings;
 use crate::kinds::shared::workloads::{
     SELECTOR_MISMATCH, always_restarted, at_most_all, is_zero, not_decremented, number_or_percent,
     template_labels,
 };
 use crate::kinds::shared::{labels, pod_spec};
-use serde_json::json;
-
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::integer("Desired", F("api.apps.v1.DaemonSetStatus", "desiredNumberScheduled")),
-    H::integer("Current", F("api.apps.v1.DaemonSetStatus", "currentNumberScheduled")),
-    H::integer("Ready", F("api.apps.v1.DaemonSetStatus", "numberReady")),
-    H::integer("Up-to-date", F("api.apps.v1.DaemonSetStatus", "updatedNumberScheduled")),
-    H::integer("Available", F("api.apps.v1.DaemonSetStatus", "numberAvailable")),
-    H::text("Node Selector", F("api.core.v1.PodSpec", "nodeSelector")),
-    H::AGE,
-    H::wide("Containers", H::CONTAINERS),
-    H::wide("Images", H::IMAGES),
-    H::wide("Selector", F("api.apps.v1.DaemonSetSpec", "selector")),
-];
 
 /// Annotation in which a daemon set counts the versions of its template.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
@@ -36,15 +16,23 @@ const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 pub(crate) struct DaemonSet;
 
 impl Kind for DaemonSet {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Status, generation: Generation::SPEC }
-    }
+    const PARTS: Parts = Parts::Status;
+    const GENERATION: Generation = Generation::SPEC;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::integer("Desired", F("api.apps.v1.DaemonSetStatus", "desiredNumberScheduled")),
+        H::integer("Current", F("api.apps.v1.DaemonSetStatus", "currentNumberScheduled")),
+        H::integer("Ready", F("api.apps.v1.DaemonSetStatus", "numberReady")),
+        H::integer("Up-to-date", F("api.apps.v1.DaemonSetStatus", "updatedNumberScheduled")),
+        H::integer("Available", F("api.apps.v1.DaemonSetStatus", "numberAvailable")),
+        H::text("Node Selector", F("api.core.v1.PodSpec", "nodeSelector")),
+        H::AGE,
+        H::wide("Containers", H::CONTAINERS),
+        H::wide("Images", H::IMAGES),
+        H::wide("Selector", F("api.apps.v1.DaemonSetSpec", "selector")),
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let [names, images] = row.containers(&["spec", "template", "spec"]);
         let mut cells = vec![row.name()];
         for key in [
@@ -66,7 +54,7 @@ impl Kind for DaemonSet {
         cells
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         // The version that has no field for it has it as an annotation, always.
         if let Some(annotations) =
             child(members, "metadata").and_then(|metadata| child(metadata, "annotations"))
@@ -87,15 +75,15 @@ impl Kind for DaemonSet {
         }
     }
 
-    fn drop_disabled(&self, members: &mut Members) {
+    fn drop_disabled(members: &mut Members) {
         disabled::pod_spec(members, &["spec", "template", "spec"]);
     }
 
-    fn prepare_create(&self, object: &mut Value, _: &Context<'_>) {
+    fn prepare_create(object: &mut Value, _: &Context<'_>) {
         put(object, &["metadata", "annotations", TEMPLATE_GENERATION], "1".into());
     }
 
-    fn prepare_update(&self, new: &mut Value, old: &Value, _: &Context<'_>) {
+    fn prepare_update(new: &mut Value, old: &Value, _: &Context<'_>) {
         let path = ["metadata", "annotations", TEMPLATE_GENERATION];
         let mut generation = text(old, &path).parse::<i64>().unwrap_or_default();
         if at(new, &["spec", "template"]) != at(old, &["spec", "template"]) {
@@ -104,11 +92,11 @@ impl Kind for DaemonSet {
         put(new, &path, generation.to_string().into());
     }
 
-    fn warnings(&self, new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+    fn warnings(new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
         warnings::template(&["spec", "template"], new, old, texts);
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let (chosen, template) = (spec.get("selector"), spec.get("template"));
         selector(&chosen, report);
@@ -130,12 +118,12 @@ impl Kind for DaemonSet {
         report.not_negative(&spec.get("revisionHistoryLimit"));
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         report.immutable(&new.get("spec").get("selector"), &old.get("spec").get("selector"));
-        self.validate(new, report);
+        Self::validate(new, report);
     }
 
-    fn validate_status(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let status = new.get("status");
         for member in [
             "currentNumberScheduled",

@@ -1,42 +1,29 @@
 //! Deployments.
 
-use crate::kinds::access::{at, child, fill_absent, keep_metadata};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::scale::label_selector_text;
-use crate::kinds::shared::disabled;
 use crate::kinds::shared::pod_defaults::{rolling, template};
-use crate::kinds::shared::warnings;
 use crate::kinds::shared::workloads::{
     MORE_THAN_REPLICAS, at_most_all, is_zero, not_decremented, number_or_percent, selected_replicas,
 };
-use serde_json::json;
-
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text("Ready", T("Number of the pod with ready state")),
-    H::text("Up-to-date", F("api.apps.v1.DeploymentStatus", "updatedReplicas")),
-    H::text("Available", F("api.apps.v1.DeploymentStatus", "availableReplicas")),
-    H::AGE,
-    H::wide("Containers", H::CONTAINERS),
-    H::wide("Images", H::IMAGES),
-    H::wide("Selector", F("api.apps.v1.DeploymentSpec", "selector")),
-];
 
 pub(crate) struct Deployment;
 
 impl Kind for Deployment {
-    fn shape(&self) -> Shape {
-        Shape {
-            parts: Parts::Status,
-            generation: Generation::Counts(&[&["spec"], &["metadata", "annotations"]]),
-        }
-    }
+    const PARTS: Parts = Parts::Status;
+    const GENERATION: Generation = Generation::Counts(&[&["spec"], &["metadata", "annotations"]]);
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text("Ready", T("Number of the pod with ready state")),
+        H::text("Up-to-date", F("api.apps.v1.DeploymentStatus", "updatedReplicas")),
+        H::text("Available", F("api.apps.v1.DeploymentStatus", "availableReplicas")),
+        H::AGE,
+        H::wide("Containers", H::CONTAINERS),
+        H::wide("Images", H::IMAGES),
+        H::wide("Selector", F("api.apps.v1.DeploymentSpec", "selector")),
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let [names, images] = row.containers(&["spec", "template", "spec"]);
         vec![
             row.name(),
@@ -50,7 +37,7 @@ impl Kind for Deployment {
         ]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         let Some(spec) = child(members, "spec") else { return };
         fill_absent(spec, "replicas", 1);
         template(spec, "template");
@@ -59,20 +46,20 @@ impl Kind for Deployment {
         fill_absent(spec, "progressDeadlineSeconds", 600);
     }
 
-    fn drop_disabled(&self, members: &mut Members) {
+    fn drop_disabled(members: &mut Members) {
         disabled::pod_spec(members, &["spec", "template", "spec"]);
     }
 
-    fn prepare_status(&self, new: &mut Value, old: &Value, _: &Context<'_>) {
+    fn prepare_status(new: &mut Value, old: &Value, _: &Context<'_>) {
         keep_metadata(new, old, "labels");
     }
 
-    fn warnings(&self, new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+    fn warnings(new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
         warnings::name_of_pods(new, old, texts);
         warnings::template(&["spec", "template"], new, old, texts);
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         report.not_negative(&spec.get("replicas"));
         selected_replicas(&spec, "ReplicaSet", report);
@@ -86,12 +73,12 @@ impl Kind for Deployment {
         }
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-        self.validate(new, report);
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        Self::validate(new, report);
         report.immutable(&new.get("spec").get("selector"), &old.get("spec").get("selector"));
     }
 
-    fn validate_status(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let status = new.get("status");
         for member in [
             "observedGeneration",

@@ -1,7 +1,17 @@
 //! The group apps.
 
-pub(crate) mod controller_revision;
-pub(crate) mod daemon_set;
-pub(crate) mod deployment;
-pub(crate) mod replica_set;
-pub(crate) mod stateful_set;
+mod controller_revision;
+mod daemon_set;
+mod deployment;
+mod replica_set;
+mod stateful_set;
+
+use super::kind::{Rules, Served};
+
+pub(super) const KINDS: &[Served] = &[
+    ("v1", "controllerrevisions", Rules::of::<controller_revision::ControllerRevision>()),
+    ("v1", "daemonsets", Rules::of::<daemon_set::DaemonSet>()),
+    ("v1", "deployments", Rules::of::<deployment::Deployment>()),
+    ("v1", "replicasets", Rules::of::<replica_set::ReplicaSet>()),
+    ("v1", "statefulsets", Rules::of::<stateful_set::StatefulSet>()),
+];

@@ -1,40 +1,30 @@
 //! Replica sets.
 
-use crate::kinds::access::{at, child, fill_absent};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::printers::shown_selector;
-use crate::kinds::shared::disabled;
 use crate::kinds::shared::pod_defaults::template;
-use crate::kinds::shared::warnings;
 use crate::kinds::shared::workloads::{replicas_status, selected_replicas};
-
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::integer("Desired", F("api.apps.v1.ReplicaSetSpec", "replicas")),
-    H::integer("Current", F("api.apps.v1.ReplicaSetStatus", "replicas")),
-    H::integer("Ready", F("api.apps.v1.ReplicaSetStatus", "readyReplicas")),
-    H::AGE,
-    H::wide("Containers", H::CONTAINERS),
-    H::wide("Images", H::IMAGES),
-    H::wide("Selector", F("api.apps.v1.ReplicaSetSpec", "selector")),
-];
 
 pub(crate) struct ReplicaSet;
 
 impl Kind for ReplicaSet {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Status, generation: Generation::SPEC }
-    }
+    const PARTS: Parts = Parts::Status;
+    const GENERATION: Generation = Generation::SPEC;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::integer("Desired", F("api.apps.v1.ReplicaSetSpec", "replicas")),
+        H::integer("Current", F("api.apps.v1.ReplicaSetStatus", "replicas")),
+        H::integer("Ready", F("api.apps.v1.ReplicaSetStatus", "readyReplicas")),
+        H::AGE,
+        H::wide("Containers", H::CONTAINERS),
+        H::wide("Images", H::IMAGES),
+        H::wide("Selector", F("api.apps.v1.ReplicaSetSpec", "selector")),
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         row.replicas(shown_selector(at(row.object, &["spec", "selector"])))
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         if let Some(spec) = child(members, "spec") {
             fill_absent(spec, "replicas", 1);
             template(spec, "template");
@@ -44,28 +34,28 @@ impl Kind for ReplicaSet {
         }
     }
 
-    fn drop_disabled(&self, members: &mut Members) {
+    fn drop_disabled(members: &mut Members) {
         disabled::pod_spec(members, &["spec", "template", "spec"]);
     }
 
-    fn warnings(&self, new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+    fn warnings(new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
         warnings::name_of_pods(new, old, texts);
         warnings::template(&["spec", "template"], new, old, texts);
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         report.not_negative(&spec.get("replicas"));
         report.not_negative(&spec.get("minReadySeconds"));
         selected_replicas(&spec, "ReplicaSet", report);
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-        self.validate(new, report);
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        Self::validate(new, report);
         report.immutable(&new.get("spec").get("selector"), &old.get("spec").get("selector"));
     }
 
-    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         replicas_status(&new.get("status"), report);
         report.not_negative(&new.get("status").get("terminatingReplicas"));
     }

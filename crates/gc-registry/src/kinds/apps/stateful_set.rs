@@ -2,14 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::access::{child, existing, fill, fill_absent, integer, is_unset, items, list};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::claims;
-use crate::kinds::shared::disabled;
 use crate::kinds::shared::labels::{is_empty, is_valid, selects};
 use crate::kinds::shared::names::label;
 use crate::kinds::shared::pod_defaults::{claim_spec, template};
-use crate::kinds::shared::warnings;
 use crate::kinds::shared::workloads::{
     MORE_THAN_REPLICAS, SELECTOR_MISMATCH, at_most_all, is_zero, not_decremented, number_or_percent,
     template_labels, workload_selector,
@@ -27,31 +24,25 @@ const MUTABLE: [&str; 7] = [
     "minReadySeconds",
 ];
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text("Ready", T("Number of the pod with ready state")),
-    H::AGE,
-    H::wide("Containers", H::CONTAINERS),
-    H::wide("Images", H::IMAGES),
-];
-
 pub(crate) struct StatefulSet;
 
 impl Kind for StatefulSet {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Status, generation: Generation::SPEC }
-    }
+    const PARTS: Parts = Parts::Status;
+    const GENERATION: Generation = Generation::SPEC;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text("Ready", T("Number of the pod with ready state")),
+        H::AGE,
+        H::wide("Containers", H::CONTAINERS),
+        H::wide("Images", H::IMAGES),
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let [names, images] = row.containers(&["spec", "template", "spec"]);
         vec![row.name(), row.ready_replicas(), row.age(), names, images]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         if let Some(spec) = child(members, "spec") {
             fill(spec, "podManagementPolicy", "OrderedReady");
             if let Some(strategy) = child(spec, "updateStrategy") {
@@ -93,14 +84,14 @@ impl Kind for StatefulSet {
         }
     }
 
-    fn drop_disabled(&self, members: &mut Members) {
+    fn drop_disabled(members: &mut Members) {
         disabled::pod_spec(members, &["spec", "template", "spec"]);
         if let Some(update) = disabled::within(members, &["spec", "updateStrategy", "rollingUpdate"]) {
             update.remove("maxUnavailable");
         }
     }
 
-    fn warnings(&self, new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+    fn warnings(new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
         warnings::template(&["spec", "template"], new, old, texts);
         if integer(new, &["spec", "revisionHistoryLimit"]).is_some_and(|limit| limit < 0) {
             texts.push(
@@ -115,11 +106,11 @@ impl Kind for StatefulSet {
         }
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         spec_rules(&object.get("spec"), Age::New, report);
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let spec = new.get("spec");
         spec_rules(&spec, Age::Stored, report);
         let sealed = |object: &Field<'_, '_>| -> Members {
@@ -137,7 +128,7 @@ impl Kind for StatefulSet {
         }
     }
 
-    fn validate_status(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let status = new.get("status");
         for member in [
             "replicas",

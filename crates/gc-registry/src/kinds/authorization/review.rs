@@ -1,10 +1,7 @@
 //! Questions about access: their form.
 
-use serde_json::Value;
-
 use crate::error::FieldError;
-use crate::kinds::field::Field;
-use crate::kinds::report::Report;
+use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::labels::{label_requirement, selector_requirement};
 
 const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];

@@ -1,44 +1,32 @@
 //! Horizontal pod autoscalers, in both versions.
 
 use super::metrics::{cross_reference, metrics};
-use crate::kinds::access::{at, child, existing, fill_absent, integer, text};
 use crate::kinds::convert::convert;
 use crate::kinds::kind::prelude::*;
-use crate::kinds::printers::{NONE, UNSET, int_or_string};
-use crate::kinds::report::POSITIVE;
-use serde_json::json;
 
 const WINDOW_SECONDS_MAX: i64 = 3600;
 const PERIOD_SECONDS_MAX: i64 = 1800;
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text("Reference", F("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "scaleTargetRef")),
-    H::text("Targets", F("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "metrics")),
-    H::text("MinPods", F("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "minReplicas")),
-    H::text("MaxPods", F("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "maxReplicas")),
-    H::text("Replicas", F("api.autoscaling.v2.HorizontalPodAutoscalerStatus", "currentReplicas")),
-    H::AGE,
-];
+/// V1: whether it is the older version, which knows one metric.
+pub(crate) struct HorizontalPodAutoscaler<const V1: bool>;
 
-pub(crate) struct HorizontalPodAutoscaler {
-    /// Whether it is the older version, which knows one metric.
-    pub(crate) v1: bool,
-}
+impl<const V1: bool> Kind for HorizontalPodAutoscaler<V1> {
+    const PARTS: Parts = Parts::Status;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text("Reference", F("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "scaleTargetRef")),
+        H::text("Targets", F("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "metrics")),
+        H::text("MinPods", F("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "minReplicas")),
+        H::text("MaxPods", F("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "maxReplicas")),
+        H::text("Replicas", F("api.autoscaling.v2.HorizontalPodAutoscalerStatus", "currentReplicas")),
+        H::AGE,
+    ];
 
-impl Kind for HorizontalPodAutoscaler {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Status, generation: Generation::NONE }
-    }
-
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         // Tables are made of the newest form of the object.
         let converted;
-        let object = if self.v1 {
+        let object = if V1 {
             let mut object = row.object.clone();
             if let Some(members) = object.as_object_mut() {
                 members.insert("apiVersion".into(), "autoscaling/v1".into());
@@ -67,10 +55,10 @@ impl Kind for HorizontalPodAutoscaler {
         ]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         let Some(spec) = child(members, "spec") else { return };
         fill_absent(spec, "minReplicas", 1);
-        if self.v1 {
+        if V1 {
             let custom = members
                 .get("metadata")
                 .and_then(|metadata| metadata.get("annotations"))
@@ -103,15 +91,15 @@ impl Kind for HorizontalPodAutoscaler {
         }
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
-        spec(self.v1, object, None, report);
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
+        spec(V1, object, None, report);
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-        spec(self.v1, new, Some(old), report);
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        spec(V1, new, Some(old), report);
     }
 
-    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         let status = new.get("status");
         report.not_negative(&status.get("currentReplicas"));
         report.not_negative(&status.get("desiredReplicas"));

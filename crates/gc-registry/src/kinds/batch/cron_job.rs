@@ -1,44 +1,34 @@
 //! Cron jobs.
 
 use super::job::job_spec;
-use crate::kinds::access::{at, child, fill, fill_absent, flag, text};
 use crate::kinds::cron;
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::duration::since;
-use crate::kinds::printers::{NONE, UNSET, shown_selector};
-use crate::kinds::shared::disabled;
 use crate::kinds::shared::pod_defaults::{failure_policy, template};
-use crate::kinds::shared::warnings;
 
 /// Longest name of a cron job: its jobs get a suffix of eleven behind it.
 const NAME_MAX_BYTES: usize = 52;
 const ZONE_PART_MAX_BYTES: usize = 14;
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text("Schedule", F("api.batch.v1.CronJobSpec", "schedule")),
-    H::text("Timezone", F("api.batch.v1.CronJobSpec", "timeZone")),
-    H::boolean("Suspend", F("api.batch.v1.CronJobSpec", "suspend")),
-    H::integer("Active", F("api.batch.v1.CronJobStatus", "active")),
-    H::text("Last Schedule", F("api.batch.v1.CronJobStatus", "lastScheduleTime")),
-    H::AGE,
-    H::wide("Containers", H::CONTAINERS),
-    H::wide("Images", H::IMAGES),
-    H::wide("Selector", F("api.batch.v1.JobSpec", "selector")),
-];
-
 pub(crate) struct CronJob;
 
 impl Kind for CronJob {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Status, generation: Generation::SPEC }
-    }
+    const PARTS: Parts = Parts::Status;
+    const GENERATION: Generation = Generation::SPEC;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text("Schedule", F("api.batch.v1.CronJobSpec", "schedule")),
+        H::text("Timezone", F("api.batch.v1.CronJobSpec", "timeZone")),
+        H::boolean("Suspend", F("api.batch.v1.CronJobSpec", "suspend")),
+        H::integer("Active", F("api.batch.v1.CronJobStatus", "active")),
+        H::text("Last Schedule", F("api.batch.v1.CronJobStatus", "lastScheduleTime")),
+        H::AGE,
+        H::wide("Containers", H::CONTAINERS),
+        H::wide("Images", H::IMAGES),
+        H::wide("Selector", F("api.batch.v1.JobSpec", "selector")),
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let last = at(row.object, &["status", "lastScheduleTime"]);
         let last = if last.is_some() { since(last, row.now) } else { NONE.into() };
         let suspended = match flag(row.object, &["spec", "suspend"]) {
@@ -61,7 +51,7 @@ impl Kind for CronJob {
         ]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         let Some(spec) = child(members, "spec") else { return };
         fill(spec, "concurrencyPolicy", "Allow");
         fill_absent(spec, "suspend", false);
@@ -76,11 +66,11 @@ impl Kind for CronJob {
         }
     }
 
-    fn drop_disabled(&self, members: &mut Members) {
+    fn drop_disabled(members: &mut Members) {
         disabled::pod_spec(members, &["spec", "jobTemplate", "spec", "template", "spec"]);
     }
 
-    fn warnings(&self, new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+    fn warnings(new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
         warnings::name_of_pods(new, old, texts);
         warnings::template(&["spec", "jobTemplate", "spec", "template"], new, old, texts);
         if text(new, &["spec", "schedule"]).contains("TZ") {
@@ -92,7 +82,7 @@ impl Kind for CronJob {
         }
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         spec(&object.get("spec"), false, report);
         let metadata = object.get("metadata");
         let name = metadata.get("name");
@@ -101,7 +91,7 @@ impl Kind for CronJob {
         }
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let zoned = old.get("spec").text_of("schedule").contains("TZ");
         spec(&new.get("spec"), zoned, report);
     }

@@ -1,20 +1,12 @@
 //! Jobs.
 
-use serde_json::json;
-
 use super::{job_status, policies};
-use crate::kinds::access::{at, child, fill_absent, flag, integer, put, remove, text};
-use crate::kinds::fields::text_label;
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::duration::{between, human_duration, parse};
-use crate::kinds::printers::shown_selector;
-use crate::kinds::report::IMMUTABLE;
-use crate::kinds::shared::disabled;
 use crate::kinds::shared::labels::{is_valid, selector, selects};
 use crate::kinds::shared::names::{dns_label, domain_prefixed_path};
 use crate::kinds::shared::pod_defaults::{failure_policy, inherit_labels, labels_of_template, template};
 use crate::kinds::shared::pod_spec;
-use crate::kinds::shared::warnings;
 use crate::kinds::shared::workloads::{SELECTOR_MISMATCH, template_labels};
 use crate::names::label_value;
 
@@ -24,29 +16,25 @@ const INDEXED_MAX: i64 = 100_000;
 const MANY_INDEXES_MAX: i64 = 10_000;
 const MANAGER_MAX_BYTES: usize = 63;
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text("Status", T("Status of the job.")),
-    H::text("Completions", F("api.batch.v1.JobStatus", "succeeded")),
-    H::text("Duration", T("Time required to complete the job.")),
-    H::AGE,
-    H::wide("Containers", H::CONTAINERS),
-    H::wide("Images", H::IMAGES),
-    H::wide("Selector", F("api.batch.v1.JobSpec", "selector")),
-];
-
 pub(crate) struct Job;
 
 impl Kind for Job {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Status, generation: Generation::SPEC }
-    }
+    const PARTS: Parts = Parts::Status;
+    const GENERATION: Generation = Generation::SPEC;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text("Status", T("Status of the job.")),
+        H::text("Completions", F("api.batch.v1.JobStatus", "succeeded")),
+        H::text("Duration", T("Time required to complete the job.")),
+        H::AGE,
+        H::wide("Containers", H::CONTAINERS),
+        H::wide("Images", H::IMAGES),
+        H::wide("Selector", F("api.batch.v1.JobSpec", "selector")),
+    ];
+    const FIELD_LABELS: &'static [&'static str] = &["status.successful"];
+    const UNKNOWN_FIELD_LABEL: &'static str = "field label \"{}\" not supported for Job";
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let done = row.number(&["status", "succeeded"]);
         let completions = match integer(row.object, &["spec", "completions"]) {
             Some(wanted) => format!("{done}/{wanted}"),
@@ -91,7 +79,7 @@ impl Kind for Job {
         ]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         let labels = labels_of_template(members);
         inherit_labels(members, labels);
         let Some(spec) = child(members, "spec") else { return };
@@ -111,44 +99,36 @@ impl Kind for Job {
         template(spec, "template");
     }
 
-    fn drop_disabled(&self, members: &mut Members) {
+    fn drop_disabled(members: &mut Members) {
         disabled::pod_spec(members, &["spec", "template", "spec"]);
     }
 
-    fn prepare_create(&self, object: &mut Value, _: &Context<'_>) {
+    fn prepare_create(object: &mut Value, _: &Context<'_>) {
         if has_label_for_name(object) {
             select_own_pods(object);
         }
     }
 
     /// The job gets the labels of its template with the answer only: a name that is no label is refused before.
-    fn complete_create(&self, object: &mut Value) {
+    fn complete_create(object: &mut Value) {
         if !has_label_for_name(object) {
             select_own_pods(object);
         }
     }
 
-    fn warnings(&self, new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+    fn warnings(new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
         warnings::name_of_pods(new, old, texts);
         warnings::template(&["spec", "template"], new, old, texts);
     }
 
-    fn field_labels(&self) -> &'static [&'static str] {
-        &["status.successful"]
-    }
-
-    fn field_label(&self, name: &str, object: &Value) -> String {
+    fn field_label(name: &str, object: &Value) -> String {
         match name {
             "status.successful" => integer(object, &["status", "succeeded"]).unwrap_or_default().to_string(),
             _ => text_label(name, object),
         }
     }
 
-    fn unknown_field_label(&self) -> &'static str {
-        "field label \"{}\" not supported for Job"
-    }
-
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         generated_selector(object, report);
         whole_spec(&object.get("spec"), report);
         let spec = object.get("spec");
@@ -164,10 +144,10 @@ impl Kind for Job {
         }
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let (spec, before) = (new.get("spec"), old.get("spec"));
         // Upstream reports the problems of the spec twice.
-        self.validate(new, report);
+        Self::validate(new, report);
         whole_spec(&spec, report);
         completions(&spec, &before, report);
         let sealed = |member: &str, report: &mut Report| {
@@ -190,7 +170,7 @@ impl Kind for Job {
         }
     }
 
-    fn validate_status(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         job_status::status(new, old, report);
     }
 }

@@ -5,8 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::indexes;
-use crate::kinds::field::Field;
-use crate::kinds::report::{IMMUTABLE, Report};
+use crate::kinds::kind::prelude::*;
 
 pub(super) fn status(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
     let (now, before) = (Seen::of(new), Seen::of(old));

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::access::{at, child, fill_absent, integer, items, keep, list, put, remove, text};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::printers::NONE;
 use crate::kinds::printers::duration::human_duration;
 use crate::kinds::shared::conditions::STATUSES;
 use crate::kinds::shared::signers::signer_name;
@@ -40,27 +38,26 @@ const USAGES: [&str; 23] = [
     "timestamping",
 ];
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::AGE,
-    H::text("SignerName", F("api.certificates.v1.CertificateSigningRequestSpec", "signerName")),
-    H::text("Requestor", F("api.certificates.v1.CertificateSigningRequestSpec", "request")),
-    H::text("RequestedDuration", F("api.certificates.v1.CertificateSigningRequestSpec", "expirationSeconds")),
-    H::text("Condition", F("api.certificates.v1.CertificateSigningRequestStatus", "conditions")),
-];
-
 pub(crate) struct CertificateSigningRequest;
 
 impl Kind for CertificateSigningRequest {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Status, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::Status;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::AGE,
+        H::text("SignerName", F("api.certificates.v1.CertificateSigningRequestSpec", "signerName")),
+        H::text("Requestor", F("api.certificates.v1.CertificateSigningRequestSpec", "request")),
+        H::text(
+            "RequestedDuration",
+            F("api.certificates.v1.CertificateSigningRequestSpec", "expirationSeconds"),
+        ),
+        H::text("Condition", F("api.certificates.v1.CertificateSigningRequestStatus", "conditions")),
+    ];
+    const SUBRESOURCES: &'static [&'static str] = &["approval"];
+    const FIELD_LABELS: &'static [&'static str] = &["spec.signerName"];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let has = |kind: &str| {
             row.list(&["status", "conditions"]).iter().any(|condition| text(condition, &["type"]) == kind)
         };
@@ -90,11 +87,7 @@ impl Kind for CertificateSigningRequest {
         ]
     }
 
-    fn subresources(&self) -> &'static [&'static str] {
-        &["approval"]
-    }
-
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         if let Some(spec) = child(members, "spec") {
             fill_absent(spec, "request", Value::Null);
         }
@@ -108,7 +101,7 @@ impl Kind for CertificateSigningRequest {
     }
 
     /// A certificate request says who made it, whatever the client wrote.
-    fn prepare_create(&self, object: &mut Value, context: &Context<'_>) {
+    fn prepare_create(object: &mut Value, context: &Context<'_>) {
         let Some(spec) = object.as_object_mut().and_then(|members| child(members, "spec")) else { return };
         for key in ["username", "uid", "groups", "extra"] {
             spec.remove(key);
@@ -129,15 +122,15 @@ impl Kind for CertificateSigningRequest {
         }
     }
 
-    fn prepare_update(&self, new: &mut Value, old: &Value, _: &Context<'_>) {
+    fn prepare_update(new: &mut Value, old: &Value, _: &Context<'_>) {
         keep(new, old, "spec");
     }
 
-    fn prepare_status(&self, new: &mut Value, old: &Value, context: &Context<'_>) {
+    fn prepare_status(new: &mut Value, old: &Value, context: &Context<'_>) {
         stamp_conditions(new, old, context);
     }
 
-    fn prepare_subresource(&self, _: &str, new: &mut Value, old: &Value, context: &Context<'_>) {
+    fn prepare_subresource(_: &str, new: &mut Value, old: &Value, context: &Context<'_>) {
         keep(new, old, "spec");
         let conditions = at(new, &["status", "conditions"]).cloned();
         keep(new, old, "status");
@@ -149,20 +142,16 @@ impl Kind for CertificateSigningRequest {
         stamp_conditions(new, old, context);
     }
 
-    fn field_labels(&self) -> &'static [&'static str] {
-        &["spec.signerName"]
-    }
-
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         request(object, report);
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         request(new, report);
         decisions(new, old, &[], report);
     }
 
-    fn validate_status(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         request(new, report);
         decisions(new, old, &["Failed"], report);
         let (status, before) = (new.get("status"), old.get("status"));
@@ -181,7 +170,6 @@ impl Kind for CertificateSigningRequest {
     }
 
     fn validate_subresource(
-        &self,
         subresource: &str,
         new: &Field<'_, '_>,
         old: &Field<'_, '_>,

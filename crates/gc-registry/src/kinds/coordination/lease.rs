@@ -1,33 +1,26 @@
 //! Leases.
 
 use crate::kinds::kind::prelude::*;
-use crate::kinds::shared::disabled;
-
-const COLUMNS: &[Heading] =
-    &[H::NAME, H::text("Holder", F("api.coordination.v1.LeaseSpec", "holderIdentity")), H::AGE];
 
 pub(crate) struct Lease;
 
 impl Kind for Lease {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Spec, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::Spec;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] =
+        &[H::NAME, H::text("Holder", F("api.coordination.v1.LeaseSpec", "holderIdentity")), H::AGE];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), row.shown(&["spec", "holderIdentity"]), row.age()]
     }
 
-    fn defaults(&self, _: &mut Members) {}
+    fn defaults(_: &mut Members) {}
 
-    fn drop_disabled(&self, members: &mut Members) {
+    fn drop_disabled(members: &mut Members) {
         disabled::drop_from(members, "spec", &["strategy", "preferredHolder"]);
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         report.positive(&spec.get("leaseDurationSeconds"));
         report.not_negative(&spec.get("leaseTransitions"));

@@ -1,3 +1,7 @@
 //! The group coordination.k8s.io.
 
-pub(crate) mod lease;
+mod lease;
+
+use super::kind::{Rules, Served};
+
+pub(super) const KINDS: &[Served] = &[("v1", "leases", Rules::of::<lease::Lease>())];

@@ -1,27 +1,20 @@
 //! Statuses of components, which are made when they are read.
 
-use crate::kinds::access::text;
 use crate::kinds::kind::prelude::*;
-
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text("Status", T("Status of the component conditions")),
-    H::text("Message", T("Message of the component conditions")),
-    H::text("Error", T("Error of the component conditions")),
-];
 
 pub(crate) struct ComponentStatus;
 
 impl Kind for ComponentStatus {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Neither, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::Neither;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text("Status", T("Status of the component conditions")),
+        H::text("Message", T("Message of the component conditions")),
+        H::text("Error", T("Error of the component conditions")),
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let conditions = row.list(&["conditions"]);
         let healthy = conditions.iter().find(|condition| text(condition, &["type"]) == "Healthy");
         let status = match healthy.map(|condition| text(condition, &["status"])) {
@@ -33,7 +26,7 @@ impl Kind for ComponentStatus {
         vec![row.name(), status.into(), part("message"), part("error")]
     }
 
-    fn defaults(&self, _: &mut Members) {}
+    fn defaults(_: &mut Members) {}
 
-    fn validate(&self, _: &Field<'_, '_>, _: &mut Report) {}
+    fn validate(_: &Field<'_, '_>, _: &mut Report) {}
 }

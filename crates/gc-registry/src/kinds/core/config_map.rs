@@ -3,7 +3,6 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use crate::kinds::access::members;
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::names::config_key;
 
@@ -11,27 +10,22 @@ use crate::kinds::shared::names::config_key;
 pub(crate) const DATA_MAX_BYTES: usize = 1024 * 1024;
 const SEALED: &str = "field is immutable when `immutable` is set";
 
-const COLUMNS: &[Heading] = &[H::NAME, H::text("Data", F("api.core.v1.ConfigMap", "data")), H::AGE];
-
 pub(crate) struct ConfigMap;
 
 impl Kind for ConfigMap {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Neither, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::Neither;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] =
+        &[H::NAME, H::text("Data", F("api.core.v1.ConfigMap", "data")), H::AGE];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let count = |key: &str| members(row.object, &[key]).map_or(0, serde_json::Map::len);
         vec![row.name(), (count("data") + count("binaryData")).into(), row.age()]
     }
 
-    fn defaults(&self, _: &mut Members) {}
+    fn defaults(_: &mut Members) {}
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let (data, binary) = (object.get("data"), object.get("binaryData"));
         let mut bytes = 0;
         for (key, value) in data.entries() {
@@ -50,9 +44,9 @@ impl Kind for ConfigMap {
         }
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         sealed_data(&["data", "binaryData"], new, old, report);
-        self.validate(new, report);
+        Self::validate(new, report);
     }
 }
 

@@ -1,30 +1,23 @@
 //! Endpoints.
 
-use crate::kinds::access::{fill, integer, items, list, text};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::printers::shortened;
 use crate::kinds::shared::containers::PROTOCOLS;
 use crate::kinds::shared::names::{ip, label, non_special_ip, port_number, qualified, subdomain};
 use crate::kinds::shared::warnings::addresses;
 
-const COLUMNS: &[Heading] = &[H::NAME, H::text("Endpoints", F("api.core.v1.Endpoints", "subsets")), H::AGE];
-
 pub(crate) struct Endpoints;
 
 impl Kind for Endpoints {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Neither, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::Neither;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] =
+        &[H::NAME, H::text("Endpoints", F("api.core.v1.Endpoints", "subsets")), H::AGE];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), addresses_and_ports(row).into(), row.age()]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         for subset in items(members, "subsets") {
             for port in items(subset, "ports") {
                 fill(port, "protocol", "TCP");
@@ -32,7 +25,7 @@ impl Kind for Endpoints {
         }
     }
 
-    fn warnings(&self, object: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+    fn warnings(object: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
         for (index, subset) in list(object, &["subsets"]).iter().enumerate() {
             for key in ["addresses", "notReadyAddresses"] {
                 for (number, address) in list(subset, &[key]).iter().enumerate() {
@@ -46,7 +39,7 @@ impl Kind for Endpoints {
         }
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         for subset in object.get("subsets").items() {
             let (ready, not_ready) = (subset.get("addresses"), subset.get("notReadyAddresses"));
             if ready.list().is_empty() && not_ready.list().is_empty() {

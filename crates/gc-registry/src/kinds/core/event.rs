@@ -1,48 +1,65 @@
 //! Events, in both groups. Errors name the fields as upstream's internal type does.
 
-use crate::kinds::access::{at, child, fill_absent, integer};
-use crate::kinds::convert::convert;
-use crate::kinds::fields::text_label;
+use crate::kinds::convert::{convert, event_field};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::duration::since;
-use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::names::{dns_subdomain, qualified_name};
 
 const NAME_MAX_BYTES: usize = 128;
 const MESSAGE_MAX_BYTES: usize = 1024;
 const OTHER_NAMESPACE: &str = "does not match event.namespace";
 
-const COLUMNS: &[Heading] = &[
-    H::text("Last Seen", F("api.core.v1.Event", "lastTimestamp")),
-    H::text("Type", F("api.core.v1.Event", "type")),
-    H::text("Reason", F("api.core.v1.Event", "reason")),
-    H::text("Object", F("api.core.v1.Event", "involvedObject")),
-    H::wide("Subobject", F("api.core.v1.ObjectReference", "fieldPath")),
-    H::wide("Source", F("api.core.v1.Event", "source")),
-    H::text("Message", F("api.core.v1.Event", "message")),
-    H::wide("First Seen", F("api.core.v1.Event", "firstTimestamp")),
-    H::wide("Count", F("api.core.v1.Event", "count")),
-    H::wide_name("Name"),
-];
+/// CORE: whether it is served in the core group.
+pub(crate) struct Event<const CORE: bool>;
 
-pub(crate) struct Event {
-    /// Whether it is served in the core group.
-    pub(crate) core: bool,
-}
+impl<const CORE: bool> Kind for Event<CORE> {
+    const PARTS: Parts = Parts::Neither;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] = &[
+        H::text("Last Seen", F("api.core.v1.Event", "lastTimestamp")),
+        H::text("Type", F("api.core.v1.Event", "type")),
+        H::text("Reason", F("api.core.v1.Event", "reason")),
+        H::text("Object", F("api.core.v1.Event", "involvedObject")),
+        H::wide("Subobject", F("api.core.v1.ObjectReference", "fieldPath")),
+        H::wide("Source", F("api.core.v1.Event", "source")),
+        H::text("Message", F("api.core.v1.Event", "message")),
+        H::wide("First Seen", F("api.core.v1.Event", "firstTimestamp")),
+        H::wide("Count", F("api.core.v1.Event", "count")),
+        H::wide_name("Name"),
+    ];
+    const FIELD_LABELS: &'static [&'static str] = if CORE {
+        &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ]
+    } else {
+        &[
+            "regarding.kind",
+            "regarding.namespace",
+            "regarding.name",
+            "regarding.uid",
+            "regarding.apiVersion",
+            "regarding.resourceVersion",
+            "regarding.fieldPath",
+            "reason",
+            "reportingController",
+            "type",
+        ]
+    };
 
-impl Kind for Event {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Neither, generation: Generation::NONE }
-    }
-
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         // Both groups show the core form.
         let converted;
-        let object = if self.core {
+        let object = if CORE {
             row.object
         } else {
             let mut object = row.object.clone();
@@ -87,54 +104,20 @@ impl Kind for Event {
     }
 
     /// Both forms of an event write their times and source always, set or not.
-    fn defaults(&self, members: &mut Members) {
-        fill_absent(members, "eventTime", Value::Null);
-        let (times, source, object): ([&str; 2], &str, &str) = if self.core {
+    fn defaults(members: &mut Members) {
+        if CORE {
             fill_absent(members, "reportingComponent", "");
             fill_absent(members, "reportingInstance", "");
-            (["firstTimestamp", "lastTimestamp"], "source", "involvedObject")
-        } else {
-            (["deprecatedFirstTimestamp", "deprecatedLastTimestamp"], "deprecatedSource", "regarding")
-        };
-        for key in times {
-            fill_absent(members, key, Value::Null);
         }
-        child(members, source);
-        child(members, object);
-    }
-
-    fn field_labels(&self) -> &'static [&'static str] {
-        if self.core {
-            &[
-                "involvedObject.kind",
-                "involvedObject.namespace",
-                "involvedObject.name",
-                "involvedObject.uid",
-                "involvedObject.apiVersion",
-                "involvedObject.resourceVersion",
-                "involvedObject.fieldPath",
-                "reason",
-                "reportingComponent",
-                "source",
-                "type",
-            ]
-        } else {
-            &[
-                "regarding.kind",
-                "regarding.namespace",
-                "regarding.name",
-                "regarding.uid",
-                "regarding.apiVersion",
-                "regarding.resourceVersion",
-                "regarding.fieldPath",
-                "reason",
-                "reportingController",
-                "type",
-            ]
+        for key in ["eventTime", "firstTimestamp", "lastTimestamp"] {
+            fill_absent(members, event_field(CORE, key), Value::Null);
+        }
+        for key in ["source", "involvedObject"] {
+            child(members, event_field(CORE, key));
         }
     }
 
-    fn field_label(&self, name: &str, object: &Value) -> String {
+    fn field_label(name: &str, object: &Value) -> String {
         let label = |name| text_label(name, object);
         match name {
             "source" => Some(label("source.component"))
@@ -144,10 +127,9 @@ impl Kind for Event {
         }
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
-        let names = Names::of(self.core);
-        legacy(&names, object, report);
-        if self.core {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
+        legacy(CORE, object, report);
+        if CORE {
             return;
         }
         series(object, report);
@@ -155,13 +137,8 @@ impl Kind for Event {
             report.required(&object.get("eventTime"), "");
         }
         kind(object, report);
-        for (name, member) in [
-            ("firstTimestamp", names.first_timestamp),
-            ("lastTimestamp", names.last_timestamp),
-            ("count", names.count),
-            ("source", names.source),
-        ] {
-            let value = object.member(member);
+        for name in ["firstTimestamp", "lastTimestamp", "count", "source"] {
+            let value = object.member(event_field(CORE, name));
             let unset = match value {
                 Value::Number(number) => number.as_i64() == Some(0),
                 Value::Object(members) => members.values().all(|value| value == ""),
@@ -173,71 +150,34 @@ impl Kind for Event {
         }
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-        let names = Names::of(self.core);
-        legacy(&names, new, report);
-        if self.core {
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        legacy(CORE, new, report);
+        if CORE {
             return;
         }
-        let mut sealed = |name, member, shown: fn(&Field<'_, '_>) -> String| {
+        let mut sealed = |name, shown: fn(&Field<'_, '_>) -> String| {
+            let member = event_field(CORE, name);
             let field = new.named(name, new.member(member));
             if field.value() != old.member(member) {
                 report.invalid_shown(&field, &shown(&field), IMMUTABLE);
             }
         };
-        sealed("involvedObject", names.about, reference);
-        sealed("reason", "reason", text);
-        sealed("message", names.message, text);
-        sealed("source", names.source, source);
-        sealed("firstTimestamp", names.first_timestamp, json);
-        sealed("lastTimestamp", names.last_timestamp, json);
-        sealed("count", names.count, number);
+        sealed("involvedObject", reference);
+        sealed("reason", text);
+        sealed("message", text);
+        sealed("source", source);
+        sealed("firstTimestamp", json);
+        sealed("lastTimestamp", json);
+        sealed("count", number);
         // Upstream asks twice.
-        sealed("reason", "reason", text);
-        sealed("type", "type", text);
-        sealed("eventTime", "eventTime", json);
-        sealed("action", "action", text);
-        sealed("related", "related", pointer);
-        sealed("reportingController", names.controller, text);
-        sealed("reportingInstance", "reportingInstance", text);
+        sealed("reason", text);
+        sealed("type", text);
+        sealed("eventTime", json);
+        sealed("action", text);
+        sealed("related", pointer);
+        sealed("reportingController", text);
+        sealed("reportingInstance", text);
         series(new, report);
-    }
-}
-
-/// What the members are called in each of the groups.
-struct Names {
-    about: &'static str,
-    message: &'static str,
-    source: &'static str,
-    first_timestamp: &'static str,
-    last_timestamp: &'static str,
-    count: &'static str,
-    controller: &'static str,
-}
-
-impl Names {
-    fn of(core: bool) -> Self {
-        if core {
-            Self {
-                about: "involvedObject",
-                message: "message",
-                source: "source",
-                first_timestamp: "firstTimestamp",
-                last_timestamp: "lastTimestamp",
-                count: "count",
-                controller: "reportingComponent",
-            }
-        } else {
-            Self {
-                about: "regarding",
-                message: "note",
-                source: "deprecatedSource",
-                first_timestamp: "deprecatedFirstTimestamp",
-                last_timestamp: "deprecatedLastTimestamp",
-                count: "deprecatedCount",
-                controller: "reportingController",
-            }
-        }
     }
 }
 
@@ -285,16 +225,16 @@ fn members(field: &Field<'_, '_>, names: &[(&str, &str)]) -> String {
 }
 
 /// What both groups demand. Clients of old give neither time nor reporter.
-fn legacy(names: &Names, object: &Field<'_, '_>, report: &mut Report) {
+fn legacy(core: bool, object: &Field<'_, '_>, report: &mut Report) {
     let metadata = object.get("metadata");
     let namespace = metadata.text_of("namespace");
-    let about = object.named("involvedObject", object.member(names.about));
+    let about = object.named("involvedObject", object.member(event_field(core, "involvedObject")));
     let named = about.get("namespace");
     if object.has("eventTime") {
         if named.text().is_empty() && !matches!(namespace, "default" | "kube-system") {
             report.invalid_text(&named, named.text(), OTHER_NAMESPACE);
         }
-        let controller = object.get(names.controller);
+        let controller = object.get(event_field(core, "reportingComponent"));
         if controller.text().is_empty() {
             report.required(&controller, "");
         }
@@ -309,7 +249,7 @@ fn legacy(names: &Names, object: &Field<'_, '_>, report: &mut Report) {
                 report.invalid_text(&field, "", &why);
             }
         }
-        let message = object.named("message", object.member(names.message));
+        let message = object.named("message", object.member(event_field(core, "message")));
         if message.text().len() > MESSAGE_MAX_BYTES {
             let why = format!("can have at most {MESSAGE_MAX_BYTES} characters");
             report.invalid_text(&message, "", &why);

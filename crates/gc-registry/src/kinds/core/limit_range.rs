@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::access::{child, fill_absent, items};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::quantity::Quantity;
 use crate::kinds::shared::names::qualified_name;
@@ -13,19 +12,15 @@ const NOT_FOR_PODS: &str = "may not be specified when `type` is 'Pod'";
 pub(crate) struct LimitRange;
 
 impl Kind for LimitRange {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Spec, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::Spec;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] = Column::PLAIN;
 
-    fn columns(&self) -> &'static [Heading] {
-        Heading::PLAIN
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), row.created()]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         let Some(spec) = child(members, "spec") else { return };
         fill_absent(spec, "limits", Value::Null);
         for item in items(spec, "limits") {
@@ -53,7 +48,7 @@ impl Kind for LimitRange {
         }
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let mut types = BTreeSet::new();
         for limit in spec.get("limits").items() {

@@ -1,32 +1,23 @@
 //! Namespaces.
 
-use crate::kinds::access::{at, child, fill, keep, put, remove};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::names::qualified_name;
-use serde_json::json;
-
-const COLUMNS: &[Heading] = &[H::NAME, H::text("Status", T("The status of the namespace")), H::AGE];
 
 pub(crate) struct Namespace;
 
 impl Kind for Namespace {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Status, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::Status;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] =
+        &[H::NAME, H::text("Status", T("The status of the namespace")), H::AGE];
+    const SUBRESOURCES: &'static [&'static str] = &["finalize"];
+    const FIELD_LABELS: &'static [&'static str] = &["status.phase"];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), row.shown(&["status", "phase"]), row.age()]
     }
 
-    fn subresources(&self) -> &'static [&'static str] {
-        &["finalize"]
-    }
-
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         let name = members.get("metadata").and_then(|metadata| metadata.get("name")).cloned();
         if let Some(name) = name.filter(|name| name.as_str().is_some_and(|name| !name.is_empty()))
             && let Some(labels) = child(members, "metadata").and_then(|metadata| child(metadata, "labels"))
@@ -39,7 +30,7 @@ impl Kind for Namespace {
     }
 
     /// Active, and with the finalizer that deletes its content.
-    fn prepare_create(&self, object: &mut Value, _: &Context<'_>) {
+    fn prepare_create(object: &mut Value, _: &Context<'_>) {
         put(object, &["status"], json!({"phase": "Active"}));
         let Some(spec) = object.as_object_mut().and_then(|members| child(members, "spec")) else { return };
         let finalizers = spec.entry("finalizers").or_insert_with(|| json!([]));
@@ -50,22 +41,18 @@ impl Kind for Namespace {
         }
     }
 
-    fn prepare_update(&self, new: &mut Value, old: &Value, _: &Context<'_>) {
+    fn prepare_update(new: &mut Value, old: &Value, _: &Context<'_>) {
         match at(old, &["spec", "finalizers"]) {
             Some(finalizers) => put(new, &["spec", "finalizers"], finalizers.clone()),
             None => remove(new, &["spec", "finalizers"]),
         }
     }
 
-    fn prepare_subresource(&self, _: &str, new: &mut Value, old: &Value, _: &Context<'_>) {
+    fn prepare_subresource(_: &str, new: &mut Value, old: &Value, _: &Context<'_>) {
         keep(new, old, "status");
     }
 
-    fn field_labels(&self) -> &'static [&'static str] {
-        &["status.phase"]
-    }
-
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let finalizers = spec.get("finalizers");
         for name in finalizers.list() {
@@ -73,11 +60,11 @@ impl Kind for Namespace {
         }
     }
 
-    fn validate_update(&self, _: &Field<'_, '_>, _: &Field<'_, '_>, _: &mut Report) {
+    fn validate_update(_: &Field<'_, '_>, _: &Field<'_, '_>, _: &mut Report) {
         // An update of the namespace itself changes nothing but its metadata.
     }
 
-    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         let status = new.get("status");
         let phase = status.named("Phase", status.member("phase"));
         let deleting = new.get("metadata").has("deletionTimestamp");
@@ -91,13 +78,7 @@ impl Kind for Namespace {
         }
     }
 
-    fn validate_subresource(
-        &self,
-        subresource: &str,
-        new: &Field<'_, '_>,
-        _: &Field<'_, '_>,
-        report: &mut Report,
-    ) {
+    fn validate_subresource(subresource: &str, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         if subresource == "finalize" {
             let spec = new.get("spec");
             for name in spec.get("finalizers").items() {

@@ -3,46 +3,34 @@
 use std::collections::BTreeSet;
 
 use crate::error::CauseReason;
-use crate::kinds::access::{child, existing, fill_absent, flag, items, list, members, text};
-use crate::kinds::fields::text_label;
 use crate::kinds::kind::prelude::*;
-use crate::kinds::printers::NONE;
-use crate::kinds::report::quoted;
-use crate::kinds::shared::disabled;
 use crate::kinds::shared::names::{cidr_text, config_key, dns_label, dns_subdomain, parse_cidr};
-use crate::kinds::shared::warnings;
 use crate::kinds::shared::{resources, scheduling};
-use serde_json::json;
 
 const FEATURE_MAX_BYTES: usize = 253;
 const CIDR_ONCE: &str = "node updates may not change podCIDR except from \"\" to valid";
 const PROVIDER_ONCE: &str = "node updates may not change providerID except from \"\" to valid";
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text("Status", T("The status of the node")),
-    H::text("Roles", T("The roles of the node")),
-    H::AGE,
-    H::text("Version", F("api.core.v1.NodeSystemInfo", "kubeletVersion")),
-    H::wide("Internal-IP", F("api.core.v1.NodeStatus", "addresses")),
-    H::wide("External-IP", F("api.core.v1.NodeStatus", "addresses")),
-    H::wide("OS-Image", F("api.core.v1.NodeSystemInfo", "osImage")),
-    H::wide("Kernel-Version", F("api.core.v1.NodeSystemInfo", "kernelVersion")),
-    H::wide("Container-Runtime", F("api.core.v1.NodeSystemInfo", "containerRuntimeVersion")),
-];
-
 pub(crate) struct Node;
 
 impl Kind for Node {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Status, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::Status;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text("Status", T("The status of the node")),
+        H::text("Roles", T("The roles of the node")),
+        H::AGE,
+        H::text("Version", F("api.core.v1.NodeSystemInfo", "kubeletVersion")),
+        H::wide("Internal-IP", F("api.core.v1.NodeStatus", "addresses")),
+        H::wide("External-IP", F("api.core.v1.NodeStatus", "addresses")),
+        H::wide("OS-Image", F("api.core.v1.NodeSystemInfo", "osImage")),
+        H::wide("Kernel-Version", F("api.core.v1.NodeSystemInfo", "kernelVersion")),
+        H::wide("Container-Runtime", F("api.core.v1.NodeSystemInfo", "containerRuntimeVersion")),
+    ];
+    const FIELD_LABELS: &'static [&'static str] = &["spec.unschedulable"];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let conditions = row.list(&["status", "conditions"]);
         let ready = conditions.iter().rev().find(|condition| text(condition, &["type"]) == "Ready");
         let mut status = match ready.map(|condition| text(condition, &["status"])) {
@@ -85,7 +73,7 @@ impl Kind for Node {
         ]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         if let Some(spec) = existing(members, "spec") {
             pod_ranges(spec);
         }
@@ -121,33 +109,29 @@ impl Kind for Node {
         }
     }
 
-    fn drop_disabled(&self, members: &mut Members) {
+    fn drop_disabled(members: &mut Members) {
         disabled::drop_from(members, "spec", &["configSource"]);
         disabled::drop_from(members, "status", &["config"]);
     }
 
     /// A node brings its first status with it, when its kubelet registers it.
-    fn reset_status(&self, _: &mut Value) {}
+    fn reset_status(_: &mut Value) {}
 
-    fn warnings(&self, object: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+    fn warnings(object: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
         if !text(object, &["spec", "externalID"]).is_empty() {
             texts.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".into());
         }
         warnings::addresses::cidrs("spec.podCIDRs", list(object, &["spec", "podCIDRs"]), texts);
     }
 
-    fn field_labels(&self) -> &'static [&'static str] {
-        &["spec.unschedulable"]
-    }
-
-    fn field_label(&self, name: &str, object: &Value) -> String {
+    fn field_label(name: &str, object: &Value) -> String {
         match name {
             "spec.unschedulable" => flag(object, &["spec", "unschedulable"]).unwrap_or_default().to_string(),
             _ => text_label(name, object),
         }
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         taints(object, report);
         node_resources(object, report);
         declared_features(&object.get("status").get("declaredFeatures"), report);
@@ -175,13 +159,13 @@ impl Kind for Node {
         }
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         // Upstream judges the whole node too, and reports what both look at twice.
-        self.validate(new, report);
+        Self::validate(new, report);
         update(new, old, report);
     }
 
-    fn validate_status(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         update(new, old, report);
     }
 }

@@ -1,14 +1,11 @@
 //! Persistent volumes.
 
-use crate::kinds::access::{at, child, existing, fill, fill_absent, list, put, remove, text};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::claims::access_modes;
 use crate::kinds::shared::names::subdomain;
 use crate::kinds::shared::pod_defaults::network_volume;
 use crate::kinds::shared::resources::{basic_quantity, positive_quantity};
 use crate::kinds::shared::volume_cells::{class, phase, short_modes, text_or_unset};
-use crate::kinds::shared::warnings;
 use crate::kinds::shared::{diff, scheduling, volumes};
 use crate::schema::shown::{VOLUME_SOURCE, internal, internal_part};
 
@@ -28,32 +25,26 @@ const NOT_SOURCES: [&str; 9] = [
     "volumeMode",
 ];
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text("Capacity", F("api.core.v1.PersistentVolumeSpec", "capacity")),
-    H::text("Access Modes", F("api.core.v1.PersistentVolumeSpec", "accessModes")),
-    H::text("Reclaim Policy", F("api.core.v1.PersistentVolumeSpec", "persistentVolumeReclaimPolicy")),
-    H::text("Status", F("api.core.v1.PersistentVolumeStatus", "phase")),
-    H::text("Claim", F("api.core.v1.PersistentVolumeSpec", "claimRef")),
-    H::text("StorageClass", T("StorageClass of the pv")),
-    H::text("VolumeAttributesClass", T("VolumeAttributesClass of the pv")),
-    H::text("Reason", F("api.core.v1.PersistentVolumeStatus", "reason")),
-    H::AGE,
-    H::wide("VolumeMode", F("api.core.v1.PersistentVolumeSpec", "volumeMode")),
-];
-
 pub(crate) struct PersistentVolume;
 
 impl Kind for PersistentVolume {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Status, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::Status;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text("Capacity", F("api.core.v1.PersistentVolumeSpec", "capacity")),
+        H::text("Access Modes", F("api.core.v1.PersistentVolumeSpec", "accessModes")),
+        H::text("Reclaim Policy", F("api.core.v1.PersistentVolumeSpec", "persistentVolumeReclaimPolicy")),
+        H::text("Status", F("api.core.v1.PersistentVolumeStatus", "phase")),
+        H::text("Claim", F("api.core.v1.PersistentVolumeSpec", "claimRef")),
+        H::text("StorageClass", T("StorageClass of the pv")),
+        H::text("VolumeAttributesClass", T("VolumeAttributesClass of the pv")),
+        H::text("Reason", F("api.core.v1.PersistentVolumeStatus", "reason")),
+        H::AGE,
+        H::wide("VolumeMode", F("api.core.v1.PersistentVolumeSpec", "volumeMode")),
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let claim =
             match (row.text(&["spec", "claimRef", "namespace"]), row.text(&["spec", "claimRef", "name"])) {
                 ("", "") => String::new(),
@@ -74,7 +65,7 @@ impl Kind for PersistentVolume {
         ]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         if let Some(spec) = child(members, "spec") {
             fill(spec, "persistentVolumeReclaimPolicy", "Retain");
             fill_absent(spec, "volumeMode", "Filesystem");
@@ -88,11 +79,11 @@ impl Kind for PersistentVolume {
         }
     }
 
-    fn prepare_create(&self, object: &mut Value, context: &Context<'_>) {
+    fn prepare_create(object: &mut Value, context: &Context<'_>) {
         put(object, &["status", "lastPhaseTransitionTime"], context.time().into());
     }
 
-    fn prepare_status(&self, new: &mut Value, old: &Value, context: &Context<'_>) {
+    fn prepare_status(new: &mut Value, old: &Value, context: &Context<'_>) {
         let phase = ["status", "phase"];
         let time = ["status", "lastPhaseTransitionTime"];
         let (stamped, before) = (at(new, &time), at(old, &time));
@@ -103,7 +94,7 @@ impl Kind for PersistentVolume {
         }
     }
 
-    fn warnings(&self, volume: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+    fn warnings(volume: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
         warnings::storage_class(volume, texts);
         warnings::annotation(volume, OPTIONS_ANNOTATION, OLD_OPTIONS, texts);
         if text(volume, &["spec", "persistentVolumeReclaimPolicy"]) == "Recycle" {
@@ -123,15 +114,15 @@ impl Kind for PersistentVolume {
         }
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let metadata = object.get("metadata");
         spec(&object.get("spec"), metadata.text_of("name"), false, report);
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         // Upstream reports these problems twice.
-        self.validate(new, report);
-        self.validate(new, report);
+        Self::validate(new, report);
+        Self::validate(new, report);
         let (spec, before) = (new.get("spec"), old.get("spec"));
         if source(new.value(), old.value()) != source(old.value(), old.value()) {
             let shown = |spec: &Value| internal_part(SPEC, VOLUME_SOURCE, spec);

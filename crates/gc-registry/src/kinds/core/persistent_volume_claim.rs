@@ -1,14 +1,11 @@
 //! Persistent volume claims.
 
-use crate::kinds::access::{at, child, existing, fill, put, remove, text};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::report::{IMMUTABLE, quoted};
 use crate::kinds::shared::names::qualified_name;
 use crate::kinds::shared::pod_defaults;
 use crate::kinds::shared::pod_defaults::claim_spec;
 use crate::kinds::shared::resources::{basic_quantity, resource_quantity};
 use crate::kinds::shared::volume_cells::{class, phase, short_modes, text_or_unset};
-use crate::kinds::shared::warnings;
 use crate::kinds::shared::{claims, diff};
 use crate::schema::shown::internal;
 
@@ -23,30 +20,24 @@ const RESIZE_STATES: [&str; 5] = [
     "NodeResizePending",
 ];
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text("Status", F("api.core.v1.PersistentVolumeClaimStatus", "phase")),
-    H::text("Volume", F("api.core.v1.PersistentVolumeClaimSpec", "volumeName")),
-    H::text("Capacity", F("api.core.v1.PersistentVolumeClaimStatus", "capacity")),
-    H::text("Access Modes", F("api.core.v1.PersistentVolumeClaimStatus", "accessModes")),
-    H::text("StorageClass", T("StorageClass of the pvc")),
-    H::text("VolumeAttributesClass", T("VolumeAttributesClass of the pvc")),
-    H::AGE,
-    H::wide("VolumeMode", F("api.core.v1.PersistentVolumeClaimSpec", "volumeMode")),
-];
-
 pub(crate) struct PersistentVolumeClaim;
 
 impl Kind for PersistentVolumeClaim {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Status, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::Status;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text("Status", F("api.core.v1.PersistentVolumeClaimStatus", "phase")),
+        H::text("Volume", F("api.core.v1.PersistentVolumeClaimSpec", "volumeName")),
+        H::text("Capacity", F("api.core.v1.PersistentVolumeClaimStatus", "capacity")),
+        H::text("Access Modes", F("api.core.v1.PersistentVolumeClaimStatus", "accessModes")),
+        H::text("StorageClass", T("StorageClass of the pvc")),
+        H::text("VolumeAttributesClass", T("VolumeAttributesClass of the pvc")),
+        H::AGE,
+        H::wide("VolumeMode", F("api.core.v1.PersistentVolumeClaimSpec", "volumeMode")),
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let volume = row.text(&["spec", "volumeName"]);
         let (capacity, modes) = if volume.is_empty() {
             (Value::from(""), String::new())
@@ -69,7 +60,7 @@ impl Kind for PersistentVolumeClaim {
         ]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         if let Some(spec) = child(members, "spec") {
             claim_spec(spec);
         }
@@ -79,7 +70,7 @@ impl Kind for PersistentVolumeClaim {
     }
 
     /// A source in another namespace.
-    fn drop_disabled(&self, members: &mut Members) {
+    fn drop_disabled(members: &mut Members) {
         if let Some(spec) = existing(members, "spec")
             && spec.get("dataSourceRef").is_some_and(|source| !text(source, &["namespace"]).is_empty())
         {
@@ -87,7 +78,7 @@ impl Kind for PersistentVolumeClaim {
         }
     }
 
-    fn prepare_create(&self, object: &mut Value, _: &Context<'_>) {
+    fn prepare_create(object: &mut Value, _: &Context<'_>) {
         // Only claims and snapshots are sources in the old sense.
         if at(object, &["spec", "dataSource"]).is_some_and(|source| !is_claim_or_snapshot(source)) {
             remove(object, &["spec", "dataSource"]);
@@ -95,25 +86,25 @@ impl Kind for PersistentVolumeClaim {
         settle_sources(object);
     }
 
-    fn prepare_update(&self, new: &mut Value, _: &Value, _: &Context<'_>) {
+    fn prepare_update(new: &mut Value, _: &Value, _: &Context<'_>) {
         settle_sources(new);
     }
 
-    fn warnings(&self, new: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+    fn warnings(new: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
         warnings::storage_class(new, texts);
         warnings::volumes::claim("spec", new.get("spec"), texts);
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         claims::spec(&object.get("spec"), report);
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-        self.validate(new, report);
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        Self::validate(new, report);
         update(new, old, report);
     }
 
-    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         let status = new.get("status");
         for (_, quantity) in status.get("capacity").entries() {
             basic_quantity(&quantity, report);

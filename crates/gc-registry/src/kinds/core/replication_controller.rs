@@ -1,46 +1,36 @@
 //! Replication controllers.
 
-use crate::kinds::access::{at, child, fill_absent, integer};
-use crate::kinds::fields::text_label;
 use crate::kinds::kind::prelude::*;
-use crate::kinds::printers::shown_labels;
 use crate::kinds::scale::map_text;
-use crate::kinds::shared::disabled;
 use crate::kinds::shared::pod_defaults::drop_empty_selector;
 use crate::kinds::shared::pod_defaults::{inherit_labels, labels_of_template, template};
 use crate::kinds::shared::pod_spec;
-use crate::kinds::shared::warnings;
 use crate::kinds::shared::workloads::{
     SELECTOR_MISMATCH, always_restarted, replicas_status, template_labels,
 };
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::integer("Desired", F("api.core.v1.ReplicationControllerSpec", "replicas")),
-    H::integer("Current", F("api.core.v1.ReplicationControllerStatus", "replicas")),
-    H::integer("Ready", F("api.core.v1.ReplicationControllerStatus", "readyReplicas")),
-    H::AGE,
-    H::wide("Containers", H::CONTAINERS),
-    H::wide("Images", H::IMAGES),
-    H::wide("Selector", F("api.core.v1.ReplicationControllerSpec", "selector")),
-];
-
 pub(crate) struct ReplicationController;
 
 impl Kind for ReplicationController {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Status, generation: Generation::SPEC }
-    }
+    const PARTS: Parts = Parts::Status;
+    const GENERATION: Generation = Generation::SPEC;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::integer("Desired", F("api.core.v1.ReplicationControllerSpec", "replicas")),
+        H::integer("Current", F("api.core.v1.ReplicationControllerStatus", "replicas")),
+        H::integer("Ready", F("api.core.v1.ReplicationControllerStatus", "readyReplicas")),
+        H::AGE,
+        H::wide("Containers", H::CONTAINERS),
+        H::wide("Images", H::IMAGES),
+        H::wide("Selector", F("api.core.v1.ReplicationControllerSpec", "selector")),
+    ];
+    const FIELD_LABELS: &'static [&'static str] = &["status.replicas"];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         row.replicas(shown_labels(at(row.object, &["spec", "selector"])))
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         let labels = labels_of_template(members);
         if let Some(spec) = child(members, "spec") {
             drop_empty_selector(spec);
@@ -58,20 +48,16 @@ impl Kind for ReplicationController {
         }
     }
 
-    fn drop_disabled(&self, members: &mut Members) {
+    fn drop_disabled(members: &mut Members) {
         disabled::pod_spec(members, &["spec", "template", "spec"]);
     }
 
-    fn warnings(&self, new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+    fn warnings(new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
         warnings::name_of_pods(new, old, texts);
         warnings::template(&["spec", "template"], new, old, texts);
     }
 
-    fn field_labels(&self) -> &'static [&'static str] {
-        &["status.replicas"]
-    }
-
-    fn field_label(&self, name: &str, object: &Value) -> String {
+    fn field_label(name: &str, object: &Value) -> String {
         match name {
             "status.replicas" => integer(object, &["status", "replicas"]).unwrap_or_default().to_string(),
             _ => text_label(name, object),
@@ -79,11 +65,11 @@ impl Kind for ReplicationController {
     }
 
     /// A plain map of labels.
-    fn scale_selector(&self, object: &Value) -> String {
+    fn scale_selector(object: &Value) -> String {
         at(object, &["spec", "selector"]).map(map_text).unwrap_or_default()
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         report.not_negative(&spec.get("minReadySeconds"));
         let selector = spec.get("selector");
@@ -106,7 +92,7 @@ impl Kind for ReplicationController {
         always_restarted(&template, "ReplicationController", report);
     }
 
-    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         replicas_status(&new.get("status"), report);
     }
 }

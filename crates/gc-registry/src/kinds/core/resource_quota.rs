@@ -2,39 +2,34 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::access::{child, members};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::resources::{Names, is_standard_quota_resource, resource_name, resource_quantity};
 
 /// Scopes that apply to pods alone, and take no values.
 const OF_PODS: [&str; 5] =
     ["Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "CrossNamespacePodAffinity"];
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text("Request", T("Request represents a minimum amount of cpu/memory that a container may consume.")),
-    H::text(
-        "Limit",
-        T(
-            "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.",
-        ),
-    ),
-    H::AGE,
-];
-
 pub(crate) struct ResourceQuota;
 
 impl Kind for ResourceQuota {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Status, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::Status;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text(
+            "Request",
+            T("Request represents a minimum amount of cpu/memory that a container may consume."),
+        ),
+        H::text(
+            "Limit",
+            T(
+                "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.",
+            ),
+        ),
+        H::AGE,
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let mut requests = Vec::new();
         let mut limits = Vec::new();
         let mut hard: Vec<(&String, &Value)> =
@@ -48,16 +43,16 @@ impl Kind for ResourceQuota {
         vec![row.name(), requests.join(", ").into(), limits.join(", ").into(), row.age()]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         child(members, "spec");
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         spec(object, report);
         status(object, report);
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         spec(new, report);
         let (spec, before) = (new.get("spec"), old.get("spec"));
         let scopes = spec.get("scopes");
@@ -67,7 +62,7 @@ impl Kind for ResourceQuota {
         }
     }
 
-    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         status(new, report);
     }
 }

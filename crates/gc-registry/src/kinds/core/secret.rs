@@ -1,7 +1,6 @@
 //! Secrets.
 
 use super::config_map::{DATA_MAX_BYTES, decoded_length, sealed_data};
-use crate::kinds::access::{child, fill, keep, members, text};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::names::config_key;
 use base64::Engine as _;
@@ -10,31 +9,26 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
 const REDACTED: &str = "<secret contents redacted>";
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text("Type", F("api.core.v1.Secret", "type")),
-    H::text("Data", F("api.core.v1.Secret", "data")),
-    H::AGE,
-];
-
 pub(crate) struct Secret;
 
 impl Kind for Secret {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Neither, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::Neither;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text("Type", F("api.core.v1.Secret", "type")),
+        H::text("Data", F("api.core.v1.Secret", "data")),
+        H::AGE,
+    ];
+    const FIELD_LABELS: &'static [&'static str] = &["type"];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let count = members(row.object, &["data"]).map_or(0, serde_json::Map::len);
         vec![row.name(), row.shown(&["type"]), count.into(), row.age()]
     }
 
     /// Text of `stringData` becomes data, and is never shown again.
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         fill(members, "type", "Opaque");
         let Some(Value::Object(texts)) = members.remove("stringData") else { return };
         let encoded = |(key, text): (String, Value)| Some((key, BASE64.encode(text.as_str()?).into()));
@@ -47,14 +41,14 @@ impl Kind for Secret {
         }
     }
 
-    fn prepare_update(&self, new: &mut Value, old: &Value, _: &Context<'_>) {
+    fn prepare_update(new: &mut Value, old: &Value, _: &Context<'_>) {
         if text(new, &["type"]).is_empty() {
             keep(new, old, "type");
         }
     }
 
     /// A certificate and its key, as far as they are read without cryptography.
-    fn warnings(&self, secret: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+    fn warnings(secret: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
         if text(secret, &["type"]) != "kubernetes.io/tls" {
             return;
         }
@@ -68,11 +62,7 @@ impl Kind for Secret {
         }
     }
 
-    fn field_labels(&self) -> &'static [&'static str] {
-        &["type"]
-    }
-
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let data = object.get("data");
         let mut bytes = 0;
         for (key, value) in data.entries() {
@@ -114,10 +104,10 @@ impl Kind for Secret {
         }
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         report.immutable_text(&new.get("type"), &old.get("type"));
         sealed_data(&["data"], new, old, report);
-        self.validate(new, report);
+        Self::validate(new, report);
     }
 }
 

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::access::{at, child, fill, fill_absent, integer, items, list, text};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::printers::{NONE, shown_labels};
-use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::containers::PROTOCOLS;
 use crate::kinds::shared::labels::labels;
 use crate::kinds::shared::names::{
@@ -13,7 +10,6 @@ use crate::kinds::shared::names::{
     port_number_or_name, qualified,
 };
 use crate::kinds::shared::pod_defaults::drop_empty_selector;
-use crate::kinds::shared::warnings;
 
 const AFFINITY_SECONDS_MAX: i64 = 86_400;
 const ONLY_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";
@@ -23,28 +19,23 @@ const TOPOLOGY_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
 const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text("Type", F("api.core.v1.ServiceSpec", "type")),
-    H::text("Cluster-IP", F("api.core.v1.ServiceSpec", "clusterIP")),
-    H::text("External-IP", F("api.core.v1.ServiceSpec", "externalIPs")),
-    H::text("Port(s)", F("api.core.v1.ServiceSpec", "ports")),
-    H::AGE,
-    H::wide("Selector", F("api.core.v1.ServiceSpec", "selector")),
-];
-
 pub(crate) struct Service;
 
 impl Kind for Service {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Status, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::Status;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text("Type", F("api.core.v1.ServiceSpec", "type")),
+        H::text("Cluster-IP", F("api.core.v1.ServiceSpec", "clusterIP")),
+        H::text("External-IP", F("api.core.v1.ServiceSpec", "externalIPs")),
+        H::text("Port(s)", F("api.core.v1.ServiceSpec", "ports")),
+        H::AGE,
+        H::wide("Selector", F("api.core.v1.ServiceSpec", "selector")),
+    ];
+    const FIELD_LABELS: &'static [&'static str] = &["spec.clusterIP", "spec.type"];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let texts = |path: &[&str]| -> Vec<String> {
             row.list(path).iter().filter_map(Value::as_str).map(str::to_owned).collect()
         };
@@ -84,7 +75,7 @@ impl Kind for Service {
         ]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         let Some(spec) = child(members, "spec") else { return };
         drop_empty_selector(spec);
         fill(spec, "sessionAffinity", "None");
@@ -137,7 +128,7 @@ impl Kind for Service {
     }
 
     /// What a service had only because of its type is removed when the type changes and the client left it as it was.
-    fn prepare_update(&self, new: &mut Value, old: &Value, _: &Context<'_>) {
+    fn prepare_update(new: &mut Value, old: &Value, _: &Context<'_>) {
         static NONE: Value = Value::Null;
         let before = old.get("spec").unwrap_or(&NONE);
         let now = new.get("spec").cloned().unwrap_or_default();
@@ -173,7 +164,7 @@ impl Kind for Service {
         }
     }
 
-    fn warnings(&self, object: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+    fn warnings(object: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
         let spec = |key: &str| text(object, &["spec", key]);
         let external = list(object, &["spec", "externalIPs"]);
         let (kind, headless) = (spec("type"), spec("type") == "ClusterIP" && spec("clusterIP") == "None");
@@ -219,15 +210,11 @@ impl Kind for Service {
         }
     }
 
-    fn field_labels(&self) -> &'static [&'static str] {
-        &["spec.clusterIP", "spec.type"]
-    }
-
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         service(object, report);
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let (spec, before) = (new.get("spec"), old.get("spec"));
         addresses_are_kept(&spec, &before, report);
         families_are_kept(&spec, &before, report);
@@ -247,7 +234,7 @@ impl Kind for Service {
         service(new, report);
     }
 
-    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         let status = new.get("status");
         let balancer = status.get("loadBalancer");
         let ingress = balancer.get("ingress");

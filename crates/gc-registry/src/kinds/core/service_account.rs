@@ -1,36 +1,29 @@
 //! Service accounts: nothing but their metadata is checked.
 
-use crate::kinds::access::items;
 use crate::kinds::kind::prelude::*;
-
-const COLUMNS: &[Heading] = &[H::NAME, H::AGE];
 
 pub(crate) struct ServiceAccount;
 
 impl Kind for ServiceAccount {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Neither, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::Neither;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] = &[H::NAME, H::AGE];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), row.age()]
     }
 
-    fn defaults(&self, _: &mut Members) {}
+    fn defaults(_: &mut Members) {}
 
-    fn prepare_create(&self, object: &mut Value, _: &Context<'_>) {
+    fn prepare_create(object: &mut Value, _: &Context<'_>) {
         only_names_of_secrets(object);
     }
 
-    fn prepare_update(&self, new: &mut Value, _: &Value, _: &Context<'_>) {
+    fn prepare_update(new: &mut Value, _: &Value, _: &Context<'_>) {
         only_names_of_secrets(new);
     }
 
-    fn validate(&self, _: &Field<'_, '_>, _: &mut Report) {}
+    fn validate(_: &Field<'_, '_>, _: &mut Report) {}
 }
 
 /// A service account names its secrets and says nothing else of them.

@@ -1,13 +1,9 @@
 //! Which families of addresses a service has: settled before it gets addresses, and refused before anything else of it is
 //! looked at. The server has addresses of IPv4 alone.
 
-use serde_json::{Value, json};
-
 use super::service::{addresses, is_headless};
 use crate::error::FieldError;
-use crate::kinds::access::{at, list, put, text};
-use crate::kinds::field::Field;
-use crate::kinds::report::Report;
+use crate::kinds::kind::prelude::*;
 
 const POLICY: [&str; 2] = ["spec", "ipFamilyPolicy"];
 const FAMILIES: [&str; 2] = ["spec", "ipFamilies"];

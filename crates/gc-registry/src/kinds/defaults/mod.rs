@@ -18,14 +18,14 @@ use crate::resource::Target;
 /// Scale, eviction, binding and other subresources with a body of their own are left alone.
 pub fn apply_defaults(target: Target<'_>, object: &mut Value) {
     let Some(kind) = kind::of(target) else { return };
-    let is_whole = |name| name == "status" || kind.subresources().contains(&name);
+    let is_whole = |name| name == "status" || kind.subresources.contains(&name);
     if !target.subresource.is_none_or(is_whole) {
         return;
     }
-    kind.normalize(target, object);
+    (kind.normalize)(target, object);
     let Some(members) = object.as_object_mut() else { return };
-    kind.defaults(members);
-    for part in kind.shape().parts.written() {
+    (kind.defaults)(members);
+    for part in kind.parts.written() {
         child(members, part);
     }
 }

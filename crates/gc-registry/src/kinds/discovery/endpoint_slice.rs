@@ -3,10 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::kinds::access::{child, fill_absent, integer, items, list, text};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::printers::{UNSET, shortened};
-use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::containers::PROTOCOLS;
 use crate::kinds::shared::labels::labels;
 use crate::kinds::shared::names::{
@@ -20,34 +17,21 @@ const PORTS_MAX: usize = 20_000;
 const TOPOLOGY_MAX: usize = 16;
 const HINTS_MAX: usize = 8;
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text("AddressType", F("api.discovery.v1.EndpointSlice", "addressType")),
-    H::text("Ports", F("api.discovery.v1.EndpointSlice", "ports")),
-    H::text("Endpoints", F("api.discovery.v1.EndpointSlice", "endpoints")),
-    H::AGE,
-];
-
 pub(crate) struct EndpointSlice;
 
 impl Kind for EndpointSlice {
-    fn shape(&self) -> Shape {
-        Shape {
-            parts: Parts::Neither,
-            generation: Generation::CountsSent(&[
-                &["metadata", "labels"],
-                &["addressType"],
-                &["endpoints"],
-                &["ports"],
-            ]),
-        }
-    }
+    const PARTS: Parts = Parts::Neither;
+    const GENERATION: Generation =
+        Generation::CountsSent(&[&["metadata", "labels"], &["addressType"], &["endpoints"], &["ports"]]);
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text("AddressType", F("api.discovery.v1.EndpointSlice", "addressType")),
+        H::text("Ports", F("api.discovery.v1.EndpointSlice", "ports")),
+        H::text("Endpoints", F("api.discovery.v1.EndpointSlice", "endpoints")),
+        H::AGE,
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let ports: Vec<String> = row
             .list(&["ports"])
             .iter()
@@ -68,7 +52,7 @@ impl Kind for EndpointSlice {
         vec![row.name(), row.text(&["addressType"]).into(), ports.into(), addresses.into(), row.age()]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         for port in items(members, "ports") {
             fill_absent(port, "name", "");
             fill_absent(port, "protocol", "TCP");
@@ -81,13 +65,13 @@ impl Kind for EndpointSlice {
         fill_absent(members, "ports", Value::Null);
     }
 
-    fn drop_disabled(&self, members: &mut Members) {
+    fn drop_disabled(members: &mut Members) {
         for endpoint in items(members, "endpoints") {
             endpoint.remove("deprecatedTopology");
         }
     }
 
-    fn warnings(&self, object: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+    fn warnings(object: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
         if text(object, &["addressType"]) == "FQDN" {
             if old.is_none() {
                 texts.push("spec.addressType: FQDN endpoints are deprecated".into());
@@ -99,13 +83,13 @@ impl Kind for EndpointSlice {
         }
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         address_type(&object.get("addressType"), report);
         endpoints(&object.get("endpoints"), object.text_of("addressType"), report);
         ports(&object.get("ports"), report);
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let kind = new.get("addressType");
         address_type(&kind, report);
         // Older servers stored endpoints that are refused today: those that stay are not looked at again.

@@ -1,3 +1,7 @@
 //! The group discovery.k8s.io.
 
-pub(crate) mod endpoint_slice;
+mod endpoint_slice;
+
+use super::kind::{Rules, Served};
+
+pub(super) const KINDS: &[Served] = &[("v1", "endpointslices", Rules::of::<endpoint_slice::EndpointSlice>())];

@@ -2,36 +2,28 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::access::{child, fill_zero, text};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::printers::NONE;
 use crate::kinds::shared::names::{dns_label, dns_subdomain, label, subdomain};
 
 const PRECEDENCE_MAX: i64 = 10_000;
 const VERBS: [&str; 9] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text("PriorityLevel", F("api.flowcontrol.v1.PriorityLevelConfigurationReference", "name")),
-    H::text("MatchingPrecedence", F("api.flowcontrol.v1.FlowSchemaSpec", "matchingPrecedence")),
-    H::text("DistinguisherMethod", F("api.flowcontrol.v1.FlowSchemaSpec", "distinguisherMethod")),
-    H::AGE,
-    H::text("MissingPL", T("references a broken or non-existent PriorityLevelConfiguration")),
-];
-
 pub(crate) struct FlowSchema;
 
 impl Kind for FlowSchema {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::StatusOnly, generation: Generation::SPEC }
-    }
+    const PARTS: Parts = Parts::StatusOnly;
+    const GENERATION: Generation = Generation::SPEC;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text("PriorityLevel", F("api.flowcontrol.v1.PriorityLevelConfigurationReference", "name")),
+        H::text("MatchingPrecedence", F("api.flowcontrol.v1.FlowSchemaSpec", "matchingPrecedence")),
+        H::text("DistinguisherMethod", F("api.flowcontrol.v1.FlowSchemaSpec", "distinguisherMethod")),
+        H::AGE,
+        H::text("MissingPL", T("references a broken or non-existent PriorityLevelConfiguration")),
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let conditions = row.list(&["status", "conditions"]);
         let dangling = conditions.iter().find(|condition| text(condition, &["type"]) == "Dangling");
         vec![
@@ -44,13 +36,13 @@ impl Kind for FlowSchema {
         ]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         let Some(spec) = child(members, "spec") else { return };
         fill_zero(spec, "matchingPrecedence", 1000);
         child(spec, "priorityLevelConfiguration");
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let (metadata, spec) = (object.get("metadata"), object.get("spec"));
         let precedence = spec.get("matchingPrecedence");
         if precedence.number() <= 0 {
@@ -81,7 +73,7 @@ impl Kind for FlowSchema {
         conditions(object, report);
     }
 
-    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         conditions(new, report);
     }
 }

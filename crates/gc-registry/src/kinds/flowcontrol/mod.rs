@@ -1,4 +1,11 @@
 //! The group flowcontrol.apiserver.k8s.io.
 
-pub(crate) mod flow_schema;
-pub(crate) mod priority_level;
+mod flow_schema;
+mod priority_level;
+
+use super::kind::{Rules, Served};
+
+pub(super) const KINDS: &[Served] = &[
+    ("v1", "flowschemas", Rules::of::<flow_schema::FlowSchema>()),
+    ("v1", "prioritylevelconfigurations", Rules::of::<priority_level::PriorityLevelConfiguration>()),
+];

@@ -1,40 +1,32 @@
 //! Priority levels.
 
 use super::flow_schema::conditions;
-use crate::kinds::access::{at, child, existing, fill_absent, fill_zero};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::printers::{NONE, int_or_string};
 use crate::kinds::shared::names::range_error;
 
 const QUEUES_MAX: i64 = 10_000_000;
 /// Bits of the hash that deals the hands.
 const HASH_BITS: i64 = 60;
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text("Type", F("api.flowcontrol.v1.PriorityLevelConfigurationSpec", "type")),
-    H::text(
-        "NominalConcurrencyShares",
-        F("api.flowcontrol.v1.LimitedPriorityLevelConfiguration", "nominalConcurrencyShares"),
-    ),
-    H::text("Queues", F("api.flowcontrol.v1.QueuingConfiguration", "queues")),
-    H::text("HandSize", F("api.flowcontrol.v1.QueuingConfiguration", "handSize")),
-    H::text("QueueLengthLimit", F("api.flowcontrol.v1.QueuingConfiguration", "queueLengthLimit")),
-    H::AGE,
-];
-
 pub(crate) struct PriorityLevelConfiguration;
 
 impl Kind for PriorityLevelConfiguration {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::StatusOnly, generation: Generation::SPEC }
-    }
+    const PARTS: Parts = Parts::StatusOnly;
+    const GENERATION: Generation = Generation::SPEC;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text("Type", F("api.flowcontrol.v1.PriorityLevelConfigurationSpec", "type")),
+        H::text(
+            "NominalConcurrencyShares",
+            F("api.flowcontrol.v1.LimitedPriorityLevelConfiguration", "nominalConcurrencyShares"),
+        ),
+        H::text("Queues", F("api.flowcontrol.v1.QueuingConfiguration", "queues")),
+        H::text("HandSize", F("api.flowcontrol.v1.QueuingConfiguration", "handSize")),
+        H::text("QueueLengthLimit", F("api.flowcontrol.v1.QueuingConfiguration", "queueLengthLimit")),
+        H::AGE,
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let number = |path: &[&str]| {
             int_or_string(at(row.object, path)).map_or_else(|| NONE.into(), |_| Value::from(row.number(path)))
         };
@@ -50,7 +42,7 @@ impl Kind for PriorityLevelConfiguration {
         ]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         let Some(spec) = child(members, "spec") else { return };
         match spec.get("type").and_then(Value::as_str) {
             Some("Limited") => {
@@ -76,7 +68,7 @@ impl Kind for PriorityLevelConfiguration {
         }
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let (metadata, spec) = (object.get("metadata"), object.get("spec"));
         let kind = spec.get("type");
         if (metadata.text_of("name") == "exempt") != (kind.text() == "Exempt") {
@@ -108,7 +100,7 @@ impl Kind for PriorityLevelConfiguration {
         conditions(object, report);
     }
 
-    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         conditions(new, report);
     }
 }

@@ -1,43 +1,34 @@
 //! Ingresses.
 
-use crate::kinds::access::{at, child, existing, items, text};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::printers::NONE;
 use crate::kinds::shared::names::{
     dns_label, dns_subdomain, ip, parse_ip, path_segment, port_name, port_number, subdomain,
     wildcard_subdomain,
 };
-use crate::names::quoted;
 
 const CLASS: &str = "kubernetes.io/ingress.class";
 const INVALID_SEQUENCES: [&str; 5] = ["//", "/./", "/../", "%2f", "%2F"];
 const INVALID_SUFFIXES: [&str; 2] = ["/..", "/."];
 const NOT_A_NAME: &str = "must be a DNS name, not an IP address";
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text(
-        "Class",
-        T("The name of the IngressClass resource that should be used for additional configuration"),
-    ),
-    H::text("Hosts", T("Hosts that incoming requests are matched against before the ingress rule")),
-    H::text("Address", T("Address is a list containing ingress points for the load-balancer")),
-    H::text("Ports", T("Ports of TLS configurations that open")),
-    H::AGE,
-];
-
 pub(crate) struct Ingress;
 
 impl Kind for Ingress {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Status, generation: Generation::SPEC }
-    }
+    const PARTS: Parts = Parts::Status;
+    const GENERATION: Generation = Generation::SPEC;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text(
+            "Class",
+            T("The name of the IngressClass resource that should be used for additional configuration"),
+        ),
+        H::text("Hosts", T("Hosts that incoming requests are matched against before the ingress rule")),
+        H::text("Address", T("Address is a list containing ingress points for the load-balancer")),
+        H::text("Ports", T("Ports of TLS configurations that open")),
+        H::AGE,
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let rules = row.list(&["spec", "rules"]);
         let hosts: Vec<&str> = rules
             .iter()
@@ -60,7 +51,7 @@ impl Kind for Ingress {
         ]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         if let Some(spec) = child(members, "spec") {
             for rule in items(spec, "rules") {
                 if let Some(http) = existing(rule, "http") {
@@ -75,7 +66,7 @@ impl Kind for Ingress {
         }
     }
 
-    fn warnings(&self, object: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+    fn warnings(object: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
         let key = "kubernetes.io/ingress.class";
         if old.is_none() && at(object, &["metadata", "annotations", key]).is_some() {
             texts.push(format!(
@@ -85,7 +76,7 @@ impl Kind for Ingress {
         }
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         spec(&object.get("spec"), report);
         let metadata = object.get("metadata");
         let annotations = metadata.get("annotations");
@@ -98,11 +89,11 @@ impl Kind for Ingress {
         }
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         spec(&new.get("spec"), report);
     }
 
-    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         let status = new.get("status");
         let balancer = status.get("loadBalancer");
         for item in balancer.get("ingress").items() {

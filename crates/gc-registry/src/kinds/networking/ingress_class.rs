@@ -1,42 +1,34 @@
 //! Ingress classes.
 
 use super::ingress::typed_reference;
-use crate::kinds::access::{at, existing, fill_absent, text};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::printers::NONE;
 use crate::kinds::shared::names::{domain_prefixed_path, label};
 
 const CONTROLLER_MAX_BYTES: usize = 250;
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text("Controller", T("Controller that is responsible for handling this class")),
-    H::text("Parameters", T("A reference to a resource with additional parameters")),
-    H::AGE,
-];
-
 pub(crate) struct IngressClass;
 
 impl Kind for IngressClass {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Spec, generation: Generation::SPEC }
-    }
+    const PARTS: Parts = Parts::Spec;
+    const GENERATION: Generation = Generation::SPEC;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text("Controller", T("Controller that is responsible for handling this class")),
+        H::text("Parameters", T("A reference to a resource with additional parameters")),
+        H::AGE,
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), row.shown(&["spec", "controller"]), shown_parameters(row), row.age()]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         if let Some(parameters) = existing(members, "spec").and_then(|spec| existing(spec, "parameters")) {
             fill_absent(parameters, "scope", "Cluster");
         }
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let controller = spec.get("controller");
         if controller.text().len() > CONTROLLER_MAX_BYTES {
@@ -49,9 +41,9 @@ impl Kind for IngressClass {
         }
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         report.immutable_text(&new.get("spec").get("controller"), &old.get("spec").get("controller"));
-        self.validate(new, report);
+        Self::validate(new, report);
     }
 }
 

@@ -1,33 +1,24 @@
 //! IP addresses.
 
-use crate::kinds::access::{at, text};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::printers::NONE;
-use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::names::{path_segment, subdomain};
-
-const COLUMNS: &[Heading] =
-    &[H::NAME, H::text("ParentRef", F("api.networking.v1.IPAddressSpec", "parentRef"))];
 
 pub(crate) struct IpAddress;
 
 impl Kind for IpAddress {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Spec, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::Spec;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] =
+        &[H::NAME, H::text("ParentRef", F("api.networking.v1.IPAddressSpec", "parentRef"))];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         // Upstream prints an age that has no column.
         vec![row.name(), shown_parent(row), row.age()]
     }
 
-    fn defaults(&self, _: &mut Members) {}
+    fn defaults(_: &mut Members) {}
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let parent = spec.get("parentRef");
         if !parent.is_set() {
@@ -47,8 +38,8 @@ impl Kind for IpAddress {
         }
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-        self.validate(new, report);
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        Self::validate(new, report);
         let spec = new.get("spec");
         let parent = spec.get("parentRef");
         if parent.value() != old.get("spec").member("parentRef") {

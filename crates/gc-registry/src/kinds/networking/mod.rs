@@ -1,7 +1,17 @@
 //! The group networking.k8s.io.
 
-pub(crate) mod ingress;
-pub(crate) mod ingress_class;
-pub(crate) mod ip_address;
-pub(crate) mod network_policy;
-pub(crate) mod service_cidr;
+mod ingress;
+mod ingress_class;
+mod ip_address;
+mod network_policy;
+mod service_cidr;
+
+use super::kind::{Rules, Served};
+
+pub(super) const KINDS: &[Served] = &[
+    ("v1", "ingressclasses", Rules::of::<ingress_class::IngressClass>()),
+    ("v1", "ingresses", Rules::of::<ingress::Ingress>()),
+    ("v1", "ipaddresses", Rules::of::<ip_address::IpAddress>()),
+    ("v1", "networkpolicies", Rules::of::<network_policy::NetworkPolicy>()),
+    ("v1", "servicecidrs", Rules::of::<service_cidr::ServiceCidr>()),
+];

@@ -1,32 +1,23 @@
 //! Network policies.
 
-use crate::kinds::access::{at, child, fill_absent, items, list, text};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::printers::shown_selector;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::names::{cidr_text, contains, parse_cidr, port_name, port_number};
 use crate::kinds::shared::warnings::addresses;
-use serde_json::json;
-
-const COLUMNS: &[Heading] =
-    &[H::NAME, H::text("Pod-Selector", F("api.networking.v1.NetworkPolicySpec", "podSelector")), H::AGE];
 
 pub(crate) struct NetworkPolicy;
 
 impl Kind for NetworkPolicy {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Spec, generation: Generation::SPEC }
-    }
+    const PARTS: Parts = Parts::Spec;
+    const GENERATION: Generation = Generation::SPEC;
+    const COLUMNS: &'static [Column] =
+        &[H::NAME, H::text("Pod-Selector", F("api.networking.v1.NetworkPolicySpec", "podSelector")), H::AGE];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), shown_selector(at(row.object, &["spec", "podSelector"])), row.age()]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         let Some(spec) = child(members, "spec") else { return };
         child(spec, "podSelector");
         if spec.get("policyTypes").is_none() {
@@ -43,7 +34,7 @@ impl Kind for NetworkPolicy {
         }
     }
 
-    fn warnings(&self, object: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+    fn warnings(object: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
         for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
             for (index, rule) in list(object, &["spec", direction]).iter().enumerate() {
                 for (number, peer) in list(rule, &[peers]).iter().enumerate() {
@@ -55,7 +46,7 @@ impl Kind for NetworkPolicy {
         }
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         selector(&spec.get("podSelector"), report);
         for (direction, peers) in [("ingress", "from"), ("egress", "to")] {

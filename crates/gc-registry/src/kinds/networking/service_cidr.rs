@@ -1,31 +1,24 @@
 //! Ranges of the addresses of services.
 
 use crate::kinds::kind::prelude::*;
-use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::names::{canonical_cidr, parse_cidr};
-
-const COLUMNS: &[Heading] =
-    &[H::NAME, H::text("CIDRs", F("api.networking.v1.ServiceCIDRSpec", "cidrs")), H::AGE];
 
 pub(crate) struct ServiceCidr;
 
 impl Kind for ServiceCidr {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::StatusOnly, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::StatusOnly;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] =
+        &[H::NAME, H::text("CIDRs", F("api.networking.v1.ServiceCIDRSpec", "cidrs")), H::AGE];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let ranges: Vec<&str> = row.list(&["spec", "cidrs"]).iter().filter_map(Value::as_str).collect();
         vec![row.name(), ranges.join(",").into(), row.age()]
     }
 
-    fn defaults(&self, _: &mut Members) {}
+    fn defaults(_: &mut Members) {}
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let ranges = spec.get("cidrs");
         match ranges.list().len() {
@@ -52,7 +45,7 @@ impl Kind for ServiceCidr {
         }
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let spec = new.get("spec");
         let ranges = spec.get("cidrs");
         let before = old.get("spec");
@@ -67,7 +60,7 @@ impl Kind for ServiceCidr {
             if ranges.list()[0] != before[0] {
                 report.invalid(&ranges.index(0), IMMUTABLE);
             }
-            self.validate(new, report);
+            Self::validate(new, report);
         } else {
             report.invalid(&ranges, IMMUTABLE);
         }

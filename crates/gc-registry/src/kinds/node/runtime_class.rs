@@ -2,9 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::json;
-
-use crate::kinds::access::at;
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::Says;
 use crate::kinds::shared::labels::labels;
@@ -13,31 +10,25 @@ use crate::kinds::shared::resources::{Names, requirements};
 use crate::kinds::shared::scheduling;
 use crate::kinds::shared::warnings::node_labels;
 
-const COLUMNS: &[Heading] = &[H::NAME, H::text("Handler", Says::Nothing), H::AGE];
-
 pub(crate) struct RuntimeClass;
 
 impl Kind for RuntimeClass {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Neither, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::Neither;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] = &[H::NAME, H::text("Handler", Says::Nothing), H::AGE];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), row.shown(&["handler"]), row.age()]
     }
 
-    fn defaults(&self, _: &mut Members) {}
+    fn defaults(_: &mut Members) {}
 
-    fn warnings(&self, new: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+    fn warnings(new: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
         let labels = node_labels::in_map(at(new, &["scheduling", "nodeSelector"]));
         texts.extend(labels.map(|(_, message)| format!("scheduling.nodeSelector: {message}")));
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let handler = object.get("handler");
         if handler.text().is_empty() {
             report.required(&handler, "");
@@ -70,8 +61,8 @@ impl Kind for RuntimeClass {
         }
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-        self.validate(new, report);
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        Self::validate(new, report);
         report.immutable_text(&new.get("handler"), &old.get("handler"));
     }
 }

@@ -1,32 +1,24 @@
 //! Pod disruption budgets.
 
-use crate::kinds::access::{at, child, fill_absent};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::printers::int_or_string;
 use crate::kinds::shared::conditions::conditions;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::workloads::{at_most_all, number_or_percent};
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text("Min Available", T("The minimum number of pods that must be available.")),
-    H::text("Max Unavailable", T("The maximum number of pods that may be unavailable.")),
-    H::integer("Allowed Disruptions", T("Calculated number of pods that may be disrupted at this time.")),
-    H::AGE,
-];
-
 pub(crate) struct PodDisruptionBudget;
 
 impl Kind for PodDisruptionBudget {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Status, generation: Generation::SPEC }
-    }
+    const PARTS: Parts = Parts::Status;
+    const GENERATION: Generation = Generation::SPEC;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text("Min Available", T("The minimum number of pods that must be available.")),
+        H::text("Max Unavailable", T("The maximum number of pods that may be unavailable.")),
+        H::integer("Allowed Disruptions", T("Calculated number of pods that may be disrupted at this time.")),
+        H::AGE,
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let bound = |key: &str| int_or_string(at(row.object, &["spec", key])).unwrap_or_else(|| "N/A".into());
         vec![
             row.name(),
@@ -37,7 +29,7 @@ impl Kind for PodDisruptionBudget {
         ]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         if let Some(status) = child(members, "status") {
             for key in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
                 fill_absent(status, key, 0);
@@ -45,7 +37,7 @@ impl Kind for PodDisruptionBudget {
         }
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         if spec.has("minAvailable") && spec.has("maxUnavailable") {
             report.invalid(&spec, "minAvailable and maxUnavailable cannot be both set");
@@ -58,7 +50,7 @@ impl Kind for PodDisruptionBudget {
         report.one_of_if_set(&spec.get("unhealthyPodEvictionPolicy"), &["AlwaysAllow", "IfHealthyBudget"]);
     }
 
-    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         let status = new.get("status");
         conditions(&status.get("conditions"), report);
         for member in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {

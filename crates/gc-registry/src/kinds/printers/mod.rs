@@ -2,7 +2,6 @@
 
 pub(crate) mod duration;
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
@@ -16,41 +15,23 @@ use crate::kinds::{kind, scale};
 use crate::resource::Target;
 use crate::schema::description;
 
-/// One column of a table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One column of the tables of a kind.
+#[derive(Clone, Copy, Debug)]
 pub struct Column {
     /// Heading.
-    pub name: Cow<'static, str>,
+    pub name: &'static str,
     /// `string`, `integer`, `boolean`, `date` or `number`.
-    pub kind: Cow<'static, str>,
+    pub kind: &'static str,
     /// `name` for the column that names the object, else mostly empty.
-    pub format: Cow<'static, str>,
-    /// What the column shows.
-    pub description: Cow<'static, str>,
+    pub format: &'static str,
+    /// What describes it, looked up when it is first shown.
+    says: Says,
     /// 0 is always shown; more only in wide output.
     pub priority: i32,
 }
 
-impl Column {
-    /// The column as a member of `columnDefinitions`.
-    #[must_use]
-    pub fn to_value(&self) -> Value {
-        json!({"name": self.name, "type": self.kind, "format": self.format,
-               "description": self.description, "priority": self.priority})
-    }
-}
-
-/// One column of a built-in resource, whose description is looked up when it is first shown.
-pub(crate) struct Heading {
-    name: &'static str,
-    kind: &'static str,
-    format: &'static str,
-    says: Says,
-    priority: i32,
-}
-
 /// What describes a column.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Says {
     Nothing,
     Text(&'static str),
@@ -61,7 +42,7 @@ pub(crate) enum Says {
 pub(crate) const NAMED: Says = Says::Field("apimachinery.pkg.apis.meta.v1.ObjectMeta", "name");
 const CREATED: Says = Says::Field("apimachinery.pkg.apis.meta.v1.ObjectMeta", "creationTimestamp");
 
-impl Heading {
+impl Column {
     pub(crate) const NAME: Self = Self::new("Name", "string", "name", NAMED, 0);
     pub(crate) const AGE: Self = Self::new("Age", "string", "", CREATED, 0);
     const CREATED_AT: Self = Self::new("Created At", "date", "", CREATED, 0);
@@ -98,21 +79,24 @@ impl Heading {
         Self::new(name, "string", "name", NAMED, 1)
     }
 
-    fn column(&self) -> Column {
-        let description = match self.says {
-            Says::Nothing => Cow::Borrowed(""),
-            Says::Text(text) => Cow::Borrowed(text),
-            Says::Field(definition, field) => {
-                description(definition, field).map_or(Cow::Borrowed(""), |text| Cow::Owned(text.into()))
-            }
+    /// The column as a member of `columnDefinitions`.
+    #[must_use]
+    pub fn to_value(&self) -> Value {
+        json!({"name": self.name, "type": self.kind, "format": self.format,
+               "description": self.description(), "priority": self.priority})
+    }
+
+    fn description(&self) -> String {
+        /// Kept once they are found: there are as many as there are columns.
+        static FOUND: Mutex<BTreeMap<(&str, &str), String>> = Mutex::new(BTreeMap::new());
+        let (definition, field) = match self.says {
+            Says::Nothing => return String::new(),
+            Says::Text(text) => return text.to_owned(),
+            Says::Field(definition, field) => (definition, field),
         };
-        Column {
-            name: Cow::Borrowed(self.name),
-            kind: Cow::Borrowed(self.kind),
-            format: Cow::Borrowed(self.format),
-            description,
-            priority: self.priority,
-        }
+        let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+        let look_up = || description(definition, field).map(String::from).unwrap_or_default();
+        found.entry((definition, field)).or_insert_with(look_up).clone()
     }
 }
 
@@ -123,16 +107,11 @@ const SCALES: (&str, &str) = ("autoscaling", "scales");
 /// time of creation.
 #[must_use]
 pub fn columns(target: Target<'_>) -> &'static [Column] {
-    /// Made at the first table of a kind and kept: there are as many as there are lists of headings.
-    static MADE: Mutex<BTreeMap<usize, &'static [Column]>> = Mutex::new(BTreeMap::new());
-    let headings = match kind::of(target) {
-        Some(kind) => kind.columns(),
+    match kind::of(target) {
+        Some(kind) => kind.columns,
         None if (target.group, target.resource) == SCALES => scale::COLUMNS,
-        None => Heading::PLAIN,
-    };
-    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    made.entry(headings.as_ptr().addr())
-        .or_insert_with(|| Vec::leak(headings.iter().map(Heading::column).collect()))
+        None => Column::PLAIN,
+    }
 }
 
 /// The cells of an object in the columns of its resource, wide ones included.
@@ -140,7 +119,7 @@ pub fn columns(target: Target<'_>) -> &'static [Column] {
 pub fn cells(target: Target<'_>, object: &Value, now: Timestamp) -> Vec<Value> {
     let row = Row { object, now };
     match kind::of(target) {
-        Some(kind) => kind.cells(&row),
+        Some(kind) => (kind.cells)(&row),
         None if (target.group, target.resource) == SCALES => scale::cells(&row),
         None => vec![row.name(), row.created()],
     }
@@ -149,7 +128,7 @@ pub fn cells(target: Target<'_>, object: &Value, now: Timestamp) -> Vec<Value> {
 /// The `conditions` of the row of an object.
 #[must_use]
 pub fn row_conditions(target: Target<'_>, object: &Value) -> Vec<Value> {
-    kind::of(target).map(|kind| kind.row_conditions(object)).unwrap_or_default()
+    kind::of(target).map(|kind| (kind.row_conditions)(object)).unwrap_or_default()
 }
 
 /// One object on its way into a table.

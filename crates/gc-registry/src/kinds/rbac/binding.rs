@@ -1,12 +1,11 @@
 //! Bindings of roles, in namespaces and in the cluster.
 
-use crate::kinds::access::{child, fill, items, text};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::names::{path_segment, subdomain};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-const CLUSTER_COLUMNS: &[Heading] = &[
+const OF_CLUSTER: &[Column] = &[
     H::NAME,
     H::text("Role", F("api.rbac.v1.ClusterRoleBinding", "roleRef")),
     H::AGE,
@@ -14,7 +13,7 @@ const CLUSTER_COLUMNS: &[Heading] = &[
     H::wide("Groups", T("Groups in the clusterRoleBinding")),
     H::wide("ServiceAccounts", T("ServiceAccounts in the clusterRoleBinding")),
 ];
-const COLUMNS: &[Heading] = &[
+const OF_NAMESPACE: &[Column] = &[
     H::NAME,
     H::text("Role", F("api.rbac.v1.RoleBinding", "roleRef")),
     H::AGE,
@@ -23,21 +22,15 @@ const COLUMNS: &[Heading] = &[
     H::wide("ServiceAccounts", T("ServiceAccounts in the roleBinding")),
 ];
 
-pub(crate) struct Binding {
-    /// Whether it binds in the whole cluster.
-    pub(crate) cluster: bool,
-}
+/// CLUSTER: whether it binds in the whole cluster.
+pub(crate) struct Binding<const CLUSTER: bool>;
 
-impl Kind for Binding {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Neither, generation: Generation::NONE }
-    }
+impl<const CLUSTER: bool> Kind for Binding<CLUSTER> {
+    const PARTS: Parts = Parts::Neither;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] = if CLUSTER { OF_CLUSTER } else { OF_NAMESPACE };
 
-    fn columns(&self) -> &'static [Heading] {
-        if self.cluster { CLUSTER_COLUMNS } else { COLUMNS }
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let role = format!("{}/{}", row.text(&["roleRef", "kind"]), row.text(&["roleRef", "name"]));
         let subjects = |kind: &str| -> Value {
             row.list(&["subjects"])
@@ -63,7 +56,7 @@ impl Kind for Binding {
         ]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         if let Some(role) = child(members, "roleRef") {
             fill(role, "apiGroup", RBAC);
         }
@@ -74,12 +67,12 @@ impl Kind for Binding {
         }
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let role = object.get("roleRef");
         if role.text_of("apiGroup") != RBAC {
             report.not_supported(&role.get("apiGroup"), &[RBAC]);
         }
-        let kinds: &[&str] = if self.cluster { &["ClusterRole"] } else { &["Role", "ClusterRole"] };
+        let kinds: &[&str] = if CLUSTER { &["ClusterRole"] } else { &["Role", "ClusterRole"] };
         if !kinds.contains(&role.text_of("kind")) {
             report.not_supported(&role.get("kind"), kinds);
         }
@@ -90,12 +83,12 @@ impl Kind for Binding {
             report.each(&name, path_segment(name.text()));
         }
         for item in object.get("subjects").items() {
-            subject(&item, self.cluster, report);
+            subject(&item, CLUSTER, report);
         }
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-        self.validate(new, report);
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        Self::validate(new, report);
         let role = new.get("roleRef");
         if role.value() != old.member("roleRef") {
             let part = |member: &str| Value::from(role.text_of(member));

@@ -1,4 +1,13 @@
 //! The group rbac.authorization.k8s.io.
 
-pub(crate) mod binding;
-pub(crate) mod role;
+mod binding;
+mod role;
+
+use super::kind::{Rules, Served};
+
+pub(super) const KINDS: &[Served] = &[
+    ("v1", "clusterrolebindings", Rules::of::<binding::Binding<true>>()),
+    ("v1", "clusterroles", Rules::of::<role::Role<true>>()),
+    ("v1", "rolebindings", Rules::of::<binding::Binding<false>>()),
+    ("v1", "roles", Rules::of::<role::Role<false>>()),
+];

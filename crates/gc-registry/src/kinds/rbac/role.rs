@@ -1,37 +1,30 @@
 //! Roles, of namespaces and of the cluster.
 
-use crate::kinds::access::fill_absent;
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::labels::selector;
 
-pub(crate) struct Role {
-    /// Whether it is a role of the cluster.
-    pub(crate) cluster: bool,
-}
+/// CLUSTER: whether it is a role of the cluster.
+pub(crate) struct Role<const CLUSTER: bool>;
 
-impl Kind for Role {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Neither, generation: Generation::NONE }
-    }
+impl<const CLUSTER: bool> Kind for Role<CLUSTER> {
+    const PARTS: Parts = Parts::Neither;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] = Column::PLAIN;
 
-    fn columns(&self) -> &'static [Heading] {
-        Heading::PLAIN
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), row.created()]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         fill_absent(members, "rules", Value::Null);
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         for rule in object.get("rules").items() {
-            policy_rule(&rule, self.cluster, report);
+            policy_rule(&rule, CLUSTER, report);
         }
         let aggregation = object.get("aggregationRule");
-        if self.cluster && aggregation.is_set() {
+        if CLUSTER && aggregation.is_set() {
             let selectors = aggregation.get("clusterRoleSelectors");
             if selectors.list().is_empty() {
                 let why = "at least one clusterRoleSelector required if aggregationRule is non-nil";

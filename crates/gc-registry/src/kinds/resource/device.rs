@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use super::requests::attribute_name;
 use super::resource_slice::{COUNTERS_MAX, one_term};
 use super::status::{binding_conditions, both_or_none, taint_value};
-use crate::kinds::field::Field;
+use crate::kinds::kind::prelude::*;
 use crate::kinds::quantity::Quantity;
-use crate::kinds::report::Report;
 use crate::kinds::shared::names::{dns_subdomain, label, qualified};
 use crate::kinds::shared::scheduling::node_selector;
 

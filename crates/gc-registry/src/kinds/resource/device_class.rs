@@ -6,26 +6,20 @@ use crate::kinds::shared::names::qualified_name;
 
 const CONFIG_MAX: usize = 32;
 
-const COLUMNS: &[Heading] = &[H::NAME, H::AGE];
-
 pub(crate) struct DeviceClass;
 
 impl Kind for DeviceClass {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Spec, generation: Generation::SPEC }
-    }
+    const PARTS: Parts = Parts::Spec;
+    const GENERATION: Generation = Generation::SPEC;
+    const COLUMNS: &'static [Column] = &[H::NAME, H::AGE];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), row.age()]
     }
 
-    fn defaults(&self, _: &mut Members) {}
+    fn defaults(_: &mut Members) {}
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         selectors(&spec.get("selectors"), report);
         let configuration = spec.get("config");

@@ -1,9 +1,18 @@
 //! Devices, and claims to them.
 
 mod device;
-pub(crate) mod device_class;
+mod device_class;
 mod requests;
-pub(crate) mod resource_claim;
-pub(crate) mod resource_claim_template;
-pub(crate) mod resource_slice;
+mod resource_claim;
+mod resource_claim_template;
+mod resource_slice;
 mod status;
+
+use super::kind::{Rules, Served};
+
+pub(super) const KINDS: &[Served] = &[
+    ("v1", "deviceclasses", Rules::of::<device_class::DeviceClass>()),
+    ("v1", "resourceclaims", Rules::of::<resource_claim::ResourceClaim>()),
+    ("v1", "resourceclaimtemplates", Rules::of::<resource_claim_template::ResourceClaimTemplate>()),
+    ("v1", "resourceslices", Rules::of::<resource_slice::ResourceSlice>()),
+];

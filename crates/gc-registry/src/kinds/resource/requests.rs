@@ -3,11 +3,8 @@
 use std::collections::BTreeSet;
 
 use gc_cel::{Environment, Program, Type};
-use serde_json::Value;
 
-use crate::kinds::access::{Members, existing, fill, fill_zero, items};
-use crate::kinds::field::Field;
-use crate::kinds::report::{Report, quoted};
+use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::names::{
     NOT_A_C_IDENTIFIER, csi_driver_name, dns_label, dns_subdomain, is_c_identifier, label, label_value,
     qualified,

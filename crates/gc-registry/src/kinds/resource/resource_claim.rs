@@ -2,54 +2,46 @@
 
 use super::requests::default_requests;
 use super::{requests, status};
-use crate::kinds::access::{at, existing};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::report::IMMUTABLE;
 use crate::schema::shown::internal;
 
 const SPEC: &str = "api.resource.v1.ResourceClaimSpec";
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text("State", T("A summary of the current state (allocated, pending, reserved, etc.).")),
-    H::AGE,
-];
-
 pub(crate) struct ResourceClaim;
 
 impl Kind for ResourceClaim {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::StatusOnly, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::StatusOnly;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text("State", T("A summary of the current state (allocated, pending, reserved, etc.).")),
+        H::AGE,
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), state(row).into(), row.age()]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         if let Some(spec) = existing(members, "spec") {
             default_requests(spec);
         }
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         requests::spec(&object.get("spec"), report);
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let spec = new.get("spec");
         if spec.value() == old.member("spec") {
-            self.validate(new, report);
+            Self::validate(new, report);
         } else {
             report.invalid_shown(&spec, &internal(SPEC, spec.value()).compact(), IMMUTABLE);
         }
     }
 
-    fn validate_status(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         status::status(new, old, report);
     }
 }

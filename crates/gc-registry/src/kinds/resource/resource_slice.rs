@@ -5,12 +5,9 @@ use std::collections::BTreeSet;
 use super::device::{self, Location};
 use super::requests::driver_name;
 use super::status::pool_name;
-use crate::kinds::access::{child, existing, fill_absent, items, text};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::names::{dns_subdomain, label};
 use crate::kinds::shared::scheduling::node_selector;
-use crate::names::quoted;
 
 const DEVICES_MAX: usize = 128;
 /// Most devices if one of them has taints or takes from counters.
@@ -18,26 +15,23 @@ const SPECIAL_DEVICES_MAX: usize = 64;
 const COUNTER_SETS_MAX: usize = 8;
 pub(super) const COUNTERS_MAX: usize = 32;
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text("Node", F("api.resource.v1.ResourceSliceSpec", "nodeName")),
-    H::text("Driver", F("api.resource.v1.ResourceSliceSpec", "driver")),
-    H::text("Pool", F("api.resource.v1.ResourcePool", "name")),
-    H::AGE,
-];
-
 pub(crate) struct ResourceSlice;
 
 impl Kind for ResourceSlice {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Spec, generation: Generation::CountsSent(&[&["spec"]]) }
-    }
+    const PARTS: Parts = Parts::Spec;
+    const GENERATION: Generation = Generation::CountsSent(&[&["spec"]]);
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text("Node", F("api.resource.v1.ResourceSliceSpec", "nodeName")),
+        H::text("Driver", F("api.resource.v1.ResourceSliceSpec", "driver")),
+        H::text("Pool", F("api.resource.v1.ResourcePool", "name")),
+        H::AGE,
+    ];
+    const FIELD_LABELS: &'static [&'static str] = &["spec.nodeName", "spec.driver"];
+    const UNKNOWN_FIELD_LABEL: &'static str =
+        "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {}";
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         vec![
             row.name(),
             row.shown(&["spec", "nodeName"]),
@@ -47,24 +41,24 @@ impl Kind for ResourceSlice {
         ]
     }
 
-    fn defaults(&self, _: &mut Members) {}
+    fn defaults(_: &mut Members) {}
 
-    fn drop_disabled(&self, members: &mut Members) {
+    fn drop_disabled(members: &mut Members) {
         let Some(spec) = existing(members, "spec") else { return };
         for device in items(spec, "devices") {
             device.remove("nodeAllocatableResourceMappings");
         }
     }
 
-    fn prepare_create(&self, object: &mut Value, context: &Context<'_>) {
+    fn prepare_create(object: &mut Value, context: &Context<'_>) {
         stamp_taints(object, context);
     }
 
-    fn prepare_update(&self, new: &mut Value, _: &Value, context: &Context<'_>) {
+    fn prepare_update(new: &mut Value, _: &Value, context: &Context<'_>) {
         stamp_taints(new, context);
     }
 
-    fn warnings(&self, new: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+    fn warnings(new: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
         let driver = text(new, &["spec", "driver"]);
         if driver != driver.to_lowercase() {
             let shown = quoted(driver);
@@ -74,19 +68,11 @@ impl Kind for ResourceSlice {
         }
     }
 
-    fn field_labels(&self) -> &'static [&'static str] {
-        &["spec.nodeName", "spec.driver"]
-    }
-
-    fn unknown_field_label(&self) -> &'static str {
-        "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {}"
-    }
-
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         slice(&object.get("spec"), None, report);
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         slice(&new.get("spec"), Some(&old.get("spec")), report);
     }
 }

@@ -2,11 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
-
 use super::requests::{Names, driver_name, opaque, references};
-use crate::kinds::field::Field;
-use crate::kinds::report::{IMMUTABLE, Report, quoted};
+use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::conditions::conditions;
 use crate::kinds::shared::names::{dns_subdomain, label, label_value, parse_cidr, qualified_name};
 use crate::kinds::shared::scheduling::node_selector;

@@ -1,3 +1,8 @@
 //! The group scheduling.k8s.io.
 
-pub(crate) mod priority_class;
+mod priority_class;
+
+use super::kind::{Rules, Served};
+
+pub(super) const KINDS: &[Served] =
+    &[("v1", "priorityclasses", Rules::of::<priority_class::PriorityClass>())];

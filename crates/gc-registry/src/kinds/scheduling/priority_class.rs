@@ -1,31 +1,24 @@
 //! Priority classes.
 
-use crate::kinds::access::fill_absent;
 use crate::kinds::kind::prelude::*;
 
 /// Greatest priority of a class that users make.
 const USER_PRIORITY_MAX: i64 = 1_000_000_000;
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::integer("Value", F("api.scheduling.v1.PriorityClass", "value")),
-    H::boolean("Global-Default", F("api.scheduling.v1.PriorityClass", "globalDefault")),
-    H::AGE,
-    H::text("PreemptionPolicy", F("api.scheduling.v1.PriorityClass", "preemptionPolicy")),
-];
-
 pub(crate) struct PriorityClass;
 
 impl Kind for PriorityClass {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Neither, generation: Generation::Counts(&[]) }
-    }
+    const PARTS: Parts = Parts::Neither;
+    const GENERATION: Generation = Generation::Counts(&[]);
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::integer("Value", F("api.scheduling.v1.PriorityClass", "value")),
+        H::boolean("Global-Default", F("api.scheduling.v1.PriorityClass", "globalDefault")),
+        H::AGE,
+        H::text("PreemptionPolicy", F("api.scheduling.v1.PriorityClass", "preemptionPolicy")),
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         vec![
             row.name(),
             row.number(&["value"]).into(),
@@ -35,12 +28,12 @@ impl Kind for PriorityClass {
         ]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         fill_absent(members, "value", 0);
         fill_absent(members, "preemptionPolicy", "PreemptLowerPriority");
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let (metadata, value) = (object.get("metadata"), object.get("value"));
         let name = metadata.text_of("name");
         if name.starts_with("system-") {
@@ -65,7 +58,7 @@ impl Kind for PriorityClass {
         }
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         if new.number_of("value") != old.number_of("value") {
             report.forbidden(&new.get("value"), "may not be changed in an update.");
         }

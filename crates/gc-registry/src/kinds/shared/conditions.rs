@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::names::qualified_name;
-use crate::kinds::field::Field;
-use crate::kinds::report::Report;
+use crate::kinds::kind::prelude::*;
 
 pub(crate) const STATUSES: [&str; 3] = ["False", "True", "Unknown"];
 

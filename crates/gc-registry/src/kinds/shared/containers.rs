@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
-
 use super::downward;
 use super::names::{
     config_key, dns_label, dns_subdomain, environment_name, header_name, label, local_descending_path,
@@ -11,8 +9,7 @@ use super::names::{
 };
 use super::resources::{self, Names};
 use super::security;
-use crate::kinds::field::Field;
-use crate::kinds::report::Report;
+use crate::kinds::kind::prelude::*;
 
 pub(crate) const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const NOT_FOR_INIT: &str = "may not be set for init containers without restartPolicy=Always";

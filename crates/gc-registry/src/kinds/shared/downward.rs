@@ -1,8 +1,7 @@
 //! What a pod may say of itself: references to its fields and to the resources of its containers.
 
 use super::names::qualified_name;
-use crate::kinds::field::Field;
-use crate::kinds::report::Report;
+use crate::kinds::kind::prelude::*;
 
 /// Fields that a file may have.
 pub(crate) const VOLUME_FIELDS: [&str; 5] =

@@ -1,11 +1,7 @@
 //! Labels, annotations and label selectors.
 
-use serde_json::Value;
-
 use super::names::{label_value, qualified, qualified_name};
-use crate::kinds::access::{at, list, text};
-use crate::kinds::field::Field;
-use crate::kinds::report::Report;
+use crate::kinds::kind::prelude::*;
 
 /// Most bytes in the keys and values of all annotations.
 const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;

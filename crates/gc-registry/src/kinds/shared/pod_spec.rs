@@ -14,9 +14,8 @@ use super::resources::{self, Names};
 use super::scheduling;
 use super::security;
 use super::volumes;
-use crate::kinds::field::Field;
+use crate::kinds::kind::prelude::*;
 use crate::kinds::quantity::Quantity;
-use crate::kinds::report::{Report, quoted};
 
 const NAME_SERVERS_MAX: usize = 3;
 const SEARCHES_MAX: usize = 32;

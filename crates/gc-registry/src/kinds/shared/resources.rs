@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use super::names::{dns_label, qualified_name};
 use crate::error::CauseReason;
-use crate::kinds::field::Field;
+use crate::kinds::kind::prelude::*;
 use crate::kinds::quantity::Quantity;
-use crate::kinds::report::{NOT_NEGATIVE, POSITIVE, Report, quoted};
 
 const HUGE_PAGES: &str = "hugepages-";
 const REQUESTS: &str = "requests.";

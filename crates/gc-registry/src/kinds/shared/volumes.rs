@@ -10,9 +10,8 @@ use super::names::{
     path_without_backsteps, range_error, subdomain,
 };
 use super::signers;
-use crate::kinds::field::Field;
+use crate::kinds::kind::prelude::*;
 use crate::kinds::quantity::Quantity;
-use crate::kinds::report::Report;
 
 const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 const MORE_THAN_ONE: &str = "may not specify more than 1 volume type";

@@ -1,11 +1,8 @@
 //! What kinds that run pods have in common.
 
-use serde_json::Value;
-
 use super::labels::{is_empty, is_valid, selector, selects};
 use super::pod_spec;
-use crate::kinds::field::Field;
-use crate::kinds::report::Report;
+use crate::kinds::kind::prelude::*;
 
 pub(crate) const SELECTOR_MISMATCH: &str = "`selector` does not match template `labels`";
 

@@ -2,12 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::access::{at, child, fill_absent, integer, list, put, text};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::printers::{NONE, UNSET};
-use crate::kinds::report::quoted;
-use crate::kinds::shared::disabled;
-use serde_json::json;
 
 const UPDATE_SECONDS_MIN: i64 = 10;
 const TOKEN_SECONDS_MIN: i64 = 600;
@@ -15,29 +10,23 @@ const TOKEN_SECONDS_MIN: i64 = 600;
 /// What a driver's volumes can be.
 const MODES: [&str; 2] = ["Persistent", "Ephemeral"];
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::boolean("AttachRequired", F("api.storage.v1.CSIDriverSpec", "attachRequired")),
-    H::boolean("PodInfoOnMount", F("api.storage.v1.CSIDriverSpec", "podInfoOnMount")),
-    H::boolean("StorageCapacity", F("api.storage.v1.CSIDriverSpec", "storageCapacity")),
-    H::text("TokenRequests", F("api.storage.v1.CSIDriverSpec", "tokenRequests")),
-    H::boolean("RequiresRepublish", F("api.storage.v1.CSIDriverSpec", "requiresRepublish")),
-    H::text("Modes", F("api.storage.v1.CSIDriverSpec", "volumeLifecycleModes")),
-    H::AGE,
-];
-
 pub(crate) struct CsiDriver;
 
 impl Kind for CsiDriver {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Spec, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::Spec;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::boolean("AttachRequired", F("api.storage.v1.CSIDriverSpec", "attachRequired")),
+        H::boolean("PodInfoOnMount", F("api.storage.v1.CSIDriverSpec", "podInfoOnMount")),
+        H::boolean("StorageCapacity", F("api.storage.v1.CSIDriverSpec", "storageCapacity")),
+        H::text("TokenRequests", F("api.storage.v1.CSIDriverSpec", "tokenRequests")),
+        H::boolean("RequiresRepublish", F("api.storage.v1.CSIDriverSpec", "requiresRepublish")),
+        H::text("Modes", F("api.storage.v1.CSIDriverSpec", "volumeLifecycleModes")),
+        H::AGE,
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         let boolean = |key: &str, other: bool| row.flag_or(&["spec", key], other);
         let texts = |values: Vec<&str>| values.join(",");
         let modes =
@@ -65,7 +54,7 @@ impl Kind for CsiDriver {
         ]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         let Some(spec) = child(members, "spec") else { return };
         fill_absent(spec, "attachRequired", true);
         fill_absent(spec, "podInfoOnMount", false);
@@ -76,12 +65,12 @@ impl Kind for CsiDriver {
         fill_absent(spec, "seLinuxMount", false);
     }
 
-    fn drop_disabled(&self, members: &mut Members) {
+    fn drop_disabled(members: &mut Members) {
         disabled::drop_from(members, "spec", &["preventPodSchedulingIfMissing"]);
     }
 
     /// A driver counts the changes of its spec; at first it has no generation.
-    fn prepare_update(&self, new: &mut Value, old: &Value, _: &Context<'_>) {
+    fn prepare_update(new: &mut Value, old: &Value, _: &Context<'_>) {
         if new.get("spec") != old.get("spec") {
             let generation = integer(old, &["metadata", "generation"]).unwrap_or_default() + 1;
             put(new, &["metadata", "generation"], generation.into());
@@ -89,7 +78,7 @@ impl Kind for CsiDriver {
     }
 
     /// Tokens that a create or a change of their requests puts where drivers may log them.
-    fn warnings(&self, object: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+    fn warnings(object: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
         let requests = |object| list(object, &["spec", "tokenRequests"]);
         if !requests(object).is_empty()
             && old.is_none_or(|old| requests(old) != requests(object))
@@ -103,11 +92,11 @@ impl Kind for CsiDriver {
         }
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         spec(&object.get("spec"), report);
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let (new, old) = (new.get("spec"), old.get("spec"));
         spec(&new, report);
         let attach = new.named("attachedRequired", new.member("attachRequired"));

@@ -3,39 +3,32 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::kinds::kind::prelude::*;
-use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::names::{csi_driver_name, qualified_name};
 use crate::resource::Target;
 
 const NODE_ID_MAX_BYTES: usize = 256;
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::integer("Drivers", T("Drivers indicates the number of CSI drivers registered on the node")),
-    H::AGE,
-];
-
 pub(crate) struct CsiNode;
 
 impl Kind for CsiNode {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Spec, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::Spec;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::integer("Drivers", T("Drivers indicates the number of CSI drivers registered on the node")),
+        H::AGE,
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         vec![row.name(), row.list(&["spec", "drivers"]).len().into(), row.age()]
     }
 
     /// Not at all: nulls and empty lists stay.
-    fn normalize(&self, _: Target<'_>, _: &mut Value) {}
+    fn normalize(_: Target<'_>, _: &mut Value) {}
 
-    fn defaults(&self, _: &mut Members) {}
+    fn defaults(_: &mut Members) {}
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let mut names = BTreeSet::new();
         for driver in spec.get("drivers").items() {
@@ -65,8 +58,8 @@ impl Kind for CsiNode {
         }
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-        self.validate(new, report);
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        Self::validate(new, report);
         let (spec, before) = (new.get("spec"), old.get("spec"));
         let before = before.get("drivers");
         let was: BTreeMap<&str, &Value> =

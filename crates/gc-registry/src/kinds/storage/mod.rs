@@ -1,8 +1,19 @@
 //! The group storage.k8s.io.
 
-pub(crate) mod csi_driver;
-pub(crate) mod csi_node;
-pub(crate) mod csi_storage_capacity;
-pub(crate) mod storage_class;
-pub(crate) mod volume_attachment;
-pub(crate) mod volume_attributes_class;
+mod csi_driver;
+mod csi_node;
+mod csi_storage_capacity;
+mod storage_class;
+mod volume_attachment;
+mod volume_attributes_class;
+
+use super::kind::{Rules, Served};
+
+pub(super) const KINDS: &[Served] = &[
+    ("v1", "csidrivers", Rules::of::<csi_driver::CsiDriver>()),
+    ("v1", "csinodes", Rules::of::<csi_node::CsiNode>()),
+    ("v1", "csistoragecapacities", Rules::of::<csi_storage_capacity::CsiStorageCapacity>()),
+    ("v1", "storageclasses", Rules::of::<storage_class::StorageClass>()),
+    ("v1", "volumeattachments", Rules::of::<volume_attachment::VolumeAttachment>()),
+    ("v1", "volumeattributesclasses", Rules::of::<volume_attributes_class::VolumeAttributesClass>()),
+];

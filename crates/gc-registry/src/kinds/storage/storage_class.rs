@@ -2,36 +2,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::kinds::access::{fill_absent, list, text};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::names::{qualified, qualified_name};
 use crate::kinds::shared::warnings::node_labels;
 
 const PARAMETERS_MAX: usize = 512;
 const PARAMETERS_MAX_BYTES: usize = 256 * 1024;
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::text("Provisioner", F("api.storage.v1.StorageClass", "provisioner")),
-    H::text("ReclaimPolicy", F("api.storage.v1.StorageClass", "reclaimPolicy")),
-    H::text("VolumeBindingMode", F("api.storage.v1.StorageClass", "volumeBindingMode")),
-    H::text("AllowVolumeExpansion", F("api.storage.v1.StorageClass", "allowVolumeExpansion")),
-    H::AGE,
-];
-
 pub(crate) struct StorageClass;
 
 impl Kind for StorageClass {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Neither, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::Neither;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text("Provisioner", F("api.storage.v1.StorageClass", "provisioner")),
+        H::text("ReclaimPolicy", F("api.storage.v1.StorageClass", "reclaimPolicy")),
+        H::text("VolumeBindingMode", F("api.storage.v1.StorageClass", "volumeBindingMode")),
+        H::text("AllowVolumeExpansion", F("api.storage.v1.StorageClass", "allowVolumeExpansion")),
+        H::AGE,
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         vec![
             row.name_of_default(&[
                 "storageclass.kubernetes.io/is-default-class",
@@ -45,13 +37,13 @@ impl Kind for StorageClass {
         ]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         fill_absent(members, "provisioner", "");
         fill_absent(members, "reclaimPolicy", "Delete");
         fill_absent(members, "volumeBindingMode", "Immediate");
     }
 
-    fn warnings(&self, class: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+    fn warnings(class: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
         for (index, term) in list(class, &["allowedTopologies"]).iter().enumerate() {
             for (number, expression) in list(term, &["matchLabelExpressions"]).iter().enumerate() {
                 if let Some(message) = node_labels::message(text(expression, &["key"])) {
@@ -63,7 +55,7 @@ impl Kind for StorageClass {
         }
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         provisioner(&object.get("provisioner"), report);
         parameters(&object.get("parameters"), report);
         let policy = object.get("reclaimPolicy");
@@ -79,8 +71,8 @@ impl Kind for StorageClass {
         topologies(&object.get("allowedTopologies"), report);
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-        self.validate(new, report);
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        Self::validate(new, report);
         for member in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
             seal(member, new, old, report);
         }

@@ -1,9 +1,7 @@
 //! Volume attachments.
 
-use crate::kinds::access::{child, fill_absent};
 use crate::kinds::core::persistent_volume;
 use crate::kinds::kind::prelude::*;
-use crate::kinds::report::IMMUTABLE;
 use crate::kinds::shared::names::{csi_driver_name, subdomain};
 use crate::schema::shown::internal;
 
@@ -11,27 +9,21 @@ const SOURCE: &str = "must specify exactly one of inlineVolumeSpec and persisten
 const MESSAGE_MAX_BYTES: usize = 1024;
 const METADATA_MAX_BYTES: usize = 256 * 1024;
 
-const COLUMNS: &[Heading] = &[
-    H::NAME,
-    H::named("Attacher", F("api.storage.v1.VolumeAttachmentSpec", "attacher")),
-    H::text("PV", F("api.storage.v1.VolumeAttachmentSource", "persistentVolumeName")),
-    H::text("Node", F("api.storage.v1.VolumeAttachmentSpec", "nodeName")),
-    H::boolean("Attached", F("api.storage.v1.VolumeAttachmentStatus", "attached")),
-    H::AGE,
-];
-
 pub(crate) struct VolumeAttachment;
 
 impl Kind for VolumeAttachment {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::StatusOnly, generation: Generation::NONE }
-    }
+    const PARTS: Parts = Parts::StatusOnly;
+    const GENERATION: Generation = Generation::NONE;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::named("Attacher", F("api.storage.v1.VolumeAttachmentSpec", "attacher")),
+        H::text("PV", F("api.storage.v1.VolumeAttachmentSource", "persistentVolumeName")),
+        H::text("Node", F("api.storage.v1.VolumeAttachmentSpec", "nodeName")),
+        H::boolean("Attached", F("api.storage.v1.VolumeAttachmentStatus", "attached")),
+        H::AGE,
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         vec![
             row.name(),
             row.shown(&["spec", "attacher"]),
@@ -42,7 +34,7 @@ impl Kind for VolumeAttachment {
         ]
     }
 
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         if let Some(spec) = child(members, "spec") {
             child(spec, "source");
         }
@@ -51,7 +43,7 @@ impl Kind for VolumeAttachment {
         }
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let attacher = spec.get("attacher");
         csi_driver_name(&attacher, report);
@@ -74,8 +66,8 @@ impl Kind for VolumeAttachment {
         }
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-        self.validate(new, report);
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+        Self::validate(new, report);
         let spec = new.get("spec");
         if spec.value() != old.member("spec") {
             let shown = internal("api.storage.v1.VolumeAttachmentSpec", spec.value()).compact();
@@ -83,7 +75,7 @@ impl Kind for VolumeAttachment {
         }
     }
 
-    fn validate_status(&self, new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
         status(new, report);
     }
 }

@@ -2,12 +2,10 @@
 
 use jiff::Timestamp;
 
-use crate::kinds::access::{at, flag, integer, text};
 use crate::kinds::kind::prelude::*;
-use crate::kinds::printers::NONE;
 use crate::kinds::printers::duration::{between, human_duration, parse};
 
-pub(super) const COLUMNS: &[Heading] = &[
+pub(super) const COLUMNS: &[Column] = &[
     H::NAME,
     H::text("Ready", T("The aggregate readiness state of this pod for accepting traffic.")),
     H::text("Status", T("The aggregate status of the containers in this pod.")),

@@ -1,8 +1,5 @@
 //! The defaults of pods.
 
-use serde_json::json;
-
-use crate::kinds::access::{child, existing, fill_absent, items};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::pod_defaults::{GRACE, pod_spec};
 

@@ -6,18 +6,11 @@ pub(crate) mod prepare;
 
 use std::collections::BTreeSet;
 
-use serde_json::json;
-
-use crate::kinds::access::{at, flag, list, put, remove, text};
-use crate::kinds::fields::text_label;
 use crate::kinds::kind::prelude::*;
-use crate::kinds::report::{IMMUTABLE, quoted};
-use crate::kinds::shared::disabled;
 use crate::kinds::shared::names::{
     dns_label, dns_subdomain, ip, is_dual_stack, qualified, range_error, subdomain,
 };
 use crate::kinds::shared::pod_spec::{self, MIRROR, Owner};
-use crate::kinds::shared::warnings;
 use crate::kinds::shared::{containers, diff, scheduling};
 use crate::schema::shown::internal;
 use prepare::quality_of_service;
@@ -33,20 +26,28 @@ const NOT_A_GENERATION: &str = "must be a non-negative integer";
 pub(crate) struct Pod;
 
 impl Kind for Pod {
-    fn shape(&self) -> Shape {
-        Shape { parts: Parts::Status, generation: Generation::SPEC }
-    }
+    const PARTS: Parts = Parts::Status;
+    const GENERATION: Generation = Generation::SPEC;
+    const COLUMNS: &'static [Column] = columns::COLUMNS;
+    const SUBRESOURCES: &'static [&'static str] = &["ephemeralcontainers", "resize"];
+    const FIELD_LABELS: &'static [&'static str] = &[
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "spec.hostNetwork",
+        "status.phase",
+        "status.podIP",
+        "status.podIPs",
+        "status.nominatedNodeName",
+    ];
 
-    fn columns(&self) -> &'static [Heading] {
-        columns::COLUMNS
-    }
-
-    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+    fn cells(row: &Row<'_>) -> Vec<Value> {
         columns::cells(row)
     }
 
     /// Finished pods are marked as completed.
-    fn row_conditions(&self, object: &Value) -> Vec<Value> {
+    fn row_conditions(object: &Value) -> Vec<Value> {
         let (reason, message) = match text(object, &["status", "phase"]) {
             "Succeeded" => ("Succeeded", "The pod has completed successfully."),
             "Failed" => ("Failed", "The pod failed."),
@@ -55,35 +56,31 @@ impl Kind for Pod {
         vec![json!({"type": "Completed", "status": "True", "reason": reason, "message": message})]
     }
 
-    fn subresources(&self) -> &'static [&'static str] {
-        &["ephemeralcontainers", "resize"]
-    }
-
-    fn defaults(&self, members: &mut Members) {
+    fn defaults(members: &mut Members) {
         defaults::pod(members);
     }
 
-    fn drop_disabled(&self, members: &mut Members) {
+    fn drop_disabled(members: &mut Members) {
         disabled::pod_spec(members, &["spec"]);
         prepare::drop_volume_statuses(members);
     }
 
-    fn prepare_create(&self, object: &mut Value, context: &Context<'_>) {
+    fn prepare_create(object: &mut Value, context: &Context<'_>) {
         prepare::create(object, context);
     }
 
-    fn prepare_status(&self, new: &mut Value, old: &Value, _: &Context<'_>) {
+    fn prepare_status(new: &mut Value, old: &Value, _: &Context<'_>) {
         prepare::status(new, old);
     }
 
-    fn prepare_subresource(&self, subresource: &str, new: &mut Value, old: &Value, _: &Context<'_>) {
+    fn prepare_subresource(subresource: &str, new: &mut Value, old: &Value, _: &Context<'_>) {
         match subresource {
             "resize" => prepare::resize(new, old),
             _ => prepare::ephemeral_containers(new, old),
         }
     }
 
-    fn warnings(&self, new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+    fn warnings(new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
         // People seldom update pods, and controllers do it often.
         if old.is_none() {
             warnings::name(new, warnings::IN_THE_HOSTNAME, texts);
@@ -91,21 +88,7 @@ impl Kind for Pod {
         }
     }
 
-    fn field_labels(&self) -> &'static [&'static str] {
-        &[
-            "spec.nodeName",
-            "spec.restartPolicy",
-            "spec.schedulerName",
-            "spec.serviceAccountName",
-            "spec.hostNetwork",
-            "status.phase",
-            "status.podIP",
-            "status.podIPs",
-            "status.nominatedNodeName",
-        ]
-    }
-
-    fn field_label(&self, name: &str, object: &Value) -> String {
+    fn field_label(name: &str, object: &Value) -> String {
         match name {
             "spec.hostNetwork" => flag(object, &["spec", "hostNetwork"]).unwrap_or_default().to_string(),
             // The address of a pod is the first of its addresses, in both fields.
@@ -117,7 +100,7 @@ impl Kind for Pod {
         }
     }
 
-    fn validate(&self, object: &Field<'_, '_>, report: &mut Report) {
+    fn validate(object: &Field<'_, '_>, report: &mut Report) {
         metadata_and_spec(object, report);
         let spec = object.get("spec");
         if !spec.get("ephemeralContainers").list().is_empty() {
@@ -131,17 +114,16 @@ impl Kind for Pod {
         pod_spec::annotations_match(&metadata.get("annotations"), &spec, report);
     }
 
-    fn validate_update(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         metadata_and_spec(new, report);
         update(new, old, report);
     }
 
-    fn validate_status(&self, new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    fn validate_status(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         status(new, old, report);
     }
 
     fn validate_subresource(
-        &self,
         subresource: &str,
         new: &Field<'_, '_>,
         old: &Field<'_, '_>,

@@ -1,10 +1,5 @@
 //! What creates and updates of pods may touch.
 
-use serde_json::json;
-
-use crate::kinds::access::{
-    at, existing, items, keep, keep_metadata, keep_own_metadata, list, put, remove, text,
-};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::quantity;
 
