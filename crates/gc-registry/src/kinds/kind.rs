@@ -1,14 +1,12 @@
 //! What a built-in kind is: one trait, and for each group a table of its kinds.
 
-use prelude::*;
-
 use super::defaults::normal;
 use super::{
     admissionregistration, apiregistration, apps, autoscaling, batch, certificates, coordination, core,
-    discovery, flowcontrol, networking, node, policy, rbac, resource, scheduling, storage,
+    discovery, fields, flowcontrol, networking, node, policy, rbac, resource, scale, scheduling, storage,
 };
-use super::{fields, scale};
 use crate::resource::Target;
+use prelude::*;
 
 /// What the file of a kind uses.
 pub(crate) mod prelude {
@@ -68,7 +66,6 @@ pub(crate) enum Generation {
 }
 
 impl Generation {
-    pub(crate) const NONE: Self = Self::Never;
     pub(crate) const SPEC: Self = Self::Counts(&[&["spec"]]);
 
     pub(crate) fn is_counted(self) -> bool {
@@ -98,6 +95,9 @@ pub(crate) trait Kind: 'static {
     /// The columns of its tables.
     const COLUMNS: &'static [Column];
 
+    /// Where the template of its pods is.
+    const TEMPLATE: Option<&'static [&'static str]> = None;
+
     /// Subresources beside the status whose body is the whole object.
     const SUBRESOURCES: &'static [&'static str] = &[];
 
@@ -124,7 +124,11 @@ pub(crate) trait Kind: 'static {
     fn defaults(members: &mut Members);
 
     /// Drops fields of features that are off by default.
-    fn drop_disabled(_members: &mut Members) {}
+    fn drop_disabled(members: &mut Members) {
+        if let Some(path) = Self::TEMPLATE {
+            disabled::template(members, path);
+        }
+    }
 
     /// What becomes of the status that a create brings.
     fn reset_status(object: &mut Value) {
@@ -147,7 +151,11 @@ pub(crate) trait Kind: 'static {
     fn prepare_subresource(_subresource: &str, _new: &mut Value, _old: &Value, _context: &Context<'_>) {}
 
     /// Adds warnings about what works, but not as its author may think.
-    fn warnings(_new: &Value, _old: Option<&Value>, _texts: &mut Vec<String>) {}
+    fn warnings(new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+        if let Some(path) = Self::TEMPLATE {
+            warnings::template(path, new, old, texts);
+        }
+    }
 
     /// The value of one of them.
     fn field_label(name: &str, object: &Value) -> String {
@@ -271,4 +279,27 @@ pub(crate) fn of(target: Target<'_>) -> Option<&'static Rules> {
         .iter()
         .find(|(version, resource, _)| (*version, *resource) == (target.version, target.resource))?;
     Some(rules)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::GROUPS;
+    use crate::catalog::Catalog;
+
+    #[test]
+    fn a_resource_has_rules_if_its_objects_can_be_read() {
+        let catalog = Catalog::default();
+        let versions = catalog.groups().iter().flat_map(|group| &group.versions);
+        let served: BTreeSet<(&str, &str, &str)> = versions
+            .flat_map(|version| &version.resources)
+            .filter(|row| row.has_verb("get") && *row.resource != *"customresourcedefinitions")
+            .map(|row| (&*row.group, &*row.version, &*row.resource))
+            .collect();
+        let rows = |(group, kinds): &'static (&str, &[super::Served])| {
+            kinds.iter().map(|(version, resource, _)| (*group, *version, *resource))
+        };
+        assert_eq!(GROUPS.iter().flat_map(rows).collect::<BTreeSet<_>>(), served);
+    }
 }

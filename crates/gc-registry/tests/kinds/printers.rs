@@ -24,7 +24,7 @@ fn columns_are_those_that_were_recorded() {
         let columns = kinds::columns(target(resource));
         let ours: Vec<(&str, &str, &str, i64)> = columns
             .iter()
-            .map(|column| (&*column.name, &*column.kind, &*column.format, i64::from(column.priority)))
+            .map(|column| (column.name, column.kind, column.format, i64::from(column.priority)))
             .collect();
         assert_eq!(ours, expected, "{resource}");
     }

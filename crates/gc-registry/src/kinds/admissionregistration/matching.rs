@@ -6,7 +6,6 @@ use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::names::{dns_label_1035, dns_subdomain, path_segment, subdomain};
 
-pub(crate) const FAILURE_POLICIES: [&str; 2] = ["Fail", "Ignore"];
 pub(crate) const MATCH_POLICIES: [&str; 2] = ["Equivalent", "Exact"];
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 
@@ -205,4 +204,20 @@ pub(crate) fn policy_name(field: &Field<'_, '_>, report: &mut Report) {
     } else {
         subdomain(field, report);
     }
+}
+
+/// The defaults of the member `key`, which says what a policy or binding is for.
+pub(super) fn default_match_resources(spec: &mut Members, key: &str) {
+    let Some(rules) = existing(spec, key) else { return };
+    fill_absent(rules, "matchPolicy", "Equivalent");
+    child(rules, "namespaceSelector");
+    child(rules, "objectSelector");
+    for key in ["resourceRules", "excludeResourceRules"] {
+        items(rules, key).for_each(any_scope);
+    }
+}
+
+/// A rule is about resources of either scope.
+pub(super) fn any_scope(rule: &mut Members) {
+    fill_absent(rule, "scope", "*");
 }

@@ -1,9 +1,7 @@
 //! Mutating admission policies.
 
-use super::cells::policy_cells;
-use super::defaults;
-use super::expressions::{Named, expression, match_conditions, variables};
-use super::matching::{FAILURE_POLICIES, match_constraints, mutating_operations, param_kind};
+use super::expressions::{Named, expression};
+use super::policy;
 use crate::kinds::kind::prelude::*;
 
 pub(crate) struct MutatingAdmissionPolicy;
@@ -17,30 +15,21 @@ impl Kind for MutatingAdmissionPolicy {
             "Mutations",
             T("Mutation indicates the number of mutations rules defined in this configuration"),
         ),
-        H::text("ParamKind", T("ParamKind specifies the kind of resources used to parameterize this policy")),
+        policy::PARAM_KIND,
         H::AGE,
     ];
 
     fn cells(row: &Row<'_>) -> Vec<Value> {
-        policy_cells(row, "mutations")
+        policy::cells(row, "mutations")
     }
 
     fn defaults(members: &mut Members) {
-        defaults::policy(members);
+        policy::defaults(members);
     }
 
     fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
-        let params = spec.get("paramKind");
-        report.one_of_if_set(&spec.get("failurePolicy"), &FAILURE_POLICIES);
-        if params.is_set() {
-            param_kind(&params, report);
-        }
-        match_constraints(&spec.get("matchConstraints"), report);
-        mutating_operations(&spec.get("matchConstraints"), report);
-        let named = Named::of(&spec);
-        match_conditions(&spec.get("matchConditions"), named.without_variables(), report);
-        variables(&spec.get("variables"), named, report);
+        let named = policy::checked(&spec, true, report);
         let mutations = spec.get("mutations");
         if mutations.list().is_empty() {
             report.required(&mutations, "mutations must contain at least one item");

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::expressions::{Named, expression, match_conditions, variables};
-use super::matching::{FAILURE_POLICIES, match_constraints, param_kind};
 use gc_cel::Type;
 
-use super::cells::policy_cells;
-use super::defaults;
+use super::expressions::{Named, expression};
+use super::policy;
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::conditions::conditions;
 use crate::kinds::shared::names::qualified_name;
@@ -27,29 +25,21 @@ impl Kind for ValidatingAdmissionPolicy {
             "Validations",
             T("Validations indicates the number of validation rules defined in this configuration"),
         ),
-        H::text("ParamKind", T("ParamKind specifies the kind of resources used to parameterize this policy")),
+        policy::PARAM_KIND,
         H::AGE,
     ];
 
     fn cells(row: &Row<'_>) -> Vec<Value> {
-        policy_cells(row, "validations")
+        policy::cells(row, "validations")
     }
 
     fn defaults(members: &mut Members) {
-        defaults::policy(members);
+        policy::defaults(members);
     }
 
     fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
-        let params = spec.get("paramKind");
-        report.one_of_if_set(&spec.get("failurePolicy"), &FAILURE_POLICIES);
-        if params.is_set() {
-            param_kind(&params, report);
-        }
-        match_constraints(&spec.get("matchConstraints"), report);
-        let named = Named::of(&spec);
-        match_conditions(&spec.get("matchConditions"), named.without_variables(), report);
-        variables(&spec.get("variables"), named, report);
+        let named = policy::checked(&spec, false, report);
         let (validations, annotations) = (spec.get("validations"), spec.get("auditAnnotations"));
         if validations.list().is_empty() && annotations.list().is_empty() {
             report.required(&validations, EMPTY);

@@ -8,7 +8,7 @@ pub(crate) struct ApiService;
 
 impl Kind for ApiService {
     const PARTS: Parts = Parts::Status;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Service", T("The reference to the service that hosts this API endpoint.")),

@@ -6,7 +6,7 @@ pub(crate) struct ControllerRevision;
 
 impl Kind for ControllerRevision {
     const PARTS: Parts = Parts::Neither;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Controller", T("Controller of the object")),

@@ -18,6 +18,7 @@ pub(crate) struct DaemonSet;
 impl Kind for DaemonSet {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::SPEC;
+    const TEMPLATE: Option<&'static [&'static str]> = Some(&["spec", "template"]);
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::integer("Desired", F("api.apps.v1.DaemonSetStatus", "desiredNumberScheduled")),
@@ -75,10 +76,6 @@ impl Kind for DaemonSet {
         }
     }
 
-    fn drop_disabled(members: &mut Members) {
-        disabled::pod_spec(members, &["spec", "template", "spec"]);
-    }
-
     fn prepare_create(object: &mut Value, _: &Context<'_>) {
         put(object, &["metadata", "annotations", TEMPLATE_GENERATION], "1".into());
     }
@@ -90,10 +87,6 @@ impl Kind for DaemonSet {
             generation += 1;
         }
         put(new, &path, generation.to_string().into());
-    }
-
-    fn warnings(new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
-        warnings::template(&["spec", "template"], new, old, texts);
     }
 
     fn validate(object: &Field<'_, '_>, report: &mut Report) {

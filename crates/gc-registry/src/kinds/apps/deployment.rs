@@ -12,6 +12,7 @@ pub(crate) struct Deployment;
 impl Kind for Deployment {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::Counts(&[&["spec"], &["metadata", "annotations"]]);
+    const TEMPLATE: Option<&'static [&'static str]> = Some(&["spec", "template"]);
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Ready", T("Number of the pod with ready state")),
@@ -44,10 +45,6 @@ impl Kind for Deployment {
         rolling(spec, "strategy", &[("maxUnavailable", json!("25%")), ("maxSurge", json!("25%"))]);
         fill_absent(spec, "revisionHistoryLimit", 10);
         fill_absent(spec, "progressDeadlineSeconds", 600);
-    }
-
-    fn drop_disabled(members: &mut Members) {
-        disabled::pod_spec(members, &["spec", "template", "spec"]);
     }
 
     fn prepare_status(new: &mut Value, old: &Value, _: &Context<'_>) {

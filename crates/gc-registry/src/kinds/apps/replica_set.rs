@@ -9,6 +9,7 @@ pub(crate) struct ReplicaSet;
 impl Kind for ReplicaSet {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::SPEC;
+    const TEMPLATE: Option<&'static [&'static str]> = Some(&["spec", "template"]);
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::integer("Desired", F("api.apps.v1.ReplicaSetSpec", "replicas")),
@@ -32,10 +33,6 @@ impl Kind for ReplicaSet {
         if let Some(status) = child(members, "status") {
             fill_absent(status, "replicas", 0);
         }
-    }
-
-    fn drop_disabled(members: &mut Members) {
-        disabled::pod_spec(members, &["spec", "template", "spec"]);
     }
 
     fn warnings(new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {

@@ -29,6 +29,7 @@ pub(crate) struct StatefulSet;
 impl Kind for StatefulSet {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::SPEC;
+    const TEMPLATE: Option<&'static [&'static str]> = Some(&["spec", "template"]);
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Ready", T("Number of the pod with ready state")),
@@ -85,7 +86,7 @@ impl Kind for StatefulSet {
     }
 
     fn drop_disabled(members: &mut Members) {
-        disabled::pod_spec(members, &["spec", "template", "spec"]);
+        disabled::template(members, &["spec", "template"]);
         if let Some(update) = disabled::within(members, &["spec", "updateStrategy", "rollingUpdate"]) {
             update.remove("maxUnavailable");
         }

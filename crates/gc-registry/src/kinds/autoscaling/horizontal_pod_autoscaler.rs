@@ -6,13 +6,15 @@ use crate::kinds::kind::prelude::*;
 
 const WINDOW_SECONDS_MAX: i64 = 3600;
 const PERIOD_SECONDS_MAX: i64 = 1800;
+/// Metrics of an autoscaler that are shown; the others are counted.
+const METRICS_SHOWN: usize = 2;
 
 /// V1: whether it is the older version, which knows one metric.
 pub(crate) struct HorizontalPodAutoscaler<const V1: bool>;
 
 impl<const V1: bool> Kind for HorizontalPodAutoscaler<V1> {
     const PARTS: Parts = Parts::Status;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Reference", F("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "scaleTargetRef")),
@@ -196,9 +198,6 @@ fn scaling_rules(field: &Field<'_, '_>, report: &mut Report) {
         report.invalid(&tolerance, "must be greater than or equal to 0");
     }
 }
-
-/// Metrics of an autoscaler that are shown; the others are counted.
-const METRICS_SHOWN: usize = 2;
 
 fn shown_metrics(row: &Row<'_>) -> String {
     let wanted = row.list(&["spec", "metrics"]);

@@ -15,6 +15,7 @@ pub(crate) struct CronJob;
 impl Kind for CronJob {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::SPEC;
+    const TEMPLATE: Option<&'static [&'static str]> = Some(&["spec", "jobTemplate", "spec", "template"]);
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Schedule", F("api.batch.v1.CronJobSpec", "schedule")),
@@ -64,10 +65,6 @@ impl Kind for CronJob {
                 template(spec, "template");
             }
         }
-    }
-
-    fn drop_disabled(members: &mut Members) {
-        disabled::pod_spec(members, &["spec", "jobTemplate", "spec", "template", "spec"]);
     }
 
     fn warnings(new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {

@@ -15,12 +15,15 @@ const INDEXED_MAX: i64 = 100_000;
 /// The same, where there are more indexes than that and each has its own limit.
 const MANY_INDEXES_MAX: i64 = 10_000;
 const MANAGER_MAX_BYTES: usize = 63;
+/// Upstream's default of `backoffLimit` where failures are counted per index.
+const UNLIMITED: i64 = i32::MAX as i64;
 
 pub(crate) struct Job;
 
 impl Kind for Job {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::SPEC;
+    const TEMPLATE: Option<&'static [&'static str]> = Some(&["spec", "template"]);
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Status", T("Status of the job.")),
@@ -97,10 +100,6 @@ impl Kind for Job {
         fill_absent(spec, "podReplacementPolicy", replacement);
         failure_policy(spec);
         template(spec, "template");
-    }
-
-    fn drop_disabled(members: &mut Members) {
-        disabled::pod_spec(members, &["spec", "template", "spec"]);
     }
 
     fn prepare_create(object: &mut Value, _: &Context<'_>) {
@@ -364,9 +363,6 @@ fn template_of(new: &Field<'_, '_>, old: &Field<'_, '_>) -> Value {
     }
     template
 }
-
-/// Upstream's default of `backoffLimit` where failures are counted per index.
-const UNLIMITED: i64 = i32::MAX as i64;
 
 /// Whether the name of a job can be a label of its pods.
 fn has_label_for_name(job: &Value) -> bool {

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
 use crate::kinds::kind::prelude::*;
 use crate::kinds::printers::duration::human_duration;
 use crate::kinds::shared::conditions::STATUSES;
 use crate::kinds::shared::signers::signer_name;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 
 const EXPIRATION_SECONDS_MIN: i64 = 600;
 /// Conditions that say what became of a request, and stay.
@@ -42,7 +43,7 @@ pub(crate) struct CertificateSigningRequest;
 
 impl Kind for CertificateSigningRequest {
     const PARTS: Parts = Parts::Status;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::AGE,

@@ -6,7 +6,7 @@ pub(crate) struct Lease;
 
 impl Kind for Lease {
     const PARTS: Parts = Parts::Spec;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] =
         &[H::NAME, H::text("Holder", F("api.coordination.v1.LeaseSpec", "holderIdentity")), H::AGE];
 

@@ -6,7 +6,7 @@ pub(crate) struct ComponentStatus;
 
 impl Kind for ComponentStatus {
     const PARTS: Parts = Parts::Neither;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Status", T("Status of the component conditions")),

@@ -14,7 +14,7 @@ pub(crate) struct ConfigMap;
 
 impl Kind for ConfigMap {
     const PARTS: Parts = Parts::Neither;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] =
         &[H::NAME, H::text("Data", F("api.core.v1.ConfigMap", "data")), H::AGE];
 

@@ -5,11 +5,14 @@ use crate::kinds::shared::containers::PROTOCOLS;
 use crate::kinds::shared::names::{ip, label, non_special_ip, port_number, qualified, subdomain};
 use crate::kinds::shared::warnings::addresses;
 
+/// Addresses of an Endpoints object that are shown; the others are counted.
+const ENDPOINTS_SHOWN: usize = 3;
+
 pub(crate) struct Endpoints;
 
 impl Kind for Endpoints {
     const PARTS: Parts = Parts::Neither;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] =
         &[H::NAME, H::text("Endpoints", F("api.core.v1.Endpoints", "subsets")), H::AGE];
 
@@ -85,9 +88,6 @@ fn endpoint_port(field: &Field<'_, '_>, needs_name: bool, report: &mut Report) {
         qualified(&field.get("appProtocol"), report);
     }
 }
-
-/// Addresses of an Endpoints object that are shown; the others are counted.
-const ENDPOINTS_SHOWN: usize = 3;
 
 fn addresses_and_ports(row: &Row<'_>) -> String {
     let mut all = Vec::new();

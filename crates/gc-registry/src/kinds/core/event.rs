@@ -14,7 +14,7 @@ pub(crate) struct Event<const CORE: bool>;
 
 impl<const CORE: bool> Kind for Event<CORE> {
     const PARTS: Parts = Parts::Neither;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] = &[
         H::text("Last Seen", F("api.core.v1.Event", "lastTimestamp")),
         H::text("Type", F("api.core.v1.Event", "type")),
@@ -118,12 +118,12 @@ impl<const CORE: bool> Kind for Event<CORE> {
     }
 
     fn field_label(name: &str, object: &Value) -> String {
-        let label = |name| text_label(name, object);
         match name {
-            "source" => Some(label("source.component"))
-                .filter(|source| !source.is_empty())
-                .unwrap_or_else(|| label("reportingComponent")),
-            _ => label(name),
+            "source" if text_label("source.component", object).is_empty() => {
+                text_label("reportingComponent", object)
+            }
+            "source" => text_label("source.component", object),
+            _ => text_label(name, object),
         }
     }
 

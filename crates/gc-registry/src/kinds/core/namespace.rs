@@ -7,7 +7,7 @@ pub(crate) struct Namespace;
 
 impl Kind for Namespace {
     const PARTS: Parts = Parts::Status;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] =
         &[H::NAME, H::text("Status", T("The status of the namespace")), H::AGE];
     const SUBRESOURCES: &'static [&'static str] = &["finalize"];

@@ -15,7 +15,7 @@ pub(crate) struct Node;
 
 impl Kind for Node {
     const PARTS: Parts = Parts::Status;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Status", T("The status of the node")),

@@ -24,12 +24,14 @@ const NOT_SOURCES: [&str; 9] = [
     "volumeAttributesClassName",
     "volumeMode",
 ];
+const OLD_OPTIONS: &str = "deprecated since v1.31; use \"mountOptions\" attribute instead";
+const OPTIONS_ANNOTATION: &str = "volume.beta.kubernetes.io/mount-options";
 
 pub(crate) struct PersistentVolume;
 
 impl Kind for PersistentVolume {
     const PARTS: Parts = Parts::Status;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Capacity", F("api.core.v1.PersistentVolumeSpec", "capacity")),
@@ -297,6 +299,3 @@ fn capacity(field: &Field<'_, '_>, report: &mut Report) {
         positive_quantity(&quantity, report);
     }
 }
-
-const OLD_OPTIONS: &str = "deprecated since v1.31; use \"mountOptions\" attribute instead";
-const OPTIONS_ANNOTATION: &str = "volume.beta.kubernetes.io/mount-options";

@@ -24,7 +24,7 @@ pub(crate) struct PersistentVolumeClaim;
 
 impl Kind for PersistentVolumeClaim {
     const PARTS: Parts = Parts::Status;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Status", F("api.core.v1.PersistentVolumeClaimStatus", "phase")),

@@ -9,6 +9,7 @@ pub(crate) struct PodTemplate;
 impl Kind for PodTemplate {
     const PARTS: Parts = Parts::Neither;
     const GENERATION: Generation = Generation::Counts(&[&["template"]]);
+    const TEMPLATE: Option<&'static [&'static str]> = Some(&["template"]);
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Containers", H::CONTAINERS),
@@ -24,10 +25,6 @@ impl Kind for PodTemplate {
 
     fn defaults(members: &mut Members) {
         template(members, "template");
-    }
-
-    fn drop_disabled(members: &mut Members) {
-        disabled::pod_spec(members, &["template", "spec"]);
     }
 
     fn warnings(new: &Value, _: Option<&Value>, texts: &mut Vec<String>) {

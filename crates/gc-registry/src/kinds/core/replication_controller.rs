@@ -14,6 +14,7 @@ pub(crate) struct ReplicationController;
 impl Kind for ReplicationController {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::SPEC;
+    const TEMPLATE: Option<&'static [&'static str]> = Some(&["spec", "template"]);
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::integer("Desired", F("api.core.v1.ReplicationControllerSpec", "replicas")),
@@ -46,10 +47,6 @@ impl Kind for ReplicationController {
         if let Some(status) = child(members, "status") {
             fill_absent(status, "replicas", 0);
         }
-    }
-
-    fn drop_disabled(members: &mut Members) {
-        disabled::pod_spec(members, &["spec", "template", "spec"]);
     }
 
     fn warnings(new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {

@@ -13,7 +13,7 @@ pub(crate) struct ResourceQuota;
 
 impl Kind for ResourceQuota {
     const PARTS: Parts = Parts::Status;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text(

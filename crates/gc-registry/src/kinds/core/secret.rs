@@ -1,10 +1,11 @@
 //! Secrets.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
 use super::config_map::{DATA_MAX_BYTES, decoded_length, sealed_data};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::names::config_key;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
 const REDACTED: &str = "<secret contents redacted>";
@@ -13,7 +14,7 @@ pub(crate) struct Secret;
 
 impl Kind for Secret {
     const PARTS: Parts = Parts::Neither;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Type", F("api.core.v1.Secret", "type")),

@@ -23,7 +23,7 @@ pub(crate) struct Service;
 
 impl Kind for Service {
     const PARTS: Parts = Parts::Status;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Type", F("api.core.v1.ServiceSpec", "type")),

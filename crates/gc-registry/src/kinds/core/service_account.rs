@@ -6,7 +6,7 @@ pub(crate) struct ServiceAccount;
 
 impl Kind for ServiceAccount {
     const PARTS: Parts = Parts::Neither;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] = &[H::NAME, H::AGE];
 
     fn cells(row: &Row<'_>) -> Vec<Value> {

@@ -16,6 +16,8 @@ const ADDRESSES_MAX: usize = 100;
 const PORTS_MAX: usize = 20_000;
 const TOPOLOGY_MAX: usize = 16;
 const HINTS_MAX: usize = 8;
+/// Ports and addresses that are shown; the others are counted.
+const SHOWN: usize = 3;
 
 pub(crate) struct EndpointSlice;
 
@@ -213,6 +215,3 @@ fn ports(field: &Field<'_, '_>, report: &mut Report) {
         }
     }
 }
-
-/// Ports and addresses that are shown; the others are counted.
-const SHOWN: usize = 3;

@@ -10,6 +10,8 @@ const CLASS: &str = "kubernetes.io/ingress.class";
 const INVALID_SEQUENCES: [&str; 5] = ["//", "/./", "/../", "%2f", "%2F"];
 const INVALID_SUFFIXES: [&str; 2] = ["/..", "/."];
 const NOT_A_NAME: &str = "must be a DNS name, not an IP address";
+/// Hosts that are shown; the others are counted.
+const SHOWN: usize = 3;
 
 pub(crate) struct Ingress;
 
@@ -235,6 +237,3 @@ pub(crate) fn typed_reference(field: &Field<'_, '_>, report: &mut Report) {
         }
     }
 }
-
-/// Hosts that are shown; the others are counted.
-const SHOWN: usize = 3;

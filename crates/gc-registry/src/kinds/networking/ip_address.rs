@@ -7,7 +7,7 @@ pub(crate) struct IpAddress;
 
 impl Kind for IpAddress {
     const PARTS: Parts = Parts::Spec;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] =
         &[H::NAME, H::text("ParentRef", F("api.networking.v1.IPAddressSpec", "parentRef"))];
 

@@ -14,7 +14,7 @@ pub(crate) struct RuntimeClass;
 
 impl Kind for RuntimeClass {
     const PARTS: Parts = Parts::Neither;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] = &[H::NAME, H::text("Handler", Says::Nothing), H::AGE];
 
     fn cells(row: &Row<'_>) -> Vec<Value> {

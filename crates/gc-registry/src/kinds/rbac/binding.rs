@@ -27,7 +27,7 @@ pub(crate) struct Binding<const CLUSTER: bool>;
 
 impl<const CLUSTER: bool> Kind for Binding<CLUSTER> {
     const PARTS: Parts = Parts::Neither;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] = if CLUSTER { OF_CLUSTER } else { OF_NAMESPACE };
 
     fn cells(row: &Row<'_>) -> Vec<Value> {

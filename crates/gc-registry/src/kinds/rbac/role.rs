@@ -8,7 +8,7 @@ pub(crate) struct Role<const CLUSTER: bool>;
 
 impl<const CLUSTER: bool> Kind for Role<CLUSTER> {
     const PARTS: Parts = Parts::Neither;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] = Column::PLAIN;
 
     fn cells(row: &Row<'_>) -> Vec<Value> {

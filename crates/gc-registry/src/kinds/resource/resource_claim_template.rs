@@ -10,7 +10,7 @@ pub(crate) struct ResourceClaimTemplate;
 
 impl Kind for ResourceClaimTemplate {
     const PARTS: Parts = Parts::Spec;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] = &[H::NAME, H::AGE];
 
     fn cells(row: &Row<'_>) -> Vec<Value> {

@@ -16,9 +16,15 @@ pub(crate) fn within<'a>(members: &'a mut Members, path: &[&str]) -> Option<&'a 
     path.iter().try_fold(members, |members, key| existing(members, key))
 }
 
-/// Drops what the spec of pods at a path has too much.
-pub(crate) fn pod_spec(members: &mut Members, path: &[&str]) {
-    let Some(spec) = within(members, path) else { return };
+/// Drops fields of the pods of the template at a path.
+pub(crate) fn template(members: &mut Members, path: &[&str]) {
+    if let Some(spec) = within(members, path).and_then(|template| existing(template, "spec")) {
+        pod_spec(spec);
+    }
+}
+
+/// Drops fields of the spec of a pod.
+pub(crate) fn pod_spec(spec: &mut Members) {
     spec.remove("schedulingGroup");
     for list in ["initContainers", "containers", "ephemeralContainers"] {
         for container in items(spec, list) {

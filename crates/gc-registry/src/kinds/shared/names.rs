@@ -1,7 +1,8 @@
 //! Names, ports, addresses and paths, with upstream's texts.
 
-use crate::kinds::kind::prelude::*;
 use std::net::{IpAddr, Ipv4Addr};
+
+use crate::kinds::kind::prelude::*;
 
 pub(crate) use crate::names::{
     dns_label, dns_label_1035, dns_subdomain, label_value, path_segment, qualified_name,

@@ -14,7 +14,7 @@ pub(crate) struct CsiDriver;
 
 impl Kind for CsiDriver {
     const PARTS: Parts = Parts::Spec;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::boolean("AttachRequired", F("api.storage.v1.CSIDriverSpec", "attachRequired")),

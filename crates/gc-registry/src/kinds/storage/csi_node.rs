@@ -12,7 +12,7 @@ pub(crate) struct CsiNode;
 
 impl Kind for CsiNode {
     const PARTS: Parts = Parts::Spec;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::integer("Drivers", T("Drivers indicates the number of CSI drivers registered on the node")),

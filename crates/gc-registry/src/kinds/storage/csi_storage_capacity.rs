@@ -10,7 +10,7 @@ pub(crate) struct CsiStorageCapacity;
 
 impl Kind for CsiStorageCapacity {
     const PARTS: Parts = Parts::Neither;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] = Column::PLAIN;
 
     fn cells(row: &Row<'_>) -> Vec<Value> {

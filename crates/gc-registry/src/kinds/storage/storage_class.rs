@@ -13,7 +13,7 @@ pub(crate) struct StorageClass;
 
 impl Kind for StorageClass {
     const PARTS: Parts = Parts::Neither;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Provisioner", F("api.storage.v1.StorageClass", "provisioner")),

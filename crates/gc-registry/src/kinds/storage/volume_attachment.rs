@@ -13,7 +13,7 @@ pub(crate) struct VolumeAttachment;
 
 impl Kind for VolumeAttachment {
     const PARTS: Parts = Parts::StatusOnly;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::named("Attacher", F("api.storage.v1.VolumeAttachmentSpec", "attacher")),

@@ -7,7 +7,7 @@ pub(crate) struct VolumeAttributesClass;
 
 impl Kind for VolumeAttributesClass {
     const PARTS: Parts = Parts::Neither;
-    const GENERATION: Generation = Generation::NONE;
+    const GENERATION: Generation = Generation::Never;
     const COLUMNS: &'static [Column] =
         &[H::NAME, H::text("DriverName", F("api.storage.v1.VolumeAttributesClass", "driverName")), H::AGE];
 

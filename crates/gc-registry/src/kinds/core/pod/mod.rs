@@ -61,7 +61,9 @@ impl Kind for Pod {
     }
 
     fn drop_disabled(members: &mut Members) {
-        disabled::pod_spec(members, &["spec"]);
+        if let Some(spec) = existing(members, "spec") {
+            disabled::pod_spec(spec);
+        }
         prepare::drop_volume_statuses(members);
     }
 

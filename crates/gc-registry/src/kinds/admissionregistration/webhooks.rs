@@ -2,18 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use super::defaults::any_scope;
 use super::expressions::{Named, match_conditions};
-use super::matching::{FAILURE_POLICIES, MATCH_POLICIES, rule};
+use super::matching::{MATCH_POLICIES, any_scope, rule};
+use super::policy::FAILURE_POLICIES;
 use super::webhook_client::client_config;
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::names::{dns_label_1035, fully_qualified};
 
 /// MUTATING: whether its webhooks change what they are asked about.
-pub(crate) struct WebhookConfiguration<const MUTATING: bool>;
+pub(crate) struct Webhooks<const MUTATING: bool>;
 
-impl<const MUTATING: bool> Kind for WebhookConfiguration<MUTATING> {
+impl<const MUTATING: bool> Kind for Webhooks<MUTATING> {
     const PARTS: Parts = Parts::Neither;
     const GENERATION: Generation = Generation::Counts(&[&["webhooks"]]);
     const COLUMNS: &'static [Column] = &[
@@ -61,7 +61,7 @@ impl<const MUTATING: bool> Kind for WebhookConfiguration<MUTATING> {
     }
 }
 
-impl<const MUTATING: bool> WebhookConfiguration<MUTATING> {
+impl<const MUTATING: bool> Webhooks<MUTATING> {
     fn webhook(field: &Field<'_, '_>, report: &mut Report) {
         fully_qualified(&field.get("name"), report);
         field.get("rules").items().for_each(|item| rule(&item, report));
