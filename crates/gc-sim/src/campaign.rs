@@ -8,10 +8,13 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::runner::Summary;
+use crate::oracle::Violation;
+use crate::{runner, workloads};
 
 /// Number of seeds in a slice: less than a minute's work is lost by an interruption.
 pub const SLICE_SEEDS: u64 = 10_000;
+/// The same for worlds with workload controllers, which take longer.
+pub const WORKLOAD_SLICE_SEEDS: u64 = 1_000;
 
 /// A world that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,15 +28,18 @@ pub struct Failure {
 /// What one slice of a campaign, or all of it, came to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Slice {
+    /// Whether workload controllers run in its worlds.
+    #[serde(default)]
+    pub workloads: bool,
     /// The first seed.
     pub from: u64,
     /// The seed after the last.
     pub to: u64,
     /// Worlds run: fewer than seeds if there were many failures.
     pub worlds: u64,
-    /// Events that engines got.
+    /// Events that engines got; not counted in worlds with workload controllers.
     pub events: u64,
-    /// Requests that reached the server from collectors.
+    /// Requests that reached the server from collectors, or from workload controllers.
     pub requests: u64,
     /// Objects that collectors deleted.
     pub collected: u64,
@@ -43,30 +49,47 @@ pub struct Slice {
     pub failures: Vec<Failure>,
 }
 
-impl Slice {
-    /// The record of seeds that were run.
-    #[must_use]
-    pub fn new(seeds: &Range<u64>, summary: &Summary, seconds: f64) -> Self {
-        let failures = summary
-            .failures
-            .iter()
-            .map(|(seed, violation)| Failure { seed: *seed, violation: violation.to_string() });
+impl From<&runner::Summary> for Slice {
+    fn from(summary: &runner::Summary) -> Self {
         Self {
-            from: seeds.start,
-            to: seeds.end,
             worlds: summary.seeds,
             events: summary.events,
             requests: summary.requests,
             collected: summary.collected,
-            seconds,
-            failures: failures.collect(),
+            failures: failures(&summary.failures),
+            ..Self::default()
         }
+    }
+}
+
+impl From<&workloads::Summary> for Slice {
+    fn from(summary: &workloads::Summary) -> Self {
+        Self {
+            workloads: true,
+            worlds: summary.seeds,
+            requests: summary.requests,
+            collected: summary.collected,
+            failures: failures(&summary.failures),
+            ..Self::default()
+        }
+    }
+}
+
+fn failures(found: &[(u64, Violation)]) -> Vec<Failure> {
+    found.iter().map(|(seed, violation)| Failure { seed: *seed, violation: violation.to_string() }).collect()
+}
+
+impl Slice {
+    /// The same for these seeds, in this time.
+    #[must_use]
+    pub fn of(self, seeds: &Range<u64>, seconds: f64) -> Self {
+        Self { from: seeds.start, to: seeds.end, seconds, ..self }
     }
 
     /// Nothing of a campaign yet.
     #[must_use]
-    pub fn none_of(seeds: &Range<u64>) -> Self {
-        Self { from: seeds.start, to: seeds.start, ..Self::default() }
+    pub fn none_of(seeds: &Range<u64>, workloads: bool) -> Self {
+        Self { workloads, from: seeds.start, to: seeds.start, ..Self::default() }
     }
 
     /// Adds the next one.
@@ -85,9 +108,10 @@ impl Slice {
     pub fn line(&self) -> String {
         #[allow(clippy::cast_precision_loss, reason = "a figure for people")]
         let rate = self.worlds as f64 / self.seconds.max(0.001);
-        let Self { from, to, worlds, events, requests, collected, seconds, failures } = self;
+        let Self { workloads, from, to, worlds, events, requests, collected, seconds, failures } = self;
+        let events = if *workloads { String::new() } else { format!("{events} events, ") };
         format!(
-            "seeds {from}..{to}: {worlds} worlds, {} violations, {events} events, {requests} requests, \
+            "seeds {from}..{to}: {worlds} worlds, {} violations, {events}{requests} requests, \
              {collected} objects collected, {seconds:.0} s, {rate:.0} worlds/s",
             failures.len()
         )
@@ -100,12 +124,18 @@ impl Slice {
 /// # Errors
 ///
 /// If the file is of another campaign, or is none of this kind.
-pub fn recorded(seeds: &Range<u64>, text: &str) -> Result<Slice, String> {
-    let mut total = Slice::none_of(seeds);
+pub fn recorded(seeds: &Range<u64>, workloads: bool, text: &str) -> Result<Slice, String> {
+    let mut total = Slice::none_of(seeds, workloads);
     let complete = text.rfind('\n').map_or("", |end| &text[..end]);
     for (number, line) in (1..).zip(complete.lines()) {
         let slice: Slice = serde_json::from_str(line)
             .map_err(|error| format!("line {number} is not the record of a slice: {error}"))?;
+        if slice.workloads != workloads {
+            let with = if workloads { "without" } else { "with" };
+            return Err(format!(
+                "line {number} is about worlds {with} workload controllers; record them in another file"
+            ));
+        }
         if slice.from != total.to || slice.to > seeds.end || slice.to <= slice.from {
             let Range { start, end } = seeds;
             let (from, to) = (slice.from, slice.to);
@@ -130,13 +160,14 @@ impl Record<'_> {
     /// # Errors
     ///
     /// If it cannot be read, or is not of this campaign.
-    pub fn read(&self, seeds: &Range<u64>) -> Result<Slice, String> {
+    pub fn read(&self, seeds: &Range<u64>, workloads: bool) -> Result<Slice, String> {
         let text = match std::fs::read_to_string(self.0) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(error) => return Err(format!("{}: {error}", self.0.display())),
         };
-        let total = recorded(seeds, &text).map_err(|why| format!("{}: {why}", self.0.display()))?;
+        let total =
+            recorded(seeds, workloads, &text).map_err(|why| format!("{}: {why}", self.0.display()))?;
         // An incomplete line would spoil the next one.
         let length = text.rfind('\n').map_or(0, |end| end + 1);
         if length < text.len() {
@@ -185,7 +216,17 @@ mod tests {
 
     fn slice(from: u64, to: u64) -> Slice {
         let failures = vec![Failure { seed: from, violation: "safety: x".to_owned() }];
-        Slice { from, to, worlds: to - from, events: 7, requests: 5, collected: 3, seconds: 2.0, failures }
+        Slice {
+            workloads: false,
+            from,
+            to,
+            worlds: to - from,
+            events: 7,
+            requests: 5,
+            collected: 3,
+            seconds: 2.0,
+            failures,
+        }
     }
 
     fn lines(slices: &[Slice]) -> String {
@@ -199,19 +240,39 @@ mod tests {
         both.add(two.clone());
         let whole = lines(&[one.clone(), two.clone()]);
         for (text, expected) in [
-            (String::new(), Slice::none_of(&(10..40))),
+            (String::new(), Slice::none_of(&(10..40), false)),
             (lines(std::slice::from_ref(&one)), one.clone()),
             (whole.clone(), both),
             (whole[..whole.len() - 1].to_owned(), one),
         ] {
-            assert_eq!(recorded(&(10..40), &text), Ok(expected), "{text}");
+            assert_eq!(recorded(&(10..40), false, &text), Ok(expected), "{text}");
         }
     }
 
     #[test]
     fn what_is_not_of_a_campaign_is_refused() {
-        for text in [lines(&[slice(0, 10)]), lines(&[slice(10, 50)]), lines(&[slice(10, 10)]), "x\n".into()] {
-            assert!(recorded(&(10..40), &text).is_err(), "{text}");
+        for (text, workloads) in [
+            (lines(&[slice(0, 10)]), false),
+            (lines(&[slice(10, 50)]), false),
+            (lines(&[slice(10, 10)]), false),
+            (lines(&[slice(10, 20)]), true),
+            ("x\n".into(), false),
+        ] {
+            assert!(recorded(&(10..40), workloads, &text).is_err(), "{workloads} {text}");
+        }
+    }
+
+    #[test]
+    fn a_line_counts_only_what_was_counted() {
+        let with = Slice { workloads: true, events: 0, ..slice(10, 20) };
+        for (slice, expected) in [
+            (
+                slice(10, 20),
+                "seeds 10..20: 10 worlds, 1 violations, 7 events, 5 requests, 3 objects collected, 2 s, 5 worlds/s",
+            ),
+            (with, "seeds 10..20: 10 worlds, 1 violations, 5 requests, 3 objects collected, 2 s, 5 worlds/s"),
+        ] {
+            assert_eq!(slice.line(), expected);
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use gc_sim::campaign::{Record, SLICE_SEEDS, Slice, seeds_of};
+use gc_sim::campaign::{Record, SLICE_SEEDS, Slice, WORKLOAD_SLICE_SEEDS, seeds_of};
 use gc_sim::defects::{self, DEFECTS, Defect};
 use gc_sim::runner::{Summary, hunt, run_seeds, run_story, shrink};
 use gc_sim::small::{Plan, explore};
@@ -28,7 +28,7 @@ Simulated worlds that try to make the collector delete the wrong thing.
   kubegc-sim --small OBJECTS [--depth TURNS] [--stride N] [--from SHAPE]
                               visits every graph over this many objects (at most 4), every policy and finalizer, and
                               every order of this many turns; with --stride only every Nth graph
-  kubegc-sim --workloads --seed N | --seeds A..B [--threads N] | --mutations [--limit SEEDS]
+  kubegc-sim --workloads --seed N | --seeds A..B [--record FILE] [--threads N] | --mutations [--limit SEEDS]
                               the same for worlds in which workload controllers run beside the collectors";
 
 /// Arguments.
@@ -111,10 +111,7 @@ fn main() -> ExitCode {
     } else if arguments.mutations {
         table(&arguments)
     } else if let Some(seeds) = seeds {
-        many(&seeds, &arguments).unwrap_or_else(|why| {
-            eprintln!("{why}");
-            false
-        })
+        many(&seeds, &arguments)
     } else {
         println!("{USAGE}");
         true
@@ -154,27 +151,9 @@ fn hunt_with_workloads(limit: u64) -> bool {
 }
 
 fn many_with_workloads(seeds: &Range<u64>, arguments: &Arguments) -> bool {
-    let begun = Instant::now();
-    let (mut from, mut total) = (seeds.start, workloads::Summary::default());
-    while from < seeds.end {
-        let slice = WORKLOAD_SLICE.min(seeds.end - from);
-        let summary = workloads::run_seeds(from, slice, threads(arguments));
-        for (seed, violation) in &summary.failures {
-            println!("{violation}\n  repeat with: kubegc-sim --workloads --seed {seed}");
-        }
-        total.merge(summary);
-        from += slice;
-        println!("up to {from}: {} violations", total.failures.len());
-    }
-    println!(
-        "{} seeds in {:.1} s, {} requests of workload controllers, {} objects collected, violations: {}",
-        total.seeds,
-        begun.elapsed().as_secs_f64(),
-        total.requests,
-        total.collected,
-        total.failures.len()
-    );
-    total.failures.is_empty()
+    campaign(seeds, arguments, WORKLOAD_SLICE_SEEDS, |slice| {
+        Slice::from(&workloads::run_seeds(slice.start, slice.end - slice.start, threads(arguments)))
+    })
 }
 
 fn one(seed: u64, arguments: &Arguments) -> bool {
@@ -238,38 +217,66 @@ fn threads(arguments: &Arguments) -> u64 {
     arguments.threads.unwrap_or(cores)
 }
 
-/// Number of seeds with workload controllers between two reports of progress.
-const WORKLOAD_SLICE: u64 = 2_000;
-
-/// Runs all seeds that are not recorded yet. True if no world failed, those recorded before included.
-fn many(seeds: &Range<u64>, arguments: &Arguments) -> Result<bool, String> {
+/// Runs many worlds, and says what happened in them.
+fn many(seeds: &Range<u64>, arguments: &Arguments) -> bool {
     let options = Options { defect: arguments.mutation, trace: false };
-    let record = arguments.record.as_deref().map(Record);
-    let mut total = record.map_or_else(|| Ok(Slice::none_of(seeds)), |record| record.read(seeds))?;
     let mut summary = Summary::default();
-    while total.to < seeds.end {
-        let slice = total.to..seeds.end.min(total.to + SLICE_SEEDS);
-        let begun = Instant::now();
+    let succeeded = campaign(seeds, arguments, SLICE_SEEDS, |slice| {
         let found = run_seeds(slice.start, slice.end - slice.start, threads(arguments), options);
-        let slice = Slice::new(&slice, &found, begun.elapsed().as_secs_f64());
-        for failure in &slice.failures {
-            let mutation = DEFECTS.iter().find(|row| Some(row.0) == arguments.mutation);
-            let mutation = mutation.map(|row| format!(" --mutation {}", row.1)).unwrap_or_default();
-            println!("{}\n  repeat with: kubegc-sim --seed {}{mutation}\n", failure.violation, failure.seed);
-        }
-        if let Some(record) = record {
-            record.append(&slice)?;
-        }
+        let counted = Slice::from(&found);
         summary.merge(found);
-        total.add(slice);
-        if total.to < seeds.end {
-            println!("{}", total.line());
-        }
-    }
+        counted
+    });
     for (what, count) in &summary.happened {
         println!("  {count:>9} {what}");
     }
     println!("not judged: {:?}", summary.exemptions);
+    succeeded
+}
+
+/// Runs all seeds that are not recorded yet, slice by slice. True if no world failed, those recorded before included.
+fn campaign(
+    seeds: &Range<u64>,
+    arguments: &Arguments,
+    slice_seeds: u64,
+    run: impl FnMut(&Range<u64>) -> Slice,
+) -> bool {
+    continued(seeds, arguments, slice_seeds, run).unwrap_or_else(|why| {
+        eprintln!("{why}");
+        false
+    })
+}
+
+fn continued(
+    seeds: &Range<u64>,
+    arguments: &Arguments,
+    slice_seeds: u64,
+    mut run: impl FnMut(&Range<u64>) -> Slice,
+) -> Result<bool, String> {
+    let record = arguments.record.as_deref().map(Record);
+    let mut total = record.map_or_else(
+        || Ok(Slice::none_of(seeds, arguments.workloads)),
+        |record| record.read(seeds, arguments.workloads),
+    )?;
+    let workloads = if arguments.workloads { " --workloads" } else { "" };
+    let mutation = DEFECTS.iter().find(|row| Some(row.0) == arguments.mutation);
+    let mutation = mutation.map(|row| format!(" --mutation {}", row.1)).unwrap_or_default();
+    while total.to < seeds.end {
+        let slice = total.to..seeds.end.min(total.to + slice_seeds);
+        let begun = Instant::now();
+        let found = run(&slice).of(&slice, begun.elapsed().as_secs_f64());
+        for failure in &found.failures {
+            let repeat = format!("kubegc-sim{workloads} --seed {}{mutation}", failure.seed);
+            println!("{}\n  repeat with: {repeat}\n", failure.violation);
+        }
+        if let Some(record) = record {
+            record.append(&found)?;
+        }
+        total.add(found);
+        if total.to < seeds.end {
+            println!("{}", total.line());
+        }
+    }
     println!("{}", total.line());
     Ok(total.failures.is_empty())
 }

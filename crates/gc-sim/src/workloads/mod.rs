@@ -355,8 +355,7 @@ impl Summary {
         self.failures.extend(report.violation.map(|violation| (seed, violation)));
     }
 
-    /// Adds the results of other runs.
-    pub fn merge(&mut self, other: Self) {
+    fn merge(&mut self, other: Self) {
         self.seeds += other.seeds;
         self.collected += other.collected;
         self.requests += other.requests;
