@@ -10,7 +10,6 @@ use crate::deployments::scaled;
 use crate::kinds::{Key, Kind};
 use crate::object::{Object, condition, controller_of, int, items, map, text};
 use crate::plan::{Note, Plan, Request, View};
-use crate::pods;
 use crate::selector;
 use crate::store::Change;
 use crate::time::{self, Milliseconds, SECOND};
@@ -25,7 +24,7 @@ pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     match object.key.kind {
         Kind::PodDisruptionBudget => keys.push(object.key.clone()),
         Kind::Pod => {
-            let counted = |pod: &Object| (pods::is_ready(pod), pod.deleting, pod.controller.clone());
+            let counted = |pod: &Object| (pod.ready, pod.deleting, pod.controller.clone());
             if let (Some(before), Some(after)) = (&change.before, &change.after)
                 && counted(before) == counted(after)
                 && before.labels() == after.labels()
@@ -79,10 +78,8 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
         }
     };
     let disrupted = disrupted(view, budget, &pods, &mut plan);
-    let healthy = pods
-        .iter()
-        .filter(|pod| !pod.deleting && !disrupted.contains_key(pod.name()) && pods::is_ready(pod))
-        .count();
+    let healthy =
+        pods.iter().filter(|pod| !pod.deleting && !disrupted.contains_key(pod.name()) && pod.ready).count();
     let healthy = i64::try_from(healthy).unwrap_or(i64::MAX);
     let allowed = if expected > 0 { (healthy - desired).max(0) } else { 0 };
     let mut status = json!({

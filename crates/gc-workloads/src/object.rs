@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use crate::kinds::{Key, Kind};
-use crate::time;
+use crate::time::{self, Milliseconds};
 
 /// An object as the API server has it.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,32 +22,73 @@ pub struct Object {
     pub created: i64,
     /// The UID of the owner that manages it.
     pub controller: Option<Arc<str>>,
-    /// The whole object.
+    /// Of a pod: whether all its containers have ended for good.
+    pub finished: bool,
+    /// Of a pod: whether its condition `Ready` is true.
+    pub ready: bool,
+    /// Since when it is, where the condition says so.
+    pub ready_since: Option<Milliseconds>,
+    /// The object without what no controller reads.
     pub value: Value,
+}
+
+/// What no controller reads of a pod's containers, and takes much memory.
+const UNREAD: [&str; 9] = [
+    "args",
+    "command",
+    "env",
+    "envFrom",
+    "lifecycle",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+    "volumeMounts",
+];
+/// What is read of a pod's volumes.
+const VOLUME_FIELDS: [&str; 3] = ["name", "persistentVolumeClaim", "ephemeral"];
+
+fn drop_unread(pod: &mut Value) {
+    let mut keep = |list: &str, is_kept: &dyn Fn(&str) -> bool| {
+        let parts = pod.pointer_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+        for fields in parts.filter_map(Value::as_object_mut) {
+            fields.retain(|name, _| is_kept(name));
+        }
+    };
+    for list in ["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"] {
+        keep(list, &|name| !UNREAD.contains(&name));
+    }
+    keep("/spec/volumes", &|name| VOLUME_FIELDS.contains(&name));
 }
 
 impl Object {
     /// Reads an object; `None` where it has no name or no UID. Its `managedFields` are dropped: no controller reads them, and
-    /// an update without them leaves them as they are.
+    /// an update without them leaves them as they are. So is much of a pod's specification, because only the status of pods is
+    /// updated.
     #[must_use]
     pub fn new(kind: Kind, mut value: Value) -> Option<Self> {
         if let Some(metadata) = value["metadata"].as_object_mut() {
             metadata.remove("managedFields");
         }
-        let metadata = &value["metadata"];
-        let text = |name: &str| metadata[name].as_str().unwrap_or_default();
-        let (name, uid) = (text("name"), text("uid"));
+        let (name, uid) = (text(&value["metadata"]["name"]), text(&value["metadata"]["uid"]));
         if name.is_empty() || uid.is_empty() {
             return None;
         }
-        let controller = controller_of(&value).and_then(|owner| owner["uid"].as_str()).map(Into::into);
+        let is_pod = kind == Kind::Pod;
+        if is_pod {
+            drop_unread(&mut value);
+        }
+        let (metadata, status) = (&value["metadata"], &value["status"]);
+        let ready = condition(status, "Ready").filter(|ready| is_pod && ready["status"] == "True");
         Some(Self {
-            key: kind.key(text("namespace"), name),
-            uid: uid.into(),
-            version: text("resourceVersion").parse().unwrap_or_default(),
+            key: kind.key(text(&metadata["namespace"]), text(&metadata["name"])),
+            uid: text(&metadata["uid"]).into(),
+            version: text(&metadata["resourceVersion"]).parse().unwrap_or_default(),
             deleting: !metadata["deletionTimestamp"].is_null(),
             created: time::parse(&metadata["creationTimestamp"]).unwrap_or_default(),
-            controller,
+            controller: controller_of(&value).and_then(|owner| owner["uid"].as_str()).map(Into::into),
+            finished: is_pod && matches!(text(&status["phase"]), "Succeeded" | "Failed"),
+            ready: ready.is_some(),
+            ready_since: ready.and_then(|ready| time::parse(&ready["lastTransitionTime"])),
             value,
         })
     }
@@ -199,4 +240,76 @@ pub fn condition<'a>(status: &'a Value, kind: &str) -> Option<&'a Value> {
 #[must_use]
 pub fn has_condition(status: &Value, kind: &str) -> bool {
     condition(status, kind).is_some_and(|condition| condition["status"] == "True")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// A pod as the server has it, and as it is kept.
+    fn pod(status: &Value) -> (Value, Value) {
+        let metadata = json!({"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7",
+            "creationTimestamp": "2023-11-14T22:13:20Z"});
+        let mut sent = json!({"metadata": metadata, "status": status, "spec": {
+        "nodeName": "node",
+        "containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80}],
+            "command": ["sh"], "args": ["-c"], "env": [{"name": "A", "value": "1"}], "envFrom": [],
+            "lifecycle": {}, "livenessProbe": {}, "readinessProbe": {}, "startupProbe": {},
+            "volumeMounts": [{"name": "token", "mountPath": "/token"}]}],
+        "volumes": [
+            {"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "own", "ephemeral": {"volumeClaimTemplate": {}}},
+        ]}});
+        sent["metadata"]["managedFields"] = json!([{"manager": "kubelet"}]);
+        let kept = json!({"metadata": metadata, "status": status, "spec": {
+        "nodeName": "node",
+        "containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80}]}],
+        "volumes": [
+            {"name": "token"},
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "own", "ephemeral": {"volumeClaimTemplate": {}}},
+        ]}});
+        (sent, kept)
+    }
+
+    #[test]
+    fn a_pod_is_kept_without_what_nobody_reads_and_with_what_is_often_asked() {
+        let condition = |status: &str| json!([{"type": "Ready", "status": status, "lastTransitionTime": "2023-11-14T22:13:21Z"}]);
+        let created = 1_700_000_000_000;
+        for (status, finished, ready, ready_since) in [
+            (json!({}), false, false, None),
+            (json!({"phase": "Running", "conditions": condition("True")}), false, true, Some(created + 1000)),
+            (json!({"conditions": [{"type": "Ready", "status": "True"}]}), false, true, None),
+            (json!({"phase": "Running", "conditions": condition("False")}), false, false, None),
+            (json!({"phase": "Failed"}), true, false, None),
+            (json!({"phase": "Succeeded"}), true, false, None),
+        ] {
+            let (sent, value) = pod(&status);
+            let expected = Object {
+                key: Kind::Pod.key("n", "a"),
+                uid: "u".into(),
+                version: 7,
+                deleting: false,
+                created,
+                controller: None,
+                finished,
+                ready,
+                ready_since,
+                value,
+            };
+            assert_eq!(Object::new(Kind::Pod, sent), Some(expected), "{status}");
+        }
+    }
+
+    #[test]
+    fn other_kinds_are_kept_whole_but_for_their_managers() {
+        let value = json!({"metadata": {"name": "a", "uid": "u"}, "status": {"phase": "Failed"},
+            "spec": {"containers": [{"env": []}], "volumes": [{"name": "a", "emptyDir": {}}]}});
+        let mut sent = value.clone();
+        sent["metadata"]["managedFields"] = json!([]);
+        let known = Object::new(Kind::Job, sent).unwrap();
+        assert_eq!((known.value, known.finished), (value, false));
+    }
 }

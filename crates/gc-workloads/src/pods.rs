@@ -2,54 +2,36 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::object::{Object, condition, has_condition, int, text};
-use crate::time::{self, Milliseconds, SECOND};
-
-/// Whether all containers have ended for good.
-#[must_use]
-pub fn is_finished(pod: &Object) -> bool {
-    matches!(text(&pod.status()["phase"]), "Succeeded" | "Failed")
-}
+use crate::object::{Object, int, text};
+use crate::time::{Milliseconds, SECOND};
 
 /// Whether it counts as a replica: neither finished nor being deleted.
 #[must_use]
 pub fn is_active(pod: &Object) -> bool {
-    !pod.deleting && !is_finished(pod)
+    !pod.deleting && !pod.finished
 }
 
 /// Whether it is being deleted and its containers still run.
 #[must_use]
 pub fn is_terminating(pod: &Object) -> bool {
-    pod.deleting && !is_finished(pod)
-}
-
-/// Whether its condition `Ready` is true.
-#[must_use]
-pub fn is_ready(pod: &Object) -> bool {
-    has_condition(pod.status(), "Ready")
-}
-
-/// Since when its condition `Ready` is what it is.
-#[must_use]
-pub fn ready_since(pod: &Object) -> Option<Milliseconds> {
-    time::parse(&condition(pod.status(), "Ready")?["lastTransitionTime"])
+    pod.deleting && !pod.finished
 }
 
 /// Whether it has been ready for at least this many seconds.
 #[must_use]
 pub fn is_available(pod: &Object, minimum_ready_seconds: i64, now: Milliseconds) -> bool {
-    is_ready(pod)
+    pod.ready
         && (minimum_ready_seconds == 0
-            || ready_since(pod).is_some_and(|since| since + minimum_ready_seconds * SECOND <= now))
+            || pod.ready_since.is_some_and(|since| since + minimum_ready_seconds * SECOND <= now))
 }
 
 /// When a pod that is ready will be available; `None` if it is not ready, or available already.
 #[must_use]
 pub fn available_at(pod: &Object, minimum_ready_seconds: i64, now: Milliseconds) -> Option<Milliseconds> {
-    if !is_ready(pod) || is_available(pod, minimum_ready_seconds, now) {
+    if !pod.ready || is_available(pod, minimum_ready_seconds, now) {
         return None;
     }
-    Some(ready_since(pod)? + minimum_ready_seconds * SECOND)
+    Some(pod.ready_since? + minimum_ready_seconds * SECOND)
 }
 
 /// The node it is bound to; empty if none.

@@ -125,10 +125,11 @@ pub(crate) fn delete_pod(owner: &Object, pod: &Object) -> Request {
 fn to_delete(view: &View<'_>, owner: &Object, active: &[Arc<Object>], surplus: usize) -> Vec<Arc<Object>> {
     let on_nodes = pods_on_nodes(view, owner);
     let neighbours = |pod: &Object| on_nodes.get(pods::node_name(pod)).copied().unwrap_or_default();
-    let mut ranked: Vec<(usize, &Arc<Object>)> = active.iter().map(|pod| (neighbours(pod), pod)).collect();
-    ranked.sort_by_cached_key(|(rank, pod)| {
-        let status = pod.status();
-        let phase = match text(&status["phase"]) {
+    // What has been ready or existed for less time is deleted first, by orders of magnitude, so that
+    // chance spreads the rest.
+    let since = |at: i64| magnitude(view.now - at);
+    let rank = |pod: &'_ Arc<Object>| {
+        let phase = match text(&pod.status()["phase"]) {
             "Pending" => 0,
             "Unknown" => 1,
             _ => 2,
@@ -138,18 +139,20 @@ fn to_delete(view: &View<'_>, owner: &Object, active: &[Arc<Object>], surplus: u
             .and_then(|cost| cost.parse::<i32>().ok())
             .unwrap_or_default()
             .into();
-        let ready = pods::is_ready(pod);
-        // What has been ready or existed for less time is deleted first, by orders of magnitude, so that
-        // chance spreads the rest.
-        let since = |at: i64| magnitude(view.now - at);
-        let ready_for = if ready { pods::ready_since(pod).map_or(u32::MAX, since) } else { 0 };
+        let ready_for = if pod.ready { pod.ready_since.map_or(u32::MAX, since) } else { 0 };
         (
-            (!pods::node_name(pod).is_empty(), phase, ready, cost),
-            (std::cmp::Reverse(*rank), ready_for),
+            (!pods::node_name(pod).is_empty(), phase, pod.ready, cost),
+            (std::cmp::Reverse(neighbours(pod)), ready_for),
             (std::cmp::Reverse(pods::restarts(pod)), since(pod.created), Arc::clone(&pod.uid)),
         )
-    });
-    ranked.into_iter().take(surplus).map(|(_, pod)| Arc::clone(pod)).collect()
+    };
+    let mut ranked: Vec<_> = active.iter().map(|pod| (rank(pod), pod)).collect();
+    if surplus < ranked.len() {
+        ranked.select_nth_unstable_by(surplus, |(one, _), (other, _)| one.cmp(other));
+        ranked.truncate(surplus);
+    }
+    ranked.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    ranked.into_iter().map(|(_, pod)| Arc::clone(pod)).collect()
 }
 
 /// The binary order of magnitude of an age.
@@ -182,7 +185,7 @@ fn update_status(
 ) {
     let minimum = int(&owner.spec()["minReadySeconds"], 0);
     let labels = &owner.spec()["template"]["metadata"]["labels"];
-    let ready = active.iter().filter(|pod| pods::is_ready(pod)).count();
+    let ready = active.iter().filter(|pod| pod.ready).count();
     let available = active.iter().filter(|pod| pods::is_available(pod, minimum, view.now)).count();
     let mut status = json!({
         "replicas": active.len(),

@@ -37,6 +37,9 @@ impl Change {
     }
 }
 
+/// Objects that are visited together, without another look for each.
+type Group = BTreeMap<Key, Arc<Object>>;
+
 /// A kind, a namespace, and a label with its value.
 type Labelled = (Kind, Arc<str>, Box<str>, Box<str>);
 
@@ -45,9 +48,9 @@ type Labelled = (Kind, Arc<str>, Box<str>, Box<str>);
 pub struct Store {
     objects: BTreeMap<Key, Arc<Object>>,
     /// Objects by the UID of the owner that manages them.
-    controlled: BTreeMap<Arc<str>, BTreeSet<Key>>,
+    controlled: BTreeMap<Arc<str>, Group>,
     /// Pods by node.
-    on_node: BTreeMap<Box<str>, BTreeSet<Key>>,
+    on_node: BTreeMap<Box<str>, Group>,
     /// What the pods of a node request that have not finished.
     requested: BTreeMap<Box<str>, Amounts>,
     /// Pods by address.
@@ -59,9 +62,9 @@ pub struct Store {
     /// Pods on nodes that keep others away.
     repelling: BTreeSet<Key>,
     /// Objects that nothing manages.
-    orphans: BTreeSet<Key>,
+    orphans: Group,
     /// Pods by their labels, EndpointSlices by that of their Service, volumes by their claim.
-    labelled: BTreeMap<Labelled, BTreeSet<Key>>,
+    labelled: BTreeMap<Labelled, Group>,
     /// UIDs that this process removed, until the watch says so too: older news of them is ignored.
     removed: BTreeMap<Arc<str>, Kind>,
 }
@@ -104,8 +107,8 @@ impl Store {
         uid: &str,
         kind: Kind,
     ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
-        let keys = self.controlled.get(uid).into_iter().flatten();
-        keys.filter(move |key| key.kind == kind).filter_map(|key| self.objects.get(key))
+        let objects = self.controlled.get(uid).into_iter().flat_map(Group::values);
+        objects.filter(move |object| object.key.kind == kind)
     }
 
     /// The object that manages this one, if it is known.
@@ -129,24 +132,24 @@ impl Store {
         }
         let fewest = self.rarest_label(namespace, labels);
         let wanted = labels.clone();
-        let pods = fewest.into_iter().flatten().filter_map(|key| self.objects.get(key));
+        let pods = fewest.into_iter().flat_map(Group::values);
         Box::new(
             pods.filter(move |pod| wanted.iter().all(|(name, value)| pod.labels().get(name) == Some(value))),
         )
     }
 
     /// The pods that have that one of these labels which the fewest have.
-    fn rarest_label(&self, namespace: &Arc<str>, labels: &Map<String, Value>) -> Option<&BTreeSet<Key>> {
+    fn rarest_label(&self, namespace: &Arc<str>, labels: &Map<String, Value>) -> Option<&Group> {
         let sets = labels.iter().map(|(name, value)| {
             self.labelled.get(&(Kind::Pod, Arc::clone(namespace), name.as_str().into(), text(value).into()))
         });
-        sets.min_by_key(|set| set.map_or(0, BTreeSet::len)).flatten()
+        sets.min_by_key(|set| set.map_or(0, Group::len)).flatten()
     }
 
     /// The EndpointSlices that are labelled with a Service's name.
     pub fn slices_of(&self, namespace: &Arc<str>, service: &str) -> impl Iterator<Item = &Arc<Object>> {
         let labelled = (Kind::EndpointSlice, Arc::clone(namespace), SERVICE_NAME.into(), service.into());
-        self.labelled.get(&labelled).into_iter().flatten().filter_map(|key| self.objects.get(key))
+        self.labelled.get(&labelled).into_iter().flat_map(Group::values)
     }
 
     /// The volumes that name a claim.
@@ -165,12 +168,12 @@ impl Store {
 
     fn claimed(&self, namespace: Arc<str>, claim: &str) -> impl Iterator<Item = &Arc<Object>> + use<'_> {
         let claimed = (Kind::PersistentVolume, namespace, CLAIMED.into(), claim.into());
-        self.labelled.get(&claimed).into_iter().flatten().filter_map(|key| self.objects.get(key))
+        self.labelled.get(&claimed).into_iter().flat_map(Group::values)
     }
 
     /// The pods of a node.
     pub fn pods_on(&self, node: &str) -> impl Iterator<Item = &Arc<Object>> {
-        self.on_node.get(node).into_iter().flatten().filter_map(|key| self.objects.get(key))
+        self.on_node.get(node).into_iter().flat_map(Group::values)
     }
 
     /// What the unfinished pods of a node request together.
@@ -202,10 +205,10 @@ impl Store {
         let selector = match key.kind {
             Kind::Service => &object.spec()["selector"],
             Kind::PodDisruptionBudget => &object.spec()["selector"]["matchLabels"],
-            _ => return self.controlled.get(&object.uid).map_or(0, BTreeSet::len),
+            _ => return self.controlled.get(&object.uid).map_or(0, Group::len),
         };
         let labels = selector.as_object();
-        labels.and_then(|labels| self.rarest_label(&key.namespace, labels)).map_or(0, BTreeSet::len)
+        labels.and_then(|labels| self.rarest_label(&key.namespace, labels)).map_or(0, Group::len)
     }
 
     /// The unfinished pods on nodes that have a required anti-affinity.
@@ -301,18 +304,19 @@ impl Store {
     ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
         let range = self.orphans.range((Bound::Included(kind.key(namespace, "")), Bound::Unbounded));
         range
-            .take_while(move |key| key.kind == kind && &*key.namespace == namespace)
-            .filter_map(|key| self.objects.get(key))
+            .take_while(move |(key, _)| key.kind == kind && &*key.namespace == namespace)
+            .map(|(_, object)| object)
     }
 
     fn remember(&mut self, object: &Arc<Object>) {
         for labelled in labels_of(object) {
-            self.labelled.entry(labelled).or_default().insert(object.key.clone());
+            self.labelled.entry(labelled).or_default().insert(object.key.clone(), Arc::clone(object));
         }
         if let Some(owner) = &object.controller {
-            self.controlled.entry(Arc::clone(owner)).or_default().insert(object.key.clone());
+            let group = self.controlled.entry(Arc::clone(owner)).or_default();
+            group.insert(object.key.clone(), Arc::clone(object));
         } else {
-            self.orphans.insert(object.key.clone());
+            self.orphans.insert(object.key.clone(), Arc::clone(object));
         }
         if object.key.kind != Kind::Pod {
             return;
@@ -324,11 +328,11 @@ impl Store {
             }
         }
         if let Some(node) = node_of(object) {
-            if !crate::pods::is_finished(object) && object.spec()["affinity"]["podAntiAffinity"].is_object() {
+            if !object.finished && object.spec()["affinity"]["podAntiAffinity"].is_object() {
                 self.repelling.insert(object.key.clone());
             }
-            self.on_node.entry(node.into()).or_default().insert(object.key.clone());
-            if !crate::pods::is_finished(object) {
+            self.on_node.entry(node.into()).or_default().insert(object.key.clone(), Arc::clone(object));
+            if !object.finished {
                 self.requested.entry(node.into()).or_default().add(&Amounts::requested(&object.value));
             }
         }
@@ -368,7 +372,7 @@ impl Store {
             if keys.is_empty() {
                 self.on_node.remove(node);
                 self.requested.remove(node);
-            } else if !crate::pods::is_finished(object)
+            } else if !object.finished
                 && let Some(requested) = self.requested.get_mut(node)
             {
                 requested.subtract(&Amounts::requested(&object.value));

@@ -220,7 +220,7 @@ impl Work<'_> {
 
     /// Which of a node's pods are too many: of several the oldest one stays, and beside it the one that is to replace it.
     fn excess(&self, mut living: Vec<Arc<Object>>) -> Vec<Arc<Object>> {
-        living.sort_by_key(|pod| (!pods::is_ready(pod), pod.created, Arc::clone(&pod.key.name)));
+        living.sort_by_key(|pod| (!pod.ready, pod.created, Arc::clone(&pod.key.name)));
         if self.max_surge() == 0 || living.len() < 2 {
             return living.into_iter().skip(1).collect();
         }
@@ -234,7 +234,7 @@ impl Work<'_> {
             }
         }
         if let (Some(new), Some(old)) = (&pair.new, &pair.old)
-            && (!pods::is_ready(old) || self.is_available(new))
+            && (!old.ready || self.is_available(new))
         {
             excess.push(Arc::clone(old));
         }
@@ -312,7 +312,7 @@ impl Work<'_> {
             (0, 0, 0, 0, 0, 0);
         for node in self.view.store.all(Kind::Node) {
             let pods = self.by_node.get(node.name()).into_iter().flatten();
-            let living: Vec<_> = pods.filter(|pod| !(pod.deleting && pods::is_finished(pod))).collect();
+            let living: Vec<_> = pods.filter(|pod| !(pod.deleting && pod.finished)).collect();
             if !self.admits(node).0 {
                 misplaced += i64::from(!living.is_empty());
                 continue;
@@ -324,7 +324,7 @@ impl Work<'_> {
             };
             let Some(pod) = living.into_iter().min_by_key(age) else { continue };
             current += 1;
-            ready += i64::from(pods::is_ready(pod));
+            ready += i64::from(pod.ready);
             available += i64::from(self.is_available(pod));
             updated += i64::from(self.is_updated(pod));
         }

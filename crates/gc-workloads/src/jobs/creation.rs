@@ -29,7 +29,7 @@ impl Work<'_> {
         let wanted = if self.is_suspended() { 0 } else { self.wanted(active) };
         let doomed = self.surplus(wanted);
         if !doomed.is_empty() {
-            let were_ready = doomed.iter().filter(|pod| pods::is_ready(pod)).count();
+            let were_ready = doomed.iter().filter(|pod| pod.ready).count();
             self.dismiss_pods(&doomed);
             return (active - doomed.len(), ready - were_ready);
         }
@@ -83,12 +83,7 @@ impl Work<'_> {
         }
         rest.sort_by_key(|pod| {
             let bound = !pods::node_name(pod).is_empty();
-            (
-                bound,
-                text(&pod.status()["phase"]) == "Running",
-                pods::is_ready(pod),
-                std::cmp::Reverse(pod.created),
-            )
+            (bound, text(&pod.status()["phase"]) == "Running", pod.ready, std::cmp::Reverse(pod.created))
         });
         let more = rest.len().saturating_sub(wanted);
         doomed.extend(rest.into_iter().take(more));

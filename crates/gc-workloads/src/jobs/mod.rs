@@ -196,10 +196,10 @@ impl<'a> Work<'a> {
         }
         self.judge();
         let mut active = self.active.len();
-        let mut ready = self.active.iter().filter(|pod| pods::is_ready(pod)).count();
+        let mut ready = self.active.iter().filter(|pod| pod.ready).count();
         if self.finished.is_some() {
             let doomed: Vec<_> = self.active.clone();
-            ready -= doomed.iter().filter(|pod| pods::is_ready(pod)).count();
+            ready -= doomed.iter().filter(|pod| pod.ready).count();
             active = 0;
             self.delete_pods(&doomed);
         } else if !self.job.deleting {

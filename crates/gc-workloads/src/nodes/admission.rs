@@ -5,7 +5,6 @@ use serde_json::Value;
 use super::{host_ports, scheduler};
 use crate::object::{Object, items, map, text};
 use crate::plan::{Note, Request, View};
-use crate::pods;
 use crate::resources::Amounts;
 use crate::time;
 
@@ -57,7 +56,7 @@ impl Rejection {
 
 /// Whether a pod has not been accepted by its node yet.
 pub(super) fn is_pending(pod: &Object) -> bool {
-    pod.status()["startTime"].is_null() && !pods::is_finished(pod)
+    pod.status()["startTime"].is_null() && !pod.finished
 }
 
 /// Why a node rejects a pod that is bound to it; `None` if it runs it. The first reason that applies, in a kubelet's order.
@@ -107,7 +106,7 @@ fn lacks_resources(view: &View<'_>, pod: &Object, node: &Object) -> Option<Rejec
     used.subtract(&Amounts::requested(&pod.value));
     lacking(&used)?;
     let mut used = Amounts::default();
-    let others = view.store.pods_on(node.name()).filter(|other| !pods::is_finished(other));
+    let others = view.store.pods_on(node.name()).filter(|other| !other.finished);
     others.filter(|other| is_ahead(other, pod)).for_each(|other| used.add(&Amounts::requested(&other.value)));
     let name = lacking(&used)?;
     let message = format!(

@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use crate::object::{Object, int, items, text};
 use crate::plan::View;
-use crate::pods;
 
 /// The address that stands for all addresses of a node.
 const ALL_ADDRESSES: &str = "0.0.0.0";
@@ -37,7 +36,7 @@ pub(super) fn are_taken(
     if wanted.clone().next().is_none() {
         return false;
     }
-    let others = view.store.pods_on(node.name()).filter(|other| !pods::is_finished(other) && counts(other));
+    let others = view.store.pods_on(node.name()).filter(|other| !other.finished && counts(other));
     others.flat_map(|other| of_pod(other)).any(|taken| wanted.clone().any(|port| conflict(port, taken)))
 }
 

@@ -314,7 +314,7 @@ fn bound_at(pod: &Object) -> Milliseconds {
 
 fn stage(view: &View<'_>, pod: &Object) -> Stage {
     let status = pod.status();
-    if pods::is_finished(pod) {
+    if pod.finished {
         return Stage::Ended;
     }
     let deadline = deadline(pod);
@@ -387,13 +387,13 @@ fn terminated(view: &View<'_>, pod: &Object, code: i64) -> Value {
 /// Containers end as soon as they are stopped; then the pod is removed.
 fn end_deleted(view: &View<'_>, pod: &Object, node: &Object) -> Plan {
     let mut plan = Plan::default();
-    if pod.value["metadata"]["deletionGracePeriodSeconds"] == 0 && pods::is_finished(pod) {
+    if pod.value["metadata"]["deletionGracePeriodSeconds"] == 0 && pod.finished {
         // Only a finalizer holds it still.
         if items(&pod.value["metadata"]["finalizers"]).next().is_some() {
             return plan;
         }
     }
-    if !pods::is_finished(pod) {
+    if !pod.finished {
         let code = TERMINATED;
         plan.then(report(view, pod, node, "Failed", &terminated(view, pod, code), "terminate"));
         plan.notes = reports::stopped(pod, node);

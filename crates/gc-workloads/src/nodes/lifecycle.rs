@@ -76,7 +76,7 @@ pub(crate) fn reconcile_node(view: &View<'_>, key: &Key) -> Plan {
 
 /// Nothing is known about the pods of a silent node, so they no longer count as ready.
 fn pods_not_ready(view: &View<'_>, node: &Object) -> Vec<Request> {
-    let ready = view.store.pods_on(node.name()).filter(|pod| pods::is_ready(pod));
+    let ready = view.store.pods_on(node.name()).filter(|pod| pod.ready);
     let requests = ready.map(|pod| {
         let mut status = pod.status().clone();
         let conditions = status["conditions"].as_array_mut().into_iter().flatten();

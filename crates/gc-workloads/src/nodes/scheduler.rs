@@ -35,8 +35,8 @@ pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
                 keys.push(object.key.clone());
             }
             let freed = !pods::node_name(object).is_empty()
-                && change.after.as_ref().is_none_or(|pod| pods::is_finished(pod))
-                && change.before.as_ref().is_some_and(|pod| !pods::is_finished(pod));
+                && change.after.as_ref().is_none_or(|pod| pod.finished)
+                && change.before.as_ref().is_some_and(|pod| !pod.finished);
             if freed {
                 // The others are still queued, or waiting for their claims.
                 keys.extend(view.store.unschedulable().map(|pod| pod.key.clone()));
@@ -306,7 +306,7 @@ fn affinity_against(view: &View<'_>, pod: &Object, node: &Object) -> Option<Stri
 }
 
 fn scheduled<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
-    view.store.all(Kind::Pod).filter(|pod| !pods::node_name(pod).is_empty() && !pods::is_finished(pod))
+    view.store.all(Kind::Pod).filter(|pod| !pods::node_name(pod).is_empty() && !pod.finished)
 }
 
 fn same_domain(view: &View<'_>, term: &Value, other: &Object, node: &Object) -> bool {
@@ -326,7 +326,7 @@ fn in_domain<'a>(
     let store = view.store;
     let nodes =
         store.all(Kind::Node).filter(move |other| value.is_some() && other.label(&key) == value.as_deref());
-    nodes.flat_map(move |node| store.pods_on(node.name())).filter(|pod| !pods::is_finished(pod))
+    nodes.flat_map(move |node| store.pods_on(node.name())).filter(|pod| !pod.finished)
 }
 
 /// Whether a term of one pod's affinity means another.

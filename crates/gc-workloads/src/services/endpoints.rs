@@ -108,7 +108,7 @@ fn set(map: &mut Map<String, Value>, name: &str, value: Option<Value>) {
 fn trigger(service: &Object, pods: &[&Object], shown: &BTreeMap<&str, bool>, created: bool) -> Option<Value> {
     let everything = service.spec()["publishNotReadyAddresses"] == true;
     let changed = pods.iter().filter(|pod| {
-        let wanted = is_reachable(pod).then(|| everything || pods::is_ready(pod));
+        let wanted = is_reachable(pod).then(|| everything || pod.ready);
         shown.get(text(&pod.status()["podIP"])).copied() != wanted
     });
     let times = changed.map(|pod| readiness_changed(pod)).filter(|at| !at.is_null());
@@ -146,7 +146,7 @@ fn subsets(service: &Object, pods: &[&Object]) -> Vec<Value> {
         if let Some(name) = hostname(service, pod) {
             address["hostname"] = name.into();
         }
-        let ready = everything || pods::is_ready(pod);
+        let ready = everything || pod.ready;
         let Ok(parsed) = ip.parse() else { continue };
         let group = groups.entry(json!(ports).to_string()).or_default();
         group.0 = ports;

@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use crate::kinds::{Key, Kind};
 use crate::object::{Object, condition, items, text};
 use crate::plan::View;
-use crate::pods;
 use crate::selector;
 use crate::store::Change;
 
@@ -51,7 +50,7 @@ fn shown_of(pod: &Object) -> impl PartialEq {
     let (spec, status) = (pod.spec(), pod.status());
     (
         (pod.labels(), &spec["hostname"], &spec["subdomain"], &spec["nodeName"]),
-        (&status["podIPs"], &status["podIP"], pods::is_ready(pod), pods::is_finished(pod)),
+        (&status["podIPs"], &status["podIP"], pod.ready, pod.finished),
         (&pod.uid, pod.deleting),
     )
 }
@@ -73,7 +72,7 @@ fn pods_behind<'a>(view: &View<'a>, service: &'a Object) -> Option<Vec<&'a Arc<O
 fn is_reachable(pod: &Object) -> bool {
     let status = pod.status();
     let has_address = !text(&status["podIP"]).is_empty() || items(&status["podIPs"]).next().is_some();
-    has_address && !pods::is_finished(pod)
+    has_address && !pod.finished
 }
 
 /// A pod's host name, where the Service is the one that gives it a name in DNS.

@@ -314,7 +314,7 @@ fn fill(slice: &mut Vec<Value>, left: &mut VecDeque<Value>) {
 }
 
 fn endpoint(service: &Object, pod: &Object, node: Option<&Arc<Object>>, addresses: &[String]) -> Value {
-    let (serving, terminating) = (pods::is_ready(pod), pod.deleting);
+    let (serving, terminating) = (pod.ready, pod.deleting);
     let ready = service.spec()["publishNotReadyAddresses"] == true || (serving && !terminating);
     let mut endpoint = json!({
         "addresses": addresses,

@@ -141,7 +141,7 @@ impl Work<'_> {
         let minimum = self.minimum_ready_seconds();
         for pod in self.pods.values() {
             let revision = pod.label(REVISION_HASH).unwrap_or_default();
-            if text(&pod.status()["phase"]) == "Running" && crate::pods::is_ready(pod) {
+            if text(&pod.status()["phase"]) == "Running" && pod.ready {
                 ready += 1;
                 available += i64::from(crate::pods::is_available(pod, minimum, self.view.now));
             }
@@ -194,7 +194,7 @@ impl Work<'_> {
             self.create(ordinal);
             return true;
         };
-        if crate::pods::is_finished(&pod) {
+        if pod.finished {
             if !pod.deleting {
                 self.delete(&pod);
             }
