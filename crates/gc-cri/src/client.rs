@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use futures::{Stream, StreamExt};
 use gc_retention::containers::{ContainerId, ContainerState, Sandbox, SandboxId};
 use gc_retention::images::{Image, ImageId, LayerId};
+use http::uri::PathAndQuery;
 use hyper_util::rt::TokioIo;
 use prost::Message;
 use tokio::net::UnixStream;
-use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint as Transport, Uri};
 use tonic_prost::ProstCodec;
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use http::uri::PathAndQuery;
 use prost::Message;
-use tonic::codegen::http::uri::PathAndQuery;
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Status, Streaming};
