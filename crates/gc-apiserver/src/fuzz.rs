@@ -104,7 +104,7 @@ pub fn accept_header(data: &[u8]) {
 /// as YAML.
 pub fn request_body(data: &[u8]) {
     for content_type in [None, Some("application/yaml"), Some("application/vnd.kubernetes.protobuf")] {
-        if let Ok(body) = decode::object(data, content_type, "Pod") {
+        if let Ok(body) = decode::object(&data.to_vec().into(), content_type, "Pod") {
             assert!(body.value.is_object() && depth(&body.value).is_some());
         }
         if let Ok(options) = decode::delete_options(data, content_type) {

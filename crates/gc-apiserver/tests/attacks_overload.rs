@@ -73,14 +73,24 @@ async fn keys_that_yaml_has_twice_follow_the_field_validation() {
 }
 
 #[tokio::test]
-async fn unknown_fields_of_json_are_named_before_duplicates() {
+async fn what_is_wrong_with_fields_of_json_is_said_in_the_order_of_the_document() {
     let server = TestServer::start().await;
-    let body = r#"{"metadata": {"name": "a"}, "data": {"k": "a", "k": "b"}, "spce": 1, "spce": 2}"#;
     let path = format!("{CONFIG_MAPS}?fieldValidation=Strict");
-    let answer = server.send("POST", &path, &[("content-type", "application/json")], body).await;
-    let message: Value = answer.json()["message"].clone();
-    let want = "strict decoding error: unknown field \"spce\", duplicate field \"data.k\"";
-    assert!(message.as_str().unwrap().ends_with(want), "{message}");
+    let (unknown, duplicate) = ("unknown field \"spce\"", "duplicate field \"data.k\"");
+    for (body, want) in [
+        (
+            r#"{"metadata": {"name": "a"}, "data": {"k": "a", "k": "b"}, "spce": 1, "spce": 2}"#,
+            format!("strict decoding error: {duplicate}, {unknown}"),
+        ),
+        (
+            r#"{"spce": 1, "metadata": {"name": "a"}, "data": {"k": "a", "k": "b"}, "spce": 2}"#,
+            format!("strict decoding error: {unknown}, {duplicate}"),
+        ),
+    ] {
+        let answer = server.send("POST", &path, &[("content-type", "application/json")], body).await;
+        let message: Value = answer.json()["message"].clone();
+        assert!(message.as_str().unwrap().ends_with(&want), "{message}");
+    }
 }
 
 /// 800 bodies that never arrive, of a user without rights: places used to be taken before bodies.

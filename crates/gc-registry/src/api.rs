@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde_json::Value;
 
 use crate::error::ApiError;
@@ -206,6 +207,14 @@ pub struct RequestBody {
     pub value: Value,
     /// Duplicate fields.
     pub duplicates: Vec<String>,
+    /// The document as it was sent, if that was JSON: where its fields stand in it is the order of problems with them.
+    pub text: Bytes,
+}
+
+impl From<Value> for RequestBody {
+    fn from(value: Value) -> Self {
+        Self { value, ..Self::default() }
+    }
 }
 
 /// Warnings of what strict decoding found: those of YAML one by one.

@@ -156,7 +156,7 @@ impl Registry {
     ) -> Result<bytes::Bytes, ApiError> {
         let mut call = Call::new(self, target, context);
         let options = own_write();
-        let mut object = call.take_body(RequestBody { value: object, duplicates: Vec::new() }, &options)?;
+        let mut object = call.take_body(RequestBody::from(object), &options)?;
         call.settle_namespace(&mut object)?;
         call.complete_new(&mut object, &options)?;
         if let Some(status) = status {
@@ -191,7 +191,7 @@ impl Registry {
         context: &RequestContext<'_>,
     ) -> Result<(), ApiError> {
         let Some(new) = reconcile::reconciled(wanted.reconcile, live, &wanted.object) else { return Ok(()) };
-        let body = RequestBody { value: new, duplicates: Vec::new() };
+        let body = RequestBody::from(new);
         match self.handle(target, Operation::Update(body, own_write()), context) {
             // Somebody changed it meanwhile; the next start looks again.
             Err(error) if matches!(error.code, 404 | 409) => Ok(()),

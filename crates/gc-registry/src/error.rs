@@ -165,7 +165,9 @@ impl ApiError {
     #[must_use]
     pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
         let mut error = Self::about(403, "Forbidden", group, resource, name, "");
-        error.message = if name.is_empty() {
+        error.message = if resource.is_empty() && group.is_empty() {
+            format!("forbidden: {why}")
+        } else if name.is_empty() {
             format!("{} is forbidden: {why}", group_resource(group, resource))
         } else {
             format!("{} \"{name}\" is forbidden: {why}", group_resource(group, resource))

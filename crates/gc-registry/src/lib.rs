@@ -43,7 +43,7 @@
 //! let maps = RequestTarget::collection(catalog.find("", "v1", "configmaps").unwrap());
 //! let target = RequestTarget { namespace: "default".into(), ..maps };
 //! let object = json!({"metadata": {"name": "settings"}, "data": {"colour": "blue"}});
-//! let body = RequestBody { value: object, duplicates: Vec::new() };
+//! let body = RequestBody::from(object);
 //! let created = registry.handle(&target, Operation::Create(body, WriteOptions::default()), &context).unwrap();
 //! assert_eq!(created.code, 201);
 //!

@@ -86,6 +86,13 @@ pub(crate) fn update(call: &Call<'_>, live: Option<&Value>, new: &mut Value, opt
     with_request(call, options, |request| managed_fields::update(live, new, request));
 }
 
+/// A Scale of nothing has no replicas, so that their last manager loses them with it.
+pub(crate) fn disown_absent_replicas(call: &Call<'_>, new: &mut Value) {
+    if call.resource().custom.is_none() && new["spec"]["replicas"] == 0 {
+        managed_fields::disown(new, &["spec", "replicas"]);
+    }
+}
+
 /// After the server itself has written the status of an object.
 pub(crate) fn update_own_status(call: &Call<'_>, live: &Value, new: &mut Value) {
     let resource = call.resource();

@@ -235,7 +235,14 @@ pub(crate) fn storage_error(error: StorageError) -> ApiError {
         StorageError::Compacted { .. } => {
             ApiError::new(410, "Expired", "The resourceVersion for the provided list is too old.")
         }
-        StorageError::Future { requested, newest } => too_large_version(requested, newest),
+        StorageError::Future { requested, newest } => {
+            // Nobody is told to wait for a version that was asked for exactly.
+            let mut error = too_large_version(requested, newest);
+            if let Some(details) = &mut error.details {
+                details.retry_after_seconds = None;
+            }
+            error
+        }
         StorageError::TooLarge { limit, .. } => {
             ApiError::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {limit}"))
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::api::{FieldValidation, RequestContext, RequestTarget, YAML_PROBLEMS, decoding_warnings};
+use crate::api::{FieldValidation, RequestContext, RequestTarget, decoding_warnings};
 use crate::crd;
 use crate::error::{ApiError, FieldError};
 use crate::kinds;
@@ -82,7 +82,7 @@ impl<'a> Rules<'a> {
     pub(crate) fn decode(
         &self,
         object: &mut Value,
-        duplicates: &[String],
+        (duplicates, text): (&[String], &[u8]),
         validation: FieldValidation,
     ) -> Result<Vec<String>, Strictness> {
         let mut problems: Vec<String> = Vec::new();
@@ -98,36 +98,25 @@ impl<'a> Rules<'a> {
                 schema::normalize(meta_schema, metadata, Empties::Kept);
             }
             problems.extend(custom.prune(object));
+            problems.sort();
+            problems.splice(0..0, duplicates.iter().cloned());
             custom.apply_defaults(object);
         } else {
             let schema = schema(self.resource);
             schema::check_types(&schema, object).map_err(|why| Self::undecodable(&why))?;
             if validation != FieldValidation::Ignore {
-                problems.extend(schema::unknown_fields(&schema, object));
+                problems = schema::strict_problems(&schema, object, duplicates, text);
             }
             schema::normalize(&schema, object, Empties::Kept);
         }
         crate::meta::normalize(object);
         self.apply_defaults(object);
-        problems.sort();
-        let all = self.in_order(duplicates, problems);
         match validation {
             FieldValidation::Ignore => Ok(Vec::new()),
-            FieldValidation::Warn => Ok(decoding_warnings(all)),
-            FieldValidation::Strict if all.is_empty() => Ok(all),
-            FieldValidation::Strict => Err(Strictness::Strict(all)),
+            FieldValidation::Warn => Ok(decoding_warnings(problems)),
+            FieldValidation::Strict if problems.is_empty() => Ok(problems),
+            FieldValidation::Strict => Err(Strictness::Strict(problems)),
         }
-    }
-
-    /// Duplicate and unknown fields in upstream's order: what the parser of YAML found comes first, the duplicates of
-    /// JSON after the unknown fields, and before them in custom resources. An unknown field is not a duplicate too.
-    fn in_order(&self, duplicates: &[String], unknown: Vec<String>) -> Vec<String> {
-        if self.resource.custom.is_some() || duplicates.iter().any(|text| text.starts_with(YAML_PROBLEMS)) {
-            return duplicates.iter().cloned().chain(unknown).collect();
-        }
-        let known = |text: &&String| !unknown.contains(&text.replacen("duplicate", "unknown", 1));
-        let duplicates: Vec<String> = duplicates.iter().filter(known).cloned().collect();
-        unknown.into_iter().chain(duplicates).collect()
     }
 
     fn check_metadata(schema: &Schema, metadata: &Value) -> Result<(), Strictness> {

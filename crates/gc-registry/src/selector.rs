@@ -393,6 +393,12 @@ fn field_terms(text: &str) -> Result<Vec<FieldTerm>, ApiError> {
     Ok(parsed)
 }
 
+/// Whether a text is a field selector, of whatever fields.
+#[must_use]
+pub fn is_field_selector(text: &str) -> bool {
+    field_terms(text).is_ok()
+}
+
 /// Splits at commas that no backslash escapes.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut escaped = false;

@@ -55,7 +55,7 @@ impl Call<'_> {
     /// Server-side apply of a Scale: the manager owns the replicas of the object that is scaled.
     fn scale_by_apply(&mut self, body: RequestBody, options: &WriteOptions) -> Result<Response, ApiError> {
         check_apply_options(options)?;
-        self.check_patched_scale(&body.value, options)?;
+        self.check_patched_scale(&body.value, PatchType::Merge, &Value::Null, options)?;
         let has_replicas = body.value.pointer("/spec/replicas").is_some_and(|replicas| !replicas.is_null());
         let scale = self.take_scale(body)?;
         if !meta::name(&scale).is_empty() {
@@ -74,7 +74,8 @@ impl Call<'_> {
         if has_replicas {
             self.apply_scale(&mut wanted, &scale)?;
         }
-        let Some(written) = self.write_loop(&Change::Apply(wanted), options)? else {
+        let written = self.write_loop(&Change::Apply(wanted), options);
+        let Some(written) = written.map_err(|error| self.of_the_scale(error))? else {
             return Err(self.not_found(&self.target.name));
         };
         let scale = self.scale_of(&written.object)?;
@@ -100,8 +101,8 @@ impl Call<'_> {
                 }
             }
             let own_version = scale["metadata"]["resourceVersion"] != named;
-            self.check_patched_scale(&scale, options)?;
-            let scale = self.take_scale(RequestBody { value: scale, duplicates: Vec::new() })?;
+            self.check_patched_scale(&scale, kind, &body.value, options)?;
+            let scale = self.take_scale(RequestBody::from(scale))?;
             self.check_name(&scale)?;
             match self.write_scale(scale, options) {
                 // The version was the one just read, not one that the client insists on.
@@ -112,11 +113,31 @@ impl Call<'_> {
         Err(self.modified(&self.target.name))
     }
 
+    /// A conflict of managers in the words of the Scale: there, all of them manage the Scale's own version.
+    fn of_the_scale(&self, mut error: ApiError) -> ApiError {
+        let (theirs, own) = (format!("using {}", self.resource().api_version()), "using autoscaling/v1");
+        error.message = error.message.replace(&theirs, own);
+        for cause in error.details.iter_mut().flat_map(|details| &mut details.causes) {
+            cause.message = cause.message.replace(&theirs, own);
+        }
+        error
+    }
+
     /// Strict validation of what a patch makes of a Scale, and of whether it is one.
-    fn check_patched_scale(&mut self, scale: &Value, options: &WriteOptions) -> Result<(), ApiError> {
+    fn check_patched_scale(
+        &mut self,
+        scale: &Value,
+        kind: PatchType,
+        patch: &Value,
+        options: &WriteOptions,
+    ) -> Result<(), ApiError> {
+        let shown = || {
+            let name = schema::definition_name("autoscaling", "v1", "Scale");
+            patch::shown(Some(name), kind, patch, scale)
+        };
         let known = schema::builtin("autoscaling", "v1", "Scale").unwrap_or_default();
         if let Err(why) = schema::check_types(&known, scale) {
-            return Err(Self::patch_error(&scale.to_string(), &why));
+            return Err(Self::patch_error(&shown(), &why));
         }
         let unknown = schema::unknown_fields(&known, scale);
         match options.field_validation {
@@ -125,7 +146,7 @@ impl Call<'_> {
             FieldValidation::Strict if unknown.is_empty() => {}
             FieldValidation::Strict => {
                 let why = format!("strict decoding error: {}", unknown.join(", "));
-                return Err(Self::patch_error(&scale.to_string(), &why));
+                return Err(Self::patch_error(&shown(), &why));
             }
         }
         Ok(())
@@ -188,9 +209,7 @@ impl Call<'_> {
         let known =
             schema::definition_named(&schema::definition_name(group, version, kind)).unwrap_or_default();
         schema::check_types(&known, &value).map_err(|why| bad_body(&why))?;
-        let mut problems = schema::unknown_fields(&known, &value);
-        problems.sort();
-        problems.extend(body.duplicates.iter().cloned());
+        let problems = schema::strict_problems(&known, &value, &body.duplicates, &body.text);
         match validation {
             FieldValidation::Ignore => {}
             FieldValidation::Warn => self.warnings.extend(decoding_warnings(problems)),

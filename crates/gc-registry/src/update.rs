@@ -180,7 +180,7 @@ impl Call<'_> {
 
     /// Defaults for what apply has merged.
     fn finish_decoding(&self, object: &mut Value) -> Result<(), ApiError> {
-        match self.rules().decode(object, &[], FieldValidation::Ignore) {
+        match self.rules().decode(object, (&[], &[]), FieldValidation::Ignore) {
             Ok(_) | Err(Strictness::Strict(_)) => Ok(()),
             Err(Strictness::Undecodable(why)) => Err(self.rules().bad_body(&why)),
         }
@@ -199,8 +199,8 @@ impl Call<'_> {
             let Some(stored) = self.read(&key)? else { return Ok(None) };
             let live = self.decode(&stored)?;
             let (mut new, version_given) = self.new_state(change, &live, options)?;
-            if matches!(change, Change::Patch(..)) {
-                // The manager of a patch does not own what admission adds to it.
+            if matches!(change, Change::Patch(..) | Change::Put(_)) {
+                // Managers do not own what admission and the rules of the kind add to what they sent.
                 managed::update(self, Some(&live), &mut new, options);
             }
             self.admit_update()?;
@@ -213,8 +213,9 @@ impl Call<'_> {
             self.keep_what_is_the_servers(&mut new, &live);
             rules.finish(&mut new);
             self.admit_content(&new, Some(&live))?;
-            if matches!(change, Change::Put(_) | Change::Scale(_)) {
+            if matches!(change, Change::Scale(_)) {
                 managed::update(self, Some(&live), &mut new, options);
+                managed::disown_absent_replicas(self, &mut new);
             }
             let mut errors = meta_validation::validate_update(self.resource(), &new, &live);
             errors.extend(rules.validate_update(&new, &live));
@@ -247,7 +248,10 @@ impl Call<'_> {
                 }
             }
             self.warn_of(&new, Some(&live));
-            if managed::same_but_for_times(&new, &live) && self.is_in_storage_version(&stored) {
+            let unchanged = managed::same_but_for_times(&new, &live)
+                && self.is_in_storage_version(&stored)
+                && self.is_stored_as_shown(&stored, &live);
+            if unchanged {
                 return Ok(Some(Written { code: 200, object: live, stored: Some(stored) }));
             }
             if options.dry_run {
@@ -280,6 +284,17 @@ impl Call<'_> {
         custom.is_none_or(|custom| {
             persist::stored_version(custom, &stored.value) == &**custom.storage_api_version()
         })
+    }
+
+    /// Whether an object is stored the way that it is shown. Upstream shows the phase of a new claim and the labels of a new
+    /// Job by default and stores them with the first update, which is a write even if it changes nothing.
+    fn is_stored_as_shown(&self, stored: &KeyValue, live: &Value) -> bool {
+        let resource = self.resource();
+        let labelled =
+            || meta::metadata(live).get("labels").is_some_and(|labels| labels["controller-uid"].is_string());
+        let shows_defaults = resource.is("", "persistentvolumeclaims")
+            || resource.is("batch", "jobs") && labelled() && live["spec"]["manualSelector"] != true;
+        !shows_defaults || stored.create_revision != stored.mod_revision
     }
 
     /// The state that the client wants, and whether it insists on the version that it names.
@@ -374,14 +389,14 @@ impl Call<'_> {
             }
             // What a patch makes of an object is no body: it is the patch that is wrong.
             let why = error.message.split_once(": ").map_or(&*error.message, |(_, why)| why);
-            let document = patch::shown(self.resource(), kind, &body.value, &new);
+            let document = patch::shown(patch::type_name(self.resource()), kind, &body.value, &new);
             return Err(Self::patch_error(&document, why));
         }
         let document = new.clone();
         if options.field_validation == FieldValidation::Warn {
             self.warnings.append(&mut odd);
         }
-        let decoded = match self.rules().decode(&mut new, &body.duplicates, options.field_validation) {
+        let decoded = match self.rules().decode(&mut new, (&body.duplicates, &[]), options.field_validation) {
             Ok(_) if options.field_validation == FieldValidation::Strict && !odd.is_empty() => {
                 Err(Strictness::Strict(odd))
             }
@@ -404,7 +419,7 @@ impl Call<'_> {
                         format!("strict decoding error: {}", problems.join(", "))
                     }
                 };
-                let document = patch::shown(self.resource(), kind, &body.value, &document);
+                let document = patch::shown(patch::type_name(self.resource()), kind, &body.value, &document);
                 return Err(Self::patch_error(&document, &why));
             }
         }

@@ -234,6 +234,15 @@ fn options_of_lists_that_are_refused() {
             "Timeout: Too large resource version: 888888888888, current: ",
         ),
         (
+            ListOptions {
+                resource_version: "888888888888".into(),
+                resource_version_match: Some(VersionMatch::Exact),
+                ..base()
+            },
+            504,
+            "Timeout: Too large resource version: 888888888888, current: ",
+        ),
+        (
             ListOptions { resource_version: "x".into(), ..base() },
             400,
             "invalid resource version: resourceVersion: Invalid value: \"x\": strconv.ParseUint: parsing \"x\": invalid syntax",
@@ -288,6 +297,10 @@ fn options_of_lists_that_are_refused() {
         let error = list(&world, CM, options.clone()).unwrap_err();
         assert_eq!(error.code, code, "{options:?}");
         assert!(error.message.starts_with(message), "{options:?}: {}", error.message);
+        // Nobody is told to come back for what was asked for exactly.
+        let waits = code == 504 && options.resource_version_match.is_none();
+        let told = error.details.is_some_and(|details| details.retry_after_seconds.is_some());
+        assert_eq!(told, waits, "{options:?}");
     }
 }
 

@@ -34,12 +34,12 @@ fn assert_linear(what: &str, size: usize, cost: impl Fn(usize) -> Duration) {
 fn apply(world: &World, resource: &str, object: &Value) {
     let place = format!("default/{}", object["metadata"]["name"].as_str().unwrap());
     let options = WriteOptions { field_manager: "test".into(), force: Some(true), ..WriteOptions::default() };
-    let body = RequestBody { value: object.clone(), duplicates: Vec::new() };
+    let body = RequestBody::from(object.clone());
     world.run(resource, &place, Operation::Patch(PatchType::Apply, body, options)).unwrap();
 }
 
 fn patch(world: &World, resource: &str, name: &str, kind: PatchType, patch: Value) {
-    let body = RequestBody { value: patch, duplicates: Vec::new() };
+    let body = RequestBody::from(patch);
     let place = format!("default/{name}");
     world.run(resource, &place, Operation::Patch(kind, body, WriteOptions::default())).unwrap();
 }

@@ -285,14 +285,14 @@ impl Server {
         patch_type: PatchType,
         patch: Value,
     ) -> Option<Result<Arc<Object>, ApiError>> {
-        let body = RequestBody { value: patch, duplicates: Vec::new() };
+        let body = RequestBody::from(patch);
         let operation = Operation::Patch(patch_type, body, WriteOptions::default());
         Some(self.request_part(kind, place, operation)?.and_then(object_of))
     }
 
     fn create_in(&mut self, group: &str, version: &str, resource: &str, namespace: &str, object: Value) {
         if let Some(target) = self.target((group, version, resource), namespace, "") {
-            let body = RequestBody { value: object, duplicates: Vec::new() };
+            let body = RequestBody::from(object);
             let operation = Operation::Create(body, WriteOptions::default());
             let result = self.with_context(|context| self.registry.handle(&target, operation, context));
             debug_assert!(result.is_ok() || self.revision() > 3, "{result:?}");
@@ -334,7 +334,7 @@ impl Server {
         namespace: &str,
         object: Value,
     ) -> Option<Result<Arc<Object>, ApiError>> {
-        let body = RequestBody { value: object, duplicates: Vec::new() };
+        let body = RequestBody::from(object);
         let result = self.request(kind, namespace, "", Operation::Create(body, WriteOptions::default()))?;
         Some(result.and_then(object_of))
     }
@@ -346,7 +346,7 @@ impl Server {
         (namespace, name): (&str, &str),
         object: Value,
     ) -> Option<Result<Arc<Object>, ApiError>> {
-        let body = RequestBody { value: object, duplicates: Vec::new() };
+        let body = RequestBody::from(object);
         let result = self.request(kind, namespace, name, Operation::Update(body, WriteOptions::default()))?;
         Some(result.and_then(object_of))
     }

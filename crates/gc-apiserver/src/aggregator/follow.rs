@@ -182,7 +182,7 @@ async fn report(state: &Arc<State>, service: &ApiService) -> Result<(), ApiError
             if !set_condition(&mut object, found, context.now) {
                 return Ok(());
             }
-            let body = RequestBody { value: object, duplicates: Vec::new() };
+            let body = RequestBody::from(object);
             match registry.handle(&status, Operation::Update(body, WriteOptions::default()), context) {
                 // It was changed or deleted meanwhile, and is checked again for that.
                 Err(error) if matches!(error.code, 404 | 409) => Ok(()),

@@ -48,7 +48,7 @@ fn write(state: &State, role: &OutdatedAggregate) -> Result<(), ApiError> {
     let rules: Vec<Value> = role.rules.iter().map(Rule::to_value).collect();
     let configuration = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "ClusterRole",
         "metadata": {"name": role.name, "uid": role.uid}, "rules": rules});
-    let body = RequestBody { value: configuration, duplicates: Vec::new() };
+    let body = RequestBody::from(configuration);
     let options =
         WriteOptions { field_manager: MANAGER.into(), force: Some(true), ..WriteOptions::default() };
     let operation = Operation::Patch(PatchType::Apply, body, options);

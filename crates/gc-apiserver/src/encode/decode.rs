@@ -1,5 +1,6 @@
 //! Request bodies: bytes to values, with the duplicates that strict field validation asks for.
 
+use bytes::Bytes;
 use gc_registry::api::{DeleteOptions, PatchType, RequestBody};
 use gc_registry::error::ApiError;
 use gc_registry::schema::{self, json_type};
@@ -13,13 +14,14 @@ use crate::encode::protobuf;
 const SHOWN_BYTES: usize = 30;
 
 /// Decodes the body of a create, an update or a review. `kind` is the kind that the path is about.
-pub(crate) fn object(bytes: &[u8], content_type: Option<&str>, kind: &str) -> Result<RequestBody, ApiError> {
+pub(crate) fn object(bytes: &Bytes, content_type: Option<&str>, kind: &str) -> Result<RequestBody, ApiError> {
     let body = match negotiate::body_type(content_type)? {
-        BodyType::Json => json(bytes).map_err(|problem| not_json(kind, &problem, bytes))?,
-        BodyType::Yaml => yaml(bytes).map_err(|problem| unrecognized(kind, &problem, bytes))?,
-        BodyType::Protobuf => {
-            RequestBody { value: protobuf::decode_object(bytes, kind)?, duplicates: Vec::new() }
+        BodyType::Json => {
+            let body = json(bytes).map_err(|problem| not_json(kind, &problem, bytes))?;
+            RequestBody { text: bytes.clone(), ..body }
         }
+        BodyType::Yaml => yaml(bytes).map_err(|problem| unrecognized(kind, &problem, bytes))?,
+        BodyType::Protobuf => protobuf::decode_object(bytes, kind)?.into(),
     };
     // Go decodes null into the zero object.
     let body =
@@ -80,8 +82,11 @@ pub(crate) fn delete_options_of(value: &Value) -> Result<DeleteOptions, ApiError
     let text =
         |map: &Map<String, Value>, name: &str| map.get(name).and_then(Value::as_str).map(str::to_owned);
     if let Some(kind) = text(map, "kind").filter(|kind| !kind.is_empty() && kind != "DeleteOptions") {
+        let version =
+            text(map, "apiVersion").filter(|version| !version.is_empty()).unwrap_or_else(|| "v1".into());
         return Err(ApiError::bad_request(format!(
-            "decoded object cannot be converted to DeleteOptions: it is of kind {kind}"
+            "no kind {kind:?} is registered for version {version:?} in scheme \
+             \"pkg/apis/meta/internalversion/scheme/register.go:27\""
         )));
     }
     let preconditions = map.get("preconditions").and_then(Value::as_object);
@@ -140,11 +145,12 @@ mod tests {
 
     #[test]
     fn duplicates_are_found_with_their_paths() {
-        let table: [(&str, &[&str]); 6] = [
+        let table: [(&str, &[&str]); 7] = [
             (r#"{"a":1,"b":{"a":1}}"#, &[]),
             (r#"{"a":1,"a":2}"#, &["duplicate field \"a\""]),
             (r#"{"a":1,"a":2,"a":3}"#, &["duplicate field \"a\""]),
             (r#"{"a":{"b":1,"b":2}}"#, &["duplicate field \"a.b\""]),
+            (r#"{"a":1,"a":{"b":1,"b":2}}"#, &["duplicate field \"a\"", "duplicate field \"a.b\""]),
             (r#"{"a":[{}, {"b":1,"b":2}]}"#, &["duplicate field \"a[1].b\""]),
             (r#"{"a":[[{"x":0,"x":0}]]}"#, &["duplicate field \"a[0][0].x\""]),
         ];
@@ -161,11 +167,13 @@ mod tests {
             (r#"{"apiVersion": "v1", "kind": "ConfigMap","#.to_owned(), "unexpected end of JSON input"),
             (String::new(), "unexpected end of JSON input (<empty>)"),
             ("[]".to_owned(), "cannot unmarshal array into Go value of type struct { APIVersion string"),
+            (r#"{"a": 1,}"#.to_owned(), "invalid character '}' looking for beginning of object key string"),
+            ("[1,]".to_owned(), "invalid character ']' looking for beginning of value"),
             (r"{} trailing".to_owned(), "invalid character 't' after top-level value"),
             (deep, "exceeded max depth"),
         ];
         for (text, want) in table {
-            let error = object(text.as_bytes(), Some("application/json"), "ConfigMap").unwrap_err();
+            let error = object(&text.into(), Some("application/json"), "ConfigMap").unwrap_err();
             assert_eq!((error.code, error.reason), (400, "BadRequest"));
             assert!(error.message.contains(want), "{} should contain {want}", error.message);
         }
@@ -179,7 +187,9 @@ mod tests {
 
     #[test]
     fn broken_yaml_is_refused_in_upstreams_words() {
-        let created = |bytes| object(bytes, Some("application/yaml"), "DaemonSet").unwrap_err().message;
+        let created = |bytes: &'static [u8]| {
+            object(&bytes.into(), Some("application/yaml"), "DaemonSet").unwrap_err().message
+        };
         let applied = |bytes| patch(bytes, PatchType::Apply).unwrap_err().message;
         assert_eq!(
             created(b"a: ["),
@@ -195,7 +205,7 @@ mod tests {
     #[test]
     fn keys_of_yaml_that_are_there_twice_are_one_problem() {
         let want = ["yaml: unmarshal errors:\n  line 2: key \"a\" already set in map".to_owned()];
-        let body = object(b"a: 1\na: 2", Some("application/yaml"), "Pod").unwrap();
+        let body = object(&Bytes::from_static(b"a: 1\na: 2"), Some("application/yaml"), "Pod").unwrap();
         assert_eq!((body.value, body.duplicates.as_slice()), (value!({"a": 2}), want.as_slice()));
         assert_eq!(patch(b"{\"a\": 1,\n\"a\": 2}", PatchType::Apply).unwrap().duplicates, want);
     }
@@ -239,5 +249,11 @@ mod tests {
             }
             assert_eq!(got.ok(), want, "{body}");
         }
+        let refused = delete_options(br#"{"kind": "Pod", "apiVersion": "v1"}"#, None).unwrap_err();
+        assert_eq!(
+            refused.message,
+            "no kind \"Pod\" is registered for version \"v1\" in scheme \
+             \"pkg/apis/meta/internalversion/scheme/register.go:27\""
+        );
     }
 }

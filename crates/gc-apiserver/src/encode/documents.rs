@@ -36,7 +36,7 @@ pub(crate) fn json(bytes: &[u8]) -> Result<RequestBody, String> {
     }
     let duplicates =
         duplicates.into_iter().map(|path| format!("duplicate field \"{}\"", beginning(&path))).collect();
-    Ok(RequestBody { value, duplicates })
+    Ok(RequestBody { value, duplicates, ..RequestBody::default() })
 }
 
 /// What a message repeats of a text from outside.
@@ -72,6 +72,10 @@ fn json_problem(error: &serde_json::Error, document: &str) -> String {
     let line = document.split('\n').nth(error.line().saturating_sub(1));
     let rest = line.and_then(|line| line.get(error.column().saturating_sub(1)..));
     match (WORDS.iter().find(|(ours, _)| text.starts_with(ours)), rest.and_then(|rest| rest.chars().next())) {
+        // A comma promises another key.
+        (Some(("trailing comma", _)), Some('}')) => {
+            "invalid character '}' looking for beginning of object key string".into()
+        }
         (Some((_, theirs)), Some(character)) => format!("invalid character '{character}' {theirs}"),
         _ => text,
     }
@@ -155,7 +159,8 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
                 && map.contains_key(&key)
                 && !self.duplicates[begun..].contains(&key)
             {
-                self.duplicates.push(beginning(&key).to_owned());
+                // It is noticed before what is in it.
+                self.duplicates.insert(known, beginning(&key).to_owned());
             }
             known = self.duplicates.len();
             map.insert(key, value);
@@ -176,5 +181,5 @@ pub(crate) fn yaml(bytes: &[u8]) -> Result<RequestBody, String> {
         [] => Vec::new(),
         lines => vec![format!("{YAML_PROBLEMS}{}", lines.join("\n  "))],
     };
-    Ok(RequestBody { value, duplicates })
+    Ok(RequestBody { value, duplicates, ..RequestBody::default() })
 }

@@ -182,7 +182,8 @@ pub(crate) fn negotiate(
             }
         }
     }
-    if !nameable && purpose != Purpose::Discovery {
+    // Custom resources are served without the router, as discovery is.
+    if !nameable && !matches!(purpose, Purpose::Discovery | Purpose::Answer) {
         let streams = match purpose {
             Purpose::Watch | Purpose::WatchBuiltin | Purpose::List => format!(", {STREAMS}"),
             _ => String::new(),
@@ -321,7 +322,15 @@ mod tests {
         for (accept, purpose, want) in table {
             assert_eq!(negotiate(Some(accept), false, purpose).ok(), want, "{accept} for {purpose:?}");
         }
-        assert_eq!(negotiate(Some("text/html"), false, Purpose::Answer).unwrap_err().code, 406);
+        let refused = |purpose| negotiate(Some("text/html"), false, purpose).unwrap_err().message;
+        assert_eq!(
+            refused(Purpose::Answer),
+            format!("only the following media types are accepted: {AVAILABLE}")
+        );
+        assert_eq!(
+            refused(Purpose::Status),
+            format!("406: Not Acceptable\n\nAvailable representations: {AVAILABLE}")
+        );
     }
 
     #[test]

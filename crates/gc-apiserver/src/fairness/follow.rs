@@ -68,7 +68,7 @@ fn write_status(state: &State, name: &str, status: &Value) -> Result<(), ApiErro
     });
     let options =
         WriteOptions { field_manager: MANAGER.into(), force: Some(true), ..WriteOptions::default() };
-    let body = RequestBody { value, duplicates: Vec::new() };
+    let body = RequestBody::from(value);
     let operation = Operation::Patch(PatchType::Apply, body, options);
     state
         .with_context(&system_user(), MANAGER, |registry, context| {

@@ -305,6 +305,12 @@ fn storage_version_hash(row: &ResourceDefinition) -> String {
     let (group, version) = match (&*row.group, &*row.resource) {
         ("events.k8s.io", "events") => ("", "v1"),
         ("autoscaling", "horizontalpodautoscalers") => ("autoscaling", "v2"),
+        // What became stable with this release is stored in the version that the release before it knows.
+        (
+            group @ "admissionregistration.k8s.io",
+            "mutatingadmissionpolicies" | "mutatingadmissionpolicybindings",
+        )
+        | (group @ "apiextensions.k8s.io", "customresourcedefinitions") => (group, "v1beta1"),
         (group, _) => (group, row.custom.as_ref().map_or(&*row.version, |custom| custom.storage_version())),
     };
     let digest = Sha256::digest(format!("{group}/{version}/{}", row.kind));

@@ -10,7 +10,7 @@ use gc_registry::error::ApiError;
 use gc_registry::kinds;
 use gc_registry::object::TypeMeta;
 use gc_registry::resource::ResourceDefinition;
-use gc_registry::schema::{self, Empties, Schema};
+use gc_registry::schema::{self, Empties};
 use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value, json};
 
@@ -48,7 +48,8 @@ pub(crate) async fn answer(
         let (kind, version) = (&definition.kind, &definition.version);
         ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
     })?;
-    let problems = strictness(request, &schema, &review, body.duplicates, definition)?;
+    let problems = schema::strict_problems(&schema, &review, &body.duplicates, &body.text);
+    let problems = strictness(request, problems, definition)?;
     schema::normalize(&schema, &mut review, Empties::Kept);
     let spec = review.get("spec").cloned().unwrap_or_else(|| json!({}));
     let given = review.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
@@ -104,14 +105,10 @@ pub(crate) async fn answer(
 /// Unknown and duplicate fields: refused, warned of or ignored.
 fn strictness(
     request: &ApiRequest,
-    schema: &Schema,
-    review: &Value,
-    duplicates: Vec<String>,
+    problems: Vec<String>,
     definition: &ResourceDefinition,
 ) -> Result<Vec<String>, ApiError> {
     let validation = request.query.write_options("CreateOptions")?.field_validation;
-    let mut problems = schema::unknown_fields(schema, review);
-    problems.extend(duplicates);
     match validation {
         FieldValidation::Ignore => Ok(Vec::new()),
         FieldValidation::Strict if !problems.is_empty() => {

@@ -474,6 +474,10 @@ fn validate_columns(version: &Value, path: &str, problems: &mut Vec<FieldError>)
 fn validate_selectable(version: &Value, path: &str, problems: &mut Vec<FieldError>) {
     let fields = version["selectableFields"].as_array().map(Vec::as_slice).unwrap_or_default();
     let schema = &version["schema"]["openAPIV3Schema"];
+    if !fields.is_empty() && !schema.is_object() {
+        problems.push(invalid_text(path, "", "may only be set when validations.schema is included"));
+        return;
+    }
     let mut seen = BTreeSet::new();
     for (index, field) in fields.iter().enumerate() {
         let json_path = text(field, "jsonPath");

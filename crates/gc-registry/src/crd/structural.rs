@@ -123,7 +123,7 @@ pub(super) fn validate_schema(path: &str, schema: &Value, has_status: bool) -> V
     if unsupported.is_none() {
         invariants(source, Level::Root, path, &mut structural);
         completeness(source, path, &mut structural);
-        structural.sort_by(|a, b| (&a.field, &a.detail).cmp(&(&b.field, &b.detail)));
+        structural.sort_by_cached_key(|problem| format!("{}: {}", problem.field, problem.detail));
         if structural.is_empty() {
             check_defaults(schema, path, true, &mut structural);
         }
@@ -451,7 +451,7 @@ fn check_defaults(schema: &Value, path: &str, is_root: bool, problems: &mut Vec<
         } else {
             problems.push(invalid(default_path.clone(), default, "must not have unknown fields"));
         }
-        if is_root {
+        if is_root && default.is_object() {
             // The default of the root would be a resource.
             for name in ["apiVersion", "kind"] {
                 if default.get(name).is_none() {

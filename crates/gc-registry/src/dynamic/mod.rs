@@ -187,7 +187,7 @@ impl Call<'_> {
             return Ok(());
         }
         self.check_kind(new)?;
-        match self.rules().decode(new, &[], crate::api::FieldValidation::Ignore) {
+        match self.rules().decode(new, (&[], &[]), crate::api::FieldValidation::Ignore) {
             Ok(_) | Err(Strictness::Strict(_)) => {}
             Err(Strictness::Undecodable(why)) => return Err(ApiError::internal(why)),
         }

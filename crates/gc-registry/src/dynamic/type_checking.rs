@@ -57,7 +57,7 @@ impl Registry {
                 force: Some(true),
                 ..WriteOptions::default()
             };
-            let body = RequestBody { value: status, duplicates: Vec::new() };
+            let body = RequestBody::from(status);
             match self.handle(&target, Operation::Patch(PatchType::Apply, body, options), context) {
                 // The policy may have been deleted.
                 Ok(_) | Err(ApiError { code: 404 | 409, .. }) => {}

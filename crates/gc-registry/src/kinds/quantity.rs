@@ -124,6 +124,12 @@ impl Quantity {
         in_units(self.nano, NANO / 1000)
     }
 
+    /// Whether both are the same amount, however they are written.
+    #[must_use]
+    pub fn same_as(self, other: Self) -> bool {
+        self.nano == other.nano
+    }
+
     /// Whether `self` is more than `other`.
     #[must_use]
     pub fn exceeds(self, other: Self) -> bool {
@@ -265,6 +271,10 @@ pub fn canonicalize(value: &mut Value) {
         if canonical != *text {
             *value = canonical.into();
         }
+    } else if let Value::Number(number) = value
+        && let Some(canonical) = canonical_text(&number.to_string())
+    {
+        *value = canonical.into();
     } else if let Some(Ok(quantity)) = of(value) {
         *value = quantity.to_string().into();
     }
@@ -352,6 +362,7 @@ mod tests {
     // Tests may unwrap: a failure is the report.
     #![allow(clippy::unwrap_used)]
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
 
@@ -418,6 +429,13 @@ mod tests {
             let mut value = Value::from(text);
             canonicalize(&mut value);
             assert_eq!(value, written, "{text}");
+        }
+        for (number, written) in
+            [(json!(1), "1"), (json!(1.5), "1500m"), (json!(1_000_000), "1M"), (json!(1e20), "100e18")]
+        {
+            let mut value = number;
+            canonicalize(&mut value);
+            assert_eq!(value, written);
         }
         for (text, rounded) in
             [("1n", "1m"), ("0.0001", "1m"), ("1.23456789Gi", "1325607178061m"), ("1Gi", "1Gi")]

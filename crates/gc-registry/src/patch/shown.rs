@@ -12,27 +12,25 @@ use crate::schema::shown::{Opened, patched, untyped};
 
 /// What was patched, for the error that refuses it: the document for JSON and merge patches, whose library sorts the
 /// members of objects that it opens and copies others as they were encoded, and for a strategic merge patch the
-/// patch itself.
-pub(crate) fn shown(
-    resource: &ResourceDefinition,
-    kind: PatchType,
-    patch: &Value,
-    document: &Value,
-) -> String {
+/// patch itself. `name` is the one of the type of the document.
+pub(crate) fn shown(name: Option<String>, kind: PatchType, patch: &Value, document: &Value) -> String {
     let opened = match kind {
         PatchType::Json => opened_by_operations(patch),
         PatchType::Merge => opened_by_merge(patch),
         PatchType::StrategicMerge | PatchType::Apply => {
-            let mut out = String::new();
-            go_value(patch, &mut out);
-            return out;
+            return go_value(patch);
         }
     };
-    if resource.custom.is_some() {
-        return untyped(document).compact();
+    match name {
+        None => untyped(document).compact(),
+        Some(name) => patched(&name, document, &opened).compact(),
     }
-    let name = definition_name(&resource.group, &resource.version, &resource.kind);
-    patched(&name, document, &opened).compact()
+}
+
+/// The name of the type of a resource, if it is a built-in one.
+pub(crate) fn type_name(resource: &ResourceDefinition) -> Option<String> {
+    let is_built_in = resource.custom.is_none();
+    is_built_in.then(|| definition_name(&resource.group, &resource.version, &resource.kind))
 }
 
 /// A merge patch opens what it has objects for.
@@ -59,7 +57,13 @@ fn opened_by_operations(patch: &Value) -> Opened {
 }
 
 /// A decoded document as Go's `%v` prints it.
-fn go_value(value: &Value, out: &mut String) {
+pub(super) fn go_value(value: &Value) -> String {
+    let mut out = String::new();
+    print(value, &mut out);
+    out
+}
+
+fn print(value: &Value, out: &mut String) {
     match value {
         Value::Null => out.push_str("<nil>"),
         Value::String(text) => out.push_str(text),
@@ -69,7 +73,7 @@ fn go_value(value: &Value, out: &mut String) {
                 if index > 0 {
                     out.push(' ');
                 }
-                go_value(item, out);
+                print(item, out);
             }
             out.push(']');
         }
@@ -82,7 +86,7 @@ fn go_value(value: &Value, out: &mut String) {
                     out.push(' ');
                 }
                 let _ = write!(out, "{name}:");
-                go_value(value, out);
+                print(value, out);
             }
             out.push(']');
         }
@@ -120,8 +124,7 @@ mod tests {
 
     #[test]
     fn a_strategic_merge_patch_is_shown_itself() {
-        let mut out = String::new();
-        go_value(&json!({"b": [1, "x", null], "a": {"c": true}}), &mut out);
+        let out = go_value(&json!({"b": [1, "x", null], "a": {"c": true}}));
         assert_eq!(out, "map[a:map[c:true] b:[1 x <nil>]]");
     }
 }

@@ -33,13 +33,17 @@ pub fn object_meta() -> &'static Arc<Schema> {
     })
 }
 
-/// The fields that the schema does not know, in the order of the document, each as kube-apiserver words it:
+/// How many unknown and duplicate fields are reported; upstream's bound.
+pub(super) const MAX_PROBLEMS: usize = 100;
+
+/// The fields that the schema does not know, sorted, each as kube-apiserver words it:
 /// `unknown field "spec.ports[0].colour"`.
 #[must_use]
 pub fn unknown_fields(schema: &Schema, value: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let mut path = String::new();
     collect_unknown(schema, value, &mut path, &mut found);
+    found.sort();
     found
 }
 
@@ -56,7 +60,10 @@ fn collect_unknown(schema: &Schema, value: &Value, path: &mut String, found: &mu
                     Known::As(schema) => collect_unknown(schema, value, path, found),
                     Known::Metadata => collect_unknown(object_meta(), value, path, found),
                     Known::Anything => {}
-                    Known::Not => found.push(format!("unknown field \"{path}\"")),
+                    Known::Not if found.len() < MAX_PROBLEMS => {
+                        found.push(format!("unknown field \"{path}\""));
+                    }
+                    Known::Not => {}
                 }
                 path.truncate(length);
             }
@@ -75,7 +82,7 @@ fn collect_unknown(schema: &Schema, value: &Value, path: &mut String, found: &mu
     }
 }
 
-enum Known<'a> {
+pub(super) enum Known<'a> {
     As(&'a Schema),
     /// `metadata` of an embedded resource.
     Metadata,
@@ -83,7 +90,7 @@ enum Known<'a> {
     Not,
 }
 
-fn known<'a>(schema: &'a Schema, name: &str) -> Known<'a> {
+pub(super) fn known<'a>(schema: &'a Schema, name: &str) -> Known<'a> {
     if schema.embedded_resource && RESOURCE_FIELDS.contains(&name) {
         return if name == "metadata" { Known::Metadata } else { Known::Anything };
     }

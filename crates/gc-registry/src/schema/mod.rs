@@ -8,6 +8,7 @@ mod descriptions;
 mod facts;
 mod fields;
 mod kinds;
+mod order;
 pub(crate) mod shown;
 mod types;
 mod zero;
@@ -19,9 +20,10 @@ pub use check::{check_types, json_type};
 pub use depth::{MAX_DEPTH, depth};
 pub(crate) use descriptions::{description, descriptions};
 pub use fields::{apply_defaults, delete_options, object_meta, prune, unknown_fields};
+pub use order::strict_problems;
 pub use types::{
     GoType, IntegerFormat, List, ListType, MapNode, Node, Object, Ownership, PatchStrategy, Property, Schema,
     SchemaRef, StringFormat, Validations,
 };
-pub(crate) use zero::is_refused_when_empty;
 pub use zero::{Empties, normalize};
+pub(crate) use zero::{is_metadata_of_template, is_refused_when_empty};

@@ -29,6 +29,11 @@ pub(crate) fn is_refused_when_empty(schema: &Schema, field: &str) -> bool {
     REFUSED_WHEN_EMPTY.iter().any(|(of, name)| field == *name && is_one_of(schema, &[of]))
 }
 
+/// Whether this is the metadata of a template, whose empty lists have to reach validation.
+pub(crate) fn is_metadata_of_template(schema: &Schema, field: &str) -> bool {
+    field == "metadata" && is_one_of(schema, &TEMPLATES)
+}
+
 /// The form of a document of a built-in kind after it was decoded into Go's type and encoded again: fields
 /// that the type does not have go, `null` is the same as absent, empty values that may be absent are, and zero
 /// values that are always encoded are there.
@@ -42,7 +47,7 @@ pub fn normalize(schema: &Schema, value: &mut Value, empties: Empties) {
                 if value.is_null() {
                     return false;
                 }
-                if name == "metadata" && is_one_of(schema, &TEMPLATES) {
+                if is_metadata_of_template(schema, name) {
                     normalize_metadata_of_template(&property.schema, value, empties);
                     return true;
                 }

@@ -254,9 +254,24 @@ fn cells_are_what_kubectl_shows() {
         (
             "rbac.authorization.k8s.io/v1/rolebindings",
             json!({"metadata": meta, "roleRef": {"kind": "Role", "name": "r"}, "subjects": [{"kind": "User", "name": "u"},
-                {"kind": "Group", "name": "g"}, {"kind": "Group", "name": "h"},
+                {"kind": "Group", "name": "g"}, {"kind": "Group", "name": "h"}, {"kind": "ServiceAccount", "name": "t"},
                 {"kind": "ServiceAccount", "name": "s", "namespace": "ns"}]}),
-            json!(["n", "Role/r", "5m", "u", "g, h", "ns/s"]),
+            json!(["n", "Role/r", "5m", "u", "g, h", "/t, ns/s"]),
+        ),
+        (
+            "networking.k8s.io/v1/ingresses",
+            json!({"metadata": meta, "spec": {"rules": [{}, {"host": "a"}, {"host": "b"}, {"host": "c"}]}}),
+            json!(["n", "<none>", "a,b,c", "", "80", "5m"]),
+        ),
+        (
+            "networking.k8s.io/v1/ingresses",
+            json!({"metadata": meta, "spec": {"rules": [{"host": "a"}, {"host": "b"}, {"host": "c"}, {}]}}),
+            json!(["n", "<none>", "a,b,c + 1 more...", "", "80", "5m"]),
+        ),
+        (
+            "v1/endpoints",
+            json!({"metadata": meta, "subsets": [{"notReadyAddresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 80}]}]}),
+            json!(["n", "", "5m"]),
         ),
         (
             "storage.k8s.io/v1/storageclasses",

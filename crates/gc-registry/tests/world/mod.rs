@@ -214,7 +214,7 @@ impl World {
 }
 
 pub fn request(value: Value) -> RequestBody {
-    RequestBody { value, duplicates: Vec::new() }
+    RequestBody::from(value)
 }
 
 /// The body of an answer as JSON.

@@ -157,7 +157,7 @@ impl Asker<'_> {
     }
 
     fn write(&self, name: &str, part: &str, document: Value) -> Reply {
-        let body = RequestBody { value: document, duplicates: Vec::new() };
+        let body = RequestBody::from(document);
         let operation = Operation::Update(body, WriteOptions::default());
         match self.server.request_part(&NAMESPACE, ("", name, part), operation) {
             None => unserved(),

@@ -198,7 +198,7 @@ impl World {
                 any = true;
                 let mut value = namespace.clone();
                 value["spec"]["finalizers"] = json!([]);
-                let body = RequestBody { value, duplicates: Vec::new() };
+                let body = RequestBody::from(value);
                 let update = Operation::Update(body, WriteOptions::default());
                 let kind = kind_of(WorkloadKind::Namespace);
                 let _ = self.server.request_part(&kind, ("", &name, "finalize"), update);

@@ -19,7 +19,7 @@ pub(super) fn unavailable() -> Answer {
 }
 
 fn write(value: Value) -> Operation {
-    Operation::Update(RequestBody { value, duplicates: Vec::new() }, WriteOptions::default())
+    Operation::Update(RequestBody::from(value), WriteOptions::default())
 }
 
 impl World {
@@ -83,13 +83,13 @@ impl World {
         let place = |subresource| (namespace.as_str(), name.as_str(), subresource);
         match action {
             Action::Create { kind, object, .. } => {
-                let body = RequestBody { value: object, duplicates: Vec::new() };
+                let body = RequestBody::from(object);
                 self.answer(kind, (&namespace, "", ""), Operation::Create(body, WriteOptions::default()))
             }
             Action::Update { key, object } => self.answer(key.kind, place(""), write(object)),
             Action::UpdateStatus { key, object } => self.answer(key.kind, place("status"), write(object)),
             Action::Patch { key, subresource, patch } => {
-                let body = RequestBody { value: patch, duplicates: Vec::new() };
+                let body = RequestBody::from(patch);
                 let patch = Operation::Patch(PatchType::StrategicMerge, body, WriteOptions::default());
                 self.answer(key.kind, place(subresource), patch)
             }
@@ -97,7 +97,7 @@ impl World {
                 let binding = json!({"apiVersion": "v1", "kind": "Binding",
                     "metadata": {"name": name, "uid": &*uid},
                     "target": {"apiVersion": "v1", "kind": "Node", "name": &*node}});
-                let body = RequestBody { value: binding, duplicates: Vec::new() };
+                let body = RequestBody::from(binding);
                 let operation = Operation::Create(body, WriteOptions::default());
                 self.answer(key.kind, place("binding"), operation)
             }

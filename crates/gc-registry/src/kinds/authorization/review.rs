@@ -3,6 +3,7 @@
 use crate::error::FieldError;
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::labels::{label_requirement, selector_requirement};
+use crate::selector::{LabelSelector, is_field_selector};
 
 const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
 
@@ -81,17 +82,32 @@ fn selector(field: &Field<'_, '_>, report: &mut Report) {
 pub fn ignored_selectors(spec: &Value) -> Option<String> {
     let ignored: Vec<String> = ["fieldSelector", "labelSelector"]
         .into_iter()
-        .filter(|name| {
-            let place = format!("/resourceAttributes/{name}/requirements");
-            let requirements = spec.pointer(&place).and_then(Value::as_array).into_iter().flatten();
-            requirements.into_iter().any(|requirement| {
-                let operator = requirement.get("operator").and_then(Value::as_str).unwrap_or_default();
-                !OPERATORS.contains(&operator)
-            })
+        .filter_map(|name| {
+            let selector = spec.pointer(&format!("/resourceAttributes/{name}"))?;
+            let raw = selector.get("rawSelector").and_then(Value::as_str).unwrap_or_default();
+            let requirements =
+                selector.get("requirements").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+            let of_fields = name == "fieldSelector";
+            let (good, bad): (Vec<&Value>, Vec<&Value>) =
+                requirements.iter().partition(|requirement| is_understood(requirement, of_fields));
+            let is_raw_bad =
+                if of_fields { !is_field_selector(raw) } else { LabelSelector::parse(raw).is_err() };
+            let partially = if good.is_empty() { "" } else { "partially " };
+            let ignored = is_raw_bad || !bad.is_empty();
+            ignored.then(|| format!("spec.resourceAttributes.{name} {partially}ignored due to parse error"))
         })
-        .map(|name| format!("spec.resourceAttributes.{name} ignored due to parse error"))
         .collect();
     (!ignored.is_empty()).then(|| ignored.join(", "))
+}
+
+/// Whether a requirement of a valid review is one that authorizers are told of. Fields are only compared with one value.
+fn is_understood(requirement: &Value, of_fields: bool) -> bool {
+    let operator = requirement.get("operator").and_then(Value::as_str).unwrap_or_default();
+    let values = requirement.get("values").and_then(Value::as_array).map_or(0, Vec::len);
+    match of_fields {
+        true => matches!(operator, "In" | "NotIn") && values == 1,
+        false => OPERATORS.contains(&operator),
+    }
 }
 
 #[cfg(test)]
@@ -157,10 +173,29 @@ mod tests {
     }
 
     #[test]
-    fn selectors_of_newer_versions_are_ignored_and_said_to_be() {
-        let spec = json!({"resourceAttributes": {"fieldSelector": {"requirements": [{"key": "k", "operator": ""}]}}});
-        let said = "spec.resourceAttributes.fieldSelector ignored due to parse error";
-        assert_eq!(ignored_selectors(&spec).as_deref(), Some(said));
+    fn selectors_that_cannot_be_read_are_ignored_and_said_to_be() {
+        let requirement =
+            |operator: &str, values: &[&str]| json!({"key": "k", "operator": operator, "values": values});
+        for (name, selector, said) in [
+            ("fieldSelector", json!({"requirements": [requirement("", &[])]}), Some("ignored")),
+            ("fieldSelector", json!({"requirements": [requirement("In", &["a"])]}), None),
+            ("fieldSelector", json!({"requirements": [requirement("In", &["a", "b"])]}), Some("ignored")),
+            ("fieldSelector", json!({"requirements": [requirement("Exists", &[])]}), Some("ignored")),
+            ("fieldSelector", json!({"rawSelector": "a=b,c!=d"}), None),
+            ("fieldSelector", json!({"rawSelector": "a"}), Some("ignored")),
+            ("labelSelector", json!({"requirements": [requirement("Exists", &[])]}), None),
+            (
+                "labelSelector",
+                json!({"requirements": [requirement("Exists", &[]), requirement("Newer", &[])]}),
+                Some("partially ignored"),
+            ),
+            ("labelSelector", json!({"rawSelector": "a,b in (c)"}), None),
+            ("labelSelector", json!({"rawSelector": "Bad Value!"}), Some("ignored")),
+        ] {
+            let spec = json!({"resourceAttributes": {name: selector}});
+            let said = said.map(|said| format!("spec.resourceAttributes.{name} {said} due to parse error"));
+            assert_eq!(ignored_selectors(&spec), said, "{spec}");
+        }
         assert_eq!(ignored_selectors(&json!({"resourceAttributes": {}})), None);
     }
 }

@@ -91,7 +91,8 @@ fn endpoint_port(field: &Field<'_, '_>, needs_name: bool, report: &mut Report) {
 
 fn addresses_and_ports(row: &Row<'_>) -> String {
     let mut all = Vec::new();
-    for subset in row.list(&["subsets"]) {
+    let subsets = row.list(&["subsets"]);
+    for subset in subsets {
         let ports = list(subset, &["ports"]);
         let addresses = list(subset, &["addresses"]).iter().map(|address| text(address, &["ip"]));
         if ports.is_empty() {
@@ -110,5 +111,6 @@ fn addresses_and_ports(row: &Row<'_>) -> String {
             }
         }
     }
-    shortened(&all, ENDPOINTS_SHOWN)
+    // Addresses that are not ready are not shown, and neither is that there are none besides.
+    if all.is_empty() && !subsets.is_empty() { String::new() } else { shortened(&all, ENDPOINTS_SHOWN) }
 }

@@ -52,7 +52,9 @@ fn managed_fields(members: &mut Members) -> Option<Value> {
 
 fn tidy(schema: Option<&Schema>, members: &mut Members) {
     for (key, value) in members.iter_mut() {
-        tidy_value(member(schema, key), value);
+        if !schema.is_some_and(|schema| schema::is_metadata_of_template(schema, key)) {
+            tidy_value(member(schema, key), value);
+        }
     }
     members.retain(|key, value| match value {
         Value::Null => false,

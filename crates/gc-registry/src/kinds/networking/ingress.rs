@@ -32,14 +32,16 @@ impl Kind for Ingress {
 
     fn cells(row: &Row<'_>) -> Vec<Value> {
         let rules = row.list(&["spec", "rules"]);
-        let hosts: Vec<&str> = rules
-            .iter()
-            .take(SHOWN)
-            .map(|rule| text(rule, &["host"]))
-            .filter(|host| !host.is_empty())
-            .collect();
+        // Upstream counts the rules without a host among those that are left out.
+        let (mut hosts, mut more) = (Vec::new(), false);
+        for host in rules.iter().map(|rule| text(rule, &["host"])) {
+            more |= hosts.len() == SHOWN;
+            if !more && !host.is_empty() {
+                hosts.push(host);
+            }
+        }
         let mut hosts = if hosts.is_empty() { "*".to_owned() } else { hosts.join(",") };
-        if rules.len() > SHOWN && hosts != "*" {
+        if more {
             hosts = format!("{hosts} + {} more...", rules.len() - SHOWN);
         }
         let ports = if row.list(&["spec", "tls"]).is_empty() { "80" } else { "80, 443" };

@@ -36,9 +36,9 @@ impl<const CLUSTER: bool> Kind for Binding<CLUSTER> {
             row.list(&["subjects"])
                 .iter()
                 .filter(|subject| text(subject, &["kind"]) == kind)
-                .map(|subject| match (kind, text(subject, &["namespace"])) {
-                    ("ServiceAccount", namespace) if !namespace.is_empty() => {
-                        format!("{namespace}/{}", text(subject, &["name"]))
+                .map(|subject| match kind {
+                    "ServiceAccount" => {
+                        format!("{}/{}", text(subject, &["namespace"]), text(subject, &["name"]))
                     }
                     _ => text(subject, &["name"]).to_owned(),
                 })

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::requests::attribute_name;
-use super::resource_slice::{COUNTERS_MAX, one_term};
-use super::status::{binding_conditions, both_or_none, taint_value};
+use super::requests::{attribute_name, limited};
+use super::resource_slice::COUNTERS_MAX;
+use super::status::{binding_conditions, taint_value};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::quantity::Quantity;
 use crate::kinds::shared::names::{dns_subdomain, label, qualified};
@@ -14,6 +14,7 @@ const ATTRIBUTES_MAX: usize = 32;
 const TAINTS_MAX: usize = 16;
 const VALUE_MAX_BYTES: usize = 64;
 const VALID_VALUES_MAX: usize = 10;
+const CONSUMPTIONS_MAX: usize = 2;
 
 /// Who says on which nodes the devices are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,11 +40,7 @@ pub(super) fn device(field: &Field<'_, '_>, location: Location, report: &mut Rep
         let why = format!("the total number of attributes and capacities must not exceed {ATTRIBUTES_MAX}");
         report.invalid_shown(field, &count, &why);
     }
-    let taints = field.get("taints");
-    if taints.list().len() > TAINTS_MAX {
-        report.too_many(&taints, taints.list().len(), TAINTS_MAX);
-    }
-    for taint in taints.items() {
+    for taint in limited(&field.get("taints"), TAINTS_MAX, report) {
         device_taint(&taint, report);
     }
     consumed_counters(&field.get("consumesCounters"), report);
@@ -53,9 +50,7 @@ pub(super) fn device(field: &Field<'_, '_>, location: Location, report: &mut Rep
 
 fn binding(field: &Field<'_, '_>, report: &mut Report) {
     let (good, bad) = (field.get("bindingConditions"), field.get("bindingFailureConditions"));
-    binding_conditions(&good, report);
-    binding_conditions(&bad, report);
-    both_or_none(&good, &bad, report);
+    binding_conditions(&good, &bad, report);
 }
 
 fn where_it_is(field: &Field<'_, '_>, location: Location, report: &mut Report) {
@@ -75,12 +70,11 @@ fn where_it_is(field: &Field<'_, '_>, location: Location, report: &mut Report) {
             report.invalid_text(&node, "", "must not be empty");
         } else {
             report.each(&node, dns_subdomain(node.text()));
+            given.push("`nodeName`");
         }
-        given.push("`nodeName`");
     }
     if selector.is_set() {
         node_selector(&selector, report);
-        one_term(&selector, report);
         given.push("`nodeSelector`");
     }
     if all.flag() {
@@ -147,6 +141,7 @@ fn request_policy(field: &Field<'_, '_>, shared: bool, report: &mut Report) {
     if !shared {
         let why = "allowMultipleAllocations must be true";
         report.forbidden(&policy, why);
+        return;
     }
     let (default, values, range) =
         (policy.get("default"), policy.get("validValues"), policy.get("validRange"));
@@ -167,32 +162,35 @@ fn request_policy(field: &Field<'_, '_>, shared: bool, report: &mut Report) {
             report.required(&default, "required when validValues is defined");
             return;
         }
-        valid_values(&values, &default, most, report);
+        valid_values(&values, default.quantity().unwrap_or_default(), most, report);
     }
 }
 
-fn valid_values(field: &Field<'_, '_>, default: &Field<'_, '_>, most: Quantity, report: &mut Report) {
-    if field.list().len() > VALID_VALUES_MAX {
-        report.too_many(field, field.list().len(), VALID_VALUES_MAX);
+fn valid_values(field: &Field<'_, '_>, default: Quantity, most: Quantity, report: &mut Report) {
+    let values: Vec<Quantity> = field.items().map(|item| item.quantity().unwrap_or_default()).collect();
+    for (item, pair) in field.items().skip(1).zip(values.windows(2)) {
+        if pair[0].exceeds(pair[1]) {
+            report.invalid(&item, "values must be sorted in ascending order");
+        }
     }
-    let wanted = default.quantity().unwrap_or_default();
     let (mut seen, mut found) = (BTreeSet::new(), false);
-    for item in field.items() {
-        let value = item.quantity().unwrap_or_default();
+    for (item, value) in limited(field, VALID_VALUES_MAX, report).zip(values) {
         if value.exceeds(most) {
             let why = format!("option is larger than capacity value: {most}");
             report.invalid(&item, &why);
         }
-        if !seen.insert(value.milli_value()) {
-            report.duplicate(&item);
+        if !seen.insert(value.value()) {
+            report.duplicate_text(&item, &value.value().to_string());
         }
-        found |= value.milli_value() == wanted.milli_value();
+        found |= value.same_as(default);
     }
     if !found {
-        report.invalid(default, "default value is not valid according to the requestPolicy");
+        let why = "default value is not valid according to the requestPolicy";
+        report.invalid_text(field, &default.to_string(), why);
     }
 }
 
+/// The range of what may be requested. Upstream shows the value that breaks a bound at the place of the bound.
 fn valid_range(field: &Field<'_, '_>, default: Quantity, most: Quantity, report: &mut Report) {
     let (min, max, step) = (field.get("min"), field.get("max"), field.get("step"));
     let Some(least) = min.quantity() else {
@@ -203,20 +201,31 @@ fn valid_range(field: &Field<'_, '_>, default: Quantity, most: Quantity, report:
         report.invalid(&min, &format!("min is larger than capacity value: {most}"));
     }
     if least.exceeds(default) {
-        report.invalid(&min, &format!("default is less than min: {default}"));
+        report.invalid_text(&min, &default.to_string(), &format!("default is less than min: {least}"));
     }
     if let Some(limit) = max.quantity() {
         if least.exceeds(limit) {
-            report.invalid(&min, &format!("min is larger than max: {limit}"));
+            report.invalid_text(&max, &least.to_string(), &format!("min is larger than max: {limit}"));
         }
         if limit.exceeds(most) {
             report.invalid(&max, &format!("max is larger than capacity value: {most}"));
         }
         if default.exceeds(limit) {
-            report.invalid(&max, &format!("default is more than max: {default}"));
+            report.invalid_text(&max, &default.to_string(), &format!("default is more than max: {limit}"));
         }
     }
-    let _ = step;
+    let Some(one) = step.quantity() else { return };
+    let first = least + one;
+    if first.exceeds(most) {
+        report.invalid(&step, &format!("one step {first} is larger than capacity value: {most}"));
+    }
+    for value in [Some(default), max.quantity()].into_iter().flatten() {
+        // A step of nothing makes upstream's server panic; here nothing is a multiple of it.
+        if (value.value() - least.value()).checked_rem(one.value()) != Some(0) {
+            let why = format!("value is not a multiple of a given step ({one}) from ({least})");
+            report.invalid_text(&step, &value.to_string(), &why);
+        }
+    }
 }
 
 fn device_taint(field: &Field<'_, '_>, report: &mut Report) {
@@ -228,7 +237,7 @@ fn device_taint(field: &Field<'_, '_>, report: &mut Report) {
 
 fn consumed_counters(field: &Field<'_, '_>, report: &mut Report) {
     let mut seen = BTreeSet::new();
-    for item in field.items() {
+    for item in limited(field, CONSUMPTIONS_MAX, report) {
         let set = item.get("counterSet");
         if !seen.insert(set.text()) {
             report.duplicate_text(&item, set.text());
@@ -249,6 +258,7 @@ pub(super) fn counters(field: &Field<'_, '_>, report: &mut Report) {
     }
     if count > COUNTERS_MAX {
         report.too_many(field, count, COUNTERS_MAX);
+        return;
     }
     for (name, counter) in field.entries() {
         report.each_of(&counter, name, crate::kinds::shared::names::dns_label(name));

@@ -62,38 +62,39 @@ impl<'v> Names<'v> {
 pub(crate) fn spec(field: &Field<'_, '_>, report: &mut Report) {
     let devices = field.get("devices");
     let (requests, names) = (devices.get("requests"), Names::of(field));
-    limited(&requests, LIST_MAX, report);
     let mut seen = BTreeSet::new();
-    for item in requests.items() {
+    for item in limited(&requests, LIST_MAX, report) {
         if !seen.insert(item.text_of("name")) {
             report.duplicate_text(&item, item.text_of("name"));
         }
         request(&item, report);
     }
-    let constraints = devices.get("constraints");
-    limited(&constraints, LIST_MAX, report);
-    for item in constraints.items() {
+    for item in limited(&devices.get("constraints"), LIST_MAX, report) {
         constraint(&item, &names, report);
     }
-    let configuration = devices.get("config");
-    limited(&configuration, LIST_MAX, report);
-    for item in configuration.items() {
+    for item in limited(&devices.get("config"), LIST_MAX, report) {
         references(&item.get("requests"), &names, report);
         opaque(&item.get("opaque"), report);
     }
 }
 
-fn limited(field: &Field<'_, '_>, max: usize, report: &mut Report) {
-    if field.list().len() > max {
+/// The items of a list, or none of them if there are too many: then nothing else is said of the list.
+pub(super) fn limited<'s, 'v, 'p>(
+    field: &'s Field<'v, 'p>,
+    max: usize,
+    report: &mut Report,
+) -> impl Iterator<Item = Field<'v, 's>> + use<'s, 'v, 'p> {
+    let fits = field.list().len() <= max;
+    if !fits {
         report.too_many(field, field.list().len(), max);
     }
+    field.items().filter(move |_| fits)
 }
 
 /// References to requests, each once.
 pub(crate) fn references(field: &Field<'_, '_>, names: &Names<'_>, report: &mut Report) {
-    limited(field, LIST_MAX, report);
     let mut seen = BTreeSet::new();
-    for item in field.items() {
+    for item in limited(field, LIST_MAX, report) {
         if !seen.insert(item.text()) {
             report.duplicate(&item);
         }
@@ -113,9 +114,8 @@ fn request(field: &Field<'_, '_>, report: &mut Report) {
             return report.invalid_shown(field, &"null", why);
         }
     }
-    limited(&alternatives, ALTERNATIVES_MAX, report);
     let mut seen = BTreeSet::new();
-    for item in alternatives.items() {
+    for item in limited(&alternatives, ALTERNATIVES_MAX, report) {
         if !seen.insert(item.text_of("name")) {
             report.duplicate_text(&item, item.text_of("name"));
         }
@@ -168,8 +168,7 @@ fn device_expression(text: &str) -> Result<(), String> {
 
 /// Selectors of devices.
 pub(crate) fn selectors(field: &Field<'_, '_>, report: &mut Report) {
-    limited(field, LIST_MAX, report);
-    for item in field.items() {
+    for item in limited(field, LIST_MAX, report) {
         let cel = item.get("cel");
         if !cel.is_set() {
             report.required(&cel, "");
@@ -185,8 +184,7 @@ pub(crate) fn selectors(field: &Field<'_, '_>, report: &mut Report) {
 }
 
 fn tolerations(field: &Field<'_, '_>, report: &mut Report) {
-    limited(field, TOLERATIONS_MAX, report);
-    for item in field.items() {
+    for item in limited(field, TOLERATIONS_MAX, report) {
         let (key, operator, value) = (item.get("key"), item.get("operator"), item.get("value"));
         if !key.text().is_empty() {
             qualified(&key, report);
@@ -200,9 +198,6 @@ fn tolerations(field: &Field<'_, '_>, report: &mut Report) {
             "Equal" => report.each_of(&value, value.text(), label_value(value.text())),
             "" => report.required(&operator, ""),
             _ => report.not_supported(&operator, &["Equal", "Exists"]),
-        }
-        if key.text().is_empty() && operator.text() != "Exists" && operator.text() != "Equal" {
-            continue;
         }
         let effect = item.get("effect");
         if !matches!(effect.text(), "" | "NoExecute" | "NoSchedule" | "None") {
@@ -242,6 +237,8 @@ fn full_attribute_name(field: &Field<'_, '_>, report: &mut Report) {
 pub(crate) fn attribute_name(field: &Field<'_, '_>, name: &str, report: &mut Report) {
     let (domain, id) = match name.split_once('/') {
         None => (None, name),
+        // Upstream does not look at names with more than one slash.
+        Some((_, rest)) if rest.contains('/') => return,
         Some((domain, id)) => (Some(domain), id),
     };
     match domain {

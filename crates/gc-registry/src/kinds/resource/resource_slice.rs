@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::device::{self, Location};
-use super::requests::driver_name;
+use super::requests::{driver_name, limited};
 use super::status::pool_name;
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::names::{dns_subdomain, label};
@@ -104,11 +104,8 @@ fn slice(spec: &Field<'_, '_>, old: Option<&Field<'_, '_>>, report: &mut Report)
         .items()
         .any(|item| !item.get("taints").list().is_empty() || !item.get("consumesCounters").list().is_empty());
     let max = if special { SPECIAL_DEVICES_MAX } else { DEVICES_MAX };
-    if devices.list().len() > max {
-        report.too_many(&devices, devices.list().len(), max);
-    }
     let mut names = BTreeSet::new();
-    for item in devices.items() {
+    for item in limited(&devices, max, report) {
         if !names.insert(item.text_of("name")) {
             report.duplicate_text(&item, item.text_of("name"));
         }
@@ -161,7 +158,7 @@ fn location(spec: &Field<'_, '_>, report: &mut Report) -> Location {
     if spec.get("perDeviceNodeSelection").flag() { Location::OfEachDevice } else { Location::OfTheSlice }
 }
 
-pub(super) fn one_term(selector: &Field<'_, '_>, report: &mut Report) {
+fn one_term(selector: &Field<'_, '_>, report: &mut Report) {
     let terms = selector.get("nodeSelectorTerms");
     if terms.list().len() != 1 {
         report.invalid(&terms, "must have exactly one node selector term");
@@ -169,11 +166,8 @@ pub(super) fn one_term(selector: &Field<'_, '_>, report: &mut Report) {
 }
 
 fn shared_counters(field: &Field<'_, '_>, report: &mut Report) {
-    if field.list().len() > COUNTER_SETS_MAX {
-        report.too_many(field, field.list().len(), COUNTER_SETS_MAX);
-    }
     let mut names = BTreeSet::new();
-    for set in field.items() {
+    for set in limited(field, COUNTER_SETS_MAX, report) {
         let name = set.get("name");
         if !names.insert(name.text()) {
             report.duplicate_text(&set, name.text());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::requests::{Names, driver_name, opaque, references};
+use super::requests::{Names, driver_name, limited, opaque, references};
 use crate::kinds::kind::prelude::*;
 use crate::kinds::shared::conditions::conditions;
 use crate::kinds::shared::names::{dns_subdomain, label, label_value, parse_cidr, qualified_name};
@@ -67,11 +67,8 @@ fn shown((driver, pool, device, share): Device<'_>) -> String {
 }
 
 fn consumers(field: &Field<'_, '_>, report: &mut Report) {
-    if field.list().len() > CONSUMERS_MAX {
-        report.too_many(field, field.list().len(), CONSUMERS_MAX);
-    }
     let mut seen = BTreeSet::new();
-    for item in field.items() {
+    for item in limited(field, CONSUMERS_MAX, report) {
         if !seen.insert(item.text_of("uid")) {
             report.duplicate_text(&item, item.text_of("uid"));
         }
@@ -85,26 +82,16 @@ fn consumers(field: &Field<'_, '_>, report: &mut Report) {
 
 fn allocated_devices(field: &Field<'_, '_>, names: &Names<'_>, report: &mut Report) {
     let devices = field.get("devices");
-    let results = devices.get("results");
-    if results.list().len() > RESULTS_MAX {
-        report.too_many(&results, results.list().len(), RESULTS_MAX);
-    }
-    for item in results.items() {
+    for item in limited(&devices.get("results"), RESULTS_MAX, report) {
         names.reference(&item.get("request"), report);
         driver_name(&item.get("driver"), report);
         pool_name(&item.get("pool"), report);
         label(&item.get("device"), report);
         let (good, bad) = (item.get("bindingConditions"), item.get("bindingFailureConditions"));
-        binding_conditions(&good, report);
-        binding_conditions(&bad, report);
-        both_or_none(&good, &bad, report);
+        binding_conditions(&good, &bad, report);
         share(&item.get("shareID"), report);
     }
-    let configuration = devices.get("config");
-    if configuration.list().len() > 2 * RESULTS_MAX {
-        report.too_many(&configuration, configuration.list().len(), 2 * RESULTS_MAX);
-    }
-    for item in configuration.items() {
+    for item in limited(&devices.get("config"), 2 * RESULTS_MAX, report) {
         report.one_of(&item.get("source"), &["FromClaim", "FromClass"]);
         references(&item.get("requests"), names, report);
         opaque(&item.get("opaque"), report);
@@ -114,22 +101,24 @@ fn allocated_devices(field: &Field<'_, '_>, names: &Names<'_>, report: &mut Repo
     }
 }
 
-/// Conditions that binding waits for.
-pub(super) fn binding_conditions(field: &Field<'_, '_>, report: &mut Report) {
-    if field.list().len() > BINDING_MAX {
-        report.too_many(field, field.list().len(), BINDING_MAX);
-    }
-    let mut seen = BTreeSet::new();
-    for item in field.items() {
-        if !seen.insert(item.text()) {
-            report.duplicate(&item);
+/// Conditions that binding waits for: of success and of failure, given together.
+pub(super) fn binding_conditions(good: &Field<'_, '_>, bad: &Field<'_, '_>, report: &mut Report) {
+    for field in [good, bad] {
+        for item in limited(field, BINDING_MAX, report) {
+            report.each(&item, qualified_name(item.text()));
         }
-        report.each(&item, qualified_name(item.text()));
     }
-}
-
-/// Conditions of success and of failure are given together.
-pub(super) fn both_or_none(good: &Field<'_, '_>, bad: &Field<'_, '_>, report: &mut Report) {
+    for field in [good, bad] {
+        let mut seen = BTreeSet::new();
+        for item in field.items() {
+            if !seen.insert(item.text()) {
+                report.duplicate(&item);
+            }
+            if std::ptr::eq(field, bad) && good.list().contains(item.value()) {
+                report.invalid(&item, "bindingFailureConditions must not overlap with bindingConditions");
+            }
+        }
+    }
     match (good.list().is_empty(), bad.list().is_empty()) {
         (true, false) => {
             report.invalid(good, "bindingConditions are required to use bindingFailureConditions");
@@ -213,11 +202,8 @@ fn network_data(field: &Field<'_, '_>, report: &mut Report) {
         }
     }
     let addresses = field.get("ips");
-    if addresses.list().len() > ADDRESSES_MAX {
-        report.too_many(&addresses, addresses.list().len(), ADDRESSES_MAX);
-    }
     let mut seen = BTreeSet::new();
-    for address in addresses.items() {
+    for address in limited(&addresses, ADDRESSES_MAX, report) {
         if !seen.insert(address.text()) {
             report.duplicate(&address);
         }

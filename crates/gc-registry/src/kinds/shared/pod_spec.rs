@@ -141,10 +141,10 @@ fn names_and_deadline(field: &Field<'_, '_>, report: &mut Report) {
     }
     let host = field.get("hostnameOverride");
     if host.is_set() {
-        subdomain(&host, report);
         if host.text().len() > HOST_NAME_MAX_BYTES {
             report.too_long(&host, HOST_NAME_MAX_BYTES);
         }
+        subdomain(&host, report);
         if field.get("hostNetwork").flag() {
             report.forbidden(&host, "may not be set when hostNetwork is true");
         }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::position::{ItemError, Position, Shape, item_element};
 use super::set::{FieldSet, PathElement};
+use crate::patch::shown::go_value;
 use crate::schema::{List, Node, Schema, StringFormat};
 
 /// The fields in which a new object differs from an old one.
@@ -307,8 +308,10 @@ fn mismatch(schema: &Schema, value: &Value) -> Option<String> {
     };
     let scalar = !value.is_object() && !value.is_array();
     match &schema.node {
-        Node::Object(_) | Node::Map(_) if !value.is_object() => Some(format!("map, got {}", shown())),
-        Node::List(_) if !value.is_array() => Some(format!("list, got {}", shown())),
+        Node::Object(_) | Node::Map(_) if !value.is_object() => {
+            Some(format!("map, got &{{{}}}", go_value(value)))
+        }
+        Node::List(_) if !value.is_array() => Some(format!("list, got &{{{}}}", go_value(value))),
         Node::String(StringFormat::DateTime | StringFormat::MicroTime)
         | Node::IntOrString
         | Node::Quantity

@@ -126,6 +126,19 @@ pub fn update(live: Option<&Value>, new: &mut Value, request: &ManagerRequest<'_
     put_managed_fields(new, entries::encode(entries));
 }
 
+/// Takes a field from all managers of an object.
+pub(crate) fn disown(object: &mut Value, path: &[&str]) {
+    let managed = take_managed_fields(object);
+    let Some(mut entries) = entries::decode(&managed) else {
+        return put_managed_fields(object, Some(managed));
+    };
+    for entry in &mut entries {
+        entry.fields.remove_named(path);
+    }
+    entries.retain(|entry| !entry.fields.is_empty());
+    put_managed_fields(object, entries::encode(entries));
+}
+
 /// Hands what changed from `live` to `new` over to the manager of the request.
 fn update_entries(live: Option<&Value>, new: &Value, entries: &mut Vec<Entry>, request: &ManagerRequest<'_>) {
     // A new object adds what differs from the zero value of its type.
@@ -181,7 +194,6 @@ pub fn apply(
     force: bool,
 ) -> Result<Value, ApiError> {
     check_depth(applied)?;
-    check_applied(applied, request)?;
     let mut base = live.cloned().unwrap_or_else(|| empty_object(request));
     let mut entries = base
         .pointer("/metadata/managedFields")
@@ -189,9 +201,19 @@ pub fn apply(
         .ok_or_else(|| ApiError::new(500, "", "failed to decode managed fields"))?;
     take_managed_fields(&mut base);
     if entries.is_empty() && live.is_some() {
+        // What was written before anybody applied has a manager of its own, if its items can be told apart.
+        if let Some(why) = type_errors(&base, request) {
+            let why = format!("failed to convert new object ({}) to smd typed: {why}", named(&base, request));
+            return Err(ApiError::new(
+                500,
+                "",
+                format!("failed to create manager for existing fields: {why}"),
+            ));
+        }
         let before = ManagerRequest { manager: BEFORE_FIRST_APPLY, ..*request };
         update_entries(None, &base, &mut entries, &before);
     }
+    check_applied(applied, request)?;
     let mut outcome = apply_entries(&base, applied, entries.clone(), request, force);
     if let (Err(Failure::Conflicts(conflicts)), "kubectl") = (&outcome, request.manager) {
         // A manager that moves from client-side to server-side apply takes over what it applied before.
@@ -321,11 +343,18 @@ fn check_applied(applied: &Value, request: &ManagerRequest<'_>) -> Result<(), Ap
     if applied.pointer("/metadata/managedFields").is_some_and(|managed| !managed.is_null()) {
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
-    let errors = compare::validate(request.position(), applied);
-    match errors.as_slice() {
-        [] => Ok(()),
-        [one] => Err(not_typed(request, applied, one)),
-        many => Err(not_typed(request, applied, &format!("errors:\n  {}", many.join("\n  ")))),
+    match type_errors(applied, request) {
+        None => Ok(()),
+        Some(why) => Err(not_typed(request, applied, &why)),
+    }
+}
+
+/// Why an object does not have the form of its type.
+fn type_errors(object: &Value, request: &ManagerRequest<'_>) -> Option<String> {
+    match compare::validate(request.position(), object).as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        many => Some(format!("errors:\n  {}", many.join("\n  "))),
     }
 }
 
@@ -336,20 +365,18 @@ fn kind_text(api_version: &str, kind: &str) -> String {
 }
 
 fn not_typed(request: &ManagerRequest<'_>, applied: &Value, why: &str) -> ApiError {
+    let named = named(applied, request);
+    ApiError::new(500, "", format!("failed to create typed patch object ({named}): {why}"))
+}
+
+/// An object as messages name it: `namespace/name; group/version, Kind=kind`.
+fn named(object: &Value, request: &ManagerRequest<'_>) -> String {
     let metadata = |name: &str| {
-        applied
-            .get("metadata")
-            .and_then(|metadata| metadata.get(name))
-            .and_then(Value::as_str)
-            .unwrap_or_default()
+        let metadata = object.get("metadata").and_then(|metadata| metadata.get(name));
+        metadata.and_then(Value::as_str).unwrap_or_default()
     };
-    let message = format!(
-        "failed to create typed patch object ({}/{}; {}): {why}",
-        metadata("namespace"),
-        metadata("name"),
-        kind_text(request.api_version, request.kind)
-    );
-    ApiError::new(500, "", message)
+    let kind = kind_text(request.api_version, request.kind);
+    format!("{}/{}; {kind}", metadata("namespace"), metadata("name"))
 }
 
 fn conflict_error(conflicts: &[Conflict]) -> ApiError {
