@@ -202,7 +202,10 @@ pub fn apply(
     take_managed_fields(&mut base);
     if entries.is_empty() && live.is_some() {
         // What was written before anybody applied has a manager of its own, if its items can be told apart.
-        if let Some(why) = type_errors(&base, request) {
+        // Items that have a key in common are stored like any others.
+        let mut errors = compare::validate(request.position(), &base);
+        errors.retain(|error| !error.contains("duplicate entries for key"));
+        if let Some(why) = listed(&errors) {
             let why = format!("failed to convert new object ({}) to smd typed: {why}", named(&base, request));
             return Err(ApiError::new(
                 500,
@@ -343,15 +346,15 @@ fn check_applied(applied: &Value, request: &ManagerRequest<'_>) -> Result<(), Ap
     if applied.pointer("/metadata/managedFields").is_some_and(|managed| !managed.is_null()) {
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
-    match type_errors(applied, request) {
+    match listed(&compare::validate(request.position(), applied)) {
         None => Ok(()),
         Some(why) => Err(not_typed(request, applied, &why)),
     }
 }
 
-/// Why an object does not have the form of its type.
-fn type_errors(object: &Value, request: &ManagerRequest<'_>) -> Option<String> {
-    match compare::validate(request.position(), object).as_slice() {
+/// Why an object does not have the form of its type, in one text.
+fn listed(errors: &[String]) -> Option<String> {
+    match errors {
         [] => None,
         [one] => Some(one.clone()),
         many => Some(format!("errors:\n  {}", many.join("\n  "))),
