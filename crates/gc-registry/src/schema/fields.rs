@@ -59,11 +59,10 @@ fn collect_unknown(schema: &Schema, value: &Value, path: &mut String, found: &mu
                 match known(schema, name) {
                     Known::As(schema) => collect_unknown(schema, value, path, found),
                     Known::Metadata => collect_unknown(object_meta(), value, path, found),
-                    Known::Anything => {}
                     Known::Not if found.len() < MAX_PROBLEMS => {
                         found.push(format!("unknown field \"{path}\""));
                     }
-                    Known::Not => {}
+                    Known::Anything | Known::Not => {}
                 }
                 path.truncate(length);
             }

@@ -108,7 +108,7 @@ fn set(map: &mut Map<String, Value>, name: &str, value: Option<Value>) {
 fn trigger(service: &Object, pods: &[&Object], shown: &BTreeMap<&str, bool>, created: bool) -> Option<Value> {
     let everything = service.spec()["publishNotReadyAddresses"] == true;
     let changed = pods.iter().filter(|pod| {
-        let wanted = is_reachable(pod).then(|| everything || pod.ready);
+        let wanted = is_reachable(pod).then_some(everything || pod.ready);
         shown.get(text(&pod.status()["podIP"])).copied() != wanted
     });
     let times = changed.map(|pod| readiness_changed(pod)).filter(|at| !at.is_null());

@@ -100,14 +100,11 @@ pub fn ignored_selectors(spec: &Value) -> Option<String> {
     (!ignored.is_empty()).then(|| ignored.join(", "))
 }
 
-/// Whether a requirement of a valid review is one that authorizers are told of. Fields are only compared with one value.
+/// Whether a requirement of a valid review is one that authorizers take into account. Fields are only compared with one value.
 fn is_understood(requirement: &Value, of_fields: bool) -> bool {
     let operator = requirement.get("operator").and_then(Value::as_str).unwrap_or_default();
     let values = requirement.get("values").and_then(Value::as_array).map_or(0, Vec::len);
-    match of_fields {
-        true => matches!(operator, "In" | "NotIn") && values == 1,
-        false => OPERATORS.contains(&operator),
-    }
+    if of_fields { matches!(operator, "In" | "NotIn") && values == 1 } else { OPERATORS.contains(&operator) }
 }
 
 #[cfg(test)]
