@@ -38,6 +38,8 @@ def _files(binary, contents, effort):
         File(f"./usr/bin/{NAME}", binary.contents, EXECUTABLE),
         # `kubectl gc` finds it by this name.
         File("./usr/bin/kubectl-gc", target=NAME),
+        # It asks this one for completions.
+        File("./usr/bin/kubectl_complete-gc", target=NAME),
         File(f"{doc}/copyright", _copyright()),
         File(f"{doc}/changelog.gz", archives.gz(changes, effort)),
         File(f"{share}/bash-completion/completions/{NAME}", contents.completions["bash"]),

@@ -81,6 +81,7 @@ class Kubegc < Formula
 {system("macos", "darwin")}{system("linux", "linux")}  def install
     bin.install "{NAME}"
     bin.install_symlink "{NAME}" => "kubectl-gc"
+    bin.install_symlink "{NAME}" => "kubectl_complete-gc"
     man1.install Dir["man/*.1"]
     bash_completion.install "completions/{NAME}.bash" => "{NAME}"
     zsh_completion.install "completions/{NAME}.zsh" => "_{NAME}"

@@ -20,6 +20,7 @@ pub mod relink;
 pub mod stuck;
 pub mod survey;
 pub mod text;
+pub mod tree;
 pub mod undo;
 pub mod upcoming;
 pub mod why;

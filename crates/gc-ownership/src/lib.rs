@@ -86,5 +86,5 @@ pub use engine::{Config, Engine, Stats};
 pub use queries::{
     BLOCKERS_LISTED, Conclusion, Contents, DEPTH_SHOWN, DumpEdge, DumpNode, GraphDump, Leaf, NodeView, Plan,
     PlanError, PlanStep, Presence, Progress, ReferenceState, Stage, StageEnd, Stray, StrayReference, Stuck,
-    StuckCause, Tree, Why,
+    StuckCause, Why,
 };

@@ -1,10 +1,10 @@
-//! Queries of the graph (spec 11.3, scenarios G141 to G145): dumps, trees, reasons, plans, what is stuck.
+//! Queries of the graph (spec 11.3, scenarios G141 to G145): dumps, reasons, plans, what is stuck.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests may panic")]
 
 mod support;
 
 use gc_ownership::{
-    Conclusion, DumpEdge, DumpNode, GraphDump, PlanError, Presence, ReferenceState, StuckCause, Tree,
+    Conclusion, DumpEdge, DumpNode, GraphDump, PlanError, Presence, ReferenceState, StuckCause,
 };
 use gc_types::PropagationPolicy::{Background, Foreground, Orphan};
 use gc_types::{Evidence, ResourceVersion, Timestamp, Uid, Verdict};
@@ -148,29 +148,6 @@ fn a_dump_as_data_and_as_dot() {
 "#;
     assert_eq!(dump.dot(), dot);
     assert_eq!(GraphDump::default().dot(), "strict digraph full {\n}\n", "G143");
-}
-
-#[test]
-fn a_tree_names_each_dependent_once_in_order_and_says_what_it_leaves_out() {
-    fn flat(tree: &Tree) -> String {
-        let below: Vec<String> = tree.dependents.iter().map(flat).collect();
-        let omitted = if tree.omitted > 0 { format!("+{}", tree.omitted) } else { String::new() };
-        format!("{}{omitted}({})", tree.node.name, below.join(" "))
-    }
-    let mut bench = Bench::new();
-    bench.add("Secret/root@n", &["Pod/b"]).add("Pod/b@n", &["Secret/root"]).add("Pod/a@n", &["Secret/root"]);
-    bench.add("ConfigMap/z@n", &["Secret/root"]).add("Pod/c@n", &["Pod/a", "Pod/b"]);
-    let table = [
-        ("root", 100, "root(z() a(c()) b+2())"),
-        ("root", 1, "root+3()"),
-        ("a", 100, "a(c())"),
-        ("c", 100, "c()"),
-    ];
-    for (uid, limit, expected) in table {
-        let tree = bench.engine.tree(&Uid::new(uid), limit).unwrap();
-        assert_eq!(flat(&tree), expected, "{uid} {limit}");
-    }
-    assert_eq!(bench.engine.tree(&Uid::new("unknown"), 10), None);
 }
 
 #[test]

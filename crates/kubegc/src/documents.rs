@@ -9,6 +9,11 @@ use clap_complete::Shell;
 
 /// Options of `kubegc completion`.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  source <(kubegc completion bash)                                      for this shell
+  kubegc completion fish > ~/.config/fish/completions/kubegc.fish       for all
+bash, zsh and fish complete names of objects, too. For `kubectl gc`, link the binary as kubectl_complete-gc in a folder on $PATH.")]
 pub(crate) struct CompletionOptions {
     /// Shell
     #[arg(value_enum)]
@@ -23,10 +28,15 @@ pub(crate) struct ManOptions {
     folder: PathBuf,
 }
 
-/// Writes the completions of a shell to the output.
+/// Writes the completions of a shell to the output. In these three shells the program completes itself, with names of objects.
 pub(crate) fn completion(mut command: Command, options: &CompletionOptions) -> anyhow::Result<()> {
     let mut text = Vec::new();
-    clap_complete::generate(options.shell, &mut command, "kubegc", &mut text);
+    match options.shell {
+        Shell::Bash => text.extend_from_slice(include_bytes!("completions/kubegc.bash")),
+        Shell::Zsh => text.extend_from_slice(include_bytes!("completions/kubegc.zsh")),
+        Shell::Fish => text.extend_from_slice(include_bytes!("completions/kubegc.fish")),
+        shell => clap_complete::generate(shell, &mut command, "kubegc", &mut text),
+    }
     std::io::stdout().write_all(&text)?;
     Ok(())
 }

@@ -107,6 +107,9 @@ enum Command {
     Version(questions::version::VersionOptions),
     /// Print shell completions
     Completion(documents::CompletionOptions),
+    /// Complete the last of these words
+    #[command(hide = true)]
+    Complete(questions::complete::Options),
     /// Write the man pages of all commands to a directory
     #[command(hide = true)]
     Man(documents::ManOptions),
@@ -159,12 +162,13 @@ pub fn main() -> ExitCode {
     }
     if name == Some(COMPLETER) {
         let words: Vec<String> = std::env::args().skip(1).collect();
-        return exit(questions::complete::complete(&described(), &words).map(|()| ExitCode::SUCCESS));
+        return exit(questions::complete::complete(described(), &words).map(|()| ExitCode::SUCCESS));
     }
     let (options, given) = command_line();
     let done = match options.command {
         Command::Up(options) => return exit(up::run(&options)),
         Command::Version(options) => questions::version::version(&options),
+        Command::Complete(options) => questions::complete::complete(described(), &options.words),
         Command::Completion(options) => documents::completion(CommandLine::command(), &options),
         Command::Man(options) => documents::man(CommandLine::command(), &options),
         Command::Reference(options) => reference::run(described(), &options),

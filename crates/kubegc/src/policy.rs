@@ -17,7 +17,7 @@ use http_body_util::Full;
 use serde_json::Value;
 
 use crate::UsageError;
-use crate::run::connect;
+use crate::questions::access::Access;
 
 const PAGE_SIZE: usize = 500;
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
@@ -109,12 +109,15 @@ fn from_template(options: &NewOptions) -> String {
 
 /// Options of `kubegc policy check`.
 #[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "With one of --kubeconfig, --context, --cluster, --user and --token, it also shows what would be deleted from this cluster \
+                  now, without changing anything."
+)]
 pub(crate) struct CheckOptions {
     /// File with RetentionPolicies, as YAML or JSON; - is standard input
     file: PathBuf,
-    /// Also show what would be deleted from this cluster now, without changing anything
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    access: Access,
 }
 
 /// A policy is invalid, and the output says so: exit code 1.
@@ -144,11 +147,9 @@ pub(crate) fn run(command: &PolicyCommand) -> anyhow::Result<()> {
     }
     let mut out = String::new();
     let faults: usize = documents.iter().map(|object| check(object, &mut out)).sum();
-    if faults == 0
-        && let Some(kubeconfig) = &options.kubeconfig
-    {
+    if faults == 0 && options.access.names_a_cluster() {
         crate::tasks::block_on(async {
-            let client = connect(Some(kubeconfig)).await?;
+            let client = options.access.connect().await?;
             for object in &documents {
                 preview(&client, object, &mut out).await?;
             }

@@ -3,6 +3,8 @@
 
 #[path = "run/journal.rs"]
 mod journal;
+#[path = "run/manners.rs"]
+mod manners;
 #[path = "run/safety.rs"]
 mod safety;
 mod support;
@@ -252,14 +254,19 @@ fn questions_are_answered_from_the_graph() {
     assert_eq!(admin.send(Method::POST, MAPS, &held).0, 201);
     admin.delete("held", "Background");
     let ask = |arguments: &[&str]| ask(&server, arguments);
-    assert_eq!(
-        ask(&["tree", "cm/shop"]),
-        "OBJECT                    NAMESPACE   STATE\n\
-         ConfigMap/shop            default\n\
-         ├─ ConfigMap/stock        default\n\
-         └─ ConfigMap/till         default\n   \
-            └─ ConfigMap/receipt   default\n"
-    );
+    let tree = ask(&["tree", "cm/shop"]);
+    let rows: Vec<Vec<&str>> = tree.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["OBJECT", "NAMESPACE", "READY", "STATUS", "AGE", "STATE"]);
+    let age = |cell: &str| cell.strip_suffix('s').is_some_and(|seconds| seconds.parse::<u32>().is_ok());
+    for (row, expected) in rows[1..].iter().zip([
+        &["ConfigMap/shop", "default"][..],
+        &["├─", "ConfigMap/stock", "default"],
+        &["└─", "ConfigMap/till", "default"],
+        &["└─", "ConfigMap/receipt", "default"],
+    ]) {
+        let (last, before) = row.split_last().unwrap();
+        assert!(before == expected && age(last), "{tree}");
+    }
     assert_eq!(
         ask(&["why", "configmaps/receipt", "-n", "default"]),
         "ConfigMap/receipt in default\n\

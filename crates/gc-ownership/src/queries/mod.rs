@@ -22,7 +22,7 @@ pub use references::{Stray, StrayReference};
 
 /// Maximum number of blocking dependents that `stuck` names for one owner.
 pub const BLOCKERS_LISTED: usize = 8;
-/// Maximum depth of trees and paths.
+/// Maximum depth of paths.
 pub const DEPTH_SHOWN: usize = 64;
 
 /// Whether a node's object exists.
@@ -114,17 +114,6 @@ pub struct Why {
     pub path: Vec<NodeView>,
     /// If the last attempt failed: the server's message.
     pub last_failure: Option<Arc<str>>,
-}
-
-/// A node and its dependents.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tree {
-    /// The node.
-    pub node: NodeView,
-    /// Its dependents, by kind, namespace and name.
-    pub dependents: Vec<Tree>,
-    /// Dependents left out: too many, too deep, or shown elsewhere in the tree.
-    pub omitted: usize,
 }
 
 /// A stuck deletion.
@@ -264,34 +253,6 @@ impl Engine {
             (false, _) if waits => Conclusion::ToBeDeleted(Verdict::OwnerWaiting),
             (false, _) => Conclusion::ToBeDeleted(Verdict::OwnersAbsent),
         }
-    }
-
-    /// The dependents of an object, up to a number of nodes. `None` if the UID is not known.
-    #[must_use]
-    pub fn tree(&self, uid: &Uid, limit: usize) -> Option<Tree> {
-        let root = self.graph.find(uid)?;
-        let mut seen = BTreeSet::from([root]);
-        Some(self.subtree(root, limit, 0, &mut seen))
-    }
-
-    fn subtree(&self, node: NodeId, limit: usize, depth: usize, seen: &mut BTreeSet<NodeId>) -> Tree {
-        let mut children: Vec<NodeId> = Vec::new();
-        let mut omitted = 0;
-        for edge in self.graph.dependents_of(node) {
-            let dependent = self.graph.dependent(edge);
-            if depth >= DEPTH_SHOWN || seen.len() >= limit || !seen.insert(dependent) {
-                omitted += 1;
-            } else {
-                children.push(dependent);
-            }
-        }
-        let mut dependents: Vec<Tree> =
-            children.into_iter().map(|child| self.subtree(child, limit, depth + 1, seen)).collect();
-        dependents.sort_by(|left, right| {
-            let order = |tree: &Tree| (tree.node.kind.clone(), tree.node.key.clone());
-            order(left).cmp(&order(right))
-        });
-        Tree { node: self.view(node), dependents, omitted }
     }
 
     /// Stuck deletions up to a limit, waiting owners first. Visits everything.

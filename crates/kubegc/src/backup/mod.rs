@@ -4,7 +4,7 @@ mod format;
 pub(crate) mod pages;
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufReader, BufWriter};
+use std::io::{BufReader, BufWriter, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -86,7 +86,7 @@ pub(crate) fn backup(options: &BackupOptions) -> anyhow::Result<()> {
     let file = options.file.display();
     let keys =
         if keys.is_empty() { "; keys are not in it: say --data-dir DIR to save them, too" } else { "" };
-    println!("saved {objects} objects at revision {} to {file}{keys}", head.revision);
+    writeln!(std::io::stdout(), "saved {objects} objects at revision {} to {file}{keys}", head.revision)?;
     Ok(())
 }
 
@@ -299,12 +299,13 @@ pub(crate) fn restore(options: &RestoreOptions) -> anyhow::Result<()> {
     write_keys(&key_folder, &keys)?;
     let without =
         if keys.is_empty() { "; it has no keys: new ones are made, and old tokens are void" } else { "" };
-    println!(
+    writeln!(
+        std::io::stdout(),
         "restored {objects} objects of {} into {}{without}\nstart it with: kubegc up --data-dir {}",
         head.taken_at,
         folder.display(),
         folder.display()
-    );
+    )?;
     Ok(())
 }
 

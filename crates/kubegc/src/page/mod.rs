@@ -771,7 +771,7 @@ mod tests {
         let subject = || Subject { resource: "pods".into(), namespace: "a".into(), name: "b".into() };
         let questions = [
             Asked::Stuck { namespace: String::new(), at_least: "0s".into() },
-            Asked::Tree { objects: vec![subject()], owners: false, depth: None },
+            Asked::Tree { objects: vec![subject()], owners: false, depth: None, full: false },
             Asked::Why { objects: vec![subject()] },
             Asked::Plan { objects: vec![subject()], policy: "orphan".into(), full: false },
         ];

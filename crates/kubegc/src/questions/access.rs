@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use clap::Args;
 use gc_kube::ApiClient;
-use gc_kube::connection::{Access as ClusterAccess, ConnectError, Token};
+use gc_kube::connection::{Access as ClusterAccess, ConnectError, REQUEST_TIMEOUT, Token};
 use gc_types::GoDuration;
 
 use crate::UsageError;
 use crate::run::preflight;
 
 /// The heading of these flags in help texts.
-const HEADING: &str = "Cluster options";
+pub(super) const HEADING: &str = "Cluster options";
 
 /// Which cluster, as whom.
 #[derive(Clone, Debug, Default, Args)]
@@ -60,6 +60,12 @@ impl Access {
         Ok(if parsed.is_zero() { Duration::from_hours(24) } else { parsed })
     }
 
+    /// Whether a flag says which cluster is meant.
+    pub(crate) fn names_a_cluster(&self) -> bool {
+        let named = [&self.context, &self.cluster, &self.user];
+        self.kubeconfig.is_some() || self.token.is_some() || named.into_iter().any(Option::is_some)
+    }
+
     /// What the flags say.
     pub(super) fn of_cluster(&self) -> ClusterAccess {
         ClusterAccess {
@@ -88,6 +94,8 @@ impl Access {
                 _ => message,
             })
         })?;
+        // A server that hangs is given up in time, too.
+        let client = client.with_request_timeout(self.patience()?.min(REQUEST_TIMEOUT));
         preflight::reach(&client, false).await?;
         Ok(client)
     }

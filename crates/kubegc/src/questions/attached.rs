@@ -20,7 +20,7 @@ use super::output::{Answer, Output};
 use super::plan::{self, Planned};
 use super::resident::{Permitted, Resident};
 use super::target::Named;
-use super::tree::Forest;
+use super::tree::{Forest, Shape};
 use super::view::{self, Confirmed, Subject};
 use super::{gather, stuck, why};
 use crate::UsageError;
@@ -87,7 +87,13 @@ pub(crate) enum Asked {
         at_least: String,
     },
     /// What depends on these objects.
-    Tree { objects: Vec<Subject>, owners: bool, depth: Option<usize> },
+    Tree {
+        objects: Vec<Subject>,
+        owners: bool,
+        depth: Option<usize>,
+        #[serde(default)]
+        full: bool,
+    },
     /// Why these objects are, or are not, deleted.
     Why { objects: Vec<Subject> },
     /// What the deletion of these objects would lead to.
@@ -340,8 +346,8 @@ async fn answer_in_time(
             let (unseen, found) = (answer.unseen.clone(), !answer.rows.is_empty());
             Answered::new(&answer, inquiry.form, unseen, found)
         }
-        Asked::Tree { objects, owners, depth } => {
-            let mut forest = Forest::of(gatherer.now, owners, depth);
+        Asked::Tree { objects, owners, depth, full } => {
+            let mut forest = Forest::new(gatherer.now, Shape { owners, depth, full });
             let mut unseen = Vec::new();
             for named in named(gatherer, objects)? {
                 unseen.extend(forest.add(gatherer, &named, patience).await?);

@@ -129,8 +129,8 @@ fn unseen(garbage: &mut Garbage, resource: &Resource, read: Result<(), String>) 
     }
 }
 
-struct GarbageAnswer {
-    report: Report,
+pub(super) struct GarbageAnswer {
+    pub(super) report: Report,
 }
 
 impl Answer for GarbageAnswer {

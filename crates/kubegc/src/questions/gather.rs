@@ -22,7 +22,7 @@ use super::target::Named;
 use crate::run::preflight;
 
 /// Requests in flight at a time.
-const IN_FLIGHT: usize = 16;
+pub(super) const IN_FLIGHT: usize = 16;
 /// Whole objects on one page of a list.
 const PAGE_OBJECTS: usize = 500;
 /// Objects on one page of a list of metadata.
@@ -124,6 +124,14 @@ impl Gatherer {
         self
     }
 
+    /// The body of an answer in this representation, if there is one.
+    pub(super) async fn body(&self, path: &str, accept: &'static str) -> Option<bytes::Bytes> {
+        match get(&self.client, path, accept).await {
+            Got::Body(body) => Some(body),
+            Got::NoObject | Got::NotServed | Got::Refused(_) | Got::Failed(_) => None,
+        }
+    }
+
     /// The way to the cluster.
     pub(super) fn client(&self) -> &ApiClient {
         &self.client
@@ -141,6 +149,16 @@ impl Gatherer {
 
     /// The metadata of everything in scope, with owners that were in no list looked up.
     pub(super) async fn survey(&self, scope: &Scope, patience: Duration) -> anyhow::Result<Survey> {
+        let mut survey = self.contents(scope, patience).await?;
+        if !scope.namespace.is_empty() {
+            self.observe(&mut survey, &GroupResource::new("", "namespaces"), "", &scope.namespace).await;
+        }
+        self.complete(&mut survey).await;
+        Ok(survey)
+    }
+
+    /// The metadata of everything in scope, the namespace itself and owners in no list apart.
+    pub(super) async fn contents(&self, scope: &Scope, patience: Duration) -> anyhow::Result<Survey> {
         let mut survey = self.empty_survey();
         let resources: Vec<Resource> = self
             .catalog
@@ -159,10 +177,6 @@ impl Gatherer {
             survey.not_listed(resource.id, FORBIDDEN.into());
         }
         self.list_all(&mut survey, &[(scope.clone(), resources)], patience).await?;
-        if !scope.namespace.is_empty() {
-            self.observe(&mut survey, &GroupResource::new("", "namespaces"), "", &scope.namespace).await;
-        }
-        self.complete(&mut survey).await;
         Ok(survey)
     }
 
@@ -623,7 +637,13 @@ fn escaped(resource: &Resource, namespace: &str) -> String {
     resource.path(&escaped)
 }
 
-fn list_path(resource: &Resource, namespace: &str, selector: &str, token: &str, limit: usize) -> String {
+pub(super) fn list_path(
+    resource: &Resource,
+    namespace: &str,
+    selector: &str,
+    token: &str,
+    limit: usize,
+) -> String {
     let mut path = escaped(resource, namespace);
     let _ = write!(path, "?limit={limit}"); // writing to a String cannot fail, here and below
     for (name, value) in [("labelSelector", selector), ("continue", token)] {

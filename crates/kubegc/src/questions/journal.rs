@@ -345,12 +345,12 @@ pub(super) fn why_gone_text(answer: &Value, out: &mut impl Write) -> Result<()> 
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
     use super::*;
 
-    fn entry(number: u32, name: &str, verb: &str, outcome: &str) -> Value {
+    pub(in crate::questions) fn entry(number: u32, name: &str, verb: &str, outcome: &str) -> Value {
         json!({
             "time": format!("2026-09-21T14:0{number}:00.000000Z"), "verb": verb, "resource": "replicasets.apps",
             "kind": "ReplicaSet", "namespace": "shop", "name": name, "uid": format!("uid-{name}"),

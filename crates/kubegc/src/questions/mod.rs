@@ -5,9 +5,12 @@
 pub(crate) mod access;
 pub(crate) mod attached;
 pub(crate) mod collector;
+mod columns;
 pub(crate) mod complete;
 mod doctor;
 pub(crate) mod examine;
+#[cfg(test)]
+mod few_rights;
 mod formats;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -38,10 +41,25 @@ use serde_json::Value;
 
 use output::Answer as _;
 
+/// Time between two answers of `--watch`.
+const WATCH_PAUSE: Duration = Duration::from_secs(5);
+
 /// What `kubegc stuck -o json` answers about the cluster of a client.
 pub(crate) async fn stuck_in(client: ApiClient, patience: Duration) -> anyhow::Result<Value> {
     let gatherer = gather::Gatherer::new(client, gather::now()).await?;
     Ok(stuck::ask(&gatherer, &gather::Scope::default(), patience).await?.value())
+}
+
+/// Asks and answers, once or with `--watch` again and again until the reader has gone.
+async fn repeated<T>(watch: bool, mut answer: impl AsyncFnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    loop {
+        let answered = answer().await?;
+        if !watch {
+            return Ok(answered);
+        }
+        tokio::time::sleep(WATCH_PAUSE).await;
+        writeln!(std::io::stdout())?;
+    }
 }
 
 fn print(out: &[u8]) -> anyhow::Result<()> {

@@ -1,11 +1,20 @@
 //! One set of output formats for all commands.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::str::FromStr;
 
 use serde_json::Value;
 
 use crate::table::Table;
+
+/// What stands between the columns of a table, at least.
+const COLUMN_GAP: &str = "  ";
+/// A last column with less room is not folded.
+const NARROWEST: usize = 16;
+/// How far the rest of a folded line is indented.
+const HANGING: usize = 4;
+/// What stands in front of a command that is to be copied.
+const COMMANDS: [&str; 2] = ["try:", "by force:"];
 
 /// `-o`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,8 +97,12 @@ pub(super) trait Answer {
 pub(super) fn print(answer: &impl Answer, output: &Output) -> anyhow::Result<()> {
     let mut out = Vec::new();
     match output {
-        Output::Text => answer.text(false, &mut out)?,
-        Output::Wide => answer.text(true, &mut out)?,
+        Output::Text | Output::Wide => {
+            answer.text(*output == Output::Wide, &mut out)?;
+            if let Some(width) = terminal_width() {
+                out = folded(&String::from_utf8_lossy(&out), width).into_bytes();
+            }
+        }
         Output::Name => answer.names().iter().try_for_each(|name| writeln!(out, "{name}"))?,
         Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&answer.value())?)?,
         Output::Yaml => write!(out, "{}", crate::yaml::to_string(&answer.value())?)?,
@@ -127,6 +140,74 @@ pub(super) fn print(answer: &impl Answer, output: &Output) -> anyhow::Result<()>
         }
     }
     super::print(&out)
+}
+
+/// The columns of the terminal that is written to, if it is one.
+fn terminal_width() -> Option<usize> {
+    let stdout = std::io::stdout();
+    if !stdout.is_terminal() {
+        return None;
+    }
+    rustix::termios::tcgetwinsize(stdout).ok().map(|size| usize::from(size.ws_col)).filter(|width| *width > 0)
+}
+
+/// Text with its long lines folded between words; rows of a table within their last column, if it has room. Commands to copy
+/// are left in one piece.
+pub(super) fn folded(text: &str, width: usize) -> String {
+    let mut folded = String::new();
+    for line in text.lines() {
+        let is_command = COMMANDS.iter().any(|mark| line.trim_start().starts_with(mark));
+        if is_command || line.chars().count() <= width {
+            folded.push_str(line);
+        } else {
+            fold(line, width, &mut folded);
+        }
+        folded.push('\n');
+    }
+    folded
+}
+
+fn fold(line: &str, width: usize, folded: &mut String) {
+    let own = line.len() - line.trim_start().len();
+    let last_column = line.rfind(COLUMN_GAP).map_or(0, |gap| gap + COLUMN_GAP.len()).max(own);
+    let (before, last) = line.split_at(last_column);
+    let mut used = before.chars().count();
+    let indentation = if before.trim().is_empty() { own + HANGING } else { used };
+    if indentation + NARROWEST > width {
+        folded.push_str(line);
+        return;
+    }
+    folded.push_str(before);
+    for (number, word) in words(last).into_iter().enumerate() {
+        // A word has the blanks in front of it.
+        let length = word.chars().count();
+        if number > 0 && used + length > width && used > indentation {
+            folded.push('\n');
+            folded.push_str(&" ".repeat(indentation));
+            let word = word.trim_start();
+            folded.push_str(word);
+            used = indentation + word.chars().count();
+        } else {
+            folded.push_str(word);
+            used += length;
+        }
+    }
+}
+
+/// The words of a line, each with the blanks in front of it; what is quoted is one word.
+fn words(line: &str) -> Vec<&str> {
+    let (mut words, mut start) = (Vec::new(), 0);
+    let (mut is_quoted, mut is_in_word) = (false, false);
+    for (place, character) in line.char_indices() {
+        if character == ' ' && is_in_word && !is_quoted {
+            words.push(&line[start..place]);
+            (start, is_in_word) = (place, false);
+        }
+        is_quoted ^= character == '`';
+        is_in_word |= character != ' ';
+    }
+    words.push(&line[start..]);
+    words
 }
 
 fn graph_text(nodes: &[String], edges: &[(usize, usize)], is_dot: bool) -> String {
@@ -241,6 +322,25 @@ mod tests {
         }
         assert!(template_text("{.items", &value).is_err());
         assert!(template_text("{range .items[*]}{.code}", &value).is_err());
+    }
+
+    #[test]
+    fn long_lines_are_folded_on_a_terminal() {
+        for (line, expected) in [
+            ("short", "short\n"),
+            ("A   B   a finding of many more words", "A   B   a finding of\n        many more words\n"),
+            ("CHECK   STATE   a finding of many words", "CHECK   STATE   a finding of many words\n"),
+            ("           own room of one short column", "           own room of one short column\n"),
+            ("one two three four five six seven", "one two three four five\n    six seven\n"),
+            ("  one `two three four` five six", "  one `two three four`\n      five six\n"),
+            (
+                "  try:       kubectl get pods --all-namespaces",
+                "  try:       kubectl get pods --all-namespaces\n",
+            ),
+            ("https://a.very.long.word/without/blanks", "https://a.very.long.word/without/blanks\n"),
+        ] {
+            assert_eq!(folded(line, 24), expected, "{line}");
+        }
     }
 
     #[test]

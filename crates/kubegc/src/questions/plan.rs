@@ -308,12 +308,12 @@ pub(crate) fn delete(options: &DeleteOptions) -> anyhow::Result<()> {
         gather::warn(&unseen);
         super::output::print(&Planned { radius: &radius, full: false }, &Output::Text)?;
         if !is_agreed(options, &radius)? {
-            println!("Nothing was deleted.");
+            writeln!(std::io::stdout(), "Nothing was deleted.")?;
             return Ok(());
         }
         for (named, target) in named.iter().zip(&targets) {
             send(&client, named, target, options.cascade).await?;
-            println!("{}/{} is being deleted.", named.resource.name, named.name);
+            writeln!(std::io::stdout(), "{}/{} is being deleted.", named.resource.name, named.name)?;
         }
         follow(&gatherer, &radius).await
     })
@@ -373,7 +373,12 @@ async fn follow(gatherer: &Gatherer, radius: &BlastRadius) -> anyhow::Result<()>
         }
         left = still;
         if left.is_empty() {
-            println!("{} deleted in {:.1} s.", count(all, "object"), begun.elapsed().as_secs_f64());
+            writeln!(
+                std::io::stdout(),
+                "{} deleted in {:.1} s.",
+                count(all, "object"),
+                begun.elapsed().as_secs_f64()
+            )?;
             return Ok(());
         }
         if left.len() != reported {
@@ -387,17 +392,27 @@ async fn follow(gatherer: &Gatherer, radius: &BlastRadius) -> anyhow::Result<()>
                     format!(", about {seconds:.0} s to go")
                 }
             };
-            println!("{} of {} gone{estimate}; next: {}", thousands(gone), thousands(all), left[0].title());
+            writeln!(
+                std::io::stdout(),
+                "{} of {} gone{estimate}; next: {}",
+                thousands(gone),
+                thousands(all),
+                left[0].title()
+            )?;
         }
         tokio::select! {
             () = tokio::time::sleep(FOLLOW_PAUSE) => {}
             _ = tokio::signal::ctrl_c() => {
-                println!("Stopped following; the deletion of {} continues in the cluster.", count(left.len(), "object"));
+                writeln!(std::io::stdout(), "Stopped following; the deletion of {} continues in the cluster.", count(left.len(), "object"))?;
                 return Ok(());
             }
         }
         if left.iter().all(|item| item.fate == Fate::Hangs) {
-            println!("{} would get stuck; `kubegc stuck` explains why.", count(left.len(), "object"));
+            writeln!(
+                std::io::stdout(),
+                "{} would get stuck; `kubegc stuck` explains why.",
+                count(left.len(), "object")
+            )?;
             return Err(SomethingHangs.into());
         }
     }

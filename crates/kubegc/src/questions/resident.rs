@@ -227,8 +227,13 @@ mod tests {
         let questions = [
             Asked::Stuck { namespace: String::new(), at_least: "0s".to_owned() },
             Asked::Stuck { namespace: "default".to_owned(), at_least: "0s".to_owned() },
-            Asked::Tree { objects: vec![object("owner"), object("held")], owners: false, depth: None },
-            Asked::Tree { objects: vec![object("a")], owners: true, depth: None },
+            Asked::Tree {
+                objects: vec![object("owner"), object("held")],
+                owners: false,
+                depth: None,
+                full: false,
+            },
+            Asked::Tree { objects: vec![object("a")], owners: true, depth: None, full: false },
             plan(vec![object("owner")]),
             plan(vec![namespace.clone()]),
             Asked::Why { objects: vec![object("a"), object("held"), namespace] },

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::needless_pass_by_value, reason = "tables of literals read better without references")]
 
+mod further;
 mod objects;
+mod screens;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -26,6 +28,11 @@ use gc_kube::ApiClient;
 use http::Method;
 
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// In a manifest, this stands for the namespace of its situation.
+const NAMESPACE: &str = "$NAMESPACE";
+/// In front of `Kind/name`, this stands for its UID.
+const UID: &str = "$UID:";
 
 /// One situation: what is created, what is then deleted, what is asked how much later, and the answers.
 struct Situation {
@@ -109,7 +116,13 @@ impl World {
         if manifest["kind"] == "NamespaceStatus" {
             return;
         }
-        let mut manifest = manifest.clone();
+        // Some name the namespace of the situation, and UIDs.
+        let mut text = manifest.to_string().replace(NAMESPACE, namespace);
+        for (object, uid) in &self.uids {
+            let known = object.strip_prefix(namespace).map(|title| format!("{UID}{}", title.trim_start()));
+            text = known.map_or_else(|| text.clone(), |known| text.replace(&known, uid));
+        }
+        let mut manifest: Value = serde_json::from_str(&text).unwrap();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let owners = manifest["metadata"].as_object_mut().unwrap().remove("owners").unwrap_or_default();
         let references: Vec<Value> = owners
@@ -328,6 +341,7 @@ fn situations() -> Vec<Situation> {
     all.extend(due());
     all.extend(storage());
     all.extend(namespaces());
+    all.extend(further::situations());
     all
 }
 
@@ -571,7 +585,7 @@ fn storage() -> Vec<Situation> {
             ask: "pv/pv-held",
             stuck: &[
                 "FinalizerHeld PersistentVolume/pv-held",
-                "ProtectionNotReleased PersistentVolume/pv-held",
+                "ProtectionNotReleased PersistentVolume/pv-attached,PersistentVolume/pv-held",
             ],
             why: ("BeingDeleted", "the CSI external-provisioner of the driver removes it"),
             plan: "1 object: 1 PersistentVolume; 1 hangs",
@@ -723,7 +737,8 @@ async fn every_situation_has_its_right_answers() {
         let scope = Scope { namespace: scope.to_owned(), ..Scope::default() };
         let rows = stuck::ask(&gatherer, &scope, PATIENCE).await.unwrap().rows;
         let own = rows.iter().filter(|row| {
-            !scope.namespace.is_empty() || row.objects.iter().any(|(place, _)| place.name == named.name)
+            let mut places = row.objects.iter().map(|(place, _)| place).chain(&row.waiting);
+            !scope.namespace.is_empty() || places.any(|place| place.name == named.name)
         });
         let mut codes: Vec<String> = own.map(shown).collect();
         codes.sort();

@@ -19,8 +19,6 @@ use super::output::{Answer, Output};
 use crate::UsageError;
 use crate::table::Table;
 
-/// Time between two looks of `--watch`.
-const WATCH_PAUSE: Duration = Duration::from_secs(5);
 /// Objects and waiting objects that a row names unless it is wide.
 const NAMED: usize = 3;
 
@@ -79,14 +77,7 @@ pub(crate) fn stuck(options: &StuckOptions) -> anyhow::Result<()> {
     let patience = options.access.patience()?;
     let anything = crate::tasks::block_on(async {
         let client = options.access.connect().await?;
-        loop {
-            let found = one(options, &client, at_least, patience).await?;
-            if !options.watch {
-                return anyhow::Ok(found);
-            }
-            tokio::time::sleep(WATCH_PAUSE).await;
-            println!();
-        }
+        super::repeated(options.watch, async || one(options, &client, at_least, patience).await).await
     })?;
     if anything && options.exit_code { Err(SomethingStuck.into()) } else { Ok(()) }
 }

@@ -1,31 +1,29 @@
 //! `kubegc tree`: what depends on an object.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use gc_answers::text::{age, count};
+use gc_answers::text::{age, count, plural, thousands};
+use gc_answers::tree::{Direction, Tree, tree as tree_of};
 use gc_answers::{Known, Object, Survey};
-use gc_ownership::{NodeView, Presence, Tree};
+use gc_ownership::{NodeView, Presence};
 use gc_types::{ObjectKey, Timestamp, Uid};
 use serde_json::{Value, json};
 
 use super::access::Access;
 use super::attached::{self, Asked, AttachFlags};
+use super::columns::Columns;
 use super::gather::{self, Gatherer, Scope};
 use super::output::{Answer, Output};
 use super::target::{Named, Targets};
 use super::why;
 use crate::table::Table;
 
-/// Objects that a tree shows at most.
-const LARGEST_TREE: usize = 100_000;
-/// Owners above one another that a tree shows at most.
-const MAX_DEPTH: usize = 20;
-/// Time between two answers of `--watch`.
-const WATCH_PAUSE: Duration = Duration::from_secs(5);
+/// More objects of one kind below the same object are folded unless `--full` is given: those about which there is nothing to say.
+const FOLDED_ABOVE: usize = 20;
 
 /// Options of `kubegc tree`.
 #[derive(Clone, Debug, Args)]
@@ -34,6 +32,7 @@ Examples:
   kubegc tree deploy/web              show what depends on a Deployment
   kubegc tree --owners pod/web-1      show what a pod depends on, up to the roots
   kubegc tree deploy/web --depth 1    fold what is below its ReplicaSets
+  kubegc tree cronjob/backup --full   list every Job, however many there are
   kubegc tree deploy/web -o mermaid   draw it")]
 pub(crate) struct TreeOptions {
     #[command(flatten)]
@@ -44,6 +43,9 @@ pub(crate) struct TreeOptions {
     /// Levels to show; what is below is counted [default: all]
     #[arg(long, value_name = "LEVELS")]
     depth: Option<usize>,
+    /// List every object instead of counting those of the same kind
+    #[arg(long)]
+    full: bool,
     /// Repeat every five seconds
     #[arg(short, long)]
     watch: bool,
@@ -56,88 +58,68 @@ pub(crate) struct TreeOptions {
     access: Access,
 }
 
-/// Trees of objects, with what holds each of them.
+/// How trees are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// They lead to owners.
+    pub(super) owners: bool,
+    /// Levels; what is below is counted.
+    pub(super) depth: Option<usize>,
+    /// Nothing is folded.
+    pub(super) full: bool,
+}
+
+/// Trees of objects, with what is to be known of each.
 pub(super) struct Forest {
     trees: Vec<Tree>,
+    columns: BTreeMap<Uid, Columns>,
     finalizers: BTreeMap<ObjectKey, Vec<String>>,
     /// Since when objects are being deleted.
     deleted: BTreeMap<ObjectKey, Timestamp>,
     now: Timestamp,
-    /// Whether the trees lead to owners.
-    owners: bool,
-    depth: Option<usize>,
+    shape: Shape,
 }
 
 /// `kubegc tree`
 pub(crate) fn tree(options: &TreeOptions) -> anyhow::Result<()> {
     let patience = options.access.patience()?;
+    let TreeOptions { owners, depth, full, .. } = *options;
     crate::tasks::block_on(async {
         let client = options.access.connect().await?;
-        loop {
+        super::repeated(options.watch, async || {
             let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
             let named = options.targets.resolve(&gatherer).await?;
-            let question = || Asked::Tree {
-                objects: attached::subjects(&named),
-                owners: options.owners,
-                depth: options.depth,
-            };
+            let question = || Asked::Tree { objects: attached::subjects(&named), owners, depth, full };
             match options.attach.ask(&options.access, &client, &options.output, question).await? {
                 Some(answer) => {
                     gather::warn(&answer.unseen);
                     super::output::print(&answer, &options.output)?;
                 }
                 None => {
-                    let mut forest = Forest::of(gatherer.now, options.owners, options.depth);
+                    let mut forest = Forest::new(gatherer.now, Shape { owners, depth, full });
                     for named in &named {
                         gather::warn(forest.add(&gatherer, named, patience).await?.as_slice());
                     }
                     super::output::print(&forest, &options.output)?;
                 }
             }
-            if !options.watch {
-                return anyhow::Ok(());
-            }
-            tokio::time::sleep(WATCH_PAUSE).await;
-            println!();
-        }
+            Ok(())
+        })
+        .await
     })
-}
-
-/// An object with its owners in the place of dependents, each once: one that is shown elsewhere counts as left out.
-fn owners_of(survey: &Survey, uid: &Uid, depth: usize, seen: &mut BTreeSet<Uid>) -> Option<Tree> {
-    let node = survey.engine.view_of(uid)?;
-    let references = survey.engine.why(uid).into_iter().flat_map(|why| why.references);
-    let owners: Vec<Uid> = references.map(|(owner, _)| owner.coordinates.uid).collect();
-    let mut dependents = Vec::new();
-    for owner in &owners {
-        if depth < MAX_DEPTH && seen.insert(owner.clone()) {
-            dependents.extend(owners_of(survey, owner, depth + 1, seen));
-        }
-    }
-    Some(Tree { node, omitted: owners.len() - dependents.len(), dependents })
-}
-
-/// The number of objects below this one that a tree has.
-fn below(tree: &Tree) -> usize {
-    tree.dependents.iter().map(|dependent| 1 + below(dependent)).sum()
 }
 
 impl Forest {
     /// No trees yet, at this time.
-    pub(super) fn at(now: Timestamp) -> Self {
+    pub(super) fn new(now: Timestamp, shape: Shape) -> Self {
         Self {
             trees: Vec::new(),
+            columns: BTreeMap::new(),
             finalizers: BTreeMap::new(),
             deleted: BTreeMap::new(),
             now,
-            owners: false,
-            depth: None,
+            shape,
         }
-    }
-
-    /// No trees yet: of owners in the place of dependents, or down to this depth.
-    pub(super) fn of(now: Timestamp, owners: bool, depth: Option<usize>) -> Self {
-        Self { owners, depth, ..Self::at(now) }
     }
 
     /// Adds the tree of an object. What could not be seen is returned.
@@ -148,39 +130,44 @@ impl Forest {
         patience: Duration,
     ) -> anyhow::Result<Option<String>> {
         let missing = || gather::not_found(resource, namespace, name);
-        let mut survey = if self.owners {
-            // Owners are read one by one.
-            gatherer.empty_survey()
-        } else {
-            let scope = Scope { namespace: namespace.clone(), ..Scope::default() };
-            gatherer.survey(&scope, patience).await?
-        };
-        let uid = if self.owners {
+        let (survey, uid) = if self.shape.owners {
             let object = match gatherer.object(&resource.name, namespace, name).await {
                 Known::Present(object) => Object::new(object),
                 Known::Absent => return Err(missing()),
                 Known::Unreadable(why) => bail!("{}/{name} cannot be read: {why}", resource.name),
             };
+            // Owners are read one by one.
+            let mut survey = gatherer.empty_survey();
             why::observe_with_owners(gatherer, &mut survey, &object, resource.id).await;
             gatherer.complete(&mut survey).await;
-            Uid::new(object.uid())
+            (survey, Uid::new(object.uid()))
         } else {
-            let observed = gatherer.observe(&mut survey, &resource.name, namespace, name).await;
-            observed.with_context(missing)?
+            let scope = Scope { namespace: namespace.clone(), ..Scope::default() };
+            let mut survey = gatherer.contents(&scope, patience).await?;
+            let is_meant = |key: &ObjectKey| {
+                key.resource == resource.id && *key.namespace == **namespace && *key.name == **name
+            };
+            let listed = survey.engine.select(is_meant).into_iter().next().map(|view| view.uid);
+            let uid = match listed {
+                Some(uid) => Some(uid),
+                // It may have been created after its list, or may be read and not listed.
+                None => gatherer.observe(&mut survey, &resource.name, namespace, name).await,
+            };
+            gatherer.complete(&mut survey).await;
+            (survey, uid.with_context(missing)?)
         };
-        let tree = if self.owners {
-            owners_of(&survey, &uid, 0, &mut BTreeSet::from([uid.clone()]))
-        } else {
-            survey.engine.tree(&uid, LARGEST_TREE)
-        };
-        let tree = tree.with_context(missing)?;
-        self.note_finalizers(&tree, &survey);
+        let direction = if self.shape.owners { Direction::Owners } else { Direction::Dependents };
+        let tree = tree_of(&survey, &uid, direction).with_context(missing)?;
+        let mut keys = Vec::new();
+        self.note(&tree, &survey, 0, &mut keys);
+        self.columns.extend(gatherer.columns(keys.into_iter()).await);
         self.trees.push(tree);
         Ok(gather::unlisted_summary(&survey))
     }
 
-    fn note_finalizers(&mut self, tree: &Tree, survey: &Survey) {
-        if let Some(key) = &tree.node.key {
+    /// Notes what the survey has of each object, and which ones are shown.
+    fn note<'a>(&mut self, tree: &'a Tree, survey: &Survey, level: usize, shown: &mut Vec<&'a ObjectKey>) {
+        if let Some(key) = &tree.view.key {
             let finalizers = survey.finalizers(key);
             if !finalizers.is_empty() {
                 self.finalizers.insert(key.clone(), finalizers.to_vec());
@@ -188,16 +175,27 @@ impl Forest {
             if let Some(since) = survey.terminating().get(key).and_then(|metadata| metadata.deleted) {
                 self.deleted.insert(key.clone(), since);
             }
+            if tree.view.presence == Presence::Observed && self.shape.depth.is_none_or(|depth| level <= depth)
+            {
+                shown.push(key);
+            }
         }
-        tree.dependents.iter().for_each(|dependent| self.note_finalizers(dependent, survey));
+        for below in &tree.below {
+            self.note(below, survey, level + 1, shown);
+        }
     }
 
     fn finalizers(&self, view: &NodeView) -> &[String] {
         view.key.as_ref().and_then(|key| self.finalizers.get(key)).map_or(&[], Vec::as_slice)
     }
 
+    fn terminating_since(&self, view: &NodeView) -> Option<Timestamp> {
+        view.key.as_ref().and_then(|key| self.deleted.get(key)).copied()
+    }
+
     /// What is to be known of an object at a glance; empty if nothing is remarkable.
-    fn state(&self, view: &NodeView) -> String {
+    fn state(&self, tree: &Tree) -> String {
+        let view = &tree.view;
         let mut words = Vec::new();
         match view.presence {
             Presence::Gone => words.push("gone".to_owned()),
@@ -205,9 +203,9 @@ impl Forest {
             Presence::Observed => {}
         }
         if view.deletion.deleting {
-            let since = view.key.as_ref().and_then(|key| self.deleted.get(key));
             // The deletionTimestamp of a pod is when its grace period ends.
-            let since = since.map(|since| self.now.since(*since)).filter(|age| *age > 0);
+            let since =
+                self.terminating_since(view).map(|since| self.now.since(since)).filter(|age| *age > 0);
             words.push(match since {
                 Some(since) => format!("being deleted for {}", age(since)),
                 None => "being deleted".to_owned(),
@@ -216,58 +214,145 @@ impl Forest {
         if !self.finalizers(view).is_empty() {
             words.push(format!("finalizers {}", self.finalizers(view).join(" ")));
         }
+        words.extend(tree.fault.map(str::to_owned));
+        if tree.is_repeated {
+            words.push("also above".to_owned());
+        }
         words.join(", ")
     }
 
-    fn branch(&self, tree: &Tree, depth: usize, (own, below): (&str, &str), table: &mut Table) {
-        let title = format!("{own}{}/{}", tree.node.kind, tree.node.name);
-        table.row(vec![title, namespace(&tree.node).to_owned(), self.state(&tree.node)]);
-        if self.depth == Some(depth)
-            && let number @ 1.. = self::below(tree)
+    fn row(&self, prefix: &str, tree: &Tree) -> Vec<String> {
+        let columns = self.columns.get(&tree.view.uid).cloned().unwrap_or_default();
+        let age = columns.created.map(|created| age(self.now.since(created))).unwrap_or_default();
+        vec![
+            format!("{prefix}{}/{}", tree.view.kind, tree.view.name),
+            namespace(&tree.view).to_owned(),
+            columns.ready,
+            columns.status,
+            age,
+            self.state(tree),
+        ]
+    }
+
+    /// Many objects of one kind in one line: how many are in which state.
+    fn folded_row(&self, prefix: &str, trees: &[&Tree]) -> Vec<String> {
+        let mut statuses: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut add = |status| *statuses.entry(status).or_default() += 1;
+        for tree in trees {
+            let columns = self.columns.get(&tree.view.uid);
+            add(columns.map(|columns| columns.status.as_str()).unwrap_or_default());
+            let marks = [
+                (tree.view.deletion.deleting, "being deleted"),
+                (!self.finalizers(&tree.view).is_empty(), "with finalizers"),
+                (tree.fault.is_some(), "with an invalid reference"),
+            ];
+            marks.into_iter().filter(|(is, _)| *is).for_each(|(_, mark)| add(mark));
+        }
+        statuses.remove("");
+        let states: Vec<String> =
+            statuses.into_iter().map(|(status, number)| format!("{} {status}", thousands(number))).collect();
+        let below: usize = trees.iter().map(|tree| tree.count_below()).sum();
+        let below =
+            if below == 0 { String::new() } else { format!(" with {} below", count(below, "object")) };
+        let kind = trees.first().map_or("object", |tree| &*tree.view.kind);
+        let title = format!("{prefix}… {} {}{below}", thousands(trees.len()), plural(trees.len(), kind));
+        let mut row = vec![title];
+        row.resize(5, String::new());
+        row.push(states.join(", "));
+        row
+    }
+
+    /// Objects of one kind in groups, each of which is shown in one line.
+    fn folded<'a>(&self, kind: &'a [Tree]) -> Vec<Vec<&'a Tree>> {
+        if kind.len() <= FOLDED_ABOVE {
+            return one_by_one(kind);
+        }
+        let is_plain =
+            |tree: &&Tree| tree.below.is_empty() && tree.omitted == 0 && self.state(tree).is_empty();
+        let (plain, others): (Vec<&Tree>, Vec<&Tree>) = kind.iter().partition(is_plain);
+        let mut groups = match others.len() {
+            0..=FOLDED_ABOVE => others.into_iter().map(|tree| vec![tree]).collect(),
+            _ => vec![others],
+        };
+        groups.extend((!plain.is_empty()).then_some(plain));
+        groups
+    }
+
+    fn branch(&self, tree: &Tree, level: usize, (own, below): (&str, &str), full: bool, table: &mut Table) {
+        table.row(self.row(own, tree));
+        if self.shape.depth == Some(level)
+            && let number @ 1.. = tree.count_below()
         {
             table.row(vec![format!("{below}└─ … {} below", count(number, "object"))]);
             return;
         }
-        let last = tree.dependents.len();
-        for (index, dependent) in tree.dependents.iter().enumerate() {
-            let is_last = index + 1 == last && tree.omitted == 0;
+        // Dependents are in the order of their kinds.
+        let kinds = tree.below.chunk_by(|left, right| left.view.kind == right.view.kind);
+        let groups: Vec<Vec<&Tree>> =
+            kinds.flat_map(|kind| if full { one_by_one(kind) } else { self.folded(kind) }).collect();
+        for (index, group) in groups.iter().enumerate() {
+            let is_last = index + 1 == groups.len() && tree.omitted == 0;
             let (fork, bar) = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
-            let prefixes = (&*format!("{below}{fork}"), &*format!("{below}{bar}"));
-            self.branch(dependent, depth + 1, prefixes, table);
+            let prefix = format!("{below}{fork}");
+            match &group[..] {
+                [single] => {
+                    let prefixes = (&*prefix, &*format!("{below}{bar}"));
+                    self.branch(single, level + 1, prefixes, full, table);
+                }
+                several => table.row(self.folded_row(&prefix, several)),
+            }
         }
         if tree.omitted > 0 {
-            table.row(vec![format!("{below}└─ … {} more, or shown elsewhere", tree.omitted)]);
+            table.row(vec![format!("{below}└─ … {} more", thousands(tree.omitted))]);
         }
     }
 
     fn value_of(&self, tree: &Tree) -> Value {
-        let view = &tree.node;
+        let view = &tree.view;
         let presence = match view.presence {
             Presence::Observed => "Observed",
             Presence::Gone => "Gone",
             Presence::Unseen => "Unseen",
         };
+        let columns = self.columns.get(&view.uid).cloned().unwrap_or_default();
         json!({
             "apiVersion": &*view.api_version, "kind": &*view.kind, "namespace": namespace(view), "name": &*view.name,
             "uid": view.uid.to_string(), "presence": presence, "beingDeleted": view.deletion.deleting,
             "finalizers": self.finalizers(view), "omitted": tree.omitted,
-            (if self.owners { "owners" } else { "dependents" }):
-                tree.dependents.iter().map(|tree| self.value_of(tree)).collect::<Vec<_>>(),
+            "ready": columns.ready, "status": columns.status,
+            "created": columns.created.map(|time| time.to_string()),
+            "terminatingSince": self.terminating_since(view).map(|time| time.to_string()),
+            "fault": tree.fault, "repeated": tree.is_repeated,
+            (if self.shape.owners { "owners" } else { "dependents" }):
+                tree.below.iter().map(|tree| self.value_of(tree)).collect::<Vec<_>>(),
         })
     }
+}
+
+fn one_by_one(kind: &[Tree]) -> Vec<Vec<&Tree>> {
+    kind.iter().map(|tree| vec![tree]).collect()
 }
 
 fn namespace(view: &NodeView) -> &str {
     view.key.as_ref().map_or("", |key| &key.namespace)
 }
 
-fn flatten<'a>(tree: &'a Tree, nodes: &mut Vec<&'a NodeView>, edges: &mut Vec<(usize, usize)>) {
-    let own = nodes.len();
-    nodes.push(&tree.node);
-    for dependent in &tree.dependents {
-        edges.push((own, nodes.len()));
-        flatten(dependent, nodes, edges);
+/// Each object once, and an edge for each reference.
+fn flatten<'a>(
+    tree: &'a Tree,
+    places: &mut BTreeMap<&'a Uid, usize>,
+    nodes: &mut Vec<&'a NodeView>,
+    edges: &mut Vec<(usize, usize)>,
+) -> usize {
+    let own = *places.entry(&tree.view.uid).or_insert_with(|| {
+        nodes.push(&tree.view);
+        nodes.len() - 1
+    });
+    for below in &tree.below {
+        let place = flatten(below, places, nodes, edges);
+        edges.push((own, place));
     }
+    own
 }
 
 impl Answer for Forest {
@@ -278,13 +363,13 @@ impl Answer for Forest {
         }
     }
 
-    fn text(&self, _is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+    fn text(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
         for (number, tree) in self.trees.iter().enumerate() {
             if number > 0 {
                 writeln!(out)?;
             }
-            let mut table = Table::new(&["OBJECT", "NAMESPACE", "STATE"]);
-            self.branch(tree, 0, ("", ""), &mut table);
+            let mut table = Table::new(&["OBJECT", "NAMESPACE", "READY", "STATUS", "AGE", "STATE"]);
+            self.branch(tree, 0, ("", ""), is_wide || self.shape.full, &mut table);
             table.write(out)?;
         }
         Ok(())
@@ -296,8 +381,10 @@ impl Answer for Forest {
     }
 
     fn graph(&self) -> Option<(Vec<String>, Vec<(usize, usize)>)> {
-        let (mut nodes, mut edges) = (Vec::new(), Vec::new());
-        self.trees.iter().for_each(|tree| flatten(tree, &mut nodes, &mut edges));
+        let (mut places, mut nodes, mut edges) = (BTreeMap::new(), Vec::new(), Vec::new());
+        for tree in &self.trees {
+            flatten(tree, &mut places, &mut nodes, &mut edges);
+        }
         Some((
             nodes.iter().map(|view| format!("{}/{}", view.kind.to_lowercase(), view.name)).collect(),
             edges,
@@ -316,19 +403,30 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1_790_000_000_000);
 
-    /// A leaf of two owners, which have the same root.
+    /// A leaf of two owners, which have the same root; and more siblings than are listed.
     fn survey() -> Survey {
         let core = br#"{"items":[{"versions":[{"version":"v1","freshness":"Current","resources":[{"resource":"configmaps",
             "responseKind":{"kind":"ConfigMap"},"scope":"Namespaced","verbs":["list","delete"]}]}]}]}"#;
         let mut survey = Survey::new(Catalog::read(core, br#"{"items":[]}"#).unwrap(), NOW);
-        for (name, owners) in [("root", &[][..]), ("a", &["root"]), ("b", &["root"]), ("leaf", &["a", "b"])] {
+        let mut objects = vec![
+            ("root".to_owned(), vec![]),
+            ("a".to_owned(), vec!["root"]),
+            ("b".to_owned(), vec!["root"]),
+            ("leaf".to_owned(), vec!["a", "b"]),
+            ("many".to_owned(), vec![]),
+            ("below".to_owned(), vec!["many-0"]),
+        ];
+        objects.extend((0..=FOLDED_ABOVE).map(|number| (format!("many-{number}"), vec!["many"])));
+        objects.push(("going".to_owned(), vec![]));
+        objects.extend((0..=FOLDED_ABOVE).map(|number| (format!("going-{number}"), vec!["going"])));
+        for (name, owners) in objects {
             let owners: Vec<Value> = owners
                 .iter()
                 .map(|owner| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": owner}))
                 .collect();
             let mut object = json!({"metadata": {"namespace": "n", "name": name, "uid": name, "resourceVersion": "1",
                 "ownerReferences": owners}});
-            if name == "root" {
+            if ["root", "many-7"].contains(&&*name) || name.starts_with("going-") {
                 object["metadata"]["deletionTimestamp"] = "2026-09-21T14:08:20Z".into();
                 object["metadata"]["finalizers"] = json!(["acme.io/hold"]);
             }
@@ -338,9 +436,21 @@ mod tests {
         survey
     }
 
-    fn shown(tree: Tree, survey: &Survey, depth: Option<usize>) -> Vec<String> {
-        let mut forest = Forest { depth, ..Forest::at(NOW) };
-        forest.note_finalizers(&tree, survey);
+    fn shown(uid: &str, survey: &Survey, shape: Shape) -> Vec<String> {
+        let mut forest = Forest::new(NOW, shape);
+        let direction = if shape.owners { Direction::Owners } else { Direction::Dependents };
+        let tree = tree_of(survey, &Uid::new(uid), direction).unwrap();
+        forest.note(&tree, survey, 0, &mut Vec::new());
+        let columns = |ready: &str, status: &str| Columns {
+            ready: ready.to_owned(),
+            status: status.to_owned(),
+            created: Some(NOW.after(-60_000)),
+        };
+        forest.columns.insert(Uid::new("a"), columns("1/2", "Odd"));
+        for number in 0..FOLDED_ABOVE {
+            let status = if number < 5 { "Failed" } else { "Running" };
+            forest.columns.insert(Uid::new(&format!("many-{number}")), columns("", status));
+        }
         forest.trees.push(tree);
         let mut out = Vec::new();
         forest.text(false, &mut out).unwrap();
@@ -351,40 +461,64 @@ mod tests {
     #[test]
     fn trees_lead_down_and_up_and_are_folded() {
         let survey = survey();
-        let down = || survey.engine.tree(&Uid::new("root"), LARGEST_TREE).unwrap();
+        let down = Shape::default();
         let root = "ConfigMap/root n being deleted for 5m, finalizers acme.io/hold";
         assert_eq!(
-            shown(down(), &survey, None),
+            shown("root", &survey, down),
             [
                 root,
-                "├─ ConfigMap/a n",
-                "│ └─ … 1 more, or shown elsewhere",
+                "├─ ConfigMap/a n 1/2 Odd 60s",
+                "│ └─ ConfigMap/leaf n",
                 "└─ ConfigMap/b n",
-                "└─ ConfigMap/leaf n"
+                "└─ ConfigMap/leaf n also above"
             ]
         );
         assert_eq!(
-            shown(down(), &survey, Some(1)),
+            shown("root", &survey, Shape { depth: Some(1), ..down }),
             [
                 root,
-                "├─ ConfigMap/a n",
-                "│ └─ … 1 more, or shown elsewhere",
+                "├─ ConfigMap/a n 1/2 Odd 60s",
+                "│ └─ … 1 object below",
                 "└─ ConfigMap/b n",
                 "└─ … 1 object below"
             ]
         );
-        assert_eq!(shown(down(), &survey, Some(0)), [root, "└─ … 3 objects below"]);
-        let leaf = Uid::new("leaf");
-        let up = owners_of(&survey, &leaf, 0, &mut BTreeSet::from([leaf.clone()])).unwrap();
+        assert_eq!(shown("root", &survey, Shape { depth: Some(0), ..down }), [root, "└─ … 4 objects below"]);
         assert_eq!(
-            shown(up, &survey, None),
+            shown("leaf", &survey, Shape { owners: true, ..down }),
             [
                 "ConfigMap/leaf n",
-                "├─ ConfigMap/a n",
+                "├─ ConfigMap/a n 1/2 Odd 60s",
                 &format!("│ └─ {root}"),
                 "└─ ConfigMap/b n",
-                "└─ … 1 more, or shown elsewhere"
+                &format!("└─ {root}, also above")
             ]
         );
+        assert_eq!(
+            shown("many", &survey, down),
+            [
+                "ConfigMap/many n",
+                "├─ ConfigMap/many-0 n Failed 60s",
+                "│ └─ ConfigMap/below n",
+                "├─ ConfigMap/many-7 n Running 60s being deleted for 5m, finalizers acme.io/hold",
+                "└─ … 19 ConfigMaps 4 Failed, 14 Running"
+            ]
+        );
+        assert_eq!(
+            shown("going", &survey, down),
+            ["ConfigMap/going n", "└─ … 21 ConfigMaps 21 being deleted, 21 with finalizers"]
+        );
+        assert_eq!(shown("many", &survey, Shape { full: true, ..down }).len(), FOLDED_ABOVE + 3);
+    }
+
+    /// A drawing has each object once, and every reference.
+    #[test]
+    fn a_diamond_is_drawn_as_one() {
+        let survey = survey();
+        let mut forest = Forest::new(NOW, Shape::default());
+        forest.trees.extend(tree_of(&survey, &Uid::new("root"), Direction::Dependents));
+        let (nodes, edges) = forest.graph().unwrap();
+        assert_eq!(nodes, ["configmap/root", "configmap/a", "configmap/leaf", "configmap/b"]);
+        assert_eq!(edges, [(1, 2), (0, 1), (3, 2), (0, 3)]);
     }
 }

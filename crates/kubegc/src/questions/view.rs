@@ -22,7 +22,7 @@ use super::output::Answer as _;
 use super::plan::{self, Cascade, Planned};
 use super::resident::Resident;
 use super::target::Named;
-use super::tree::Forest;
+use super::tree::{Forest, Shape};
 use super::{stuck, why};
 
 /// How far ahead deletions are foretold.
@@ -194,7 +194,7 @@ impl Question {
 
     /// What depends on the object, as `kubegc tree` prints it.
     pub(crate) async fn tree_text(&self) -> anyhow::Result<String> {
-        let mut forest = Forest::at(self.gatherer.now);
+        let mut forest = Forest::new(self.gatherer.now, Shape::default());
         let unseen = forest.add(&self.gatherer, &self.named, self.patience).await?;
         let text = printed(|out| forest.text(false, out))?;
         Ok(unseen.map(|unseen| format!("{text}warning: {unseen}\n")).unwrap_or(text))

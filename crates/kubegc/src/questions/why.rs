@@ -37,6 +37,9 @@ Examples:
 pub(crate) struct WhyOptions {
     #[command(flatten)]
     targets: Targets,
+    /// Repeat every five seconds
+    #[arg(short, long)]
+    watch: bool,
     #[command(flatten)]
     journal: JournalFlags,
     /// List the cluster, also where a server that `kubegc up` runs would answer
@@ -86,20 +89,25 @@ pub(crate) fn why(options: &WhyOptions) -> anyhow::Result<()> {
     let patience = options.access.patience()?;
     crate::tasks::block_on(async {
         let client = options.access.connect().await?;
-        let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
-        let named = options.targets.resolve(&gatherer).await?;
-        if let Some(answer) = asked(options, &client, &named).await? {
-            return super::output::print(&answer, &options.output);
-        }
-        let mut answers = Answers::at(gatherer.now);
-        for named in named {
-            answers.answers.push(match ask(&gatherer, &named, patience).await? {
-                Some(why) => One::There(Box::new(why)),
-                None => One::Gone(gone(options, &gatherer, &named).await?),
-            });
-        }
-        super::output::print(&answers, &options.output)
+        super::repeated(options.watch, async || one(options, &client, patience).await).await
     })
+}
+
+/// Asks once and prints the answer.
+async fn one(options: &WhyOptions, client: &ApiClient, patience: std::time::Duration) -> anyhow::Result<()> {
+    let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
+    let named = options.targets.resolve(&gatherer).await?;
+    if let Some(answer) = asked(options, client, &named).await? {
+        return super::output::print(&answer, &options.output);
+    }
+    let mut answers = Answers::at(gatherer.now);
+    for named in named {
+        answers.answers.push(match ask(&gatherer, &named, patience).await? {
+            Some(why) => One::There(Box::new(why)),
+            None => One::Gone(gone(options, &gatherer, &named).await?),
+        });
+    }
+    super::output::print(&answers, &options.output)
 }
 
 /// The answer of the collector that is named, or of the server if it answers questions.

@@ -1,23 +1,23 @@
 //! `kubegc pause` and `kubegc resume`: orders to a running collector, written to its Lease.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::io::Write as _;
 use std::sync::Arc;
 
 use clap::Args;
 use gc_kube::ApiClient;
 
 use super::control::{self, LeaseName, Orders};
-use super::{LeaseFlags, connect, preflight};
+use super::{LeaseFlags, preflight};
+use crate::questions::access::Access;
 
 /// What both share.
 #[derive(Clone, Debug, Args)]
 struct Target {
-    /// Kubeconfig file [default: $KUBECONFIG, ~/.kube/config, or the service account of this pod]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
     #[command(flatten)]
     lease: LeaseFlags,
+    #[command(flatten)]
+    access: Access,
 }
 
 /// Options of `kubegc pause`.
@@ -53,8 +53,7 @@ impl Target {
     ) -> anyhow::Result<(LeaseName, Orders)> {
         let lease = self.lease.name();
         let before = crate::tasks::block_on(async {
-            let client = connect(self.kubeconfig.as_ref()).await?;
-            preflight::reach(&client, false).await?;
+            let client = self.access.connect().await?;
             if needs_collector && !is_obeyed(&client, &lease).await? {
                 let LeaseName { namespace, name } = &lease;
                 anyhow::bail!(
@@ -85,12 +84,12 @@ pub(crate) fn pause(options: &PauseOptions) -> anyhow::Result<()> {
     let (lease, before) = options.target.edit(!options.beforehand, |orders| {
         orders.paused.get_or_insert(note.clone());
     })?;
+    let mut out = std::io::stdout();
     match before.paused {
-        Some(since) => println!("Already paused ({since})."),
-        None => println!(
-            "Paused: collectors with the Lease {}/{} send nothing until `kubegc resume`.",
-            lease.namespace, lease.name
-        ),
+        Some(since) => writeln!(out, "Already paused ({since}).")?,
+        None => {
+            writeln!(out, "Paused: collectors with the Lease {lease} send nothing until `kubegc resume`.")?;
+        }
     }
     Ok(())
 }
@@ -110,17 +109,18 @@ pub(crate) fn resume(options: &ResumeOptions) -> anyhow::Result<()> {
         Some(resource) => tripped.contains_key(resource).then_some(&**resource).into_iter().collect(),
         None => tripped.keys().map(|resource| &**resource).collect(),
     };
+    let mut out = std::io::stdout();
     match (&before.paused, &resource) {
-        (Some(_), None) => println!("Resumed."),
-        (Some(why), Some(_)) => println!("Everything is still paused ({why})."),
+        (Some(_), None) => writeln!(out, "Resumed.")?,
+        (Some(why), Some(_)) => writeln!(out, "Everything is still paused ({why}).")?,
         (None, _) => {}
     }
     if !resumed.is_empty() {
-        println!("Collection resumed for: {}.", resumed.join(", "));
+        writeln!(out, "Collection resumed for: {}.", resumed.join(", "))?;
     } else if before.paused.is_none() {
         match &resource {
-            Some(resource) => println!("{resource} was not stopped by the circuit breaker."),
-            None => println!("Nothing was paused or stopped."),
+            Some(resource) => writeln!(out, "{resource} was not stopped by the circuit breaker.")?,
+            None => writeln!(out, "Nothing was paused or stopped.")?,
         }
     }
     Ok(())

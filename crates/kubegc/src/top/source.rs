@@ -258,7 +258,7 @@ impl Source {
         let objects = vec![subject.clone()];
         let question = match content {
             Content::Metadata => None,
-            Content::Tree => Some(Asked::Tree { objects, owners: false, depth: None }),
+            Content::Tree => Some(Asked::Tree { objects, owners: false, depth: None, full: false }),
             _ => Some(Asked::Why { objects }),
         };
         if let Some(question) = question
@@ -401,7 +401,12 @@ mod tests {
         for (content, name) in [(Content::Why, "leaf-0"), (Content::Why, "held"), (Content::Tree, "owner")] {
             let question = || match content {
                 Content::Why => Asked::Why { objects: vec![place(name).subject()] },
-                _ => Asked::Tree { objects: vec![place(name).subject()], owners: false, depth: None },
+                _ => Asked::Tree {
+                    objects: vec![place(name).subject()],
+                    owners: false,
+                    depth: None,
+                    full: false,
+                },
             };
             assert!(asking.asked(question()).await.unwrap().is_some(), "{content:?}: the server answers");
             let (asked, listed) = (

@@ -38,7 +38,8 @@ struct World {
 }
 
 /// Graphs in which the outcome depends on who comes first: the collector, which deletes in the foreground what depends on a
-/// pod, or the namespace controller, which deletes the same pods in the background.
+/// pod, or the namespace controller, which deletes the same pods in the background. Both are right. In 684, a pod with a
+/// finalizer is in between: deleted in the foreground, it takes its dependents with it at once; otherwise they go after it.
 const RACES: [u64; 1] = [684];
 
 /// A graph on the cluster.
@@ -454,5 +455,6 @@ async fn plans_are_what_happens_c() {
 
 #[tokio::test]
 async fn plans_are_what_happens_d() {
-    compare(750..1000).await;
+    // One more, for the one that is not compared.
+    compare(750..1001).await;
 }

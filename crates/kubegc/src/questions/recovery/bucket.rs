@@ -15,6 +15,7 @@ use gc_types::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::seal::Reader;
 use super::store::{self, Bounds};
 use crate::questions::gather;
 
@@ -65,7 +66,12 @@ async fn files(client: &S3, prefix: &str) -> Result<Vec<File>, S3Error> {
 }
 
 /// The records of a bucket, oldest first; with `since`, none that is older.
-pub(super) async fn read(client: &S3, prefix: &str, since: Option<Timestamp>) -> anyhow::Result<Vec<Record>> {
+pub(super) async fn read(
+    client: &S3,
+    prefix: &str,
+    reader: &mut Reader,
+    since: Option<Timestamp>,
+) -> anyhow::Result<Vec<Record>> {
     let is_wanted = |record: &Record| since.is_none_or(|since| record.at >= since);
     let mut files = files(client, prefix).await?;
     files.retain(|file| since.is_none_or(|since| file.last >= since.0));
@@ -73,7 +79,9 @@ pub(super) async fn read(client: &S3, prefix: &str, since: Option<Timestamp>) ->
     let mut bodies = futures::stream::iter(bodies).buffered(IN_FLIGHT);
     let mut records = Vec::new();
     while let Some(body) = bodies.next().await {
-        records.extend(body?.split(|byte| *byte == b'\n').filter_map(store::record).filter(is_wanted));
+        let body = body?;
+        let lines = body.split(|byte| *byte == b'\n');
+        records.extend(lines.filter_map(|line| reader.record(line)).filter(is_wanted));
     }
     records.sort_by_key(|record| record.at);
     Ok(records)
@@ -111,9 +119,8 @@ impl BucketStore {
         Ok(Self { prefix, recorder, number: 0, lines, times: None, lost: 0, batches, writer })
     }
 
-    /// Adds a record.
-    pub(super) fn append(&mut self, record: &Record) {
-        let line = store::line(record);
+    /// Adds the line of a record made at this time.
+    pub(super) fn append(&mut self, at: Timestamp, line: &str) {
         if self.lines.len() + line.len() > LARGEST_BATCH {
             if self.lost == 0 {
                 tracing::error!("the bucket takes no records: further ones are lost until it does");
@@ -122,7 +129,7 @@ impl BucketStore {
             return;
         }
         self.lines.extend_from_slice(line.as_bytes());
-        let at = record.at.0;
+        let Timestamp(at) = at;
         let (first, last) = self.times.unwrap_or((at, at));
         self.times = Some((first.min(at), last.max(at)));
         if self.lines.len() >= BATCH_BYTES {
@@ -214,6 +221,7 @@ mod tests {
     use hyper_util::rt::TokioIo;
     use serde_json::json;
 
+    use super::super::seal::Writer;
     use super::*;
 
     const BOUNDS: Bounds = Bounds { max_age_milliseconds: 1_000, max_bytes: 4_000_000 };
@@ -321,15 +329,20 @@ mod tests {
         }
     }
 
+    fn append(store: &mut BucketStore, record: &Record) {
+        store.append(record.at, &Writer::default().line(record).unwrap());
+    }
+
     async fn names(endpoint: &str, since: Option<i64>) -> Vec<String> {
-        let records = read(&client(endpoint), "shop/", since.map(Timestamp)).await.unwrap();
+        let records =
+            read(&client(endpoint), "shop/", &mut Reader::default(), since.map(Timestamp)).await.unwrap();
         records.iter().map(|record| record.object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     }
 
     async fn write_all(endpoint: &str, records: &[Record]) {
         let mut store = BucketStore::open(client(endpoint), "shop/", BOUNDLESS).await.unwrap();
         for record in records {
-            store.append(record);
+            append(&mut store, record);
         }
         store.close().await.unwrap();
     }
@@ -358,7 +371,7 @@ mod tests {
         bucket.lock().unwrap().refuses = true;
         let now = gather::now().0;
         for number in 0..BATCHES {
-            store.append(&of(now, &format!("r{number:02}"), 1));
+            append(&mut store, &of(now, &format!("r{number:02}"), 1));
             store.flush();
         }
         assert!(store.times.is_some() && store.number > 0, "the queue is full");

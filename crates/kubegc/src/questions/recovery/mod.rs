@@ -7,6 +7,7 @@ pub(crate) mod policy;
 pub(crate) mod recorder;
 mod records;
 pub(crate) mod relink;
+mod seal;
 mod store;
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use super::bucket::FLUSH_PERIOD;
 use super::policy::RecordingPolicy;
 use super::records::{RecordsFlags, Sink};
+use super::seal;
 use crate::UsageError;
 use crate::logging::{self, LogOptions};
 use crate::questions::access::Access;
@@ -36,6 +37,7 @@ Examples:
   kubegc recorder --records /var/lib/kubegc/records
   kubegc recorder --records DIR --policy recorder.yaml
   kubegc recorder --records s3://backups/shop --s3-region eu-central-1
+  kubegc recorder --records DIR --recipient age1…    encrypt, so that only the owner of the key can read
 
 The policy (YAML) says what is recorded; these are the defaults:
   resources: ['*']                        # such as deployments.apps; a star matches any text
@@ -44,15 +46,18 @@ The policy (YAML) says what is recorded; these are the defaults:
   maxAge: 7d
   maxSize: 1Gi
 
-Events and Leases are never recorded, Secrets only when they are listed. The directory is readable by its owner alone. Records are
-not encrypted: keep them on an encrypted volume, or in a bucket with encryption. What is deleted while the recorder does not run is
-not recorded.")]
+Events and Leases are never recorded, Secrets only when they are listed. The directory is readable by its owner alone. With
+--recipient, records are encrypted to age public keys (`age-keygen` makes a pair); `kubegc undo --identity FILE` reads them. What is
+deleted while the recorder does not run is not recorded.")]
 pub(crate) struct RecorderOptions {
     /// File with the policy, YAML or JSON
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     #[command(flatten)]
     records: RecordsFlags,
+    /// Encrypt records to this age public key (repeatable: each of the keys reads them)
+    #[arg(long, value_name = "AGE1…", value_parser = seal::recipient, help_heading = "Records")]
+    recipient: Vec<age::x25519::Recipient>,
     #[command(flatten)]
     access: Access,
     #[command(flatten)]
@@ -74,7 +79,8 @@ pub(crate) fn run(options: &RecorderOptions) -> anyhow::Result<()> {
     crate::tasks::block_on(async {
         let mut stop = crate::apiserver::stop_signals()?;
         let client = options.access.connect().await?;
-        let mut sink = options.records.open(policy.bounds(), gather::now()).await?;
+        let writer = seal::Writer::to(&options.recipient);
+        let mut sink = options.records.open(writer, policy.bounds(), gather::now()).await?;
         let done = tokio::select! {
             done = record(client, policy, &mut sink) => done,
             _ = stop.recv() => Ok(()),

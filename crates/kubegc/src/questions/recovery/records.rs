@@ -11,6 +11,7 @@ use gc_cloud::{S3, S3Options};
 use gc_types::Timestamp;
 
 use super::bucket::{self, BucketStore};
+use super::seal::{Reader, Writer};
 use super::store::{self, Bounds, RecordStore};
 use crate::UsageError;
 
@@ -81,29 +82,42 @@ impl RecordsFlags {
         .map_err(|error| UsageError::new(error.to_string()))
     }
 
-    /// The records, oldest first; with `since`, none that is older.
-    pub(super) async fn read(&self, since: Option<Timestamp>) -> anyhow::Result<Vec<Record>> {
+    /// The records that can be read, oldest first; with `since`, none that is older.
+    pub(super) async fn read(
+        &self,
+        reader: &mut Reader,
+        since: Option<Timestamp>,
+    ) -> anyhow::Result<Vec<Record>> {
         match &self.records {
             Place::Directory(path) => {
-                store::read(path, |record| since.is_none_or(|since| record.at >= since))
+                store::read(path, reader, |record| since.is_none_or(|since| record.at >= since))
             }
-            Place::Bucket { bucket, prefix } => bucket::read(&self.client(bucket)?, prefix, since).await,
+            Place::Bucket { bucket, prefix } => {
+                bucket::read(&self.client(bucket)?, prefix, reader, since).await
+            }
         }
     }
 
     /// Begins to write records.
-    pub(super) async fn open(&self, bounds: Bounds, now: Timestamp) -> anyhow::Result<Sink> {
-        Ok(match &self.records {
-            Place::Directory(path) => Sink::Directory(RecordStore::open(path, bounds, now)?),
+    pub(super) async fn open(&self, writer: Writer, bounds: Bounds, now: Timestamp) -> anyhow::Result<Sink> {
+        let store = match &self.records {
+            Place::Directory(path) => Store::Directory(RecordStore::open(path, bounds, now)?),
             Place::Bucket { bucket, prefix } => {
-                Sink::Bucket(BucketStore::open(self.client(bucket)?, prefix, bounds).await?)
+                Store::Bucket(BucketStore::open(self.client(bucket)?, prefix, bounds).await?)
             }
-        })
+        };
+        Ok(Sink { store, writer })
     }
 }
 
+/// Where a recorder writes, and whether it encrypts.
+pub(super) struct Sink {
+    pub(super) store: Store,
+    pub(super) writer: Writer,
+}
+
 /// Where a recorder writes.
-pub(super) enum Sink {
+pub(super) enum Store {
     Directory(RecordStore),
     Bucket(BucketStore),
 }
@@ -112,10 +126,11 @@ impl Sink {
     /// Adds a record. On a disk it is with the operating system when this returns; in a bucket within
     /// [`bucket::FLUSH_PERIOD`].
     pub(super) fn append(&mut self, record: &Record) -> anyhow::Result<()> {
-        match self {
-            Self::Directory(store) => store.append(record),
-            Self::Bucket(store) => {
-                store.append(record);
+        let line = self.writer.line(record)?;
+        match &mut self.store {
+            Store::Directory(store) => store.append(record.at, &line),
+            Store::Bucket(store) => {
+                store.append(record.at, &line);
                 Ok(())
             }
         }
@@ -123,24 +138,24 @@ impl Sink {
 
     /// Sends what was collected, without waiting for the answer.
     pub(super) fn flush(&mut self) {
-        if let Self::Bucket(store) = self {
+        if let Store::Bucket(store) = &mut self.store {
             store.flush();
         }
     }
 
     /// Removes what exceeds the bounds. A bucket does so itself.
     pub(super) fn prune(&mut self, now: Timestamp) -> anyhow::Result<()> {
-        match self {
-            Self::Directory(store) => store.prune(now),
-            Self::Bucket(_) => Ok(()),
+        match &mut self.store {
+            Store::Directory(store) => store.prune(now),
+            Store::Bucket(_) => Ok(()),
         }
     }
 
     /// Waits until everything is written, for a bounded time.
     pub(super) async fn close(self) -> anyhow::Result<()> {
-        match self {
-            Self::Directory(_) => Ok(()),
-            Self::Bucket(store) => store.close().await,
+        match self.store {
+            Store::Directory(_) => Ok(()),
+            Store::Bucket(store) => store.close().await,
         }
     }
 }

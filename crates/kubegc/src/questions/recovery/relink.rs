@@ -136,7 +136,7 @@ fn of_journal(line: &str, catalog: &Catalog) -> Option<(String, Identity)> {
 }
 
 /// Reads the cluster and decides.
-pub(super) async fn plan(
+pub(in crate::questions) async fn plan(
     gatherer: &Gatherer,
     namespace: &str,
     evidence: &Evidence,
@@ -178,9 +178,9 @@ pub(super) async fn perform(client: &ApiClient, catalog: &Catalog, patches: &[Pa
     failures.into_iter().flatten().collect()
 }
 
-struct RelinkAnswer<'a> {
-    found: &'a Relink,
-    is_done: bool,
+pub(in crate::questions) struct RelinkAnswer<'a> {
+    pub(in crate::questions) found: &'a Relink,
+    pub(in crate::questions) is_done: bool,
 }
 
 impl Answer for RelinkAnswer<'_> {

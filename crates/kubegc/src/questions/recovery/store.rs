@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use gc_answers::undo::Record;
 use gc_types::Timestamp;
-use serde_json::{Value, json};
 
+use super::seal::Reader;
 use crate::private_files;
 
 /// The smallest bound of a store, bytes.
@@ -68,14 +68,13 @@ impl RecordStore {
         Ok(store)
     }
 
-    /// Adds a record; it is with the operating system when this returns.
-    pub(super) fn append(&mut self, record: &Record) -> anyhow::Result<()> {
-        let line = line(record);
+    /// Adds the line of a record made at this time; it is with the operating system when this returns.
+    pub(super) fn append(&mut self, at: Timestamp, line: &str) -> anyhow::Result<()> {
         let length = line.len() as u64;
         if self.bytes > 0 && self.bytes + length > LARGEST_FILE.min(self.bounds.max_bytes / FILES) {
-            self.file = create(&self.directory, record.at)?;
+            self.file = create(&self.directory, at)?;
             self.bytes = 0;
-            self.prune(record.at)?;
+            self.prune(at)?;
         }
         self.file.write_all(line.as_bytes())?;
         self.file.flush()?;
@@ -113,16 +112,12 @@ pub(super) fn surplus(files: &[(i64, u64)], max_age_milliseconds: i64, room: u64
     files.iter().take_while(is_surplus).count()
 }
 
-/// A record as it is written, with the end of its line.
-pub(super) fn line(record: &Record) -> String {
-    let mut line =
-        json!({"at": record.at.0, "resource": record.resource, "object": record.object}).to_string();
-    line.push('\n');
-    line
-}
-
 /// The records of a directory, oldest first, of which `takes` says which ones are kept.
-pub(super) fn read(directory: &Path, mut takes: impl FnMut(&Record) -> bool) -> anyhow::Result<Vec<Record>> {
+pub(super) fn read(
+    directory: &Path,
+    reader: &mut Reader,
+    mut takes: impl FnMut(&Record) -> bool,
+) -> anyhow::Result<Vec<Record>> {
     let mut records = Vec::new();
     for (_, path) in files(directory)? {
         let file = File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -136,20 +131,10 @@ pub(super) fn read(directory: &Path, mut takes: impl FnMut(&Record) -> bool) -> 
             if read == 0 {
                 break;
             }
-            records.extend(record(&line).filter(&mut takes));
+            records.extend(reader.record(&line).filter(&mut takes));
         }
     }
     Ok(records)
-}
-
-/// The record of a line; `None` for one that was cut off.
-pub(super) fn record(line: &[u8]) -> Option<Record> {
-    let mut value: Value = serde_json::from_slice(line).ok()?;
-    Some(Record {
-        at: Timestamp(value["at"].as_i64()?),
-        resource: value["resource"].as_str()?.to_owned(),
-        object: value["object"].take(),
-    })
 }
 
 #[cfg(test)]
@@ -158,6 +143,9 @@ mod tests {
 
     use std::os::unix::fs::PermissionsExt as _;
 
+    use serde_json::json;
+
+    use super::super::seal::Writer;
     use super::*;
 
     const BOUNDS: Bounds = Bounds { max_age_milliseconds: 1_000, max_bytes: SMALLEST_STORE };
@@ -170,8 +158,12 @@ mod tests {
         }
     }
 
+    fn append(store: &mut RecordStore, record: &Record) {
+        store.append(record.at, &Writer::default().line(record).unwrap()).unwrap();
+    }
+
     fn names(directory: &Path) -> Vec<String> {
-        let records = read(directory, |_| true).unwrap();
+        let records = read(directory, &mut Reader::default(), |_| true).unwrap();
         records.iter().map(|record| record.object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     }
 
@@ -181,7 +173,7 @@ mod tests {
         let directory = folder.path().join("records");
         let mut store = RecordStore::open(&directory, BOUNDS, Timestamp(1)).unwrap();
         for name in ["a", "b"] {
-            store.append(&of(2, name, 1)).unwrap();
+            append(&mut store, &of(2, name, 1));
         }
         drop(store);
         let newest = files(&directory).unwrap().pop().unwrap().1;
@@ -191,9 +183,10 @@ mod tests {
         text.extend(b"{\"at\":3,\"resource\":\"configmaps\",\"obj");
         std::fs::write(&newest, text).unwrap();
         let mut store = RecordStore::open(&directory, BOUNDS, Timestamp(4)).unwrap();
-        store.append(&of(4, "c", 1)).unwrap();
+        append(&mut store, &of(4, "c", 1));
         assert_eq!(names(&directory), ["a", "b", "c"]);
-        assert_eq!(read(&directory, |record| record.at.0 > 2).unwrap(), [of(4, "c", 1)]);
+        let newer = read(&directory, &mut Reader::default(), |record| record.at.0 > 2).unwrap();
+        assert_eq!(newer, [of(4, "c", 1)]);
     }
 
     #[test]
@@ -201,7 +194,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut store = RecordStore::open(folder.path(), BOUNDS, Timestamp(0)).unwrap();
         for number in 0..100 {
-            store.append(&of(10 + number, &format!("r{number}"), 50_000)).unwrap();
+            append(&mut store, &of(10 + number, &format!("r{number}"), 50_000));
             let total: u64 =
                 files(folder.path()).unwrap().iter().map(|(_, path)| path.metadata().unwrap().len()).sum();
             assert!(total <= BOUNDS.max_bytes, "{total}");

@@ -15,11 +15,15 @@ use tokio::sync::Notify;
 
 use super::changes::send;
 use super::policy::RecordingPolicy;
-use super::records::Sink;
+use super::records::{Sink, Store};
+use super::seal::{self, Reader};
 use super::{recorder, relink, store, undo};
 use crate::embedded::{Beginning, EmbeddedCluster};
 use crate::questions::gather::{self, Gatherer};
 
+/// The folder of a recorder has these.
+const IDENTITY: &str = "identity";
+const RECORDS: &str = "records";
 const PATIENCE: Duration = Duration::from_mins(1);
 const REST: Duration = Duration::from_millis(10);
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -133,10 +137,18 @@ fn is_whole(objects: &[Value]) {
     }
 }
 
-async fn recorded(directory: &Path, count: usize) -> Vec<Record> {
+/// What is recorded, as far as the identity in the folder decrypts it.
+fn records(folder: &Path) -> Vec<Record> {
+    let mut reader = Reader::with(Some(&folder.join(IDENTITY))).unwrap();
+    let records = store::read(&folder.join(RECORDS), &mut reader, |_| true).unwrap();
+    assert_eq!(reader.end().unwrap(), None);
+    records
+}
+
+async fn recorded(folder: &Path, count: usize) -> Vec<Record> {
     let begun = Instant::now();
     loop {
-        let records = store::read(directory, |_| true).unwrap();
+        let records = records(folder);
         if records.len() >= count {
             return records;
         }
@@ -145,28 +157,30 @@ async fn recorded(directory: &Path, count: usize) -> Vec<Record> {
     }
 }
 
-/// A cascade of a thousand objects on three levels is recorded and undone, by a second run where the first one was
+/// A cascade of a thousand objects on three levels is recorded, encrypted, and undone, by a second run where the first one was
 /// interrupted; everything is alive five minutes later with the collector running.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cascade_is_undone_also_by_a_second_run() {
     let world = World::start(&["garbage-collector-controller"]).await;
     let folder = tempfile::tempdir().unwrap();
     let policy = RecordingPolicy::read("resources: [configmaps]\nsecrets: [default/listed]\n").unwrap();
-    let store = store::RecordStore::open(folder.path(), policy.bounds(), gather::now()).unwrap();
-    let (client, mut sink) = (world.client.clone(), Sink::Directory(store));
+    let (identity, public) = seal::tests::key();
+    std::fs::write(folder.path().join(IDENTITY), identity).unwrap();
+    let store =
+        store::RecordStore::open(&folder.path().join(RECORDS), policy.bounds(), gather::now()).unwrap();
+    let (store, writer) = (Store::Directory(store), seal::Writer::to(&[public]));
+    let (client, mut sink) = (world.client.clone(), Sink { store, writer });
     let recorder = tokio::spawn(async move { recorder::record(client, policy, &mut sink).await });
     // The watches are at work when a first deletion has been recorded.
     let probe = config_map("probe", None);
     let begun = Instant::now();
-    while store::read(folder.path(), |_| true).is_ok_and(|records| records.is_empty())
-        || !folder.path().exists()
-    {
+    while records(folder.path()).is_empty() {
         world.send(Method::POST, CONFIG_MAPS, probe.clone()).await;
         world.send(Method::DELETE, &format!("{CONFIG_MAPS}/probe"), json!({})).await;
         tokio::time::sleep(REST).await;
         assert!(begun.elapsed() < PATIENCE);
     }
-    let before = store::read(folder.path(), |_| true).unwrap().len();
+    let before = records(folder.path()).len();
     let secrets = "/api/v1/namespaces/default/secrets";
     for name in ["listed", "other"] {
         world.send(Method::POST, secrets, json!({"metadata": {"name": name}})).await;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -20,6 +21,7 @@ use serde_json::{Value, json};
 use super::Incomplete;
 use super::changes::{ChangeError, send};
 use super::records::RecordsFlags;
+use super::seal::Reader;
 use crate::UsageError;
 use crate::questions::access::Access;
 use crate::questions::gather::{self, Gatherer, Reading, object_path};
@@ -46,6 +48,7 @@ Examples:
   kubegc undo deploy/web -n shop --records DIR --yes   create it
   kubegc undo --since 10m --records DIR                everything that was deleted in the last ten minutes
   kubegc undo --since 10m --records s3://BUCKET/PREFIX from a bucket
+  kubegc undo --since 10m --records DIR --identity KEY from encrypted records
   kubegc undo --cascade UID --records DIR              an object, by the UID that it had, with all that depended on it
 
 Owners are created before their dependents, which get the new UIDs. What a controller recreates is left to it. Objects that exist
@@ -72,6 +75,9 @@ pub(crate) struct UndoOptions {
     output: Output,
     #[command(flatten)]
     records: RecordsFlags,
+    /// File with the age identities that decrypt the records, as `age-keygen` writes it
+    #[arg(long, value_name = "FILE", help_heading = "Records")]
+    identity: Option<PathBuf>,
     #[command(flatten)]
     access: Access,
 }
@@ -86,7 +92,9 @@ pub(crate) fn run(options: &UndoOptions) -> anyhow::Result<()> {
             Choice::Since(since) => Some(*since),
             _ => None,
         };
-        let records = options.records.read(since).await?;
+        let mut reader = Reader::with(options.identity.as_deref())?;
+        let records = options.records.read(&mut reader, since).await?;
+        gather::warn(reader.end()?.as_slice());
         let undo = ask(&gatherer, &records, &choice).await;
         if undo.steps.is_empty() {
             anyhow::bail!("{} has no record of it", options.records.place());
@@ -126,7 +134,7 @@ fn choice(options: &UndoOptions, gatherer: &Gatherer) -> anyhow::Result<Choice> 
 }
 
 /// The plan: reads what is in the places of the deleted objects.
-pub(super) async fn ask(gatherer: &Gatherer, records: &[Record], choice: &Choice) -> Undo {
+pub(in crate::questions) async fn ask(gatherer: &Gatherer, records: &[Record], choice: &Choice) -> Undo {
     let records = chosen(records, choice);
     let living = living(gatherer, &records).await;
     let own: BTreeSet<&str> = records.iter().map(|record| record.uid()).collect();
@@ -341,9 +349,9 @@ fn without_addresses(service: &mut Value) {
     }
 }
 
-struct UndoAnswer<'a> {
-    undo: &'a Undo,
-    is_done: bool,
+pub(in crate::questions) struct UndoAnswer<'a> {
+    pub(in crate::questions) undo: &'a Undo,
+    pub(in crate::questions) is_done: bool,
 }
 
 impl Answer for UndoAnswer<'_> {

@@ -10,7 +10,9 @@ pub(super) fn object(kind: &str, name: &str, more: Value) -> Value {
         "CustomResourceDefinition" => "apiextensions.k8s.io/v1",
         "APIService" => "apiregistration.k8s.io/v1",
         "ValidatingWebhookConfiguration" => "admissionregistration.k8s.io/v1",
-        "Widget" => "acme.dev/v1",
+        "Widget" | "Gizmo" => "acme.dev/v1",
+        "RetentionPolicy" => "kubegc.io/v1alpha1",
+        "VolumeAttachment" => "storage.k8s.io/v1",
         "Lease" => "coordination.k8s.io/v1",
         _ => "v1",
     };
@@ -92,12 +94,19 @@ pub(super) fn held() -> Value {
 }
 
 pub(super) fn definition() -> Value {
+    definition_of("widgets")
+}
+
+/// The definition of a kind by its plural name.
+pub(super) fn definition_of(plural: &str) -> Value {
+    let singular = plural.trim_end_matches('s');
+    let kind = format!("{}{}", singular[..1].to_uppercase(), &singular[1..]);
     object(
         "CustomResourceDefinition",
-        "widgets.acme.dev",
+        &format!("{plural}.acme.dev"),
         json!({"spec": {
             "group": "acme.dev", "scope": "Namespaced",
-            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+            "names": {"plural": plural, "singular": singular, "kind": kind},
             "versions": [{"name": "v1", "served": true, "storage": true,
                           "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
         }}),

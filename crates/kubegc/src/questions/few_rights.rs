@@ -1,0 +1,113 @@
+//! Questions of a user who has a Role in one namespace and no other permission: their answers, and what they cost.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use gc_kube::ApiClient;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::attached::{self, Asked, Form, Inquiry};
+use super::gather::{self, Gatherer};
+use super::view::Subject;
+use crate::apiserver::{self, ServerOptions};
+use crate::run::preflight;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What an answer costs at most.
+const MAX_REQUESTS: usize = 10;
+
+#[tokio::test]
+async fn a_role_in_one_namespace_is_enough() {
+    let options = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    let server = apiserver::serve(&options, None).await.unwrap();
+    let way = server.in_process("tester");
+    let admin = ApiClient::in_process(move |request| way.call(request));
+    let create = async |path: &str, object: Value| {
+        let answer = admin.call(preflight::request(Method::POST, path, Some(&object))).await.unwrap();
+        let created: Value = serde_json::from_slice(&answer.body).unwrap();
+        assert!(answer.head.status.is_success(), "{path}: {created}");
+        created["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
+    };
+    create("/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
+    let owned = |name: &str, (api_version, kind, owner, uid): (&str, &str, &str, &str)| {
+        let reference = json!({"apiVersion": api_version, "kind": kind, "name": owner, "uid": uid,
+            "controller": true, "blockOwnerDeletion": true});
+        json!({"name": name, "labels": {"app": "web"}, "ownerReferences": [reference]})
+    };
+    let container = json!({"containers": [{"name": "c", "image": "i"}]});
+    let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": container});
+    let spec = json!({"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template});
+    let apps = "/apis/apps/v1/namespaces/shop";
+    let deployment = json!({"metadata": {"name": "web"}, "spec": spec});
+    let deployment = create(&format!("{apps}/deployments"), deployment).await;
+    let metadata = owned("web-1", ("apps/v1", "Deployment", "web", &deployment));
+    let set = create(&format!("{apps}/replicasets"), json!({"metadata": metadata, "spec": spec})).await;
+    for name in ["web-1-a", "web-1-b"] {
+        let metadata = owned(name, ("apps/v1", "ReplicaSet", "web-1", &set));
+        let pod = json!({"metadata": metadata, "spec": container});
+        create("/api/v1/namespaces/shop/pods", pod).await;
+    }
+    let rule = |group: &str, resources: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": ["get", "list"]});
+    let rules = [rule("", &["pods", "configmaps"]), rule("apps", &["deployments", "replicasets"])];
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop";
+    create(&format!("{rbac}/roles"), json!({"metadata": {"name": "reader"}, "rules": rules})).await;
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({"metadata": {"name": "reader"}, "roleRef": {"apiGroup": group, "kind": "Role", "name": "reader"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "ann"}]});
+    create(&format!("{rbac}/rolebindings"), binding).await;
+
+    let (way, asked) =
+        (server.in_process_as("ann", &["system:authenticated"]), Arc::<Mutex<Vec<String>>>::default());
+    let log = Arc::clone(&asked);
+    let client = ApiClient::in_process(move |request: http::Request<_>| {
+        log.lock().unwrap().push(format!("{} {}", request.method(), request.uri()));
+        way.call(request)
+    });
+    // The server learns of a new permission a moment after its creation.
+    let path = "/api/v1/namespaces/shop/pods/web-1-a";
+    while !client.call(preflight::request(Method::GET, path, None)).await.unwrap().head.status.is_success() {
+        tokio::task::yield_now().await;
+    }
+    let subject = |resource: &str, name: &str| {
+        vec![Subject { resource: resource.into(), namespace: "shop".into(), name: name.into() }]
+    };
+    let tree = "Deployment/web shop 0/2\n\
+                └─ ReplicaSet/web-1 shop 0/2\n\
+                ├─ Pod/web-1-a shop 0/1 Pending\n\
+                └─ Pod/web-1-b shop 0/1 Pending\n";
+    let questions = [
+        (
+            Asked::Why { objects: subject("pods", "web-1-a") },
+            "Pod/web-1-a in shop\nNothing deletes it: an owner lives.\nOwners:\n\
+             ReplicaSet/web-1 (lives)\nDeployment/web (lives)\n",
+        ),
+        (Asked::Tree { objects: subject("deploy", "web"), owners: false, depth: None, full: false }, tree),
+        (
+            Asked::Plan { objects: subject("deploy", "web"), policy: "background".into(), full: false },
+            "4 objects: 2 Pods, 1 Deployment, 1 ReplicaSet; nothing hangs\n",
+        ),
+    ];
+    for (question, expected) in questions {
+        asked.lock().unwrap().clear();
+        let gatherer = Gatherer::new(client.clone(), gather::now()).await.unwrap();
+        let inquiry = Inquiry { form: Form::Text, question: question.clone() };
+        let answer = attached::answer(&gatherer, inquiry, PATIENCE).await.unwrap();
+        let is_age = |cell: &&str| cell.ends_with('s') && cell[..cell.len() - 1].parse::<u32>().is_ok();
+        let lines = answer
+            .lines_with_unseen()
+            .into_iter()
+            .map(|line| line.split_whitespace().filter(|cell| !is_age(cell)).collect::<Vec<_>>().join(" "));
+        let lines: Vec<String> = lines.filter(|line| !line.is_empty()).collect();
+        let requests = asked.lock().unwrap().clone();
+        assert!(requests.len() <= MAX_REQUESTS, "{question:?}: {}: {requests:#?}", requests.len());
+        let expected: Vec<&str> = expected.lines().collect();
+        let has = |line: &&&str| lines.iter().any(|shown| shown == **line);
+        let missing: Vec<&&str> = expected.iter().filter(|line| !has(line)).collect();
+        assert!(missing.is_empty(), "{question:?}: {missing:#?} in {lines:#?}");
+        assert!(!lines.iter().any(|line| line.contains("not found")), "{lines:#?}");
+    }
+    server.shutdown().await;
+}

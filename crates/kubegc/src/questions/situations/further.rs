@@ -1,0 +1,175 @@
+//! Situations about who is responsible: controllers of finalizers, storage in use, definitions, policies.
+
+use serde_json::json;
+
+use super::objects::{claim, conditions, definition_of, deployment, held, map, object, pod, volume};
+use super::{NAMESPACE, Situation, TEN_MINUTES, UID};
+
+/// The only retention policy of the cluster is about ConfigMaps with this label.
+const LABEL: &str = "acme.dev/build";
+
+pub(super) fn situations() -> Vec<Situation> {
+    let base = |name| Situation {
+        name,
+        make: Vec::new(),
+        delete: &[],
+        ask: "cm/a",
+        later_seconds: 0,
+        stuck: &[],
+        why: ("NoOwners", "Nothing deletes it"),
+        plan: "1 object: 1 ConfigMap; nothing hangs",
+    };
+    let policies = include_str!("../../../../../deploy/crds/retentionpolicies.yaml");
+    let policies = serde_saphyr::from_str(policies).unwrap();
+    let mut bound = volume("pv-bound", "Retain", &[]);
+    bound["spec"]["claimRef"] =
+        json!({"namespace": NAMESPACE, "name": "d", "uid": format!("{UID}PersistentVolumeClaim/d")});
+    bound["status"] = json!({"phase": "Bound"});
+    let mut attached = volume("pv-attached", "Retain", &["external-attacher/csi-acme-dev"]);
+    attached["status"] = json!({"phase": "Released"});
+    let labelled = || json!({"labels": {LABEL: "1"}});
+    vec![
+        Situation {
+            make: vec![
+                deployment("gears-example-org", 0),
+                map("a", json!({"finalizers": ["gears.example.org/hold"]})),
+            ],
+            delete: &[("cm/a", "Background")],
+            stuck: &["FinalizerHeld ConfigMap/a"],
+            why: ("BeingDeleted", "gears-example-org (0 of 1 ready)"),
+            plan: "1 object: 1 ConfigMap; 1 hangs",
+            ..base("a finalizer whose controller is down")
+        },
+        Situation {
+            make: vec![
+                deployment("cogs-example-net", 1),
+                map("a", json!({"finalizers": ["cogs.example.net/hold"]})),
+            ],
+            delete: &[("cm/a", "Background")],
+            stuck: &["FinalizerHeld ConfigMap/a"],
+            why: ("BeingDeleted", "cogs-example-net (1 of 1 ready)"),
+            plan: "1 object: 1 ConfigMap; 1 deleted later; nothing hangs",
+            ..base("a finalizer whose controller works")
+        },
+        Situation {
+            make: vec![
+                deployment("wheels-example-com", 1),
+                map("a", json!({"finalizers": ["wheels.example.com/hold"]})),
+            ],
+            why: ("NoOwners", "Nothing deletes it"),
+            plan: "1 object: 1 ConfigMap; 1 deleted later; nothing hangs",
+            ..base("a living object with a finalizer whose controller works")
+        },
+        Situation {
+            make: vec![claim("d", "pv-bound", json!({})), bound],
+            delete: &[("pv/pv-bound", "Background")],
+            ask: "pv/pv-bound",
+            stuck: &["VolumeInUse PersistentVolume/pv-bound"],
+            why: ("BeingDeleted", "VolumeInUse, bound to PersistentVolumeClaim"),
+            plan: "1 object: 1 PersistentVolume; 1 hangs",
+            ..base("a volume that a claim uses")
+        },
+        Situation {
+            make: vec![
+                attached,
+                object(
+                    "VolumeAttachment",
+                    "csi-attached",
+                    json!({"spec": {"attacher": "csi.acme.dev", "nodeName": "ready-0",
+                        "source": {"persistentVolumeName": "pv-attached"}}}),
+                ),
+            ],
+            delete: &[("pv/pv-attached", "Background")],
+            ask: "pv/pv-attached",
+            later_seconds: 60,
+            stuck: &[
+                "ProtectionNotReleased PersistentVolume/pv-attached,PersistentVolume/pv-held",
+                "VolumeAttached PersistentVolume/pv-attached",
+            ],
+            why: ("BeingDeleted", "is it running? (and 1 other cause)"),
+            plan: "1 object: 1 PersistentVolume; 1 hangs",
+            ..base("a volume that is attached to a node")
+        },
+        Situation {
+            make: vec![
+                definition_of("gizmos"),
+                object("Gizmo", "g", json!({"finalizers": ["gizmos.example.com/hold"]})),
+            ],
+            delete: &[("gizmo/g", "Background"), ("crd/gizmos.acme.dev", "Background")],
+            ask: "crd/gizmos.acme.dev",
+            later_seconds: 60,
+            stuck: &["FinalizerHeld Gizmo/g <- CustomResourceDefinition/gizmos.acme.dev"],
+            why: ("BeingDeleted", "waits for Gizmo/g: FinalizerHeld"),
+            plan: "2 objects: 1 CustomResourceDefinition, 1 Gizmo; 2 hang",
+            ..base("a definition that waits for an object with a finalizer")
+        },
+        Situation {
+            make: vec![pod("p", "", held())],
+            delete: &[("pod/p", "Foreground")],
+            ask: "pod/p",
+            later_seconds: TEN_MINUTES,
+            stuck: &["CollectorAbsent Pod/p", "FinalizerHeld Pod/p"],
+            why: (
+                "WaitsForDependents",
+                "no garbage collector removes the finalizer foregroundDeletion (and 1 other cause)",
+            ),
+            plan: "1 object: 1 Pod; 1 hangs",
+            ..base("a pod without a node, deleted in the foreground, that a finalizer holds")
+        },
+        Situation {
+            make: vec![conditions(
+                "NamespaceDeletionContentFailure",
+                "Failed to delete all resource types, 1 remaining: etcdserver: request timed out",
+            )],
+            delete: &[("ns/.", "Background")],
+            ask: "ns/.",
+            later_seconds: TEN_MINUTES,
+            stuck: &["ContentDeletionFails Namespace/."],
+            why: ("BeingDeleted", "its contents cannot be deleted: Failed to delete all resource types"),
+            // The server of the APIService in another situation is gone, which holds up every namespace.
+            plan: "1 object: 1 Namespace; 1 hangs",
+            ..base("a namespace whose contents cannot be deleted")
+        },
+        Situation {
+            make: vec![conditions(
+                "NamespaceDeletionDiscoveryFailure",
+                "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: \
+                 lost.example.com/v1: the server is currently unable to handle the request",
+            )],
+            delete: &[("ns/.", "Background")],
+            ask: "ns/.",
+            later_seconds: TEN_MINUTES,
+            stuck: &["APIServiceUnavailable Namespace/."],
+            why: ("BeingDeleted", "v1beta1.metrics.acme.dev is not available"),
+            plan: "1 object: 1 Namespace; 1 hangs",
+            ..base("a second namespace that one broken APIService holds up")
+        },
+        Situation {
+            make: vec![
+                policies,
+                object(
+                    "RetentionPolicy",
+                    "builds",
+                    json!({"spec": {"target": {"apiVersion": "v1", "kind": "ConfigMap"}, "maxAge": "1h", "enforce": true,
+                        "selector": {"matchLabels": {LABEL: "1"}}}}),
+                ),
+                map("a", labelled()),
+            ],
+            why: (
+                "WillBeDeleted",
+                "retention policy builds (retention-policy-controller, where kubegc runs it)",
+            ),
+            ..base("an object under an enforced retention policy")
+        },
+        Situation {
+            make: vec![map("a", labelled())],
+            later_seconds: 7_200,
+            why: ("WillBeDeleted", "is due to be deleted now: DueByPolicy, retention policy builds"),
+            ..base("an object that a retention policy is about to delete")
+        },
+        Situation {
+            make: vec![map("a", json!({"labels": {"argocd.argoproj.io/instance": "shop"}}))],
+            ..base("an object that Argo CD recreates")
+        },
+    ]
+}

@@ -1,0 +1,128 @@
+//! What a command owes to its user's shell: completion, an end with its reader, an end in time, lines that fit.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::process::Stdio;
+
+use super::*;
+
+/// Runs a program on a terminal of so many columns, and passes on what it shows there.
+const ON_A_TERMINAL: &str = "import fcntl, os, pty, struct, sys, termios
+pid, terminal = pty.fork()
+if pid == 0:
+    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack('HHHH', 24, int(sys.argv[1]), 0, 0))
+    os.execvp(sys.argv[2], sys.argv[2:])
+try:
+    while shown := os.read(terminal, 4096):
+        os.write(1, shown)
+except OSError:
+    pass
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))";
+
+fn binary(server: &Kubegc) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubegc"));
+    command.env("KUBECONFIG", &server.kubeconfig).stdin(Stdio::null());
+    command
+}
+
+/// What bash offers for a line that ends with the cursor.
+fn completed(server: &Kubegc, line: &str) -> Vec<String> {
+    let script = "source <($KUBEGC completion bash); COMP_LINE=$LINE; COMP_POINT=${#COMP_LINE}
+        compopt() { echo FILES; }; _kubegc; printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let binary = env!("CARGO_BIN_EXE_kubegc");
+    let output = Command::new("bash")
+        .args(["-c", script])
+        .env("KUBEGC", binary)
+        .env("LINE", line.replacen("kubegc", binary, 1))
+        .env("KUBECONFIG", &server.kubeconfig)
+        .output()
+        .unwrap();
+    assert!(output.stderr.is_empty(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_completes_commands_flags_and_names() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    admin.map("shop", None);
+    admin.map("shelf", None);
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "a:b:c"}});
+    admin.create("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role);
+    for (line, expected) in [
+        ("kubegc tr", &["tree"][..]),
+        ("kubegc plan ", &["delete"]),
+        ("kubegc tree --own", &["--owners"]),
+        ("kubegc tree configm", &["configmaps"]),
+        ("kubegc tree cm/sh", &["cm/shelf", "cm/shop"]),
+        ("kubegc tree --owners -n default cm sho", &["shop"]),
+        ("kubegc why -n kube-pu", &["kube-public"]),
+        ("kubegc plan delete --cascade=b", &["background"]),
+        ("kubegc why clusterrole/a:b:", &["c"]),
+        ("kubegc tree -n nowhere cm/", &[]),
+        ("kubegc stuck --kubeconfig ", &["FILES"]),
+    ] {
+        assert_eq!(completed(&server, line), expected, "{line}");
+    }
+}
+
+#[test]
+fn an_answer_that_is_repeated_ends_with_its_reader() {
+    let server = Kubegc::start("apiserver");
+    let mut child = binary(&server)
+        .args(["stuck", "--watch"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    assert_eq!(line, "Nothing is stuck.\n");
+    drop(reader);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(1), ""));
+}
+
+#[test]
+fn a_server_that_hangs_is_given_up_in_time() {
+    // Its connections are never accepted, and never answered.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    let text = format!(
+        "{{apiVersion: v1, kind: Config, current-context: c, contexts: [{{name: c, context: {{cluster: c, user: u}}}}], \
+         clusters: [{{name: c, cluster: {{server: 'http://{address}'}}}}], users: [{{name: u, user: {{}}}}]}}"
+    );
+    std::fs::write(&kubeconfig, text).unwrap();
+    let begun = Instant::now();
+    let (code, _, error) = kubegc(&["stuck", "--request-timeout", "2s"], &kubeconfig);
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.starts_with(&format!("error: cannot reach http://{address}/: ")), "{error}");
+    // The default would be half a minute.
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn lines_fit_a_terminal() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let finalizers: Vec<String> =
+        (0..6).map(|number| format!("finalizer-{number}.example.com/hold")).collect();
+    let held = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "held", "finalizers": finalizers}});
+    admin.create(MAPS, &held);
+    let tree = ["tree", "cm/held"];
+    for columns in ["80", "160"] {
+        let mut command = Command::new("python3");
+        command.args(["-c", ON_A_TERMINAL, columns, env!("CARGO_BIN_EXE_kubegc")]).args(tree);
+        let output = command.env("KUBECONFIG", &server.kubeconfig).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap().replace('\r', "");
+        let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!(output.status.success() && widest <= columns.parse().unwrap(), "{widest}: {text}");
+        assert!(finalizers.iter().all(|finalizer| text.contains(finalizer)), "{text}");
+    }
+    let piped = ask(&server, &tree);
+    assert_eq!(piped.lines().count(), 2, "{piped}");
+}
