@@ -39,6 +39,16 @@ export interface Due {
   object: Place;
 }
 
+/** What the agent of a node removed. */
+export interface Removed {
+  images: number;
+  freedBytes: number;
+  containers: number;
+  sandboxes: number;
+  logDirectories: number;
+  links: number;
+}
+
 export interface Overview {
   now: string;
   clock: string;
@@ -53,6 +63,7 @@ export interface Overview {
   terminating: { total: number; items: { object: Place; since: string | null; finalizers: string[] }[] };
   stuck: { total: number; items: StuckRow[] };
   due: { total: number; items: Due[] };
+  nodes: { total: number; removed: Removed; items: { node: string; removed: Removed; due: number; reported: string }[] };
   unseen: string[];
 }
 

@@ -1,7 +1,7 @@
 // The first screen: what is collected, terminating, stuck and due.
 import { useState } from "preact/hooks";
-import type { Collected, Due, Overview, StuckRow } from "./api";
-import { collector, count, duration, hour, plural, since, words } from "./format";
+import type { Collected, Due, Overview, Removed, StuckRow } from "./api";
+import { bytes, collector, count, duration, hour, plural, since, words } from "./format";
 import { Card, Command, Empty, Failure, Icon, Loading, ObjectLink, Sparkline } from "./parts";
 import { isUnreachable, type Loaded } from "./state";
 
@@ -32,6 +32,7 @@ export function OverviewView({ overview, namespace }: { overview: Loaded<Overvie
         <Collectors collected={data.collected} />
         <Terminating data={data} />
       </div>
+      {data.nodes.total > 0 && <Nodes data={data} />}
       {data.unseen.length > 0 && (
         <Card title="Not seen" id="unseen" class="quiet-card">
           <ul class="plain">
@@ -182,7 +183,7 @@ function DueLine({ data }: { data: Overview }) {
       aside={data.clockAheadSeconds > 0 && <span class="badge">clock {duration(data.clockAheadSeconds)} ahead</span>}
     >
       {items.length === 0 ? (
-        <Empty title="Nothing is due">Finished Jobs with a TTL, signing requests, retention policies and expiry annotations appear here.</Empty>
+        <Empty title="Nothing is due">Finished Jobs with a TTL, signing requests, retention policies, expiry annotations and the ages of images appear here.</Empty>
       ) : (
         <>
           <svg class="timeline" viewBox="0 0 960 64" role="img" aria-label={`${plural(total, "deletion")} due in the next 24 hours`} preserveAspectRatio="none">
@@ -216,7 +217,7 @@ function DueList({ items, total }: { items: Due[]; total: number }) {
     <>
       <ul class="rows dense">
         {shown.map((item) => (
-          <li key={`${item.object.uid} ${item.at}`} class="line">
+          <li key={`${item.object.uid || item.detail + item.object.name} ${item.at}`} class="line">
             <span class="when">{item.inSeconds === 0 ? "now" : `in ${duration(item.inSeconds)}`}</span>
             <ObjectLink place={item.object} />
             <span class="quiet grow">{item.detail}</span>
@@ -287,6 +288,42 @@ function Terminating({ data }: { data: Overview }) {
             </button>
           )}
         </>
+      )}
+    </Card>
+  );
+}
+
+const SHOWN_NODES = 6;
+
+/** What was removed on nodes, in words. */
+function removed({ images, containers, sandboxes, logDirectories, links }: Removed): string {
+  const parts = [[images, "image"], [containers, "container"], [sandboxes, "sandbox"], [logDirectories + links, "log"]] as const;
+  return parts.flatMap(([number, noun]) => (number > 0 ? [plural(number, noun)] : [])).join(", ") || "nothing";
+}
+
+function Nodes({ data }: { data: Overview }) {
+  const { total, removed: all, items } = data.nodes;
+  const [everything, setEverything] = useState(false);
+  const shown = everything ? items : items.slice(0, SHOWN_NODES);
+  return (
+    <Card title="Freed on nodes" id="nodes" aside={<span class="quiet">last hour</span>}>
+      <p>
+        {bytes(all.freedBytes)} on {plural(total, "node")}: {removed(all)}
+      </p>
+      <ul class="rows dense">
+        {shown.map((one) => (
+          <li key={one.node} class="line">
+            <span class="name">{one.node}</span>
+            <span class="quiet grow">{removed(one.removed)}</span>
+            {one.due > 0 && <span class="badge">{plural(one.due, "image")} due</span>}
+            <span class="number">{bytes(one.removed.freedBytes)}</span>
+          </li>
+        ))}
+      </ul>
+      {items.length > SHOWN_NODES && (
+        <button type="button" class="more" onClick={() => setEverything(!everything)}>
+          {everything ? "Show fewer" : `Show more of ${count(total)}`}
+        </button>
       )}
     </Card>
   );

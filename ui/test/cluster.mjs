@@ -178,6 +178,23 @@ export async function furnish(cluster, { replicas = 6 } = {}) {
     };
     await must("PUT", `/apis/batch/v1/namespaces/shop/jobs/${name}/status`, job);
   }
+  // Freed on a node, and due there, as its agent reports it.
+  const node = await must("POST", "/api/v1/nodes", { metadata: { name: "node-1" } });
+  const image = (name, hours) => ({ at: now.getTime() + hours * 3_600_000, name });
+  const report = {
+    written: now.getTime(),
+    removed: [{ at: now.getTime(), images: 4, freedBytes: 1_288_490_188, containers: 12, sandboxes: 3, logDirectories: 2, links: 2 }],
+    due: [image("registry.example/shop/web:v41", 3), image("registry.example/shop/web:v40", 20)],
+    dueTotal: 2,
+  };
+  await must("POST", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", {
+    metadata: {
+      name: "kubegc-node-node-1",
+      labels: { "kubegc.io/report": "node" },
+      annotations: { "kubegc.io/node-report": JSON.stringify(report) },
+      ownerReferences: [{ apiVersion: "v1", kind: "Node", name: "node-1", uid: node.metadata.uid }],
+    },
+  });
   await map("shop", "preview-412", { annotations: { "kubegc.io/ttl": "12h" } });
   return { deployment };
 }

@@ -51,6 +51,10 @@ test("the page", { timeout: 240_000 }, async (context) => {
       const due = await page.getByRole("region", { name: "Due in the next 24 hours" }).innerText();
       assert.match(due, /import-0412/);
       assert.match(due, /Job ttlSecondsAfterFinished 1800/);
+      assert.match(due, /in 3h\s+Image\s+registry\.example\/shop\/web:v41\s+unused on node-1 for the maximum age/);
+      const nodes = await page.getByRole("region", { name: "Freed on nodes" }).innerText();
+      assert.match(nodes, /1\.2 GiB on 1 node: 4 images, 12 containers, 3 sandboxes, 4 logs/);
+      assert.match(nodes, /node-1\s+4 images, 12 containers, 3 sandboxes, 4 logs\s+2 images due\s+1\.2 GiB/);
       assert.equal(await page.locator(".mode").innerText(), "Acting");
       assert.deepEqual(await violations(page), []);
       clean(page);
@@ -111,6 +115,35 @@ test("the page", { timeout: 240_000 }, async (context) => {
     await page.context().close();
   });
 
+  await context.test("several owners are several edges, blocking ones are marked, many alike are one node", async () => {
+    await cascade(cluster, 150, "bank", "ledgers");
+    const page = await open({ path: "#/map?namespace=shop" });
+    const drawn = async (name) => {
+      await page.getByRole("button", { name, exact: true }).waitFor({ timeout: PATIENCE });
+      return [await page.locator(".canvas .edge").count(), await page.locator(".canvas .edge.blocking").count()];
+    };
+    const map = (await cluster.ask("GET", "/kubegc/v1/map?namespace=shop")).body;
+    const rendered = map.nodes.findIndex(({ object }) => object.name === "rendered");
+    const owners = map.edges.filter(({ dependent }) => dependent === rendered);
+    assert.deepEqual(owners.map(({ owner, blocking }) => [map.nodes[owner].object.name, blocking]).sort(), [["settings", true], ["theme", false]]);
+    assert.deepEqual(await drawn("ConfigMap rendered, living"), [map.edges.length, map.edges.filter(({ blocking }) => blocking).length]);
+    // By keys alone: the search, and back.
+    await page.keyboard.press("Control+k");
+    await page.getByRole("combobox", { name: "Kind, name or namespace" }).waitFor();
+    assert.deepEqual(await violations(page), []);
+    await page.keyboard.press("Escape");
+    await page.goto(`${cluster.url}/ui#/map?namespace=bank`);
+    await drawn("ConfigMap 150 objects, living");
+    await page.getByRole("button", { name: "ConfigMap 150 objects, living", exact: true }).focus();
+    await page.keyboard.press("Enter");
+    const members = page.getByRole("region", { name: "ConfigMap, 150 objects" });
+    await members.getByRole("button", { name: /ledgers-/ }).first().waitFor({ timeout: PATIENCE });
+    assert.match(await members.innerText(), /and 125 more/);
+    assert.deepEqual(await violations(page), []);
+    clean(page);
+    await page.context().close();
+  });
+
   await context.test("a deletion is confirmed by name, and followed", async () => {
     await cascade(cluster, 15, "shop", "album");
     const page = await open();
@@ -162,12 +195,12 @@ test("the page", { timeout: 240_000 }, async (context) => {
     const page = await open({ token: "ann-token" });
     await page.getByRole("combobox", { name: "Namespace" }).locator("option", { hasText: "bank" }).waitFor({ state: "attached", timeout: PATIENCE });
     const text = await page.locator("body").innerText();
-    assert.ok(!/shop|cart-index|import-0412/.test(text), text);
+    assert.ok(!/shop|cart-index|import-0412|node-1/.test(text), text);
     assert.equal(await page.getByRole("button", { name: "Pause the collectors" }).count(), 0);
     for (const path of ["overview", "overview?namespace=shop", "map?namespace=shop", "search?q=cart", "search?q=web"]) {
       const answer = await cluster.ask("GET", `/kubegc/v1/${path}`, { token: "ann-token" });
       assert.equal(answer.code, 200);
-      assert.ok(!/cart-index|import-0412|web-5d8|tree-300/.test(JSON.stringify(answer.body)), `${path}: ${JSON.stringify(answer.body)}`);
+      assert.ok(!/cart-index|import-0412|web-5d8|tree-300|node-1|registry\.example/.test(JSON.stringify(answer.body)), `${path}: ${JSON.stringify(answer.body)}`);
     }
     const seen = (await cluster.ask("GET", "/kubegc/v1/overview", { token: "ann-token" })).body;
     assert.deepEqual(seen.namespaces.map(({ name }) => name), ["bank"]);

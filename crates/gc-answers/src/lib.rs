@@ -14,6 +14,7 @@ pub mod forecast;
 pub mod garbage;
 pub mod lint;
 pub mod map;
+pub mod nodes;
 pub mod object;
 pub mod plan;
 pub mod relink;

@@ -58,6 +58,17 @@ pub struct Outlook {
     pub unknown: Vec<String>,
 }
 
+impl Outlook {
+    /// Adds `total` more deletions, of which these come first; at most `limit` of all are listed.
+    pub(crate) fn add(&mut self, more: Vec<Upcoming>, total: usize, limit: usize) {
+        self.items.extend(more);
+        self.items
+            .sort_by(|left, right| (left.forecast.at, &left.place).cmp(&(right.forecast.at, &right.place)));
+        self.items.truncate(limit);
+        self.total += total;
+    }
+}
+
 /// What is asked.
 pub struct Horizon<'a> {
     /// In these namespaces; an empty one means everywhere.

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use crate::backoff::random_fraction;
 use crate::connection::{ApiClient, Body, LIST_TIMEOUT, RequestError, collect};
 use crate::resources::{Route, push_segment};
-use crate::watcher::{BATCH_EVENTS, retry_after};
+use crate::watcher::{BATCH_EVENTS, retry_after, wait_of};
 use crate::wire::frames::Frames;
 use crate::wire::metadata::{Encoding, decode_status};
 use crate::wire::protobuf::DecodeError;
@@ -390,16 +390,44 @@ async fn get(
     let answer = tokio::time::timeout(LIST_TIMEOUT, collect(response))
         .await
         .map_err(|_| RequestError::Timeout(LIST_TIMEOUT))??;
-    let message = match decode_status(Encoding::Json, &answer.body) {
-        Some(status) => status.message,
-        None => String::from_utf8_lossy(&answer.body).chars().take(200).collect(),
+    let (message, wait) = match decode_status(Encoding::Json, &answer.body) {
+        Some(status) => (status.message.clone(), wait_of(&status)),
+        None => (String::from_utf8_lossy(&answer.body).chars().take(200).collect(), None),
     };
-    Err(FactsWatchError::Refused { code, message, retry_after })
+    Err(FactsWatchError::Refused { code, message, retry_after: retry_after.or(wait) })
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
     use super::*;
+
+    /// A busy server says in a header or in its answer how long it is to be left alone.
+    #[tokio::test]
+    async fn a_live_list_waits_as_long_as_the_server_asks_for() {
+        for (header, seconds, expected) in
+            [(Some("7"), 0, Some(7)), (None, 5, Some(5)), (Some("7"), 5, Some(7)), (None, 0, None)]
+        {
+            let client = ApiClient::in_process(move |_| async move {
+                let answer = http::Response::builder().status(429);
+                let answer =
+                    header.into_iter().fold(answer, |answer, wait| answer.header("Retry-After", wait));
+                let status = serde_json::json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "m",
+                    "reason": "TooManyRequests", "code": 429, "details": {"retryAfterSeconds": seconds}});
+                answer.body(Full::new(bytes::Bytes::from(status.to_string()))).unwrap()
+            });
+            let error = list_live(&client, Kind::Pod, "n").await.unwrap_err();
+            let Outcome::Failed { retry_after_milliseconds, .. } = error.performed().outcome else {
+                panic!("{error}")
+            };
+            assert_eq!(
+                retry_after_milliseconds,
+                expected.map(|seconds| seconds * 1000),
+                "{header:?} {seconds}"
+            );
+        }
+    }
 
     #[test]
     fn a_live_read_is_retried_no_sooner_than_the_server_asks_for() {

@@ -325,11 +325,14 @@ async fn refusal_of(response: Response<Body>) -> Result<Stop, RequestError> {
 }
 
 fn refusal(code: u16, status: Status, retry_after: Option<Duration>) -> Ended {
-    let from_status = match status.details.retry_after_seconds {
-        0 => None,
-        seconds => Some(Duration::from_secs(seconds)),
-    };
-    Ended::Refused { code, message: status.message, retry_after: retry_after.or(from_status) }
+    let retry_after = retry_after.or(wait_of(&status));
+    Ended::Refused { code, message: status.message, retry_after }
+}
+
+/// How long a server without the header asks its clients to wait.
+pub(crate) fn wait_of(status: &Status) -> Option<Duration> {
+    let seconds = status.details.retry_after_seconds;
+    (seconds > 0).then(|| Duration::from_secs(seconds))
 }
 
 /// How long the server asks its clients to wait (`Retry-After`), if it says so in seconds.

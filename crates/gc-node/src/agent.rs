@@ -5,19 +5,22 @@ mod sole;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::fmt;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use gc_cri::CriClient;
 use gc_kube::ApiClient;
-use gc_retention::images::plan::ImagePlan;
+use gc_retention::images::ImageId;
+use gc_retention::images::plan::{ImagePlan, KeepReason};
 use gc_retention::images::space::{BinaryBytes, Filesystem, Goal, shortage_message};
+use gc_retention::node_report::{DueImage, Tally};
 use gc_retention::pressure::{self, Measured, Pressure, PressureMemory, Reclaim, Topology};
+use gc_types::Timestamp;
 use tracing::{info, warn};
 
-use crate::clock::{Ages, Stop, TestClock};
+use crate::clock::{Ages, Stop, TestClock, now};
 use crate::config::NodeConfig;
 use crate::containers::{self, Collector, ContainerReport};
 use crate::events::{EventReason, NodeEvents};
@@ -27,6 +30,7 @@ use crate::journal::{NodeJournal, RecordRemoval};
 use crate::metrics::{CollectorLabel, KindLabel, Metrics};
 use crate::pods::Pods;
 use crate::progress::Progress;
+use crate::reports::{ReportTarget, Reporter};
 use crate::state::{StateDirectory, UnknownPods};
 
 pub use preview::{ContainerView, DiskUse, ImagePreview, ImageView, LeftoverPreview, Preview, keep_message};
@@ -55,38 +59,6 @@ impl Collect {
     }
 }
 
-/// The removals since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Images.
-    pub images: u64,
-    /// Bytes that became available on the image filesystems during the pass.
-    pub freed_bytes: u64,
-    /// Containers.
-    pub containers: u64,
-    /// Sandboxes.
-    pub sandboxes: u64,
-    /// Log directories.
-    pub log_directories: u64,
-    /// Dead links.
-    pub links: u64,
-}
-
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Removed {} images ({} freed), {} containers, {} sandboxes, {} log directories and {} dead links.",
-            self.images,
-            BinaryBytes(self.freed_bytes),
-            self.containers,
-            self.sandboxes,
-            self.log_directories,
-            self.links
-        )
-    }
-}
-
 /// Everything that a pass needs.
 pub struct Agent {
     client: CriClient,
@@ -103,6 +75,9 @@ pub struct Agent {
     progress: Progress,
     journal: NodeJournal,
     clock: TestClock,
+    reporter: Option<Reporter>,
+    /// The images that their age could remove, as of the last pass, with their names. Bounded by what the runtime lists.
+    aging: Vec<(ImageId, Arc<str>)>,
 }
 
 impl Agent {
@@ -129,7 +104,15 @@ impl Agent {
             progress: Progress::default(),
             journal: NodeJournal::default(),
             clock: TestClock::default(),
+            reporter: None,
+            aging: Vec::new(),
         }
+    }
+
+    /// Reports to a cluster what is removed and due here.
+    #[must_use]
+    pub fn with_reports(self, target: ReportTarget) -> Self {
+        Self { reporter: Some(Reporter::new(target)), ..self }
     }
 
     /// Writes an entry for each removal.
@@ -287,6 +270,7 @@ impl Agent {
         }
         self.require_ready_runtime().await?;
         let plan = self.plan_images(&observation)?;
+        self.aging = aging(&observation, &plan);
         let before = images::filesystems(&self.client).await.unwrap_or_default();
         let mut report = ImageReport::default();
         let met = self.remove_images(&observation, &plan, &mut report, stop).await;
@@ -320,6 +304,20 @@ impl Agent {
         let known = i64::try_from(observation.images.len()).unwrap_or(i64::MAX);
         self.metrics.known.get_or_create(&CollectorLabel { collector: "images" }).set(known);
         Ok(observation)
+    }
+
+    /// Reports what was removed since the start, and what is due.
+    async fn report(&mut self) {
+        let Some(reporter) = &mut self.reporter else { return };
+        let wall = Timestamp(now().0 / 1_000_000);
+        let (aged, maximum) = (self.memory.ages.now(), self.config.ages.maximum_age);
+        let due = self.aging.iter().filter_map(|(id, name)| {
+            // What is not remembered is gone.
+            let idle = self.memory.history.get(id)?.idle(aged);
+            let left = maximum?.0.saturating_sub(idle.0) / 1_000_000;
+            Some(DueImage { at: wall.after(left).0, name: (**name).to_owned() })
+        });
+        reporter.report(wall, self.tally, due.collect()).await;
     }
 
     fn remover<'a>(&'a mut self, stop: &'a Stop) -> Remover<'a> {
@@ -486,6 +484,17 @@ impl Failures {
         self.0 = if succeeded { 0 } else { self.0.saturating_add(1) };
         self.0 > 1
     }
+}
+
+/// The images that nothing but their age keeps.
+fn aging(observation: &Observation, plan: &ImagePlan) -> Vec<(ImageId, Arc<str>)> {
+    let is_young = |reason: &KeepReason| matches!(reason, KeepReason::TooYoung | KeepReason::UsedDuringPass);
+    let young: BTreeSet<&ImageId> =
+        plan.kept.iter().filter(|(_, reason)| is_young(reason)).map(|(id, _)| id).collect();
+    let young = observation.images.iter().filter(|image| young.contains(&image.id));
+    let young = young.map(|image| (image.id.clone(), image.display_name().clone()));
+    let planned = plan.by_age.iter().chain(&plan.by_space);
+    planned.map(|removal| (removal.id.clone(), removal.name.clone())).chain(young).collect()
 }
 
 /// Names the largest remaining images, to show where the space is used.

@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use bytes::Bytes;
+use anyhow::Result;
 use gc_kube::ApiClient;
-use http::{Method, Request};
-use http_body_util::Full;
-use serde_json::{Value, json};
+use http::Method;
+use serde_json::json;
 use tracing::{debug, warn};
 
 use crate::clock::now;
+use crate::requests::{JSON, MERGE_PATCH, send};
 
 /// The namespace of Events on a Node, which has none itself.
 const NAMESPACE: &str = "default";
@@ -105,7 +104,7 @@ impl NodeEvents {
         if let Some((name, count)) = self.written.get(&what).cloned() {
             let patch = json!({"count": count + times, "lastTimestamp": moment, "message": message});
             let path = format!("/api/v1/namespaces/{NAMESPACE}/events/{name}");
-            if send(client, Method::PATCH, &path, "application/merge-patch+json", &patch).await.is_ok() {
+            if send(client, Method::PATCH, &path, MERGE_PATCH, &patch).await.is_ok() {
                 self.written.insert(what, (name, count + times));
                 return Ok(());
             }
@@ -120,33 +119,10 @@ impl NodeEvents {
             "firstTimestamp": moment, "lastTimestamp": moment,
             "source": {"component": "kubegc", "host": node}, "reportingComponent": "kubegc", "reportingInstance": node,
         });
-        send(
-            client,
-            Method::POST,
-            &format!("/api/v1/namespaces/{NAMESPACE}/events"),
-            "application/json",
-            &event,
-        )
-        .await?;
+        send(client, Method::POST, &format!("/api/v1/namespaces/{NAMESPACE}/events"), JSON, &event).await?;
         self.written.insert(what, (name, times));
         Ok(())
     }
-}
-
-async fn send(
-    client: &ApiClient,
-    method: Method,
-    path: &str,
-    content_type: &str,
-    body: &Value,
-) -> Result<()> {
-    let request =
-        Request::builder().method(method).uri(path).header(http::header::CONTENT_TYPE, content_type);
-    let request =
-        request.body(Full::new(Bytes::from(body.to_string()))).context("cannot make the request")?;
-    let answer = client.call(request).await?;
-    ensure!(answer.head.status.is_success(), "{}", answer.head.status);
-    Ok(())
 }
 
 #[cfg(test)]

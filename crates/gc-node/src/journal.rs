@@ -3,6 +3,7 @@
 use gc_retention::containers::plan::ContainerRemovalReason;
 use gc_retention::containers::sandboxes::SandboxRemovalReason;
 use gc_retention::images::plan::{Removal, RemovalReason};
+use gc_retention::node_report::{COLLECTOR, IMAGE_UNUSED_TOO_LONG};
 use gc_types::UnixNanoseconds;
 use serde_json::{Value, json};
 
@@ -37,7 +38,7 @@ impl NodeJournal {
 fn image(removal: &Removal, outcome: &Outcome) -> Value {
     let (verdict, message) = match removal.reason {
         RemovalReason::Age => {
-            ("ImageUnusedTooLong", "nothing has used the image for longer than the maximum age")
+            (IMAGE_UNUSED_TOO_LONG, "nothing has used the image for longer than the maximum age")
         }
         RemovalReason::Space => ("ImageSpaceNeeded", "space is needed, and the image has been idle longest"),
     };
@@ -51,7 +52,7 @@ fn image(removal: &Removal, outcome: &Outcome) -> Value {
         Outcome::Kept(why) => ("kept", Some(format!("{why:?}"))),
         Outcome::Failed(why) => ("failed", Some(why.clone())),
     };
-    let subject = json!({"verb": "remove", "controller": "node-images", "kind": "Image", "name": &*removal.name,
+    let subject = json!({"verb": "remove", "controller": COLLECTOR, "kind": "Image", "name": &*removal.name,
         "uid": removal.id.as_str(), "bytes": removal.size_bytes, "evidence": evidence});
     finished(subject, (verdict, message), word, failure.as_deref())
 }

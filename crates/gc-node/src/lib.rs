@@ -23,6 +23,8 @@ mod metrics;
 mod parallel;
 mod pods;
 mod progress;
+mod reports;
+mod requests;
 mod state;
 mod uses;
 
@@ -37,7 +39,7 @@ mod messages;
 
 pub use agent::{
     Agent, Collect, ContainerView, DiskUse, ImagePreview, ImageView, LeftoverPreview, Pass, Preview,
-    SoleAgent, Tally, keep_message,
+    SoleAgent, keep_message,
 };
 pub use clock::{Stop, TestClock};
 pub use config::{ALWAYS_PROTECTED_IMAGES, NodeConfig};
@@ -46,3 +48,4 @@ pub use journal::RecordRemoval;
 pub use metrics::Metrics;
 pub use pods::{PodSource, Pods};
 pub use progress::Progress;
+pub use reports::ReportTarget;

@@ -22,6 +22,7 @@ pub mod lease_candidates;
 pub mod leases;
 pub mod measures;
 pub mod namespaces;
+pub mod node_report;
 pub mod nodes;
 mod numbers;
 pub mod objects;

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use gc_retention::node_report::Tally;
 use tokio::time::sleep_until;
 use tracing::{info, warn};
 
-use super::{Agent, Collect, Tally, aggregate};
+use super::{Agent, Collect, aggregate};
 use crate::clock::Stop;
 use crate::health::Health;
 use crate::state::{self, StateDirectory};
@@ -20,6 +21,8 @@ const CONTAINER_PERIOD: Duration = Duration::from_mins(1);
 const PRESSURE_PERIOD: Duration = Duration::from_secs(10);
 /// How often uses from events are saved, if there were any.
 const USES_PERIOD: Duration = Duration::from_mins(1);
+/// How often the cluster is told what was removed, if anything was.
+const REPORT_PERIOD: Duration = IMAGE_PERIOD;
 
 /// An agent that runs alone, and that remembers what earlier ones have learnt.
 pub struct SoleAgent {
@@ -80,6 +83,7 @@ impl SoleAgent {
             failures.extend(agent.image_pass(state, stop).await.err());
         }
         failures.extend(agent.relieve_pressure(collect, state, stop).await.err());
+        agent.report().await;
         if stop.is_requested() {
             failures.push(anyhow::anyhow!("stopped by a signal before the pass was complete"));
         }
@@ -96,6 +100,7 @@ impl SoleAgent {
         let loop_every = |period| Cadence { next: started, period };
         let (mut image_loop, mut container_loop) = (loop_every(IMAGE_PERIOD), loop_every(CONTAINER_PERIOD));
         let (mut pressure_loop, mut uses_loop) = (loop_every(PRESSURE_PERIOD), loop_every(USES_PERIOD));
+        let mut report_loop = loop_every(REPORT_PERIOD);
         let (images, containers) =
             (collect.contains(&Collect::Images), collect.contains(&Collect::Containers));
         let mut set = agent.clock.changes();
@@ -104,7 +109,8 @@ impl SoleAgent {
                 biased;
                 () = stop.requested() => break,
                 Ok(()) = set.changed() => {
-                    for one in [&mut container_loop, &mut image_loop, &mut pressure_loop, &mut uses_loop] {
+                    let loops = [&mut container_loop, &mut image_loop, &mut pressure_loop, &mut uses_loop];
+                    for one in loops.into_iter().chain([&mut report_loop]) {
                         one.next = tokio::time::Instant::now();
                     }
                 }
@@ -138,6 +144,11 @@ impl SoleAgent {
                         warn!("{error:#}");
                     }
                     uses_loop.ended(tokio::time::Instant::now());
+                }
+                // After the passes that are due at the same time.
+                () = sleep_until(report_loop.next) => {
+                    agent.report().await;
+                    report_loop.ended(tokio::time::Instant::now());
                 }
             }
         }

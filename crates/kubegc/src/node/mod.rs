@@ -16,7 +16,9 @@ use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, Subcommand, ValueEnum};
 use futures::FutureExt as _;
 use gc_cri::{CallObserver, CriClient, Endpoint};
-use gc_node::{Agent, Health, Metrics, NodeConfig, PodSource, Pods, Progress, SoleAgent, Stop, TestClock};
+use gc_node::{
+    Agent, Health, Metrics, NodeConfig, PodSource, Pods, Progress, ReportTarget, SoleAgent, Stop, TestClock,
+};
 use gc_retention::pressure::{self, Amount, EvictionSettings, Measure, Role, Signal, Threshold};
 use serde_json::Value;
 use tracing::{info, warn};
@@ -80,6 +82,10 @@ pub(crate) struct NodeOptions {
     // Not clap's own parser of paths, which refuses an empty one.
     #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     kubeconfig: Option<PathBuf>,
+    /// Namespace of the Lease that tells the page and `kubegc top` what was removed here and which images are due; "" for none
+    /// [default: that of the kubeconfig's context, or of this pod]
+    #[arg(long, value_name = "NAMESPACE")]
+    report_namespace: Option<String>,
     /// Directory of static pod manifests, whose images are kept without a cluster
     #[arg(long, value_name = "DIR")]
     pod_manifest_path: Option<PathBuf>,
@@ -174,7 +180,16 @@ async fn start(options: NodeOptions, settings: Settings) -> Result<()> {
     warn_of_kubelet(&options.kubelet_config, &options.collect, &settings.node);
     let protection = Protection::of(options.bind_address, &options.tls, api.as_ref());
     let target = api.map(|client| (client, node));
+    let reports = target.as_ref().and_then(|(client, node)| {
+        let namespace = options.report_namespace.clone().unwrap_or_else(|| client.namespace().to_owned());
+        let target = ReportTarget { client: client.clone(), node: node.clone(), namespace };
+        (!target.namespace.is_empty()).then_some(target)
+    });
     let agent = Agent::new(client, settings.node, Pods::new(source), target, metrics);
+    let agent = match reports {
+        Some(target) => agent.with_reports(target),
+        None => agent,
+    };
     let collect: Vec<_> = options.collect.iter().map(|one| gc_node::Collect::from(*one)).collect();
     let (state_dir, format, out) = (&options.state_dir, options.output, &mut std::io::stdout());
     match options.command {

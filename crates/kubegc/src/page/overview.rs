@@ -1,6 +1,7 @@
 //! The first screen as data.
 
 use gc_answers::Survey;
+use gc_answers::nodes::Nodes;
 use gc_answers::stuck::Place;
 use gc_answers::upcoming::Upcoming;
 use gc_types::Timestamp;
@@ -143,6 +144,8 @@ pub(crate) fn overview(view: &View, namespace: &str, around: &Surroundings<'_>) 
         },
         "stuck": {"total": rows.count(), "items": stuck},
         "due": {"total": if namespace.is_empty() { view.due.total } else { due.len() }, "items": due},
+        // Nodes are in no namespace.
+        "nodes": if namespace.is_empty() { view.nodes.value() } else { Nodes::default().value() },
         "unseen": unseen,
     })
 }

@@ -12,6 +12,7 @@ use gc_answers::stuck::Place;
 use gc_answers::survey::Page;
 use gc_answers::{Catalog, Facts, GroupResource, Known, Metadata, Need, Resource, Survey};
 use gc_kube::{ApiClient, push_segment};
+use gc_retention::node_report;
 use gc_types::{ObjectKey, Outcome, ResourceVersion, Timestamp, Uid};
 use http::header::{ACCEPT, HeaderValue};
 use http::{Method, StatusCode};
@@ -27,6 +28,8 @@ pub(super) const IN_FLIGHT: usize = 16;
 const PAGE_OBJECTS: usize = 500;
 /// Objects on one page of a list of metadata.
 const PAGE_METADATA: usize = 2_000;
+/// Reports of nodes that are read.
+const MAX_NODE_REPORTS: usize = 10_000;
 /// How often an answer may ask for more after it got what it needed.
 const MAX_ROUNDS: usize = 16;
 /// From this many objects of one resource in one namespace on, a list replaces the single reads …
@@ -587,6 +590,30 @@ impl Gatherer {
                 return Ok(());
             }
         }
+    }
+
+    /// The metadata of the Leases among these lists that agents of nodes report on. What cannot be read reports nothing.
+    pub(super) async fn node_reports(&self, lists: &[(Scope, Vec<Resource>)]) -> Vec<Value> {
+        let is_lease = |resource: &&Resource| {
+            (&*resource.name.group, &*resource.name.resource) == ("coordination.k8s.io", "leases")
+        };
+        let selector = format!("{}={}", node_report::LABEL.0, node_report::LABEL.1);
+        let mut leases = Vec::new();
+        for (scope, resources) in lists {
+            let Some(resource) = resources.iter().find(is_lease) else { continue };
+            let mut token = String::new();
+            while leases.len() < MAX_NODE_REPORTS {
+                let path = list_path(resource, &scope.namespace, &selector, &token, PAGE_OBJECTS);
+                let Got::Body(body) = get(&self.client, &path, METADATA_LIST).await else { break };
+                let Ok(mut page) = serde_json::from_slice::<Value>(&body) else { break };
+                leases.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
+                page["metadata"]["continue"].as_str().unwrap_or_default().clone_into(&mut token);
+                if token.is_empty() {
+                    break;
+                }
+            }
+        }
+        leases
     }
 
     async fn list(&self, name: &GroupResource, namespace: &str, keep: Keep) -> Known<Vec<Value>> {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use clap::ValueEnum as _;
 use gc_answers::map::{Extent, Map, map};
+use gc_answers::nodes::Nodes;
 use gc_answers::plan::{BlastRadius, Fate};
 use gc_answers::stuck::Row;
 use gc_answers::upcoming::{Horizon, Outlook, upcoming};
@@ -47,6 +48,8 @@ pub(crate) struct View {
     pub(crate) unseen: Vec<String>,
     /// What will be deleted within a day, by the clock of the collectors.
     pub(crate) due: Outlook,
+    /// What the agents of nodes report.
+    pub(crate) nodes: Nodes,
     /// The clock of the collectors.
     pub(crate) clock: Timestamp,
     /// How long it took.
@@ -84,13 +87,18 @@ impl View {
         let mut facts = Facts::at(clock);
         let until = clock.after(DUE_WITHIN_MILLISECONDS);
         let horizon = Horizon { namespaces: &namespaces, until, limit: DUE_NAMED, runs };
-        let due = gatherer.answer(&mut facts, |facts| upcoming(&survey, facts, &horizon)).await;
+        let mut due = gatherer.answer(&mut facts, |facts| upcoming(&survey, facts, &horizon)).await;
+        let leases = gatherer.node_reports(&lists).await;
+        let ahead = clock.since(gatherer.now);
+        let nodes = Nodes::read(&leases, gatherer.now, (&mut due, ahead, DUE_NAMED));
+        due.unknown.extend(nodes.unseen());
         Ok(Self {
             survey,
             now: gatherer.now,
             stuck: stuck.rows,
             unseen: stuck.unseen,
             due,
+            nodes,
             clock,
             took: begun.elapsed(),
         })

@@ -23,11 +23,13 @@ pub(super) enum View {
     Feed,
     Due,
     Terminating,
+    Nodes,
     Objects,
 }
 
 impl View {
-    pub(super) const ALL: [Self; 5] = [Self::Stuck, Self::Feed, Self::Due, Self::Terminating, Self::Objects];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Stuck, Self::Feed, Self::Due, Self::Terminating, Self::Nodes, Self::Objects];
 
     pub(super) const fn title(self) -> &'static str {
         match self {
@@ -35,6 +37,7 @@ impl View {
             Self::Feed => "Feed",
             Self::Due => "Due",
             Self::Terminating => "Terminating",
+            Self::Nodes => "Nodes",
             Self::Objects => "Objects",
         }
     }
@@ -172,6 +175,8 @@ impl App {
             View::Terminating => overview.map_or_else(Vec::new, |all| {
                 all.terminating.items.iter().map(|item| item.row(&all.now)).collect()
             }),
+            View::Nodes => overview
+                .map_or_else(Vec::new, |all| all.nodes.items.iter().map(super::model::Node::row).collect()),
             View::Feed => self.feed.iter().filter(|line| self.concerns(line)).map(Line::row).collect(),
             View::Objects => self.objects.iter().flatten().map(Listed::row).collect(),
         };
@@ -316,7 +321,7 @@ impl App {
                 orders.extend(self.list_objects());
                 return orders;
             }
-            Key::Char(digit @ '1'..='5') => {
+            Key::Char(digit @ '1'..='6') => {
                 let index = usize::from(digit as u8 - b'1');
                 return self.show(View::ALL[index]);
             }
@@ -402,6 +407,7 @@ impl App {
             ("feed" | "journal", namespace) => self.show_in(View::Feed, namespace),
             ("due", namespace) => self.show_in(View::Due, namespace),
             ("terminating" | "term", namespace) => self.show_in(View::Terminating, namespace),
+            ("freed", _) => self.show_in(View::Nodes, None),
             ("help" | "h", _) => {
                 self.open(Content::Help, Place::default());
                 Vec::new()
@@ -480,7 +486,7 @@ impl App {
 }
 
 /// The keys, as the help shows them.
-const HELP: &str = " 1-5, Tab       stuck, feed, due, terminating, objects
+const HELP: &str = " 1-6, Tab       stuck, feed, due, terminating, nodes, objects
  j k g G        move; Ctrl-F and Ctrl-B by a page
  Enter or w     why the object is, or is not, deleted
  t              the tree of its dependents
@@ -489,6 +495,7 @@ const HELP: &str = " 1-5, Tab       stuck, feed, due, terminating, objects
                 foreground or orphan, and x to delete
  /              filter the table; Esc clears the filter
  :KIND [NS]     the objects of a kind, such as :deploy or :pods shop
+ :freed         what was freed on nodes
  :ns NAME       one namespace; 0 shows all
  Ctrl-R         refresh
  q, Ctrl-C      leave";

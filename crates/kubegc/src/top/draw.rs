@@ -53,6 +53,15 @@ const fn columns(view: View) -> &'static [Column] {
             ("OBJECT", Fill(1), false),
             ("FINALIZERS", Fill(1), false),
         ],
+        View::Nodes => &[
+            ("NODE", Fill(1), false),
+            ("FREED", Length(11), false),
+            ("IMAGES", Length(7), false),
+            ("CONTAINERS", Length(11), false),
+            ("SANDBOXES", Length(10), true),
+            ("LOGS", Length(7), true),
+            ("DUE", Length(7), false),
+        ],
         View::Objects => &[
             ("NAMESPACE", Length(14), false),
             ("NAME", Fill(2), false),
@@ -160,6 +169,7 @@ fn tab_line(app: &App) -> Line<'static> {
             View::Stuck => overview.map(|overview| overview.stuck.total),
             View::Due => overview.map(|overview| overview.due.total),
             View::Terminating => overview.map(|overview| overview.terminating.total),
+            View::Nodes => overview.map(|overview| overview.nodes.total),
             View::Feed => None,
             View::Objects => app.objects.as_ref().map(Vec::len),
         };
@@ -214,6 +224,7 @@ fn empty(app: &App) -> String {
         View::Stuck if known => "Nothing is stuck.",
         View::Due if known => "Nothing is due within 24 hours.",
         View::Terminating if known => "Nothing is being deleted.",
+        View::Nodes if known => "No agent of a node (kubegc node) reports to this cluster.",
         _ => "…",
     };
     format!(" {text}")

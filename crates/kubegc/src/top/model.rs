@@ -1,6 +1,8 @@
 //! What `kubegc top` shows, as `/kubegc/v1/overview` and `/kubegc/v1/feed` describe it.
 
-use gc_answers::text::{age, ahead};
+use gc_answers::text::{age, ahead, thousands};
+use gc_retention::images::space::BinaryBytes;
+use gc_retention::node_report::Tally;
 use serde::Deserialize;
 
 use crate::questions::view::Subject;
@@ -16,6 +18,8 @@ pub(super) struct Overview {
     pub(super) terminating: List<Terminating>,
     pub(super) stuck: List<Stuck>,
     pub(super) due: List<Due>,
+    #[serde(default)]
+    pub(super) nodes: List<Node>,
     pub(super) unseen: Vec<String>,
 }
 
@@ -113,6 +117,14 @@ pub(super) struct Due {
     pub(super) object: Place,
 }
 
+/// What the agent of a node reports.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Node {
+    pub(super) node: String,
+    pub(super) removed: Tally,
+    pub(super) due: usize,
+}
+
 /// A change that a collector made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct Change {
@@ -198,6 +210,31 @@ impl Stuck {
     }
 }
 
+impl Node {
+    pub(super) fn row(&self) -> Row {
+        let Tally { images, freed_bytes, containers, sandboxes, log_directories, links } = self.removed;
+        let number = |number: u64| thousands(usize::try_from(number).unwrap_or(usize::MAX));
+        Row {
+            cells: vec![
+                self.node.clone(),
+                BinaryBytes(freed_bytes).to_string(),
+                number(images),
+                number(containers),
+                number(sandboxes),
+                number(log_directories + links),
+                thousands(self.due),
+            ],
+            place: Some(Place {
+                kind: "Node".into(),
+                resource: "nodes".into(),
+                namespace: String::new(),
+                name: self.node.clone(),
+            }),
+            is_bad: false,
+        }
+    }
+}
+
 impl Due {
     pub(super) fn row(&self) -> Row {
         Row {
@@ -209,7 +246,8 @@ impl Due {
                 self.collector.clone(),
                 self.message.clone(),
             ],
-            place: Some(self.object.clone()),
+            // An image on a node is no object that could be asked about.
+            place: (!self.object.resource.is_empty()).then(|| self.object.clone()),
             is_bad: false,
         }
     }
@@ -238,10 +276,8 @@ impl Line {
     pub(super) fn row(&self) -> Row {
         match self {
             Self::Skipped(count) => {
-                let text = format!(
-                    "{} more changes",
-                    gc_answers::text::thousands(usize::try_from(*count).unwrap_or(usize::MAX))
-                );
+                let text =
+                    format!("{} more changes", thousands(usize::try_from(*count).unwrap_or(usize::MAX)));
                 Row { cells: vec![String::new(), String::new(), String::new(), text], ..Row::default() }
             }
             Self::Change(change) => {

@@ -323,8 +323,10 @@ mod tests {
 
     use std::net::{Ipv4Addr, SocketAddr};
 
+    use gc_retention::node_report::{self, DueImage, NodeReport, Tally};
     use serde_json::{Value, json};
 
+    use super::super::model::{Due, List, Node};
     use super::*;
     use crate::apiserver::ServerOptions;
     use crate::clock::CollectorClock;
@@ -373,6 +375,19 @@ mod tests {
         send(Method::POST, MAPS, json!({"metadata": held})).await;
         send(Method::DELETE, &format!("{MAPS}/held"), json!({})).await;
 
+        // What the agent of a node reports.
+        let node =
+            send(Method::POST, "/api/v1/nodes", json!({"metadata": {"name": "node-1"}})).await["metadata"]["uid"].clone();
+        let (now, mut report) = (Timestamp(jiff::Timestamp::now().as_millisecond()), NodeReport::default());
+        let removed = Tally { images: 2, freed_bytes: 1 << 20, containers: 3, ..Tally::default() };
+        let due = DueImage { at: now.after(7_200_000).0, name: "registry.example/web:v1".into() };
+        report.observe(now, removed, vec![due]);
+        let metadata = json!({"name": "kubegc-node-node-1", "labels": {node_report::LABEL.0: node_report::LABEL.1},
+            "annotations": {node_report::ANNOTATION: report.written(now)},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": node}]});
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+        send(Method::POST, leases, json!({"metadata": metadata})).await;
+
         let (news, _read) = mpsc::channel(1);
         let source = |asks| Source::new(client.clone(), asks, PATIENCE, news.clone());
         let (asking, listing) = (source(Asks::Server(client.clone())), source(Asks::Nobody));
@@ -396,7 +411,16 @@ mod tests {
                 .collect::<Vec<_>>()
             };
             assert_eq!(rows(&asked), rows(&listed));
-            assert_eq!((asked.terminating, asked.due), (listed.terminating, listed.due));
+            let nodes = vec![Node { node: "node-1".into(), removed, due: 1 }];
+            // Nodes are in no namespace.
+            let of_nodes =
+                if namespace.is_empty() { List { total: 1, items: nodes } } else { List::default() };
+            assert_eq!((&asked.nodes, asked.due.total), (&of_nodes, of_nodes.total));
+            assert_eq!(asked.nodes, listed.nodes);
+            // Its time is that of the answer, to the second.
+            let due = |list: &List<Due>| list.items.iter().map(|due| due.object.clone()).collect::<Vec<_>>();
+            assert_eq!(due(&asked.due), due(&listed.due));
+            assert_eq!(asked.terminating, listed.terminating);
         }
         for (content, name) in [(Content::Why, "leaf-0"), (Content::Why, "held"), (Content::Tree, "owner")] {
             let question = || match content {

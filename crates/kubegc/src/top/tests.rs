@@ -29,9 +29,16 @@ fn overview() -> Overview {
             {"code": "WebhookUnreachable", "message": "The webhook does not answer.", "subject": "", "since": null,
              "ageSeconds": 90, "objects": [object("Pod", "pods", "web-0")], "waiting": [], "help": [], "force": null,
              "objectCount": 12, "waitingCount": 0}]},
-        "due": {"total": 1, "items": [{"at": "", "inSeconds": 1800, "code": "TtlExpired",
+        "due": {"total": 2, "items": [{"at": "", "inSeconds": 1800, "code": "TtlExpired",
             "collector": "ttl-after-finished-controller", "detail": "", "message": "is deleted in 30 min",
-            "object": object("Job", "jobs.batch", "import-0412")}]},
+            "object": object("Job", "jobs.batch", "import-0412")},
+            {"at": "", "inSeconds": 7200, "code": "ImageUnusedTooLong", "collector": "node-images", "detail": "",
+            "message": "unused on node-1 for the maximum age",
+            "object": {"kind": "Image", "resource": "", "namespace": "", "name": "registry.example/web:v1"}}]},
+        "nodes": {"total": 2, "removed": {}, "items": [
+            {"node": "node-1", "removed": {"images": 4, "freedBytes": 1_288_490_188, "containers": 12, "sandboxes": 3,
+             "logDirectories": 2, "links": 5}, "due": 1, "reported": ""},
+            {"node": "node-2", "removed": {}, "due": 0, "reported": ""}]},
         "unseen": [],
     }))
     .unwrap()
@@ -89,6 +96,8 @@ fn the_tables_look_so() {
     assert_pictures("due", &app);
     press(&mut app, "4");
     assert_pictures("terminating", &app);
+    press(&mut app, "5");
+    assert_pictures("nodes", &app);
     press(&mut app, ":po\n");
     let listed = Listed {
         place: place("Pod", "pods", "web-0"),
@@ -178,7 +187,7 @@ fn commands_lead_to_views_and_kinds() {
         |kind: &str, namespace: &str| Order::Objects { kind: kind.into(), namespace: namespace.into() };
     let all = || Order::Overview(String::new());
     let of = |namespace: &str| Order::Overview(namespace.into());
-    let table: [(&str, View, Vec<Order>); 11] = [
+    let table: [(&str, View, Vec<Order>); 13] = [
         (":due\n", View::Due, vec![]),
         (":feed\n", View::Feed, vec![]),
         (":term\n", View::Terminating, vec![]),
@@ -186,7 +195,9 @@ fn commands_lead_to_views_and_kinds() {
         (":deploy\n", View::Objects, vec![objects("deploy", "")]),
         (":pods shop\n", View::Objects, vec![of("shop"), objects("pods", "shop")]),
         (":ns shop\n", View::Stuck, vec![of("shop")]),
-        ("5", View::Objects, vec![objects("pods", "")]),
+        ("5", View::Nodes, vec![]),
+        (":freed\n", View::Nodes, vec![]),
+        ("6", View::Objects, vec![objects("pods", "")]),
         ("0", View::Stuck, vec![all()]),
         (":q\n", View::Stuck, vec![Order::Quit]),
         ("q", View::Stuck, vec![Order::Quit]),

@@ -125,6 +125,80 @@ fn a_cluster_says_what_must_stay_and_takes_events() {
     }
 }
 
+/// What is removed and due is reported onto a Lease that the Node owns, with the rights of the manifest.
+#[test]
+fn what_is_removed_and_due_is_reported() {
+    let Some((server, kubeconfig)) = cluster() else { return };
+    let fake = Fake::start();
+    std::fs::create_dir_all(fake.folder().join("logs")).unwrap();
+    fake.state().images = (1..=3).map(|n| image(n, n)).collect();
+    let common = ["--minimum-image-ttl-duration=0s", "--node-name", "node-1", "--collect", "images"];
+    let reports = ["--report-namespace", "kubegc"];
+    let pass =
+        |options: &[&str]| said(with_cluster(&fake, &kubeconfig).arg("--once").args(common).args(options)).1;
+    let aging = [
+        "--image-gc-high-threshold=100",
+        "--image-gc-low-threshold=99",
+        "--maximum-image-unused-duration=12h",
+    ];
+
+    let text = pass(&[&reports[..], &aging[..]].concat());
+    assert!(text.contains("not on the page of the cluster") && text.contains("there is no Node"), "{text}");
+    let node = serde_json::json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}});
+    kubectl(&server, &["create", "--validate=false", "-f", "-"], &node.to_string());
+    let uid = kubectl(&server, &["get", "node", "node-1", "-o", "jsonpath={.metadata.uid}"], "");
+    let lease = || -> serde_json::Value {
+        let text = kubectl(
+            &server,
+            &["get", "lease", "kubegc-node-node-1", "--namespace", "kubegc", "-o", "json"],
+            "",
+        );
+        serde_json::from_str(&text).unwrap()
+    };
+    let report = |lease: &serde_json::Value| -> serde_json::Value {
+        serde_json::from_str(lease["metadata"]["annotations"]["kubegc.io/node-report"].as_str().unwrap())
+            .unwrap()
+    };
+
+    let text = pass(&[&reports[..], &aging[..]].concat());
+    assert!(!text.contains("not on the page"), "{text}");
+    let first = lease();
+    let owners = serde_json::json!([{"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": uid}]);
+    let metadata = &first["metadata"];
+    assert_eq!(
+        (&metadata["ownerReferences"], &metadata["labels"]["kubegc.io/report"]),
+        (&owners, &"node".into())
+    );
+    let told = report(&first);
+    assert_eq!((&told["removed"], &told["dueTotal"]), (&serde_json::json!([]), &3.into()), "{told}");
+    let ahead = told["due"][0]["at"].as_i64().unwrap() - told["written"].as_i64().unwrap();
+    // To the minute, and the images were seen first by an earlier pass.
+    assert!((11 * 3_600_000..=12 * 3_600_000).contains(&ahead), "{told}");
+
+    // The next pass, of another process, continues the report.
+    for (left, images) in [(0, 3), (0, 3)] {
+        pass(&[&reports[..], &ALL[1..]].concat());
+        assert_eq!(fake.state().images.len(), left);
+        let told = report(&lease());
+        let removed: i64 =
+            told["removed"].as_array().unwrap().iter().map(|slot| slot["images"].as_i64().unwrap()).sum();
+        assert_eq!((removed, &told["dueTotal"]), (images, &0.into()), "{told}");
+    }
+    pass(&[&["--report-namespace", ""][..], &ALL[1..]].concat());
+    for (question, expected) in [
+        (&["get", "nodes"][..], "yes"),
+        (&["create", "leases", "--namespace", "kubegc"], "yes"),
+        (&["list", "leases", "--namespace", "kubegc"], "no"),
+        (&["patch", "leases", "--namespace", "kube-node-lease"], "no"),
+        (&["patch", "nodes"], "no"),
+    ] {
+        let mut command = Command::new("kubectl");
+        command.args(["--kubeconfig", &kubeconfig, "auth", "can-i"]).args(question);
+        let answer = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        assert_eq!(answer.trim(), expected, "{question:?}");
+    }
+}
+
 /// The shipped DaemonSet: options that the agent has, and no more rights than it needs.
 #[test]
 fn the_shipped_manifest_fits_the_agent() {
@@ -158,11 +232,16 @@ fn the_shipped_manifest_fits_the_agent() {
     // Who reads its metrics is reviewed by the API server.
     let cluster_rules = serde_json::json!([
         rule("", "pods", &["list"]),
+        rule("", "nodes", &["get"]),
         rule("authentication.k8s.io", "tokenreviews", &["create"]),
         rule("authorization.k8s.io", "subjectaccessreviews", &["create"]),
     ]);
     assert_eq!(of_kind("ClusterRole")["rules"], cluster_rules);
-    assert_eq!(of_kind("Role")["rules"], serde_json::json!([rule("", "events", &["create", "patch"])]));
+    let roles: Vec<_> = documents.iter().filter(|one| one["kind"] == "Role").collect();
+    let rules: Vec<_> = roles.iter().map(|role| (&role["metadata"]["namespace"], &role["rules"])).collect();
+    let events = serde_json::json!([rule("", "events", &["create", "patch"])]);
+    let leases = serde_json::json!([rule("coordination.k8s.io", "leases", &["get", "create", "patch"])]);
+    assert_eq!(rules, [(&"default".into(), &events), (&"kubegc".into(), &leases)]);
 }
 
 fn with_cluster(fake: &Fake, kubeconfig: &str) -> Command {

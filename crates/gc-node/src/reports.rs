@@ -1,0 +1,117 @@
+//! Tells the cluster what was removed on this node, and which images are due: for the page and `kubegc top`.
+
+use anyhow::{Context, Result};
+use gc_kube::{ApiClient, push_segment};
+use gc_retention::node_report::{ANNOTATION, DueImage, LABEL, NodeReport, Tally};
+use gc_types::Timestamp;
+use http::Method;
+use serde_json::{Value, json};
+use tracing::{debug, warn};
+
+use crate::requests::{JSON, MERGE_PATCH, read, send};
+
+/// Leases of nodes are called like the node, with this in front.
+const NAME_PREFIX: &str = "kubegc-node-";
+
+/// Where reports are written.
+#[derive(Clone)]
+pub struct ReportTarget {
+    /// The cluster.
+    pub client: ApiClient,
+    /// The node that they are about.
+    pub node: String,
+    /// The namespace of their Lease.
+    pub namespace: String,
+}
+
+/// Writes the report of a node onto a Lease that the Node owns, so that it goes with the Node.
+pub(crate) struct Reporter {
+    target: ReportTarget,
+    /// What the Lease says, and the UID of the Node that owns it; `None` until it was read, and after a failure.
+    known: Option<(NodeReport, String)>,
+    /// What was removed before the report was written last.
+    told: Tally,
+    has_warned: bool,
+}
+
+impl Reporter {
+    pub(crate) fn new(target: ReportTarget) -> Self {
+        Self { target, known: None, told: Tally::default(), has_warned: false }
+    }
+
+    /// Writes what was removed since the start and is due now, if that says something new. A cluster that does not take it
+    /// is asked again with the next report.
+    pub(crate) async fn report(&mut self, now: Timestamp, removed: Tally, due: Vec<DueImage>) {
+        let Err(error) = self.write(now, removed, due).await else { return };
+        self.known = None;
+        if std::mem::replace(&mut self.has_warned, true) {
+            debug!("the report of this node was not written: {error:#}");
+        } else {
+            warn!(
+                "what is removed here is not on the page of the cluster (see --report-namespace): {error:#}"
+            );
+        }
+    }
+
+    async fn write(&mut self, now: Timestamp, removed: Tally, due: Vec<DueImage>) -> Result<()> {
+        let is_new = self.known.is_none();
+        let (before, uid, exists) = match &self.known {
+            Some((before, uid)) => (before.clone(), uid.clone(), true),
+            None => self.read().await?,
+        };
+        let mut report = before.clone();
+        report.observe(now, removed - self.told, due);
+        if !is_new && report.adds_nothing_to(&before, now) {
+            return Ok(());
+        }
+        let text = report.written(now);
+        let lease = self.lease(now, &uid, &text);
+        let client = &self.target.client;
+        if exists {
+            send(client, Method::PATCH, &self.path(true), MERGE_PATCH, &lease).await?;
+        } else {
+            send(client, Method::POST, &self.path(false), JSON, &lease).await?;
+        }
+        (self.known, self.told, self.has_warned) = (Some((report, uid)), removed, false);
+        Ok(())
+    }
+
+    /// What an earlier agent has reported, the UID of the Node, and whether there is a Lease.
+    async fn read(&self) -> Result<(NodeReport, String, bool)> {
+        let ReportTarget { client, node, .. } = &self.target;
+        let mut path = "/api/v1/nodes/".to_owned();
+        push_segment(&mut path, node);
+        let object = read(client, &path).await?.with_context(|| format!("there is no Node {node:?}"))?;
+        let uid = object["metadata"]["uid"].as_str().context("the Node has no UID")?.to_owned();
+        let lease = read(client, &self.path(true)).await?;
+        let text = lease.as_ref().and_then(|lease| lease["metadata"]["annotations"][ANNOTATION].as_str());
+        let report = text.and_then(NodeReport::read).unwrap_or_default();
+        Ok((report, uid, lease.is_some()))
+    }
+
+    fn path(&self, of_lease: bool) -> String {
+        let ReportTarget { node, namespace, .. } = &self.target;
+        let mut path = "/apis/coordination.k8s.io/v1/namespaces/".to_owned();
+        push_segment(&mut path, namespace);
+        path.push_str("/leases");
+        if of_lease {
+            path.push('/');
+            push_segment(&mut path, &format!("{NAME_PREFIX}{node}"));
+        }
+        path
+    }
+
+    fn lease(&self, now: Timestamp, uid: &str, text: &str) -> Value {
+        let ReportTarget { node, namespace, .. } = &self.target;
+        let time = jiff::Timestamp::from_millisecond(now.0).unwrap_or_default();
+        json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {
+                "name": format!("{NAME_PREFIX}{node}"), "namespace": namespace,
+                "labels": {LABEL.0: LABEL.1}, "annotations": {ANNOTATION: text},
+                "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}],
+            },
+            "spec": {"holderIdentity": node, "renewTime": time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()},
+        })
+    }
+}

@@ -1,0 +1,323 @@
+//! What the agent of a node tells its cluster: what it removed within the last hour, and which images are due by their age. The
+//! agent writes it as an annotation of a Lease; pages and terminals read it.
+
+use std::fmt;
+use std::ops::{AddAssign, Sub};
+
+use gc_types::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::images::space::BinaryBytes;
+
+/// The annotation that holds a report.
+pub const ANNOTATION: &str = "kubegc.io/node-report";
+/// The label of the Leases that have one, and its value.
+pub const LABEL: (&str, &str) = ("kubegc.io/report", "node");
+/// Who decides about the images in a report.
+pub const COLLECTOR: &str = "node-images";
+/// The code of their verdict.
+pub const IMAGE_UNUSED_TOO_LONG: &str = "ImageUnusedTooLong";
+/// How long removals are reported.
+pub const FREED_WITHIN_MILLISECONDS: i64 = 3_600_000;
+/// How far ahead images are reported.
+pub const DUE_WITHIN_MILLISECONDS: i64 = 24 * 3_600_000;
+/// An agent writes its report again after this time, even if nothing has changed,
+pub const RENEWED_AFTER_MILLISECONDS: i64 = 3_600_000;
+/// so that one that is older than this comes from an agent that does not run any more.
+pub const SILENT_AFTER_MILLISECONDS: i64 = 2 * RENEWED_AFTER_MILLISECONDS;
+/// Due images that are named; all are counted.
+pub const DUE_NAMED: usize = 20;
+/// A longer text is not a report.
+const LONGEST_REPORT: usize = 32 * 1024;
+/// Longest name of an image that is reported.
+const LONGEST_NAME: usize = 512;
+/// Removals are counted by this time: an hour has twelve.
+const SLOT_MILLISECONDS: i64 = 300_000;
+/// Moments are reported by the minute, so that a report does not change with the clock.
+const MINUTE_MILLISECONDS: i64 = 60_000;
+
+/// What an agent has removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Tally {
+    /// Images.
+    pub images: u64,
+    /// Bytes that became available on the image filesystems during the passes.
+    pub freed_bytes: u64,
+    /// Containers.
+    pub containers: u64,
+    /// Sandboxes.
+    pub sandboxes: u64,
+    /// Log directories.
+    pub log_directories: u64,
+    /// Dead links.
+    pub links: u64,
+}
+
+impl Tally {
+    fn each(&mut self, other: &Self, combine: fn(u64, u64) -> u64) {
+        for (own, other) in [
+            (&mut self.images, other.images),
+            (&mut self.freed_bytes, other.freed_bytes),
+            (&mut self.containers, other.containers),
+            (&mut self.sandboxes, other.sandboxes),
+            (&mut self.log_directories, other.log_directories),
+            (&mut self.links, other.links),
+        ] {
+            *own = combine(*own, other);
+        }
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.each(&other, u64::saturating_add);
+    }
+}
+
+impl Sub for Tally {
+    type Output = Self;
+
+    fn sub(mut self, other: Self) -> Self {
+        self.each(&other, u64::saturating_sub);
+        self
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Removed {} images ({} freed), {} containers, {} sandboxes, {} log directories and {} dead links.",
+            self.images,
+            BinaryBytes(self.freed_bytes),
+            self.containers,
+            self.sandboxes,
+            self.log_directories,
+            self.links
+        )
+    }
+}
+
+/// What was removed in the five minutes from a moment on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Slot {
+    at: i64,
+    #[serde(flatten)]
+    removed: Tally,
+}
+
+/// An image that will be removed by its age, if nothing uses it until then.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct DueImage {
+    /// When, in milliseconds since the epoch.
+    pub at: i64,
+    /// Its name.
+    pub name: String,
+}
+
+/// What an agent tells of its node. All moments are in milliseconds since the epoch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct NodeReport {
+    /// When it was written.
+    written: i64,
+    /// What was removed, in order.
+    removed: Vec<Slot>,
+    /// The images that are due first.
+    due: Vec<DueImage>,
+    /// How many are due.
+    due_total: usize,
+}
+
+impl NodeReport {
+    /// What an annotation says, if it is a report.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        if text.len() > LONGEST_REPORT {
+            return None;
+        }
+        // A list of values would be taken for a structure, too.
+        let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text).ok()?;
+        let mut report: Self = serde_json::from_value(fields.into()).ok()?;
+        report.due.truncate(DUE_NAMED);
+        report.due_total = report.due_total.max(report.due.len());
+        Some(report)
+    }
+
+    /// Adds what was removed by now, and replaces what is due.
+    pub fn observe(&mut self, now: Timestamp, removed: Tally, mut due: Vec<DueImage>) {
+        self.removed.retain(|slot| is_recent(slot, now));
+        if removed != Tally::default() {
+            let at = now.0 - now.0.rem_euclid(SLOT_MILLISECONDS);
+            match self.removed.last_mut().filter(|slot| slot.at == at) {
+                Some(slot) => slot.removed += removed,
+                None => self.removed.push(Slot { at, removed }),
+            }
+        }
+        due.retain(|image| {
+            image.at <= now.after(DUE_WITHIN_MILLISECONDS).0 && image.name.len() <= LONGEST_NAME
+        });
+        for image in &mut due {
+            // What is overdue goes with the next pass.
+            image.at = image.at.max(now.0) / MINUTE_MILLISECONDS * MINUTE_MILLISECONDS;
+        }
+        due.sort();
+        self.due_total = due.len();
+        due.truncate(DUE_NAMED);
+        self.due = due;
+    }
+
+    /// Whether readers would learn nothing from this one that `before` does not tell them.
+    #[must_use]
+    pub fn adds_nothing_to(&self, before: &Self, now: Timestamp) -> bool {
+        let recent = |report: &Self| -> Vec<Slot> {
+            report.removed.iter().filter(|slot| is_recent(slot, now)).copied().collect()
+        };
+        // What is overdue was so before.
+        let due = |report: &Self| -> Vec<DueImage> {
+            let soonest = now.0 / MINUTE_MILLISECONDS * MINUTE_MILLISECONDS;
+            let clamped = |image: &DueImage| DueImage { at: image.at.max(soonest), ..image.clone() };
+            let mut due: Vec<DueImage> = report.due.iter().map(clamped).collect();
+            due.sort();
+            due
+        };
+        now.0 - before.written < RENEWED_AFTER_MILLISECONDS
+            && recent(self) == recent(before)
+            && (due(self), self.due_total) == (due(before), before.due_total)
+    }
+
+    /// The text of the annotation.
+    pub fn written(&mut self, now: Timestamp) -> String {
+        self.written = now.0;
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// When it was written.
+    #[must_use]
+    pub fn written_at(&self) -> Timestamp {
+        Timestamp(self.written)
+    }
+
+    /// What was removed within the last hour.
+    #[must_use]
+    pub fn removed(&self, now: Timestamp) -> Tally {
+        let mut sum = Tally::default();
+        for slot in self.removed.iter().filter(|slot| is_recent(slot, now)) {
+            sum += slot.removed;
+        }
+        sum
+    }
+
+    /// The images that are due first, and how many are due. Nothing is if the agent does not run any more.
+    #[must_use]
+    pub fn due(&self, now: Timestamp) -> (&[DueImage], usize) {
+        if self.is_silent(now) { (&[], 0) } else { (&self.due, self.due_total) }
+    }
+
+    /// Whether its agent does not run any more.
+    #[must_use]
+    pub fn is_silent(&self, now: Timestamp) -> bool {
+        now.0 - self.written > SILENT_AFTER_MILLISECONDS
+    }
+}
+
+/// Whether any of its five minutes are within the last hour.
+fn is_recent(slot: &Slot, now: Timestamp) -> bool {
+    now.0.saturating_sub(slot.at) < FREED_WITHIN_MILLISECONDS + SLOT_MILLISECONDS
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    const MINUTE: i64 = MINUTE_MILLISECONDS;
+    /// Divisible by an hour.
+    const NOW: i64 = 1_800_000_000_000;
+
+    fn at(minutes: i64) -> Timestamp {
+        Timestamp(NOW + minutes * MINUTE)
+    }
+
+    fn images(images: u64) -> Tally {
+        Tally { images, freed_bytes: images << 20, ..Tally::default() }
+    }
+
+    fn due(name: &str, minutes: i64) -> DueImage {
+        DueImage { name: name.into(), at: at(minutes).0 }
+    }
+
+    #[test]
+    fn removals_are_reported_for_an_hour() {
+        let mut report = NodeReport::default();
+        for (minutes, removed, expected) in [(0, 1, 1), (4, 2, 3), (5, 4, 7), (61, 8, 15), (66, 16, 28)] {
+            report.observe(at(minutes), images(removed), Vec::new());
+            assert_eq!(report.removed(at(minutes)), images(expected), "after {minutes} minutes");
+        }
+        for (minutes, expected) in [(69, 28), (70, 24), (125, 16), (130, 0)] {
+            assert_eq!(report.removed(at(minutes)), images(expected), "after {minutes} minutes");
+        }
+        let mut busy = NodeReport::default();
+        for minutes in 0..300 {
+            busy.observe(at(minutes), images(1), Vec::new());
+            assert!(busy.removed.len() <= 13, "after {minutes} minutes: {}", busy.removed.len());
+        }
+    }
+
+    #[test]
+    fn the_images_that_are_due_first_are_named() {
+        let mut report = NodeReport::default();
+        let many = (0..30).map(|number| due(&format!("image-{number}"), 100 + number));
+        let others = [due("overdue", -500), due("tomorrow", 24 * 60), due("later", 24 * 60 + 1)];
+        report.observe(at(0), Tally::default(), many.chain(others).collect());
+        report.written(at(0));
+        let (named, total) = report.due(at(0));
+        assert_eq!((named.len(), total), (DUE_NAMED, 32));
+        assert_eq!(named[..3], [due("overdue", 0), due("image-0", 100), due("image-1", 101)]);
+        assert_eq!(report.due(at(120)).1, 32);
+        assert_eq!(report.due(at(121)), (&[][..], 0), "the agent is gone");
+        report.observe(at(0), Tally::default(), vec![due(&"x".repeat(LONGEST_NAME + 1), 1)]);
+        assert_eq!(report.due(at(0)).1, 0);
+    }
+
+    /// A report is written when it says something new, and once in an hour.
+    #[test]
+    fn a_report_that_says_nothing_new_is_not_written() {
+        let mut before = NodeReport::default();
+        before.observe(at(0), images(1), vec![due("overdue", -5), due("a", 30)]);
+        before.written(at(0));
+        let later = |minutes: i64, removed: u64, all: Vec<DueImage>| {
+            let mut report = before.clone();
+            report.observe(at(minutes), images(removed), all);
+            report.adds_nothing_to(&before, at(minutes))
+        };
+        let same = || vec![due("overdue", -5), due("a", 30)];
+        for (minutes, removed, all, expected) in [
+            (1, 0, same(), true),
+            (59, 0, same(), true),
+            (60, 0, same(), false),
+            (1, 1, same(), false),
+            (1, 0, vec![due("a", 30)], false),
+            (1, 0, vec![due("overdue", -5), due("a", 31)], false),
+        ] {
+            assert_eq!(later(minutes, removed, all.clone()), expected, "{minutes} {removed} {all:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let mut report = NodeReport::default();
+        report.observe(at(0), images(3), vec![due("a", 30)]);
+        let text = report.written(at(1));
+        assert_eq!(NodeReport::read(&text), Some(report));
+        for nonsense in ["", "[]", "{\"due\":1}", &" ".repeat(LONGEST_REPORT + 1)] {
+            assert_eq!(NodeReport::read(nonsense), None, "{nonsense:.20}");
+        }
+        let named = vec![due("a", 1); 100];
+        let many = serde_json::json!({"due": named, "dueTotal": 0}).to_string();
+        let read = NodeReport::read(&many).unwrap();
+        assert_eq!((read.due.len(), read.due_total), (DUE_NAMED, DUE_NAMED));
+    }
+}
