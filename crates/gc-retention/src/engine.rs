@@ -628,5 +628,4 @@ pub(crate) fn reason(code: &'static str, observed: ResourceVersion, facts: &[Str
 }
 
 #[cfg(test)]
-#[path = "engine_tests.rs"]
 mod tests;

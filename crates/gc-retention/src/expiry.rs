@@ -6,27 +6,47 @@
 //! counts. An object that carries `kubegc.io/keep` is ignored here and by every other collector that decides by age,
 //! number or state; it is still deleted with its owner, and with its namespace.
 
+pub mod foreign;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use foreign::ForeignTool;
 use gc_types::{
     Effect, EffectId, Event, EventRecord, GoDuration, GoDurationError, Marks, ObjectKey, ObservedObject,
     Outcome, PropagationPolicy, Reason, Request, ResourceId, ResourceVersion, Severity, Timestamp, Uid,
 };
 
+use crate::collectors::{CollectorEntry, WATCH_DELETE, WRITE_EVENTS, Watches, rule};
 use crate::engine::{Collector, Counts, Decision, Engine, FIRST_EVENT, Observation, reason};
-use crate::foreign::{self, ForeignTool};
 use crate::measures::ReportQueue;
-use crate::objects::{Facts, HasMeta, Kind, Meta, parse_time, time_text};
+use crate::objects::{Facts, HasMeta as _, Kind, Meta, parse_time, time_text};
 
 /// The reason of the Event about an invalid annotation.
 pub const INVALID_ANNOTATION: &str = "InvalidRetentionAnnotation";
+
 /// Maximum number of queued Events about invalid annotations; further objects are reported when they change
 /// again.
 pub const WAITING_EVENTS: usize = 1_000;
 
 /// Resources whose TTL begins when they finish: [`FinishedExpiry`] watches the complete objects.
 pub const FINISHING: [(&str, &str); 2] = [("", "pods"), ("batch", "jobs")];
+
+/// Its entry in the table.
+pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
+    summary: "retention by annotation",
+    name: "expiry-controller",
+    alias: None,
+    account: "expiry-controller",
+    event_source: "expiry-controller",
+    on_by_default: false,
+    for_every_kind: true,
+    watches: Watches::Everything,
+    flags: &["foreign-expiry"],
+    rules: &[rule("*", "*", WATCH_DELETE), WRITE_EVENTS],
+};
 
 /// Why annotations cannot be acted on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -421,7 +441,3 @@ impl Collector for FinishedExpiry {
         Some(&mut self.reports)
     }
 }
-
-#[cfg(test)]
-#[path = "expiry_tests.rs"]
-mod tests;

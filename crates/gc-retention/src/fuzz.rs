@@ -7,11 +7,11 @@ use std::sync::Arc;
 use gc_types::{GoDuration, Marks, Timestamp};
 use serde_json::{Value, json};
 
+use crate::certificates::x509;
 use crate::expiry::expiry;
 use crate::objects::{Facts, FactsEvent, FactsPage, Kind, parse_time, time_text};
 use crate::policies::cron::{Cron, Schedule};
 use crate::policies::{Assessment, Policy};
-use crate::x509;
 
 #[cfg(test)]
 #[path = "../../../fuzz/replay.rs"]

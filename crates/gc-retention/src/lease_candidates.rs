@@ -1,51 +1,35 @@
 //! LeaseCandidates that are no longer renewed (spec `cluster-collectors.md`, 12.2): leftovers of coordinated
 //! leader election. Where the API server does not serve them, nothing is ever observed.
 
+mod facts;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
+pub use facts::LeaseCandidate;
 use gc_types::{ObjectKey, PropagationPolicy, Request, Timestamp, Uid};
-use serde::Deserialize;
 
+use crate::collectors::{CollectorEntry, WATCH_DELETE, Watches, rule};
 use crate::engine::{Collector, Decision, Observation, reason};
-use crate::objects::{Cache, Facts, HasMeta, Kind, Meta, WireMeta, parse_time, time_text};
+use crate::objects::{Cache, Facts, Kind, time_text};
 
 /// A candidate that has not been renewed for this long has expired, milliseconds.
 pub const UNRENEWED_MILLISECONDS: i64 = 30 * 60_000;
 
-/// What verdicts need of a LeaseCandidate.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(from = "WireCandidate")]
-pub struct LeaseCandidate {
-    /// Its metadata.
-    pub meta: Meta,
-    /// `spec.renewTime`
-    pub renewed: Option<Timestamp>,
-}
-
-impl HasMeta for LeaseCandidate {
-    fn meta(&self) -> &Meta {
-        &self.meta
-    }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireCandidate {
-    metadata: WireMeta,
-    spec: WireCandidateSpec,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireCandidateSpec {
-    renew_time: Option<String>,
-}
-
-impl From<WireCandidate> for LeaseCandidate {
-    fn from(wire: WireCandidate) -> Self {
-        Self { renewed: parse_time(wire.spec.renew_time.as_deref()), meta: Meta::from(&wire.metadata) }
-    }
-}
+/// Its entry in the table.
+pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
+    summary: "lease candidates",
+    name: "stale-leasecandidate-controller",
+    alias: None,
+    account: "stale-leasecandidate-controller",
+    event_source: "stale-leasecandidate-controller",
+    on_by_default: true,
+    for_every_kind: false,
+    watches: Watches::Kinds(&[Kind::LeaseCandidate]),
+    flags: &[],
+    rules: &[rule("coordination.k8s.io", "leasecandidates", WATCH_DELETE)],
+};
 
 /// The decision about a candidate whose present `renewTime` was first seen at `unchanged_since`: as with identity
 /// leases, a single wrong clock does not decide (BEAT-AL-3).
@@ -136,76 +120,5 @@ impl Collector for LeaseCandidateCollector {
             (Some(candidate), Some((_, _, since))) => verdict(candidate, *since, now),
             _ => Decision::Leave,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-    use super::*;
-    use crate::engine::Engine;
-    use serde_json::json;
-
-    const NOW: i64 = 1_800_000_000;
-    const HALF_HOUR: i64 = 1800;
-
-    fn at(seconds: i64) -> Timestamp {
-        Timestamp((NOW + seconds) * 1000)
-    }
-
-    fn candidate(renewed: Option<i64>) -> LeaseCandidate {
-        serde_json::from_value(json!({
-            "metadata": {"namespace": "kube-system", "name": "scheduler-a", "uid": "u", "resourceVersion": "3"},
-            "spec": {"leaseName": "scheduler", "renewTime": renewed.map(|seconds| time_text(at(seconds)))},
-        }))
-        .unwrap()
-    }
-
-    #[test]
-    fn half_an_hour_without_a_renewal_ends_it() {
-        for (case, renewed, unchanged_since, is_deleted) in [
-            ("renewed now", Some(0), 0, false),
-            ("renewed half an hour ago", Some(-HALF_HOUR), -HALF_HOUR, false),
-            ("renewed longer ago", Some(-HALF_HOUR - 1), -HALF_HOUR - 1, true),
-            ("longer ago by its clock alone", Some(-2 * HALF_HOUR), -60, false),
-            ("never renewed", None, 0, true),
-        ] {
-            let decision = verdict(&candidate(renewed), at(unchanged_since), at(0));
-            assert_eq!(matches!(decision, Decision::Act(..)), is_deleted, "{case}: {decision:?}");
-        }
-    }
-
-    /// A recreated candidate starts over, even with the `renewTime` of the former one.
-    #[test]
-    fn a_recreated_candidate_starts_over() {
-        let mut engine = Engine::new(LeaseCandidateCollector::default());
-        engine.tick(at(0));
-        engine.observe(Observation::ListStarted(Kind::LeaseCandidate));
-        engine.observe(Observation::Observed(Facts::LeaseCandidate(candidate(Some(-7200)))));
-        engine.observe(Observation::Synced(Kind::LeaseCandidate));
-        engine.tick(at(60));
-        let mut successor = candidate(Some(-7200));
-        successor.meta.uid = Uid::new("another");
-        engine.observe(Observation::Observed(Facts::LeaseCandidate(successor)));
-        engine.tick(at(HALF_HOUR + 1));
-        assert_eq!(engine.poll_effect(), None);
-        assert_eq!(engine.next_wakeup(), Some(at(HALF_HOUR + 60).after(1)));
-    }
-
-    #[test]
-    fn a_renewal_counts_from_when_it_was_seen() {
-        let mut engine = Engine::new(LeaseCandidateCollector::default());
-        engine.tick(at(0));
-        engine.observe(Observation::ListStarted(Kind::LeaseCandidate));
-        engine.observe(Observation::Observed(Facts::LeaseCandidate(candidate(Some(-7200)))));
-        engine.observe(Observation::Synced(Kind::LeaseCandidate));
-        assert_eq!(engine.poll_effect(), None);
-        engine.tick(at(60));
-        engine.observe(Observation::Observed(Facts::LeaseCandidate(candidate(Some(-7100)))));
-        engine.tick(at(HALF_HOUR + 1));
-        assert_eq!(engine.poll_effect(), None);
-        engine.tick(at(HALF_HOUR + 61));
-        assert!(matches!(engine.poll_effect().unwrap().request, Request::Delete { .. }));
     }
 }

@@ -1,8 +1,8 @@
-//! Every collector except the one for owner references, one module each. Pure: a decision is a function of a
-//! snapshot, a policy and a time.
+//! Every collector except the one for owner references, one folder each: its entry in the table, its verdict, its facts
+//! and its tests. Pure: a decision is a function of a snapshot, a policy and a time.
 //!
 //! The collectors of cluster objects ([`pods`], [`jobs`], [`certificates`], [`pod_certificates`], [`volumes`],
-//! [`volumes_reclaim`], [`nodes`], [`leases`], [`lease_candidates`], [`tokens`], [`storage_versions`]) are
+//! [`nodes`], [`leases`], [`lease_candidates`], [`tokens`], [`storage_versions`]) are
 //! [`engine::Collector`]s over the narrow facts of [`objects`]; [`permissions`] says what each of them may do, and
 //! [`election`] which of several replicas does it.
 
@@ -14,7 +14,6 @@ mod division;
 pub mod election;
 pub mod engine;
 pub mod expiry;
-pub mod foreign;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod images;
@@ -29,19 +28,11 @@ pub mod objects;
 pub mod permissions;
 pub mod pod_certificates;
 pub mod pods;
-mod pods_kept;
 pub mod policies;
 pub mod pressure;
 pub mod storage_versions;
 pub mod tokens;
-pub mod volume_attributes;
 pub mod volumes;
-mod volumes_in_tree;
-pub mod volumes_reclaim;
-pub mod volumes_secrets;
-pub mod volumes_topology;
-mod volumes_unused;
-mod x509;
 
 /// Hashes the same in every process. Maps with it are never iterated.
 pub(crate) type FixedState = foldhash::fast::FixedState;

@@ -11,10 +11,32 @@ pub mod queue;
 
 use std::collections::BTreeMap;
 
+use crate::collectors::{CollectorEntry, READ, WRITE_EVENTS, Watches, rule};
+
 /// The token in `spec.finalizers` that stands for the removal of the contents.
 pub const KUBERNETES_FINALIZER: &str = "kubernetes";
 /// How long items that carry finalizers are expected to stay, seconds.
 pub const FINALIZER_ESTIMATE_SECONDS: i64 = 15;
+
+/// Its entry in the table.
+pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
+    summary: "terminating namespaces",
+    name: "namespace-controller",
+    alias: Some("namespace"),
+    account: "namespace-controller",
+    event_source: "namespace-controller",
+    on_by_default: true,
+    for_every_kind: false,
+    watches: Watches::Everything,
+    flags: &[],
+    rules: &[
+        rule("", "namespaces", READ),
+        rule("", "namespaces/finalize", &["update"]),
+        rule("", "namespaces/status", &["update"]),
+        rule("*", "*", &["list", "delete", "deletecollection"]),
+        WRITE_EVENTS,
+    ],
+};
 
 /// What is left of one resource after its collection was deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,27 +3,65 @@
 //! The machine provider is asked about nodes that are not ready. A single answer never deletes a node: it takes
 //! several consecutive ones over some time, while only few machines are missing.
 
+mod facts;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+pub use facts::{Node, OUT_OF_SERVICE_TAINT, Taint};
 use gc_types::{
     Change, EventRecord, ObjectKey, Outcome, OutsideCall, PropagationPolicy, Reason, Request, Severity,
     Timestamp, Uid,
 };
 use serde_json::json;
 
+use crate::collectors::{CHANGE, CollectorEntry, WRITE_EVENTS, Watches, rule};
 use crate::engine::{Collector, Decision, MachineState, Observation, reason};
-use crate::measures::{self, Measurement, ReportQueue, reading};
+use crate::measures;
+use crate::measures::{Measurement, ReportQueue, reading};
 use crate::objects::{Cache, Facts, Kind};
-use crate::pods::{Node, Taint};
 
 /// The taint of a node whose machine is shut down.
 pub const SHUTDOWN_TAINT: &str = "node.cloudprovider.kubernetes.io/shutdown";
+
 const NO_SCHEDULE: &str = "NoSchedule";
+
 /// Maximum backoff after a failed answer, milliseconds.
 pub const LONGEST_PAUSE_MILLISECONDS: i64 = 300_000;
+
 /// How long a deleted node counts as missing, milliseconds.
 pub const BREAKER_WINDOW_MILLISECONDS: i64 = 600_000;
+
+/// Its entry in the table.
+pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
+    summary: "nodes without machines",
+    name: "cloud-node-lifecycle-controller",
+    alias: Some("cloud-node-lifecycle"),
+    account: "node-controller",
+    event_source: "cloud-node-lifecycle-controller",
+    on_by_default: true,
+    for_every_kind: false,
+    watches: Watches::Kinds(&[Kind::Node]),
+    flags: &[
+        "cloud-inventory",
+        "cloud-webhook",
+        "cloud-webhook-ca-file",
+        "cloud-webhook-token-file",
+        "cloud-exec",
+        "cloud-exec-argument",
+        "cloud-aws-region",
+        "cloud-aws-endpoint",
+        "cloud-timeout",
+        "node-monitor-period",
+        "node-missing-confirmations",
+        "node-missing-period",
+        "node-breaker-fraction",
+        "node-deletion-dry-run",
+    ],
+    rules: &[rule("", "nodes", CHANGE), WRITE_EVENTS],
+};
 
 /// When a node is deleted.
 #[derive(Clone, Debug, PartialEq)]
@@ -386,7 +424,3 @@ impl Collector for NodeLifecycle {
         into.push(reading(&measures::NODE_BREAKER, usize::from(missing > allowed)));
     }
 }
-
-#[cfg(test)]
-#[path = "nodes_tests.rs"]
-mod tests;

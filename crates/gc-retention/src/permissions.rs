@@ -3,20 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use crate::collectors::Controller;
-
-/// Verbs on a resource; a rule of a ClusterRole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rule {
-    /// API group; empty for the core group.
-    pub group: &'static str,
-    /// Resource, or `resource/subresource`.
-    pub resource: &'static str,
-    /// Names of the objects; empty for all.
-    pub names: &'static [&'static str],
-    /// Verbs.
-    pub verbs: &'static [&'static str],
-}
+pub use crate::collectors::{Controller, Rule};
 
 /// A rule of a ClusterRole that several collectors share.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,287 +1,51 @@
 //! The pod garbage collector (spec `cluster-collectors.md`, section 2): finished pods over a threshold, pods
 //! of nodes that are gone or out of service, and terminating pods that never had a node.
 
+mod facts;
+mod kept;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+pub use facts::{ClaimUse, Phase, Pod};
 use gc_types::{Change, ObjectKey, Outcome, Reason, Request, Timestamp};
-use serde::{Deserialize, Serialize};
+use kept::{Deletion, KeptPod, KeptPods, Put};
 use serde_json::json;
 
+use crate::collectors::{CollectorEntry, READ, Watches, rule};
 use crate::engine::{Collector, Decision, Observation, reason};
 use crate::measures::{Measurement, POD_DELETION_ERRORS, POD_DELETIONS, PODS_HELD, ReportQueue, reading};
-use crate::objects::{Cache, Facts, HasMeta, Kind, Meta, WireCondition, WireMeta, parse_time, time_text};
-use crate::pods_kept::{Deletion, KeptPod, KeptPods, Put};
+use crate::nodes::Node;
+use crate::objects::{Cache, Facts, Kind, time_text};
 
 /// Default of `--terminated-pod-gc-threshold`: the number of finished pods to keep.
 pub const TERMINATED_POD_THRESHOLD: i32 = 12_500;
+
 /// How long a node must be missing before it is verified by a live read, milliseconds.
 pub const QUARANTINE_MILLISECONDS: i64 = 40_000;
+
 /// How long a live read proves that a node is gone, milliseconds.
 pub const CONFIRMATION_MILLISECONDS: i64 = 20_000;
-/// The taint by which an operator declares a node dead.
-pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
 
-/// `status.phase`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// `Pending`
-    Pending,
-    /// `Running`
-    Running,
-    /// `Unknown`
-    Unknown,
-    /// `Succeeded`
-    Succeeded,
-    /// `Failed`
-    Failed,
-    /// Absent or unknown.
-    Other,
-}
-
-impl Phase {
-    fn read(text: &str) -> Self {
-        match text {
-            "Pending" => Self::Pending,
-            "Running" => Self::Running,
-            "Unknown" => Self::Unknown,
-            "Succeeded" => Self::Succeeded,
-            "Failed" => Self::Failed,
-            _ => Self::Other,
-        }
-    }
-
-    /// Whether such a pod counts against the threshold.
-    pub(crate) const fn finished(self) -> bool {
-        !matches!(self, Self::Pending | Self::Running | Self::Unknown)
-    }
-}
-
-/// How a pod uses a claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClaimUse {
-    /// Name of the claim.
-    pub claim: Arc<str>,
-    /// Whether it belongs to a generic ephemeral volume.
-    pub ephemeral: bool,
-}
-
-/// What verdicts need of a pod.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(from = "WirePod")]
-pub struct Pod {
-    /// Its metadata.
-    pub meta: Meta,
-    /// `metadata.generation`
-    pub generation: i64,
-    /// Its deletion was requested without grace period, or its grace period is over.
-    pub without_grace: bool,
-    /// `spec.nodeName`, if it has one.
-    pub node: Option<Arc<str>>,
-    /// `status.phase`
-    pub phase: Phase,
-    /// `status.reason` is `Evicted`.
-    pub evicted: bool,
-    /// When it finished, if its phase says that it did (BEAT-POD-5): when its last container ended, else the last
-    /// change of a condition, else its creation.
-    pub finished: Option<Timestamp>,
-    /// Since when `DisruptionTarget` has been `True`, if it is.
-    pub disrupted_since: Option<Timestamp>,
-    /// The claims that its volumes name.
-    pub claims: Box<[ClaimUse]>,
-    /// None of its containers runs, according to their statuses.
-    pub idle: bool,
-}
-
-impl HasMeta for Pod {
-    fn meta(&self) -> &Meta {
-        &self.meta
-    }
-}
-
-/// What verdicts need of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(from = "WireNode")]
-pub struct Node {
-    /// Its metadata.
-    pub meta: Meta,
-    /// Its `Ready` condition is `True`.
-    pub ready: bool,
-    /// It has the out-of-service taint.
-    pub out_of_service: bool,
-    /// `spec.providerID`; empty if it has none.
-    pub provider_id: Arc<str>,
-    /// Its taints, in order.
-    pub taints: Vec<Taint>,
-}
-
-/// A complete taint: the list is written as a whole.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Taint {
-    /// Its key.
-    pub key: String,
-    /// Its value.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub value: Option<String>,
-    /// Its effect.
-    pub effect: String,
-    /// When it was added.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub time_added: Option<String>,
-}
-
-impl HasMeta for Node {
-    fn meta(&self) -> &Meta {
-        &self.meta
-    }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WirePod {
-    metadata: WireMeta,
-    spec: WirePodSpec,
-    status: WirePodStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WirePodSpec {
-    node_name: Option<String>,
-    volumes: Option<Vec<WireVolume>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireVolume {
-    name: String,
-    persistent_volume_claim: Option<WireClaimSource>,
-    ephemeral: Option<serde::de::IgnoredAny>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireClaimSource {
-    claim_name: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WirePodStatus {
-    phase: String,
-    reason: String,
-    conditions: Option<Vec<WireCondition>>,
-    #[serde(rename = "containerStatuses")]
-    containers: Option<Vec<WireContainer>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireContainer {
-    state: WireContainerState,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireContainerState {
-    running: Option<serde::de::IgnoredAny>,
-    terminated: Option<WireTerminated>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireTerminated {
-    finished_at: Option<String>,
-}
-
-impl WirePodStatus {
-    fn finished(&self, phase: Phase, created: Option<Timestamp>) -> Option<Timestamp> {
-        if !matches!(phase, Phase::Succeeded | Phase::Failed) {
-            return None;
-        }
-        let ended =
-            self.containers.iter().flatten().filter_map(|container| {
-                parse_time(container.state.terminated.as_ref()?.finished_at.as_deref())
-            });
-        let changed = self.conditions.iter().flatten();
-        let changed = changed.filter_map(|condition| parse_time(condition.last_transition_time.as_deref()));
-        ended.max().or_else(|| changed.max()).or(created)
-    }
-}
-
-impl From<WirePod> for Pod {
-    fn from(wire: WirePod) -> Self {
-        let phase = Phase::read(&wire.status.phase);
-        let disrupted =
-            |condition: &&WireCondition| condition.r#type == "DisruptionTarget" && condition.status == "True";
-        let meta = Meta::from(&wire.metadata);
-        let claims = wire.spec.volumes.iter().flatten().filter_map(|volume| {
-            if let Some(source) = &volume.persistent_volume_claim {
-                return Some(ClaimUse { claim: source.claim_name.as_str().into(), ephemeral: false });
-            }
-            volume.ephemeral?;
-            Some(ClaimUse { claim: format!("{}-{}", meta.name, volume.name).into(), ephemeral: true })
-        });
-        Self {
-            claims: claims.collect(),
-            idle: wire.status.containers.iter().flatten().all(|container| container.state.running.is_none()),
-            generation: wire.metadata.generation,
-            without_grace: wire.metadata.deletion_grace_period_seconds == Some(0),
-            node: wire.spec.node_name.filter(|name| !name.is_empty()).map(Into::into),
-            phase,
-            finished: wire.status.finished(phase, meta.created),
-            evicted: phase == Phase::Failed && wire.status.reason == "Evicted",
-            disrupted_since: wire
-                .status
-                .conditions
-                .iter()
-                .flatten()
-                .find(disrupted)
-                .and_then(|condition| parse_time(condition.last_transition_time.as_deref())),
-            meta,
-        }
-    }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireNode {
-    metadata: WireMeta,
-    spec: WireNodeSpec,
-    status: WireNodeStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireNodeSpec {
-    #[serde(rename = "providerID")]
-    provider_id: String,
-    taints: Option<Vec<Taint>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireNodeStatus {
-    conditions: Option<Vec<WireCondition>>,
-}
-
-impl From<WireNode> for Node {
-    fn from(wire: WireNode) -> Self {
-        Self {
-            meta: Meta::from(&wire.metadata),
-            ready: wire
-                .status
-                .conditions
-                .iter()
-                .flatten()
-                .any(|condition| condition.r#type == "Ready" && condition.status == "True"),
-            out_of_service: wire.spec.taints.iter().flatten().any(|taint| taint.key == OUT_OF_SERVICE_TAINT),
-            provider_id: wire.spec.provider_id.into(),
-            taints: wire.spec.taints.unwrap_or_default(),
-        }
-    }
-}
+/// Its entry in the table.
+pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
+    summary: "pods",
+    name: "pod-garbage-collector-controller",
+    alias: Some("podgc"),
+    account: "pod-garbage-collector",
+    event_source: "pod-garbage-collector-controller",
+    on_by_default: true,
+    for_every_kind: false,
+    watches: Watches::Kinds(&[Kind::Pod, Kind::Node]),
+    flags: &["terminated-pod-gc-threshold"],
+    rules: &[
+        rule("", "pods", &["get", "list", "watch", "delete"]),
+        rule("", "pods/status", &["patch"]),
+        rule("", "nodes", READ),
+    ],
+};
 
 /// Which of the four sweeps deletes a pod; the label `reason` of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -659,7 +423,3 @@ impl Collector for PodCollector {
         }
     }
 }
-
-#[cfg(test)]
-#[path = "pods_tests.rs"]
-mod tests;

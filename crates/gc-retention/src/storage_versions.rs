@@ -2,92 +2,49 @@
 //! are removed, and a StorageVersion without entries is deleted. Where the API server does not serve them, nothing is
 //! ever observed.
 
+mod facts;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use facts::text;
+pub use facts::{Entry, StorageVersion};
 use gc_types::{Change, ObjectKey, Outcome, PropagationPolicy, Request, ResourceVersion, Timestamp};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::collectors::{CollectorEntry, READ, Watches, rule};
 use crate::engine::{Collector, Decision, Observation, reason};
 use crate::leases::{IDENTITY_NAMESPACE, Lease};
-use crate::objects::{Cache, Facts, HasMeta, Kind, Meta, WireMeta, time_text};
+use crate::objects::{Cache, Facts, Kind, time_text};
 
 /// The condition that says whether all servers use the same encoding.
 const AGREEMENT: &str = "AllEncodingVersionsEqual";
+
 /// How long a live read of a lease counts, milliseconds.
 const CONFIRMATION_MILLISECONDS: i64 = 20_000;
+
 /// How long to wait for the watch to deliver a lease that a live read has found, milliseconds.
 const RECHECK_MILLISECONDS: i64 = 1_000;
 
-/// The entry of one API server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Its identity: the name of its lease.
-    pub server: Arc<str>,
-    /// The version that it encodes with.
-    pub encoding: Arc<str>,
-    /// The whole entry.
-    pub whole: Value,
-}
-
-/// What verdicts need of a StorageVersion.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(from = "WireStorageVersion")]
-pub struct StorageVersion {
-    /// Its metadata.
-    pub meta: Meta,
-    /// `metadata.generation`
-    pub generation: i64,
-    /// `status.storageVersions`
-    pub entries: Vec<Entry>,
-    /// `status.commonEncodingVersion`
-    pub common: Option<Arc<str>>,
-    /// `status.conditions`
-    pub conditions: Vec<Value>,
-}
-
-impl HasMeta for StorageVersion {
-    fn meta(&self) -> &Meta {
-        &self.meta
-    }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireStorageVersion {
-    metadata: WireMeta,
-    status: WireStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireStatus {
-    storage_versions: Option<Vec<Value>>,
-    common_encoding_version: Option<String>,
-    conditions: Option<Vec<Value>>,
-}
-
-fn text<'a>(value: &'a Value, field: &str) -> &'a str {
-    value[field].as_str().unwrap_or_default()
-}
-
-impl From<WireStorageVersion> for StorageVersion {
-    fn from(wire: WireStorageVersion) -> Self {
-        let entry = |whole: Value| Entry {
-            server: text(&whole, "apiServerID").into(),
-            encoding: text(&whole, "encodingVersion").into(),
-            whole,
-        };
-        Self {
-            generation: wire.metadata.generation,
-            entries: wire.status.storage_versions.into_iter().flatten().map(entry).collect(),
-            common: wire.status.common_encoding_version.map(Into::into),
-            conditions: wire.status.conditions.unwrap_or_default(),
-            meta: Meta::from(&wire.metadata),
-        }
-    }
-}
+/// Its entry in the table.
+pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
+    summary: "storage versions",
+    name: "storageversion-garbage-collector-controller",
+    alias: Some("storage-version-gc"),
+    account: "storage-version-garbage-collector",
+    event_source: "storageversion-garbage-collector-controller",
+    on_by_default: true,
+    for_every_kind: false,
+    watches: Watches::Kinds(&[Kind::StorageVersion, Kind::SystemLease]),
+    flags: &[],
+    rules: &[
+        rule("internal.apiserver.k8s.io", "storageversions", &["get", "list", "watch", "delete"]),
+        rule("internal.apiserver.k8s.io", "storageversions/status", &["patch"]),
+        rule("coordination.k8s.io", "leases", READ),
+    ],
+};
 
 /// The status with the remaining entries.
 fn status(version: &StorageVersion, left: &[&Entry], now: Timestamp) -> Value {
@@ -311,194 +268,5 @@ impl Collector for StorageVersionCollector {
             }
             _ => {}
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-    use super::*;
-    use crate::engine::Engine;
-    use gc_types::{Effect, Uid};
-
-    const NOW: i64 = 1_800_000_000;
-
-    fn at(seconds: i64) -> Timestamp {
-        Timestamp((NOW + seconds) * 1000)
-    }
-
-    fn entries(of: &[(&str, &str)]) -> Vec<Value> {
-        let entry = |(server, version): &(&str, &str)| json!({"apiServerID": server, "encodingVersion": version, "decodableVersions": [version]});
-        of.iter().map(entry).collect()
-    }
-
-    fn version(of: &[(&str, &str)], common: Option<&str>) -> StorageVersion {
-        let truth = if common.is_some() { "True" } else { "False" };
-        serde_json::from_value(json!({
-            "metadata": {"name": "apps.deployments", "uid": "u", "resourceVersion": "7", "generation": 2},
-            "status": {"storageVersions": entries(of), "commonEncodingVersion": common, "conditions": [
-                {"type": "Other", "status": "True"},
-                {"type": AGREEMENT, "status": truth, "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
-        }))
-        .unwrap()
-    }
-
-    fn lease(server: &str, identity: &str) -> Facts {
-        let json = json!({"metadata": {"namespace": "kube-system", "name": server, "uid": server,
-            "resourceVersion": "3", "labels": {"apiserver.kubernetes.io/identity": identity}}});
-        Facts::SystemLease(serde_json::from_value(json).unwrap())
-    }
-
-    fn engine(version: StorageVersion, servers: &[&str]) -> Engine<StorageVersionCollector> {
-        let mut engine = Engine::new(StorageVersionCollector::default());
-        engine.tick(at(0));
-        let leases = servers.iter().map(|server| lease(server, "kube-apiserver")).collect();
-        for (kind, facts) in
-            [(Kind::StorageVersion, vec![Facts::StorageVersion(version)]), (Kind::SystemLease, leases)]
-        {
-            engine.observe(Observation::ListStarted(kind));
-            for facts in facts {
-                engine.observe(Observation::Observed(facts));
-            }
-            engine.observe(Observation::Synced(kind));
-        }
-        engine
-    }
-
-    /// Answers the requested read of a lease.
-    fn answer(engine: &mut Engine<StorageVersionCollector>, server: &str, outcome: &Outcome) {
-        let read = engine.poll_effect().unwrap();
-        assert_eq!(read.request, Request::Read { key: lease_key(&server.into()) });
-        engine.finish(read.id, outcome);
-    }
-
-    fn written(effect: &Effect) -> Value {
-        let Request::Guarded { change: Change::MergeStatus(status), uid, resource_version, .. } =
-            &effect.request
-        else {
-            panic!("{effect:?}")
-        };
-        assert_eq!((uid, *resource_version), (&Uid::new("u"), ResourceVersion(7)));
-        serde_json::from_str(status).unwrap()
-    }
-
-    fn found() -> Outcome {
-        let key = lease_key(&"1".into());
-        let object = gc_types::ObservedObject {
-            key,
-            uid: Uid::new("1"),
-            resource_version: ResourceVersion(3),
-            owners: std::iter::empty().collect(),
-            deletion: gc_types::DeletionState::default(),
-        };
-        Outcome::Found(object)
-    }
-
-    #[test]
-    fn entries_of_servers_that_are_gone_are_removed() {
-        let kept = |truth: &str, why: &str, since: Value, message: &str| {
-            json!([{"type": "Other", "status": "True"}, {"type": AGREEMENT, "status": truth,
-                "observedGeneration": 2, "lastTransitionTime": since, "reason": why, "message": message}])
-        };
-        let set =
-            |since: Value| kept("True", "CommonEncodingVersionSet", since, "Common encoding version set");
-        let unset = |since: Value| {
-            kept("False", "CommonEncodingVersionUnset", since, "Common encoding version unset")
-        };
-        let (now, before) = (json!(time_text(at(0))), json!("2026-01-01T00:00:00Z"));
-        for (scenario, of, common, gone, left, agreed, conditions) in [
-            (
-                "SV-T01",
-                &[("1", "v1"), ("2", "v2"), ("3", "v2")][..],
-                None,
-                "1",
-                &[("2", "v2"), ("3", "v2")][..],
-                json!("v2"),
-                set(now.clone()),
-            ),
-            (
-                "SV-T03",
-                &[("1", "v1"), ("2", "v2"), ("3", "v2"), ("4", "v2")],
-                None,
-                "4",
-                &[("1", "v1"), ("2", "v2"), ("3", "v2")],
-                Value::Null,
-                unset(before.clone()),
-            ),
-            (
-                "nothing changes but the entry",
-                &[("1", "v1"), ("2", "v1")],
-                Some("v1"),
-                "2",
-                &[("1", "v1")],
-                json!("v1"),
-                set(before),
-            ),
-            (
-                "one version replaces another",
-                &[("1", "v1"), ("2", "v2")],
-                Some("v1"),
-                "1",
-                &[("2", "v2")],
-                json!("v2"),
-                set(now),
-            ),
-        ] {
-            let servers: Vec<&str> = left.iter().map(|(server, _)| *server).collect();
-            let mut engine = engine(version(of, common), &servers);
-            answer(&mut engine, gone, &Outcome::Absent);
-            let expected = json!({"storageVersions": entries(left), "commonEncodingVersion": agreed,
-                "conditions": conditions});
-            assert_eq!(written(&engine.poll_effect().unwrap()), expected, "{scenario}");
-        }
-    }
-
-    #[test]
-    fn what_has_no_entries_left_is_deleted() {
-        // SV-T04: the removal of the lease is observed.
-        let mut engine = engine(version(&[("1", "v1")], Some("v1")), &["1"]);
-        assert_eq!(engine.poll_effect(), None);
-        engine.observe(Observation::Removed(lease_key(&"1".into())));
-        answer(&mut engine, "1", &Outcome::Absent);
-        let effect = engine.poll_effect().unwrap();
-        let Request::Delete { uid, resource_version, .. } = effect.request else { panic!("{effect:?}") };
-        assert_eq!((uid, resource_version), (Uid::new("u"), Some(ResourceVersion(7))));
-    }
-
-    #[test]
-    fn what_lives_or_may_live_is_left_alone() {
-        // SV-T02: the lease of a server that no entry names.
-        let mut engine = engine(version(&[("1", "v1"), ("3", "v2")], Some("v1")), &["1", "2", "3"]);
-        engine.observe(Observation::Removed(lease_key(&"2".into())));
-        assert_eq!(engine.poll_effect(), None);
-
-        // SV-T05: deleted, and recreated before it was read.
-        engine.observe(Observation::Removed(lease_key(&"1".into())));
-        answer(&mut engine, "1", &found());
-        assert_eq!(engine.poll_effect(), None);
-        engine.observe(Observation::Observed(lease("1", "kube-apiserver")));
-        engine.tick(at(5));
-        assert_eq!(engine.poll_effect(), None);
-
-        // SV-T07: no answer proves nothing.
-        engine.observe(Observation::Removed(lease_key(&"3".into())));
-        let away = Outcome::Failed { message: "503".into(), retry_after_milliseconds: None };
-        for seconds in [6, 7, 8] {
-            answer(&mut engine, "3", &away);
-            engine.tick(at(seconds));
-        }
-        answer(&mut engine, "3", &Outcome::NotServed);
-        assert_eq!(engine.poll_effect(), None);
-    }
-
-    /// SV-T06
-    #[test]
-    fn a_lease_that_is_not_an_api_servers_keeps_no_entry() {
-        let mut engine = engine(version(&[("1", "v1"), ("2", "v1")], Some("v1")), &["2"]);
-        engine.observe(Observation::Observed(lease("1", "someone-else")));
-        answer(&mut engine, "1", &found());
-        let effect = engine.poll_effect().unwrap();
-        assert_eq!(written(&effect)["storageVersions"], json!(entries(&[("2", "v1")])));
     }
 }

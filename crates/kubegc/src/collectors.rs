@@ -11,8 +11,8 @@ use gc_kube::{
 };
 use gc_retention::certificates::CertificateCollector;
 use gc_retention::engine::{Counts, Engine};
+use gc_retention::expiry::foreign::ForeignTool;
 use gc_retention::expiry::{self, ExpiryEngine, FinishedExpiry};
-use gc_retention::foreign::ForeignTool;
 use gc_retention::jobs::JobCollector;
 use gc_retention::lease_candidates::LeaseCandidateCollector;
 use gc_retention::leases::LeaseCollector;
@@ -22,9 +22,8 @@ use gc_retention::pod_certificates::PodCertificateCollector;
 use gc_retention::pods::{PodCollector, TERMINATED_POD_THRESHOLD};
 use gc_retention::storage_versions::StorageVersionCollector;
 use gc_retention::tokens::{CLEAN_UP_PERIOD_MILLISECONDS, TokenCollector};
-use gc_retention::volume_attributes::AttributesClassProtection;
-use gc_retention::volumes::{ClaimProtection, VolumeProtection};
-use gc_retention::volumes_reclaim::VolumeReclaim;
+use gc_retention::volumes::reclaim::VolumeReclaim;
+use gc_retention::volumes::{AttributesClassProtection, ClaimProtection, VolumeProtection};
 use gc_types::Timestamp;
 
 use crate::activity::{Activity, Rests, Watched};

@@ -13,8 +13,8 @@ use gc_csi::{CsiClient, DriverEndpoint};
 use gc_kube::{ApiClient, Outside, OutsideAnswer};
 use gc_retention::engine::StorageFailure;
 use gc_retention::nodes::NodePolicy;
-use gc_retention::volumes_reclaim::Deleters;
-use gc_retention::volumes_secrets::{self, SecretPlace, SecretSource};
+use gc_retention::volumes::reclaim::Deleters;
+use gc_retention::volumes::secrets::{self, SecretPlace, SecretSource};
 use gc_types::{DeletionSecret, GoDuration, ObjectKey, OutsideCall, Storage};
 use http::{Method, Request, StatusCode};
 use http_body_util::Full;
@@ -301,7 +301,7 @@ async fn secrets(
 ) -> (HashMap<String, String>, Option<String>) {
     let without =
         |why: String| (HashMap::new(), Some(format!("{why}; the storage is deleted without secrets")));
-    let place = match volumes_secrets::source(secret) {
+    let place = match secrets::source(secret) {
         SecretSource::None => return (HashMap::new(), None),
         SecretSource::Secret(place) => place,
         SecretSource::Class(class) => {
@@ -312,7 +312,7 @@ async fn secrets(
                 Err(ReadError::Absent) => return (HashMap::new(), None),
                 Err(error) => return without(format!("storage class {class}: {error}")),
             };
-            match volumes_secrets::of_class(&parameters, volume, secret) {
+            match secrets::of_class(&parameters, volume, secret) {
                 Ok(Some(place)) => place,
                 Ok(None) => return (HashMap::new(), None),
                 Err(error) => return without(format!("storage class {class}: {error}")),

@@ -668,5 +668,4 @@ fn remaining(resource: String, items: &[Item], terminating_seconds: i64) -> Rema
 }
 
 #[cfg(test)]
-#[path = "emptying_tests.rs"]
 mod tests;

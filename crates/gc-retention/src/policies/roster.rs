@@ -477,3 +477,6 @@ impl Active {
         Some(StatusWrite { member: self.member.clone(), patch })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -124,9 +124,8 @@ impl Source {
             resource.is_collectable() && (namespace.is_empty() || resource.is_namespaced())
         };
         let resources: Vec<Resource> = catalog.all().iter().filter(is_wanted).cloned().collect();
-        let runs = |collector: &str| {
-            COLLECTORS.iter().any(|known| known.on_by_default && known.controller.name() == collector)
-        };
+        let runs =
+            |collector: &str| COLLECTORS.iter().any(|known| known.on_by_default && known.name == collector);
         let now = Timestamp(jiff::Timestamp::now().as_millisecond());
         let lists = vec![(namespace.to_owned(), resources)];
         let view = View::take(self.client.clone(), lists, now, self.patience, &runs, None).await?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gc_registry::advisor::Advisor;
 use gc_registry::error::{CauseReason, FieldError};
 use gc_retention::expiry;
-use gc_retention::foreign::ForeignTool;
+use gc_retention::expiry::foreign::ForeignTool;
 use gc_retention::policies::{GROUP, KIND, Policy};
 use gc_types::{ForeignMark, Marks, Timestamp};
 use serde_json::Value;

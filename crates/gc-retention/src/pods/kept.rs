@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use gc_types::{ObjectKey, ResourceVersion, Timestamp, Uid};
 
+use super::facts::{Phase, Pod};
 use crate::division::Division;
 use crate::objects::Kind;
-use crate::pods::{Phase, Pod};
 
 /// The progress of a pod's deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

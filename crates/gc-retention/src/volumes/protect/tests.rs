@@ -2,7 +2,12 @@
 
 use super::*;
 use crate::engine::Engine;
+use crate::engine::Observation;
+use crate::objects::Facts;
+use crate::pods::Pod;
+use crate::volumes::{Claim, Volume};
 use gc_types::{EffectId, ResourceVersion};
+use gc_types::{Outcome, Timestamp};
 use serde_json::{Value, json};
 
 fn metadata(namespace: &str, name: &str, deleting: bool, finalizers: &[&str]) -> Value {

@@ -10,9 +10,7 @@ use crate::engine::{Decision, reason};
 use crate::objects::{Kind, time_text};
 use crate::pods::{Phase, Pod};
 use crate::volumes::Claim;
-
-/// The type of the condition.
-pub(crate) const CONDITION: &str = "Unused";
+use crate::volumes::facts::UNUSED_CONDITION;
 
 /// Whether a pod refers to a claim of its namespace and has not ended, whether or not it has a node.
 pub(crate) fn refers(claim: &Claim, pod: &Pod) -> bool {
@@ -32,7 +30,7 @@ pub(crate) fn set(claim: &Claim, unused: bool, since: Timestamp) -> Decision {
     } else {
         ("False", "PodUsingPVC", "A pod is currently referencing this PVC")
     };
-    let condition = json!({"type": CONDITION, "status": status, "reason": why, "message": message,
+    let condition = json!({"type": UNUSED_CONDITION, "status": status, "reason": why, "message": message,
         "lastTransitionTime": time_text(since)});
     let request = Request::Guarded {
         key: Kind::Claim.key(&meta.namespace, &meta.name),

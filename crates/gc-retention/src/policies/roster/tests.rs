@@ -4,9 +4,9 @@ use gc_types::{Effect, Outcome, Request, ResourceId, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::engine::digest;
-use super::roster::*;
+use super::*;
 use crate::objects::time_text;
+use crate::policies::engine::digest;
 
 const NOW: i64 = 1_800_000_000_000;
 
@@ -292,7 +292,7 @@ fn requests_of_a_former_engine_are_dropped() {
     list(&mut roster, watch, &["a"]);
     tick(&mut roster, 2_000);
     assert_eq!(wanted(&mut roster), [], "the new one has shown nothing");
-    let deleted = |(_, engine): (&Member, &super::engine::PolicyEngine)| {
+    let deleted = |(_, engine): (&Member, &crate::policies::engine::PolicyEngine)| {
         engine.status(&Value::Null, at(0))["deleted"].clone()
     };
     assert_eq!(roster.engines().map(deleted).collect::<Vec<_>>(), [json!(0)]);

@@ -4,48 +4,45 @@
 //! Upstream looks in its caches alone, so that a class may go under a claim that has just been created; here live lists of
 //! claims and volumes must show that none names it.
 
+mod facts;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+pub use facts::AttributesClass;
 use gc_types::{ObjectKey, Outcome, Request, Timestamp, Uid};
-use serde::Deserialize;
 
+use super::{LIST_AGAIN_MILLISECONDS, Protection, change, protection};
+use crate::collectors::{CollectorEntry, WATCH, WATCH_PATCH, Watches, rule};
 use crate::engine::{Collector, Decision, Observation, reason};
-use crate::objects::{Cache, Facts, HasMeta, Kind, Meta, WireMeta, drop_from};
-use crate::volumes::{Claim, LIST_AGAIN_MILLISECONDS, Protection, Volume, change, protection};
+use crate::objects::{Cache, Facts, Kind, drop_from};
+use crate::volumes::{Claim, Volume};
 
 /// The finalizer of classes.
-pub const FINALIZER: &str = "kubernetes.io/vac-protection";
+const FINALIZER: &str = "kubernetes.io/vac-protection";
+
 /// The kinds whose objects name classes, in the order in which they are listed.
 const USERS: [Kind; 2] = [Kind::Claim, Kind::Volume];
 
-/// What verdicts need of a VolumeAttributesClass.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(from = "WireClass")]
-pub struct AttributesClass {
-    /// Its metadata.
-    pub meta: Meta,
-    /// Its finalizers, in order.
-    pub finalizers: Vec<Arc<str>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireClass {
-    metadata: WireMeta,
-}
-
-impl From<WireClass> for AttributesClass {
-    fn from(wire: WireClass) -> Self {
-        Self { finalizers: wire.metadata.finalizers(), meta: Meta::from(&wire.metadata) }
-    }
-}
-
-impl HasMeta for AttributesClass {
-    fn meta(&self) -> &Meta {
-        &self.meta
-    }
-}
+/// Its entry in the table.
+pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
+    summary: "protection of VolumeAttributesClasses",
+    name: "volumeattributesclass-protection-controller",
+    alias: None,
+    account: "volumeattributesclass-protection-controller",
+    event_source: "volumeattributesclass-protection-controller",
+    on_by_default: true,
+    for_every_kind: false,
+    watches: Watches::Kinds(&[Kind::AttributesClass, Kind::Claim, Kind::Volume]),
+    flags: &[],
+    rules: &[
+        rule("storage.k8s.io", "volumeattributesclasses", WATCH_PATCH),
+        rule("", "persistentvolumeclaims", WATCH),
+        rule("", "persistentvolumes", WATCH),
+    ],
+};
 
 /// The classes that a claim names, in its specification or its status.
 fn named_by_claim(claim: &Claim) -> BTreeSet<Arc<str>> {
@@ -269,7 +266,3 @@ impl Collector for AttributesClassProtection {
         dirty.push(key.clone());
     }
 }
-
-#[cfg(test)]
-#[path = "volume_attributes_tests.rs"]
-mod tests;

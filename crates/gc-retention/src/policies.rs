@@ -6,6 +6,15 @@
 //! invalid policy, an object on which its condition cannot be evaluated, and an object that carries `kubegc.io/keep`
 //! delete nothing.
 
+pub mod cron;
+pub mod definition;
+pub mod engine;
+mod look;
+pub mod roster;
+mod status;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -14,12 +23,7 @@ use gc_types::{GoDuration, PropagationPolicy};
 use serde::Deserialize;
 use serde_json::Value;
 
-pub mod cron;
-pub mod definition;
-pub mod engine;
-mod look;
-pub mod roster;
-mod status;
+use crate::collectors::{CollectorEntry, WATCH, WATCH_DELETE, WRITE_EVENTS, Watches, rule};
 
 use cron::Schedule;
 pub use look::{Assessment, Group, Item, name_matches};
@@ -42,6 +46,30 @@ pub const NOW_PERIOD_MILLISECONDS: i64 = 60_000;
 pub const CONDITION_BUDGET: u64 = 100_000;
 /// Namespaces in which nothing is selected unless `spec.namespaces.include` contains their exact names.
 pub const SYSTEM_NAMESPACES: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];
+
+/// Its entry in the table.
+pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
+    summary: "retention by policy",
+    name: "retention-policy-controller",
+    alias: None,
+    account: "retention-policy-controller",
+    event_source: "retention-policy-controller",
+    on_by_default: true,
+    for_every_kind: true,
+    watches: Watches::ByPolicies,
+    flags: &[
+        "notice-webhook",
+        "notice-webhook-ca-file",
+        "notice-webhook-timeout",
+        "notice-webhook-token-file",
+    ],
+    rules: &[
+        rule("kubegc.io", "retentionpolicies", WATCH),
+        rule("kubegc.io", "retentionpolicies/status", &["patch"]),
+        rule("*", "*", WATCH_DELETE),
+        WRITE_EVENTS,
+    ],
+};
 
 /// One error in a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -642,8 +670,3 @@ const NOW: &str = "now";
 
 /// The condition of Pods and Jobs that stands for their end, successful or not.
 const FINISHED: &str = "Finished";
-
-#[cfg(test)]
-mod roster_tests;
-#[cfg(test)]
-mod tests;

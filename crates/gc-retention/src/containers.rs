@@ -9,7 +9,7 @@ pub mod logs;
 pub mod plan;
 pub mod pods;
 #[cfg(test)]
-mod reference_tests;
+mod reference;
 pub mod sandboxes;
 
 use std::fmt;

@@ -7,9 +7,8 @@ use gc_types::{DeletionSecret, Storage};
 use serde_json::Value;
 
 use super::{EXTERNAL_FINALIZER, HOST_PATH_PLUGIN, IN_TREE_FINALIZER};
-use crate::volumes::{Source, Volume};
-use crate::volumes_in_tree;
-use crate::volumes_topology::{Affinity, Labels};
+use crate::volumes::topology::{Affinity, Labels};
+use crate::volumes::{Source, Volume, in_tree};
 
 /// What this process can delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -111,7 +110,7 @@ impl Deleters {
     /// The correct value of the annotation `migrated-to`, if it differs (spec 6.4); null removes it.
     pub(super) fn migration(volume: &Volume) -> Option<Value> {
         let plugin = volume.provisioned_by.as_ref()?;
-        let wanted = volumes_in_tree::driver(plugin);
+        let wanted = in_tree::driver(plugin);
         (volume.migrated_to.as_deref() != wanted).then(|| wanted.into())
     }
 
@@ -128,7 +127,7 @@ impl Deleters {
         };
         let take = |list: &mut Vec<Arc<str>>, name: &str| list.retain(|present| **present != *name);
         if let Some(plugin) = volume.provisioned_by.as_deref() {
-            if volumes_in_tree::driver(plugin).is_some() {
+            if in_tree::driver(plugin).is_some() {
                 take(&mut left, IN_TREE_FINALIZER);
             } else if plugin.starts_with("kubernetes.io/") {
                 take(&mut left, EXTERNAL_FINALIZER);

@@ -9,6 +9,8 @@
 mod attachment;
 mod deleters;
 mod index;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use gc_types::{
 };
 use serde_json::json;
 
+use crate::collectors::{CHANGE, CollectorEntry, READ, WATCH, WRITE_EVENTS, Watches, rule};
 use crate::engine::{Collector, Decision, Observation, StorageFailure, reason};
 use crate::measures::{self, Measurement, ReportQueue, Tally};
 use crate::objects::{Cache, Facts, Kind};
@@ -43,6 +46,29 @@ const WATCH_PATIENCE_MILLISECONDS: i64 = 1_000;
 const CSI_RETRY_MILLISECONDS: (i64, i64) = (1_000, 300_000);
 /// First and longest delay after anything else failed, milliseconds (spec 6.3).
 const IN_TREE_RETRY_MILLISECONDS: (i64, i64) = (500, 122_000);
+
+/// Its entry in the table.
+pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
+    summary: "reclaim of volumes",
+    name: "persistentvolume-binder-controller",
+    alias: Some("persistentvolume-binder"),
+    account: "persistent-volume-binder",
+    event_source: "persistentvolume-controller",
+    on_by_default: true,
+    for_every_kind: false,
+    watches: Watches::Kinds(&[Kind::Volume, Kind::Claim, Kind::Attachment]),
+    flags: &["csi-endpoint", "csi-timeout", "csi-topology", "enable-hostpath-provisioner"],
+    rules: &[
+        rule("", "persistentvolumes", CHANGE),
+        rule("", "persistentvolumes/status", &["patch"]),
+        rule("", "persistentvolumeclaims", READ),
+        rule("storage.k8s.io", "volumeattachments", WATCH),
+        rule("storage.k8s.io", "storageclasses", &["get"]),
+        // The Secrets that drivers need for a deletion: read by name, never listed.
+        rule("", "secrets", &["get"]),
+        WRITE_EVENTS,
+    ],
+};
 
 fn has_finalizer(volume: &Volume, name: &str) -> bool {
     volume.finalizers.iter().any(|present| **present == *name)
@@ -691,6 +717,3 @@ impl Collector for VolumeReclaim {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

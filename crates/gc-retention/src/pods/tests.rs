@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::engine::{Collecting, Engine};
+use crate::nodes::OUT_OF_SERVICE_TAINT;
 use gc_types::{Effect, ObservedObject, ResourceVersion, Uid};
 use proptest::prelude::*;
 use serde_json::Value;

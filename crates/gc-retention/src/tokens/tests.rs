@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::engine::Engine;
+use gc_types::Uid;
 use serde_json::Value;
 
 const PERIOD: i64 = CLEAN_UP_PERIOD_MILLISECONDS;

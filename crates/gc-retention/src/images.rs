@@ -12,7 +12,7 @@ pub mod layers;
 pub mod plan;
 pub mod protection;
 #[cfg(test)]
-mod reference_tests;
+mod reference;
 pub mod space;
 pub mod usage;
 

@@ -1,0 +1,66 @@
+//! What verdicts need of a CertificateSigningRequest.
+
+use base64::Engine as _;
+use gc_types::Timestamp;
+use serde::Deserialize;
+
+use super::x509;
+use crate::objects::{HasMeta, Meta, WireCondition, WireMeta, parse_time};
+
+/// What verdicts need of a CertificateSigningRequest.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "WireRequest")]
+pub struct SigningRequest {
+    /// Its metadata.
+    pub meta: Meta,
+    /// When it was approved: `None` if it is not; the time may be unknown.
+    pub approved: Option<Option<Timestamp>>,
+    /// When it was denied.
+    pub denied: Option<Option<Timestamp>>,
+    /// When signing failed.
+    pub failed: Option<Option<Timestamp>>,
+    /// Whether it has a certificate.
+    pub issued: bool,
+    /// When the certificate ends, if it can be read.
+    pub not_after: Option<Timestamp>,
+}
+
+impl HasMeta for SigningRequest {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireRequest {
+    metadata: WireMeta,
+    status: WireRequestStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireRequestStatus {
+    certificate: Option<String>,
+    conditions: Option<Vec<WireCondition>>,
+}
+
+impl From<WireRequest> for SigningRequest {
+    fn from(wire: WireRequest) -> Self {
+        let updated = |kind: &str| {
+            let mut conditions = wire.status.conditions.iter().flatten();
+            let condition = conditions.find(|condition| condition.r#type == kind)?;
+            Some(parse_time(condition.last_update_time.as_deref()))
+        };
+        let certificate = wire.status.certificate.as_deref().filter(|text| !text.is_empty());
+        let pem = certificate.and_then(|text| base64::engine::general_purpose::STANDARD.decode(text).ok());
+        Self {
+            approved: updated("Approved"),
+            denied: updated("Denied"),
+            failed: updated("Failed"),
+            issued: certificate.is_some(),
+            not_after: pem.and_then(|pem| x509::not_after(&pem)),
+            meta: Meta::from(&wire.metadata),
+        }
+    }
+}

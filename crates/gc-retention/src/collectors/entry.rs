@@ -1,0 +1,69 @@
+//! What the table says about each collector.
+
+use crate::objects::Kind;
+
+/// What a collector watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watches {
+    /// Every resource that discovery names.
+    Everything,
+    /// The resources that policies name.
+    ByPolicies,
+    /// Only these.
+    Kinds(&'static [Kind]),
+}
+
+/// The entry of one collector.
+#[derive(Clone, Copy, Debug)]
+pub struct CollectorEntry {
+    /// What it is about, in a few words.
+    pub summary: &'static str,
+    /// The name for `--controllers` and metrics: upstream's, where upstream has it.
+    pub name: &'static str,
+    /// The older name, which is accepted as well.
+    pub alias: Option<&'static str>,
+    /// The name of its ServiceAccount in `kube-system` (spec 1.2).
+    pub account: &'static str,
+    /// What its Events name as their source: upstream's component, where upstream writes Events.
+    pub event_source: &'static str,
+    /// Whether `*` enables it. Expiry by annotation must be named. Collectors behind an upstream gate are on: where
+    /// the API server does not serve their resource, they do nothing.
+    pub on_by_default: bool,
+    /// Whether it deletes objects of any kind on its own account, custom resources included.
+    pub for_every_kind: bool,
+    /// What it watches.
+    pub watches: Watches,
+    /// Flags of its own, without dashes.
+    pub flags: &'static [&'static str],
+    /// Exactly the permissions that it needs.
+    pub rules: &'static [Rule],
+}
+
+/// Verbs on a resource; a rule of a ClusterRole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// API group; empty for the core group.
+    pub group: &'static str,
+    /// Resource, or `resource/subresource`.
+    pub resource: &'static str,
+    /// Names of the objects; empty for all.
+    pub names: &'static [&'static str],
+    /// Verbs.
+    pub verbs: &'static [&'static str],
+}
+
+pub(crate) const fn rule(
+    group: &'static str,
+    resource: &'static str,
+    verbs: &'static [&'static str],
+) -> Rule {
+    Rule { group, resource, names: &[], verbs }
+}
+
+pub(crate) const WRITE_EVENTS: Rule = rule("", "events", &["create", "patch"]);
+pub(crate) const READ: &[&str] = &["get", "list", "watch"];
+pub(crate) const WATCH: &[&str] = &["list", "watch"];
+pub(crate) const WATCH_DELETE: &[&str] = &["list", "watch", "delete"];
+/// A refused patch is followed by a read, which shows whether the object has been replaced.
+pub(crate) const WATCH_PATCH: &[&str] = &["get", "list", "watch", "patch"];
+pub(crate) const CHANGE: &[&str] = &["get", "list", "watch", "patch", "delete"];

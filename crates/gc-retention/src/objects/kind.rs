@@ -1,0 +1,126 @@
+//! The kinds that collectors watch.
+
+use std::sync::Arc;
+
+use gc_types::{Gvr, ObjectKey, ResourceId, ResourceInfo, Scope};
+
+macro_rules! kinds {
+    ($($(#[doc = $doc:literal])* $kind:ident: $served:expr;)*) => {
+        /// A kind that some collector watches.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Kind {
+            $($(#[doc = $doc])* $kind,)*
+        }
+
+        impl Kind {
+            /// Every kind.
+            pub const ALL: &'static [Self] = &[$(Self::$kind),*];
+
+            /// Its group, version, resource, kind and scope.
+            const fn served(self) -> (&'static str, &'static str, &'static str, &'static str, Scope) {
+                match self {
+                    $(Self::$kind => $served,)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// `v1` Pod
+    Pod: ("", "v1", "pods", "Pod", Scope::Namespaced);
+    /// `v1` Node
+    Node: ("", "v1", "nodes", "Node", Scope::Cluster);
+    /// `batch/v1` Job
+    Job: ("batch", "v1", "jobs", "Job", Scope::Namespaced);
+    /// `certificates.k8s.io/v1` CertificateSigningRequest
+    SigningRequest: ("certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest", Scope::Cluster);
+    /// `v1` PersistentVolume
+    Volume: ("", "v1", "persistentvolumes", "PersistentVolume", Scope::Cluster);
+    /// `v1` PersistentVolumeClaim
+    Claim: ("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", Scope::Namespaced);
+    /// `coordination.k8s.io/v1` Lease
+    Lease: ("coordination.k8s.io", "v1", "leases", "Lease", Scope::Namespaced);
+    /// `storage.k8s.io/v1` VolumeAttachment
+    Attachment: ("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", Scope::Cluster);
+    /// `certificates.k8s.io/v1beta1` PodCertificateRequest
+    PodCertificate: ("certificates.k8s.io", "v1beta1", "podcertificaterequests", "PodCertificateRequest", Scope::Namespaced);
+    /// `coordination.k8s.io/v1beta1` LeaseCandidate
+    LeaseCandidate: ("coordination.k8s.io", "v1beta1", "leasecandidates", "LeaseCandidate", Scope::Namespaced);
+    /// `v1` Secret of type `kubernetes.io/service-account-token`, its metadata alone
+    TokenSecret: ("", "v1", "secrets", "Secret", Scope::Namespaced);
+    /// `v1` ServiceAccount
+    ServiceAccount: ("", "v1", "serviceaccounts", "ServiceAccount", Scope::Namespaced);
+    /// The `v1` ConfigMap with the date since which uses of tokens are tracked
+    TokenTracking: ("", "v1", "configmaps", "ConfigMap", Scope::Namespaced);
+    /// `v1` Pod, and only the names of the Secrets that it uses
+    SecretUser: ("", "v1", "pods", "Pod", Scope::Namespaced);
+    /// `internal.apiserver.k8s.io/v1alpha1` StorageVersion
+    StorageVersion: ("internal.apiserver.k8s.io", "v1alpha1", "storageversions", "StorageVersion", Scope::Cluster);
+    /// `coordination.k8s.io/v1` Lease in `kube-system`
+    SystemLease: ("coordination.k8s.io", "v1", "leases", "Lease", Scope::Namespaced);
+    /// `storage.k8s.io/v1` VolumeAttributesClass
+    AttributesClass: ("storage.k8s.io", "v1", "volumeattributesclasses", "VolumeAttributesClass", Scope::Cluster);
+}
+
+/// The part of a resource that is requested.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Only this namespace, unless it is empty.
+    pub namespace: &'static str,
+    /// A field selector; empty selects all.
+    pub field_selector: &'static str,
+    /// Only the metadata of objects.
+    pub metadata_only: bool,
+}
+
+impl Kind {
+    /// The number by which requests identify the kind's resource.
+    #[must_use]
+    pub const fn resource(self) -> ResourceId {
+        ResourceId(self as u32)
+    }
+
+    /// Where the resource is served.
+    #[must_use]
+    pub fn info(self) -> ResourceInfo {
+        let (group, version, resource, kind, scope) = self.served();
+        ResourceInfo {
+            id: self.resource(),
+            gvr: Gvr { group: group.into(), version: version.into(), resource: resource.into() },
+            kind: kind.into(),
+            scope,
+            served_api_versions: vec![gc_types::api_version(group, version).into()],
+            watched: true,
+            comparable_versions: true,
+        }
+    }
+
+    /// The part of the resource that is of this kind.
+    #[must_use]
+    pub const fn selection(self) -> Selection {
+        match self {
+            // The server selects them by type, so that only metadata of a Secret is ever read.
+            Self::TokenSecret => Selection {
+                namespace: "",
+                field_selector: "type=kubernetes.io/service-account-token",
+                metadata_only: true,
+            },
+            Self::TokenTracking => Selection {
+                namespace: "kube-system",
+                field_selector: "metadata.name=kube-apiserver-legacy-service-account-token-tracking",
+                metadata_only: false,
+            },
+            Self::SystemLease => {
+                Selection { namespace: "kube-system", field_selector: "", metadata_only: false }
+            }
+            _ => Selection { namespace: "", field_selector: "", metadata_only: false },
+        }
+    }
+
+    /// The key of an object of this kind.
+    #[must_use]
+    pub fn key(self, namespace: &Arc<str>, name: &Arc<str>) -> ObjectKey {
+        ObjectKey { resource: self.resource(), namespace: Arc::clone(namespace), name: Arc::clone(name) }
+    }
+}

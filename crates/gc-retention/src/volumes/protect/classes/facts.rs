@@ -1,0 +1,35 @@
+//! What verdicts need of a VolumeAttributesClass.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use crate::objects::{HasMeta, Meta, WireMeta};
+
+/// What verdicts need of a VolumeAttributesClass.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "WireClass")]
+pub struct AttributesClass {
+    /// Its metadata.
+    pub meta: Meta,
+    /// Its finalizers, in order.
+    pub finalizers: Vec<Arc<str>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireClass {
+    metadata: WireMeta,
+}
+
+impl From<WireClass> for AttributesClass {
+    fn from(wire: WireClass) -> Self {
+        Self { finalizers: wire.metadata.finalizers(), meta: Meta::from(&wire.metadata) }
+    }
+}
+
+impl HasMeta for AttributesClass {
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}
