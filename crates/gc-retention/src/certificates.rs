@@ -8,21 +8,18 @@ pub(crate) mod x509;
 use std::collections::BTreeMap;
 
 pub use facts::SigningRequest;
-use gc_types::{ObjectKey, PropagationPolicy, Request, Timestamp, Uid};
+use gc_types::{ObjectKey, PropagationPolicy, Timestamp, Uid};
 
 use crate::collectors::{CollectorEntry, WATCH_DELETE, Watches, rule};
 use crate::engine::{Collector, Decision, Observation, reason};
 use crate::objects::{Cache, Facts, Kind};
 
 const HOUR: i64 = 3_600_000;
-
 /// How long an issued request is kept after its approval, and after its certificate was first seen;
 /// milliseconds.
 pub const ISSUED_MILLISECONDS: i64 = HOUR;
-
 /// How long a denied or failed request is kept, milliseconds.
 pub const DENIED_MILLISECONDS: i64 = HOUR;
-
 /// How long a request without a decision or a certificate is kept, milliseconds.
 pub const PENDING_MILLISECONDS: i64 = 24 * HOUR;
 
@@ -81,12 +78,7 @@ pub fn verdict(request: &SigningRequest, issued_seen: Option<Timestamp>, now: Ti
         return Decision::Later(end);
     }
     let meta = &request.meta;
-    let delete = Request::Delete {
-        key: Kind::SigningRequest.key(&meta.namespace, &meta.name),
-        uid: meta.uid.clone(),
-        resource_version: Some(meta.resource_version),
-        policy: PropagationPolicy::Background,
-    };
+    let delete = Kind::SigningRequest.deletion(meta, PropagationPolicy::Background);
     let why = [why.to_owned()];
     Decision::Act(delete, reason(gc_types::codes::SIGNING_REQUEST_EXPIRED, meta.resource_version, &why))
 }

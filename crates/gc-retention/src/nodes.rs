@@ -25,12 +25,9 @@ use crate::objects::{Cache, Facts, Kind};
 
 /// The taint of a node whose machine is shut down.
 pub const SHUTDOWN_TAINT: &str = "node.cloudprovider.kubernetes.io/shutdown";
-
 const NO_SCHEDULE: &str = "NoSchedule";
-
 /// Maximum backoff after a failed answer, milliseconds.
 pub const LONGEST_PAUSE_MILLISECONDS: i64 = 300_000;
-
 /// How long a deleted node counts as missing, milliseconds.
 pub const BREAKER_WINDOW_MILLISECONDS: i64 = 600_000;
 
@@ -334,12 +331,7 @@ fn set_taint(node: &Node, present: bool, verdict: &'static str, fact: &str) -> D
         taints.push(Taint { key: SHUTDOWN_TAINT.into(), effect: NO_SCHEDULE.into(), ..Taint::default() });
     }
     let patch = json!({"spec": {"taints": taints}});
-    let request = Request::Guarded {
-        key: Kind::Node.key(&meta.namespace, &meta.name),
-        uid: meta.uid.clone(),
-        resource_version: meta.resource_version,
-        change: Change::Merge(patch.to_string().into()),
-    };
+    let request = Kind::Node.guarded(meta, Change::Merge(patch.to_string().into()));
     Decision::Act(request, reason(verdict, meta.resource_version, &[fact.to_owned()]))
 }
 

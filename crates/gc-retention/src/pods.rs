@@ -22,10 +22,8 @@ use crate::objects::{Cache, Facts, Kind, time_text};
 
 /// Default of `--terminated-pod-gc-threshold`: the number of finished pods to keep.
 pub const TERMINATED_POD_THRESHOLD: i32 = 12_500;
-
 /// How long a node must be missing before it is verified by a live read, milliseconds.
 pub const QUARANTINE_MILLISECONDS: i64 = 40_000;
-
 /// How long a live read proves that a node is gone, milliseconds.
 pub const CONFIRMATION_MILLISECONDS: i64 = 20_000;
 
@@ -343,9 +341,7 @@ impl Collector for PodCollector {
                         }
                     }
                     Kind::Node => {
-                        for key in self.nodes.list_ended() {
-                            self.nodes.remove(&key);
-                        }
+                        self.nodes.forget_unlisted();
                     }
                     _ => return,
                 }

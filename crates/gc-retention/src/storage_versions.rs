@@ -21,10 +21,8 @@ use crate::objects::{Cache, Facts, Kind, time_text};
 
 /// The condition that says whether all servers use the same encoding.
 const AGREEMENT: &str = "AllEncodingVersionsEqual";
-
 /// How long a live read of a lease counts, milliseconds.
 const CONFIRMATION_MILLISECONDS: i64 = 20_000;
-
 /// How long to wait for the watch to deliver a lease that a live read has found, milliseconds.
 const RECHECK_MILLISECONDS: i64 = 1_000;
 
@@ -88,21 +86,11 @@ pub fn without(version: &StorageVersion, gone: &[Arc<str>], now: Timestamp) -> D
     let meta = &version.meta;
     let facts: Vec<String> = gone.iter().map(|server| format!("API server {server} has no lease")).collect();
     let why = reason(gc_types::codes::API_SERVER_GONE, meta.resource_version, &facts);
-    let key = Kind::StorageVersion.key(&meta.namespace, &meta.name);
     let request = if left.is_empty() {
-        Request::Delete {
-            key,
-            uid: meta.uid.clone(),
-            resource_version: Some(meta.resource_version),
-            policy: PropagationPolicy::Background,
-        }
+        Kind::StorageVersion.deletion(meta, PropagationPolicy::Background)
     } else {
-        Request::Guarded {
-            key,
-            uid: meta.uid.clone(),
-            resource_version: meta.resource_version,
-            change: Change::MergeStatus(status(version, &left, now).to_string().into()),
-        }
+        let status = status(version, &left, now).to_string();
+        Kind::StorageVersion.guarded(meta, Change::MergeStatus(status.into()))
     };
     Decision::Act(request, why)
 }
@@ -212,9 +200,7 @@ impl Collector for StorageVersionCollector {
                 self.remove_lease(&key, dirty);
             }
             Observation::Synced(Kind::StorageVersion) => {
-                for key in self.versions.list_ended() {
-                    self.versions.remove(&key);
-                }
+                self.versions.forget_unlisted();
                 dirty.extend(self.versions.keys().cloned());
             }
             Observation::Synced(Kind::SystemLease) => {

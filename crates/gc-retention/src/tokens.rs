@@ -22,13 +22,10 @@ use crate::objects::{Cache, Facts, Kind};
 
 /// `--legacy-service-account-token-clean-up-period`: 365 days, in milliseconds.
 pub const CLEAN_UP_PERIOD_MILLISECONDS: i64 = 365 * DAY_MILLISECONDS;
-
 /// The label that makes the API server refuse a token: the day since which it does.
 pub const INVALID_SINCE_LABEL: &str = "kubernetes.io/legacy-token-invalid-since";
-
 /// Delay before a Secret that pods use is checked again, milliseconds.
 const RECHECK_MILLISECONDS: i64 = DAY_MILLISECONDS;
-
 /// How long a live list of a namespace's pods counts, milliseconds.
 const LIST_MILLISECONDS: i64 = 20_000;
 
@@ -246,15 +243,11 @@ impl Collector for TokenCollector {
                 self.track(None, dirty);
             }
             Observation::Synced(Kind::TokenSecret) => {
-                for key in self.secrets.list_ended() {
-                    self.secrets.remove(&key);
-                }
+                self.secrets.forget_unlisted();
                 dirty.extend(self.secrets.keys().cloned());
             }
             Observation::Synced(Kind::ServiceAccount) => {
-                for key in self.accounts.list_ended() {
-                    self.accounts.remove(&key);
-                }
+                self.accounts.forget_unlisted();
             }
             _ => {}
         }
