@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gc_ownership::{Stray, StrayReference};
 use gc_types::{ObjectKey, ResourceId, Timestamp};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::catalog::{GroupResource, Resource};
 use crate::facts::Facts;
@@ -149,17 +149,6 @@ impl Lint {
         } else {
             format!("{}/{}", self.code.name(), self.subject)
         }
-    }
-
-    /// The objects as data.
-    #[must_use]
-    pub fn objects_value(&self) -> Value {
-        let places = self.objects.iter().map(|place| {
-            let mut value = place.value();
-            value["resource"] = json!(place.resource);
-            value
-        });
-        places.collect()
     }
 }
 
@@ -640,6 +629,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use gc_types::Outcome;
+    use serde_json::json;
 
     use super::*;
     use crate::{Catalog, Metadata};

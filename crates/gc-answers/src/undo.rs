@@ -495,5 +495,4 @@ pub fn with_owners(
 }
 
 #[cfg(test)]
-#[path = "undo_tests.rs"]
 mod tests;

@@ -21,7 +21,6 @@ const HEAVIEST_TYPE: usize = 10_000;
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: Vec<(Arc<str>, Type)>,
-    objects: Vec<Type>,
     open_objects: Vec<String>,
 }
 
@@ -30,13 +29,6 @@ impl Environment {
     #[must_use]
     pub fn with(mut self, name: &str, of: Type) -> Self {
         self.variables.push((name.into(), of));
-        self
-    }
-
-    /// Declares a type of objects that expressions may create.
-    #[must_use]
-    pub fn with_object(mut self, of: Type) -> Self {
-        self.objects.push(of);
         self
     }
 
@@ -221,8 +213,7 @@ impl Checker<'_> {
         if self.scope.iter().any(|(known, _)| **known == *root) {
             return None;
         }
-        let object = || self.environment.objects.iter().find(|of| of.to_string() == name).cloned();
-        type_named(&name).or_else(object).map(|of| Type::Type(of.into()))
+        type_named(&name).map(|of| Type::Type(of.into()))
     }
 
     fn select(&mut self, node: &Node, operand: &Node, field: &str, optional: bool) -> Type {
@@ -276,36 +267,12 @@ impl Checker<'_> {
     }
 
     fn object(&mut self, node: &Node, name: &str, fields: &[(String, Node)]) -> Type {
-        if self.environment.is_open_object(name) {
-            for (_, value) in fields {
-                self.element(value);
-            }
-            return Type::Dyn;
+        let result =
+            if self.environment.is_open_object(name) { Type::Dyn } else { self.undeclared(node.at, name) };
+        for (_, value) in fields {
+            self.element(value);
         }
-        let found = self.environment.objects.iter().find(|of| of.to_string() == name).cloned();
-        let Some(found) = found else {
-            let error = self.undeclared(node.at, name);
-            for (_, value) in fields {
-                self.element(value);
-            }
-            return error;
-        };
-        for (field, value) in fields {
-            let value_type = self.element(value);
-            let Type::Object(object) = &found else { continue };
-            let Some(expected) = object.fields.get(field).cloned() else {
-                self.issue(value.at, format!("undefined field '{field}'"));
-                continue;
-            };
-            if !self.is_assignable(&expected, &value_type) {
-                let value_type = self.substituted(&value_type, false);
-                let why = format!(
-                    "expected type of field '{field}' is '{expected}' but provided type is '{value_type}'"
-                );
-                self.issue(value.at, why);
-            }
-        }
-        found
+        result
     }
 
     fn logic(&mut self, node: &Node, operator: Operator, left: &Node, right: &Node) -> Type {

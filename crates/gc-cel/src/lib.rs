@@ -27,8 +27,10 @@ mod issue;
 mod lex;
 mod libraries;
 mod parse;
+mod semver;
 mod tree;
 mod types;
+mod url;
 mod value;
 
 use issue::Issue;

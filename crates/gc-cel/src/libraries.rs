@@ -1,104 +1,29 @@
 //! Kubernetes' libraries of URLs, addresses, networks, semantic versions, formats and formatted texts.
 
-use std::cmp::Ordering;
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 
 use crate::budget::{Budget, EvalError, failed};
 use crate::formats;
 use crate::functions::printed;
+use crate::semver::Semver;
+use crate::url::Url;
 use crate::value::{Evaluated, Val};
 
-/// A URL in its parts, as written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Url {
-    text: String,
-    scheme: String,
-    host: String,
-    path: String,
-    query: String,
-}
-
-impl fmt::Display for Url {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl Url {
-    /// A URL as allowed in the request line of HTTP: absolute, or a path from the root.
-    fn parse(text: &str) -> Option<Self> {
-        if text.chars().any(|c| c.is_control() || c == ' ') || !has_whole_escapes(text) {
-            return None;
+/// The entries of a URL's query.
+fn query<'v>(url: &Url) -> Val<'v> {
+    let mut entries: Vec<(String, Vec<Val<'v>>)> = Vec::new();
+    for pair in url.query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (name, value) = (unescaped(name), Val::text(&unescaped(value)));
+        match entries.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, values)) => values.push(value),
+            None => entries.push((name, vec![value])),
         }
-        let (scheme, rest) = match text.find([':', '/', '?']) {
-            Some(end) if text[end..].starts_with(':') => {
-                let scheme = &text[..end];
-                let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-                    && scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
-                if !is_scheme {
-                    return None;
-                }
-                (scheme.to_ascii_lowercase(), &text[end + 1..])
-            }
-            _ => (String::new(), text),
-        };
-        if scheme.is_empty() && !rest.starts_with('/') {
-            return None;
-        }
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (host, path) = match rest.strip_prefix("//") {
-            Some(rest) => rest.split_at(rest.find('/').unwrap_or(rest.len())),
-            None => ("", rest),
-        };
-        let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-        let url = Self {
-            text: text.to_owned(),
-            scheme,
-            host: host.to_owned(),
-            path: path.to_owned(),
-            query: query.to_owned(),
-        };
-        let port = url.port();
-        port.bytes().all(|byte| byte.is_ascii_digit()).then_some(url)
     }
-
-    /// Where the port begins, if there is one.
-    fn port_at(&self) -> Option<usize> {
-        let after_brackets = self.host.rfind(']').map_or(0, |end| end + 1);
-        self.host[after_brackets..].rfind(':').map(|colon| after_brackets + colon)
-    }
-
-    fn port(&self) -> &str {
-        self.port_at().map_or("", |colon| &self.host[colon + 1..])
-    }
-
-    fn host_name(&self) -> &str {
-        let host = self.port_at().map_or(&*self.host, |colon| &self.host[..colon]);
-        host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
-    }
-
-    fn query<'v>(&self) -> Val<'v> {
-        let mut entries: Vec<(String, Vec<Val<'v>>)> = Vec::new();
-        for pair in self.query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let (name, value) = (unescaped(name), Val::text(&unescaped(value)));
-            match entries.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, values)) => values.push(value),
-                None => entries.push((name, vec![value])),
-            }
-        }
-        let entries = entries.into_iter().map(|(name, values)| (Val::text(&name), Val::list(values)));
-        Val::Map(Rc::new(entries.collect()))
-    }
-}
-
-fn has_whole_escapes(text: &str) -> bool {
-    text.split('%').skip(1).all(|rest| {
-        let mut digits = rest.bytes().take(2);
-        digits.len() == 2 && digits.all(|byte| byte.is_ascii_hexdigit())
-    })
+    let entries = entries.into_iter().map(|(name, values)| (Val::text(&name), Val::list(values)));
+    Val::Map(Rc::new(entries.collect()))
 }
 
 fn unescaped(text: &str) -> String {
@@ -116,88 +41,6 @@ fn unescaped(text: &str) -> String {
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// A semantic version.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Semver {
-    numbers: [u64; 3],
-    pre_release: Vec<String>,
-    build: String,
-}
-
-impl fmt::Display for Semver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [major, minor, patch] = self.numbers;
-        write!(f, "{major}.{minor}.{patch}")?;
-        if !self.pre_release.is_empty() {
-            write!(f, "-{}", self.pre_release.join("."))?;
-        }
-        if !self.build.is_empty() {
-            write!(f, "+{}", self.build)?;
-        }
-        Ok(())
-    }
-}
-
-impl Semver {
-    /// Parses a version; tolerant parsing accepts a leading `v`, leading zeros and missing numbers.
-    fn parse(text: &str, tolerant: bool) -> Option<Self> {
-        let text = if tolerant { text.strip_prefix('v').unwrap_or(text) } else { text };
-        let (text, build) = text.split_once('+').map_or((text, None), |(text, build)| (text, Some(build)));
-        let (core, pre) = text.split_once('-').map_or((text, None), |(core, pre)| (core, Some(pre)));
-        let mut numbers = Vec::new();
-        for part in core.split('.') {
-            let zero_first = part.len() > 1 && part.starts_with('0') && !tolerant;
-            if part.is_empty() || zero_first || !part.bytes().all(|byte| byte.is_ascii_digit()) {
-                return None;
-            }
-            numbers.push(part.parse().ok()?);
-        }
-        if tolerant && build.is_none() && pre.is_none() {
-            while numbers.len() < 3 {
-                numbers.push(0);
-            }
-        }
-        let is_word = |part: &str| {
-            !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-        };
-        let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-        let pre: Vec<String> = pre.map(|pre| pre.split('.').map(str::to_owned).collect()).unwrap_or_default();
-        let pre_fits = pre
-            .iter()
-            .all(|part| is_word(part) && !(is_number(part) && part.len() > 1 && part.starts_with('0')));
-        if !pre_fits || !build.is_none_or(|build| build.split('.').all(is_word)) {
-            return None;
-        }
-        let numbers = numbers.try_into().ok()?;
-        Some(Self { numbers, pre_release: pre, build: build.unwrap_or_default().to_owned() })
-    }
-
-    /// The precedence of two versions, which ignores builds.
-    pub(crate) fn compare(&self, other: &Self) -> Ordering {
-        self.numbers.cmp(&other.numbers).then_with(|| {
-            match (self.pre_release.is_empty(), other.pre_release.is_empty()) {
-                (true, true) => Ordering::Equal,
-                (true, false) => Ordering::Greater,
-                (false, true) => Ordering::Less,
-                (false, false) => {
-                    let parts = self.pre_release.iter().zip(&other.pre_release);
-                    let first = parts.map(|(a, b)| compare_parts(a, b)).find(|order| order.is_ne());
-                    first.unwrap_or_else(|| self.pre_release.len().cmp(&other.pre_release.len()))
-                }
-            }
-        })
-    }
-}
-
-fn compare_parts(a: &str, b: &str) -> Ordering {
-    match (a.parse::<u64>(), b.parse::<u64>()) {
-        (Ok(a), Ok(b)) => a.cmp(&b),
-        (Ok(_), Err(_)) => Ordering::Less,
-        (Err(_), Ok(_)) => Ordering::Greater,
-        (Err(_), Err(_)) => a.cmp(b),
-    }
 }
 
 /// The formats that texts can be validated against.
@@ -277,7 +120,7 @@ pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -
             "getHostname" => Ok(Val::text(url.host_name())),
             "getPort" => Ok(Val::text(url.port())),
             "getEscapedPath" => Ok(Val::text(&url.path)),
-            "getQuery" => Ok(url.query()),
+            "getQuery" => Ok(query(url)),
             _ => return None,
         },
         ("ip", [Val::Text(text)]) => parse_ip(text).map_or_else(

@@ -46,13 +46,13 @@ pub enum Val<'v> {
     /// Billionths of one.
     Quantity(i128),
     /// A URL.
-    Url(Rc<crate::libraries::Url>),
+    Url(Rc<crate::url::Url>),
     /// An address.
     Ip(std::net::IpAddr),
     /// A network: an address and the length of its prefix.
     Cidr(std::net::IpAddr, u8),
     /// A semantic version.
-    Semver(Rc<crate::libraries::Semver>),
+    Semver(Rc<crate::semver::Semver>),
     /// A format of texts.
     Format(&'static str),
     /// An authorizer, or a check under construction.

@@ -23,7 +23,7 @@ impl Backoff {
         self.failures = 0;
     }
 
-    /// It has failed: wait for so long. `fraction` is random, in [0, 1).
+    /// It has failed: returns how long to wait. `fraction` is random, in [0, 1).
     pub fn next_delay(&mut self, fraction: f64) -> Duration {
         let delay = self.first.saturating_mul(1 << self.failures.min(16)).min(self.longest);
         self.failures = self.failures.saturating_add(1);

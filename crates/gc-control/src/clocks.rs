@@ -24,7 +24,7 @@ pub const LONGEST_ROUND_TRIP: Duration = Duration::from_secs(10);
 pub const SERVER_CLOCK_PERIOD: Duration = Duration::from_secs(10);
 /// The same while the clocks disagree, or have lately.
 pub const SERVER_CLOCK_PERIOD_PAUSED: Duration = Duration::from_secs(1);
-/// The clocks must have agreed for so long, by an answer at its end, before deletions continue: one of several servers
+/// How long the clocks must have agreed, with an answer at the end, before deletions continue: one of several servers
 /// behind an address may be wrong.
 pub const AGREEMENT_PERIOD: Duration = Duration::from_secs(5);
 

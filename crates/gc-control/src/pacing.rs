@@ -67,7 +67,7 @@ pub struct PacingState {
     pub usual_latency: Duration,
 }
 
-/// Answers since the limit was last judged.
+/// Answers since the limit was last adapted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
     /// It measures the usual latency: no more requests than the floor allows are in flight, and this many

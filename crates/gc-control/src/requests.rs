@@ -135,7 +135,7 @@ pub fn refuses_outside(read: &Outcome, uid: &Uid, version: ResourceVersion) -> O
 pub enum Step {
     /// Send this, and call [`Exchange::answered`] or [`Exchange::unanswered`].
     Send(Call),
-    /// Wait for so long, then ask [`Exchange::paused`].
+    /// Wait for this long, then ask [`Exchange::paused`].
     Pause(Duration),
     /// It is over.
     Done(Performed),

@@ -37,7 +37,7 @@ pub const LONGEST_DELAY: Duration = Duration::from_secs(30);
 /// What to ask the server, or how long not to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Nothing for so long.
+    /// Do nothing for this long.
     Wait(Duration),
     /// A page of a list (all of it, unless `is_paged`); the first one if there is no token.
     Page {
@@ -101,7 +101,7 @@ pub enum Ended {
         /// How long the server asks to wait.
         retry_after: Option<Duration>,
     },
-    /// Nothing came for so long.
+    /// No data came for this long.
     #[error("no data for {} s", .0.as_secs())]
     Silent(Duration),
 }

@@ -241,7 +241,7 @@ fn parse<'a, T: Deserialize<'a>>(path: &str, body: &'a [u8]) -> Result<T, Discov
 }
 
 #[derive(Deserialize)]
-struct Kind {
+struct KindOnly {
     kind: String,
 }
 
@@ -278,14 +278,14 @@ struct AggregatedVersion {
 #[serde(rename_all = "camelCase")]
 struct AggregatedResource {
     resource: String,
-    response_kind: Option<Kind>,
+    response_kind: Option<KindOnly>,
     scope: String,
     #[serde(default)]
     verbs: BTreeSet<String>,
 }
 
 fn parse_aggregated(path: &str, body: &[u8]) -> Result<Option<AggregatedList>, DiscoveryError> {
-    let kind: Kind = parse(path, body)?;
+    let kind: KindOnly = parse(path, body)?;
     if kind.kind == "APIGroupDiscoveryList" { parse(path, body).map(Some) } else { Ok(None) }
 }
 
@@ -457,5 +457,4 @@ async fn aggregated_apis(client: &ApiClient) -> AggregatedApis {
 }
 
 #[cfg(test)]
-#[path = "discovery_tests.rs"]
 mod tests;

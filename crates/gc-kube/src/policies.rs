@@ -47,7 +47,7 @@ use readers::{ObjectReader, PolicyReader};
 
 /// Minimum time between two reports of the policies' state.
 const STANDING_PAUSE: Duration = Duration::from_secs(1);
-/// After a discovery has failed, it is tried again so much later.
+/// Delay before a failed discovery is retried.
 const DISCOVERY_RETRY: Duration = Duration::from_secs(5);
 /// A discovery that is older may have missed a kind that has just been defined.
 const DISCOVERY_FRESH: Duration = Duration::from_secs(2);

@@ -137,5 +137,4 @@ impl gc_control::requests::Answer for Answer<'_> {
 }
 
 #[cfg(test)]
-#[path = "requests_tests.rs"]
 mod tests;

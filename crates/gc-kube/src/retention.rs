@@ -29,7 +29,7 @@ const STANDING_PERIOD: Duration = Duration::from_secs(1);
 
 /// Systems other than the API server: storage, machines.
 pub trait Outside: Send + Sync + 'static {
-    /// Does or asks something on behalf of an object, which is known to be as it was judged. Must end by itself within
+    /// Does or asks something on behalf of an object, which is known to be as it was decided on. Must end by itself within
     /// a bounded time.
     fn call(&self, key: ObjectKey, call: OutsideCall) -> BoxFuture<'static, OutsideAnswer>;
 }

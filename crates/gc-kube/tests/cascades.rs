@@ -18,7 +18,7 @@ use http::{Method, Request};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-/// Nothing here takes so long, unless it never happens.
+/// Timeout of everything that is awaited here.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// How long an answer is held back: a number that depends on its place in the sequence only.

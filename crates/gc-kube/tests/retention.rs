@@ -39,7 +39,7 @@ mod policies;
 #[path = "retention/small.rs"]
 mod small;
 
-/// Nothing here takes so long, unless it never happens.
+/// Timeout of everything that is awaited here.
 const PATIENCE: Duration = Duration::from_mins(1);
 const HOUR: i64 = 3_600_000;
 const EVENTS: &str = "/api/v1/namespaces/default/events";
@@ -233,7 +233,7 @@ impl World {
         self.until(&format!("the end of {path}"), path, |code, _| code == 404).await;
     }
 
-    /// The collectors' clock is so much further on.
+    /// How far the collectors' clock is ahead.
     fn pass(&self, milliseconds: i64) {
         self.ahead.fetch_add(milliseconds, Ordering::Relaxed);
     }
@@ -585,7 +585,7 @@ async fn leases() {
     world.create(&elected, json!({"metadata": {"name": "leader"}, "spec": spec})).await;
     let running = world.collect(Controller::StaleLease, LeaseCollector::new(true), NothingOutside).await;
     world.until_gone(&format!("{node}/n")).await;
-    // Its own clock says so, and ours does only after it was seen for so long.
+    // Its own clock says so; ours does only after the lease has been unchanged for that long.
     assert_eq!(world.get(&format!("{identity}/apiserver-x")).await.0, 200);
     world.pass(41_000);
     world.until_gone(&format!("{identity}/apiserver-x")).await;

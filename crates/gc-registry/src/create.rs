@@ -56,7 +56,7 @@ impl Call<'_> {
         }
         self.mutate(&mut object, None)?;
         self.mutate_dynamically(&mut object, None, options)?;
-        // Judged as it will be stored, after everything that may change it.
+        // Checked as it will be stored, after everything that may change it.
         self.admit_content(&object, None)?;
         let rules = self.rules();
         for turn in 1.. {

@@ -63,8 +63,8 @@ impl Call<'_> {
         Err(self.modified(name))
     }
 
-    /// Notes in the pod why it goes, for whoever counts its failures. The version that a deletion insists on becomes that
-    /// of this write.
+    /// Records in the pod why it is deleted, for the controller that counts its failures. A deletion's precondition on the
+    /// version becomes the version of this write.
     pub(crate) fn mark_disrupted(&self, name: &str, deletion: &mut Deletion) -> Result<(), ApiError> {
         if deletion.dry_run {
             return Ok(());

@@ -8,7 +8,7 @@ pub(crate) mod x509;
 use std::collections::BTreeMap;
 
 pub use facts::SigningRequest;
-use gc_types::{ObjectKey, PropagationPolicy, Request, Timestamp, Uid};
+use gc_types::{ObjectKey, PropagationPolicy, Timestamp, Uid};
 
 use crate::collectors::{CollectorEntry, WATCH_DELETE, Watches, rule};
 use crate::engine::{Collector, Decision, Observation, reason};
@@ -81,12 +81,7 @@ pub fn verdict(request: &SigningRequest, issued_seen: Option<Timestamp>, now: Ti
         return Decision::Later(end);
     }
     let meta = &request.meta;
-    let delete = Request::Delete {
-        key: Kind::SigningRequest.key(&meta.namespace, &meta.name),
-        uid: meta.uid.clone(),
-        resource_version: Some(meta.resource_version),
-        policy: PropagationPolicy::Background,
-    };
+    let delete = Kind::SigningRequest.deletion(meta, PropagationPolicy::Background);
     let why = [why.to_owned()];
     Decision::Act(delete, reason(gc_types::codes::SIGNING_REQUEST_EXPIRED, meta.resource_version, &why))
 }

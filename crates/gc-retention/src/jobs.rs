@@ -37,12 +37,7 @@ pub fn verdict(job: &Job, now: Timestamp) -> Decision {
     if now < expires {
         return Decision::Later(expires);
     }
-    let request = Request::Delete {
-        key: Kind::Job.key(&job.meta.namespace, &job.meta.name),
-        uid: job.meta.uid.clone(),
-        resource_version: Some(job.meta.resource_version),
-        policy: PropagationPolicy::Foreground,
-    };
+    let request = Kind::Job.deletion(&job.meta, PropagationPolicy::Foreground);
     let fact =
         format!("its time to live of {} s ended at {}", job.ttl_seconds.unwrap_or(0), time_text(expires));
     Decision::Act(request, reason(gc_types::codes::TTL_EXPIRED, job.meta.resource_version, &[fact]))
@@ -80,9 +75,7 @@ impl Collector for JobCollector {
             }
             Observation::Removed(key) => drop(self.jobs.remove(&key)),
             Observation::Synced(Kind::Job) => {
-                for key in self.jobs.list_ended() {
-                    self.jobs.remove(&key);
-                }
+                self.jobs.forget_unlisted();
                 dirty.extend(self.jobs.keys().cloned());
             }
             _ => {}

@@ -8,7 +8,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 pub use facts::LeaseCandidate;
-use gc_types::{ObjectKey, PropagationPolicy, Request, Timestamp, Uid};
+use gc_types::{ObjectKey, PropagationPolicy, Timestamp, Uid};
 
 use crate::collectors::{CollectorEntry, WATCH_DELETE, Watches, rule};
 use crate::engine::{Collector, Decision, Observation, reason};
@@ -49,12 +49,7 @@ pub fn verdict(candidate: &LeaseCandidate, unchanged_since: Timestamp, now: Time
         }
         None => "it has no renewTime".to_owned(),
     };
-    let delete = Request::Delete {
-        key: Kind::LeaseCandidate.key(&meta.namespace, &meta.name),
-        uid: meta.uid.clone(),
-        resource_version: Some(meta.resource_version),
-        policy: PropagationPolicy::Background,
-    };
+    let delete = Kind::LeaseCandidate.deletion(meta, PropagationPolicy::Background);
     Decision::Act(delete, reason(gc_types::codes::LEASE_CANDIDATE_EXPIRED, meta.resource_version, &[fact]))
 }
 

@@ -23,7 +23,6 @@ use crate::objects::{Cache, Facts, Kind, time_text};
 
 /// Where identity leases are.
 pub const IDENTITY_NAMESPACE: &str = "kube-system";
-
 /// How long a node lease without owner must be unrenewed, milliseconds.
 pub const OWNERLESS_MILLISECONDS: i64 = 24 * 3_600_000;
 
@@ -52,12 +51,7 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
 
 fn delete(lease: &Lease, verdict: &'static str, fact: String) -> Decision {
     let meta = &lease.meta;
-    let request = Request::Delete {
-        key: Kind::Lease.key(&meta.namespace, &meta.name),
-        uid: meta.uid.clone(),
-        resource_version: Some(meta.resource_version),
-        policy: PropagationPolicy::Background,
-    };
+    let request = Kind::Lease.deletion(meta, PropagationPolicy::Background);
     Decision::Act(request, reason(verdict, meta.resource_version, &[fact]))
 }
 
@@ -248,9 +242,7 @@ impl Collector for LeaseCollector {
                 dirty.extend(self.leases.keys().cloned());
             }
             Observation::Synced(Kind::Node) => {
-                for key in self.nodes.list_ended() {
-                    self.nodes.remove(&key);
-                }
+                self.nodes.forget_unlisted();
             }
             _ => {}
         }

@@ -334,12 +334,7 @@ fn set_taint(node: &Node, present: bool, verdict: &'static str, fact: &str) -> D
         taints.push(Taint { key: SHUTDOWN_TAINT.into(), effect: NO_SCHEDULE.into(), ..Taint::default() });
     }
     let patch = json!({"spec": {"taints": taints}});
-    let request = Request::Guarded {
-        key: Kind::Node.key(&meta.namespace, &meta.name),
-        uid: meta.uid.clone(),
-        resource_version: meta.resource_version,
-        change: Change::Merge(patch.to_string().into()),
-    };
+    let request = Kind::Node.guarded(meta, Change::Merge(patch.to_string().into()));
     Decision::Act(request, reason(verdict, meta.resource_version, &[fact.to_owned()]))
 }
 

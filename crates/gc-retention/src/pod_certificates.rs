@@ -6,7 +6,7 @@ mod facts;
 mod tests;
 
 pub use facts::PodCertificate;
-use gc_types::{ObjectKey, PropagationPolicy, Request, Timestamp};
+use gc_types::{ObjectKey, PropagationPolicy, Timestamp};
 
 use crate::collectors::{CollectorEntry, WATCH_DELETE, Watches, rule};
 use crate::engine::{Collector, Decision, Observation, reason};
@@ -38,12 +38,7 @@ pub fn verdict(request: &PodCertificate, now: Timestamp) -> Decision {
     if now < end {
         return Decision::Later(end);
     }
-    let delete = Request::Delete {
-        key: Kind::PodCertificate.key(&meta.namespace, &meta.name),
-        uid: meta.uid.clone(),
-        resource_version: Some(meta.resource_version),
-        policy: PropagationPolicy::Background,
-    };
+    let delete = Kind::PodCertificate.deletion(meta, PropagationPolicy::Background);
     let fact = format!("it was made at {}, and lives for 15 minutes", time_text(created));
     Decision::Act(
         delete,
@@ -74,9 +69,7 @@ impl Collector for PodCertificateCollector {
             Observation::Observed(Facts::PodCertificate(request)) => dirty.push(self.requests.put(request).0),
             Observation::Removed(key) => drop(self.requests.remove(&key)),
             Observation::Synced(Kind::PodCertificate) => {
-                for key in self.requests.list_ended() {
-                    self.requests.remove(&key);
-                }
+                self.requests.forget_unlisted();
                 dirty.extend(self.requests.keys().cloned());
             }
             _ => {}

@@ -343,9 +343,7 @@ impl Collector for PodCollector {
                         }
                     }
                     Kind::Node => {
-                        for key in self.nodes.list_ended() {
-                            self.nodes.remove(&key);
-                        }
+                        self.nodes.forget_unlisted();
                     }
                     _ => return,
                 }

@@ -88,21 +88,11 @@ pub fn without(version: &StorageVersion, gone: &[Arc<str>], now: Timestamp) -> D
     let meta = &version.meta;
     let facts: Vec<String> = gone.iter().map(|server| format!("API server {server} has no lease")).collect();
     let why = reason(gc_types::codes::API_SERVER_GONE, meta.resource_version, &facts);
-    let key = Kind::StorageVersion.key(&meta.namespace, &meta.name);
     let request = if left.is_empty() {
-        Request::Delete {
-            key,
-            uid: meta.uid.clone(),
-            resource_version: Some(meta.resource_version),
-            policy: PropagationPolicy::Background,
-        }
+        Kind::StorageVersion.deletion(meta, PropagationPolicy::Background)
     } else {
-        Request::Guarded {
-            key,
-            uid: meta.uid.clone(),
-            resource_version: meta.resource_version,
-            change: Change::MergeStatus(status(version, &left, now).to_string().into()),
-        }
+        let status = status(version, &left, now).to_string();
+        Kind::StorageVersion.guarded(meta, Change::MergeStatus(status.into()))
     };
     Decision::Act(request, why)
 }
@@ -212,9 +202,7 @@ impl Collector for StorageVersionCollector {
                 self.remove_lease(&key, dirty);
             }
             Observation::Synced(Kind::StorageVersion) => {
-                for key in self.versions.list_ended() {
-                    self.versions.remove(&key);
-                }
+                self.versions.forget_unlisted();
                 dirty.extend(self.versions.keys().cloned());
             }
             Observation::Synced(Kind::SystemLease) => {

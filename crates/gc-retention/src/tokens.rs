@@ -25,7 +25,6 @@ pub const CLEAN_UP_PERIOD_MILLISECONDS: i64 = 365 * DAY_MILLISECONDS;
 
 /// The label that makes the API server refuse a token: the day since which it does.
 pub const INVALID_SINCE_LABEL: &str = "kubernetes.io/legacy-token-invalid-since";
-
 /// Delay before a Secret that pods use is checked again, milliseconds.
 const RECHECK_MILLISECONDS: i64 = DAY_MILLISECONDS;
 
@@ -246,15 +245,11 @@ impl Collector for TokenCollector {
                 self.track(None, dirty);
             }
             Observation::Synced(Kind::TokenSecret) => {
-                for key in self.secrets.list_ended() {
-                    self.secrets.remove(&key);
-                }
+                self.secrets.forget_unlisted();
                 dirty.extend(self.secrets.keys().cloned());
             }
             Observation::Synced(Kind::ServiceAccount) => {
-                for key in self.accounts.list_ended() {
-                    self.accounts.remove(&key);
-                }
+                self.accounts.forget_unlisted();
             }
             _ => {}
         }

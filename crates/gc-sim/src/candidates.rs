@@ -11,12 +11,12 @@ use gc_retention::election::{After, Ask, Election, Record, Reply, Round};
 use gc_retention::leases::IDENTITY_NAMESPACE;
 use serde_json::{Value, json};
 
-use crate::defects::{Defect, lease_reply};
+use crate::defects::Defect;
 use crate::kinds::{KINDS, Kind};
-use crate::oracle::{Violation, broken};
 use crate::random::Random;
 use crate::server::Server;
 use crate::story::{Weather, scaled};
+use crate::violation::{Violation, broken};
 
 /// Name of the Lease, in [`IDENTITY_NAMESPACE`].
 pub const LEASE_NAME: &str = "kubegc";
@@ -446,6 +446,17 @@ impl CutOff {
     /// No candidate leads any more.
     pub fn heal(&mut self) {
         self.0.clear();
+    }
+}
+
+/// What an election gets in place of a reply.
+fn lease_reply(defect: Option<Defect>, reply: Reply) -> Reply {
+    match (reply, defect) {
+        (Reply::Found(record), Some(Defect::LeaseDurationUnawaited)) => {
+            Reply::Found(Record { duration_seconds: 0, ..record })
+        }
+        (Reply::Failed(why), Some(Defect::RenewalAssumed)) if why == NO_ANSWER => Reply::Written,
+        (reply, _) => reply,
     }
 }
 

@@ -10,7 +10,9 @@ use gc_control::clocks::{
 };
 use gc_types::{Timestamp, milliseconds};
 
-use crate::defects::{Defect, Saboteur};
+use crate::defects::Defect;
+
+use crate::saboteur::Saboteur;
 use crate::server::BEGINNING_MILLISECONDS;
 
 /// What an answer says of the server's clock.

@@ -21,12 +21,14 @@ use gc_types::{
 
 use crate::candidates::Candidate;
 use crate::clocks::{Clocks, ServerDate};
-use crate::defects::{Defect, Saboteur};
+use crate::defects::Defect;
 use crate::kinds::{KINDS, ORDINARY_KINDS, index_of};
+use crate::performed::Part;
+use crate::performed::Performed;
 use crate::policies::Policies;
 use crate::process::Process;
-use crate::requests::Performed;
-use crate::retention::{LookUp, Part, Retention, kind_of_key};
+use crate::retention::{LookUp, Retention, kind_of_key};
+use crate::saboteur::Saboteur;
 use crate::server::Server;
 use crate::story::{DiscoveryFault, Story, StreamFault};
 use crate::watching::Watcher;

@@ -2,7 +2,7 @@
 //! precondition can guard, over the real registry. Namespaces are deleted and recreated under their names, requests arrive
 //! late, groups cannot be discovered, controllers die and are replaced by others.
 
-mod keeper;
+mod controller;
 mod requests;
 mod restraints;
 
@@ -22,14 +22,15 @@ use serde_json::json;
 use crate::clients;
 use crate::defects::Defect;
 use crate::kinds::{KINDS, kind_index};
-use crate::oracle::{Violation, broken};
 use crate::process::Orders;
 use crate::random::Random;
 use crate::server::{BEGINNING_MILLISECONDS, Server};
 use crate::story::{DiscoveryFault, RequestFault, Step, Story, scaled};
 use crate::truth::{Actor, TrueChange, TrueObject, Truth};
+use crate::violation::Violation;
+use crate::violation::broken;
 use crate::world::{Options, Report};
-use keeper::{Flight, Keeper, Mail};
+use controller::{Flight, Mail, NamespaceController};
 use requests::{Asker, NAMESPACE, contained_kinds};
 use restraints::RestraintBook;
 
@@ -50,7 +51,7 @@ const LOST: u32 = 150;
 const LATE: u32 = 15;
 /// Number of moments with faults per thousand in which a controller dies.
 const CRASHES: u32 = 50;
-/// Maximum duration of a moment in which a keeper sends requests, milliseconds.
+/// Maximum duration of a moment in which a controller sends requests, milliseconds.
 const MOMENT_MILLISECONDS: usize = 1_000;
 /// Time that passes in steps, milliseconds.
 const STEPS_MILLISECONDS: [i64; 8] = [10, 50, 200, 1_000, 5_000, 8_000, 20_000, 45_000];
@@ -66,12 +67,12 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// How many rounds of requests and answers a rest may take.
 const REST_ROUNDS: usize = 6_000;
 
-struct World<'a> {
+struct NamespaceWorld<'a> {
     story: &'a Story,
     options: Options,
     server: Server,
     truth: Truth,
-    keepers: Vec<Keeper>,
+    controllers: Vec<NamespaceController>,
     born: usize,
     orders: Orders,
     restraints: RestraintBook,
@@ -89,12 +90,12 @@ struct World<'a> {
 /// Makes a story happen.
 #[must_use]
 pub fn run(story: &Story, options: Options) -> Report {
-    let mut world = World {
+    let mut world = NamespaceWorld {
         story,
         options,
         server: Server::new(story.seed),
         truth: Truth::default(),
-        keepers: vec![Keeper::new(0, story, options.defect)],
+        controllers: vec![NamespaceController::new(0, story, options.defect)],
         born: 1,
         orders: Orders::default(),
         restraints: RestraintBook::new(story),
@@ -115,7 +116,7 @@ pub fn run(story: &Story, options: Options) -> Report {
     world.report
 }
 
-impl World<'_> {
+impl NamespaceWorld<'_> {
     fn note(&mut self, text: impl FnOnce() -> String) {
         if self.options.trace {
             self.report.trace.push(text());
@@ -156,20 +157,21 @@ impl World<'_> {
             Step::Crash(salt) => return self.crash(&mut Random::new(salt)),
             Step::Pause => self.pause(),
             Step::Resume => {
-                for keeper in &mut self.keepers {
-                    keeper.paused = false;
+                for controller in &mut self.controllers {
+                    controller.paused = false;
                 }
             }
             Step::Retire => {
-                if self.keepers.len() > 1 {
-                    let keeper = self.keepers.remove(0);
-                    self.flights.retain(|flight| flight.keeper != keeper.number);
+                if self.controllers.len() > 1 {
+                    let controller = self.controllers.remove(0);
+                    self.flights.retain(|flight| flight.controller != controller.number);
                 }
             }
             Step::ClockJump(salt) => {
                 let mut random = Random::new(salt);
                 if let Some(index) = self.moving(&mut random) {
-                    self.keepers[index].clock_error += random.pick(&[-3_600_000, -5_000, 5_000, 3_600_000]);
+                    self.controllers[index].clock_error +=
+                        random.pick(&[-3_600_000, -5_000, 5_000, 3_600_000]);
                     self.report.note_happened("clock jumps");
                 }
             }
@@ -197,20 +199,20 @@ impl World<'_> {
             self.orders = orders;
             self.report.note_happened(what);
             self.note(|| format!("the operator's orders: {orders:?}"));
-            self.keepers.iter_mut().for_each(|keeper| keeper.process.orders = orders);
+            self.controllers.iter_mut().for_each(|controller| controller.process.orders = orders);
         }
     }
 
     fn resume_breakers(&mut self) {
-        for keeper in &mut self.keepers {
-            if keeper.resume(self.now) {
+        for controller in &mut self.controllers {
+            if controller.resume(self.now) {
                 self.report.note_happened("breakers resumed");
-                self.restraints.resumed(keeper.number, self.now);
+                self.restraints.resumed(controller.number, self.now);
             }
         }
     }
 
-    /// A moment in which a keeper takes answers and sends requests, and in which some of both arrive.
+    /// A moment in which a controller takes answers and sends requests, and in which some of both arrive.
     fn bustle(&mut self, random: &mut Random, fault: Option<RequestFault>) -> Result<(), Violation> {
         self.pass(i64::try_from(random.below(MOMENT_MILLISECONDS)).unwrap_or(0));
         if random.chance(400) {
@@ -237,9 +239,9 @@ impl World<'_> {
         }
         for _ in 0..random.below(MOST_AT_ONCE) {
             if let Some(index) = self.moving(random)
-                && !self.keepers[index].mail.is_empty()
+                && !self.controllers[index].mail.is_empty()
             {
-                let position = random.below(self.keepers[index].mail.len());
+                let position = random.below(self.controllers[index].mail.len());
                 self.deliver(index, position);
             }
         }
@@ -248,7 +250,7 @@ impl World<'_> {
 
     fn moving(&self, random: &mut Random) -> Option<usize> {
         let moving: Vec<usize> =
-            (0..self.keepers.len()).filter(|&index| !self.keepers[index].paused).collect();
+            (0..self.controllers.len()).filter(|&index| !self.controllers[index].paused).collect();
         (!moving.is_empty()).then(|| moving[random.below(moving.len())])
     }
 
@@ -334,13 +336,13 @@ impl World<'_> {
         format!("patch Namespace/{name} {patch}: {}", clients::shown_result(result.as_ref()))
     }
 
-    /// A keeper observes a terminating namespace.
+    /// A controller observes a terminating namespace.
     fn observe_some(&mut self, random: &mut Random) {
         let name: Arc<str> = random.pick(&NAMES).into();
         let is_terminating = self.namespace(&name).is_some_and(|view| view.deleted_at.is_some());
         if is_terminating && let Some(index) = self.moving(random) {
             self.report.events += 1;
-            self.keepers[index].observed(&name, self.now);
+            self.controllers[index].observed(&name, self.now);
         }
     }
 
@@ -351,20 +353,20 @@ impl World<'_> {
 
     fn list_all(&mut self) {
         for name in self.terminating() {
-            for keeper in self.keepers.iter_mut().filter(|keeper| !keeper.paused) {
+            for controller in self.controllers.iter_mut().filter(|controller| !controller.paused) {
                 self.report.events += 1;
-                keeper.listed(&name, self.now);
+                controller.listed(&name, self.now);
             }
         }
     }
 
     fn ask(&mut self, index: usize, most: usize) -> Result<bool, Violation> {
-        let flights = self.keepers[index].ask(most, self.now);
+        let flights = self.controllers[index].ask(most, self.now);
         let any = !flights.is_empty();
         for flight in flights {
-            self.note(|| format!("  keeper {} wants {}", flight.keeper, shown(&flight)));
-            let of_it = |other: &&Flight| other.keeper == flight.keeper;
-            let mail = self.keepers[index].mail.len();
+            self.note(|| format!("  controller {} wants {}", flight.controller, shown(&flight)));
+            let of_it = |other: &&Flight| other.controller == flight.controller;
+            let mail = self.controllers[index].mail.len();
             let in_flight = self.flights.iter().filter(of_it).count() + mail + 1;
             self.restraints.judge_question(&flight, self.orders, in_flight)?;
             self.flights.push(flight);
@@ -374,9 +376,9 @@ impl World<'_> {
 
     fn deliver(&mut self, index: usize, position: usize) {
         self.report.events += 1;
-        let mail = self.keepers[index].mail.swap_remove(position);
+        let mail = self.controllers[index].mail.swap_remove(position);
         self.restraints.note_answer(&mail, self.now);
-        self.keepers[index].take(mail, self.now);
+        self.controllers[index].take(mail, self.now);
     }
 
     fn discovery(&mut self, random: &mut Random, fault: Option<DiscoveryFault>) {
@@ -409,41 +411,42 @@ impl World<'_> {
     /// A controller dies. What it had sent arrives at once, or never: its connections end with it.
     fn crash(&mut self, random: &mut Random) -> Result<(), Violation> {
         let Some(index) = self.moving(random) else { return Ok(()) };
-        let keeper = self.keepers.remove(index);
+        let controller = self.controllers.remove(index);
         self.report.note_happened("crashes");
-        self.note(|| format!("  keeper {} dies", keeper.number));
-        let (of_it, others) =
-            std::mem::take(&mut self.flights).into_iter().partition(|flight| flight.keeper == keeper.number);
+        self.note(|| format!("  controller {} dies", controller.number));
+        let (of_it, others) = std::mem::take(&mut self.flights)
+            .into_iter()
+            .partition(|flight| flight.controller == controller.number);
         self.flights = others;
         for flight in of_it {
             if random.chance(500) {
-                self.execute(&flight, keeper.clock_error)?;
+                self.execute(&flight, controller.clock_error)?;
             }
         }
         // Who follows one that leads no longer does not lead either.
-        if !keeper.deposed {
-            self.begin_keeper();
+        if !controller.deposed {
+            self.begin_controller();
         }
         Ok(())
     }
 
-    fn begin_keeper(&mut self) {
-        let mut keeper = Keeper::new(self.born, self.story, self.options.defect);
-        keeper.process.orders = self.orders;
+    fn begin_controller(&mut self) {
+        let mut controller = NamespaceController::new(self.born, self.story, self.options.defect);
+        controller.process.orders = self.orders;
         self.born += 1;
-        keeper.lead(&self.terminating(), self.now);
-        self.keepers.push(keeper);
+        controller.lead(&self.terminating(), self.now);
+        self.controllers.push(controller);
     }
 
     /// A leader stops moving; another one leads when its Lease has run out.
     fn pause(&mut self) {
-        if self.keepers.len() == 1 {
-            self.keepers[0].paused = true;
-            self.keepers[0].deposed = true;
+        if self.controllers.len() == 1 {
+            self.controllers[0].paused = true;
+            self.controllers[0].deposed = true;
             self.report.note_happened("leader changes");
             self.note(|| "  the leader stops moving, another takes over".to_owned());
             self.pass(15_000);
-            self.begin_keeper();
+            self.begin_controller();
         }
     }
 
@@ -479,7 +482,9 @@ impl World<'_> {
         fault: Option<RequestFault>,
         random: &mut Random,
     ) -> Result<(), Violation> {
-        let Some(index) = self.keepers.iter().position(|keeper| keeper.number == flight.keeper) else {
+        let Some(index) =
+            self.controllers.iter().position(|controller| controller.number == flight.controller)
+        else {
             return Ok(());
         };
         let changes_something = flight.question.changes();
@@ -488,7 +493,7 @@ impl World<'_> {
         }
         let lost = |may_be_at_work| Reply::Failed { why: "timeout".into(), may_be_at_work };
         let code = |code: u16| Reply::Refused { code, why: "not now".into() };
-        let clock_error = self.keepers[index].clock_error;
+        let clock_error = self.controllers[index].clock_error;
         let unread = |reply| Answer { reply, read: None, deleted: 0, signal: Some((Signal::Answered, 1)) };
         let mut answer = match fault {
             _ if flight.gated => unread(lost(false)),
@@ -522,7 +527,7 @@ impl World<'_> {
         };
         answer.reply = self.spoiled(&flight, answer.reply);
         self.note(|| format!("  {} -> {}", shown(&flight), shown_reply(&answer.reply)));
-        self.keepers[index].mail.push(Mail { flight, answer });
+        self.controllers[index].mail.push(Mail { flight, answer });
         Ok(())
     }
 
@@ -607,7 +612,7 @@ impl World<'_> {
 
     // ---- oracles ----
 
-    /// A change that a request of a keeper has made. Returns whether it has deleted what was not terminating before.
+    /// A change that a request of a controller has made. Returns whether it has deleted what was not terminating before.
     fn judge(
         &mut self,
         flight: &Flight,
@@ -616,7 +621,7 @@ impl World<'_> {
         change: &Change,
     ) -> Result<bool, Violation> {
         let Some(change) = Truth::read(change) else { return Ok(false) };
-        self.truth.apply(&change, Actor::Collector(flight.keeper));
+        self.truth.apply(&change, Actor::Collector(flight.controller));
         let TrueChange { before: Some(before), after, .. } = &change else {
             return broken("safety", format!("{} has created something", shown(flight)));
         };
@@ -691,8 +696,8 @@ impl World<'_> {
             let left: Vec<String> = Self::contents_of(&self.truth, name).map(TrueObject::show).collect();
             return broken("liveness", format!("Namespace/{name} is still terminating, with {left:?}"));
         }
-        for keeper in &self.keepers {
-            let (remembered, waiting) = keeper.burden();
+        for controller in &self.controllers {
+            let (remembered, waiting) = controller.burden();
             if remembered > 0 || waiting > 0 {
                 let what =
                     format!("{remembered} namespaces are remembered, {waiting} wait, and none terminates");
@@ -709,14 +714,14 @@ impl World<'_> {
         for flight in std::mem::take(&mut self.adrift) {
             self.arrive_late(&flight)?;
         }
-        while self.keepers.len() > 1 {
-            self.keepers.remove(0);
+        while self.controllers.len() > 1 {
+            self.controllers.remove(0);
         }
-        let keeper = self.keepers[0].number;
-        self.keepers[0].paused = false;
-        self.keepers[0].deposed = false;
+        let controller = self.controllers[0].number;
+        self.controllers[0].paused = false;
+        self.controllers[0].deposed = false;
         self.order(Orders::default(), "orders ended");
-        self.flights.retain(|flight| flight.keeper == keeper);
+        self.flights.retain(|flight| flight.controller == controller);
         let kind = &KINDS[kind_index("Widget")];
         self.keep_house();
         if !self.server.serves(kind) {
@@ -749,7 +754,7 @@ impl World<'_> {
                 self.serve(flight, None, &mut random)?;
                 any = true;
             }
-            while !self.keepers[0].mail.is_empty() {
+            while !self.controllers[0].mail.is_empty() {
                 self.deliver(0, 0);
                 any = true;
             }
@@ -757,7 +762,7 @@ impl World<'_> {
             if any {
                 continue;
             }
-            match self.keepers[0].next_wakeup(self.now).filter(|at| *at <= end) {
+            match self.controllers[0].next_wakeup(self.now).filter(|at| *at <= end) {
                 Some(at) => self.pass((at - self.now).max(0)),
                 None => {
                     self.pass(end - self.now);

@@ -1,35 +1,16 @@
 //! What must never be, judged from the store's own history and not from what a collector believes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use gc_types::{
     FinalizerName, ObservedObject, Outcome, OwnerReference, PropagationPolicy, Request, Uid, Verdict,
 };
 
 use crate::collector::{Collector, Flight};
-use crate::retention::Part;
+use crate::performed::Part;
 use crate::truth::{OwnerState, TrueChange, TrueObject, Truth};
 use crate::verdicts::deletes;
-
-/// A rule that was broken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// Which rule.
-    pub oracle: &'static str,
-    /// How.
-    pub message: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.oracle, self.message)
-    }
-}
-
-pub(crate) fn broken<T>(oracle: &'static str, message: String) -> Result<T, Violation> {
-    Err(Violation { oracle, message })
-}
+use crate::violation::{Violation, broken};
 
 /// What the oracles do not judge, and how often that was so; each is explained in `docs/proof.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

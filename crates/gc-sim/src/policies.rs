@@ -16,9 +16,10 @@ use gc_retention::policies::roster::{Member, Observation, Roster, StatusWrite};
 use gc_types::{Effect, Event, ResourceId, Timestamp};
 use serde_json::{Value, json};
 
-use crate::defects::{self, Defect};
+use crate::defects::Defect;
 use crate::kinds::{KINDS, kind_index};
 use crate::process::Process;
+use crate::saboteur;
 use crate::server::Server;
 use crate::story::StreamFault;
 use crate::watching::Watcher;
@@ -332,7 +333,7 @@ impl Policies {
     /// What a collector with a defect takes a policy for.
     fn mistaken(&self, mut object: Value) -> Value {
         let real = digest(&object["spec"]);
-        defects::policy(self.defect, &mut object);
+        saboteur::policy(self.defect, &mut object);
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let same = self.known.get(name).filter(|known| known.uid == object["metadata"]["uid"]);
         if let Some(known) = same {

@@ -9,9 +9,11 @@ use gc_types::{GoDuration, PropagationPolicy, Request, Uid};
 use serde_json::Value;
 
 use crate::collector::{Collector, Flight};
-use crate::oracle::{Scene, Violation, broken};
+use crate::oracle::Scene;
 use crate::truth::{TrueChange, TrueObject, Truth};
 use crate::verdicts::{keeps, list, pod_finished, text, time};
+use crate::violation::Violation;
+use crate::violation::broken;
 
 type Judged = Result<(), Violation>;
 

@@ -6,8 +6,8 @@ use gc_control::requests::refuses_outside;
 use gc_retention::engine::{MachineState, Observation};
 use gc_types::{ObjectKey, Outcome, OutsideCall, ResourceVersion, Uid};
 
+use crate::performed::Performed;
 use crate::random::Random;
-use crate::requests::Performed;
 
 /// How often it reports to one collector that a machine is gone which is not. (The truth in between may get lost on its
 /// way: one lie more, and no collector that believes three answers in a row could notice.)

@@ -14,10 +14,14 @@ use gc_retention::objects;
 use gc_types::{Event, ObjectKey, Outcome, Request, ResourceId, Uid};
 use serde_json::Value;
 
-use crate::defects::{Defect, Saboteur};
+use crate::defects::Defect;
+use crate::performed::Performed;
+use crate::performed::failed;
+
 use crate::kinds::Kind;
 use crate::metadata::{Metadata, observed};
 use crate::retention::read_facts;
+use crate::saboteur::Saboteur;
 use crate::server::Server;
 use crate::story::RequestFault;
 
@@ -30,44 +34,6 @@ pub const NO_ANSWER: &str = "timeout";
 const NOT_FOUND: &str = "404 page not found";
 /// For how long a busy server asks to be left alone.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-
-/// What a request came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Performed {
-    /// What a barrier found.
-    pub found: Vec<Event>,
-    /// What a live list of retention, or a machine provider, said.
-    pub observations: Vec<Observation>,
-    /// What became of it.
-    pub outcome: Outcome,
-    /// What the last answer says about the server.
-    pub signal: Signal,
-    /// How many calls it took.
-    pub round_trips: u32,
-    /// How a list of a barrier ended.
-    pub end: Option<(ListEnd, Option<Signal>)>,
-}
-
-impl Performed {
-    /// It came to this, after one call.
-    #[must_use]
-    pub fn of(outcome: Outcome, signal: Signal) -> Self {
-        let (found, observations) = (Vec::new(), Vec::new());
-        Self { found, observations, outcome, signal, round_trips: 1, end: None }
-    }
-
-    /// The list of a barrier, whose kind is not known any more.
-    #[must_use]
-    pub fn without_a_list() -> Self {
-        Self { end: Some((ListEnd::NotServed, None)), ..Self::of(Outcome::NotServed, Signal::Answered) }
-    }
-
-    /// It was not answered.
-    #[must_use]
-    pub fn unanswered(message: &str) -> Self {
-        Self::of(failed(message), Signal::Busy(None))
-    }
-}
 
 /// What happens to one of the calls of a request on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -391,8 +357,4 @@ impl Performer<'_> {
         }
         Some(self.server.get(self.kind, namespace, &key.name)?.map(Some))
     }
-}
-
-fn failed(message: &str) -> Outcome {
-    Outcome::Failed { message: message.to_owned(), retry_after_milliseconds: None }
 }

@@ -9,11 +9,12 @@ use gc_control::pacing::Signal;
 use gc_types::{Outcome, Request};
 
 use crate::collector::{Collector, Flight, Return};
-use crate::oracle::{Violation, broken};
+use crate::performed::Part;
 use crate::process::Orders;
-use crate::retention::Part;
 use crate::story::Story;
 use crate::verdicts::deletes;
+use crate::violation::Violation;
+use crate::violation::broken;
 
 /// A process of the world, and one of its controllers.
 type Sender = (usize, Part);

@@ -22,40 +22,16 @@ use gc_retention::pods::PodCollector;
 use gc_retention::volumes::{ClaimProtection, VolumeProtection};
 use gc_types::{Effect, Event, ObjectKey, ResourceId, Timestamp, Uid};
 
-use crate::defects::{Defect, Saboteur};
+use crate::defects::Defect;
+use crate::performed::Part;
+
 use crate::kinds::{KINDS, RETAINED, facts_of, index_of};
 use crate::metadata::Metadata;
 use crate::process::Process;
+use crate::saboteur::Saboteur;
 
 /// `--terminated-pod-gc-threshold` in the simulated cluster.
 pub const FINISHED_PODS_KEPT: i32 = 2;
-
-/// Who in a collector wanted something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
-    /// The ownership engine.
-    Ownership,
-    /// The collector of pods.
-    Pods,
-    /// That of finished Jobs.
-    Jobs,
-    /// That of certificate signing requests.
-    Certificates,
-    /// That of leases.
-    Leases,
-    /// That of nodes whose machine is gone.
-    Nodes,
-    /// The protection of claims.
-    Claims,
-    /// The protection of volumes.
-    Volumes,
-    /// The expiry of annotated Jobs and Pods.
-    Finished,
-    /// The expiry of every other annotated object.
-    Marked,
-    /// The policies.
-    Policies,
-}
 
 /// A live read of a node that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

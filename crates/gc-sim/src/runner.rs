@@ -4,8 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::defects::Defect;
 use crate::namespaces;
-use crate::oracle::{Exemptions, Violation};
+use crate::oracle::Exemptions;
 use crate::story::{Step, Story};
+use crate::violation::Violation;
 use crate::world::{self, Options, Report};
 
 /// How many runs a story may take to be made short.

@@ -12,7 +12,7 @@ use gc_types::{
     PropagationPolicy, Request, ResourceId, ResourceInfo, ResourceVersion, Scope, Timestamp, Uid,
 };
 
-use crate::oracle::Violation;
+use crate::violation::Violation;
 
 /// How many steps a world may take to come to rest.
 const REST_STEPS: usize = 2_000;
@@ -84,7 +84,7 @@ fn object(index: usize, owners: &[usize], blocks: bool, held: bool) -> ObservedO
 
 /// A world: `shape` has a bit for each (dependent, owner).
 #[derive(Clone, Copy, Debug)]
-struct World {
+struct SmallWorld {
     objects: usize,
     shape: u32,
     blocks: bool,
@@ -93,7 +93,7 @@ struct World {
     policy: PropagationPolicy,
 }
 
-impl World {
+impl SmallWorld {
     fn owners(&self, index: usize) -> Vec<usize> {
         (0..self.objects).filter(|owner| self.shape >> (index * self.objects + owner) & 1 == 1).collect()
     }
@@ -293,7 +293,7 @@ impl State {
     }
 
     /// What is there must be what reason leaves: computed from the graph, not by running anything.
-    fn judge_rest(&self, world: &World) -> Result<(), Violation> {
+    fn judge_rest(&self, world: &SmallWorld) -> Result<(), Violation> {
         let mut doomed = BTreeSet::from([world.root]);
         while world.policy != PropagationPolicy::Orphan
             && let Some(next) = (0..world.objects).find(|&index| {
@@ -369,7 +369,7 @@ pub fn explore(plan: Plan) -> Census {
             for held in std::iter::once(None).chain((0..objects).map(Some)) {
                 for root in 0..objects {
                     for policy in policies {
-                        let world = World { objects, shape, blocks, held, root, policy };
+                        let world = SmallWorld { objects, shape, blocks, held, root, policy };
                         census.worlds += 1;
                         let mut path = Vec::new();
                         if let Err(violation) =
@@ -389,7 +389,7 @@ pub fn explore(plan: Plan) -> Census {
 }
 
 fn visit(
-    world: &World,
+    world: &SmallWorld,
     mut state: State,
     depth: usize,
     path: &mut Vec<Turn>,

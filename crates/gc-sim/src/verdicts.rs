@@ -11,11 +11,14 @@ use serde_json::Value;
 
 use crate::collector::{Collector, Flight};
 use crate::kinds::kind_index;
-use crate::oracle::{Scene, Violation, broken};
+use crate::oracle::Scene;
+use crate::performed::Part;
 use crate::provider::Provider;
-use crate::retention::{FINISHED_PODS_KEPT, Part, Retention};
+use crate::retention::{FINISHED_PODS_KEPT, Retention};
 use crate::tenants::{CERTIFICATE_ENDS_MILLISECONDS, NODES};
 use crate::truth::{TrueChange, TrueObject, Truth};
+use crate::violation::Violation;
+use crate::violation::broken;
 
 const SECOND: i64 = 1_000;
 const HOUR: i64 = 3_600 * SECOND;

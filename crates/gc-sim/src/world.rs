@@ -13,21 +13,23 @@ use gc_ownership::Config;
 use crate::candidates::{Candidate, CutOff, Network, Reign, is_lease};
 use crate::clients;
 use crate::collector::{Collector, Flight};
-use crate::defects::{Defect, Saboteur};
+use crate::defects::Defect;
 use crate::kinds::{KINDS, ORDINARY_KINDS};
-use crate::oracle::{self, Exemptions, Oracle, Violation};
+use crate::oracle::{self, Exemptions, Oracle};
 use crate::policies::Policies;
 use crate::policy_verdicts::PolicyBook;
 use crate::process::Orders;
 use crate::provider::Provider;
 use crate::random::Random;
 use crate::restraints::RestraintBook;
+use crate::saboteur::Saboteur;
 use crate::server::{BEGINNING_MILLISECONDS, Server};
 use crate::show::show_request;
 use crate::story::{Step, Story};
 use crate::tenants::Tenants;
 use crate::truth::{Actor, TrueChange, Truth};
 use crate::verdicts;
+use crate::violation::Violation;
 
 /// Time that passes in an ordinary step, at most, milliseconds.
 const STEP_MILLISECONDS: usize = 200;
@@ -197,7 +199,7 @@ impl<'a> World<'a> {
         collector.discover(&self.server, None, 0);
         // Most collectors get all objects quickly; some are interrupted in the middle of it.
         if !self.born.is_multiple_of(4) {
-            hear_all(&mut collector, &self.server);
+            observe_all(&mut collector, &self.server);
         }
         self.collectors.push(collector);
     }
@@ -476,7 +478,7 @@ impl<'a> World<'a> {
         for collector in &mut self.collectors {
             collector.disconnect(&self.server);
             if soon_heard && !collector.paused {
-                hear_all(collector, &self.server);
+                observe_all(collector, &self.server);
             }
         }
         self.report.note_happened("stores restored");
@@ -641,7 +643,7 @@ impl<'a> World<'a> {
 }
 
 /// Every watch lists and delivers all objects.
-fn hear_all(collector: &mut Collector, server: &Server) {
+fn observe_all(collector: &mut Collector, server: &Server) {
     for position in 0..collector.watched() {
         for _ in 0..3 {
             if let Some(id) = collector.resource_at(position) {

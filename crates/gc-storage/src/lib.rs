@@ -2,7 +2,7 @@
 //!
 //! A store is a multi-version map from [`Key`] to bytes with **one global revision**: every committed
 //! transaction takes the next revision, and everything written by it carries that revision. Readers may
-//! look at any revision that has not been compacted; watchers replay every change after a revision.
+//! read any revision that has not been compacted; watchers replay every change after a revision.
 //!
 //! The trait is synchronous. In-process engines answer in microseconds, and a caller that deals with a slow
 //! engine (etcd, an fsync) calls it from a thread that may block: `Storage::blocks` says which of the two

@@ -24,7 +24,7 @@ pub(crate) const SIGNERS: [&str; 3] = [API_SERVER_CLIENT, KUBELET_CLIENT, KUBELE
 const LONGEST: Milliseconds = 365 * 24 * 3_600 * SECOND;
 /// How long a certificate is valid at least.
 const SHORTEST: Milliseconds = 600 * SECOND;
-/// A certificate is valid from so long ago on, for clocks that are behind.
+/// How long before now a certificate is valid from, for clocks that are behind.
 const BACKDATE: Milliseconds = 300 * SECOND;
 /// From this duration on, the time before now counts towards it.
 const LONG: Milliseconds = 8 * 3_600 * SECOND;
@@ -121,7 +121,7 @@ fn of_kubelet(
         required.sort_unstable();
         (!are_usages(object, purpose)).then(|| format!("usages did not match [{}]", required.join(" ")))
     };
-    // Upstream looks at the usages of a server, and at the name of a client, first.
+    // Upstream checks the usages of a server, and the name of a client, first.
     let of_name = || {
         let is_node = contents.common_name.starts_with("system:node:");
         (!is_node).then(|| "subject common name does not begin with system:node:".to_owned())

@@ -14,10 +14,10 @@ use crate::selector;
 use crate::store::Change;
 use crate::time::{self, Milliseconds, SECOND};
 
-/// A pod whose eviction was allowed counts as disrupted for so long, unless it is deleted before.
+/// How long a pod whose eviction was allowed counts as disrupted, unless it is deleted earlier.
 const DELETION_TIMEOUT: Milliseconds = 120 * SECOND;
 
-/// A budget is looked at when it changes, when a pod that it selects does, and when what manages such pods is scaled.
+/// A budget is reconciled when it changes, when a pod that it selects does, and when what manages such pods is scaled.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };
     let budgets = || view.store.in_namespace(Kind::PodDisruptionBudget, object.namespace());
@@ -249,5 +249,4 @@ fn write(budget: &Object, status: Value, plan: &mut Plan) {
 }
 
 #[cfg(test)]
-#[path = "disruption_tests.rs"]
 mod tests;

@@ -150,7 +150,7 @@ impl Recorder {
         self.kubelets.entry(Arc::clone(host)).or_insert(fresh).take(KUBELET_BURST, KUBELET_REFILL, now)
     }
 
-    /// Whether there have been so many different messages with this reason that they are combined.
+    /// Whether there have been too many different messages with this reason to record them one by one.
     fn is_one_of_many(
         &mut self,
         topic: (About, Severity, Cow<'static, str>),

@@ -141,12 +141,6 @@ impl Object {
         &self.value["status"]
     }
 
-    /// Whether this object manages another.
-    #[must_use]
-    pub fn controls(&self, other: &Self) -> bool {
-        other.controller.as_deref() == Some(&*self.uid)
-    }
-
     /// Whether it has a finalizer.
     #[must_use]
     pub fn has_finalizer(&self, finalizer: &str) -> bool {

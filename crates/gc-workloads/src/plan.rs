@@ -201,7 +201,7 @@ impl Action {
     }
 }
 
-/// An action, why it is taken, and the Events that tell of it.
+/// An action, why it is taken, and the Events that report it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     /// What to send.

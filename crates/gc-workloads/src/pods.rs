@@ -2,8 +2,18 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::object::{Object, int, text};
+use crate::object::{Object, int, items, text};
 use crate::time::{Milliseconds, SECOND};
+
+/// The scheduler of this crate; pods that name no other are its own.
+const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+/// Whether it waits for the default scheduler.
+pub(crate) fn is_unscheduled(pod: &Object) -> bool {
+    let spec = pod.spec();
+    let ours = spec["schedulerName"].as_str().is_none_or(|name| name == DEFAULT_SCHEDULER);
+    ours && node_name(pod).is_empty() && is_active(pod) && items(&spec["schedulingGates"]).next().is_none()
+}
 
 /// Whether it counts as a replica: neither finished nor being deleted.
 #[must_use]

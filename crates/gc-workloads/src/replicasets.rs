@@ -105,7 +105,7 @@ fn manage(view: &View<'_>, owner: &Object, active: &[Arc<Object>], plan: &mut Pl
     }
 }
 
-/// A pod, with the Events that its owner tells of it.
+/// A pod, with the Events that report it on its owner.
 pub(crate) fn create_pod(owner: &Object, pod: Value) -> Request {
     Request::create(Kind::Pod, owner.namespace(), pod, "missing").noting(
         Note::normal(owner, "SuccessfulCreate", "Created pod: {}"),
@@ -113,7 +113,7 @@ pub(crate) fn create_pod(owner: &Object, pod: Value) -> Request {
     )
 }
 
-/// The deletion of a pod, with the Events that its owner tells of it.
+/// The deletion of a pod, with the Events that report it on its owner.
 pub(crate) fn delete_pod(owner: &Object, pod: &Object) -> Request {
     Request::delete(pod, "surplus").noting(
         Note::normal(owner, "SuccessfulDelete", format!("Deleted pod: {}", pod.name())),
@@ -230,5 +230,4 @@ fn conditions(view: &View<'_>, owner: &Object) -> Vec<Value> {
 }
 
 #[cfg(test)]
-#[path = "replicasets_tests.rs"]
 mod tests;

@@ -26,7 +26,7 @@ pub(crate) fn of(store: &Store, owner: &Object) -> Vec<Arc<Object>> {
     all
 }
 
-/// What adopts the revisions that the owner's selector selects and nobody owns, such as those of an owner that was deleted with
+/// Adopts the revisions that the owner's selector selects and that have no owner, such as those of an owner that was deleted with
 /// its dependents orphaned and created again.
 pub(crate) fn adopt(store: &Store, owner: &Object) -> Option<Plan> {
     let mut claimed = Claimed::by_selector(store, owner, Kind::ControllerRevision);

@@ -24,9 +24,9 @@ pub const MAX_IN_FLIGHT: usize = 64;
 pub const MAX_PLANS: usize = 256;
 /// Maximum number of queued Events; further ones are dropped and counted.
 pub const MAX_WAITING_EVENTS: usize = 10_000;
-/// While pods are to be looked at, one of so many looks is at what is made of pods.
+/// While pods wait to be reconciled, one reconciliation in this number is of an object that owns pods.
 pub const POD_SHARE: u32 = 8;
-/// After an object was reconciled, it rests for a millisecond for each of so many objects that were visited for it: owners of many
+/// A reconciled object rests for one millisecond per this number of objects that were visited for it, so that owners of many
 /// objects are not reconciled after each change of one of them.
 pub const VISITS_PER_MILLISECOND: usize = 100;
 /// After a failure an object waits this long, doubled with each further failure.
@@ -34,7 +34,7 @@ pub const FIRST_RETRY: Milliseconds = 5;
 /// An object that keeps failing is tried this often.
 pub const LONGEST_RETRY: Milliseconds = 1_000_000;
 
-/// After so many failures in a row, the next attempt on an object is far enough away for the controllers to count as settled.
+/// Number of failures in a row after which the next attempt is far enough away for the controllers to count as settled.
 pub const SETTLED_RETRIES: u32 = 8;
 
 /// Names a request until it is answered.
@@ -81,13 +81,13 @@ pub enum Observation {
 
 type Work = (Workload, Key);
 
-/// What is to be looked at. Pods come before what counts them, so that a burst of changes of pods becomes one change of their
-/// owner's status; the owners get their share of looks however many pods there are.
+/// What is to be reconciled. Pods come before what counts them, so that a burst of changes of pods becomes one change of their
+/// owner's status; the owners get their share however many pods there are.
 #[derive(Debug, Default)]
 struct Ready {
     pods: VecDeque<Work>,
     others: VecDeque<Work>,
-    /// Looks at pods since the last one at anything else.
+    /// Reconciliations of pods since the last one of anything else.
     streak: u32,
 }
 

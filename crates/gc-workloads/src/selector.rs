@@ -1,8 +1,8 @@
-//! Label selectors as objects carry them.
+//! Selectors of labels and of nodes, as objects carry them.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::object::items;
+use crate::object::{Object, items};
 
 /// Whether a `LabelSelector` selects these labels. An empty one selects everything, a missing one nothing, and what is
 /// not understood nothing.
@@ -53,6 +53,20 @@ pub fn selects_all(selector: &Value) -> bool {
         _ => true,
     };
     selector.is_object() && is_empty("matchLabels") && is_empty("matchExpressions")
+}
+
+/// Whether a `NodeSelector`, if there is one, selects a node.
+pub(crate) fn selects_terms(required: &Value, node: &Object) -> bool {
+    required.is_null() || items(&required["nodeSelectorTerms"]).any(|term| matches_term(term, node))
+}
+
+fn matches_term(term: &Value, node: &Object) -> bool {
+    let fields = json!({"metadata.name": node.name()});
+    let (expressions, by_field) = (items(&term["matchExpressions"]), items(&term["matchFields"]));
+    // A term without requirements selects nothing.
+    (expressions.clone().next().is_some() || by_field.clone().next().is_some())
+        && expressions.into_iter().all(|requirement| matches_requirement(requirement, node.labels()))
+        && by_field.into_iter().all(|requirement| matches_requirement(requirement, &fields))
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ use serde_json::{Map, Value};
 use crate::kinds::{Key, Kind};
 use crate::object::{Object, condition, text};
 use crate::resources::Amounts;
-use crate::services::SERVICE_NAME;
+
+/// The label that names the Service of an EndpointSlice.
+pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// A change of one object.
 #[derive(Clone, Debug)]
@@ -321,7 +323,7 @@ impl Store {
         if object.key.kind != Kind::Pod {
             return;
         }
-        if crate::nodes::scheduler::is_unscheduled(object) {
+        if crate::pods::is_unscheduled(object) {
             self.unscheduled.insert(object.key.clone());
             if condition(object.status(), "PodScheduled").is_some_and(|known| known["status"] == "False") {
                 self.unschedulable.insert(object.key.clone());

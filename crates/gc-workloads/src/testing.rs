@@ -59,7 +59,7 @@ impl World {
         Self::new(Workload::ALL)
     }
 
-    fn tell(&mut self, key: &Key, gone: Option<Value>) {
+    fn report(&mut self, key: &Key, gone: Option<Value>) {
         let observation = match gone {
             Some(value) => Observation::Gone(key.kind, value),
             None => Observation::Present(key.kind, self.objects[key].clone()),
@@ -78,10 +78,10 @@ impl World {
         let grace = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or_default();
         if !metadata["deletionTimestamp"].is_null() && !held && grace == 0 {
             self.objects.remove(key);
-            self.tell(key, Some(value.clone()));
+            self.report(key, Some(value.clone()));
         } else {
             self.objects.insert(key.clone(), value.clone());
-            self.tell(key, None);
+            self.report(key, None);
         }
         value
     }

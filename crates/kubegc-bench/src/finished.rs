@@ -159,7 +159,7 @@ pub(crate) async fn jobs(cluster: &Cluster, options: &JobOptions) -> anyhow::Res
     );
     let patience = PATIENCE_AT_LEAST + Duration::from_secs(u64::from(lead) + u64::from(over));
     let gone = collect(cluster, (&watched, &run, jobs), &options.command, patience).await?;
-    // Times of conditions are whole seconds: the Jobs' time began so much before ours.
+    // Times of conditions are whole seconds, so the Jobs' time began earlier than ours by this fraction.
     let before = Duration::from_millis(u64::try_from(wall.as_millisecond() - now * 1000)?);
     let mut late = Latencies::default();
     for (name, at) in gone {

@@ -199,7 +199,7 @@ async fn watch(server: &Kubegc, client: &ApiClient) {
     let mut tasks = Vec::new();
     for number in 0..watchers {
         let (client, version, received) = (client.clone(), version.clone(), Arc::clone(&received));
-        // One watcher looks at the times; a hundred would measure the client.
+        // One watcher takes the times; a hundred would measure the client.
         let timed = number == 0;
         tasks.push(tokio::spawn(async move {
             follow(&client, &version, writes, &received, timed.then_some(began)).await

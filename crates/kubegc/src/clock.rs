@@ -54,7 +54,7 @@ impl CollectorClock {
         self.changed.send_replace(held);
     }
 
-    /// Sets it ahead by so much more.
+    /// Sets it ahead by this much more.
     pub(crate) fn advance(&self, by: Duration) {
         let by = gc_types::milliseconds(by);
         self.set(self.ahead().saturating_add(by));

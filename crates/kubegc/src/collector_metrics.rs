@@ -71,7 +71,7 @@ pub(crate) struct CollectorMetrics {
     running: Family<ManagedLabels, Gauge>,
     effects: Family<EffectLabels, Counter>,
     events: Family<EventLabels, Counter>,
-    judged: Family<ControllerLabel, Counter>,
+    decisions: Family<ControllerLabel, Counter>,
     waiting: Family<ControllerLabel, Gauge>,
     overdue: Family<ControllerLabel, Real>,
     synced: Family<ControllerLabel, Gauge>,
@@ -124,7 +124,7 @@ impl CollectorMetrics {
             running: Family::default(),
             effects: Family::default(),
             events: Family::default(),
-            judged: Family::default(),
+            decisions: Family::default(),
             waiting: Family::default(),
             overdue: Family::default(),
             synced: Family::default(),
@@ -137,7 +137,7 @@ impl CollectorMetrics {
         );
         registry.register("kubegc_collector_effects", "Effects by outcome", m.effects);
         registry.register("kubegc_collector_events", "Kubernetes Events queued for writing", m.events);
-        registry.register("kubegc_collector_judged", "Judgements of objects", m.judged);
+        registry.register("kubegc_collector_decisions", "Decisions about objects", m.decisions);
         registry.register(
             "kubegc_collector_waiting",
             "Objects that wait for a decision, now or later",
@@ -171,7 +171,7 @@ impl CollectorMetrics {
 /// What was reported last.
 #[derive(Default)]
 struct Reported {
-    judged: u64,
+    decisions: u64,
     gauges: BTreeSet<(&'static str, Labels)>,
 }
 
@@ -226,9 +226,9 @@ impl Observer for ControllerObserver {
         self.metrics.overdue.get_or_create(&label).set(Duration::from_millis(overdue).as_secs_f64());
         self.metrics.synced.get_or_create(&label).set(i64::from(standing.synced));
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        let judged = standing.counts.decisions;
-        self.metrics.judged.get_or_create(&label).inc_by(judged.saturating_sub(reported.judged));
-        reported.judged = judged;
+        let decisions = standing.counts.decisions;
+        self.metrics.decisions.get_or_create(&label).inc_by(decisions.saturating_sub(reported.decisions));
+        reported.decisions = decisions;
         let mut gauges = BTreeSet::new();
         for reading in &standing.gauges {
             let labels = labels_of(reading);

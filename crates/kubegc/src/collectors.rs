@@ -145,7 +145,7 @@ impl Rests for ExpiryEngine {
 }
 
 /// Makes the audit sinks of a collector; the table says which resources its effects are about.
-pub(crate) type MakeWitnesses = dyn Fn(Controller, &ResourceTable) -> Vec<Arc<dyn Observer>> + Send + Sync;
+pub(crate) type MakeSinks = dyn Fn(Controller, &ResourceTable) -> Vec<Arc<dyn Observer>> + Send + Sync;
 
 /// What the collectors other than that of owner references are started with.
 #[derive(Clone)]
@@ -155,7 +155,7 @@ pub(crate) struct Surroundings {
     /// Where their metrics are registered, if they are exported.
     pub(crate) metrics: Option<CollectorMetrics>,
     /// The audit sinks.
-    pub(crate) witnesses: Arc<MakeWitnesses>,
+    pub(crate) sinks: Arc<MakeSinks>,
     /// The journal among them that a server with collectors shows, if it keeps one.
     pub(crate) journal: Option<Arc<Journal>>,
     /// What stops them.
@@ -169,7 +169,7 @@ impl Default for Surroundings {
         Self {
             clock: system_clock(),
             metrics: None,
-            witnesses: crate::run::log_witnesses(),
+            sinks: crate::run::log_sinks(),
             journal: None,
             restraints: Restraints::default(),
             activity: Activity::default(),
@@ -180,7 +180,7 @@ impl Default for Surroundings {
 impl Surroundings {
     /// The observers of a collector's decisions.
     fn observer(&self, controller: Controller, table: &ResourceTable) -> Arc<dyn Observer> {
-        let mut observers = (self.witnesses)(controller, table);
+        let mut observers = (self.sinks)(controller, table);
         observers.extend(self.metrics.as_ref().map(|metrics| metrics.observer(controller)));
         Arc::new(Observers(observers))
     }
@@ -240,7 +240,7 @@ impl RunningCollectors {
                 Controller::GarbageCollector => {
                     let collector = MetadataCollector::new(client, options.clone())
                         .restrained_by(surroundings.restraints.clone());
-                    observers.extend((surroundings.witnesses)(controller, &collector.table()));
+                    observers.extend((surroundings.sinks)(controller, &collector.table()));
                     let engine = gc_ownership::Engine::new(gc_ownership::Config::default());
                     let engine = Watched::new(engine, surroundings.activity.of(controller), 0);
                     surroundings.activity.add_board(collector.board());

@@ -112,9 +112,9 @@ mod tests {
         server.shutdown().await;
     }
 
-    /// Policies, and whether the definition can judge them.
+    /// Policies, and whether the definition can validate them.
     fn policies() -> Vec<(Value, bool)> {
-        let judged = [
+        let by_definition = [
             json!({}),
             json!({"maxAge": "7d"}),
             json!({"maxAge": "1.5h30m"}),
@@ -194,7 +194,7 @@ mod tests {
             json!({"schedule": "every 1s"}),
             json!({"maxAge": "9999999999999h"}),
         ];
-        let judged = judged.into_iter().map(|policy| (policy, true));
-        judged.chain(by_parser.into_iter().map(|policy| (policy, false))).collect()
+        let by_definition = by_definition.into_iter().map(|policy| (policy, true));
+        by_definition.chain(by_parser.into_iter().map(|policy| (policy, false))).collect()
     }
 }

@@ -1,5 +1,5 @@
 //! Kubernetes Events about deletions, where upstream has none: what a collector deletes in a namespace, as one Event for each
-//! reason, whose count rises while the deletions go on. Objects at cluster scope have an Event each.
+//! reason, whose count rises while deletions continue. Objects at cluster scope have an Event each.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -492,7 +492,7 @@ mod tests {
         let events = DeletionEvents::default();
         let counted = events.clone();
         let surroundings = Surroundings {
-            witnesses: Arc::new(move |controller, table| {
+            sinks: Arc::new(move |controller, table| {
                 counted.observer(controller, table).into_iter().collect()
             }),
             ..Surroundings::default()

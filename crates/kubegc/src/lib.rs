@@ -17,6 +17,7 @@ mod deletion_events;
 mod demo;
 mod documents;
 pub mod embedded;
+mod endpoints;
 mod envtest;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

@@ -410,5 +410,4 @@ fn end_word(end: &End) -> &'static str {
 }
 
 #[cfg(test)]
-#[path = "namespaces_tests.rs"]
 mod tests;

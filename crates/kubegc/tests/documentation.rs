@@ -91,7 +91,7 @@ fn every_section_that_is_cited_is_in_the_specification() {
     let mut missing = BTreeSet::new();
     let mut cited = 0;
     for (path, text) in texts(&repository().join("crates"), ".rs") {
-        // A citation may go on in the next line of a comment.
+        // A citation may continue in the next line of a comment.
         let text: String = text
             .lines()
             .map(|line| line.trim().trim_start_matches(['/', '!']).trim())
@@ -213,6 +213,70 @@ fn every_link_leads_somewhere() {
     }
     assert!(followed > 50, "only {followed} links found: is this test reading the right files?");
     assert!(broken.is_empty(), "links that lead nowhere: {broken:#?}");
+}
+
+/// What this project once said in place of the words in docs/glossary.md.
+const OLD_WORDS: [&str; 16] = [
+    "anew",
+    "gets on",
+    "goes on",
+    "hear",
+    "heard",
+    "hears",
+    "let go",
+    "lets go",
+    "looked at",
+    "looks at",
+    "nobody",
+    "outbox",
+    "shelf",
+    "so many",
+    "told",
+    "witness",
+];
+
+/// The old words that a text contains.
+fn old_words(text: &str) -> Vec<&'static str> {
+    let words: Vec<String> = text
+        .split(|character: char| !character.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .map(str::to_lowercase)
+        .collect();
+    let text = format!(" {} ", words.join(" "));
+    OLD_WORDS.into_iter().filter(|word| text.contains(&format!(" {word} "))).collect()
+}
+
+#[test]
+fn old_words_are_found_whole_and_in_any_case() {
+    assert_eq!(
+        old_words("Nobody was told that she hears; it lets\n go."),
+        ["hears", "lets go", "nobody", "told"]
+    );
+    assert_eq!(old_words("a hearing of untold renewals"), [""; 0]);
+}
+
+/// docs/reference has the help texts of every command.
+#[test]
+fn documents_and_comments_use_the_words_of_the_glossary() {
+    let is_current = |path: &&PathBuf| !path.ends_with("docs/glossary.md") && !path.ends_with("CHANGELOG.md");
+    let (mut pages, mut comments) = (pages(), texts(&repository().join("crates"), ".rs"));
+    pages.retain(|path, _| is_current(&path) && !path.components().any(|part| part.as_os_str() == "spec"));
+    for text in pages.values_mut() {
+        *text = prose(text).map(without_code).collect::<Vec<_>>().join("\n");
+    }
+    for text in comments.values_mut() {
+        let lines = text.lines().filter_map(|line| line.trim_start().strip_prefix("//"));
+        *text = lines.map(without_code).collect::<Vec<_>>().join("\n");
+    }
+    let found: Vec<String> = pages
+        .iter()
+        .chain(&comments)
+        .flat_map(|(path, text)| {
+            old_words(text).into_iter().map(|word| format!("{}: {word}", path.display()))
+        })
+        .collect();
+    assert!(comments.values().map(String::len).sum::<usize>() > 500_000, "are these the right files?");
+    assert!(found.is_empty(), "docs/glossary.md has better words: {found:#?}");
 }
 
 #[test]

@@ -396,7 +396,7 @@ async fn a_full_disk_refuses_writes_and_loses_nothing() {
     kept.insert("m0".to_owned(), (again.uid().unwrap(), again.resource_version().unwrap()));
     let acknowledged = kept;
 
-    // After a restart too, and with space again writes go on.
+    // After a restart too, and with space again writes continue.
     server.end(Signal::KILL);
     disk.grow();
     let server = on_disk("apiserver", &data);

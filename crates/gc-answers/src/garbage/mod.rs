@@ -537,5 +537,4 @@ fn place(resource: &Resource, object: &Value) -> Place {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

@@ -3,40 +3,15 @@
 //! Most of it ends the moment its deletion is requested: it has no finalizers, and nothing depends on it. Such leaves are not
 //! rehearsed, so that a plan costs what its other objects cost.
 
-use std::cell::Cell;
-
 use gc_ownership::{Contents, Leaf, NodeView, Progress};
 use gc_types::{ObjectKey, PropagationPolicy, ResourceId, Uid};
 
-use super::planner::{DEFINITIONS, Horizon, Planner, When, survey_view};
+use std::cell::Cell;
+
+use super::container::{Container, When};
+use super::planner::{DEFINITIONS, Planner, survey_view};
 use crate::catalog::GroupResource;
 use crate::text;
-
-/// What is deleted when everything in it is gone: a namespace, a definition.
-pub(super) struct Container {
-    pub(super) key: ObjectKey,
-    /// What is in it, leaves apart.
-    pub(super) inside: Vec<Uid>,
-    /// The pods among them, for which the rest of a namespace waits.
-    pub(super) pods: Vec<Uid>,
-    /// Leaves that are deleted when the pods are gone.
-    pub(super) followers: Vec<Leaf>,
-    /// When they are deleted.
-    pub(super) followed: Cell<Option<Horizon>>,
-    /// Why its contents cannot be listed, which holds it up.
-    pub(super) unlisted: Option<String>,
-}
-
-impl Container {
-    pub(super) fn is_empty(&self) -> bool {
-        self.inside.is_empty() && self.followers.is_empty()
-    }
-
-    /// Whether the rest of the contents needs to wait no longer.
-    pub(super) fn has_no_pods(&self, progress: &Progress) -> bool {
-        self.pods.iter().all(|pod| progress.gone.contains(pod))
-    }
-}
 
 impl Planner<'_> {
     fn resource(&self, group: &str, resource: &str) -> Option<ResourceId> {

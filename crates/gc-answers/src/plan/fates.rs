@@ -6,7 +6,8 @@ use std::sync::Arc;
 use gc_ownership::{NodeView, Progress};
 use gc_types::{ObjectKey, ResourceId, Uid};
 
-use super::planner::{Horizon, Planner, Stages, When, survey_view};
+use super::container::{Horizon, When};
+use super::planner::{Planner, Stages, survey_view};
 use super::{BlastRadius, Fate, Item, ItemKind};
 use crate::survey::{Recreator, Survey};
 use crate::text;

@@ -7,7 +7,8 @@ use std::rc::Rc;
 use gc_ownership::{NodeView, Progress};
 use gc_types::{ObjectKey, Uid};
 
-use super::planner::{Horizon, survey_view};
+use super::container::Horizon;
+use super::planner::survey_view;
 use crate::catalog::GroupResource;
 use crate::facts::{Facts, Known};
 use crate::finalizers::{self, Controller};
@@ -25,7 +26,7 @@ const SELF_RELEASING: [&str; 6] = [
 ];
 const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
-/// A controller that works and has not removed its finalizer for so long is not counted on.
+/// How long a working controller may take to remove its finalizer before the plan expects it to stay.
 const CONTROLLER_PATIENCE_MILLISECONDS: i64 = 600_000;
 
 /// A user of a claim.

@@ -1,5 +1,6 @@
 //! What a deletion would lead to: the whole of it.
 
+mod container;
 mod containers;
 mod fates;
 mod holds;

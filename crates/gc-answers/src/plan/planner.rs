@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gc_ownership::{NodeView, PlanError, Presence, Progress, Stage, StageEnd};
 use gc_types::{ObjectKey, PropagationPolicy, Uid, parse_quantity};
 
-use super::containers::Container;
+use super::container::{Container, Horizon, When};
 use super::holds::Holds;
 use super::{BlastRadius, LostVolume, Target};
 use crate::catalog::GroupResource;
@@ -14,28 +14,6 @@ use crate::facts::Facts;
 use crate::survey::Survey;
 
 pub(super) const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
-
-/// How far a plan looks ahead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Horizon {
-    /// Only what Kubernetes does by itself.
-    AtOnce,
-    /// Controllers that work remove their finalizers.
-    InTime,
-    /// Every finalizer is removed, by hand if need be.
-    InTheEnd,
-}
-
-/// What makes an object be deleted other than its owners.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum When {
-    /// It was asked for.
-    Asked,
-    /// What contains it is being deleted. All but the pods of a namespace wait for these pods.
-    Contained { container: Uid, follows_pods: bool },
-    /// What it belongs to is gone: the claim of a volume, the node of a pod.
-    Gone(Uid),
-}
 
 /// An object that is deleted by a rule other than ownership.
 pub(super) struct Root {

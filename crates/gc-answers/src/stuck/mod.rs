@@ -25,8 +25,8 @@ use crate::survey::{Metadata, Survey};
 pub use codes::Code;
 pub(crate) use volumes::{narrow, users};
 
-/// For so long after a deletion it says nothing about a controller that it has done nothing yet: kube-controller-manager
-/// leaves a namespace alone for five seconds.
+/// How long after a deletion a controller may have done nothing before it is reported: kube-controller-manager leaves a
+/// namespace alone for five seconds.
 pub const CONTROLLER_PATIENCE_MILLISECONDS: i64 = 10_000;
 
 /// An object as answers name it.

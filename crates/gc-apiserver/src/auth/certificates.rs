@@ -440,5 +440,4 @@ fn to_pem(der: &[u8]) -> String {
 }
 
 #[cfg(test)]
-#[path = "certificates_tests.rs"]
 mod tests;

@@ -10,7 +10,7 @@ use gc_registry::object::Object;
 use serde_json::{Map, Value};
 
 use super::protobuf::{self, ListMeta, envelope};
-use super::protobuf_request::{Fields, Kind, MAXIMUM_DEPTH, fields_of, label_of};
+use super::protobuf_request::{FieldType, Fields, MAXIMUM_DEPTH, fields_of, label_of};
 use super::protobuf_writer::Writer;
 
 /// Whether answers about a kind can be written.
@@ -65,7 +65,7 @@ pub(crate) fn list(
 fn message(writer: &mut Writer<'_>, fields: &Fields, map: &Map<String, Value>, depth: usize) {
     let Some(depth) = depth.checked_sub(1) else { return };
     for (number, field) in fields {
-        if let Kind::InLine(label) = &field.kind {
+        if let FieldType::InLine(label) = &field.kind {
             if let Some(inner) = fields_of(label) {
                 writer.message(*number, |writer| message(writer, inner, map, depth));
             }
@@ -75,35 +75,35 @@ fn message(writer: &mut Writer<'_>, fields: &Fields, map: &Map<String, Value>, d
     }
 }
 
-fn write(writer: &mut Writer<'_>, number: u32, kind: &Kind, value: &Value, depth: usize) {
+fn write(writer: &mut Writer<'_>, number: u32, kind: &FieldType, value: &Value, depth: usize) {
     let text = value.as_str().unwrap_or_default();
     match kind {
-        Kind::Text => writer.bytes(number, text.as_bytes()),
-        Kind::Integer => writer.number(number, value.as_i64().unwrap_or_default()),
-        Kind::Boolean => writer.number(number, i64::from(value.as_bool().unwrap_or_default())),
-        Kind::Double => writer.double(number, value.as_f64().unwrap_or_default()),
-        Kind::Bytes => writer.bytes(number, &STANDARD.decode(text).unwrap_or_default()),
-        Kind::Time | Kind::MicroTime => {
+        FieldType::Text => writer.bytes(number, text.as_bytes()),
+        FieldType::Integer => writer.number(number, value.as_i64().unwrap_or_default()),
+        FieldType::Boolean => writer.number(number, i64::from(value.as_bool().unwrap_or_default())),
+        FieldType::Double => writer.double(number, value.as_f64().unwrap_or_default()),
+        FieldType::Bytes => writer.bytes(number, &STANDARD.decode(text).unwrap_or_default()),
+        FieldType::Time | FieldType::MicroTime => {
             if let Ok(time) = text.parse::<jiff::Timestamp>() {
                 writer.message(number, |writer| {
                     writer.number(1, time.as_second());
-                    if *kind == Kind::MicroTime {
+                    if *kind == FieldType::MicroTime {
                         writer.number(2, i64::from(time.subsec_nanosecond()));
                     }
                 });
             }
         }
-        Kind::Duration => {
+        FieldType::Duration => {
             let nanos =
                 text.parse::<gc_types::GoDuration>().map_or(0, |duration| duration.to_std().as_nanos());
             writer.message(number, |writer| writer.number(1, i64::try_from(nanos).unwrap_or_default()));
         }
-        Kind::Quantity => {
+        FieldType::Quantity => {
             let number_text = value.to_string();
             let text = value.as_str().unwrap_or(&number_text);
             writer.message(number, |writer| writer.bytes(1, text.as_bytes()));
         }
-        Kind::IntOrString => writer.message(number, |writer| match value.as_i64() {
+        FieldType::IntOrString => writer.message(number, |writer| match value.as_i64() {
             Some(integer) => {
                 writer.number(1, 0);
                 writer.number(2, integer);
@@ -114,8 +114,8 @@ fn write(writer: &mut Writer<'_>, number: u32, kind: &Kind, value: &Value, depth
                 writer.bytes(3, text.as_bytes());
             }
         }),
-        Kind::Raw => writer.message(number, |writer| writer.bytes(1, value.to_string().as_bytes())),
-        Kind::Message(label) | Kind::InLine(label) => {
+        FieldType::Raw => writer.message(number, |writer| writer.bytes(1, value.to_string().as_bytes())),
+        FieldType::Message(label) | FieldType::InLine(label) => {
             let Some(fields) = fields_of(label) else { return };
             writer.message(number, |writer| match value {
                 Value::Object(map) => message(writer, fields, map, depth),
@@ -128,8 +128,10 @@ fn write(writer: &mut Writer<'_>, number: u32, kind: &Kind, value: &Value, depth
                 _ => {}
             });
         }
-        Kind::List(_) => write_all(writer, number, kind, value.as_array().map_or(&[], Vec::as_slice), depth),
-        Kind::Map(values) => {
+        FieldType::List(_) => {
+            write_all(writer, number, kind, value.as_array().map_or(&[], Vec::as_slice), depth);
+        }
+        FieldType::Map(values) => {
             for (key, value) in value.as_object().into_iter().flatten() {
                 writer.message(number, |writer| {
                     writer.bytes(1, key.as_bytes());
@@ -139,27 +141,27 @@ fn write(writer: &mut Writer<'_>, number: u32, kind: &Kind, value: &Value, depth
                 });
             }
         }
-        Kind::SchemaOrBoolean | Kind::SchemaOrList | Kind::SchemaOrTexts => {
+        FieldType::SchemaOrBoolean | FieldType::SchemaOrList | FieldType::SchemaOrTexts => {
             writer.message(number, |writer| write_choice(writer, kind, value, depth));
         }
     }
 }
 
-fn write_all(writer: &mut Writer<'_>, number: u32, kind: &Kind, items: &[Value], depth: usize) {
-    let Kind::List(item) = kind else { return };
+fn write_all(writer: &mut Writer<'_>, number: u32, kind: &FieldType, items: &[Value], depth: usize) {
+    let FieldType::List(item) = kind else { return };
     for value in items {
         write(writer, number, item, value, depth);
     }
 }
 
 /// A schema or something else, as JSON schemas have them.
-fn write_choice(writer: &mut Writer<'_>, kind: &Kind, value: &Value, depth: usize) {
-    const SCHEMA: Kind = Kind::Message("apiextensions/v1.JSONSchemaProps");
-    let schema_number = if *kind == Kind::SchemaOrBoolean { 2 } else { 1 };
+fn write_choice(writer: &mut Writer<'_>, kind: &FieldType, value: &Value, depth: usize) {
+    const SCHEMA: FieldType = FieldType::Message("apiextensions/v1.JSONSchemaProps");
+    let schema_number = if *kind == FieldType::SchemaOrBoolean { 2 } else { 1 };
     match value {
         Value::Bool(allows) => writer.number(1, i64::from(*allows)),
         Value::Object(_) => {
-            if *kind == Kind::SchemaOrBoolean {
+            if *kind == FieldType::SchemaOrBoolean {
                 writer.number(1, 1);
             }
             if let Some(depth) = depth.checked_sub(1) {
@@ -167,7 +169,7 @@ fn write_choice(writer: &mut Writer<'_>, kind: &Kind, value: &Value, depth: usiz
             }
         }
         Value::Array(items) => {
-            let item = if *kind == Kind::SchemaOrTexts { Kind::Text } else { SCHEMA };
+            let item = if *kind == FieldType::SchemaOrTexts { FieldType::Text } else { SCHEMA };
             let Some(depth) = depth.checked_sub(1) else { return };
             for value in items {
                 write(writer, 2, &item, value, depth);

@@ -16,7 +16,7 @@ pub(super) const MAXIMUM_DEPTH: usize = 100;
 
 /// What a field holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FieldType {
     Text,
     Integer,
     Boolean,
@@ -30,8 +30,8 @@ pub(super) enum Kind {
     Raw,
     Message(&'static str),
     InLine(&'static str),
-    List(Box<Kind>),
-    Map(Box<Kind>),
+    List(Box<FieldType>),
+    Map(Box<FieldType>),
     /// `JSONSchemaPropsOrBool`
     SchemaOrBoolean,
     /// `JSONSchemaPropsOrArray`
@@ -43,7 +43,7 @@ pub(super) enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Field {
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: FieldType,
     /// A zero value is left out of JSON.
     drop_zero: bool,
 }
@@ -84,27 +84,27 @@ fn field(word: &'static str) -> Option<(u32, Field)> {
     Some((number.parse().ok()?, Field { name, kind: parse_kind(kind)?, drop_zero }))
 }
 
-fn parse_kind(text: &'static str) -> Option<Kind> {
+fn parse_kind(text: &'static str) -> Option<FieldType> {
     let (first, rest) = text.split_at_checked(1)?;
     Some(match first {
-        "s" => Kind::Text,
-        "i" => Kind::Integer,
-        "b" => Kind::Boolean,
-        "y" => Kind::Bytes,
-        "d" => Kind::Double,
-        "T" => Kind::Time,
-        "U" => Kind::MicroTime,
-        "D" => Kind::Duration,
-        "Q" => Kind::Quantity,
-        "I" => Kind::IntOrString,
-        "R" => Kind::Raw,
-        "O" => Kind::SchemaOrBoolean,
-        "A" => Kind::SchemaOrList,
-        "P" => Kind::SchemaOrTexts,
-        "=" => Kind::Message(rest),
-        "~" => Kind::InLine(rest),
-        "[" => Kind::List(Box::new(parse_kind(rest)?)),
-        "{" => Kind::Map(Box::new(parse_kind(rest)?)),
+        "s" => FieldType::Text,
+        "i" => FieldType::Integer,
+        "b" => FieldType::Boolean,
+        "y" => FieldType::Bytes,
+        "d" => FieldType::Double,
+        "T" => FieldType::Time,
+        "U" => FieldType::MicroTime,
+        "D" => FieldType::Duration,
+        "Q" => FieldType::Quantity,
+        "I" => FieldType::IntOrString,
+        "R" => FieldType::Raw,
+        "O" => FieldType::SchemaOrBoolean,
+        "A" => FieldType::SchemaOrList,
+        "P" => FieldType::SchemaOrTexts,
+        "=" => FieldType::Message(rest),
+        "~" => FieldType::InLine(rest),
+        "[" => FieldType::List(Box::new(parse_kind(rest)?)),
+        "{" => FieldType::Map(Box::new(parse_kind(rest)?)),
         _ => return None,
     })
 }
@@ -192,18 +192,18 @@ fn message(
 
 fn put(map: &mut Map<String, Value>, field: &Field, wire: &Wire<'_>, depth: usize) -> Result<(), Problem> {
     match &field.kind {
-        Kind::InLine(label) => {
+        FieldType::InLine(label) => {
             for (key, value) in nested(label, wire, depth)? {
                 map.insert(key, value);
             }
         }
-        Kind::List(item) => {
+        FieldType::List(item) => {
             let list = map.entry(field.name).or_insert_with(|| Value::Array(Vec::new()));
             if let (Value::Array(list), value) = (list, value(item, wire, depth)?) {
                 list.push(value);
             }
         }
-        Kind::Map(item) => {
+        FieldType::Map(item) => {
             let Wire::Bytes(entry) = wire else { return Err("expected a map entry".into()) };
             let mut entry = *entry;
             let (mut key, mut found) = (String::new(), None);
@@ -216,8 +216,9 @@ fn put(map: &mut Map<String, Value>, field: &Field, wire: &Wire<'_>, depth: usiz
             }
             let entries = map.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
             if let Value::Object(entries) = entries {
-                let zero =
-                    || if matches!(**item, Kind::Text | Kind::Bytes) { "".into() } else { Value::Null };
+                let zero = || {
+                    if matches!(**item, FieldType::Text | FieldType::Bytes) { "".into() } else { Value::Null }
+                };
                 entries.insert(key, found.unwrap_or_else(zero));
             }
         }
@@ -275,31 +276,31 @@ fn small<'a>(wire: &Wire<'a>) -> Result<Small<'a>, Problem> {
     Ok(small)
 }
 
-fn value(kind: &Kind, wire: &Wire<'_>, depth: usize) -> Result<Value, Problem> {
+fn value(kind: &FieldType, wire: &Wire<'_>, depth: usize) -> Result<Value, Problem> {
     Ok(match (kind, wire) {
-        (Kind::Text, _) => Value::String(text(wire)?),
-        (Kind::Integer, Wire::Varint(number)) => number.cast_signed().into(),
-        (Kind::Boolean, Wire::Varint(number)) => Value::Bool(*number != 0),
-        (Kind::Bytes, Wire::Bytes(bytes)) => STANDARD.encode(bytes).into(),
-        (Kind::Double, Wire::Fixed64(bits)) => {
+        (FieldType::Text, _) => Value::String(text(wire)?),
+        (FieldType::Integer, Wire::Varint(number)) => number.cast_signed().into(),
+        (FieldType::Boolean, Wire::Varint(number)) => Value::Bool(*number != 0),
+        (FieldType::Bytes, Wire::Bytes(bytes)) => STANDARD.encode(bytes).into(),
+        (FieldType::Double, Wire::Fixed64(bits)) => {
             Number::from_f64(f64::from_bits(*bits)).map_or(Value::Null, Value::Number)
         }
-        (Kind::Time | Kind::MicroTime, Wire::Bytes([])) => Value::Null,
-        (Kind::Time, _) => {
+        (FieldType::Time | FieldType::MicroTime, Wire::Bytes([])) => Value::Null,
+        (FieldType::Time, _) => {
             let time = jiff::Timestamp::from_second(small(wire)?.numbers[1]);
             time.map_err(|error| error.to_string())?.to_string().into()
         }
-        (Kind::MicroTime, _) => {
+        (FieldType::MicroTime, _) => {
             let [_, seconds, nanos, _] = small(wire)?.numbers;
             let nanos = i32::try_from(nanos).map_err(|_| "the time is out of range")?;
             let time = jiff::Timestamp::new(seconds, nanos).map_err(|error| error.to_string())?;
             format!("{time:.6}").into()
         }
-        (Kind::Duration, _) => format!("{}ns", small(wire)?.numbers[1]).into(),
-        (Kind::Quantity, _) => {
+        (FieldType::Duration, _) => format!("{}ns", small(wire)?.numbers[1]).into(),
+        (FieldType::Quantity, _) => {
             String::from_utf8_lossy(small(wire)?.bytes.unwrap_or_default()).into_owned().into()
         }
-        (Kind::IntOrString, _) => {
+        (FieldType::IntOrString, _) => {
             let small = small(wire)?;
             if small.numbers[1] == 0 {
                 small.numbers[2].into()
@@ -307,12 +308,14 @@ fn value(kind: &Kind, wire: &Wire<'_>, depth: usize) -> Result<Value, Problem> {
                 String::from_utf8_lossy(small.bytes.unwrap_or_default()).into_owned().into()
             }
         }
-        (Kind::Raw, _) => match small(wire)?.bytes {
+        (FieldType::Raw, _) => match small(wire)?.bytes {
             None | Some([]) => Value::Null,
             Some(bytes) => crate::encode::documents::json(bytes)?.value,
         },
-        (Kind::SchemaOrBoolean | Kind::SchemaOrList | Kind::SchemaOrTexts, _) => choice(kind, wire, depth)?,
-        (Kind::Message(label) | Kind::InLine(label), _) => {
+        (FieldType::SchemaOrBoolean | FieldType::SchemaOrList | FieldType::SchemaOrTexts, _) => {
+            choice(kind, wire, depth)?
+        }
+        (FieldType::Message(label) | FieldType::InLine(label), _) => {
             let mut map = nested(label, wire, depth)?;
             // A message of a single nameless field is a list with a name of its own.
             match map.remove("") {
@@ -325,26 +328,26 @@ fn value(kind: &Kind, wire: &Wire<'_>, depth: usize) -> Result<Value, Problem> {
 }
 
 /// A schema or something else, as JSON schemas have them.
-fn choice(kind: &Kind, wire: &Wire<'_>, depth: usize) -> Result<Value, Problem> {
-    const SCHEMA: Kind = Kind::Message("apiextensions/v1.JSONSchemaProps");
+fn choice(kind: &FieldType, wire: &Wire<'_>, depth: usize) -> Result<Value, Problem> {
+    const SCHEMA: FieldType = FieldType::Message("apiextensions/v1.JSONSchemaProps");
     let depth = depth.checked_sub(1).ok_or("exceeded max depth")?;
     let Wire::Bytes(bytes) = wire else { return Err("expected a message".into()) };
     let mut bytes = *bytes;
     let (mut allows, mut schema, mut list) = (false, None, Vec::new());
     while let Some((number, wire)) = next_field(&mut bytes)? {
         match (kind, number) {
-            (Kind::SchemaOrBoolean, 1) => allows = matches!(wire, Wire::Varint(value) if value != 0),
-            (Kind::SchemaOrBoolean, 2) | (Kind::SchemaOrList | Kind::SchemaOrTexts, 1) => {
+            (FieldType::SchemaOrBoolean, 1) => allows = matches!(wire, Wire::Varint(value) if value != 0),
+            (FieldType::SchemaOrBoolean, 2) | (FieldType::SchemaOrList | FieldType::SchemaOrTexts, 1) => {
                 schema = Some(value(&SCHEMA, &wire, depth)?);
             }
-            (Kind::SchemaOrList, 2) => list.push(value(&SCHEMA, &wire, depth)?),
-            (Kind::SchemaOrTexts, 2) => list.push(text(&wire)?.into()),
+            (FieldType::SchemaOrList, 2) => list.push(value(&SCHEMA, &wire, depth)?),
+            (FieldType::SchemaOrTexts, 2) => list.push(text(&wire)?.into()),
             _ => {}
         }
     }
     Ok(match (schema, kind) {
         (Some(schema), _) => schema,
-        (None, Kind::SchemaOrBoolean) => allows.into(),
+        (None, FieldType::SchemaOrBoolean) => allows.into(),
         (None, _) => list.into(),
     })
 }
@@ -368,10 +371,10 @@ mod tests {
 
     #[test]
     fn every_message_that_is_named_is_in_the_table() {
-        fn labels<'a>(kind: &'a Kind, found: &mut Vec<&'a str>) {
+        fn labels<'a>(kind: &'a FieldType, found: &mut Vec<&'a str>) {
             match kind {
-                Kind::Message(label) | Kind::InLine(label) => found.push(label),
-                Kind::List(item) | Kind::Map(item) => labels(item, found),
+                FieldType::Message(label) | FieldType::InLine(label) => found.push(label),
+                FieldType::List(item) | FieldType::Map(item) => labels(item, found),
                 _ => {}
             }
         }

@@ -115,14 +115,14 @@ fn shown(text: &str) -> String {
 /// A node of the document. Nodes stand in document order, so that a collection is followed by what is in it.
 #[derive(Debug)]
 struct Item<'a> {
-    kind: Kind<'a>,
+    kind: Shape<'a>,
     line: usize,
     /// The index after the node and all that is in it; 0 while it is open.
     end: usize,
 }
 
 #[derive(Debug)]
-enum Kind<'a> {
+enum Shape<'a> {
     Scalar {
         text: Cow<'a, str>,
         plain: bool,
@@ -159,13 +159,13 @@ fn items(text: &str) -> Result<Vec<Item<'_>>, YamlError> {
             }
             Event::Scalar(text, style, anchor, tag) => {
                 let plain = style == ScalarStyle::Plain;
-                (Kind::Scalar { text, plain, tag: tag.map(|tag| full_tag(&tag)) }, anchor)
+                (Shape::Scalar { text, plain, tag: tag.map(|tag| full_tag(&tag)) }, anchor)
             }
-            Event::SequenceStart(_, anchor, _) => (Kind::Sequence, anchor),
-            Event::MappingStart(_, anchor, _) => (Kind::Mapping, anchor),
+            Event::SequenceStart(_, anchor, _) => (Shape::Sequence, anchor),
+            Event::MappingStart(_, anchor, _) => (Shape::Mapping, anchor),
             Event::Alias(anchor) => {
                 let unknown = || YamlError::Syntax { line, problem: "unknown anchor referenced".to_owned() };
-                (Kind::Alias(*anchors.get(&anchor).ok_or_else(unknown)?), 0)
+                (Shape::Alias(*anchors.get(&anchor).ok_or_else(unknown)?), 0)
             }
             _ => continue,
         };
@@ -175,7 +175,7 @@ fn items(text: &str) -> Result<Vec<Item<'_>>, YamlError> {
         if anchor != 0 {
             anchors.insert(anchor, items.len());
         }
-        let collection = matches!(kind, Kind::Sequence | Kind::Mapping);
+        let collection = matches!(kind, Shape::Sequence | Shape::Mapping);
         if collection {
             if open.len() >= MAXIMUM_DEPTH {
                 return Err(YamlError::Depth);
@@ -261,21 +261,21 @@ impl Decoder<'_> {
         let items = self.items;
         let item = &items[at];
         match &item.kind {
-            Kind::Alias(_) => self.through_alias(at, |decoder, target| decoder.value(target, depth)),
-            Kind::Scalar { text, plain, tag } => {
+            Shape::Alias(_) => self.through_alias(at, |decoder, target| decoder.value(target, depth)),
+            Shape::Scalar { text, plain, tag } => {
                 self.count(text.len())?;
                 let scalar = scalar::resolve(text, *plain, tag.as_deref());
                 scalar
                     .and_then(Scalar::into_json)
                     .map_err(|problem| YamlError::Scalar { line: item.line, problem })
             }
-            Kind::Sequence => {
+            Shape::Sequence => {
                 self.count(0)?;
                 let inside = deeper(depth)?;
                 let values = children(items, at).map(|child| self.value(child, inside));
                 values.collect::<Result<_, _>>().map(Value::Array)
             }
-            Kind::Mapping => {
+            Shape::Mapping => {
                 let mut map = Map::new();
                 self.mapping(at, depth, &mut map)?;
                 Ok(Value::Object(map))
@@ -291,7 +291,7 @@ impl Decoder<'_> {
     ) -> Result<T, YamlError> {
         let items = self.items;
         let item = &items[at];
-        let Kind::Alias(target) = item.kind else { return then(self, at) };
+        let Shape::Alias(target) = item.kind else { return then(self, at) };
         // The alias is inside of what it stands for.
         if items[target].end > at {
             return Err(YamlError::Recursive { line: item.line });
@@ -333,7 +333,7 @@ impl Decoder<'_> {
     /// A key as JSON has it, and as messages show it.
     fn key(&mut self, at: usize) -> Result<(String, String), YamlError> {
         let item = &self.items[at];
-        let Kind::Scalar { text, plain, tag } = &item.kind else {
+        let Shape::Scalar { text, plain, tag } = &item.kind else {
             return Err(YamlError::Key { line: item.line });
         };
         self.count(text.len())?;
@@ -351,12 +351,12 @@ impl Decoder<'_> {
     fn merge(&mut self, at: usize, depth: usize, map: &mut Map<String, Value>) -> Result<(), YamlError> {
         let items = self.items;
         let sources: Vec<usize> = match &items[at].kind {
-            Kind::Sequence => children(items, at).collect(),
+            Shape::Sequence => children(items, at).collect(),
             _ => vec![at],
         };
         for source in sources.into_iter().rev() {
             self.through_alias(source, |decoder, target| match items[target].kind {
-                Kind::Mapping => decoder.mapping(target, depth, map),
+                Shape::Mapping => decoder.mapping(target, depth, map),
                 _ => Err(YamlError::Merge),
             })?;
         }
@@ -376,7 +376,7 @@ fn children<'a>(items: &'a [Item<'a>], at: usize) -> impl Iterator<Item = usize>
 }
 
 fn is_merge(item: &Item<'_>) -> bool {
-    let Kind::Scalar { text, plain, tag } = &item.kind else { return false };
+    let Shape::Scalar { text, plain, tag } = &item.kind else { return false };
     text == "<<" && (*plain && tag.is_none() || tag.as_deref() == Some(scalar::MERGE_TAG))
 }
 

@@ -141,7 +141,7 @@ async fn the_object_that_is_checked_is_the_object_that_is_stored() {
         }
     }
     flipping.await.unwrap();
-    // Moving and copying within a role is judged by what comes of it, too.
+    // Moving and copying within a role is checked by its result, too.
     let reset = json!({"rules": [rule("", &["a"], &["get"]), rule("", &["b"], &["delete"])]});
     assert_eq!(mallory.patch(&role, MERGE_PATCH, &reset).await.code, 200);
     let moved = json!([{"op": "copy", "from": "/rules/1/verbs", "path": "/rules/0/verbs"}]);

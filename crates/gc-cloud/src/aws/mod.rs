@@ -40,7 +40,7 @@ const MAX_PAGE_BYTES: usize = 16 << 20;
 const VERSION: &str = "2016-11-15";
 const CONTENT_TYPE: &str = "application/x-www-form-urlencoded; charset=utf-8";
 
-/// Whether a byte may be part of the name of a region, as of every name that goes into a host's.
+/// Whether a byte may be part of the name of a region, or of any other name that becomes part of a host name.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'
 }

@@ -71,11 +71,11 @@ enum Step {
     Answer,
     /// So much time passes, in milliseconds.
     Pass(i64),
-    /// This machine's clock is set ahead by so much.
+    /// This machine's clock is set ahead by this.
     Set(i64),
     /// The server's is.
     SetServer(i64),
-    /// The machine sleeps for so long.
+    /// The machine sleeps for this long.
     Sleep(i64),
     /// The clocks are compared.
     Expect(Agreement),

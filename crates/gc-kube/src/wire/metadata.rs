@@ -608,5 +608,4 @@ fn parse_json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, DecodeError> 
 }
 
 #[cfg(test)]
-#[path = "metadata_tests.rs"]
 mod tests;

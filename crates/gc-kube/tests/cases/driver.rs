@@ -29,7 +29,7 @@ impl EventEngine for Slow {
             if !std::mem::replace(&mut self.stopped, true) {
                 let deadline = std::time::Instant::now() + Duration::from_secs(5);
                 let is_full = || self.handed_out.load(Ordering::Relaxed) >= gc_kube::QUEUED_BATCHES + 2;
-                // Tasks of this worker go on elsewhere meanwhile.
+                // Tasks of this worker continue elsewhere meanwhile.
                 tokio::task::block_in_place(|| {
                     while !is_full() && std::time::Instant::now() < deadline {
                         std::thread::yield_now();

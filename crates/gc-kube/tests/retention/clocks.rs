@@ -24,8 +24,8 @@ async fn what_depends_on_the_time_waits_until_clocks_agree() {
         }
     });
     let client = client.with_server_clock();
-    let judge = Engine::new(JobCollector::default());
-    let collector = RetentionCollector::new(client.clone(), judge, PacingOptions::default(), false)
+    let engine = Engine::new(JobCollector::default());
+    let collector = RetentionCollector::new(client.clone(), engine, PacingOptions::default(), false)
         .with_clock(world.clock());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let recorder = Arc::<Recorder>::default();

@@ -104,8 +104,8 @@ async fn legacy_tokens() {
     let tracking =
         "/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking";
     world.patch(tracking, json!({"data": {"since": "2020-01-01"}})).await;
-    let judge = TokenCollector::new(CLEAN_UP_PERIOD_MILLISECONDS);
-    let running = world.collect(Controller::LegacyTokenCleaner, judge, NothingOutside).await;
+    let collector = TokenCollector::new(CLEAN_UP_PERIOD_MILLISECONDS);
+    let running = world.collect(Controller::LegacyTokenCleaner, collector, NothingOutside).await;
     world.pass(364 * DAY);
     const LABEL: &str = "/metadata/labels/kubernetes.io~1legacy-token-invalid-since";
     let unused = format!("{SECRETS}/unused");

@@ -9,8 +9,8 @@ pub struct Config {
     pub startup_wait_milliseconds: i64,
     /// How long the removal of a finalizer waits for a resource that cannot catch up, milliseconds.
     pub gap_wait_milliseconds: i64,
-    /// A barrier is made when no owner has begun to wait for so long, so that it serves all that are deleted together,
-    /// milliseconds …
+    /// A barrier begins when no further owner has begun to wait for this time, so that one barrier serves all owners that are
+    /// deleted together, milliseconds …
     pub barrier_quiet_milliseconds: i64,
     /// … and after this time at the latest, milliseconds.
     pub barrier_gathers_milliseconds: i64,

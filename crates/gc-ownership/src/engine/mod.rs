@@ -28,7 +28,7 @@ use virtual_nodes::{Identity, Verification};
 
 pub use config::{Config, Stats};
 pub(crate) use retry::Retry;
-pub(crate) use verdict::Class;
+pub use verdict::ReferenceState;
 pub(crate) use waiting::Waiting;
 
 /// The decision about an item.

@@ -12,8 +12,8 @@ use crate::graph::{CLUSTER, EdgeFlag, EdgeId, Flag, NodeId, Target};
 
 /// The state of a reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
-    /// The owner lives (also if it is being deleted without waiting for its dependents).
+pub enum ReferenceState {
+    /// The owner lives, even if it is being deleted without waiting for its dependents.
     Lives,
     /// The owner waits in foreground deletion.
     Waiting(Evidence),
@@ -21,14 +21,14 @@ pub(crate) enum Class {
     Absent(Evidence),
     /// The owner orphans its dependents.
     Orphaning(Evidence),
-    /// The kind is not served, the scope is impossible, or the owner cannot be looked up: counts as living.
+    /// It cannot be looked up (unknown kind, impossible scope, failing reads) and counts as living.
     Undecidable,
-    /// A live read is in progress.
+    /// The owner has not been looked up yet.
     Unverified,
 }
 
 /// References with their states.
-pub(super) type Classes = SmallVec<[(EdgeId, Class); 2]>;
+pub(super) type Classes = SmallVec<[(EdgeId, ReferenceState); 2]>;
 
 impl Engine {
     /// Reconciles one item.
@@ -117,7 +117,7 @@ impl Engine {
                 let class = match self.seen_class(edge) {
                     Some(class) => class,
                     None => match self.graph.target(edge) {
-                        Target::UnknownKind | Target::InvalidScope => Class::Undecidable,
+                        Target::UnknownKind | Target::InvalidScope => ReferenceState::Undecidable,
                         Target::Place(resource, _) => {
                             let tolerated = self.config.failures_before_undecidable;
                             let verification = self.verification(edge, resource).clone();
@@ -131,7 +131,7 @@ impl Engine {
     }
 
     /// The state of a reference to where its owner is, or was; `None` if it leads elsewhere, or needs a live read.
-    pub(super) fn seen_class(&self, edge: EdgeId) -> Option<Class> {
+    pub(super) fn seen_class(&self, edge: EdgeId) -> Option<ReferenceState> {
         if !self.graph.matches(edge) && !self.graph.matched_before_its_kind_went(edge) {
             return None;
         }
@@ -139,7 +139,7 @@ impl Engine {
         let resource_version = self.graph.version(owner);
         if self.graph.has(owner, Flag::GONE) {
             let uid = self.graph.uid(owner);
-            return Some(Class::Absent(if self.graph.has(owner, Flag::GONE_BY_READ) {
+            return Some(ReferenceState::Absent(if self.graph.has(owner, Flag::GONE_BY_READ) {
                 let at = i64::try_from(resource_version.0).unwrap_or_default();
                 Evidence::ReadAbsent { owner: uid, at: Timestamp(at) }
             } else {
@@ -151,10 +151,10 @@ impl Engine {
         }
         let deletion = self.graph.deletion(owner);
         Some(if deletion.deleting && deletion.orphan && owner != self.graph.dependent(edge) {
-            Class::Orphaning(Evidence::Orphaning { owner: self.graph.uid(owner), resource_version })
+            ReferenceState::Orphaning(Evidence::Orphaning { owner: self.graph.uid(owner), resource_version })
         } else if deletion.deleting && deletion.foreground && self.is_finishing(owner) {
             // It may have stopped waiting already, and live on because of other finalizers.
-            Class::Unverified
+            ReferenceState::Unverified
         } else if deletion.deleting
             && deletion.foreground
             && self.graph.resources.is_behind(self.graph.resource(owner))
@@ -162,9 +162,9 @@ impl Engine {
             // Only a stale list has shown this state: it may no longer wait.
             return None;
         } else if deletion.deleting && deletion.foreground {
-            Class::Waiting(Evidence::Waiting { owner: self.graph.uid(owner), resource_version })
+            ReferenceState::Waiting(Evidence::Waiting { owner: self.graph.uid(owner), resource_version })
         } else {
-            Class::Lives
+            ReferenceState::Lives
         })
     }
 
@@ -176,12 +176,12 @@ impl Engine {
     }
 
     /// The state of a reference as far as is known now; starts nothing.
-    pub(crate) fn known_class(&self, edge: EdgeId) -> Option<Class> {
+    pub(crate) fn known_class(&self, edge: EdgeId) -> Option<ReferenceState> {
         if let Some(class) = self.seen_class(edge) {
             return Some(class);
         }
         match self.graph.target(edge) {
-            Target::UnknownKind | Target::InvalidScope => Some(Class::Undecidable),
+            Target::UnknownKind | Target::InvalidScope => Some(ReferenceState::Undecidable),
             Target::Place(resource, _) => {
                 let verification = self.known_verification(edge, resource)?;
                 Some(self.found_class(edge, verification, self.config.failures_before_undecidable))
@@ -194,17 +194,17 @@ impl Engine {
         edge: EdgeId,
         verification: &super::virtual_nodes::Verification,
         tolerated: u32,
-    ) -> Class {
+    ) -> ReferenceState {
         let owner = self.graph.owner(edge);
         match verification.finding {
-            Finding::Absent { at } => Class::Absent(self.absence(owner, at)),
-            Finding::There { waiting: true } => Class::Waiting(Evidence::Waiting {
+            Finding::Absent { at } => ReferenceState::Absent(self.absence(owner, at)),
+            Finding::There { waiting: true } => ReferenceState::Waiting(Evidence::Waiting {
                 owner: self.graph.uid(owner),
                 resource_version: ResourceVersion::UNKNOWN,
             }),
-            Finding::There { waiting: false } => Class::Lives,
-            Finding::Nothing if verification.failures >= tolerated => Class::Undecidable,
-            Finding::Nothing => Class::Unverified,
+            Finding::There { waiting: false } => ReferenceState::Lives,
+            Finding::Nothing if verification.failures >= tolerated => ReferenceState::Undecidable,
+            Finding::Nothing => ReferenceState::Unverified,
         }
     }
 
@@ -216,21 +216,21 @@ impl Engine {
         for (edge, class) in classes {
             match class {
                 // The live read queues the item again.
-                Class::Unverified => return,
-                Class::Lives => {
+                ReferenceState::Unverified => return,
+                ReferenceState::Lives => {
                     living = true;
                     evidence.push(Evidence::Lives { owner: self.graph.uid(self.graph.owner(*edge)) });
                 }
-                Class::Undecidable => {
+                ReferenceState::Undecidable => {
                     living = true;
                     evidence.push(Evidence::Undecidable { owner: self.graph.uid(self.graph.owner(*edge)) });
                 }
-                Class::Waiting(fact) => {
+                ReferenceState::Waiting(fact) => {
                     waiting = true;
                     dead.push(*edge);
                     evidence.push(fact.clone());
                 }
-                Class::Absent(fact) | Class::Orphaning(fact) => {
+                ReferenceState::Absent(fact) | ReferenceState::Orphaning(fact) => {
                     dead.push(*edge);
                     evidence.push(fact.clone());
                 }
@@ -363,7 +363,7 @@ impl Engine {
         }
         // The other place may be another view of the same object: only a proof makes the reference wrong.
         let Target::Place(..) = self.graph.target(edge) else { return None };
-        let Some(Class::Absent(_)) = self.known_class(edge) else { return None };
+        let Some(ReferenceState::Absent(_)) = self.known_class(edge) else { return None };
         let resource = self.graph.resources.get(self.graph.resource(owner))?;
         let message = format!(
             "{written} does not lead to the object with that uid, which is {}/{}, namespace: {}, name: {}",

@@ -8,11 +8,10 @@ mod references;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use gc_types::{
-    DeletionState, Evidence, ObjectKey, OwnerReference, ResourceId, ResourceVersion, Uid, Verdict,
-};
+use gc_types::{DeletionState, ObjectKey, OwnerReference, ResourceId, ResourceVersion, Uid, Verdict};
 
-use crate::engine::{Class, Engine};
+use crate::engine::Engine;
+pub use crate::engine::ReferenceState;
 use crate::graph::{Flag, NodeId};
 
 pub use contents::{Contents, Leaf};
@@ -55,23 +54,6 @@ pub struct NodeView {
     pub resource_version: ResourceVersion,
     /// The progress of its deletion.
     pub deletion: DeletionState,
-}
-
-/// The state of a reference.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReferenceState {
-    /// The owner lives.
-    Lives,
-    /// The owner waits in foreground deletion.
-    Waiting(Evidence),
-    /// The owner is proven absent.
-    Absent(Evidence),
-    /// The owner orphans its dependents.
-    Orphaning(Evidence),
-    /// It cannot be looked up (unknown kind, impossible scope, failing reads) and counts as living.
-    Undecidable,
-    /// The owner is still to be looked up.
-    Unverified,
 }
 
 /// The decision about an object, and why.
@@ -197,7 +179,10 @@ impl Engine {
         let references: Vec<(OwnerReference, ReferenceState)> = self
             .graph
             .edges_of(node)
-            .map(|edge| (self.graph.reference(edge), state(self.known_class(edge))))
+            .map(|edge| {
+                let state = self.known_class(edge).unwrap_or(ReferenceState::Unverified);
+                (self.graph.reference(edge), state)
+            })
             .collect();
         let conclusion = self.conclusion(node, &references);
         let mut path = Vec::new();
@@ -309,22 +294,11 @@ impl Engine {
         let mut undecidable = false;
         for edge in self.graph.edges_of(node) {
             match self.known_class(edge) {
-                Some(Class::Undecidable) => undecidable = true,
-                Some(Class::Lives) => return false,
+                Some(ReferenceState::Undecidable) => undecidable = true,
+                Some(ReferenceState::Lives) => return false,
                 _ => {}
             }
         }
         undecidable
-    }
-}
-
-fn state(class: Option<Class>) -> ReferenceState {
-    match class {
-        Some(Class::Lives) => ReferenceState::Lives,
-        Some(Class::Waiting(fact)) => ReferenceState::Waiting(fact),
-        Some(Class::Absent(fact)) => ReferenceState::Absent(fact),
-        Some(Class::Orphaning(fact)) => ReferenceState::Orphaning(fact),
-        Some(Class::Undecidable) => ReferenceState::Undecidable,
-        Some(Class::Unverified) | None => ReferenceState::Unverified,
     }
 }

@@ -8,7 +8,7 @@ use gc_types::{
 };
 
 use super::NodeView;
-use crate::engine::{Class, Config, Engine};
+use crate::engine::{Config, Engine, ReferenceState};
 use crate::graph::{Flag, NodeId, Target};
 use crate::model::{Answer, Model};
 
@@ -271,9 +271,11 @@ impl Rehearsal {
                     rehearsal.model.restore(object);
                 }
                 let lives = match real.known_class(edge) {
-                    Some(Class::Lives | Class::Waiting(_) | Class::Orphaning(_)) => true,
-                    Some(Class::Absent(_)) => false,
-                    Some(Class::Undecidable | Class::Unverified) | None => {
+                    Some(
+                        ReferenceState::Lives | ReferenceState::Waiting(_) | ReferenceState::Orphaning(_),
+                    ) => true,
+                    Some(ReferenceState::Absent(_)) => false,
+                    Some(ReferenceState::Undecidable | ReferenceState::Unverified) | None => {
                         if !asked.contains(&real.graph.uid(node)) {
                             rehearsal.assumed.insert(real.graph.uid(owner));
                         }

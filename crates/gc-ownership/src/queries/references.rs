@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use gc_types::OwnerReference;
 
 use super::NodeView;
-use crate::engine::{Class, Engine};
+use crate::engine::{Engine, ReferenceState};
 use crate::graph::{Flag, NodeId, Target};
 
 /// Where a wrong reference leads.
@@ -52,7 +52,7 @@ impl Engine {
                         Stray::Elsewhere(Box::new(self.view(owner)))
                     }
                     Target::Place(..) => match self.known_class(edge) {
-                        Some(Class::Absent(_)) => Stray::Absent,
+                        Some(ReferenceState::Absent(_)) => Stray::Absent,
                         _ => continue,
                     },
                 };

@@ -126,7 +126,7 @@ impl Plugins {
 #[derive(Clone, Debug)]
 pub(crate) struct Charge {
     pub(crate) key: Key,
-    /// The version that was judged; 0 if there must be none.
+    /// The version that was checked; 0 if there must be none.
     pub(crate) revision: Revision,
     /// The new state; `None` removes it.
     pub(crate) value: Option<bytes::Bytes>,

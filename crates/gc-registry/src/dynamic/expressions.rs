@@ -1,4 +1,4 @@
-//! What expressions of policies and webhooks see, and how their conditions are judged.
+//! What expressions of policies and webhooks see, and how their conditions are evaluated.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -149,7 +149,7 @@ impl<'v> Evaluation<'v> {
         }
     }
 
-    /// Judges match conditions.
+    /// Evaluates match conditions.
     fn conditions(&mut self, conditions: &[Value]) -> Conditions {
         let mut judged = Conditions::default();
         for condition in conditions {
@@ -166,7 +166,7 @@ impl<'v> Evaluation<'v> {
     }
 }
 
-/// How match conditions were judged.
+/// The result of match conditions.
 #[derive(Debug, Default)]
 struct Conditions {
     is_one_false: bool,
@@ -174,7 +174,7 @@ struct Conditions {
     errors: Vec<String>,
 }
 
-/// The webhook or policy whose match conditions are judged.
+/// The webhook or policy whose match conditions are evaluated.
 pub(crate) struct Conditional<'a> {
     pub(crate) name: &'a str,
     /// `webhook` or `policy`.

@@ -6,7 +6,6 @@ use std::sync::OnceLock;
 use super::facts;
 
 #[cfg(test)]
-#[path = "descriptions_tests.rs"]
 #[allow(clippy::unwrap_used)] // a broken assumption should stop the test
 mod tests;
 

@@ -118,8 +118,8 @@ impl Call<'_> {
         self.resource().is("", "services")
     }
 
-    /// Gives a service what its type needs and it has not got, and says which places it chose: nobody asked for those, so
-    /// that another may be chosen if they are taken before the service is written.
+    /// Gives a service what its type needs and it lacks, and returns the places that it chose: the request names none of
+    /// them, so another may be chosen if they are taken before the service is written.
     pub(crate) fn allocate(
         &self,
         service: &mut Value,
@@ -166,7 +166,7 @@ impl Call<'_> {
         }
         let (now, before) = (held(new), old.map(held).unwrap_or_default());
         let mut charges = Vec::new();
-        // What a dry run shows in place of an address is nobody's.
+        // A dry run shows a placeholder instead of an address; it is not taken.
         let shown = Place::Address(self.registry.config.service_ranges.first_address());
         for place in now.difference(&before).filter(|place| !dry_run || **place != shown) {
             if !chosen.contains(place) {

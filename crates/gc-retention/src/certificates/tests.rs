@@ -4,7 +4,7 @@ use super::*;
 use crate::engine::Engine;
 use crate::objects::time_text;
 use base64::Engine as _;
-use gc_types::ResourceVersion;
+use gc_types::{Request, ResourceVersion};
 
 const MINUTE: i64 = 60;
 const NOW: i64 = 1_800_000_000;

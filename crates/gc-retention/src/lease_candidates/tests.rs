@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::engine::Engine;
+use gc_types::Request;
 use serde_json::json;
 
 const NOW: i64 = 1_800_000_000;

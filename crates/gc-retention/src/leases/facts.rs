@@ -9,7 +9,6 @@ use crate::objects::{HasMeta, Meta, WireMeta, parse_time};
 
 /// Where node leases are.
 pub const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
-
 /// The value of `apiserver.kubernetes.io/identity` of the leases that are collected.
 pub const IDENTITY: &str = "kube-apiserver";
 

@@ -55,6 +55,13 @@ impl<F: HasMeta> Cache<F> {
         self.objects.iter().filter(|(_, (seen, _))| *seen != round).map(|(key, _)| key.clone()).collect()
     }
 
+    /// The list is complete: removes the objects that it did not contain.
+    pub(crate) fn forget_unlisted(&mut self) {
+        self.synced = true;
+        let round = self.round;
+        self.objects.retain(|_, (seen, _)| *seen == round);
+    }
+
     pub(crate) fn synced(&self) -> bool {
         self.synced
     }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use gc_types::{Gvr, ObjectKey, ResourceId, ResourceInfo, Scope};
+use gc_types::{Change, Gvr, ObjectKey, PropagationPolicy, Request, ResourceId, ResourceInfo, Scope};
+
+use super::meta::Meta;
 
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])* $kind:ident: $served:expr;)*) => {
@@ -116,6 +118,18 @@ impl Kind {
             }
             _ => Selection { namespace: "", field_selector: "", metadata_only: false },
         }
+    }
+
+    /// The deletion of an object, on the condition that it is as it was observed.
+    pub(crate) fn deletion(self, meta: &Meta, policy: PropagationPolicy) -> Request {
+        let (key, uid) = (self.key(&meta.namespace, &meta.name), meta.uid.clone());
+        Request::Delete { key, uid, resource_version: Some(meta.resource_version), policy }
+    }
+
+    /// A change of an object, on the condition that it is as it was observed.
+    pub(crate) fn guarded(self, meta: &Meta, change: Change) -> Request {
+        let (key, uid) = (self.key(&meta.namespace, &meta.name), meta.uid.clone());
+        Request::Guarded { key, uid, resource_version: meta.resource_version, change }
     }
 
     /// The key of an object of this kind.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::Engine;
-use gc_types::{Outcome, ResourceVersion, Uid};
+use gc_types::{Outcome, Request, ResourceVersion, Uid};
 use serde_json::{Value, json};
 
 const NOW: i64 = 1_800_000_000;

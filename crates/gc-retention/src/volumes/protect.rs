@@ -10,7 +10,7 @@ pub(crate) mod volumes;
 
 use std::sync::Arc;
 
-use gc_types::{Change, Request};
+use gc_types::Change;
 
 pub use claims::{CLAIM_FINALIZER, ClaimProtection, in_use};
 pub use classes::{AttributesClass, AttributesClassProtection};
@@ -54,12 +54,7 @@ pub(crate) fn change(
     if add {
         left.push(finalizer.into());
     }
-    let request = Request::Guarded {
-        key: kind.key(&meta.namespace, &meta.name),
-        uid: meta.uid.clone(),
-        resource_version: meta.resource_version,
-        change: Change::Finalizers(left),
-    };
+    let request = kind.guarded(meta, Change::Finalizers(left));
     let (verdict, fact) = match (kind, add) {
         (_, true) => (gc_types::codes::PROTECTION_MISSING, format!("it lives without {finalizer}")),
         (Kind::Volume, false) => (gc_types::codes::VOLUME_UNUSED, "its phase is not Bound".to_owned()),

@@ -558,12 +558,7 @@ fn seconds(milliseconds: i64) -> f64 {
 
 fn guarded(volume: &Volume, change: Change, verdict: &'static str, fact: String) -> Decision {
     let meta = &volume.meta;
-    let request = Request::Guarded {
-        key: Kind::Volume.key(&meta.namespace, &meta.name),
-        uid: meta.uid.clone(),
-        resource_version: meta.resource_version,
-        change,
-    };
+    let request = Kind::Volume.guarded(meta, change);
     Decision::Act(request, reason(verdict, meta.resource_version, &[fact]))
 }
 
@@ -586,12 +581,7 @@ fn finish(volume: &Volume) -> Decision {
     let fact = "its storage has been destroyed".to_owned();
     let verdict = gc_types::codes::STORAGE_DELETED;
     if !meta.deleting {
-        let request = Request::Delete {
-            key: Kind::Volume.key(&meta.namespace, &meta.name),
-            uid: meta.uid.clone(),
-            resource_version: Some(meta.resource_version),
-            policy: PropagationPolicy::Background,
-        };
+        let request = Kind::Volume.deletion(meta, PropagationPolicy::Background);
         return Decision::Act(request, reason(verdict, meta.resource_version, &[fact]));
     }
     let ours = |name: &&Arc<str>| matches!(&***name, EXTERNAL_FINALIZER | IN_TREE_FINALIZER);

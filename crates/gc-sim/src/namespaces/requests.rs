@@ -9,7 +9,7 @@ use gc_retention::namespaces::emptying::{Ask, Contained, Item, Reply, Served};
 use gc_types::{FailedGroup, Gvr, Scope, Timestamp};
 use serde_json::Value;
 
-use super::keeper::Flight;
+use super::controller::Flight;
 use crate::defects::Defect;
 use crate::kinds::{KINDS, Kind};
 use crate::metadata::Metadata;
@@ -31,14 +31,14 @@ pub(super) fn contained_kinds() -> impl Iterator<Item = usize> {
     (0..KINDS.len()).filter(move |&index| KINDS[index].scope == Scope::Namespaced && !is_claim(index))
 }
 
-/// How the world of a keeper looks to its requests.
+/// How the world of a controller looks to its requests.
 pub(super) struct Asker<'a> {
     pub(super) server: &'a Server,
     /// Groups that discovery cannot reach.
     pub(super) dead: &'a [&'static str],
     /// Kinds whose collections are not deleted by one request, one bit for each.
     pub(super) singly: u64,
-    /// How far the keeper's wall clock is off.
+    /// How far the controller's wall clock is off.
     pub(super) clock_error: i64,
     pub(super) defect: Option<Defect>,
 }

@@ -1,4 +1,4 @@
-//! Whether keepers obey what restrains them: the operator's orders, the limits of the circuit breaker, the bounds of the
+//! Whether controllers obey what restrains them: the operator's orders, the limits of the circuit breaker, the bounds of the
 //! concurrency limit and the server's Retry-After. Checked by what was asked and answered, without asking any of those.
 
 use std::collections::BTreeMap;
@@ -8,21 +8,22 @@ use gc_control::pacing::Signal;
 use gc_retention::namespaces::emptying::{Ask, Contained};
 use gc_types::milliseconds;
 
-use super::keeper::{Flight, Mail};
-use crate::oracle::{Violation, broken};
+use super::controller::{Flight, Mail};
 use crate::process::Orders;
 use crate::story::Story;
+use crate::violation::Violation;
+use crate::violation::broken;
 
 /// What was asked and answered, as far as restraints are about it.
 #[derive(Debug)]
 pub(super) struct RestraintBook {
     breaker: BreakerOptions,
     largest: usize,
-    /// Until when the server has asked each keeper to send nothing.
+    /// Until when the server has asked each controller to send nothing.
     silent_until: BTreeMap<usize, i64>,
-    /// When the objects that each keeper has deleted of each resource since its breaker was resumed were deleted.
+    /// When the objects that each controller has deleted of each resource since its breaker was resumed were deleted.
     deletions: BTreeMap<(usize, String), Vec<i64>>,
-    /// When the breaker of each keeper was resumed: what was asked before counts no more.
+    /// When the breaker of each controller was resumed: what was asked before counts no more.
     resumed_at: BTreeMap<usize, i64>,
 }
 
@@ -39,13 +40,13 @@ impl RestraintBook {
         }
     }
 
-    /// The breaker of a keeper counts from the beginning.
-    pub(super) fn resumed(&mut self, keeper: usize, now: i64) {
-        self.resumed_at.insert(keeper, now);
-        self.deletions.retain(|(number, _), _| *number != keeper);
+    /// The breaker of a controller counts from the beginning.
+    pub(super) fn resumed(&mut self, controller: usize, now: i64) {
+        self.resumed_at.insert(controller, now);
+        self.deletions.retain(|(number, _), _| *number != controller);
     }
 
-    /// Checks what is asked just now, by a keeper with `in_flight` questions and answers on their way, this one included.
+    /// Checks what is asked just now, by a controller with `in_flight` questions and answers on their way, this one included.
     pub(super) fn judge_question(
         &self,
         flight: &Flight,
@@ -63,11 +64,12 @@ impl RestraintBook {
         if in_flight > self.largest {
             return broken(&format!("as one of {in_flight}, {} allowed", self.largest));
         }
-        if self.silent_until.get(&flight.keeper).is_some_and(|until| flight.sent < *until) {
+        if self.silent_until.get(&flight.controller).is_some_and(|until| flight.sent < *until) {
             return broken("although the server asked for a pause");
         }
         let window = milliseconds(self.breaker.window * 9 / 10);
-        let counted = deletes(ask).and_then(|resource| self.deletions.get(&(flight.keeper, resource.name())));
+        let counted =
+            deletes(ask).and_then(|resource| self.deletions.get(&(flight.controller, resource.name())));
         let recent = |at: &&i64| **at >= flight.sent - window;
         let deleted = counted.map_or(0, |times| times.iter().filter(recent).count() as u64);
         if self.breaker.largest_number.is_some_and(|largest| deleted > largest) {
@@ -76,16 +78,16 @@ impl RestraintBook {
         Ok(())
     }
 
-    /// A keeper gets an answer.
+    /// A controller gets an answer.
     pub(super) fn note_answer(&mut self, mail: &Mail, now: i64) {
         let (flight, answer) = (&mail.flight, &mail.answer);
         if let Some((Signal::Busy(Some(wait)), _)) = answer.signal {
-            let silent = self.silent_until.entry(flight.keeper).or_default();
+            let silent = self.silent_until.entry(flight.controller).or_default();
             *silent = (*silent).max(now + milliseconds(wait));
         }
-        let counts = self.resumed_at.get(&flight.keeper).is_none_or(|at| flight.sent > *at);
+        let counts = self.resumed_at.get(&flight.controller).is_none_or(|at| flight.sent > *at);
         if counts && let Some(resource) = deletes(&flight.question.ask) {
-            let times = self.deletions.entry((flight.keeper, resource.name())).or_default();
+            let times = self.deletions.entry((flight.controller, resource.name())).or_default();
             times.extend((0..answer.deleted).map(|_| flight.sent));
         }
     }

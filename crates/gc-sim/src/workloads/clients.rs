@@ -5,7 +5,7 @@ use gc_workloads::kinds::Kind as WorkloadKind;
 use serde_json::{Value, json};
 
 use super::feed::value_of;
-use super::{World, at, kind_of};
+use super::{WorkloadWorld, at, kind_of};
 
 /// The namespaces. Clients delete and recreate the second one.
 pub(super) const NAMESPACES: [&str; 2] = ["m", "n"];
@@ -42,7 +42,7 @@ fn cron_job(ttl: Option<i64>) -> Value {
         "jobTemplate": {"spec": job}}})
 }
 
-impl World {
+impl WorkloadWorld {
     pub(super) fn list(&self, kind: WorkloadKind, namespace: &str) -> Vec<Value> {
         match self.server.list(&kind_of(kind), namespace, None) {
             Some(Ok(list)) => list.items.iter().filter_map(|object| value_of(object)).collect(),

@@ -10,13 +10,14 @@ use gc_retention::objects;
 use gc_types::{Effect, Event, Gvr, Outcome, Request, ResourceId, ResourceInfo, ResourceVersion, Timestamp};
 
 use super::feed::{Feed, News};
-use super::{CUT_PER_MILLE, LOST_PER_MILLE, WATCHES_PER_STEP, World};
-use crate::defects::Saboteur;
+use super::{CUT_PER_MILLE, LOST_PER_MILLE, WATCHES_PER_STEP, WorkloadWorld};
 use crate::kinds::Kind;
 use crate::metadata::observed;
-use crate::oracle::Violation;
-use crate::requests::{Performed, Performer};
+use crate::performed::Performed;
+use crate::requests::Performer;
 use crate::retention::read_facts;
+use crate::saboteur::Saboteur;
+use crate::violation::Violation;
 
 /// The resource that the collector of finished Jobs watches.
 const JOBS: &str = "jobs";
@@ -134,7 +135,7 @@ impl Collectors {
     }
 }
 
-impl World {
+impl WorkloadWorld {
     /// Some watches deliver to the collectors.
     pub(super) fn deliver_to_collectors(&mut self) {
         for _ in 0..WATCHES_PER_STEP {

@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::clients::NAMESPACES;
 use super::collectors::Collector;
 use super::feed::value_of;
-use super::{World, at, broken, kind_of};
+use super::{WorkloadWorld, at, broken, kind_of};
 use crate::kinds::Kind;
-use crate::oracle::Violation;
+use crate::violation::Violation;
 
 /// `revisionHistoryLimit` of every Deployment and StatefulSet.
 const REVISIONS: usize = 1;
@@ -48,7 +48,7 @@ fn finish(job: &Value) -> Option<(&str, i64)> {
     Some((text(end, "/type"), at.as_millisecond()))
 }
 
-impl World {
+impl WorkloadWorld {
     fn live(&self, kind: &Kind, namespace: &str, name: &str) -> Option<Value> {
         value_of(&*self.server.get(kind, namespace, name)?.ok()?)
     }
@@ -128,7 +128,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether a pod that nobody owns uses a claim, which its protection keeps as long as the pod runs, or a claim that this object waits
+    /// Whether a pod without an owner uses a claim, which its protection keeps as long as the pod runs, or a claim that this object waits
     /// for.
     fn is_kept_by_a_stranger(&self, kind: WorkloadKind, object: &Value) -> bool {
         let namespace = text(object, "/metadata/namespace");

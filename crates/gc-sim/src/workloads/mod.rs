@@ -19,9 +19,9 @@ use gc_workloads::workloads::Workload;
 use serde_json::Value;
 
 use crate::kinds::Kind;
-use crate::oracle::Violation;
 use crate::random::Random;
 use crate::server::Server;
+use crate::violation::Violation;
 use collectors::Collectors;
 use feed::{Feed, News, value_of};
 
@@ -115,7 +115,7 @@ fn kind_of(kind: WorkloadKind) -> Kind {
     Kind { group, versions: &["v1"], resource, kind, scope, custom: false }
 }
 
-struct World {
+struct WorkloadWorld {
     server: Server,
     chance: Random,
     defect: Option<Defect>,
@@ -134,7 +134,7 @@ struct World {
 /// Runs the world of a seed.
 #[must_use]
 pub fn run(seed: u64, defect: Option<Defect>, traces: bool) -> Report {
-    let mut world = World::new(seed, defect, traces);
+    let mut world = WorkloadWorld::new(seed, defect, traces);
     if let Err(violation) = world.happen() {
         world.note(|| format!("VIOLATION {violation}"));
         world.report.violation = Some(violation);
@@ -148,7 +148,7 @@ fn new_runtime() -> Runtime {
     Runtime::new(settings, WORKLOADS.to_vec())
 }
 
-impl World {
+impl WorkloadWorld {
     fn new(seed: u64, defect: Option<Defect>, traces: bool) -> Self {
         let runtime = new_runtime();
         let kinds: Vec<Kind> = runtime.kinds().into_iter().map(kind_of).collect();

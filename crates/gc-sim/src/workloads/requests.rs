@@ -10,8 +10,8 @@ use gc_workloads::runtime::{Answer, Sent};
 use serde_json::{Value, json};
 
 use super::feed::value_of;
-use super::{Defect, World, at, broken, kind_of};
-use crate::oracle::Violation;
+use super::{Defect, WorkloadWorld, at, broken, kind_of};
+use crate::violation::Violation;
 
 /// The answer to a request that is lost.
 pub(super) fn unavailable() -> Answer {
@@ -22,7 +22,7 @@ fn write(value: Value) -> Operation {
     Operation::Update(RequestBody::from(value), WriteOptions::default())
 }
 
-impl World {
+impl WorkloadWorld {
     /// Performs a request, or pretends to if the planted defect says so.
     pub(super) fn perform(&mut self, sent: &Sent) -> Answer {
         let mut action = sent.action.clone();

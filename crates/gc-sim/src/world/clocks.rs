@@ -2,8 +2,8 @@
 
 use super::World;
 use crate::clocks::ServerDate;
-use crate::oracle::Violation;
 use crate::random::Random;
+use crate::violation::Violation;
 
 /// By how much a clock is set, milliseconds.
 const JUMPS_MILLISECONDS: [i64; 7] = [-90_000_000, -3_600_000, -5_000, 5_000, 45_000, 3_600_000, 90_000_000];

@@ -2,14 +2,15 @@
 
 use gc_types::Request;
 
-use super::{World, hear_all};
+use super::{World, observe_all};
 use crate::candidates::{LEADER_MILLISECONDS, Times};
 use crate::collector::{Collector, Flight};
 use crate::defects::Defect;
-use crate::oracle::{Violation, broken};
+use crate::performed::Performed;
 use crate::random::Random;
-use crate::requests::Performed;
 use crate::show::show_request;
+use crate::violation::Violation;
+use crate::violation::broken;
 
 /// Time that passes in a step, milliseconds.
 pub(super) const STEPS_MILLISECONDS: [i64; 8] = [100, 300, 1_000, 2_500, 4_000, 7_000, 12_000, 17_000];
@@ -131,7 +132,7 @@ impl World<'_> {
         // Suspended in the middle of its work: it has decided, and sent nothing of that yet.
         let mut random = Random::new(self.story.seed ^ self.now.unsigned_abs());
         if random.chance(SUSPENDED_AT_WORK) && !self.cut_off.is(number, self.now) {
-            hear_all(&mut self.collectors[index], &self.server);
+            observe_all(&mut self.collectors[index], &self.server);
             self.decide(index, DECIDED_AT_ONCE)?;
         }
         self.collectors[index].paused = true;

@@ -10,13 +10,13 @@ use serde_json::Value;
 
 use super::World;
 use crate::kinds::{KINDS, kind_index};
-use crate::oracle::Violation;
 use crate::policies::Policies;
 use crate::policy_verdicts::judge_status;
 use crate::random::Random;
 use crate::story::RequestFault;
 use crate::tenants::Tenants;
 use crate::truth::{Actor, TrueObject};
+use crate::violation::Violation;
 
 impl World<'_> {
     /// One of the statuses that are on their way reaches the server. Returns whether there was one.

@@ -6,17 +6,19 @@ use gc_types::{Outcome, Request};
 use super::World;
 use crate::clients;
 use crate::collector::{Flight, Return};
-use crate::defects::Saboteur;
 use crate::kinds::{KINDS, facts_of};
-use crate::oracle::{Scene, Violation};
+use crate::oracle::Scene;
+use crate::performed::Part;
+use crate::performed::Performed;
 use crate::provider::{Asked, ask_outside};
 use crate::random::Random;
-use crate::requests::{NO_ANSWER, Performed, Performer, Trouble};
-use crate::retention::Part;
+use crate::requests::{NO_ANSWER, Performer, Trouble};
+use crate::saboteur::Saboteur;
 use crate::show::{show_outcome, show_request};
 use crate::story::RequestFault;
 use crate::truth::Actor;
 use crate::verdicts::{self, deletes};
+use crate::violation::Violation;
 
 /// How often a fault happens to the first, second and third call of a request, by weight.
 const CALLS_WITH_FAULTS: [u32; 3] = [6, 3, 1];

@@ -241,7 +241,7 @@ impl Work<'_> {
         excess
     }
 
-    /// So many nodes may have a new pod beside the old one.
+    /// Maximum number of nodes that may have a new pod beside the old one.
     fn max_surge(&self) -> i64 {
         let strategy = &self.set.spec()["updateStrategy"];
         if strategy["type"] == "OnDelete" {

@@ -1,4 +1,4 @@
-//! A Deployment's status: its counters, and whether it is available and gets on.
+//! A Deployment's status: its counters, and whether it is available and progressing.
 
 use serde_json::{Value, json};
 
@@ -132,7 +132,7 @@ impl Rollout<'_> {
         }
     }
 
-    /// Writes the status of a rollout, with whether it gets on.
+    /// Writes the status of a rollout, with its condition `Progressing`.
     pub(super) fn show_progress(&mut self) {
         let mut status = self.calculate();
         if !has_deadline(&self.value) {
@@ -142,7 +142,7 @@ impl Rollout<'_> {
         let settled = int(&status["replicas"], 0) == int(&status["updatedReplicas"], 0)
             && current.as_ref().is_some_and(|current| current["reason"] == "NewReplicaSetAvailable");
         if has_deadline(&self.value) && !settled {
-            self.judge(&mut status, current.as_ref());
+            self.set_progressing(&mut status, current.as_ref());
         }
         match self.replica_failure() {
             Some(failure) => set_condition(&mut status, failure),
@@ -155,7 +155,7 @@ impl Rollout<'_> {
         self.send_status();
     }
 
-    fn judge(&self, status: &mut Value, current: Option<&Value>) {
+    fn set_progressing(&self, status: &mut Value, current: Option<&Value>) {
         let subject = match &self.new {
             Some(set) => format!("ReplicaSet \"{}\"", set.name()),
             None => format!("Deployment \"{}\"", self.deployment.name()),

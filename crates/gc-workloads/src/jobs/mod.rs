@@ -194,7 +194,7 @@ impl<'a> Work<'a> {
         if self.status["startTime"].is_null() && !self.is_suspended() {
             self.status["startTime"] = now.clone();
         }
-        self.judge();
+        self.decide_end();
         let mut active = self.active.len();
         let mut ready = self.active.iter().filter(|pod| pod.ready).count();
         if self.finished.is_some() {
@@ -265,7 +265,7 @@ impl<'a> Work<'a> {
     }
 
     /// Whether the Job has failed or succeeded, so that what still runs is stopped.
-    fn judge(&mut self) {
+    fn decide_end(&mut self) {
         if let Some(target) =
             condition(&self.status, "FailureTarget").filter(|target| target["status"] == "True")
         {

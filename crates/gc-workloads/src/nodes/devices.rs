@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::scheduler;
 use crate::kinds::Kind;
 use crate::object::{Object, items};
 use crate::plan::View;
+use crate::selector;
 
 /// What the ResourceClaims of a pod mean for its scheduling.
 pub(super) enum Devices<'a> {
@@ -51,7 +51,7 @@ pub(super) fn reason_against(claims: &[&Object], node: &Object) -> Option<&'stat
         if allocation == &Value::Null {
             return Some("cannot allocate all claims");
         }
-        let is_near = scheduler::selects_terms(&allocation["nodeSelector"], node);
+        let is_near = selector::selects_terms(&allocation["nodeSelector"], node);
         (!is_near).then_some("resourceclaim not available on the node")
     })
 }

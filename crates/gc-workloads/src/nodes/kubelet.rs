@@ -89,8 +89,8 @@ fn keep_node(view: &View<'_>, key: &Key) -> Plan {
         return plan;
     }
     let reported = condition(node.status(), "Ready");
-    let heard = reported.and_then(|ready| time::parse(&ready["lastHeartbeatTime"])).unwrap_or_default();
-    if reported.is_none_or(|ready| ready["status"] != "True") || heard + REPORT_EVERY <= view.now {
+    let last_report = reported.and_then(|ready| time::parse(&ready["lastHeartbeatTime"])).unwrap_or_default();
+    if reported.is_none_or(|ready| ready["status"] != "True") || last_report + REPORT_EVERY <= view.now {
         plan.then(Request::update_status(key, with_status(node, node_status(view, node)), "report"));
     }
     let lease = view.store.find(Kind::Lease, LEASES, &key.name);

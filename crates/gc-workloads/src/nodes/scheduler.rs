@@ -13,13 +13,10 @@ use crate::object::{Object, items, text};
 use crate::plan::{Action, Note, Plan, Request, View};
 use crate::pods;
 use crate::resources::Amounts;
-use crate::selector::{self, matches_requirement};
+use crate::selector;
 use crate::storage::{self, Claims};
 use crate::store::Change;
 use crate::time;
-
-/// Pods that name no other scheduler are ours.
-const NAME: &str = "default-scheduler";
 
 /// Why a pod does not run on a node that its selector or its node affinity rules out.
 pub(super) const UNSELECTED: &str = "node(s) didn't match Pod's node affinity/selector";
@@ -31,7 +28,7 @@ pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };
     match object.key.kind {
         Kind::Pod => {
-            if change.after.as_ref().is_some_and(|pod| is_unscheduled(pod)) {
+            if change.after.as_ref().is_some_and(|pod| pods::is_unscheduled(pod)) {
                 keys.push(object.key.clone());
             }
             let freed = !pods::node_name(object).is_empty()
@@ -69,18 +66,9 @@ pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     }
 }
 
-/// Whether a pod waits for this scheduler.
-pub(crate) fn is_unscheduled(pod: &Object) -> bool {
-    let spec = pod.spec();
-    let ours = spec["schedulerName"].as_str().is_none_or(|name| name == NAME);
-    ours && pods::node_name(pod).is_empty()
-        && pods::is_active(pod)
-        && items(&spec["schedulingGates"]).next().is_none()
-}
-
 pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     let mut plan = Plan::default();
-    let Some(pod) = view.store.get(key).filter(|pod| is_unscheduled(pod)) else { return plan };
+    let Some(pod) = view.store.get(key).filter(|pod| pods::is_unscheduled(pod)) else { return plan };
     let Devices::Claims(devices) = devices::of_pod(view, pod) else { return plan };
     let wanted = Amounts::requested(&pod.value);
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
@@ -263,21 +251,7 @@ pub(crate) fn tolerates(toleration: &Value, taint: &Value) -> bool {
 pub(crate) fn selects_node(pod: &Object, node: &Object) -> bool {
     let spec = pod.spec();
     let required = &spec["affinity"]["nodeAffinity"][REQUIRED];
-    selector::matches_map(&spec["nodeSelector"], node.labels()) && selects_terms(required, node)
-}
-
-/// Whether a `NodeSelector`, if there is one, selects a node.
-pub(crate) fn selects_terms(required: &Value, node: &Object) -> bool {
-    required.is_null() || items(&required["nodeSelectorTerms"]).any(|term| matches_term(term, node))
-}
-
-fn matches_term(term: &Value, node: &Object) -> bool {
-    let fields = json!({"metadata.name": node.name()});
-    let (expressions, by_field) = (items(&term["matchExpressions"]), items(&term["matchFields"]));
-    // A term without requirements selects nothing.
-    (expressions.clone().next().is_some() || by_field.clone().next().is_some())
-        && expressions.into_iter().all(|requirement| matches_requirement(requirement, node.labels()))
-        && by_field.into_iter().all(|requirement| matches_requirement(requirement, &fields))
+    selector::matches_map(&spec["nodeSelector"], node.labels()) && selector::selects_terms(required, node)
 }
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";

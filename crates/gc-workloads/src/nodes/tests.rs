@@ -272,7 +272,7 @@ fn a_nodes_own_kubelet_keeps_it() {
     world.create(Kind::Pod, pod("a", &json!({"nodeName": "real"})));
     world.settle();
     assert_eq!(world.get(Kind::Pod, "a")["status"], Value::Null);
-    // Nor is a node that was deleted made anew.
+    // Nor is a deleted node recreated.
     world.delete(&Kind::Node.key("", "kubegc-node-0"), None);
     world.pass(60);
     assert_eq!(world.names(Kind::Node), ["real"]);

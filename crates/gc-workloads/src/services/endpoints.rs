@@ -15,13 +15,13 @@ use crate::plan::{Note, Plan, Request, View};
 use crate::pods;
 use crate::store::Change;
 
-/// So many addresses Endpoints have at most; what is more is left out.
+/// Maximum number of addresses in Endpoints; further ones are left out.
 pub const MAX_ADDRESSES: usize = 1000;
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const CONTROLLER: &str = "endpoint-controller";
 
-/// A Service is looked at when it changes, when a pod behind it does, and when its Endpoints are deleted.
+/// A Service is reconciled when it changes, when a pod behind it does, and when its Endpoints are deleted.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };
     match object.key.kind {
@@ -41,7 +41,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     let mut plan = Plan::default();
     let known = view.store.find(Kind::Endpoints, &key.namespace, &key.name);
     let Some(service) = view.store.get(key) else {
-        // Endpoints by which a leader is elected belong to nobody else.
+        // Endpoints that serve a leader election are not written by anything else.
         if let Some(known) = known.filter(|known| known.annotation(ELECTION_RECORD).is_none()) {
             plan.then(Request::delete(known, "service-gone"));
         }

@@ -13,13 +13,13 @@ use crate::object::{Object, items, map, text};
 use crate::plan::{Note, Plan, Request, View};
 use crate::store::Change;
 
-/// So many addresses of a subset are mirrored.
+/// Maximum number of addresses of a subset that are mirrored.
 pub const MAX_MIRRORED: usize = 1000;
 const CONTROLLER: &str = "endpointslicemirroring-controller.k8s.io";
 const SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Endpoints are looked at when they, their Service or a mirrored slice change.
+/// Endpoints are reconciled when they, their Service or a mirrored slice change.
 pub(crate) fn wakes(change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };
     match object.key.kind {

@@ -17,19 +17,18 @@ use crate::object::{Object, condition, items, text};
 use crate::plan::View;
 use crate::selector;
 use crate::store::Change;
+pub use crate::store::SERVICE_NAME;
 
-/// The label that names the Service of an EndpointSlice.
-pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// The label that says of a headless Service that it has no address of its own.
 const HEADLESS: &str = "service.kubernetes.io/headless";
 /// The annotation with the time of the change that led to an update.
 const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// The annotation by which old clients elect a leader on Endpoints, which no controller touches.
 const ELECTION_RECORD: &str = "control-plane.alpha.kubernetes.io/leader";
-/// A generated name is at most so long before its random end.
+/// Maximum length of a generated name before its random end.
 const LONGEST_PREFIX: usize = 252;
 
-/// Looks at the Services that select a pod, or did before it changed.
+/// Reconciles the Services that select a pod, or did before it changed.
 fn wake_for_pod(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     let (before, after) = (change.before.as_deref(), change.after.as_deref());
     if let (Some(before), Some(after)) = (before, after)

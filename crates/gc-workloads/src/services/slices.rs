@@ -16,14 +16,14 @@ use crate::plan::{Note, Plan, Request, View};
 use crate::pods;
 use crate::store::Change;
 
-/// So many endpoints a slice has at most.
+/// Maximum number of endpoints in a slice.
 pub const MAX_ENDPOINTS: usize = 100;
 /// The label that says who manages a slice.
 pub(super) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// A Service is looked at when it changes, when one of its slices does, when a pod behind it does, and when the node of one
+/// A Service is reconciled when it changes, when one of its slices does, when a pod behind it does, and when the node of one
 /// appears or moves to another zone.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };

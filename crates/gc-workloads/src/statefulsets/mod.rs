@@ -241,7 +241,7 @@ impl Work<'_> {
         false
     }
 
-    /// So many pods may be unavailable while they are replaced.
+    /// Maximum number of pods that may be unavailable while they are replaced.
     fn max_unavailable(&self) -> i64 {
         let limit = &self.spec()["updateStrategy"]["rollingUpdate"]["maxUnavailable"];
         scaled(limit, self.wanted(), false).unwrap_or(1).max(1)

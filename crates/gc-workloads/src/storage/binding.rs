@@ -15,7 +15,7 @@ use crate::object::{Object, map, text};
 use crate::plan::{Note, Plan, Request, View};
 use crate::store::Change;
 
-/// A claim or a volume is looked at when it changes, or when the other one does that it names; all unbound claims when a volume
+/// A claim or a volume is reconciled when it changes, or when the other one does that it names; all unbound claims when a volume
 /// becomes free or a class appears.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.object() else { return };

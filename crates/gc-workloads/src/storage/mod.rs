@@ -11,10 +11,10 @@ use gc_types::parse_quantity;
 use serde_json::Value;
 
 use crate::kinds::{Key, Kind};
-use crate::nodes::scheduler::selects_terms;
 use crate::object::{Object, items, map, text};
 use crate::plan::View;
 use crate::selector;
+use crate::selector::selects_terms;
 
 /// The provisioner that storage classes name.
 pub const PROVISIONER: &str = "kubegc.io/simulated";
@@ -31,7 +31,7 @@ const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const STORAGE_PROVISIONER_OF_OLD: &str = "volume.beta.kubernetes.io/storage-provisioner";
 /// The node that the scheduler chose for the pod that waits for the claim.
 pub(crate) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-/// A class of volumes that nobody makes.
+/// A class whose volumes are created by hand.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// The class that a claim or a volume names; empty if it names that there is none.

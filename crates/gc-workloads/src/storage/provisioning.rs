@@ -17,12 +17,12 @@ const CLASS: &str = "standard";
 /// Holds a volume until its storage is deleted.
 const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
-/// The default class is looked at once, at the start: it is not made again when somebody deletes it.
+/// The default class is reconciled once, at the start: it is not recreated when a user deletes it.
 pub(crate) fn first_keys() -> Vec<Key> {
     vec![Kind::StorageClass.key("", CLASS)]
 }
 
-/// Claims and volumes are looked at when they change, and unbound claims when a class does.
+/// Claims and volumes are reconciled when they change, and unbound claims when a class does.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     let Some(object) = change.after.as_ref() else { return };
     match object.key.kind {
@@ -133,7 +133,7 @@ fn is_ours(volume: &Object) -> bool {
     volume.annotation(PROVISIONED_BY) == Some(PROVISIONER) && volume.spec()["csi"]["driver"] == DRIVER
 }
 
-/// A released volume goes if its policy says so; its finalizer goes with the storage, of which there is none.
+/// Deletes a released volume if its policy says so. There is no storage to delete first, so the finalizer is removed at once.
 fn reclaim(view: &View<'_>, volume: &Object, plan: &mut Plan) {
     let claimed = claim_key(volume).and_then(|key| view.store.get(&key));
     let in_use = claimed.is_some_and(|claim| volume.spec()["claimRef"]["uid"] == *claim.uid);

@@ -46,7 +46,7 @@ fn a_claim_gets_the_smallest_volume_that_is_large_enough() {
     assert_eq!(bound["status"], status);
     assert_eq!((&used["spec"]["claimRef"]["uid"], &used["status"]["phase"]), (uid, &"Bound".into()));
     assert_eq!(phase(&world, Kind::PersistentVolume, "small"), "Available");
-    // The volume goes by force: its data is lost.
+    // The volume is deleted by force: its data is lost.
     world.delete(&Kind::PersistentVolume.key("", "fitting"), None);
     world.settle();
     assert_eq!(phase(&world, Kind::PersistentVolumeClaim, "data"), "Lost");

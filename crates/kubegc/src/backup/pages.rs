@@ -18,7 +18,7 @@ use gc_registry::storage::{RangeOptions, Revision, StorageError};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::up::control::{not_allowed, refused, status};
+use crate::endpoints::{not_allowed, refused, status};
 
 /// The path of the pages.
 pub(crate) const PATH: &str = "/kubegc/v1/backup";

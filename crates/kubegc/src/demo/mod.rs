@@ -1,7 +1,7 @@
 //! `kubegc demo`: a shop is built, and three kinds of deletion are played on it.
 
 mod shop;
-mod witness;
+mod sink;
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write};
@@ -25,7 +25,7 @@ use crate::logging::{self, LogFormat, LogOptions};
 use crate::up::Up;
 use crate::workloads::WorkloadOptions;
 use shop::{ACTS, Act, Item, ORDERS};
-use witness::Witness;
+use sink::AuditSink;
 
 /// How long anything may take before the demonstration is a failure.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -53,7 +53,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
         writeln!(out, "Starting a Kubernetes API server with its collectors, in this process …")?;
         let begun = Instant::now();
-        let witness = Arc::new(Witness::default());
+        let sink = Arc::new(AuditSink::default());
         let server = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         // Everything is in memory, and no kubeconfig is written: however this ends, nothing is left behind.
         let up = Up::start(
@@ -61,14 +61,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
             &ControllerOptions::default(),
             // The pods of the shop are its own.
             &WorkloadOptions::off(),
-            Some(witness.clone()),
+            Some(sink.clone()),
             &CollectorClock::default(),
             Surroundings::default(),
         )
         .await?;
         let service = up.server.in_process("kubegc-demo");
         let client = ApiClient::in_process(move |request| service.call(request));
-        let mut stage = Stage { client, witness, paint: Paint(colours), items: Vec::new(), out, wrong: 0 };
+        let mut stage = Stage { client, sink, paint: Paint(colours), items: Vec::new(), out, wrong: 0 };
         let played = stage.play(begun).await;
         let wrong = stage.wrong;
         drop(stage);
@@ -87,7 +87,7 @@ struct Actor {
 
 struct Stage {
     client: ApiClient,
-    witness: Arc<Witness>,
+    sink: Arc<AuditSink>,
     paint: Paint,
     items: Vec<Actor>,
     out: std::io::StdoutLock<'static>,
@@ -136,8 +136,8 @@ impl Stage {
             uids.insert(item.title(), (uid.clone(), api_version(&item)));
             self.items.push(Actor { item, uid: Uid::new(&uid) });
         }
-        let all_seen = |witness: &Witness| self.items.iter().all(|actor| witness.of(&actor.uid).observed);
-        anyhow::ensure!(self.witness.until(PATIENCE, all_seen).await, "the collector does not see the shop");
+        let all_seen = |sink: &AuditSink| self.items.iter().all(|actor| sink.of(&actor.uid).observed);
+        anyhow::ensure!(self.sink.until(PATIENCE, all_seen).await, "the collector does not see the shop");
         let number = self.items.len();
         writeln!(
             self.out,
@@ -188,22 +188,22 @@ impl Stage {
             .collect::<Result<_, _>>()?;
         // The outcome of a request may be known after the watch has shown what it did.
         let answered = |uid: &Uid, by_collector: bool| {
-            let seen = self.witness.of(uid);
+            let seen = self.sink.of(uid);
             seen.pending == 0 && (!by_collector || seen.reason.is_some())
         };
         let by_collector = |title: &str| title != act.deleted || act.policy != "Background";
-        let all_gone = |witness: &Witness| {
+        let all_gone = |sink: &AuditSink| {
             let collected = act.collected.iter().zip(&uids);
             collected
                 .into_iter()
-                .all(|(title, uid)| witness.of(uid).removed.is_some() && answered(uid, by_collector(title)))
+                .all(|(title, uid)| sink.of(uid).removed.is_some() && answered(uid, by_collector(title)))
                 && released.iter().all(|uid| answered(uid, true))
         };
-        self.witness.until(PATIENCE, all_gone).await;
+        self.sink.until(PATIENCE, all_gone).await;
         gone.extend_from_slice(act.collected);
         self.report_gone(act, &uids, begun)?;
         self.report_kept(act, gone).await?;
-        let requests: u32 = uids.iter().map(|uid| self.witness.of(uid).requests).sum();
+        let requests: u32 = uids.iter().map(|uid| self.sink.of(uid).requests).sum();
         writeln!(self.out, "  {}", self.paint.dim(&format!("requests of the collector: {requests}")))?;
         Ok(())
     }
@@ -214,7 +214,7 @@ impl Stage {
             .iter()
             .zip(uids)
             .map(|(title, uid)| {
-                let seen = self.witness.of(uid);
+                let seen = self.sink.of(uid);
                 let after = seen.removed.map(|at| at.saturating_duration_since(begun));
                 let why = match (seen.reason, *title == act.deleted) {
                     (Some(reason), _) => reason,
@@ -262,7 +262,7 @@ impl Stage {
                 lines.push(format!("  {}  {title} {text}", self.paint.red("WRONG")));
             } else if act.released.contains(&title.as_str()) {
                 let owners = body["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
-                let why = self.witness.of(&actor.uid).reason.unwrap_or_default();
+                let why = self.sink.of(&actor.uid).reason.unwrap_or_default();
                 let mark = if owners == 0 { self.paint.yellow("kept") } else { self.paint.red("WRONG") };
                 self.wrong += u32::from(owners != 0);
                 lines.push(format!("  {mark}  {:>10}  {title:<30}  {why}; owners left: {owners}", ""));

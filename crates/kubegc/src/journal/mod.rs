@@ -25,6 +25,8 @@ pub(crate) use query::{Found, Object, Query, Selection, long_name, search, text}
 use recent::Recent;
 pub(crate) use serve::{Answered, PATH, answer};
 
+/// Name of the journal in the data directory of a server.
+pub(crate) const SERVER_JOURNAL: &str = "journal.jsonl";
 /// Maximum number of entries that wait for the disk; further ones are dropped and counted.
 const QUEUED_ENTRIES: usize = 8192;
 /// Searches at a time; each reads all files.

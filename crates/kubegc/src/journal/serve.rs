@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::query::{Query, Selection};
 use super::{Found, Journal};
 use crate::UsageError;
-use crate::up::control::status;
+use crate::endpoints::status;
 
 /// Where a server with collectors, and a collector, shows its journal.
 pub(crate) const PATH: &str = "/kubegc/v1/journal";

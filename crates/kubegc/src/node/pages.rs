@@ -7,8 +7,8 @@ use gc_node::{Health, TestClock};
 use gc_types::GoDuration;
 use serde_json::{Value, json};
 
+use crate::endpoints::{CLOCK, refused};
 use crate::operations::{PageAnswer, Pages};
-use crate::up::control::{CLOCK, refused};
 
 /// Health, and a clock that a test may set.
 pub(super) struct NodePages {

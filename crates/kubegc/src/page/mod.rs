@@ -31,7 +31,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::clock::CollectorClock;
-use crate::collectors::MakeWitnesses;
+use crate::collectors::MakeSinks;
+pub(crate) use crate::endpoints::MAXIMUM_ORDER_BYTES;
 use crate::questions::attached::{self, Inquiry};
 use crate::questions::gather::Gatherer;
 use crate::questions::resident::Resident;
@@ -69,8 +70,6 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 const MAXIMUM_READERS: usize = 256;
 /// Of them, readers of one user.
 const MAXIMUM_READERS_OF_USER: usize = 128;
-/// Largest order or inquiry.
-pub(crate) const MAXIMUM_ORDER_BYTES: usize = 64 * 1024;
 /// Lines of the journal about one object.
 const JOURNAL_LINES: usize = 50;
 /// Objects of a plan that are named.
@@ -210,12 +209,12 @@ impl Page {
     }
 
     /// Those who write down what a collector does, and the page's feed among them.
-    pub(crate) fn witnesses(&self, others: Arc<MakeWitnesses>) -> Arc<MakeWitnesses> {
+    pub(crate) fn sinks(&self, others: Arc<MakeSinks>) -> Arc<MakeSinks> {
         let feed = self.0.feed.clone();
         Arc::new(move |controller, table| {
-            let mut witnesses = others(controller, table);
-            witnesses.push(feed.observer(controller, table));
-            witnesses
+            let mut sinks = others(controller, table);
+            sinks.push(feed.observer(controller, table));
+            sinks
         })
     }
 

@@ -3,8 +3,8 @@
 use gc_apiserver::ExtensionAnswer;
 use serde_json::{Value, json};
 
+use crate::endpoints::status;
 use crate::reviews::ReviewError;
-use crate::up::control::status;
 
 /// An answer that is an error.
 pub(super) struct Refusal {

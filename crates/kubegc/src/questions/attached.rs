@@ -241,7 +241,7 @@ pub(crate) enum Asks {
     Collector(ApiClient),
     /// The API server, which may have no such API.
     Server(ApiClient),
-    /// Nobody.
+    /// No API: the objects are listed.
     Nobody,
 }
 

@@ -36,7 +36,7 @@ use tokio::task::JoinSet;
 use crate::UsageError;
 use crate::apiserver;
 use crate::collector_metrics::CollectorMetrics;
-use crate::collectors::{MakeWitnesses, NamespaceOptions, RunningCollectors, Surroundings};
+use crate::collectors::{MakeSinks, NamespaceOptions, RunningCollectors, Surroundings};
 use crate::deletion_events::DeletionEvents;
 use crate::journal::{Journal, JournalObserver};
 use crate::logging;
@@ -53,6 +53,7 @@ use observe::Observation;
 pub(crate) use options::{DEFAULT_CONTROLLERS, DEFAULT_PAGES, Given, LeaseFlags, Options, default_journal};
 use options::{Mode, Settings};
 use prometheus_client::registry::Registry;
+pub(crate) use report::log_sinks;
 use report::{Audited, DryRunReport, LogDecisions};
 use resident::ResidentGraph;
 
@@ -161,7 +162,7 @@ impl Live {
 
 /// Makes those who write down what a collector does: nothing is deleted without a trace.
 #[derive(Clone)]
-struct Witnesses {
+struct AuditSinks {
     journal: Arc<Journal>,
     /// None where they are switched off.
     events: Option<DeletionEvents>,
@@ -173,18 +174,11 @@ struct Witnesses {
 
 /// The audit sinks of collectors that run beside their server: the log, with a line for each deletion, the journal, and
 /// Events.
-pub(crate) fn witnesses(journal: Arc<Journal>, events: Option<DeletionEvents>) -> Arc<MakeWitnesses> {
-    Witnesses { journal, events, mode: Mode::Act, audited: Audited::Deletions, page: None }.for_others()
+pub(crate) fn sinks(journal: Arc<Journal>, events: Option<DeletionEvents>) -> Arc<MakeSinks> {
+    AuditSinks { journal, events, mode: Mode::Act, audited: Audited::Deletions, page: None }.for_others()
 }
 
-/// The log alone.
-pub(crate) fn log_witnesses() -> Arc<MakeWitnesses> {
-    Arc::new(|controller, table| {
-        vec![Arc::new(LogDecisions::new(controller, table.clone(), Audited::Deletions))]
-    })
-}
-
-impl Witnesses {
+impl AuditSinks {
     /// The log with its audit lines, the journal, Events, and the feed of the page.
     fn of(&self, controller: Controller, table: &ResourceTable) -> Vec<Arc<dyn Observer>> {
         let journal = Arc::clone(&self.journal);
@@ -199,11 +193,11 @@ impl Witnesses {
 
     /// The same for collectors other than that of owner references, which cannot be compared with another one: where
     /// nothing is performed, they report.
-    fn for_others(&self) -> Arc<MakeWitnesses> {
-        let witnesses = self.clone();
+    fn for_others(&self) -> Arc<MakeSinks> {
+        let sinks = self.clone();
         Arc::new(move |controller, table| {
-            let mut made = witnesses.of(controller, table);
-            if matches!(witnesses.mode, Mode::DryRun | Mode::Observe) {
+            let mut made = sinks.of(controller, table);
+            if matches!(sinks.mode, Mode::DryRun | Mode::Observe) {
                 made.push(Arc::new(DryRunReport::new(table.clone())));
             }
             made
@@ -231,7 +225,7 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
         Arc::new(graph) as Arc<dyn Resident>
     });
     let page = settings.ui.map(|ui| live.page(&client, &settings, ui, graph));
-    let witnesses = Witnesses {
+    let sinks = AuditSinks {
         journal: Arc::clone(&journal),
         events: events.clone(),
         mode: settings.mode,
@@ -245,11 +239,11 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     let surroundings = Surroundings {
         metrics: Some(CollectorMetrics::register(&mut registry)),
         restraints: live.restraints(),
-        witnesses: witnesses.for_others(),
+        sinks: sinks.for_others(),
         ..Surroundings::default()
     };
     let mut tasks = JoinSet::new();
-    let mut observers = observers(&settings, &engine, &metrics, &witnesses, &collector.table(), &mut tasks);
+    let mut observers = observers(&settings, &engine, &metrics, &sinks, &collector.table(), &mut tasks);
     let (feed, terminating) = NamespaceFeed::new();
     observers.push(Arc::new(feed));
     let ready = Arc::new(AtomicBool::new(!settings.collects_by_owners()));
@@ -383,18 +377,18 @@ fn observers(
     settings: &Settings,
     engine: &SharedEngine,
     metrics: &Metrics,
-    witnesses: &Witnesses,
+    sinks: &AuditSinks,
     table: &ResourceTable,
     tasks: &mut JoinSet<()>,
 ) -> Vec<Arc<dyn Observer>> {
     let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::new(metrics.clone()), Arc::new(metrics.queues())];
-    observers.extend(witnesses.of(Controller::GarbageCollector, table));
+    observers.extend(sinks.of(Controller::GarbageCollector, table));
     let table = table.clone();
     match settings.mode {
         Mode::Act => {}
         Mode::DryRun => observers.push(Arc::new(DryRunReport::new(table))),
         Mode::Observe | Mode::ObserveFor(_) => {
-            let (window, journal) = (settings.observe_window, Arc::clone(&witnesses.journal));
+            let (window, journal) = (settings.observe_window, Arc::clone(&sinks.journal));
             let observation =
                 Arc::new(Observation::new(window, engine.clone(), metrics.clone(), journal, table));
             tasks.spawn(Arc::<Observation>::clone(&observation).compare().boxed());

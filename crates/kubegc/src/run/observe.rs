@@ -30,7 +30,7 @@ pub(super) const COMPARED: usize = 65_536;
 
 /// What an effect would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum RequestKind {
     /// Deletes an object.
     Deletion,
     /// Takes references away.
@@ -39,7 +39,7 @@ pub(super) enum Kind {
     Finalizer,
 }
 
-impl Kind {
+impl RequestKind {
     fn agreement(self) -> &'static str {
         match self {
             Self::Deletion => "deletion",
@@ -85,18 +85,18 @@ pub(super) trait Knowledge {
     /// What is known of one owner.
     fn owner(&self, uid: &Uid) -> OwnerState;
     /// Whether this is still to be done about the object.
-    fn is_wanted(&self, uid: &Uid, kind: Kind) -> bool;
+    fn is_wanted(&self, uid: &Uid, kind: RequestKind) -> bool;
 }
 
 #[derive(Clone, Debug)]
 struct Prediction {
     at: i64,
-    kind: Kind,
+    kind: RequestKind,
     key: ObjectKey,
     reason: Reason,
-    /// The references that stay, of [`Kind::References`].
+    /// The references that stay, of [`RequestKind::References`].
     remaining: Vec<OwnerReference>,
-    /// Which, of [`Kind::Finalizer`].
+    /// Which, of [`RequestKind::Finalizer`].
     finalizer: Option<FinalizerName>,
 }
 
@@ -155,12 +155,12 @@ impl Comparator {
     /// An effect was decided and held.
     pub(super) fn decided(&mut self, effect: &Effect, now: i64) {
         let (kind, key, uid, remaining, finalizer) = match &effect.request {
-            Request::Delete { key, uid, .. } => (Kind::Deletion, key, uid, Vec::new(), None),
+            Request::Delete { key, uid, .. } => (RequestKind::Deletion, key, uid, Vec::new(), None),
             Request::SetOwners { key, uid, remaining, .. } => {
-                (Kind::References, key, uid, remaining.clone(), None)
+                (RequestKind::References, key, uid, remaining.clone(), None)
             }
             Request::RemoveFinalizer { key, uid, finalizer } => {
-                (Kind::Finalizer, key, uid, Vec::new(), Some(*finalizer))
+                (RequestKind::Finalizer, key, uid, Vec::new(), Some(*finalizer))
             }
             _ => return,
         };
@@ -203,12 +203,12 @@ impl Comparator {
         let has =
             |owner: &OwnerReference| object.owners.iter().any(|own| own.coordinates == owner.coordinates);
         let happened = match (prediction.kind, prediction.finalizer) {
-            (Kind::Deletion, _) => object.deletion.deleting,
-            (Kind::References, _) => {
+            (RequestKind::Deletion, _) => object.deletion.deleting,
+            (RequestKind::References, _) => {
                 object.owners.len() <= prediction.remaining.len() && prediction.remaining.iter().all(has)
             }
-            (Kind::Finalizer, Some(FinalizerName::Orphan)) => !object.deletion.orphan,
-            (Kind::Finalizer, _) => !object.deletion.foreground,
+            (RequestKind::Finalizer, Some(FinalizerName::Orphan)) => !object.deletion.orphan,
+            (RequestKind::Finalizer, _) => !object.deletion.foreground,
         };
         if happened {
             self.agree(uid);
@@ -217,7 +217,7 @@ impl Comparator {
         // It was given other owners than those it was compared by: that is another question.
         let dead = &prediction.reason.owners;
         let is_left = dead.iter().any(|dead| object.owners.iter().any(|own| own.coordinates == *dead));
-        if prediction.kind != Kind::Finalizer && !dead.is_empty() && !is_left {
+        if prediction.kind != RequestKind::Finalizer && !dead.is_empty() && !is_left {
             self.drop_prediction(uid);
         }
     }
@@ -234,7 +234,7 @@ impl Comparator {
         }
         match self.predictions.get(uid).map(|prediction| prediction.kind) {
             // The references were removed with the object: that says nothing about them.
-            Some(Kind::References) => drop(self.drop_prediction(uid)),
+            Some(RequestKind::References) => drop(self.drop_prediction(uid)),
             Some(_) => self.agree(uid),
             None if graph.is_deleting(uid) == Some(false) => self.vanishes(key, uid, graph, now),
             None => {}
@@ -292,7 +292,7 @@ impl Comparator {
             return;
         }
         let agreed = states.iter().all(|state| *state == OwnerState::Dead);
-        let kind = if agreed { Kind::Deletion.agreement() } else { UNEXPECTED };
+        let kind = if agreed { RequestKind::Deletion.agreement() } else { UNEXPECTED };
         self.compared.push(Comparison { agreed, kind, key, uid, reason: None });
     }
 }
@@ -327,12 +327,12 @@ impl Knowledge for gc_ownership::Engine {
         }
     }
 
-    fn is_wanted(&self, uid: &Uid, kind: Kind) -> bool {
+    fn is_wanted(&self, uid: &Uid, kind: RequestKind) -> bool {
         let Some(why) = self.why(uid) else { return false };
         match kind {
-            Kind::Deletion => matches!(why.conclusion, Conclusion::ToBeDeleted(_)),
-            Kind::References => matches!(why.conclusion, Conclusion::ToLoseReferences(_)),
-            Kind::Finalizer => {
+            RequestKind::Deletion => matches!(why.conclusion, Conclusion::ToBeDeleted(_)),
+            RequestKind::References => matches!(why.conclusion, Conclusion::ToLoseReferences(_)),
+            RequestKind::Finalizer => {
                 matches!(why.conclusion, Conclusion::WaitsForDependents(0) | Conclusion::Orphans)
             }
         }
@@ -435,5 +435,4 @@ impl Observer for Observation {
 }
 
 #[cfg(test)]
-#[path = "observe_tests.rs"]
 mod tests;

@@ -136,7 +136,7 @@ pub(crate) async fn reach(client: &ApiClient, patient: bool) -> anyhow::Result<(
 
 /// Whether the server is that of `kubegc up`, which runs collectors of its own.
 pub(crate) async fn has_collectors(client: &ApiClient) -> bool {
-    let answer = client.call(request(Method::GET, crate::up::control::CLOCK, None)).await;
+    let answer = client.call(request(Method::GET, crate::endpoints::CLOCK, None)).await;
     // Another server may answer every path with a page of its own.
     let is_clock = |body: &[u8]| {
         serde_json::from_slice::<Value>(body).is_ok_and(|document| document["ahead"].is_string())

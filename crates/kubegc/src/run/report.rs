@@ -1,13 +1,14 @@
 //! What the log says of decisions, and the report of a dry run.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use gc_kube::{Observer, ResourceTable};
 use gc_retention::permissions::Controller;
 use gc_types::{Change, Effect, HeldBy, Outcome, OutsideCall, Request};
 
+use crate::collectors::MakeSinks;
 use crate::journal::{subject, verb, word};
 
 /// Maximum number of reported effects that are remembered, so that each is reported only once.
@@ -52,6 +53,13 @@ impl LogDecisions {
     pub(super) fn new(controller: Controller, table: ResourceTable, audited: Audited) -> Self {
         Self { controller, table, audited }
     }
+}
+
+/// The log alone.
+pub(crate) fn log_sinks() -> Arc<MakeSinks> {
+    Arc::new(|controller, table| {
+        vec![Arc::new(LogDecisions::new(controller, table.clone(), Audited::Deletions))]
+    })
 }
 
 impl Observer for LogDecisions {

@@ -29,11 +29,10 @@ use super::cluster::{Cluster, Fork, Refusal};
 use crate::activity::Activity;
 use crate::backup::pages;
 use crate::clock::CollectorClock;
+use crate::endpoints::{CLOCK, not_allowed, refused, status};
 use crate::journal::{self, Journal};
 use crate::page::{Page, guard};
 
-/// The clock of the collectors that run beside the server.
-pub(crate) const CLOCK: &str = "/kubegc/v1/clock";
 const SETTLE: &str = "/kubegc/v1/settle";
 const RESET: &str = "/kubegc/v1/reset";
 const FORK: &str = "/kubegc/v1/fork";
@@ -240,18 +239,4 @@ impl Extension for Control {
 
 fn shown_fork(fork: &Fork) -> Value {
     json!({"name": fork.name, "server": fork.server, "kubeconfig": fork.kubeconfig})
-}
-
-pub(crate) fn not_allowed() -> (u16, Value) {
-    let message = "the server does not allow this method on the requested resource";
-    (405, status(405, "MethodNotAllowed", message, &json!({})))
-}
-
-pub(crate) fn refused(message: &str) -> (u16, Value) {
-    (400, status(400, "BadRequest", message, &json!({})))
-}
-
-pub(crate) fn status(code: u16, reason: &str, message: &str, details: &Value) -> Value {
-    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": message, "reason": reason, "details": details, "code": code})
 }

@@ -31,6 +31,7 @@ use crate::clock::CollectorClock;
 use crate::collector_metrics::CollectorMetrics;
 use crate::collectors::{ControllerOptions, Surroundings};
 use crate::deletion_events::DeletionEvents;
+pub(crate) use crate::journal::SERVER_JOURNAL as JOURNAL;
 use crate::journal::{Journal, JournalOptions};
 use crate::logging::{self, LogOptions};
 use crate::operations::{self, Protection, Shown, TlsFlags};
@@ -61,8 +62,6 @@ const ALSO_ON: [Controller; 1] = [Controller::Expiry];
 /// Who opens the page by the link that is printed.
 const ADMINISTRATOR: &str = "kubegc-admin";
 
-/// Name of the journal in the data directory.
-pub(crate) const JOURNAL: &str = "journal.jsonl";
 /// Size at which the journal is rotated.
 const JOURNAL_BYTES: u64 = 32 << 20;
 /// Number of rotated journals that are kept.
@@ -155,8 +154,8 @@ impl Up {
         let enabled = settings.enabled_with(&ALSO_ON)?;
         let control =
             Control::new(clock.clone(), surroundings.activity.clone(), surroundings.journal.clone());
-        let witnesses = control.page().witnesses(Arc::clone(&surroundings.witnesses));
-        let surroundings = Surroundings { witnesses, ..surroundings };
+        let sinks = control.page().sinks(Arc::clone(&surroundings.sinks));
+        let surroundings = Surroundings { sinks, ..surroundings };
         let components: &[_] = if living.is_empty() { &COMPONENTS[..1] } else { &COMPONENTS };
         let unattended: &[_] = if living.is_empty() { &[] } else { &UNATTENDED };
         let advisor = RetentionAdvisor {
@@ -235,7 +234,7 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
     let events = options.controllers.deletion_events.then(DeletionEvents::default);
     let surroundings = Surroundings {
         metrics,
-        witnesses: run::witnesses(Arc::clone(&journal), events.clone()),
+        sinks: run::sinks(Arc::clone(&journal), events.clone()),
         journal: Some(Arc::clone(&journal)),
         ..Surroundings::default()
     };

@@ -162,9 +162,9 @@ fn names(admin: &Admin) -> Vec<String> {
     items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Plays the story under a fault that holds at least so long, and until every rule has been applied: the watch without
-/// which nothing is written may be among those that stand still. `begin` brings the fault about; `during` is called
-/// again and again while it holds.
+/// Plays the story under a fault that lasts at least `hold` and until every rule has been applied, because the watch that
+/// all writes depend on may be among those that stall. `begin` causes the fault; `during` is called repeatedly while it
+/// lasts.
 fn play(arguments: &[&str], hold: Duration, begin: impl FnOnce(&Proxy), mut during: impl FnMut(&Proxy)) {
     let server = Kubegc::start("apiserver");
     let admin = Admin::of(&server);

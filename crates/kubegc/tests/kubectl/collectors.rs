@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::driver::{Driver, Mood};
 
-/// Nothing here takes so long, unless it never happens.
+/// Timeout of everything that is awaited here.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A server with collectors whose clock the test moves.
@@ -64,7 +64,7 @@ impl Up {
         super::run(&self.server, &["get", object, "-o", &format!("jsonpath={{{path}}}")], "").out
     }
 
-    /// The collectors' clock is so much further on.
+    /// How far the collectors' clock is ahead.
     pub(super) fn pass(&self, duration: Duration) {
         let path = format!("/kubegc/v1/clock?advance={}ms", duration.as_millis());
         self.run(&["create", "--raw", &path, "-f", "-"]);

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Kubegc, Signal, repository};
 
-/// Nothing here takes so long, unless it never happens.
+/// Timeout of everything that is awaited here.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kubegc-garbage-collector";
@@ -30,7 +30,7 @@ pub fn until(what: &str, holds: impl FnMut() -> bool) {
     within(PATIENCE, what, holds);
 }
 
-/// Waits until something holds, for so long at most.
+/// Waits until something holds, at most this long.
 pub fn within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + patience;
     while !holds() {

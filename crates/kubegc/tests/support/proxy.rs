@@ -44,11 +44,11 @@ pub enum Fault {
     Stall,
     /// It is forwarded, and its answer waits for the end of the fault.
     StallAfter,
-    /// It is forwarded so much later.
+    /// It is forwarded after this delay.
     Delay(Duration),
     /// It is forwarded twice, and the second answer is given.
     Twice,
-    /// Its answer is held back for up to so long, so that answers overtake each other.
+    /// Its answer is delayed by up to this duration, so that answers overtake each other.
     Shuffle(Duration),
     /// Every event of the watch comes twice.
     RepeatEvents,

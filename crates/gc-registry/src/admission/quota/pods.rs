@@ -142,7 +142,7 @@ pub(super) fn unspecified(pod: &Value, bounded: &BTreeSet<&str>) -> Option<Strin
     (!texts.is_empty()).then(|| format!("must specify {}", texts.join("; ")))
 }
 
-/// Whether a pod ends by itself after a time, which the scopes `Terminating` and `NotTerminating` look at.
+/// Whether a pod ends by itself after a time, which the scopes `Terminating` and `NotTerminating` select by.
 pub(super) fn ends(pod: &Value) -> bool {
     at(pod, &["spec", "activeDeadlineSeconds"]).is_some()
 }

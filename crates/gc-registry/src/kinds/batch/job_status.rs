@@ -210,7 +210,7 @@ fn last_conditions(new: &Field<'_, '_>, now: &Seen, report: &mut Report) {
     refuse(&status, bad, why, report);
 }
 
-/// What the stored status does not let go.
+/// Checks the transitions that the stored status permits.
 fn transitions(new: &Field<'_, '_>, old: &Field<'_, '_>, now: &Seen, before: &Seen, report: &mut Report) {
     let (spec, status, was) = (new.get("spec"), new.get("status"), old.get("status"));
     for (kind, before, now) in [

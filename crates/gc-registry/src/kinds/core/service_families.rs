@@ -1,5 +1,5 @@
 //! Which families of addresses a service has: settled before it gets addresses, and refused before anything else of it is
-//! looked at. The server has addresses of IPv4 alone.
+//! checked. The server has addresses of IPv4 alone.
 
 use super::service::{addresses, is_headless};
 use crate::error::FieldError;

@@ -94,7 +94,7 @@ impl Kind for EndpointSlice {
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         let kind = new.get("addressType");
         address_type(&kind, report);
-        // Older servers stored endpoints that are refused today: those that stay are not looked at again.
+        // Older servers stored endpoints that are refused today: those that stay are not checked again.
         if new.member("endpoints") != old.member("endpoints") {
             endpoints(&new.get("endpoints"), kind.text(), report);
         }

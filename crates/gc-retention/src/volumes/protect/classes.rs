@@ -22,7 +22,6 @@ use crate::volumes::{Claim, Volume};
 
 /// The finalizer of classes.
 const FINALIZER: &str = "kubernetes.io/vac-protection";
-
 /// The kinds whose objects name classes, in the order in which they are listed.
 const USERS: [Kind; 2] = [Kind::Claim, Kind::Volume];
 

@@ -6,8 +6,7 @@ use crate::engine::Observation;
 use crate::objects::Facts;
 use crate::pods::Pod;
 use crate::volumes::{Claim, Volume};
-use gc_types::{EffectId, ResourceVersion};
-use gc_types::{Outcome, Timestamp};
+use gc_types::{EffectId, Outcome, Request, ResourceVersion, Timestamp};
 use serde_json::{Value, json};
 
 fn metadata(namespace: &str, name: &str, deleting: bool, finalizers: &[&str]) -> Value {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use gc_types::{Change, Request, Timestamp};
+use gc_types::{Change, Timestamp};
 use serde_json::json;
 
 use crate::engine::{Decision, reason};
@@ -32,12 +32,8 @@ pub(crate) fn set(claim: &Claim, unused: bool, since: Timestamp) -> Decision {
     };
     let condition = json!({"type": UNUSED_CONDITION, "status": status, "reason": why, "message": message,
         "lastTransitionTime": time_text(since)});
-    let request = Request::Guarded {
-        key: Kind::Claim.key(&meta.namespace, &meta.name),
-        uid: meta.uid.clone(),
-        resource_version: meta.resource_version,
-        change: Change::Status(json!({"conditions": [condition]}).to_string().into()),
-    };
+    let request =
+        Kind::Claim.guarded(meta, Change::Status(json!({"conditions": [condition]}).to_string().into()));
     let fact = if unused { "a live list found no pod that refers to it" } else { "a pod refers to it" };
     let verdict = gc_types::codes::CLAIM_CONDITION_OUTDATED;
     Decision::Act(request, reason(verdict, meta.resource_version, &[fact.to_owned()]))

@@ -60,9 +60,7 @@ impl Collector for VolumeProtection {
             Observation::Observed(Facts::Volume(volume)) => dirty.push(self.volumes.put(volume).0),
             Observation::Removed(key) => drop(self.volumes.remove(&key)),
             Observation::Synced(Kind::Volume) => {
-                for key in self.volumes.list_ended() {
-                    self.volumes.remove(&key);
-                }
+                self.volumes.forget_unlisted();
                 dirty.extend(self.volumes.keys().cloned());
             }
             _ => {}

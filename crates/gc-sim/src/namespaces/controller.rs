@@ -21,7 +21,7 @@ const LOST_ANSWERS: u64 = 5;
 /// A request on its way.
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
-    pub(super) keeper: usize,
+    pub(super) controller: usize,
     pub(super) question: Question,
     pub(super) sent: i64,
     /// The gate has held it back: its sender leads no longer.
@@ -36,7 +36,7 @@ pub(super) struct Mail {
 }
 
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct NamespaceController {
     pub(super) number: usize,
     passes: Passes,
     /// What restrains it.
@@ -53,7 +53,7 @@ pub(super) struct Keeper {
     pub(super) defect: Option<Defect>,
 }
 
-impl Keeper {
+impl NamespaceController {
     pub(super) fn new(number: usize, story: &Story, defect: Option<Defect>) -> Self {
         let is_unpaced = defect == Some(Defect::NamespaceLimitIgnored);
         let (pacing, breaker) = story.namespace_restraints().unwrap_or_default();
@@ -95,9 +95,13 @@ impl Keeper {
     pub(super) fn ask(&mut self, most: usize, now: i64) -> Vec<Flight> {
         let surroundings = self.process.around(&|_| None).observing();
         let questions = std::iter::from_fn(|| self.passes.poll_question(at(now), &surroundings)).take(most);
-        let (keeper, deposed) = (self.number, self.deposed);
-        let flight =
-            |question: Question| Flight { keeper, gated: deposed && question.changes(), question, sent: now };
+        let (controller, deposed) = (self.number, self.deposed);
+        let flight = |question: Question| Flight {
+            controller,
+            gated: deposed && question.changes(),
+            question,
+            sent: now,
+        };
         let flights = questions.map(flight).collect();
         self.forget_ends();
         flights

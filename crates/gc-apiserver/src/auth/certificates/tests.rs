@@ -60,7 +60,7 @@ fn a_request_is_read() {
 
 /// `openssl req -new -newkey rsa:2048 -subj '/O=one/O=two+OU=unit/CN=tester'`: what kubectl's documentation shows, with two
 /// groups, one of them in a set of two.
-const OF_OPENSSL: &str = include_str!("certificates_openssl.csr");
+const OF_OPENSSL: &str = include_str!("openssl.csr");
 
 #[test]
 fn all_groups_and_the_key_of_a_request_are_in_its_certificate() {

@@ -26,7 +26,7 @@ fn described(value: &Value) -> Fields {
     found
 }
 
-/// Set the variable `KUBEGC_DESCRIBE` to write the file anew, after an update of `k8s-openapi`.
+/// Set the variable `KUBEGC_DESCRIBE` to write the file again after an update of `k8s-openapi`.
 #[test]
 fn the_file_says_what_the_published_types_say() {
     let named: Vec<_> = KINDS.iter().map(|row| (row.0, row.1, row.2)).collect();

@@ -31,7 +31,7 @@ impl Knowledge for Known {
         self.states.get(uid).copied().unwrap_or(OwnerState::Unknown)
     }
 
-    fn is_wanted(&self, uid: &Uid, _kind: Kind) -> bool {
+    fn is_wanted(&self, uid: &Uid, _kind: RequestKind) -> bool {
         !self.unwanted.contains(uid)
     }
 }

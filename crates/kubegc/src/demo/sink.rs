@@ -25,12 +25,12 @@ pub(super) struct Seen {
 
 /// An observer for people.
 #[derive(Debug, Default)]
-pub(super) struct Witness {
+pub(super) struct AuditSink {
     seen: Mutex<HashMap<Uid, Seen>>,
     changed: Notify,
 }
 
-impl Witness {
+impl AuditSink {
     pub(super) fn of(&self, uid: &Uid) -> Seen {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(uid).cloned().unwrap_or_default()
     }
@@ -64,7 +64,7 @@ fn subject(request: &Request) -> Option<&Uid> {
     }
 }
 
-impl Observer for Witness {
+impl Observer for AuditSink {
     fn observed(&self, event: &Event) {
         match event {
             Event::Observed(object) => self.note(&object.uid, |seen| seen.observed = true),

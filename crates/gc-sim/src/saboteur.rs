@@ -1,0 +1,306 @@
+//! Carries out a planted defect: what a simulated collector with it does in place of the right thing.
+
+use std::collections::BTreeMap;
+
+use gc_control::barriers::ListEnd;
+use gc_control::pacing::{PacingOptions, Signal};
+use gc_control::requests;
+use gc_retention::objects::Facts;
+use gc_retention::policies::MOST_DELETIONS_PER_RUN;
+use gc_types::{
+    Effect, Event, FinalizerName, Marks, ObjectKey, ObservedObject, Outcome, PropagationPolicy, Request,
+    ResourceId, ResourceVersion, Scope, Uid,
+};
+use serde_json::Value;
+
+use crate::defects::Defect;
+use crate::performed::{Part, Performed};
+
+/// A defect at work.
+#[derive(Clone, Debug, Default)]
+pub struct Saboteur {
+    /// Which; none is an honest adapter.
+    pub defect: Option<Defect>,
+    names: BTreeMap<ObjectKey, Uid>,
+    waited: Vec<Uid>,
+    synced: BTreeMap<ResourceId, u64>,
+    lives: BTreeMap<Uid, i64>,
+    events: u64,
+}
+
+impl Saboteur {
+    /// At work for a collector that just starts.
+    #[must_use]
+    pub fn new(defect: Option<Defect>) -> Self {
+        Self { defect, ..Self::default() }
+    }
+
+    /// Whether this is the defect.
+    #[must_use]
+    pub fn is(&self, defect: Defect) -> bool {
+        self.defect == Some(defect)
+    }
+
+    /// What the engine gets in place of an event.
+    pub fn event(&mut self, mut event: Event) -> Option<Event> {
+        let defect = self.defect?;
+        self.events += 1;
+        match (&mut event, defect) {
+            (Event::Found(_), Defect::FoundForgotten) => return None,
+            (Event::Synced { resource, resource_version }, Defect::HistoryOnlyForward) => {
+                *resource_version = ResourceVersion(self.newest(*resource, *resource_version));
+            }
+            (
+                Event::Progress { resource, resource_version }
+                | Event::Removed { key: ObjectKey { resource, .. }, resource_version, .. }
+                | Event::Observed(ObservedObject { key: ObjectKey { resource, .. }, resource_version, .. }),
+                Defect::HistoryOnlyForward,
+            ) => {
+                self.newest(*resource, *resource_version);
+            }
+            (Event::Observed(object) | Event::Found(object), _) => self.object(object, defect),
+            (Event::Removed { key, uid, .. }, Defect::RemovedByName | Defect::OwnersByName) => {
+                if let Some(now) = self.names.get(key) {
+                    *uid = now.clone();
+                }
+            }
+            (Event::Removed { uid, .. }, Defect::RemovedLost)
+                if uid.as_uuid().is_some_and(|bytes| bytes[0] % 3 == 0) =>
+            {
+                return None;
+            }
+            (Event::Synced { resource, .. }, Defect::SyncedLost)
+                if self.synced.insert(*resource, 1).is_some() =>
+            {
+                return None;
+            }
+            (Event::ListStarted(resource), Defect::RelistAdds)
+                if self.synced.insert(*resource, 1).is_some() =>
+            {
+                return None;
+            }
+            (Event::ResourceServed(info), Defect::WrongScope) if &*info.kind == "ClusterRole" => {
+                info.scope = Scope::Namespaced;
+            }
+            _ => {}
+        }
+        Some(event)
+    }
+
+    /// What the ownership engine gets in place of an outcome; `None` if it is lost.
+    pub fn outcome(&mut self, mut outcome: Outcome) -> Option<Outcome> {
+        let Some(defect) = self.defect else { return Some(outcome) };
+        self.events += 1;
+        if defect == Defect::OutcomeLost && self.events.is_multiple_of(5) {
+            return None;
+        }
+        outcome_instead(&mut outcome, defect);
+        Some(outcome)
+    }
+
+    /// What a controller takes of what a request came to.
+    #[must_use]
+    pub fn plain(&self, performed: Performed) -> requests::Performed {
+        let Performed { outcome, signal, round_trips, .. } = performed;
+        let signal = match signal {
+            Signal::Busy(Some(_)) if self.is(Defect::RetryAfterIgnored) => Signal::Busy(None),
+            signal => signal,
+        };
+        requests::Performed { outcome, signal, round_trips }
+    }
+
+    /// The bounds of a concurrency limit, in place of these.
+    #[must_use]
+    pub fn pacing(&self, pacing: PacingOptions) -> PacingOptions {
+        if self.is(Defect::LimitIgnored) { PacingOptions::default() } else { pacing }
+    }
+
+    /// How the list of a barrier ended, in place of how it did.
+    #[must_use]
+    pub fn list_end(&self, end: ListEnd) -> ListEnd {
+        match end {
+            ListEnd::Failed(_) | ListEnd::CacheBehind if self.is(Defect::FailureIsSuccess) => {
+                ListEnd::Complete
+            }
+            end => end,
+        }
+    }
+
+    /// How far the clock of a part is ahead, milliseconds.
+    #[must_use]
+    pub fn haste(&self, part: Part) -> i64 {
+        match self.defect {
+            Some(Defect::JobsHurried) if part == Part::Jobs => 60_000,
+            _ => 0,
+        }
+    }
+
+    /// What retention gets in place of facts.
+    #[must_use]
+    pub fn facts(&mut self, mut facts: Facts) -> Facts {
+        if self.is(Defect::KeepIgnored) {
+            let meta = facts.meta_mut();
+            let marks = meta.marks.take().map(|marks| Marks { keep: None, ..(*marks).clone() });
+            meta.marks = marks.filter(|marks| !marks.is_empty()).map(Into::into);
+        }
+        match &mut facts {
+            Facts::Job(job) if self.is(Defect::RaisedTtlIgnored) => {
+                if let Some(ttl) = job.ttl_seconds {
+                    job.ttl_seconds = Some(*self.lives.entry(job.meta.uid.clone()).or_insert(ttl));
+                }
+            }
+            Facts::Volume(volume) if self.is(Defect::BoundUnseen) => volume.phase = "".into(),
+            _ => {}
+        }
+        facts
+    }
+
+    /// The outcome that a request has without being sent.
+    #[must_use]
+    pub fn made_up(&self, part: Part, request: &Request) -> Option<Outcome> {
+        match (self.defect?, part, request) {
+            (Defect::LiveLookSkipped, Part::Pods, Request::Read { .. })
+            | (Defect::LeaseNodeAssumed, Part::Leases, Request::Read { .. }) => Some(Outcome::Absent),
+            (Defect::ClaimListSkipped, Part::Claims, Request::Barrier { .. }) => Some(Outcome::Applied(None)),
+            _ => None,
+        }
+    }
+
+    /// Changes what retention sends.
+    pub fn retention_effect(&self, part: Part, effect: &mut Effect) {
+        let unguarded = match part {
+            Part::Jobs => self.is(Defect::JobUnguarded),
+            Part::Policies => self.is(Defect::PolicyUnguarded),
+            _ => false,
+        };
+        if let (Request::Delete { resource_version, .. }, true) = (&mut effect.request, unguarded) {
+            *resource_version = None;
+        }
+    }
+
+    /// Whether an answer to a retention collector is lost.
+    pub fn loses_retention_answer(&mut self) -> bool {
+        self.events += u64::from(self.is(Defect::RetentionAnswersLost));
+        self.is(Defect::RetentionAnswersLost) && self.events.is_multiple_of(5)
+    }
+
+    /// The newest version of a resource so far.
+    fn newest(&mut self, resource: ResourceId, version: ResourceVersion) -> u64 {
+        let newest = self.synced.entry(resource).or_default();
+        *newest = version.0.max(*newest);
+        *newest
+    }
+
+    fn object(&mut self, object: &mut gc_types::ObservedObject, defect: Defect) {
+        match defect {
+            Defect::RemovedByName => {
+                self.names.insert(object.key.clone(), object.uid.clone());
+            }
+            Defect::OwnersByName => {
+                self.names.insert(object.key.clone(), object.uid.clone());
+                for owner in &mut object.owners {
+                    let named = self.names.iter().find(|(key, _)| {
+                        key.name == owner.coordinates.name && key.namespace == object.key.namespace
+                    });
+                    if let Some((_, uid)) = named {
+                        owner.coordinates.uid = uid.clone();
+                    }
+                }
+            }
+            Defect::FirstOwnerOnly => object.owners.truncate(1),
+            Defect::OrphanUnseen => object.deletion.orphan = false,
+            Defect::ForegroundUnseen => object.deletion.foreground = false,
+            Defect::ForegroundForEver => {
+                if object.deletion.deleting && object.deletion.foreground {
+                    self.waited.push(object.uid.clone());
+                } else if self.waited.contains(&object.uid) {
+                    object.deletion.foreground = true;
+                }
+            }
+            Defect::BlockingForgotten => {
+                for owner in &mut object.owners {
+                    owner.block_owner_deletion = None;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// An effect that the saboteur wants on its own when the engine gets something.
+    #[must_use]
+    pub fn temptation(&self, event: &Event) -> Option<Request> {
+        match event {
+            Event::Observed(object)
+                if self.is(Defect::FinalizerEarly)
+                    && object.deletion.deleting
+                    && object.deletion.foreground =>
+            {
+                Some(Request::RemoveFinalizer {
+                    key: object.key.clone(),
+                    uid: object.uid.clone(),
+                    finalizer: FinalizerName::ForegroundDeletion,
+                })
+            }
+            Event::Observed(object)
+                if self.is(Defect::FinalizerEarly) && object.deletion.deleting && object.deletion.orphan =>
+            {
+                Some(Request::RemoveFinalizer {
+                    key: object.key.clone(),
+                    uid: object.uid.clone(),
+                    finalizer: FinalizerName::Orphan,
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// Changes an effect before it is sent; true if it is to be sent twice.
+    pub fn effect(&self, effect: &mut Effect) -> bool {
+        let Some(defect) = self.defect else { return false };
+        match (&mut effect.request, defect) {
+            (Request::Delete { resource_version, .. }, Defect::NoVersionGuard | Defect::NoGuardAtAll) => {
+                *resource_version = None;
+            }
+            (Request::Delete { policy, .. }, Defect::AlwaysBackground) => {
+                *policy = PropagationPolicy::Background;
+            }
+            (Request::SetOwners { remaining, .. }, Defect::AllOwnersTaken) => remaining.clear(),
+            (Request::SetOwners { remaining, .. }, Defect::LiveOwnerTaken) if !remaining.is_empty() => {
+                remaining.remove(0);
+            }
+            (Request::Delete { .. }, Defect::Duplicates) => return true,
+            _ => {}
+        }
+        false
+    }
+}
+
+/// What a policy looks like in place of itself.
+pub fn policy(defect: Option<Defect>, object: &mut Value) {
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    match defect {
+        Some(Defect::PolicyDryRunIgnored) => drop(spec.insert("enforce".to_owned(), true.into())),
+        Some(Defect::PolicySelectorUnseen) => drop(spec.remove("selector")),
+        Some(Defect::PolicyRunUnbounded) => {
+            spec.insert("maxDeletionsPerRun".to_owned(), MOST_DELETIONS_PER_RUN.into());
+        }
+        Some(Defect::PolicyOneTooMany) => {
+            if let Some(count) = spec.get_mut("keepNewest").and_then(|newest| newest.get_mut("count")) {
+                *count = (count.as_i64().unwrap_or_default() - 1).max(0).into();
+            }
+        }
+        _ => {}
+    }
+}
+
+fn outcome_instead(outcome: &mut Outcome, defect: Defect) {
+    let instead = match (&*outcome, defect) {
+        (Outcome::Conflict, Defect::ConflictIsSuccess)
+        | (Outcome::Failed { .. }, Defect::FailureIsSuccess) => Outcome::Applied(None),
+        (Outcome::NotServed, Defect::UnservedIsAbsent)
+        | (Outcome::Failed { .. }, Defect::TimeoutIsAbsent)
+        | (Outcome::Refused { code: 403, .. }, Defect::ForbiddenIsAbsent) => Outcome::Absent,
+        _ => return,
+    };
+    *outcome = instead;
+}
