@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::oracle::Violation;
+use crate::violation::Violation;
 use crate::{runner, workloads};
 
 /// Number of seeds in a slice: less than a minute's work is lost by an interruption.

@@ -448,7 +448,7 @@ async fn a_clock_that_is_set_ahead_ages_images_and_begins_passes() {
     let (clock, (sender, stop)) = (TestClock::default(), Stop::new());
     let agent = agent.with_clock(clock.clone()).lock(&fake.folder().join("state")).unwrap();
     let health = crate::health::Health::new(&[Collect::Images]);
-    let running = async { agent.run(&[Collect::Images], &health, &stop).await.unwrap() };
+    let running = async { Box::pin(agent.run(&[Collect::Images], &health, &stop)).await.unwrap() };
     let test = async {
         // Its thresholds cannot be met: the first pass has ended, and removed nothing.
         while health.unready().is_none() {

@@ -177,8 +177,7 @@ pub(super) mod tests {
             let mut reader = Reader::with(identity).unwrap();
             let records: Vec<Record> =
                 lines.iter().filter_map(|line| reader.record(line.as_bytes())).collect();
-            let said =
-                reader.end().map(Option::unwrap_or_default).unwrap_or_else(|error| format!("error: {error}"));
+            let said = reader.end().map_or_else(|error| format!("error: {error}"), Option::unwrap_or_default);
             (records, said.replace(&*stranger.to_string_lossy(), "FILE"))
         };
         let cut = &sealed[..sealed.len() / 8 * 4];

@@ -45,9 +45,10 @@ fn shows(world: &World, name: &str, answer: &impl Answer) {
         let _ = writeln!(text, "==> pipe{suffix}\n{plain}");
         for width in [80, 160] {
             let on_terminal = folded(&plain, width);
-            let _ = match on_terminal == plain {
-                true => writeln!(text, "==> {width} columns{suffix}: the same\n"),
-                false => writeln!(text, "==> {width} columns{suffix}\n{on_terminal}"),
+            let _ = if on_terminal == plain {
+                writeln!(text, "==> {width} columns{suffix}: the same\n")
+            } else {
+                writeln!(text, "==> {width} columns{suffix}\n{on_terminal}")
             };
         }
     }
