@@ -236,7 +236,7 @@ pub(crate) fn storage_error(error: StorageError) -> ApiError {
             ApiError::new(410, "Expired", "The resourceVersion for the provided list is too old.")
         }
         StorageError::Future { requested, newest } => {
-            // Nobody is told to wait for a version that was asked for exactly.
+            // No client has to wait for a version that it asked for exactly.
             let mut error = too_large_version(requested, newest);
             if let Some(details) = &mut error.details {
                 details.retry_after_seconds = None;

@@ -297,7 +297,7 @@ fn options_of_lists_that_are_refused() {
         let error = list(&world, CM, options.clone()).unwrap_err();
         assert_eq!(error.code, code, "{options:?}");
         assert!(error.message.starts_with(message), "{options:?}: {}", error.message);
-        // Nobody is told to come back for what was asked for exactly.
+        // No client has to come back for what it asked for exactly.
         let waits = code == 504 && options.resource_version_match.is_none();
         let told = error.details.is_some_and(|details| details.retry_after_seconds.is_some());
         assert_eq!(told, waits, "{options:?}");

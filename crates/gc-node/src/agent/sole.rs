@@ -21,7 +21,7 @@ const CONTAINER_PERIOD: Duration = Duration::from_mins(1);
 const PRESSURE_PERIOD: Duration = Duration::from_secs(10);
 /// How often uses from events are saved, if there were any.
 const USES_PERIOD: Duration = Duration::from_mins(1);
-/// How often the cluster is told what was removed, if anything was.
+/// How often removals are reported to the cluster, if there were any.
 const REPORT_PERIOD: Duration = IMAGE_PERIOD;
 
 /// An agent that runs alone, and that remembers what earlier ones have learnt.

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use super::*;
 
-/// Runs a program on a terminal of so many columns, and passes on what it shows there.
+/// Runs a program on a terminal of a width in columns, and passes on what it shows there.
 const ON_A_TERMINAL: &str = "import fcntl, os, pty, struct, sys, termios
 pid, terminal = pty.fork()
 if pid == 0:

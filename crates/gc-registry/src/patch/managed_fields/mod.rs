@@ -201,7 +201,7 @@ pub fn apply(
         .ok_or_else(|| ApiError::new(500, "", "failed to decode managed fields"))?;
     take_managed_fields(&mut base);
     if entries.is_empty() && live.is_some() {
-        // What was written before anybody applied has a manager of its own, if its items can be told apart.
+        // What was written before anybody applied has a manager of its own, if its items can be distinguished.
         // Items that have a key in common are stored like any others.
         let mut errors = compare::validate(request.position(), &base);
         errors.retain(|error| !error.contains("duplicate entries for key"));
