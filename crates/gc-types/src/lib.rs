@@ -14,6 +14,7 @@ mod event;
 pub mod fuzz;
 mod identity;
 mod marks;
+mod protected;
 mod quantity;
 
 pub use convert::{hexadecimal, milliseconds};
@@ -28,4 +29,5 @@ pub use identity::{
     Uid, api_path, api_version, group_resource,
 };
 pub use marks::{ForeignMark, Marks};
+pub use protected::undeletable;
 pub use quantity::parse_quantity;

@@ -130,6 +130,8 @@ pub struct BlastRadius {
     pub hangs: Vec<String>,
     /// What controllers create again.
     pub recreated: Vec<String>,
+    /// Which of the deletions the API server would refuse, and why.
+    pub refused: Vec<String>,
     /// Edges for drawings: owner and dependent, by place in `items`.
     pub edges: Vec<(u32, u32)>,
     /// Owners that could not be looked up and count as living.
@@ -154,7 +156,22 @@ pub fn plan(
     targets: &[Target],
     limit: usize,
 ) -> Result<BlastRadius, PlanError> {
-    Planner::new(survey, facts, targets).plan(limit)
+    let mut refused = Vec::new();
+    let is_accepted = |target: &&Target| {
+        let why = refusal(survey, &target.key);
+        refused.extend(why.clone());
+        why.is_none()
+    };
+    let accepted: Vec<Target> = targets.iter().filter(is_accepted).cloned().collect();
+    let radius = Planner::new(survey, facts, &accepted).plan(limit)?;
+    Ok(BlastRadius { refused, ..radius })
+}
+
+/// What the API server would say instead of deleting the object.
+fn refusal(survey: &Survey, key: &ObjectKey) -> Option<String> {
+    let resource = survey.resource(key)?;
+    let why = gc_types::undeletable(&resource.name.group, &resource.name.resource, &key.name)?;
+    Some(format!("{}/{}: {why}", resource.kind, key.name))
 }
 
 impl BlastRadius {
@@ -173,6 +190,9 @@ impl BlastRadius {
     /// In one line: how many objects of which kinds, what storage is lost, what hangs.
     #[must_use]
     pub fn summary(&self) -> String {
+        if self.items.is_empty() && !self.refused.is_empty() {
+            return "nothing: the server refuses the deletion".to_owned();
+        }
         let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
         let going: Vec<&Item> = self.items.iter().filter(|item| item.fate != Fate::Released).collect();
         for item in &going {
@@ -220,7 +240,7 @@ impl BlastRadius {
             "summary": self.summary(), "items": self.items.iter().map(item).collect::<Vec<_>>(),
             "lostVolumes": self.lost_volumes.iter().map(volume).collect::<Vec<_>>(),
             "retainedVolumes": self.retained_volumes, "hangs": self.hangs, "recreated": self.recreated,
-            "assumedLiving": self.assumed_living,
+            "assumedLiving": self.assumed_living, "refused": self.refused,
         })
     }
 }

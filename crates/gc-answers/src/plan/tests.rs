@@ -48,7 +48,7 @@ fn planned(survey: &Survey, targets: &[Target]) -> BlastRadius {
         if needs.is_empty() {
             return radius;
         }
-        assert_eq!(radius, BlastRadius::default(), "nothing is rehearsed before everything was read");
+        assert_eq!(radius.items, [], "nothing is rehearsed before everything was read");
         for need in needs {
             match need {
                 Need::Object(resource, namespace, name) => {
@@ -108,6 +108,25 @@ fn leaves_wait_for_pods() {
     );
     let remark = "later, only when what hangs is released: when the pods of namespace n are gone";
     assert!(radius.items[..3].iter().all(|item| item.remarks == [remark]), "{:?}", radius.items);
+}
+
+/// The plan of what the server refuses says so, and is about the rest.
+#[test]
+fn what_the_server_never_deletes_is_refused() {
+    let mut survey = survey(&[]);
+    let system = json!({"metadata": {"name": "kube-system", "uid": "system", "resourceVersion": "1"}});
+    survey.observe(ResourceId(0), serde_json::from_value(system).unwrap());
+    let key = ObjectKey { name: "kube-system".into(), ..namespace().key };
+    let system = Target { key, uid: Uid::new("system"), policy: None };
+    let refused = ["Namespace/kube-system: this namespace may not be deleted"];
+    let nothing = planned(&survey, std::slice::from_ref(&system));
+    assert_eq!((fates(&nothing), &nothing.refused[..]), (vec![], &refused.map(String::from)[..]));
+    assert_eq!(nothing.summary(), "nothing: the server refuses the deletion");
+    let rest = planned(&survey, &[system, namespace()]);
+    assert_eq!(
+        (fates(&rest), &rest.refused[..]),
+        (vec!["n Deleted".to_owned()], &refused.map(String::from)[..])
+    );
 }
 
 #[test]

@@ -7,11 +7,6 @@ use crate::error::{ApiError, Cause};
 use crate::meta;
 use crate::persist;
 
-/// Namespaces that are never deleted.
-const IMMORTAL_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
-/// The priority classes that are never deleted.
-const SYSTEM_PRIORITY_CLASSES: [&str; 2] = ["system-node-critical", "system-cluster-critical"];
-
 impl Call<'_> {
     /// NamespaceLifecycle for CREATE, including POST to subresources and apply that would create.
     pub(crate) fn admit_creation(&self, name: &str) -> Result<(), ApiError> {
@@ -59,12 +54,9 @@ impl Call<'_> {
     /// Admission of DELETE: what a cluster cannot do without stays.
     pub(crate) fn admit_deletion(&self, name: &str) -> Result<(), ApiError> {
         let resource = self.resource();
-        if resource.is("", "namespaces") && IMMORTAL_NAMESPACES.contains(&name) {
-            return Err(self.forbidden(name, "this namespace may not be deleted"));
+        match gc_types::undeletable(&resource.group, &resource.resource, name) {
+            Some(why) => Err(self.forbidden(name, why)),
+            None => Ok(()),
         }
-        if resource.is("scheduling.k8s.io", "priorityclasses") && SYSTEM_PRIORITY_CLASSES.contains(&name) {
-            return Err(self.forbidden(name, "this is a system priority class and cannot be deleted"));
-        }
-        Ok(())
     }
 }

@@ -220,7 +220,9 @@ impl Answer for Planned<'_> {
     fn text(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
         let radius = self.radius;
         writeln!(out, "{}", radius.summary())?;
-        for (heading, lines) in [("Hangs", &radius.hangs), ("Recreated", &radius.recreated)] {
+        for (heading, lines) in
+            [("Refused", &radius.refused), ("Hangs", &radius.hangs), ("Recreated", &radius.recreated)]
+        {
             section(heading, lines, self.full || is_wide, out)?;
         }
         let lost: Vec<String> = radius

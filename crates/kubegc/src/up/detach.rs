@@ -24,6 +24,8 @@ const SHOWN_LOG_LINES: usize = 20;
 /// How long the process may take to end, and how often is looked.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 const LOOK_PERIOD: Duration = Duration::from_millis(10);
+/// How long a process may hold the lock before it writes who it is, or after it took that back.
+const WRITE_PATIENCE: Duration = Duration::from_secs(2);
 /// Largest mark that is read.
 const MAXIMUM_MARK_BYTES: u64 = 64 * 1024;
 
@@ -72,12 +74,19 @@ impl Place {
 
     /// Who holds the lock, if anybody does.
     fn running(&self) -> anyhow::Result<Option<Background>> {
-        let file = self.open_mark()?;
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            return Ok(None);
-        }
         let mut text = String::new();
-        file.take(MAXIMUM_MARK_BYTES).read_to_string(&mut text)?;
+        // A process that begins or ends holds the lock on an empty file for a moment.
+        let deadline = Instant::now() + WRITE_PATIENCE;
+        while text.is_empty() && Instant::now() < deadline {
+            let file = self.open_mark()?;
+            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                return Ok(None);
+            }
+            file.take(MAXIMUM_MARK_BYTES).read_to_string(&mut text)?;
+            if text.is_empty() {
+                std::thread::sleep(LOOK_PERIOD);
+            }
+        }
         serde_json::from_str(&text).map(Some).with_context(|| {
             format!(
                 "{} is locked by another process, and does not say which",
@@ -182,10 +191,38 @@ pub(crate) fn down(_options: &DownOptions) -> anyhow::Result<()> {
     kill_process(process, Signal::TERM)
         .with_context(|| format!("cannot stop process {}", running.process))?;
     let deadline = Instant::now() + STOP_PATIENCE;
-    while place.running().is_ok_and(|running| running.is_some()) {
+    while !matches!(place.running(), Ok(None)) {
         anyhow::ensure!(Instant::now() < deadline, "process {} does not end", running.process);
         std::thread::sleep(LOOK_PERIOD);
     }
     writeln!(std::io::stdout(), "The server in the background has ended.")?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    /// A server that ends empties its mark before it releases the lock: it runs until then, which is no failure.
+    #[test]
+    fn a_mark_that_is_empty_for_a_moment_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place(folder.path().to_owned());
+        assert_eq!(place.running().unwrap(), None);
+        let mut held = place.open_mark().unwrap();
+        flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let known = Background { process: 7, kubeconfig: "k".into() };
+        let (looking, written) = std::thread::scope(|scope| {
+            let looking = scope.spawn(|| place.running());
+            std::thread::sleep(3 * LOOK_PERIOD);
+            let written = held.write_all(serde_json::to_string(&known).unwrap().as_bytes());
+            (looking.join().unwrap(), written)
+        });
+        written.unwrap();
+        assert_eq!(looking.unwrap(), Some(known));
+        drop(held);
+        assert_eq!(place.running().unwrap(), None);
+    }
 }
