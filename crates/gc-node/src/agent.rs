@@ -370,9 +370,12 @@ impl Agent {
         stop: &Stop,
     ) -> Result<()> {
         self.progress.end();
-        let after = images::filesystems(&self.client).await.unwrap_or_default();
-        let available = |list: &[Filesystem]| list.iter().map(|one| one.available_bytes).sum::<u64>();
-        report.freed_bytes = available(&after).saturating_sub(available(before));
+        // What others free in the meantime is not the doing of a run that removed nothing.
+        if report.removals.iter().any(|(_, outcome)| *outcome == Outcome::Removed) {
+            let after = images::filesystems(&self.client).await.unwrap_or_default();
+            let available = |list: &[Filesystem]| list.iter().map(|one| one.available_bytes).sum::<u64>();
+            report.freed_bytes = available(&after).saturating_sub(available(before));
+        }
         self.metrics.freed_bytes.inc_by(report.freed_bytes);
         self.tally.freed_bytes += report.freed_bytes;
         self.journal.images(&report);

@@ -176,16 +176,23 @@ async fn the_result_of_a_pass_depends_on_what_it_reached() {
         ("T55: nothing to remove", vec![], false, true, Some(shortage.to_owned())),
     ] {
         let mut world = World::new(0, NodeConfig::of_tests()).await;
+        // By the end of the run, space has become available.
+        let full = [Filesystem { available_bytes: 0, ..short.clone() }];
         let removed = outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::Removed).count() as u64;
         let report = ImageReport {
             removals: outcomes,
             shortage: (!met).then(|| (short.clone(), 524_288_000)),
             ..ImageReport::default()
         };
-        let done = world.agent.conclude(&[], report, Ok(met), " Largest: x", &world.stop).await;
+        let done = world.agent.conclude(&full, report, Ok(met), " Largest: x", &world.stop).await;
         assert_eq!(done.err().map(|error| error.to_string()), expected, "{case}");
         assert_eq!(world.agent.events.has_reported(EventReason::FreeDiskSpaceFailed), reported, "{case}");
         assert_eq!(world.agent.tally.images, removed, "{case}");
+        assert_eq!(
+            world.agent.tally.freed_bytes > 0,
+            removed > 0,
+            "{case}: only what a run removed counts as freed"
+        );
     }
 }
 
