@@ -51,6 +51,9 @@ impl Sources {
             if !source.exports.contains_key(name) || words(&source.code).any(|word| word == name) {
                 used.insert(self.definer(path, 0));
             }
+            if name == "*" {
+                used.extend(self.used_of_all(path, source));
+            }
         }
         let imports: Names = source.imports.iter().map(|(path, name)| (name.clone(), path.clone())).collect();
         for path in qualified(&source.code) {
@@ -63,6 +66,16 @@ impl Sources {
         }
         used.retain(|other| !module.starts_with(other));
         used
+    }
+
+    /// The modules that define what is used of an import of everything: the re-exported names that occur.
+    fn used_of_all(&self, path: &[String], source: &Source) -> BTreeSet<&Module> {
+        let Some(exports) = self.0.get(&path[..path.len() - 1]).map(|module| &module.exports) else {
+            return BTreeSet::new();
+        };
+        let occurring: BTreeSet<&str> = words(&source.code).collect();
+        let used = exports.iter().filter(|(name, _)| occurring.contains(name.as_str()));
+        used.map(|(_, path)| self.definer(path, 0)).collect()
     }
 
     /// The module that defines what a path names.
