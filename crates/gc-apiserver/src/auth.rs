@@ -10,4 +10,5 @@ pub(crate) mod kubeconfig;
 pub(crate) mod pki;
 pub(crate) mod rbac;
 pub(crate) mod sessions;
+pub(crate) mod static_tokens;
 pub(crate) mod tokens;

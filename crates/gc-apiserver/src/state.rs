@@ -4,19 +4,21 @@ use std::sync::Arc;
 
 use gc_registry::Registry;
 use gc_registry::api::{RequestContext, UserInfo};
+use gc_registry::error::ApiError;
+use gc_registry::storage::Blocking;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::aggregator::Aggregator;
-use crate::auth::authentication::Authenticator;
 use crate::auth::rbac::Rbac;
+use crate::auth::static_tokens::Authenticator;
 use crate::auth::tokens::TokenSigner;
 use crate::metrics::Metrics;
 use crate::serve::discovery::Discovery;
 use crate::serve::extension::Extension;
 use crate::serve::openapi::OpenApi;
 use crate::serve::watching::FrameCache;
-use crate::transport::server::Stop;
-use crate::work::Work;
+use crate::transport::stop::Stop;
+use crate::work::{Weight, Work};
 
 /// What all requests share.
 pub(crate) struct State {
@@ -130,6 +132,28 @@ impl State {
             user_agent_manager: manager,
         };
         call(&self.registry, &context)
+    }
+
+    /// Does a piece of work where it belongs: on the spot, or on a thread that may block.
+    pub(crate) async fn perform<T: Send + 'static>(
+        self: &Arc<Self>,
+        weight: Weight,
+        work: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let on_the_spot = match (self.registry.blocks(), weight) {
+            (Blocking::Never, Weight::Read | Weight::Write) | (Blocking::OnCommit, Weight::Read) => true,
+            (_, Weight::ReadMany | Weight::WriteLarge | Weight::WriteMany)
+            | (Blocking::OnCommit | Blocking::Always, _) => false,
+        };
+        // Webhooks are waited for on threads that may block.
+        let waits = matches!(weight, Weight::Write) && self.registry.calls_outside();
+        if on_the_spot && !waits {
+            return work(self);
+        }
+        let state = Arc::clone(self);
+        tokio::task::spawn_blocking(move || work(&state)).await.unwrap_or_else(|failure| {
+            Err(ApiError::internal(format!("the request was not finished: {failure}")))
+        })
     }
 }
 

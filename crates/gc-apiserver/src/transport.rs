@@ -12,3 +12,4 @@ pub(crate) mod path;
 pub(crate) mod query;
 pub(crate) mod server;
 pub(crate) mod stall;
+pub(crate) mod stop;

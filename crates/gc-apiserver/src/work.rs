@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use gc_registry::api::{RequestBody, UserInfo};
 use gc_registry::error::{ApiError, Details};
-use gc_registry::storage::Blocking;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::oneshot;
 
@@ -17,7 +16,6 @@ use crate::fairness::configuration::{About, Configuration, Flow};
 use crate::fairness::seats::{Decision, Limits, Refusal, Seats, Ticket};
 use crate::flow_metrics::{FlowMetrics, Occupied};
 use crate::metrics::Metrics;
-use crate::state::State;
 use crate::transport::bodies::Bodies;
 
 /// Requests that are worked on at once (upstream: 400 reads and 200 writes).
@@ -310,26 +308,4 @@ pub(crate) fn too_many_requests() -> ApiError {
     let mut error = ApiError::new(429, "TooManyRequests", "Too many requests, please try again later.");
     error.details = Some(Box::new(Details { retry_after_seconds: Some(1), ..Details::default() }));
     error
-}
-
-/// Does a piece of work where it belongs: on the spot, or on a thread that may block.
-pub(crate) async fn perform<T: Send + 'static>(
-    state: &Arc<State>,
-    weight: Weight,
-    work: impl FnOnce(&State) -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    let on_the_spot = match (state.registry.blocks(), weight) {
-        (Blocking::Never, Weight::Read | Weight::Write) | (Blocking::OnCommit, Weight::Read) => true,
-        (_, Weight::ReadMany | Weight::WriteLarge | Weight::WriteMany)
-        | (Blocking::OnCommit | Blocking::Always, _) => false,
-    };
-    // Webhooks are waited for on threads that may block.
-    let waits = matches!(weight, Weight::Write) && state.registry.calls_outside();
-    if on_the_spot && !waits {
-        return work(state);
-    }
-    let state = Arc::clone(state);
-    tokio::task::spawn_blocking(move || work(&state))
-        .await
-        .unwrap_or_else(|failure| Err(ApiError::internal(format!("the request was not finished: {failure}"))))
 }

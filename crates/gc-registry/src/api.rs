@@ -9,19 +9,7 @@ use crate::error::ApiError;
 use crate::resource::ResourceDefinition;
 
 pub use crate::object::Object;
-
-/// Who asks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UserInfo {
-    /// User name.
-    pub name: String,
-    /// UID, if known.
-    pub uid: String,
-    /// Groups.
-    pub groups: Vec<String>,
-    /// Extra attributes, sorted by key.
-    pub extra: Vec<(String, Vec<String>)>,
-}
+pub use crate::user::UserInfo;
 
 /// One question to the authorizer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use crate::admission::Charge;
 use crate::api::{Object, RequestContext, RequestTarget, Response, ResponseBody, WriteOptions};
 use crate::error::{ApiError, FieldError};
 use crate::meta;
@@ -35,6 +34,16 @@ pub(crate) enum Stored {
     Done(Revision),
     /// Another write came first.
     Raced,
+}
+
+/// What is written in the transaction of a write: the usage of a quota, a place that a service takes or releases.
+#[derive(Clone, Debug)]
+pub(crate) struct Charge {
+    pub(crate) key: Key,
+    /// The version that was checked; 0 if there must be none.
+    pub(crate) revision: Revision,
+    /// The new state; `None` removes it.
+    pub(crate) value: Option<bytes::Bytes>,
 }
 
 impl<'a> Call<'a> {

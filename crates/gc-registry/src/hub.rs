@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 
 use crate::conversion::Changes;
-use crate::dynamic;
+use crate::dynamic::PREFIX as CONFIGURED_PREFIX;
 use crate::error::ApiError;
 use crate::object::{Object, TypeMeta};
 use crate::persist::{self, Presented};
@@ -461,7 +461,7 @@ impl State {
             return;
         }
         self.last = place;
-        self.definitions_changed |= definition || prefix.starts_with(dynamic::PREFIX);
+        self.definitions_changed |= definition || prefix.starts_with(CONFIGURED_PREFIX);
         let start = self.start;
         let entry = Arc::new(Entry {
             revision: change.revision,

@@ -73,6 +73,7 @@ mod eviction;
 mod filter;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod handle;
 pub mod hub;
 pub mod kinds;
 mod list;
@@ -92,7 +93,9 @@ pub mod schema;
 pub mod selector;
 pub mod services;
 mod subresources;
+mod target;
 mod update;
+mod user;
 pub mod watch;
 
 /// What a store is.

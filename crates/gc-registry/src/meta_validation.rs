@@ -1,22 +1,18 @@
 //! Validation of metadata (spec `api-deletion.md`, sections 6 and 10), the same for every kind.
 
+mod common;
+
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+pub(crate) use common::validate_embedded;
+
+use self::common::{STANDARD_FINALIZERS, error, validate_common};
 use crate::error::{CauseReason, FieldError};
 use crate::meta;
 use crate::names::{self, invalid, quoted};
 use crate::resource::ResourceDefinition;
-
-/// Largest total of annotation keys and values, in bytes.
-const ANNOTATIONS_MAX: usize = 256 * 1024;
-/// Finalizers that need no domain.
-const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
-
-fn error(field: &str, reason: CauseReason, detail: String) -> FieldError {
-    FieldError { field: field.to_owned(), reason, detail }
-}
 
 /// The metadata of an object that is created.
 pub(crate) fn validate(resource: &ResourceDefinition, object: &Value) -> Vec<FieldError> {
@@ -113,111 +109,6 @@ fn only_whole_names(resource: &ResourceDefinition) -> bool {
     resource.is("", "replicationcontrollers") || resource.is("resource.k8s.io", "deviceclasses")
 }
 
-/// The metadata of a resource within another one, whose name is not checked.
-pub(crate) fn validate_embedded(object: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    validate_common(object, false, &mut errors);
-    errors
-}
-
-/// The part that creates and updates share.
-fn validate_common(object: &Value, builtin: bool, errors: &mut Vec<FieldError>) {
-    validate_labels(object, errors);
-    validate_annotations(object, errors);
-    validate_owner_references(object, errors);
-    validate_finalizers(object, builtin, errors);
-}
-
-fn validate_labels(object: &Value, errors: &mut Vec<FieldError>) {
-    for (key, value) in meta::metadata(object).get("labels").and_then(Value::as_object).into_iter().flatten()
-    {
-        errors.extend(invalid("metadata.labels", key, names::qualified_name(key)));
-        let value = value.as_str().unwrap_or_default();
-        errors.extend(invalid("metadata.labels", value, names::label_value(value)));
-    }
-}
-
-fn validate_annotations(object: &Value, errors: &mut Vec<FieldError>) {
-    let mut size = 0;
-    for (key, value) in
-        meta::metadata(object).get("annotations").and_then(Value::as_object).into_iter().flatten()
-    {
-        // The prefix of an annotation's key may have capitals.
-        errors.extend(invalid("metadata.annotations", key, names::qualified_name(&key.to_ascii_lowercase())));
-        size += key.len() + value.as_str().unwrap_or_default().len();
-    }
-    if size > ANNOTATIONS_MAX {
-        errors.push(error(
-            "metadata.annotations",
-            CauseReason::TooLong,
-            format!("Too long: may not be more than {ANNOTATIONS_MAX} bytes"),
-        ));
-    }
-}
-
-/// Spec 10.1.
-fn validate_owner_references(object: &Value, errors: &mut Vec<FieldError>) {
-    let mut controller: Option<String> = None;
-    for reference in meta::owner_references(object) {
-        let field = |name: &str| reference.get(name).and_then(Value::as_str).unwrap_or_default();
-        let api_version = field("apiVersion");
-        let mut parts = api_version.split('/');
-        let version = match (parts.next(), parts.next(), parts.next()) {
-            (Some(version), None, _) | (_, Some(version), None) => version,
-            _ => "",
-        };
-        if version.is_empty() {
-            let detail = format!("Invalid value: {}: version must not be empty", quoted(api_version));
-            errors.push(error("metadata.ownerReferences.apiVersion", CauseReason::Invalid, detail));
-        }
-        for name in ["kind", "name", "uid"] {
-            if field(name).is_empty() {
-                let path = format!("metadata.ownerReferences.{name}");
-                errors.push(error(
-                    &path,
-                    CauseReason::Invalid,
-                    "Invalid value: \"\": must not be empty".into(),
-                ));
-            }
-        }
-        if api_version == "v1" && field("kind") == "Event" {
-            let detail =
-                format!("Invalid value: {reference}: /v1, Kind=Event is disallowed from being an owner");
-            errors.push(error("metadata.ownerReferences", CauseReason::Invalid, detail));
-        }
-        if reference.get("controller") == Some(&Value::Bool(true)) {
-            let owner = format!("{}/{}", field("kind"), field("name"));
-            match &controller {
-                None => controller = Some(owner),
-                Some(first) => errors.push(error(
-                    "metadata.ownerReferences",
-                    CauseReason::Invalid,
-                    format!(
-                        "Invalid value: {}: Only one reference can have Controller set to true. Found \"true\" in \
-                         references for {first} and {owner}",
-                        go_references(object),
-                    ),
-                )),
-            }
-        }
-    }
-}
-
-/// The owner references as Go prints them: members in the order of their declaration.
-fn go_references(object: &Value) -> String {
-    let member = |reference: &Value, name: &str| {
-        let value = reference.get(name).filter(|value| !value.is_null())?;
-        Some(format!("{}:{value}", quoted(name)))
-    };
-    let printed = |reference: &Value| {
-        let names = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
-        let members: Vec<String> = names.iter().filter_map(|name| member(reference, name)).collect();
-        format!("{{{}}}", members.join(","))
-    };
-    let all: Vec<String> = meta::owner_references(object).iter().map(printed).collect();
-    format!("[{}]", all.join(","))
-}
-
 /// Whether finalizers without a domain are refused: the kinds whose validation is Kubernetes' own, and not that of the
 /// generic API server.
 fn knows_its_finalizers(resource: &ResourceDefinition) -> bool {
@@ -234,38 +125,6 @@ fn knows_its_finalizers(resource: &ResourceDefinition) -> bool {
             ) | ("policy", "poddisruptionbudgets")
                 | ("", "events")
         )
-}
-
-/// Spec 10.3.
-fn validate_finalizers(object: &Value, builtin: bool, errors: &mut Vec<FieldError>) {
-    let finalizers = meta::finalizers(object);
-    for finalizer in &finalizers {
-        errors.extend(invalid("metadata.finalizers", finalizer, names::qualified_name(finalizer)));
-    }
-    if finalizers.contains(&"orphan") && finalizers.contains(&"foregroundDeletion") {
-        errors.push(error(
-            "metadata.finalizers",
-            CauseReason::Invalid,
-            format!(
-                "Invalid value: {}: finalizer orphan and foregroundDeletion cannot be both set",
-                Value::from(finalizers.clone())
-            ),
-        ));
-    }
-    if builtin {
-        for (index, finalizer) in finalizers.iter().enumerate() {
-            if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
-                errors.push(error(
-                    &format!("metadata.finalizers[{index}]"),
-                    CauseReason::Invalid,
-                    format!(
-                        "Invalid value: {}: name is neither a standard finalizer name nor is it fully qualified",
-                        quoted(finalizer)
-                    ),
-                ));
-            }
-        }
-    }
 }
 
 /// The metadata of an object that replaces a stored one (spec 6.1, 6.2). Name and namespace are those of the

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use gc_types::Scope;
 
+pub use crate::target::Target;
+
 /// What a DELETE without options does with dependents (spec `api-deletion.md`, section 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultGarbageCollection {
@@ -63,19 +65,6 @@ pub struct ResourceDefinition {
     pub update_needs_version: bool,
     /// For custom resources: the served version of the definition.
     pub custom: Option<Arc<crate::crd::CustomVersion>>,
-}
-
-/// The target of a write: what the rules of kinds depend on.
-#[derive(Clone, Copy, Debug)]
-pub struct Target<'a> {
-    /// API group; empty for core.
-    pub group: &'a str,
-    /// Version of the request.
-    pub version: &'a str,
-    /// Plural name.
-    pub resource: &'a str,
-    /// Subresource, if any.
-    pub subresource: Option<&'a str>,
 }
 
 impl ResourceDefinition {

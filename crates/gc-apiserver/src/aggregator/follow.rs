@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use super::forward::check;
 use super::{ApiService, Table};
 use crate::state::{State, system_user};
-use crate::work::{self, Weight};
+use crate::work::Weight;
 
 const GROUP: &str = "apiregistration.k8s.io";
 const RESOURCE: &str = "apiservices";
@@ -75,15 +75,16 @@ fn target(state: &State, group: &str, resource: &str) -> Result<RequestTarget, A
 }
 
 async fn watch(state: &Arc<State>, group: &'static str, resource: &'static str) -> Result<Watch, ApiError> {
-    work::perform(state, Weight::ReadMany, move |state| {
-        let options = ListOptions { send_initial_events: Some(false), ..ListOptions::default() };
-        let options = ListOptions {
-            resource_version_match: Some(gc_registry::api::VersionMatch::NotOlderThan),
-            ..options
-        };
-        state.registry.watch(&target(state, group, resource)?, &options)
-    })
-    .await
+    state
+        .perform(Weight::ReadMany, move |state| {
+            let options = ListOptions { send_initial_events: Some(false), ..ListOptions::default() };
+            let options = ListOptions {
+                resource_version_match: Some(gc_registry::api::VersionMatch::NotOlderThan),
+                ..options
+            };
+            state.registry.watch(&target(state, group, resource)?, &options)
+        })
+        .await
 }
 
 /// Waits until something changes that the table depends on.
@@ -125,17 +126,22 @@ fn is_behind(metadata: &Value, table: &Table) -> bool {
 
 /// Reads the table, and publishes it with what is known of its servers.
 async fn read(state: &Arc<State>) -> Result<Arc<Table>, ApiError> {
-    let objects = work::perform(state, Weight::ReadMany, |state| {
-        let target = target(state, GROUP, RESOURCE)?;
-        let list = Operation::List(ListOptions::default());
-        let answer = state
-            .with_context(&system_user(), "", |registry, context| registry.handle(&target, list, context))?;
-        let ResponseBody::List(list) = answer.body else {
-            return Err(ApiError::internal("a list was not answered with a list"));
-        };
-        list.items.iter().map(|item| Ok((**item.value()?).clone())).collect::<Result<Vec<Value>, ApiError>>()
-    })
-    .await?;
+    let objects = state
+        .perform(Weight::ReadMany, |state| {
+            let target = target(state, GROUP, RESOURCE)?;
+            let list = Operation::List(ListOptions::default());
+            let answer = state.with_context(&system_user(), "", |registry, context| {
+                registry.handle(&target, list, context)
+            })?;
+            let ResponseBody::List(list) = answer.body else {
+                return Err(ApiError::internal("a list was not answered with a list"));
+            };
+            list.items
+                .iter()
+                .map(|item| Ok((**item.value()?).clone()))
+                .collect::<Result<Vec<Value>, ApiError>>()
+        })
+        .await?;
     state.aggregator.publish(Table::read(&objects, &state.aggregator.table()));
     Ok(state.aggregator.table())
 }
@@ -166,31 +172,32 @@ async fn check_all(state: &Arc<State>, table: &Table) {
 /// Writes the condition of an APIService, if it is another one than before.
 async fn report(state: &Arc<State>, service: &ApiService) -> Result<(), ApiError> {
     let (name, availability) = (service.name.clone(), service.availability.clone());
-    work::perform(state, Weight::Write, move |state| {
-        let target = RequestTarget { name, ..target(state, GROUP, RESOURCE)? };
-        let status = RequestTarget { subresource: "status".into(), ..target.clone() };
-        state.with_context(&system_user(), "kube-aggregator", |registry, context| {
-            let read = Operation::Get { resource_version: String::new() };
-            let ResponseBody::Object(object) = registry.handle(&target, read, context)?.body else {
-                return Ok(());
-            };
-            let mut object = (**object.value()?).clone();
-            let found = json!({
-                "type": "Available", "status": if availability.is_available { "True" } else { "False" },
-                "reason": availability.reason, "message": availability.message,
-            });
-            if !set_condition(&mut object, found, context.now) {
-                return Ok(());
-            }
-            let body = RequestBody::from(object);
-            match registry.handle(&status, Operation::Update(body, WriteOptions::default()), context) {
-                // It was changed or deleted meanwhile, and is checked again for that.
-                Err(error) if matches!(error.code, 404 | 409) => Ok(()),
-                other => other.map(drop),
-            }
+    state
+        .perform(Weight::Write, move |state| {
+            let target = RequestTarget { name, ..target(state, GROUP, RESOURCE)? };
+            let status = RequestTarget { subresource: "status".into(), ..target.clone() };
+            state.with_context(&system_user(), "kube-aggregator", |registry, context| {
+                let read = Operation::Get { resource_version: String::new() };
+                let ResponseBody::Object(object) = registry.handle(&target, read, context)?.body else {
+                    return Ok(());
+                };
+                let mut object = (**object.value()?).clone();
+                let found = json!({
+                    "type": "Available", "status": if availability.is_available { "True" } else { "False" },
+                    "reason": availability.reason, "message": availability.message,
+                });
+                if !set_condition(&mut object, found, context.now) {
+                    return Ok(());
+                }
+                let body = RequestBody::from(object);
+                match registry.handle(&status, Operation::Update(body, WriteOptions::default()), context) {
+                    // It was changed or deleted meanwhile, and is checked again for that.
+                    Err(error) if matches!(error.code, 404 | 409) => Ok(()),
+                    other => other.map(drop),
+                }
+            })
         })
-    })
-    .await
+        .await
 }
 
 /// Puts a condition in the place of that of its type; `false` if it says the same.

@@ -23,7 +23,7 @@ use crate::transport::body::AnswerBody;
 use crate::transport::dial::{Connection, Peer, dial};
 use crate::transport::exchange::{Answer, ApiRequest, RequestBytes, text_answer};
 use crate::transport::path::{self, Route};
-use crate::work::{self, Weight};
+use crate::work::Weight;
 
 /// How long a server may take until its answer begins.
 const ANSWER_PATIENCE: Duration = Duration::from_mins(1);
@@ -88,9 +88,8 @@ fn unavailable(why: &str) -> Answer {
 async fn peer(state: &Arc<State>, service: &ApiService) -> Result<Peer, Availability> {
     let (namespace, name, port) = service.service.clone();
     let asked = (namespace.clone(), name.clone());
-    let found = work::perform(state, Weight::Read, move |state| {
-        Ok(state.registry.endpoint(&asked.0, &asked.1, port.into()))
-    });
+    let found = state
+        .perform(Weight::Read, move |state| Ok(state.registry.endpoint(&asked.0, &asked.1, port.into())));
     let unreadable = |error: ApiError| Err(EndpointError::Unreadable(error.message));
     match found.await.unwrap_or_else(unreadable) {
         Ok(address) => Ok(Peer { name: service.host(), address, trust: service.trust.clone() }),

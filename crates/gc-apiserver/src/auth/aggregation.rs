@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::auth::rbac::{GROUP, OutdatedAggregate, Rule};
 use crate::state::{State, system_user};
-use crate::work::{self, Weight};
+use crate::work::Weight;
 
 const MANAGER: &str = "clusterrole-aggregation-controller";
 /// Pause after a failed write.
@@ -23,7 +23,7 @@ pub(crate) async fn keep(state: Arc<State>) {
         let mut failed = false;
         for role in outdated {
             let name = role.name.clone();
-            match work::perform(&state, Weight::Write, move |state| write(state, &role)).await {
+            match state.perform(Weight::Write, move |state| write(state, &role)).await {
                 // It was deleted in the meantime.
                 Err(error) if matches!(error.code, 404 | 409) => {}
                 Err(error) => {

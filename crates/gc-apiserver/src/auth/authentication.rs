@@ -1,7 +1,5 @@
 //! Who asks: client certificates and bearer tokens.
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::FutureExt as _;
@@ -12,16 +10,14 @@ use gc_registry::error::ApiError;
 use gc_registry::names::{self, quoted};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use sha2::{Digest as _, Sha256};
 use tokio::task::JoinSet;
 
 use crate::auth::aggregation;
-use crate::auth::pki::{ADMIN_USER, MASTERS_GROUP};
 use crate::auth::rbac::{self, Question, SERVICE_ACCOUNT_PREFIX};
 use crate::auth::tokens::{Claims, ISSUER};
 use crate::state::{State, system_user};
 use crate::transport::exchange::header_text;
-use crate::work::{self, Weight};
+use crate::work::Weight;
 
 /// Name of who shows no credentials.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
@@ -32,55 +28,6 @@ pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 /// What this server calls itself in the audiences of tokens.
 pub(crate) const API_AUDIENCES: [&str; 1] = [ISSUER];
-
-/// The static tokens.
-#[derive(Debug, Default)]
-pub(crate) struct Authenticator {
-    /// By digest, so that the time of a look-up says nothing about the tokens.
-    tokens: HashMap<[u8; 32], UserInfo>,
-}
-
-impl Authenticator {
-    /// The administrator's token and those of a file. An error names the file and says why.
-    pub(crate) fn load(admin: Option<&str>, file: Option<&Path>) -> Result<Self, (PathBuf, String)> {
-        let mut tokens = HashMap::new();
-        if let Some(token) = admin {
-            let groups = vec![MASTERS_GROUP.to_owned()];
-            tokens.insert(digest(token), UserInfo { name: ADMIN_USER.into(), groups, ..UserInfo::default() });
-        }
-        if let Some(path) = file {
-            let text = std::fs::read_to_string(path).map_err(|error| (path.to_owned(), error.to_string()))?;
-            for (index, line) in text.lines().enumerate() {
-                let line = line.trim();
-                if line.is_empty() || line.starts_with('#') {
-                    continue;
-                }
-                let (token, user) = token_line(line).ok_or_else(|| {
-                    (path.to_owned(), format!("line {}: expected token,user,uid[,\"groups\"]", index + 1))
-                })?;
-                tokens.insert(digest(&token), user);
-            }
-        }
-        Ok(Self { tokens })
-    }
-}
-
-fn digest(token: &str) -> [u8; 32] {
-    Sha256::digest(token.as_bytes()).into()
-}
-
-pub(crate) fn token_line(line: &str) -> Option<(String, UserInfo)> {
-    let mut parts = line.splitn(4, ',').map(str::trim);
-    let (token, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
-    if token.is_empty() || name.is_empty() {
-        return None;
-    }
-    let groups = parts.next().unwrap_or_default().trim_matches('"');
-    let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned);
-    let user =
-        UserInfo { name: name.into(), uid: uid.into(), groups: groups.collect(), ..UserInfo::default() };
-    Some((token.to_owned(), user))
-}
 
 /// Common name and organizations of a verified client certificate.
 pub(crate) type CertificateIdentity = Arc<(String, Vec<String>)>;
@@ -119,7 +66,7 @@ pub(crate) async fn user_of_token(
     token: &str,
     audiences: &[&str],
 ) -> Result<Option<(UserInfo, Vec<String>)>, ApiError> {
-    if let Some(user) = state.authenticator.tokens.get(&digest(token)) {
+    if let Some(user) = state.authenticator.user(token) {
         // Static tokens are good for this server alone.
         let shared: Vec<String> = audiences
             .iter()
@@ -137,14 +84,15 @@ pub(crate) async fn user_of_token(
         }
     };
     let wanted: Vec<String> = audiences.iter().map(|audience| (*audience).to_owned()).collect();
-    work::perform(state, Weight::Read, move |state| {
-        if !still_bound(state, &claims)? {
-            return Ok(None);
-        }
-        let shared = claims.aud.iter().filter(|audience| wanted.contains(audience)).cloned().collect();
-        Ok(Some((user_of_claims(&claims), shared)))
-    })
-    .await
+    state
+        .perform(Weight::Read, move |state| {
+            if !still_bound(state, &claims)? {
+                return Ok(None);
+            }
+            let shared = claims.aud.iter().filter(|audience| wanted.contains(audience)).cloned().collect();
+            Ok(Some((user_of_claims(&claims), shared)))
+        })
+        .await
 }
 
 /// Whether the account of a token, and the object it is bound to, still exist with their UIDs.
@@ -304,19 +252,20 @@ async fn start_watch(
     state: &Arc<State>,
     resource: &'static str,
 ) -> Result<Option<gc_registry::watch::Watch>, ApiError> {
-    work::perform(state, Weight::ReadMany, move |state| {
-        let catalog = state.registry.catalog();
-        let Some(definition) = catalog.find(rbac::GROUP, "v1", resource) else { return Ok(None) };
-        let target = RequestTarget::collection(definition);
-        let options = ListOptions {
-            allow_watch_bookmarks: true,
-            send_initial_events: Some(true),
-            resource_version_match: Some(VersionMatch::NotOlderThan),
-            ..ListOptions::default()
-        };
-        state.registry.watch(&target, &options).map(Some)
-    })
-    .await
+    state
+        .perform(Weight::ReadMany, move |state| {
+            let catalog = state.registry.catalog();
+            let Some(definition) = catalog.find(rbac::GROUP, "v1", resource) else { return Ok(None) };
+            let target = RequestTarget::collection(definition);
+            let options = ListOptions {
+                allow_watch_bookmarks: true,
+                send_initial_events: Some(true),
+                resource_version_match: Some(VersionMatch::NotOlderThan),
+                ..ListOptions::default()
+            };
+            state.registry.watch(&target, &options).map(Some)
+        })
+        .await
 }
 
 /// Takes in the events up to the bookmark that ends the initial ones, and only then puts them in force, so
@@ -383,34 +332,5 @@ async fn keep_following(state: Arc<State>, resource: &'static str, mut watch: gc
                 Err(error) => tracing::warn!(%error, resource, "roles and bindings cannot be read"),
             }
         }
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
-mod tests {
-    use super::*;
-
-    #[test]
-    fn token_files_are_read_line_by_line() {
-        let table = [
-            ("t,bob,7", Some(("t", "bob", "7", vec![]))),
-            ("t,bob,7,\"a,b\"", Some(("t", "bob", "7", vec!["a", "b"]))),
-            ("t,bob", None),
-            (",bob,7", None),
-        ];
-        for (line, want) in table {
-            let got = token_line(line);
-            let got = got.as_ref().map(|(token, user)| {
-                let groups: Vec<&str> = user.groups.iter().map(String::as_str).collect();
-                (token.as_str(), user.name.as_str(), user.uid.as_str(), groups)
-            });
-            assert_eq!(got, want, "{line}");
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("tokens.csv");
-        std::fs::write(&path, "# comment\n\nbroken\n").unwrap();
-        let (_, detail) = Authenticator::load(None, Some(&path)).unwrap_err();
-        assert!(detail.starts_with("line 3"), "{detail}");
     }
 }

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use super::configuration::Configuration;
 use super::dangling;
 use crate::state::{State, system_user};
-use crate::work::{self, Weight};
+use crate::work::Weight;
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
@@ -41,14 +41,12 @@ fn target(state: &State, resource: &str) -> Result<RequestTarget, ApiError> {
 }
 
 async fn read(state: &Arc<State>) -> Result<(), ApiError> {
-    let [schemas, levels] = work::perform(state, Weight::ReadMany, |state| {
-        Ok([list(state, RESOURCES[0])?, list(state, RESOURCES[1])?])
-    })
-    .await?;
+    let [schemas, levels] = state
+        .perform(Weight::ReadMany, |state| Ok([list(state, RESOURCES[0])?, list(state, RESOURCES[1])?]))
+        .await?;
     state.work.configure(Configuration::new(&schemas, &levels));
     for (name, status) in dangling::changed(&schemas, &levels, jiff::Timestamp::now()) {
-        let written =
-            work::perform(state, Weight::Write, move |state| write_status(state, &name, &status)).await;
+        let written = state.perform(Weight::Write, move |state| write_status(state, &name, &status)).await;
         // Whoever changed the schema meanwhile made another event.
         if let Err(error) = written
             && !matches!(error.code, 404 | 409)
@@ -99,10 +97,11 @@ async fn keep_following(state: Arc<State>, resource: &'static str) {
 
 /// Reads again whenever something changes, until the watch ends.
 async fn follow_once(state: &Arc<State>, resource: &'static str) -> Result<(), ApiError> {
-    let mut watch: Watch = work::perform(state, Weight::ReadMany, move |state| {
-        state.registry.watch(&target(state, resource)?, &ListOptions::default())
-    })
-    .await?;
+    let mut watch: Watch = state
+        .perform(Weight::ReadMany, move |state| {
+            state.registry.watch(&target(state, resource)?, &ListOptions::default())
+        })
+        .await?;
     read(state).await?;
     let mut next = std::future::poll_fn(|cx| watch.poll_next(cx)).await;
     while let Some(event) = next {

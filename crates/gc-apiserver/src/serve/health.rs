@@ -14,7 +14,7 @@ use crate::encode::negotiate::{self, Representation};
 use crate::encode::render;
 use crate::state::State;
 use crate::transport::exchange::{Answer, ApiRequest, method_not_allowed, page_not_found, text_answer};
-use crate::work::{self, Weight};
+use crate::work::Weight;
 
 /// The Kubernetes version whose API this server has.
 const GIT_VERSION: &str = "v1.36.2+kubegc";
@@ -95,13 +95,14 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
         ["healthz" | "livez" | "readyz", ..] => {
             // A restart frees no space: a full disk ends readiness, and not life.
             let is_readiness = parts.first() == Some(&"readyz");
-            let storage = work::perform(state, Weight::Read, move |state| {
-                let error = state.registry.storage_health().err();
-                Ok(error
-                    .filter(|error| is_readiness || *error != StorageError::Full)
-                    .map(|error| error.to_string()))
-            })
-            .await?;
+            let storage = state
+                .perform(Weight::Read, move |state| {
+                    let error = state.registry.storage_health().err();
+                    Ok(error
+                        .filter(|error| is_readiness || *error != StorageError::Full)
+                        .map(|error| error.to_string()))
+                })
+                .await?;
             Ok(health(state, storage.as_deref(), request, &parts))
         }
         [] | [""] => Ok(root(state, request)),

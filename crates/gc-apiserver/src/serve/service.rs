@@ -377,11 +377,14 @@ async fn dispatch(
     let _place = state.work.place(&state.metrics, &request.flow, wish.width()).await?;
     let (user, manager) = (request.user.clone(), request.manager());
     let definition = Arc::clone(&target.resource);
-    let outcome = work::perform(state, wish.weight(&target), move |state| {
-        let operation = wish.decode()?;
-        state.with_context(&user, &manager, |registry, context| registry.handle(&target, operation, context))
-    })
-    .await;
+    let outcome = state
+        .perform(wish.weight(&target), move |state| {
+            let operation = wish.decode()?;
+            state.with_context(&user, &manager, |registry, context| {
+                registry.handle(&target, operation, context)
+            })
+        })
+        .await;
     write_answer(request, &definition, representation, outcome?)
 }
 
@@ -419,10 +422,11 @@ async fn node_subresource(
     let (user, manager) = (request.user.clone(), request.manager());
     let read = Operation::Get { resource_version: String::new() };
     let _place = state.work.place(&state.metrics, &request.flow, 1).await?;
-    let found = work::perform(state, Weight::Read, move |state| {
-        state.with_context(&user, &manager, |registry, context| registry.handle(&whole, read, context))
-    })
-    .await?;
+    let found = state
+        .perform(Weight::Read, move |state| {
+            state.with_context(&user, &manager, |registry, context| registry.handle(&whole, read, context))
+        })
+        .await?;
     let ResponseBody::Object(object) = found.body else {
         return Err(ApiError::internal("a read answered no object"));
     };
@@ -501,8 +505,7 @@ async fn watch(
     let started: ListOptions = options.clone();
     target.subresource.clear();
     let watch =
-        work::perform(state, Weight::ReadMany, move |state| Ok(state.registry.watch(&target, &started)))
-            .await?;
+        state.perform(Weight::ReadMany, move |state| Ok(state.registry.watch(&target, &started))).await?;
     drop(starting);
     // A compacted version is reported within the stream, as upstream's watch cache does; the rest is refused.
     let watch = match watch {

@@ -44,7 +44,7 @@ pub(crate) async fn answer(
     let content_type = request.header(&CONTENT_TYPE).map(str::to_owned);
     let bytes = request.read_body(&state.work.bodies).await?;
     let body = work::decode_object(bytes, content_type, "TokenRequest").await?.value;
-    let review = work::perform(state, Weight::Read, move |state| issue(state, body, &wanted)).await?;
+    let review = state.perform(Weight::Read, move |state| issue(state, body, &wanted)).await?;
     let type_meta = TypeMeta { api_version: "authentication.k8s.io/v1".into(), kind: "TokenRequest".into() };
     let object = Arc::new(Object::from_value(Arc::new(type_meta), review));
     let response = Response { code: 201, body: ResponseBody::Object(object), warnings: Vec::new() };

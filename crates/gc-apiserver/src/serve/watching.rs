@@ -17,7 +17,7 @@ use tokio::time::{Instant, Sleep};
 use crate::encode::negotiate::{Encoding, Form, Representation};
 use crate::encode::table::{IncludeObject, Table, metadata_json};
 use crate::encode::{protobuf, protobuf_answer};
-use crate::transport::server::Stop;
+use crate::transport::stop::Stop;
 
 /// How often an idle watch that allows bookmarks gets one.
 const BOOKMARK_PERIOD: Duration = Duration::from_mins(1);

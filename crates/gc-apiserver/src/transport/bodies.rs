@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::exchange::MAXIMUM_BODY;
-
+/// Longest request body (upstream's limit).
+pub(crate) const MAXIMUM_BODY: usize = 3 * 1024 * 1024;
 /// Bodies of one user that are read at once; further ones wait.
 const MAXIMUM_READING: usize = 128;
 /// How long a body may wait for its turn to be read.

@@ -15,14 +15,12 @@ use http_body_util::combinators::BoxBody;
 use crate::encode::list::GZIP_FROM;
 use crate::encode::negotiate::{self, Purpose, Representation};
 use crate::fairness::configuration::Flow;
-use crate::transport::bodies::{Bodies, Held, NoRoom};
+use crate::transport::bodies::{Bodies, Held, MAXIMUM_BODY, NoRoom};
 use crate::transport::body::AnswerBody;
 use crate::transport::query::Query;
 use crate::work;
 
-/// Longest request body (upstream's limit).
-pub(crate) const MAXIMUM_BODY: usize = 3 * 1024 * 1024;
-/// How much of a body beyond that is read and dropped, so that the client gets to see the answer.
+/// How much of a body beyond [`MAXIMUM_BODY`] is read and dropped, so that the client gets to see the answer.
 const MAXIMUM_DRAINED: usize = 64 * 1024 * 1024;
 /// How long a body may take.
 const BODY_PATIENCE: Duration = Duration::from_mins(1);

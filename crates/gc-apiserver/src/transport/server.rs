@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use futures::future::{BoxFuture, Shared};
+use futures::future::BoxFuture;
 use gc_registry::Registry;
 use gc_registry::bootstrap::ServerFacts;
 use gc_registry::error::ApiError;
@@ -17,11 +17,11 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
 use crate::aggregator::Aggregator;
-use crate::auth::authentication::Authenticator;
 use crate::auth::certificates::CertificateAuthority;
 use crate::auth::front_proxy::{CLIENT_NAME, FrontProxy};
 use crate::auth::kubeconfig::ClientCredentials;
 use crate::auth::pki::{GivenKeys, Keep, Pki, PkiError, certificate_subject};
+use crate::auth::static_tokens::Authenticator;
 use crate::auth::tokens::TokenSigner;
 use crate::serve::extension::Extension;
 use crate::serve::health;
@@ -30,6 +30,7 @@ use crate::serve::webhooks::Webhooks;
 use crate::state::{State, StateParts, system_user};
 use crate::transport::connections::{Limits, Patience, Peers, converse};
 use crate::transport::in_process::InProcess;
+use crate::transport::stop::Stop;
 
 /// How long requests may take to end when the server stops.
 const STOP_PATIENCE: Duration = Duration::from_millis(1500);
@@ -40,9 +41,6 @@ const PUMP_PAUSE: Duration = Duration::from_millis(50);
 
 /// An address outside of every network (RFC 5737), by which the routing table is asked for this host's own address.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-
-/// Resolves when the server stops.
-pub(crate) type Stop = Shared<BoxFuture<'static, ()>>;
 
 /// The configuration of the server.
 #[derive(Clone)]

@@ -10,6 +10,7 @@ mod limit_ranger;
 mod namespaces;
 mod nodes;
 mod owners;
+mod plugins;
 mod pod_security;
 mod pods;
 mod quota;
@@ -19,118 +20,36 @@ mod storage;
 
 use serde_json::Value;
 
+pub use plugins::{Plugin, Plugins, UnknownPlugin};
+
 use crate::api::{Attributes, Write};
-use crate::call::Call;
+use crate::call::{Call, Charge};
 use crate::error::ApiError;
 use crate::meta;
 use crate::names::quoted;
 use crate::persist;
-use crate::storage::{Key, RangeOptions, Revision};
+use crate::storage::RangeOptions;
 
 /// Sets something on the object of a request.
 type Mutate = fn(&Request<'_>, &mut Value) -> Result<(), ApiError>;
 /// Refuses a request, or warns.
 type Validate = fn(&Request<'_>, &Value, &mut Vec<String>) -> Result<(), ApiError>;
 
-macro_rules! plugins {
-    ($($name:ident, $default:literal, $mutate:expr, $validate:expr, $about:literal;)*) => {
-        /// A built-in admission plugin.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Plugin {
-            $(#[doc = $about] $name,)*
-        }
-
-        static TABLE: &[Row] = &[$(Row {
-            plugin: Plugin::$name, name: stringify!($name), is_on: $default, mutate: $mutate, validate: $validate,
-        },)*];
-    };
-}
-
-// In the order in which they are called.
-plugins! {
-    NamespaceLifecycle, true, None, None, "Nothing is created in a namespace that ends or does not exist.";
-    LimitRanger, true, Some(limit_ranger::default_resources), Some(limit_ranger::check),
-        "LimitRanges give containers defaults and bounds.";
-    ServiceAccount, false, Some(service_account::mutate), None,
-        "Pods run as a ServiceAccount that exists, and get its token.";
-    TaintNodesByCondition, true, Some(nodes::taint), None, "A new node is tainted until it is ready.";
-    PodSecurity, true, None, Some(pod_security::check), "Labels of a namespace say how privileged its pods may be.";
-    Priority, true, Some(pods::set_priority), Some(pods::check_default_class), "A priority class becomes a number.";
-    DefaultTolerationSeconds, true, Some(pods::tolerate), None, "Pods tolerate short failures of nodes.";
-    DefaultStorageClass, true, Some(storage::default_class), None, "Claims without a class get the default one.";
-    StorageObjectInUseProtection, true, Some(storage::protect), None, "Volumes and claims in use are not removed.";
-    OwnerReferencesPermissionEnforcement, true, None, None, "Who blocks an owner's deletion may finalize the owner.";
-    PersistentVolumeClaimResize, true, None, Some(storage::check_resize), "Only what can grow is resized.";
-    RuntimeClass, true, Some(runtime_class::complete), Some(runtime_class::check),
-        "A runtime class adds its overhead and scheduling.";
-    CertificateApproval, true, None, None, "Who approves requests may do so for their signer.";
-    CertificateSigning, true, None, None, "Who signs requests may do so for their signer.";
-    CertificateSubjectRestriction, true, None, Some(certificates::restrict_subject),
-        "No certificate is asked for the group system:masters.";
-    DefaultIngressClass, true, Some(ingress_class::default_class), None, "Ingresses without a class get the default one.";
-    ResourceQuota, true, None, None, "Quotas bound what a namespace uses.";
-}
-
-struct Row {
-    plugin: Plugin,
-    name: &'static str,
-    is_on: bool,
-    mutate: Option<Mutate>,
-    validate: Option<Validate>,
-}
-
-/// The plugins that are on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plugins(u32);
-
-/// A name of no plugin.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is no admission plugin of this server; it has {names}", names = Plugins::names().join(", "))]
-pub struct UnknownPlugin(String);
-
-impl Default for Plugins {
-    fn default() -> Self {
-        let on = TABLE.iter().filter(|row| row.is_on);
-        on.fold(Self(0), |plugins, row| plugins.with(row.plugin, true))
-    }
-}
-
-impl Plugins {
-    /// The same with a plugin on or off.
-    #[must_use]
-    pub fn with(self, plugin: Plugin, on: bool) -> Self {
-        let bit = 1 << plugin as u32;
-        Self(if on { self.0 | bit } else { self.0 & !bit })
-    }
-
-    /// The same with a plugin on or off, by its name.
-    pub fn with_named(self, name: &str, on: bool) -> Result<Self, UnknownPlugin> {
-        let row = TABLE.iter().find(|row| row.name == name);
-        row.map(|row| self.with(row.plugin, on)).ok_or_else(|| UnknownPlugin(name.to_owned()))
-    }
-
-    /// Whether a plugin is on.
-    #[must_use]
-    pub fn has(self, plugin: Plugin) -> bool {
-        self.0 & (1 << plugin as u32) != 0
-    }
-
-    /// The names of all plugins.
-    #[must_use]
-    pub fn names() -> Vec<&'static str> {
-        TABLE.iter().map(|row| row.name).collect()
-    }
-}
-
-/// What is written in the transaction of a write: the usage of a quota, a place that a service takes or releases.
-#[derive(Clone, Debug)]
-pub(crate) struct Charge {
-    pub(crate) key: Key,
-    /// The version that was checked; 0 if there must be none.
-    pub(crate) revision: Revision,
-    /// The new state; `None` removes it.
-    pub(crate) value: Option<bytes::Bytes>,
-}
+/// What plugins do, in the order in which they are called; the others act elsewhere.
+static HOOKS: &[(Plugin, Option<Mutate>, Option<Validate>)] = &[
+    (Plugin::LimitRanger, Some(limit_ranger::default_resources), Some(limit_ranger::check)),
+    (Plugin::ServiceAccount, Some(service_account::mutate), None),
+    (Plugin::TaintNodesByCondition, Some(nodes::taint), None),
+    (Plugin::PodSecurity, None, Some(pod_security::check)),
+    (Plugin::Priority, Some(pods::set_priority), Some(pods::check_default_class)),
+    (Plugin::DefaultTolerationSeconds, Some(pods::tolerate), None),
+    (Plugin::DefaultStorageClass, Some(storage::default_class), None),
+    (Plugin::StorageObjectInUseProtection, Some(storage::protect), None),
+    (Plugin::PersistentVolumeClaimResize, None, Some(storage::check_resize)),
+    (Plugin::RuntimeClass, Some(runtime_class::complete), Some(runtime_class::check)),
+    (Plugin::CertificateSubjectRestriction, None, Some(certificates::restrict_subject)),
+    (Plugin::DefaultIngressClass, Some(ingress_class::default_class), None),
+];
 
 /// A write, as plugins see it.
 struct Request<'a> {
@@ -185,8 +104,8 @@ impl Call<'_> {
     /// What the plugins set, before the object is prepared.
     pub(crate) fn mutate(&self, new: &mut Value, old: Option<&Value>) -> Result<(), ApiError> {
         let request = Request { call: self, old };
-        for row in TABLE {
-            if let (true, Some(mutate)) = (self.has(row.plugin), row.mutate) {
+        for (plugin, mutate, _) in HOOKS {
+            if let (true, Some(mutate)) = (self.has(*plugin), mutate) {
                 mutate(&request, new)?;
             }
         }
@@ -197,8 +116,8 @@ impl Call<'_> {
     pub(crate) fn validate(&mut self, new: &Value, old: Option<&Value>) -> Result<Vec<Charge>, ApiError> {
         let mut warnings = std::mem::take(&mut self.warnings);
         let request = Request { call: self, old };
-        for row in TABLE {
-            if let (true, Some(validate)) = (self.has(row.plugin), row.validate) {
+        for (plugin, _, validate) in HOOKS {
+            if let (true, Some(validate)) = (self.has(*plugin), validate) {
                 validate(&request, new, &mut warnings)?;
             }
         }

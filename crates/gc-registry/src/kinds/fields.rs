@@ -2,35 +2,27 @@
 
 use serde_json::Value;
 
-use super::access::text;
-use super::kind;
+use super::kind::{UNKNOWN_FIELD_LABEL, text_label};
+use super::served;
 use crate::resource::Target;
 
 /// Names of the field selectors of a resource, `metadata.name` and `metadata.namespace` first. Those of another
 /// name are refused with 400.
 #[must_use]
 pub fn selectable_field_names(target: Target<'_>) -> Vec<&'static str> {
-    let own = kind::of(target).map(|kind| kind.field_labels).unwrap_or_default();
+    let own = served::of(target).map(|kind| kind.field_labels).unwrap_or_default();
     ["metadata.name", "metadata.namespace"].iter().chain(own).copied().collect()
 }
 
 /// The field selectors of an object with their values, `metadata.name` and `metadata.namespace` first.
 #[must_use]
 pub fn selectable_fields(target: Target<'_>, object: &Value) -> Vec<(&'static str, String)> {
-    let kind = kind::of(target);
+    let kind = served::of(target);
     let value = |name| kind.map_or_else(|| text_label(name, object), |kind| (kind.field_label)(name, object));
     selectable_field_names(target).into_iter().map(|name| (name, value(name))).collect()
 }
 
 /// How an unknown field selector is answered, with `{}` for the field.
 pub(crate) fn unknown_field_label(target: Target<'_>) -> &'static str {
-    kind::of(target).map_or(UNKNOWN, |kind| kind.unknown_field_label)
-}
-
-pub(crate) const UNKNOWN: &str = "field label not supported: {}";
-
-/// The text at the path that is the name of a label.
-pub(crate) fn text_label(name: &str, object: &Value) -> String {
-    let path: Vec<&str> = name.split('.').collect();
-    text(object, &path).to_owned()
+    served::of(target).map_or(UNKNOWN_FIELD_LABEL, |kind| kind.unknown_field_label)
 }

@@ -1,32 +1,16 @@
-//! What a built-in kind is: one trait, and for each group a table of its kinds.
+//! What a built-in kind is: one trait, and its members as a value.
 
+use serde_json::Value;
+
+use super::access::{Members, at, remove, text};
+use super::context::Context;
 use super::defaults::normal;
-use super::{
-    admissionregistration, apiregistration, apps, autoscaling, batch, certificates, coordination, core,
-    discovery, fields, flowcontrol, networking, node, policy, rbac, resource, scale, scheduling, storage,
-};
+use super::field::Field;
+use super::printers::{Column, Row};
+use super::report::Report;
+use super::shared::selector_text::label_selector_text;
+use super::shared::{disabled, warnings};
 use crate::resource::Target;
-use prelude::*;
-
-/// What the file of a kind uses.
-pub(crate) mod prelude {
-    pub(crate) use serde_json::{Value, json};
-
-    pub(crate) use super::{Generation, Kind, Parts};
-    pub(crate) use crate::kinds::access::{
-        Members, at, child, existing, fill, fill_absent, fill_zero, flag, integer, is_unset, items, keep,
-        keep_metadata, keep_own_metadata, list, members, put, remove, text,
-    };
-    pub(crate) use crate::kinds::field::Field;
-    pub(crate) use crate::kinds::fields::text_label;
-    pub(crate) use crate::kinds::prepare::Context;
-    pub(crate) use crate::kinds::printers::Says::{Field as F, Text as T};
-    pub(crate) use crate::kinds::printers::{
-        Column, Column as H, NONE, Row, UNSET, int_or_string, shortened, shown_labels, shown_selector,
-    };
-    pub(crate) use crate::kinds::report::{IMMUTABLE, NOT_NEGATIVE, POSITIVE, Report, quoted};
-    pub(crate) use crate::kinds::shared::{disabled, warnings};
-}
 
 /// Which of `spec` and `status` a kind has. They are written even when they are empty.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -87,6 +71,15 @@ impl Generation {
     }
 }
 
+/// How a selector by an unknown field is answered by most kinds, with `{}` for the field.
+pub(crate) const UNKNOWN_FIELD_LABEL: &str = "field label not supported: {}";
+
+/// The text at the path that is the name of a label.
+pub(crate) fn text_label(name: &str, object: &Value) -> String {
+    let path: Vec<&str> = name.split('.').collect();
+    text(object, &path).to_owned()
+}
+
 /// The rules of one kind. What has no default here, no kind can do without.
 pub(crate) trait Kind: 'static {
     const PARTS: Parts;
@@ -105,7 +98,7 @@ pub(crate) trait Kind: 'static {
     const FIELD_LABELS: &'static [&'static str] = &[];
 
     /// How a selector by another field is answered, with `{}` for the field.
-    const UNKNOWN_FIELD_LABEL: &'static str = fields::UNKNOWN;
+    const UNKNOWN_FIELD_LABEL: &'static str = UNKNOWN_FIELD_LABEL;
 
     /// The cells of an object in these columns.
     fn cells(row: &Row<'_>) -> Vec<Value>;
@@ -159,12 +152,12 @@ pub(crate) trait Kind: 'static {
 
     /// The value of one of them.
     fn field_label(name: &str, object: &Value) -> String {
-        fields::text_label(name, object)
+        text_label(name, object)
     }
 
     /// The selector of its pods, as a Scale shows it.
     fn scale_selector(object: &Value) -> String {
-        at(object, &["spec", "selector"]).map(scale::label_selector_text).unwrap_or_default()
+        at(object, &["spec", "selector"]).map(label_selector_text).unwrap_or_default()
     }
 
     /// Checks an object that is about to be created, after defaulting and preparation.
@@ -249,57 +242,3 @@ impl Rules {
 
 /// A row of a group's table: version, resource, rules.
 pub(crate) type Served = (&'static str, &'static str, Rules);
-
-/// The kinds of each group.
-static GROUPS: &[(&str, &[Served])] = &[
-    ("", core::KINDS),
-    ("admissionregistration.k8s.io", admissionregistration::KINDS),
-    ("apiregistration.k8s.io", apiregistration::KINDS),
-    ("apps", apps::KINDS),
-    ("autoscaling", autoscaling::KINDS),
-    ("batch", batch::KINDS),
-    ("certificates.k8s.io", certificates::KINDS),
-    ("coordination.k8s.io", coordination::KINDS),
-    ("discovery.k8s.io", discovery::KINDS),
-    ("events.k8s.io", core::EVENTS),
-    ("flowcontrol.apiserver.k8s.io", flowcontrol::KINDS),
-    ("networking.k8s.io", networking::KINDS),
-    ("node.k8s.io", node::KINDS),
-    ("policy", policy::KINDS),
-    ("rbac.authorization.k8s.io", rbac::KINDS),
-    ("resource.k8s.io", resource::KINDS),
-    ("scheduling.k8s.io", scheduling::KINDS),
-    ("storage.k8s.io", storage::KINDS),
-];
-
-/// The rules of a resource; none for custom resources, their definitions, and what is not stored.
-pub(crate) fn of(target: Target<'_>) -> Option<&'static Rules> {
-    let (_, kinds) = GROUPS.iter().find(|(group, _)| *group == target.group)?;
-    let (_, _, rules) = kinds
-        .iter()
-        .find(|(version, resource, _)| (*version, *resource) == (target.version, target.resource))?;
-    Some(rules)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::GROUPS;
-    use crate::catalog::Catalog;
-
-    #[test]
-    fn a_resource_has_rules_if_its_objects_can_be_read() {
-        let catalog = Catalog::default();
-        let versions = catalog.groups().iter().flat_map(|group| &group.versions);
-        let served: BTreeSet<(&str, &str, &str)> = versions
-            .flat_map(|version| &version.resources)
-            .filter(|row| row.has_verb("get") && *row.resource != *"customresourcedefinitions")
-            .map(|row| (&*row.group, &*row.version, &*row.resource))
-            .collect();
-        let rows = |(group, kinds): &'static (&str, &[super::Served])| {
-            kinds.iter().map(|(version, resource, _)| (*group, *version, *resource))
-        };
-        assert_eq!(GROUPS.iter().flat_map(rows).collect::<BTreeSet<_>>(), served);
-    }
-}

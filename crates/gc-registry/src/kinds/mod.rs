@@ -12,6 +12,7 @@ mod authorization;
 mod autoscaling;
 mod batch;
 mod certificates;
+mod context;
 pub mod convert;
 mod coordination;
 mod core;
@@ -25,6 +26,7 @@ mod kind;
 mod networking;
 mod node;
 mod policy;
+mod prelude;
 mod prepare;
 pub mod printers;
 pub mod quantity;
@@ -33,19 +35,23 @@ mod report;
 mod resource;
 pub mod scale;
 mod scheduling;
+mod served;
 pub(crate) mod shared;
 mod storage;
+mod tables;
 
 use serde_json::Value;
 
 pub(crate) use self::core::{quality_of_service, settle_families};
 pub(crate) use admissionregistration::expressions;
 pub use authorization::{ignored_selectors, review_errors};
+pub use context::Context;
 pub use defaults::apply_defaults;
 pub(crate) use fields::unknown_field_label;
 pub use fields::{selectable_field_names, selectable_fields};
-pub use prepare::{Context, prepare_for_create, prepare_for_update};
-pub use printers::{Column, cells, columns, human_duration, row_conditions};
+pub use prepare::{prepare_for_create, prepare_for_update};
+pub use printers::{Column, human_duration};
+pub use tables::{cells, columns, row_conditions};
 
 use self::field::Field;
 pub(crate) use self::field::Step;
@@ -57,7 +63,7 @@ use crate::resource::Target;
 #[must_use]
 pub fn validate(target: Target<'_>, object: &Value) -> Vec<FieldError> {
     let mut report = Report::of(object);
-    if let Some(kind) = kind::of(target) {
+    if let Some(kind) = served::of(target) {
         (kind.validate)(&Field::root(object), &mut report);
     }
     report.errors
@@ -88,7 +94,7 @@ pub(crate) fn webhook_client_problems(client: &Value) -> Vec<FieldError> {
 #[must_use]
 pub fn validate_update(target: Target<'_>, new: &Value, old: &Value) -> Vec<FieldError> {
     let mut report = Report::of(new);
-    if let Some(kind) = kind::of(target) {
+    if let Some(kind) = served::of(target) {
         let (new, old) = (Field::root(new), Field::root(old));
         match target.subresource {
             None => (kind.validate_update)(&new, &old, &mut report),
@@ -103,7 +109,7 @@ pub fn validate_update(target: Target<'_>, new: &Value, old: &Value) -> Vec<Fiel
 #[must_use]
 pub fn warnings(target: Target<'_>, new: &Value, old: Option<&Value>) -> Vec<String> {
     let mut texts = Vec::new();
-    if let (Some(kind), None) = (kind::of(target), target.subresource) {
+    if let (Some(kind), None) = (served::of(target), target.subresource) {
         (kind.warnings)(new, old, &mut texts);
     }
     texts

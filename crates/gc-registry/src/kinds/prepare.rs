@@ -5,25 +5,10 @@ use serde_json::Value;
 
 use super::access::{integer, keep, keep_metadata, keep_own_metadata, put};
 use super::apply_defaults;
-use super::kind::{self, Parts};
-use crate::api::UserInfo;
+use super::context::Context;
+use super::kind::Parts;
+use super::served;
 use crate::resource::Target;
-
-/// What the rules of kinds need to know about a request.
-#[derive(Clone, Copy, Debug)]
-pub struct Context<'a> {
-    /// The time of the request.
-    pub now: jiff::Timestamp,
-    /// Who asks.
-    pub user: &'a UserInfo,
-}
-
-impl Context<'_> {
-    /// The time in the form of `metav1.Time`.
-    pub(crate) fn time(&self) -> String {
-        self.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-    }
-}
 
 /// Prepares a decoded and defaulted object for its creation: what the client may not set is removed (status,
 /// generation), what the server sets comes (initial phases, finalizers of namespaces, selectors of jobs,
@@ -31,7 +16,7 @@ impl Context<'_> {
 ///
 /// `metadata.name` and `metadata.uid` must be set already. Objects of kinds without rules stay as they are.
 pub fn prepare_for_create(target: Target<'_>, object: &mut Value, context: &Context<'_>) {
-    let (Some(kind), None) = (kind::of(target), target.subresource) else { return };
+    let (Some(kind), None) = (served::of(target), target.subresource) else { return };
     let (parts, generation) = (kind.parts, kind.generation);
     if generation.is_counted() {
         put(object, &["metadata", "generation"], 1.into());
@@ -50,7 +35,7 @@ pub fn prepare_for_create(target: Target<'_>, object: &mut Value, context: &Cont
 /// Prepares a decoded and defaulted object for an update: what the endpoint may not change is taken from the
 /// stored object, and the generation is the stored one, plus one if what is wanted has changed.
 pub fn prepare_for_update(target: Target<'_>, new: &mut Value, old: &Value, context: &Context<'_>) {
-    let Some(kind) = kind::of(target) else { return };
+    let Some(kind) = served::of(target) else { return };
     let (parts, generation) = (kind.parts, kind.generation);
     keep_metadata(new, old, "generation");
     let is_sent_changed =

@@ -1,11 +1,11 @@
 //! The `scale` subresource of the built-in kinds that have one.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::access::{at, integer, keep, put, text};
-use super::kind;
-use super::kind::prelude::*;
-use super::printers::NAMED;
+use super::prelude::{Column, F, H};
+use super::printers::{NAMED, Row};
+use super::served;
 use crate::resource::Target;
 
 /// The `autoscaling/v1` Scale of an object.
@@ -27,7 +27,7 @@ pub fn scale_of(target: Target<'_>, object: &Value) -> Value {
     if let Some(replicas) = integer(object, &["spec", "replicas"]).filter(|replicas| *replicas != 0) {
         scale["spec"]["replicas"] = replicas.into();
     }
-    let selector = kind::of(target).map(|kind| (kind.scale_selector)(object)).unwrap_or_default();
+    let selector = served::of(target).map(|kind| (kind.scale_selector)(object)).unwrap_or_default();
     if !selector.is_empty() {
         scale["status"]["selector"] = selector.into();
     }
@@ -45,45 +45,6 @@ pub fn apply_scale(scale: &Value, object: &mut Value) {
             keep(metadata, &version, "resourceVersion");
         }
     }
-}
-
-/// `a=b,c=d` of a map of labels, sorted.
-#[must_use]
-pub fn map_text(labels: &Value) -> String {
-    let mut parts: Vec<String> = labels
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
-        .collect();
-    parts.sort();
-    parts.join(",")
-}
-
-/// The text of a `LabelSelector`: its labels and its expressions, sorted by key.
-#[must_use]
-pub fn label_selector_text(selector: &Value) -> String {
-    let labels = at(selector, &["matchLabels"]).and_then(Value::as_object).into_iter().flatten();
-    let mut parts: Vec<(String, String)> = labels
-        .map(|(key, value)| (key.clone(), format!("{key}={}", value.as_str().unwrap_or_default())))
-        .collect();
-    for expression in super::access::list(selector, &["matchExpressions"]) {
-        let key = text(expression, &["key"]);
-        let mut values: Vec<&str> =
-            super::access::list(expression, &["values"]).iter().filter_map(Value::as_str).collect();
-        values.sort_unstable();
-        let values = values.join(",");
-        let part = match text(expression, &["operator"]) {
-            "In" => format!("{key} in ({values})"),
-            "NotIn" => format!("{key} notin ({values})"),
-            "Exists" => key.to_owned(),
-            "DoesNotExist" => format!("!{key}"),
-            _ => continue,
-        };
-        parts.push((key.to_owned(), part));
-    }
-    parts.sort();
-    parts.into_iter().map(|(_, part)| part).collect::<Vec<_>>().join(",")
 }
 
 pub(super) const COLUMNS: &[Column] = &[

@@ -143,7 +143,7 @@ fn property(code: TypeCode, flags: facts::Flags) -> Property {
                 Node::List(node) => node.list_type = list_type(list, keys),
                 Node::Map(node) => node.map_type = ownership(property.atomic),
                 node if !property.pointer && !property.omit_empty => {
-                    schema.default = default.take().or_else(|| super::zero::scalar(node));
+                    schema.default = default.take().or_else(|| super::types::scalar(node));
                 }
                 _ => {}
             }

@@ -325,3 +325,13 @@ impl Schema {
         }
     }
 }
+
+/// The zero value of a scalar; `None` for everything that is null.
+pub(super) fn scalar(node: &Node) -> Option<Value> {
+    match node {
+        Node::String(StringFormat::Plain | StringFormat::Other(_)) => Some("".into()),
+        Node::Integer(_) | Node::Number => Some(0.into()),
+        Node::Boolean => Some(false.into()),
+        _ => None,
+    }
+}

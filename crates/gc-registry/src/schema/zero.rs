@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::kinds::quantity;
 
+use super::types::scalar;
 use super::{Node, Property, Schema, StringFormat};
 
 /// What becomes of lists and maps without an item whose fields are always encoded.
@@ -162,16 +163,6 @@ fn zero(schema: &Schema) -> Value {
         Node::Quantity => "0".into(),
         Node::IntOrString => 0.into(),
         node => scalar(node).unwrap_or_default(),
-    }
-}
-
-/// The zero value of a scalar; `None` for everything that is null.
-pub(super) fn scalar(node: &Node) -> Option<Value> {
-    match node {
-        Node::String(StringFormat::Plain | StringFormat::Other(_)) => Some("".into()),
-        Node::Integer(_) | Node::Number => Some(0.into()),
-        Node::Boolean => Some(false.into()),
-        _ => None,
     }
 }
 

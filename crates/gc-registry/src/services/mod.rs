@@ -16,9 +16,8 @@ pub use ranges::{RangeError, ServiceRanges};
 use self::allocate::{Allocator, Occupancy, held};
 
 pub(crate) use self::allocate::Place;
-use crate::admission::Charge;
 use crate::api::{RequestContext, RequestTarget};
-use crate::call::Call;
+use crate::call::{Call, Charge};
 use crate::catalog;
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::kinds;

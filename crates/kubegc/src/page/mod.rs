@@ -33,7 +33,8 @@ use serde_json::{Value, json};
 use crate::clock::CollectorClock;
 use crate::collectors::MakeSinks;
 pub(crate) use crate::endpoints::MAXIMUM_ORDER_BYTES;
-use crate::questions::attached::{self, Inquiry};
+use crate::questions::answering;
+use crate::questions::attached::Inquiry;
 use crate::questions::gather::Gatherer;
 use crate::questions::resident::Resident;
 use crate::questions::view::{self, Question, Subject};
@@ -422,13 +423,13 @@ impl Page {
             Some(_) => user.rights().await?.lists.clone(),
             None => Vec::new(),
         };
-        attached::gatherer(user.client(), resident, &rights).await
+        answering::gatherer(user.client(), resident, &rights).await
     }
 
     /// The questions of the command line.
     async fn ask(&self, request: &ExtensionRequest, user: &Visitor) -> Result<ExtensionAnswer, Refusal> {
         let inquiry: Inquiry = read_order(request)?;
-        let answered = attached::answer(&self.gatherer(user).await?, inquiry, ANSWER_PATIENCE).await?;
+        let answered = answering::answer(&self.gatherer(user).await?, inquiry, ANSWER_PATIENCE).await?;
         let document = serde_json::to_value(answered).map_err(anyhow::Error::from)?;
         Ok(ExtensionAnswer::json(200, &document))
     }

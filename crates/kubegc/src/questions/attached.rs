@@ -1,29 +1,19 @@
-//! Questions that a running server or collector answers: with the rights of the user who asks, from its graph where it has one,
-//! by the same code as on the command line.
+//! Questions to a running server or collector: how they are sent, and what comes back. [`super::answering`] answers them.
 
 use std::io::IsTerminal as _;
-use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 use gc_kube::ApiClient;
-use gc_types::GoDuration;
 use http::{HeaderValue, Method, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::access::Access;
 use super::collector::CollectorFlags;
-use super::gather::{Gatherer, Scope};
 use super::output::{Answer, Output};
-use super::plan::{self, Planned};
-use super::resident::{Permitted, Resident};
+use super::subject::{Confirmed, Subject};
 use super::target::Named;
-use super::tree::{Forest, Shape};
-use super::view::{self, Confirmed, Subject};
-use super::{gather, stuck, why};
-use crate::UsageError;
 use crate::page::MAXIMUM_ORDER_BYTES;
 use crate::run::{LeaseFlags, preflight};
 
@@ -31,7 +21,7 @@ use crate::run::{LeaseFlags, preflight};
 const PATH: &str = "/kubegc/v1/ask";
 
 /// Objects that one question is about at most; the command line answers questions about more by itself.
-const MAXIMUM_SUBJECTS: usize = 20;
+pub(super) const MAXIMUM_SUBJECTS: usize = 20;
 
 /// Who answers.
 #[derive(Clone, Debug, Default, Args)]
@@ -101,7 +91,7 @@ pub(crate) enum Asked {
 }
 
 impl Asked {
-    fn subjects(&self) -> &[Subject] {
+    pub(super) fn subjects(&self) -> &[Subject] {
         match self {
             Self::Stuck { .. } => &[],
             Self::Tree { objects, .. } | Self::Why { objects } | Self::Plan { objects, .. } => objects,
@@ -135,7 +125,12 @@ pub(crate) struct Confirmation {
 }
 
 impl Answered {
-    fn new(answer: &impl Answer, form: Form, unseen: Vec<String>, found: bool) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        answer: &impl Answer,
+        form: Form,
+        unseen: Vec<String>,
+        found: bool,
+    ) -> anyhow::Result<Self> {
         let text = |is_wide| {
             let mut out = Vec::new();
             answer.text(is_wide, &mut out)?;
@@ -316,87 +311,4 @@ pub(crate) fn has_no_answer(status: StatusCode) -> bool {
         [StatusCode::NOT_FOUND, StatusCode::FORBIDDEN, StatusCode::METHOD_NOT_ALLOWED].contains(&status);
     // There is no answer, for example because there is no such object, which is said here; or the question is too long.
     has_no_such_path || [StatusCode::BAD_GATEWAY, StatusCode::PAYLOAD_TOO_LARGE].contains(&status)
-}
-
-/// Answers an inquiry from what a gatherer reads.
-pub(crate) async fn answer(
-    gatherer: &Gatherer,
-    inquiry: Inquiry,
-    patience: Duration,
-) -> anyhow::Result<Answered> {
-    if inquiry.question.subjects().len() > MAXIMUM_SUBJECTS {
-        return Err(UsageError::new(format!("a question is about at most {MAXIMUM_SUBJECTS} objects")).into());
-    }
-    let answered = tokio::time::timeout(patience, answer_in_time(gatherer, inquiry, patience)).await;
-    answered.unwrap_or_else(|_| bail!("the answer was not found within {patience:?}"))
-}
-
-async fn answer_in_time(
-    gatherer: &Gatherer,
-    inquiry: Inquiry,
-    patience: Duration,
-) -> anyhow::Result<Answered> {
-    match inquiry.question {
-        Asked::Stuck { namespace, at_least } => {
-            let at_least: GoDuration =
-                at_least.parse().map_err(|error| UsageError::new(format!("atLeast: {error}")))?;
-            let scope = Scope { namespace, ..Scope::default() };
-            let mut answer = stuck::ask(gatherer, &scope, patience).await?;
-            answer.keep_older(at_least);
-            let (unseen, found) = (answer.unseen.clone(), !answer.rows.is_empty());
-            Answered::new(&answer, inquiry.form, unseen, found)
-        }
-        Asked::Tree { objects, owners, depth, full } => {
-            let mut forest = Forest::new(gatherer.now, Shape { owners, depth, full });
-            let mut unseen = Vec::new();
-            for named in named(gatherer, objects)? {
-                unseen.extend(forest.add(gatherer, &named, patience).await?);
-            }
-            Answered::new(&forest, inquiry.form, unseen, false)
-        }
-        Asked::Why { objects } => {
-            let mut answers = why::Answers::at(gatherer.now);
-            for named in named(gatherer, objects)? {
-                answers.add(gatherer, &named, patience).await?;
-            }
-            Answered::new(&answers, inquiry.form, Vec::new(), false)
-        }
-        Asked::Plan { objects, policy, full } => {
-            let cascade = view::cascade(&policy).ok_or_else(|| {
-                UsageError::new(format!("policy={policy}: expected background, foreground or orphan"))
-            })?;
-            let named = named(gatherer, objects)?;
-            let (radius, unseen, targets) = plan::ask(gatherer, &named, cascade.policy(), patience).await?;
-            let planned = Planned { radius: &radius, full };
-            let mut answered = Answered::new(&planned, inquiry.form, unseen, radius.hangs())?;
-            if let [target] = &targets[..] {
-                answered.confirm = Some(Confirmation {
-                    confirmed: Confirmed::of(&radius, target),
-                    needs_name: plan::needs_confirmation(&radius),
-                });
-            }
-            Ok(answered)
-        }
-    }
-}
-
-fn named(gatherer: &Gatherer, objects: Vec<Subject>) -> anyhow::Result<Vec<Named>> {
-    let named = objects.into_iter().map(|Subject { resource, namespace, name }| {
-        let found = gatherer.catalog.find(&resource).map_err(UsageError::new)?;
-        let resource = (*found.first().context("the resource is not served")?).clone();
-        let namespace = if resource.is_namespaced() { namespace } else { String::new() };
-        Ok(Named { resource, namespace, name })
-    });
-    named.collect()
-}
-
-/// Reads for one user beside a graph, of which the user is shown what the user may list.
-pub(crate) async fn gatherer(
-    client: ApiClient,
-    resident: Option<Arc<dyn Resident>>,
-    lists: &view::Lists,
-) -> anyhow::Result<Gatherer> {
-    let gatherer = Gatherer::new(client, gather::now()).await?;
-    let permitted = resident.map(|resident| Arc::new(Permitted::new(resident, lists)) as Arc<dyn Resident>);
-    Ok(gatherer.beside(permitted))
 }

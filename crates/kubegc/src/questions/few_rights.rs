@@ -9,7 +9,8 @@ use gc_kube::ApiClient;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::attached::{self, Asked, Form, Inquiry};
+use super::answering;
+use super::attached::{Asked, Form, Inquiry};
 use super::gather::{self, Gatherer};
 use super::view::Subject;
 use crate::apiserver::{self, ServerOptions};
@@ -94,7 +95,7 @@ async fn a_role_in_one_namespace_is_enough() {
         asked.lock().unwrap().clear();
         let gatherer = Gatherer::new(client.clone(), gather::now()).await.unwrap();
         let inquiry = Inquiry { form: Form::Text, question: question.clone() };
-        let answer = attached::answer(&gatherer, inquiry, PATIENCE).await.unwrap();
+        let answer = answering::answer(&gatherer, inquiry, PATIENCE).await.unwrap();
         let is_age = |cell: &&str| cell.ends_with('s') && cell[..cell.len() - 1].parse::<u32>().is_ok();
         let lines = answer
             .lines_with_unseen()

@@ -3,6 +3,7 @@
 //! ([`gather`]), and how answers are shown.
 
 pub(crate) mod access;
+pub(crate) mod answering;
 pub(crate) mod attached;
 pub(crate) mod collector;
 mod columns;
@@ -27,6 +28,7 @@ pub(crate) mod resident;
 mod situations;
 mod sources;
 pub(crate) mod stuck;
+mod subject;
 mod target;
 pub(crate) mod tree;
 pub(crate) mod version;

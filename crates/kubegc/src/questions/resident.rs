@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gc_answers::GroupResource;
+use gc_answers::{GroupResource, Resource};
 use gc_types::{ObjectKey, ObservedObject, ResourceId};
-
-use super::view::Lists;
 
 /// Objects of one resource that need more than a graph has are read one by one up to this number; more are listed.
 pub(super) const READ_SINGLY: usize = 20;
+
+/// One list: a resource, and the namespace that it is listed in (empty: everywhere).
+pub(crate) type Lists = Vec<(String, Vec<Resource>)>;
 
 /// Objects that are known, with the resources of which all are known.
 #[derive(Clone, Debug, Default)]
@@ -113,7 +114,8 @@ mod tests {
 
     use super::*;
     use crate::apiserver::{self, ServerOptions};
-    use crate::questions::attached::{self, Asked, Form, Inquiry};
+    use crate::questions::answering;
+    use crate::questions::attached::{Asked, Form, Inquiry};
     use crate::questions::gather::{self, Gatherer, Scope};
     use crate::questions::view::{Subject, View};
     use crate::run::preflight;
@@ -244,11 +246,11 @@ mod tests {
             for form in [Form::Value, Form::Text, Form::Wide, Form::Names, Form::Graph] {
                 let inquiry = || Inquiry { form, question: question.clone() };
                 let plain = Gatherer::new(client.clone(), now).await.unwrap();
-                let listed = attached::answer(&plain, inquiry(), PATIENCE).await.unwrap();
+                let listed = answering::answer(&plain, inquiry(), PATIENCE).await.unwrap();
                 let permitted: Arc<dyn Resident> = Arc::new(Permitted::new(Arc::clone(&graph), &everything));
                 let beside = Gatherer::new(client.clone(), now).await.unwrap().beside(Some(permitted));
                 asked.lock().unwrap().clear();
-                let known = attached::answer(&beside, inquiry(), PATIENCE).await.unwrap();
+                let known = answering::answer(&beside, inquiry(), PATIENCE).await.unwrap();
                 assert_eq!(known, listed, "{question:?}");
                 let has_listed = asked.lock().unwrap().contains(&"GET /api/v1/configmaps".to_owned());
                 assert!(!has_listed, "{question:?}");

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::ValueEnum as _;
 use gc_answers::map::{Extent, Map, map};
 use gc_answers::nodes::Nodes;
-use gc_answers::plan::{BlastRadius, Fate};
+use gc_answers::plan::BlastRadius;
 use gc_answers::stuck::Row;
 use gc_answers::upcoming::{Horizon, Outlook, upcoming};
 use gc_answers::why::Why;
@@ -21,7 +21,9 @@ pub(crate) use super::gather::listable;
 use super::gather::{self, Gatherer, Scope};
 use super::output::Answer as _;
 use super::plan::{self, Cascade, Planned};
+pub(crate) use super::resident::Lists;
 use super::resident::Resident;
+pub(crate) use super::subject::{Confirmed, Subject};
 use super::target::Named;
 use super::tree::{Forest, Shape};
 use super::{stuck, why};
@@ -32,9 +34,6 @@ const DUE_WITHIN_MILLISECONDS: i64 = 24 * 3_600_000;
 const DUE_NAMED: usize = 200;
 /// Holds the contents of an object, and is no metadata.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-
-/// One list: a resource, and the namespace that it is listed in (empty: everywhere).
-pub(crate) type Lists = Vec<(String, Vec<Resource>)>;
 
 /// Everything that a user may see, as it was at one time.
 pub(crate) struct View {
@@ -119,19 +118,6 @@ impl View {
     pub(crate) fn map_around(&self, uid: &str, budget: usize) -> Option<Map> {
         map(&self.survey, &Extent::Around(Uid::new(uid)), budget)
     }
-}
-
-/// An object as a question names it.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Subject {
-    /// `deployments.apps`, or any other word for it that kubectl knows.
-    pub(crate) resource: String,
-    /// Empty at cluster scope.
-    #[serde(default)]
-    pub(crate) namespace: String,
-    /// Its name.
-    pub(crate) name: String,
 }
 
 /// What a question about an object is answered from.
@@ -248,29 +234,6 @@ pub(crate) async fn objects(
         objects.extend(listed.into_iter().map(|metadata| (resource.clone(), metadata)));
     }
     Ok(objects)
-}
-
-/// What was confirmed of a plan that was shown.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Confirmed {
-    /// The UID of the object.
-    pub(crate) uid: String,
-    /// How many objects the plan deletes.
-    pub(crate) objects: usize,
-    /// How many volumes it loses.
-    pub(crate) lost_volumes: usize,
-}
-
-impl Confirmed {
-    /// What it means to confirm the deletion of this target.
-    pub(super) fn of(radius: &BlastRadius, target: &gc_answers::plan::Target) -> Self {
-        Self {
-            uid: target.uid.to_string(),
-            objects: radius.items.len() - radius.count(Fate::Released),
-            lost_volumes: radius.lost_volumes.len(),
-        }
-    }
 }
 
 fn printed(print: impl FnOnce(&mut Vec<u8>) -> anyhow::Result<()>) -> anyhow::Result<String> {

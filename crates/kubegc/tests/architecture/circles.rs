@@ -1,7 +1,7 @@
 //! Which files of a crate use which others, read from their text: `use` items and paths, without tests.
 //!
-//! A path leads to the file that defines the name, through re-exports. What a file uses of its ancestors is not counted:
-//! a module and its folder are one thing.
+//! A path leads to the file that defines the name, through re-exports and what a parent imports. What a file uses of its
+//! ancestors is not counted: a module and its folder are one thing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -18,8 +18,10 @@ struct Source {
     code: String,
     /// Every imported path with the name that it gets.
     imports: Vec<(Vec<String>, String)>,
-    /// What it re-exports.
-    exports: Names,
+    /// The same by name.
+    names: Names,
+    /// The names that it re-exports.
+    exports: BTreeSet<String>,
 }
 
 /// The modules of a crate.
@@ -48,13 +50,15 @@ impl Sources {
         let mut used = BTreeSet::new();
         for (path, name) in &source.imports {
             // A re-export uses nothing, unless the module uses the name itself.
-            if !source.exports.contains_key(name) || words(&source.code).any(|word| word == name) {
+            if !source.exports.contains(name) || words(&source.code).any(|word| word == name) {
                 used.insert(self.definer(path, 0));
             }
+            if name == "*" {
+                used.extend(self.used_of_all(path, source));
+            }
         }
-        let imports: Names = source.imports.iter().map(|(path, name)| (name.clone(), path.clone())).collect();
         for path in qualified(&source.code) {
-            let start = imports.get(&path[0]).filter(|start| self.0.contains_key(*start));
+            let start = source.names.get(&path[0]).filter(|start| self.0.contains_key(*start));
             let path = match start {
                 Some(start) => Some([start.clone(), path[1..].to_vec()].concat()),
                 None => absolute(&path, module, |child| self.0.contains_key(child)),
@@ -65,12 +69,20 @@ impl Sources {
         used
     }
 
+    /// The modules that define what is used of an import of everything: the re-exported names that occur.
+    fn used_of_all(&self, path: &[String], source: &Source) -> BTreeSet<&Module> {
+        let Some(module) = self.0.get(&path[..path.len() - 1]) else { return BTreeSet::new() };
+        let occurring: BTreeSet<&str> = words(&source.code).collect();
+        let used = module.exports.iter().filter(|name| occurring.contains(name.as_str()));
+        used.map(|name| self.definer(&module.names[name], 0)).collect()
+    }
+
     /// The module that defines what a path names.
     fn definer(&self, path: &[String], depth: usize) -> &Module {
         const LONGEST_CHAIN: usize = 8;
         let length = (0..=path.len()).rev().find(|length| self.0.contains_key(&path[..*length])).unwrap();
         let (module, source) = self.0.get_key_value(&path[..length]).unwrap();
-        match path.get(length).and_then(|name| source.exports.get(name)) {
+        match path.get(length).and_then(|name| source.names.get(name)) {
             Some(next) if depth < LONGEST_CHAIN && next[..] != *path => {
                 self.definer(&[next, &path[length + 1..]].concat(), depth + 1)
             }
@@ -100,8 +112,9 @@ fn separate_imports(source: &mut Source, module: &Module, modules: &BTreeSet<Mod
         for (path, name) in leaves(item, &[]) {
             let Some(path) = absolute(&path, module, |child| modules.contains(child)) else { continue };
             if is_public {
-                source.exports.insert(name.clone(), path.clone());
+                source.exports.insert(name.clone());
             }
+            source.names.insert(name.clone(), path.clone());
             source.imports.push((path, name));
         }
     }

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use self::pods::Amounts;
-use super::{Charge, Request};
+use super::Request;
+use crate::call::Charge;
 use crate::error::ApiError;
 use crate::kinds::access::{at, flag, integer, list, members, text};
 use crate::kinds::quantity::{self, Quantity};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use gc_cel::{Environment, Program, Type};
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::names::qualified;
 
 const CONDITIONS_MAX: usize = 64;

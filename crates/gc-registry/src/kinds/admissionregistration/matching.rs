@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::names::{dns_label_1035, dns_subdomain, path_segment, subdomain};
 

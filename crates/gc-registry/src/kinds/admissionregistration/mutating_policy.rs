@@ -2,7 +2,7 @@
 
 use super::expressions::{Named, expression};
 use super::policy;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 pub(crate) struct MutatingAdmissionPolicy;
 

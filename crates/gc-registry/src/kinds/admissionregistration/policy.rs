@@ -2,7 +2,7 @@
 
 use super::expressions::{Named, match_conditions, variables};
 use super::matching::{default_match_resources, match_constraints, mutating_operations, param_kind};
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 pub(super) const FAILURE_POLICIES: [&str; 2] = ["Fail", "Ignore"];
 pub(super) const PARAM_KIND: Column =

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::matching::{
     default_match_resources, match_resources, mutating_operations, param_ref, policy_name,
 };
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 const ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
 

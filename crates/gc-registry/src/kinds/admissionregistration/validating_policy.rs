@@ -6,7 +6,7 @@ use gc_cel::Type;
 
 use super::expressions::{Named, expression};
 use super::policy;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::conditions::conditions;
 use crate::kinds::shared::names::qualified_name;
 

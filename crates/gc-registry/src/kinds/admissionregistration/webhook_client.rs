@@ -1,6 +1,6 @@
 //! How a webhook is reached.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::names::dns_subdomain;
 
 const FORM: &str = "; desired format: https://host[/path]";

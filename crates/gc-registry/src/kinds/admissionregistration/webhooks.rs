@@ -6,7 +6,7 @@ use super::expressions::{Named, match_conditions};
 use super::matching::{MATCH_POLICIES, any_scope, rule};
 use super::policy::FAILURE_POLICIES;
 use super::webhook_client::client_config;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::names::{dns_label_1035, fully_qualified};
 

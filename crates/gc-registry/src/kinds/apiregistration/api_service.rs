@@ -1,6 +1,6 @@
 //! API services.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::conditions::STATUSES;
 use crate::kinds::shared::names::{dns_label_1035, dns_subdomain};
 

@@ -1,6 +1,6 @@
 //! Controller revisions.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 pub(crate) struct ControllerRevision;
 

@@ -1,6 +1,6 @@
 //! Daemon sets.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::labels::is_valid;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::pod_defaults::{rolling, template};

@@ -1,8 +1,8 @@
 //! Deployments.
 
-use crate::kinds::kind::prelude::*;
-use crate::kinds::scale::label_selector_text;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::pod_defaults::{rolling, template};
+use crate::kinds::shared::selector_text::label_selector_text;
 use crate::kinds::shared::workloads::{
     MORE_THAN_REPLICAS, at_most_all, is_zero, not_decremented, number_or_percent, selected_replicas,
 };

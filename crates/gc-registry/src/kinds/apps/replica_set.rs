@@ -1,6 +1,6 @@
 //! Replica sets.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::pod_defaults::template;
 use crate::kinds::shared::workloads::{replicas_status, selected_replicas};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::claims;
 use crate::kinds::shared::labels::{is_empty, is_valid, selects};
 use crate::kinds::shared::names::label;

@@ -1,7 +1,7 @@
 //! Questions about access: their form.
 
 use crate::error::FieldError;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::labels::{label_requirement, selector_requirement};
 use crate::selector::{LabelSelector, is_field_selector};
 

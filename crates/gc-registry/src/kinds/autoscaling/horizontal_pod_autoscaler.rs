@@ -2,7 +2,7 @@
 
 use super::metrics::{cross_reference, metrics};
 use crate::kinds::convert::convert;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 const WINDOW_SECONDS_MAX: i64 = 3600;
 const PERIOD_SECONDS_MAX: i64 = 1800;

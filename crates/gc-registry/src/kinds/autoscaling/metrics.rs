@@ -1,6 +1,6 @@
 //! The metrics of autoscalers.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::names::{dns_label, path_segment};
 use crate::kinds::shared::resources::{Names, resource_name};
 

@@ -2,7 +2,7 @@
 
 use super::job::job_spec;
 use crate::kinds::cron;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::printers::duration::since;
 use crate::kinds::shared::pod_defaults::{failure_policy, template};
 

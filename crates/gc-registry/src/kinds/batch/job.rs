@@ -1,7 +1,7 @@
 //! Jobs.
 
 use super::{job_status, policies};
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::printers::duration::{between, human_duration, parse};
 use crate::kinds::shared::labels::{is_valid, selector, selects};
 use crate::kinds::shared::names::{dns_label, domain_prefixed_path};

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::indexes;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 pub(super) fn status(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
     let (now, before) = (Seen::of(new), Seen::of(old));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::indexes;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::conditions::STATUSES;
 use crate::kinds::shared::names::qualified;
 

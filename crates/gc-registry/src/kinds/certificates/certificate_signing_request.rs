@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::printers::duration::human_duration;
 use crate::kinds::shared::conditions::STATUSES;
 use crate::kinds::shared::signers::signer_name;

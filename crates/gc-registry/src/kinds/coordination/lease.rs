@@ -1,6 +1,6 @@
 //! Leases.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 pub(crate) struct Lease;
 

@@ -1,6 +1,6 @@
 //! Statuses of components, which are made when they are read.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 pub(crate) struct ComponentStatus;
 

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::names::config_key;
 
 /// Most bytes in the values of a ConfigMap or Secret.

@@ -1,6 +1,6 @@
 //! Endpoints.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::containers::PROTOCOLS;
 use crate::kinds::shared::names::{ip, label, non_special_ip, port_number, qualified, subdomain};
 use crate::kinds::shared::warnings::addresses;

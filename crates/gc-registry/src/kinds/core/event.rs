@@ -1,7 +1,7 @@
 //! Events, in both groups. Errors name the fields as upstream's internal type does.
 
 use crate::kinds::convert::{convert, event_field};
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::printers::duration::since;
 use crate::kinds::shared::names::{dns_subdomain, qualified_name};
 

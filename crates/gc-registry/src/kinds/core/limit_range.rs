@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::quantity::Quantity;
 use crate::kinds::shared::names::qualified_name;
 use crate::kinds::shared::resources::{Names, is_overcommit_allowed, resource_name};

@@ -1,6 +1,6 @@
 //! Namespaces.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::names::qualified_name;
 
 pub(crate) struct Namespace;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::error::CauseReason;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::names::{cidr_text, config_key, dns_label, dns_subdomain, parse_cidr};
 use crate::kinds::shared::{resources, scheduling};
 

@@ -1,6 +1,6 @@
 //! Persistent volumes.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::claims::access_modes;
 use crate::kinds::shared::names::subdomain;
 use crate::kinds::shared::pod_defaults::network_volume;

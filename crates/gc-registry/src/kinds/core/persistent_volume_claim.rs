@@ -1,6 +1,6 @@
 //! Persistent volume claims.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::names::qualified_name;
 use crate::kinds::shared::pod_defaults;
 use crate::kinds::shared::pod_defaults::claim_spec;

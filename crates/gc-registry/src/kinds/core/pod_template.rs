@@ -1,6 +1,6 @@
 //! Pod templates.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::pod_defaults::template;
 use crate::kinds::shared::pod_spec;
 

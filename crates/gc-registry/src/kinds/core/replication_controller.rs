@@ -1,10 +1,10 @@
 //! Replication controllers.
 
-use crate::kinds::kind::prelude::*;
-use crate::kinds::scale::map_text;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::pod_defaults::drop_empty_selector;
 use crate::kinds::shared::pod_defaults::{inherit_labels, labels_of_template, template};
 use crate::kinds::shared::pod_spec;
+use crate::kinds::shared::selector_text::map_text;
 use crate::kinds::shared::workloads::{
     SELECTOR_MISMATCH, always_restarted, replicas_status, template_labels,
 };

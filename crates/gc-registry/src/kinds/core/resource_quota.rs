@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::resources::{Names, is_standard_quota_resource, resource_name, resource_quantity};
 
 /// Scopes that apply to pods alone, and take no values.

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::config_map::{DATA_MAX_BYTES, decoded_length, sealed_data};
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::names::config_key;
 
 const ACCOUNT: &str = "kubernetes.io/service-account.name";

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::containers::PROTOCOLS;
 use crate::kinds::shared::labels::labels;
 use crate::kinds::shared::names::{

@@ -1,6 +1,6 @@
 //! Service accounts: nothing but their metadata is checked.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 pub(crate) struct ServiceAccount;
 

@@ -3,7 +3,7 @@
 
 use super::service::{addresses, is_headless};
 use crate::error::FieldError;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 const POLICY: [&str; 2] = ["spec", "ipFamilyPolicy"];
 const FAMILIES: [&str; 2] = ["spec", "ipFamilies"];

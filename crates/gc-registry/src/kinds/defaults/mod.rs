@@ -8,7 +8,7 @@ pub(crate) mod normal;
 use serde_json::Value;
 
 use super::access::child;
-use super::kind;
+use super::served;
 use crate::resource::Target;
 
 /// Fills in what kube-apiserver fills in when it decodes an object of this resource, and puts the object into
@@ -17,7 +17,7 @@ use crate::resource::Target;
 ///
 /// Scale, eviction, binding and other subresources with a body of their own are left alone.
 pub fn apply_defaults(target: Target<'_>, object: &mut Value) {
-    let Some(kind) = kind::of(target) else { return };
+    let Some(kind) = served::of(target) else { return };
     let is_whole = |name| name == "status" || kind.subresources.contains(&name);
     if !target.subresource.is_none_or(is_whole) {
         return;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::names::{dns_label, dns_subdomain, label, subdomain};
 
 const PRECEDENCE_MAX: i64 = 10_000;

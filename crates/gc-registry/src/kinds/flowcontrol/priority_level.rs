@@ -1,7 +1,7 @@
 //! Priority levels.
 
 use super::flow_schema::conditions;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::names::range_error;
 
 const QUEUES_MAX: i64 = 10_000_000;

@@ -1,6 +1,6 @@
 //! Ingresses.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::names::{
     dns_label, dns_subdomain, ip, parse_ip, path_segment, port_name, port_number, subdomain,
     wildcard_subdomain,

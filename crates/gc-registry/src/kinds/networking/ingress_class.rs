@@ -1,7 +1,7 @@
 //! Ingress classes.
 
 use super::ingress::typed_reference;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::names::{domain_prefixed_path, label};
 
 const CONTROLLER_MAX_BYTES: usize = 250;

@@ -1,6 +1,6 @@
 //! IP addresses.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::names::{path_segment, subdomain};
 
 pub(crate) struct IpAddress;

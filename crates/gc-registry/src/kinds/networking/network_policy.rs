@@ -1,6 +1,6 @@
 //! Network policies.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::names::{cidr_text, contains, parse_cidr, port_name, port_number};
 use crate::kinds::shared::warnings::addresses;

@@ -1,6 +1,6 @@
 //! Ranges of the addresses of services.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::names::{canonical_cidr, parse_cidr};
 
 pub(crate) struct ServiceCidr;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::printers::Says;
 use crate::kinds::shared::labels::labels;
 use crate::kinds::shared::names::dns_label;

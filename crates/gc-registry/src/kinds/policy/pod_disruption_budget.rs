@@ -1,6 +1,6 @@
 //! Pod disruption budgets.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::conditions::conditions;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::workloads::{at_most_all, number_or_percent};

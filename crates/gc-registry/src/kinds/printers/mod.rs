@@ -1,4 +1,4 @@
-//! Tables: the columns of each resource and the cells of each object, as `kubectl get` shows them.
+//! What tables are made of: columns and the cells of a row, as `kubectl get` shows them.
 
 pub(crate) mod duration;
 
@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 pub use duration::human_duration;
 
 use crate::kinds::access::{at, flag, integer, list, text};
-use crate::kinds::{kind, scale};
-use crate::resource::Target;
+use crate::kinds::shared::selector_text::{label_selector_text, map_text};
 use crate::schema::description;
 
 /// One column of the tables of a kind.
@@ -98,37 +97,6 @@ impl Column {
         let look_up = || description(definition, field).map(String::from).unwrap_or_default();
         found.entry((definition, field)).or_insert_with(look_up).clone()
     }
-}
-
-/// What the Scales of all resources are called here.
-const SCALES: (&str, &str) = ("autoscaling", "scales");
-
-/// The columns of a resource; for resources without a printer, and custom ones without columns, the name and the
-/// time of creation.
-#[must_use]
-pub fn columns(target: Target<'_>) -> &'static [Column] {
-    match kind::of(target) {
-        Some(kind) => kind.columns,
-        None if (target.group, target.resource) == SCALES => scale::COLUMNS,
-        None => Column::PLAIN,
-    }
-}
-
-/// The cells of an object in the columns of its resource, wide ones included.
-#[must_use]
-pub fn cells(target: Target<'_>, object: &Value, now: Timestamp) -> Vec<Value> {
-    let row = Row { object, now };
-    match kind::of(target) {
-        Some(kind) => (kind.cells)(&row),
-        None if (target.group, target.resource) == SCALES => scale::cells(&row),
-        None => vec![row.name(), row.created()],
-    }
-}
-
-/// The `conditions` of the row of an object.
-#[must_use]
-pub fn row_conditions(target: Target<'_>, object: &Value) -> Vec<Value> {
-    kind::of(target).map(|kind| (kind.row_conditions)(object)).unwrap_or_default()
 }
 
 /// One object on its way into a table.
@@ -231,13 +199,13 @@ pub(crate) fn int_or_string(value: Option<&Value>) -> Option<String> {
 
 /// Labels as text, `<none>` when there are none.
 pub(crate) fn shown_labels(labels: Option<&Value>) -> Value {
-    let text = labels.map(scale::map_text).unwrap_or_default();
+    let text = labels.map(map_text).unwrap_or_default();
     if text.is_empty() { NONE.into() } else { text.into() }
 }
 
 /// A label selector as text, `<none>` when it is empty or absent.
 pub(crate) fn shown_selector(selector: Option<&Value>) -> Value {
-    let text = selector.map(scale::label_selector_text).unwrap_or_default();
+    let text = selector.map(label_selector_text).unwrap_or_default();
     if text.is_empty() { NONE.into() } else { text.into() }
 }
 

@@ -1,6 +1,6 @@
 //! Bindings of roles, in namespaces and in the cluster.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::names::{path_segment, subdomain};
 
 const RBAC: &str = "rbac.authorization.k8s.io";

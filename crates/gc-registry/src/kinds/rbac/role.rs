@@ -1,6 +1,6 @@
 //! Roles, of namespaces and of the cluster.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::labels::selector;
 
 /// CLUSTER: whether it is a role of the cluster.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::requests::{attribute_name, limited};
 use super::resource_slice::COUNTERS_MAX;
 use super::status::{binding_conditions, taint_value};
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::quantity::Quantity;
 use crate::kinds::shared::names::{dns_subdomain, label, qualified};
 use crate::kinds::shared::scheduling::node_selector;

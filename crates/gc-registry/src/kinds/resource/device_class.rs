@@ -1,7 +1,7 @@
 //! Device classes.
 
 use super::requests::{opaque, selectors};
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::names::qualified_name;
 
 const CONFIG_MAX: usize = 32;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use gc_cel::{Environment, Program, Type};
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::names::{
     NOT_A_C_IDENTIFIER, csi_driver_name, dns_label, dns_subdomain, is_c_identifier, label, label_value,
     qualified,

@@ -2,7 +2,7 @@
 
 use super::requests::default_requests;
 use super::{requests, status};
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::schema::shown::internal;
 
 const SPEC: &str = "api.resource.v1.ResourceClaimSpec";

@@ -2,7 +2,7 @@
 
 use super::requests;
 use super::requests::default_requests;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::claims::template_metadata;
 use crate::schema::shown::internal;
 

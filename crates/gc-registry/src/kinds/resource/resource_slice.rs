@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::device::{self, Location};
 use super::requests::{driver_name, limited};
 use super::status::pool_name;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::names::{dns_subdomain, label};
 use crate::kinds::shared::scheduling::node_selector;
 

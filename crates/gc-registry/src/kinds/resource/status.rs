@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::requests::{Names, driver_name, limited, opaque, references};
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::conditions::conditions;
 use crate::kinds::shared::names::{dns_subdomain, label, label_value, parse_cidr, qualified_name};
 use crate::kinds::shared::scheduling::node_selector;

@@ -1,6 +1,6 @@
 //! Priority classes.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 /// Greatest priority of a class that users make.
 const USER_PRIORITY_MAX: i64 = 1_000_000_000;

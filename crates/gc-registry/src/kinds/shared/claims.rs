@@ -3,7 +3,7 @@
 use super::labels::{annotations, labels, selector};
 use super::names::{dns_label, dns_subdomain, subdomain};
 use super::resources::{positive_quantity, resource_quantity};
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::names::qualified_name;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 pub(crate) const STATUSES: [&str; 3] = ["False", "True", "Unknown"];
 

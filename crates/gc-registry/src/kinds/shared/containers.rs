@@ -9,7 +9,7 @@ use super::names::{
 };
 use super::resources::{self, Names};
 use super::security;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 pub(crate) const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const NOT_FOR_INIT: &str = "may not be set for init containers without restartPolicy=Always";

@@ -1,7 +1,7 @@
 //! What a pod may say of itself: references to its fields and to the resources of its containers.
 
 use super::names::qualified_name;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 /// Fields that a file may have.
 pub(crate) const VOLUME_FIELDS: [&str; 5] =

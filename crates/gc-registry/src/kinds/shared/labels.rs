@@ -1,7 +1,7 @@
 //! Labels, annotations and label selectors.
 
 use super::names::{label_value, qualified, qualified_name};
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 /// Most bytes in the keys and values of all annotations.
 const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;

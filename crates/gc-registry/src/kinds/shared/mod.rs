@@ -13,6 +13,7 @@ pub(crate) mod pod_spec;
 pub(crate) mod resources;
 pub(crate) mod scheduling;
 pub(crate) mod security;
+pub(crate) mod selector_text;
 pub(crate) mod signers;
 pub(crate) mod volume_cells;
 pub(crate) mod volumes;

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::kinds::access::{child, existing, fill, fill_absent, fill_zero, is_unset, items};
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 /// Mode of files that come from the API, 0644.
 const FILE_MODE: i64 = 420;

@@ -14,7 +14,7 @@ use super::resources::{self, Names};
 use super::scheduling;
 use super::security;
 use super::volumes;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::quantity::Quantity;
 
 const NAME_SERVERS_MAX: usize = 3;

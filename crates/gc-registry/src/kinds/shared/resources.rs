@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::names::{dns_label, qualified_name};
 use crate::error::CauseReason;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::quantity::Quantity;
 
 const HUGE_PAGES: &str = "hugepages-";

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::labels;
 use super::names::{dns_label, dns_subdomain, label_value, qualified};
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 const NOT_ABOVE_ZERO: &str = "must be greater than zero";
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::names::{dns_subdomain, local_descending_path, range_error};
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 const GMSA_SPEC_MAX_BYTES: usize = 64 * 1024;
 const DOMAIN_MAX_BYTES: usize = 256;

@@ -1,7 +1,7 @@
 //! Names of signers of certificates and of the bundles that trust them.
 
 use super::names::{dns_label, dns_subdomain};
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 /// Longest name of a signer: a namespace, a dot and a name behind a domain and a slash.
 const SIGNER_MAX_BYTES: usize = 253 + 63 + 253 + 2;

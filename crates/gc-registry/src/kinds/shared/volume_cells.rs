@@ -1,7 +1,7 @@
 //! Cells that persistent volumes and claims have in common.
 
 use crate::kinds::access::at;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::printers::UNSET;
 
 /// Access modes in their short forms, each once, in the order of the modes.

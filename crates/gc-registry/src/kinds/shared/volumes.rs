@@ -10,7 +10,7 @@ use super::names::{
     path_without_backsteps, range_error, subdomain,
 };
 use super::signers;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::quantity::Quantity;
 
 const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";

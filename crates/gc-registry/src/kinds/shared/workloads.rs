@@ -2,7 +2,7 @@
 
 use super::labels::{is_empty, is_valid, selector, selects};
 use super::pod_spec;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 pub(crate) const SELECTOR_MISMATCH: &str = "`selector` does not match template `labels`";
 

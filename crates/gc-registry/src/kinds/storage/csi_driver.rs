@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 const UPDATE_SECONDS_MIN: i64 = 10;
 const TOKEN_SECONDS_MIN: i64 = 600;

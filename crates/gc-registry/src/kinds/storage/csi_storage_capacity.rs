@@ -1,6 +1,6 @@
 //! What storage is left where.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::quantity::Quantity;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::names::subdomain;

@@ -1,7 +1,7 @@
 //! Volume attachments.
 
 use crate::kinds::core::persistent_volume;
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::names::{csi_driver_name, subdomain};
 use crate::schema::shown::internal;
 

@@ -1,7 +1,7 @@
 //! Volume attributes classes.
 
 use super::storage_class::{parameters, provisioner};
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 
 pub(crate) struct VolumeAttributesClass;
 

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::printers::duration::{between, human_duration, parse};
 
 pub(super) const COLUMNS: &[Column] = &[

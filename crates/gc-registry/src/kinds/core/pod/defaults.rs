@@ -1,6 +1,6 @@
 //! The defaults of pods.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::pod_defaults::{GRACE, pod_spec};
 
 /// A pod: the template's defaults, and those that only a pod gets.

@@ -6,7 +6,7 @@ pub(crate) mod prepare;
 
 use std::collections::BTreeSet;
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::shared::names::{
     dns_label, dns_subdomain, ip, is_dual_stack, qualified, range_error, subdomain,
 };

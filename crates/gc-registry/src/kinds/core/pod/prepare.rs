@@ -1,6 +1,6 @@
 //! What creates and updates of pods may touch.
 
-use crate::kinds::kind::prelude::*;
+use crate::kinds::prelude::*;
 use crate::kinds::quantity;
 
 /// A new pod is pending, of a class, and maybe held back by gates.

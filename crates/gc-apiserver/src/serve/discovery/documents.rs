@@ -1,0 +1,270 @@
+//! The documents of discovery.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base64::Engine as _;
+use bytes::Bytes;
+use gc_registry::catalog::{Catalog, GroupVersion};
+use gc_registry::resource::ResourceDefinition;
+use gc_types::Scope;
+use http::header::HeaderValue;
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::aggregator::{Table, Version};
+
+/// The aggregated documents of one catalog: they are large, and every client asks for them.
+#[derive(Default)]
+pub(crate) struct Discovery {
+    cached: Mutex<Cached>,
+}
+
+impl Discovery {
+    /// The aggregated document of the core group, or of all others.
+    pub(super) fn aggregated(&self, served: &Served<'_>, core: bool, form: AggregatedForm) -> Document {
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = |(catalog, table): &(Arc<Catalog>, Arc<Table>)| {
+            Arc::ptr_eq(catalog, served.catalog) && Arc::ptr_eq(table, served.table)
+        };
+        if !cached.of.as_ref().is_some_and(is_same) {
+            cached.documents.clear();
+            cached.of = Some((Arc::clone(served.catalog), Arc::clone(served.table)));
+        }
+        cached
+            .documents
+            .entry((core, form))
+            .or_insert_with(|| aggregated_document(served, core, form))
+            .clone()
+    }
+}
+
+#[derive(Default)]
+struct Cached {
+    of: Option<(Arc<Catalog>, Arc<Table>)>,
+    documents: HashMap<(bool, AggregatedForm), Document>,
+}
+
+#[derive(Clone)]
+pub(super) struct Document {
+    pub(super) bytes: Bytes,
+    pub(super) etag: HeaderValue,
+}
+
+/// Versions of the aggregated form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum AggregatedForm {
+    V2,
+    V2Beta1,
+}
+
+impl AggregatedForm {
+    fn api_version(self) -> &'static str {
+        match self {
+            Self::V2 => "apidiscovery.k8s.io/v2",
+            Self::V2Beta1 => "apidiscovery.k8s.io/v2beta1",
+        }
+    }
+
+    pub(super) fn content_type(self) -> &'static str {
+        match self {
+            Self::V2 => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+            Self::V2Beta1 => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+        }
+    }
+}
+
+fn aggregated_document(served: &Served<'_>, core: bool, form: AggregatedForm) -> Document {
+    let value = served.aggregated_value(core, form.api_version());
+    let mut bytes = value.to_string().into_bytes();
+    bytes.push(b'\n');
+    let hash = gc_types::hexadecimal(&Sha256::digest(&bytes)).to_ascii_uppercase();
+    let etag = HeaderValue::from_str(&format!("\"{hash}\"")).unwrap_or(HeaderValue::from_static("\"\""));
+    Document { bytes: bytes.into(), etag }
+}
+
+/// What is served: by this server, and by others.
+pub(super) struct Served<'a> {
+    pub(super) catalog: &'a Arc<Catalog>,
+    pub(super) table: &'a Arc<Table>,
+}
+
+impl Served<'_> {
+    /// Name and version of each group version of a group, in the order of discovery.
+    fn versions<'v>(&'v self, group: &str, versions: &[Version<'v>]) -> Vec<&'v str> {
+        let own = self.catalog.group(group);
+        let name = |version: &Version<'v>| match version {
+            Version::Own(index) => own.map_or("", |group| &*group.versions[*index].version),
+            Version::Remote(service) => &*service.version,
+        };
+        versions.iter().map(name).collect()
+    }
+
+    pub(super) fn groups(&self) -> Value {
+        let groups = self.table.groups(self.catalog);
+        let named = groups.iter().filter(|(name, _)| !name.is_empty());
+        let groups: Vec<Value> =
+            named.map(|(name, versions)| group_value(name, &self.versions(name, versions))).collect();
+        json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+    }
+
+    pub(super) fn group(&self, name: &str) -> Option<Value> {
+        let groups = self.table.groups(self.catalog);
+        let (_, versions) = groups.iter().find(|(known, _)| *known == name)?;
+        Some(group_value(name, &self.versions(name, versions)))
+    }
+
+    /// The aggregated document: of the core group, or of all others.
+    fn aggregated_value(&self, core: bool, form: &str) -> Value {
+        let groups = self.table.groups(self.catalog);
+        let items: Vec<Value> = groups
+            .iter()
+            .filter(|(name, _)| name.is_empty() == core)
+            .map(|(name, versions)| {
+                let own = self.catalog.group(name);
+                let shown = |version: &Version<'_>| match version {
+                    Version::Own(index) => own.map(|group| own_version(&group.versions[*index])),
+                    Version::Remote(service) => Some(service.aggregated()),
+                };
+                let versions: Vec<Value> = versions.iter().filter_map(shown).collect();
+                let metadata = if core { json!({}) } else { json!({"name": name}) };
+                json!({"metadata": metadata, "versions": versions})
+            })
+            .collect();
+        json!({"kind": "APIGroupDiscoveryList", "apiVersion": form, "metadata": {}, "items": items})
+    }
+}
+
+fn own_version(version: &GroupVersion) -> Value {
+    let resources: Vec<Value> = version.resources.iter().map(|row| aggregated_resource(row)).collect();
+    let mut value = json!({"version": *version.version, "freshness": "Current"});
+    if !resources.is_empty() {
+        value["resources"] = resources.into();
+    }
+    value
+}
+
+/// Built-in kinds leave out their own group and version here (recorded), custom ones write them.
+fn response_kind(row: &ResourceDefinition, kind: &(Arc<str>, Arc<str>, Arc<str>)) -> Value {
+    let own = *kind.0 == *row.group && *kind.1 == *row.version && row.custom.is_none();
+    let (group, version) = if own { ("", "") } else { (&*kind.0, &*kind.1) };
+    json!({"group": group, "kind": *kind.2, "version": version})
+}
+
+fn aggregated_resource(row: &ResourceDefinition) -> Value {
+    let own = (Arc::clone(&row.group), Arc::clone(&row.version), Arc::clone(&row.kind));
+    let mut value = Map::new();
+    value.insert("resource".into(), (*row.resource).into());
+    value.insert("responseKind".into(), response_kind(row, &own));
+    value
+        .insert("scope".into(), if row.scope == Scope::Namespaced { "Namespaced" } else { "Cluster" }.into());
+    value.insert("singularResource".into(), (*row.singular).into());
+    value.insert("verbs".into(), texts(&row.verbs));
+    for (name, list) in [("shortNames", &row.short_names), ("categories", &row.categories)] {
+        if !list.is_empty() {
+            value.insert(name.into(), texts(list));
+        }
+    }
+    if !row.subresources.is_empty() {
+        let subresources: Vec<Value> = row
+            .subresources
+            .iter()
+            .map(|sub| {
+                json!({
+                    "subresource": *sub.name, "verbs": texts(&sub.verbs),
+                    "responseKind": response_kind(row, &sub.response_kind),
+                })
+            })
+            .collect();
+        value.insert("subresources".into(), subresources.into());
+    }
+    Value::Object(value)
+}
+
+fn texts(list: &[Arc<str>]) -> Value {
+    list.iter().map(|text| Value::from(&**text)).collect()
+}
+
+pub(super) fn with_type(value: Value, kind: &str) -> Value {
+    let mut value = value;
+    value["kind"] = kind.into();
+    value["apiVersion"] = "v1".into();
+    value
+}
+
+pub(super) fn core_versions(catalog: &Catalog, advertised: &str) -> Value {
+    let versions: Vec<&str> = catalog
+        .group("")
+        .into_iter()
+        .flat_map(|group| &group.versions)
+        .map(|version| &*version.version)
+        .collect();
+    json!({
+        "kind": "APIVersions", "versions": versions,
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": advertised}],
+    })
+}
+
+fn group_value(name: &str, versions: &[&str]) -> Value {
+    let versions: Vec<Value> = versions
+        .iter()
+        .map(|version| json!({"groupVersion": gc_types::api_version(name, version), "version": version}))
+        .collect();
+    json!({"name": name, "preferredVersion": versions.first(), "versions": versions})
+}
+
+/// The hash of the version that a resource is stored in, as upstream computes it.
+fn storage_version_hash(row: &ResourceDefinition) -> String {
+    let (group, version) = match (&*row.group, &*row.resource) {
+        ("events.k8s.io", "events") => ("", "v1"),
+        ("autoscaling", "horizontalpodautoscalers") => ("autoscaling", "v2"),
+        // What became stable with this release is stored in the version that the release before it knows.
+        (
+            group @ "admissionregistration.k8s.io",
+            "mutatingadmissionpolicies" | "mutatingadmissionpolicybindings",
+        )
+        | (group @ "apiextensions.k8s.io", "customresourcedefinitions") => (group, "v1beta1"),
+        (group, _) => (group, row.custom.as_ref().map_or(&*row.version, |custom| custom.storage_version())),
+    };
+    let digest = Sha256::digest(format!("{group}/{version}/{}", row.kind));
+    base64::engine::general_purpose::STANDARD.encode(&digest[..8])
+}
+
+pub(super) fn resource_list(group: &str, version: &str, rows: &[Arc<ResourceDefinition>]) -> Value {
+    let mut resources = Vec::new();
+    for row in rows {
+        let namespaced = row.scope == Scope::Namespaced;
+        let mut value = json!({
+            "name": *row.resource, "singularName": *row.singular, "namespaced": namespaced,
+            "kind": *row.kind, "verbs": texts(&row.verbs),
+        });
+        for (name, list) in [("shortNames", &row.short_names), ("categories", &row.categories)] {
+            if !list.is_empty() {
+                value[name] = texts(list);
+            }
+        }
+        if row.has_verb("watch") {
+            value["storageVersionHash"] = storage_version_hash(row).into();
+        }
+        resources.push(value);
+        for sub in &row.subresources {
+            let (sub_group, sub_version, kind) = &sub.response_kind;
+            let mut value = json!({
+                "name": format!("{}/{}", row.resource, sub.name), "singularName": "", "namespaced": namespaced,
+                "kind": **kind, "verbs": texts(&sub.verbs),
+            });
+            if **sub_group != *group || **sub_version != *version {
+                value["group"] = (**sub_group).into();
+                value["version"] = (**sub_version).into();
+            }
+            resources.push(value);
+        }
+    }
+    let mut list = json!({
+        "kind": "APIResourceList", "groupVersion": gc_types::api_version(group, version), "resources": resources,
+    });
+    if !group.is_empty() {
+        list["apiVersion"] = "v1".into();
+    }
+    list
+}

@@ -1,0 +1,101 @@
+//! The documents of OpenAPI.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use gc_registry::catalog::Catalog;
+use gc_registry::openapi;
+
+use crate::encode::openapi_protobuf;
+
+pub(super) const JSON: &str = "application/json";
+
+/// Written documents of the present catalog. Bounded by what is served: two of version 2, an index, and one
+/// per group and version.
+#[derive(Default)]
+pub(crate) struct OpenApi {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    catalog: Option<Arc<Catalog>>,
+    documents: HashMap<Which, Document>,
+}
+
+/// One of the documents.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Which {
+    Two,
+    /// The same as protobuf.
+    TwoProtobuf,
+    Index,
+    /// A document of version 3 by its path in the index.
+    Three(String),
+}
+
+#[derive(Clone)]
+pub(super) struct Document {
+    pub(super) hash: String,
+    pub(super) bytes: Bytes,
+}
+
+impl Which {
+    pub(super) fn of_path(path: &str) -> Option<Self> {
+        let rest = path.strip_prefix("/openapi/")?;
+        match rest.trim_end_matches('/') {
+            "v2" => Some(Self::Two),
+            "v3" => Some(Self::Index),
+            other => other.strip_prefix("v3/").map(|path| Self::Three(path.into())),
+        }
+    }
+
+    pub(super) fn content_type(&self) -> &'static str {
+        if *self == Self::TwoProtobuf { openapi_protobuf::CONTENT_TYPE } else { JSON }
+    }
+
+    pub(super) fn hash(&self, catalog: &Catalog) -> Option<String> {
+        match self {
+            Self::Two | Self::TwoProtobuf | Self::Index => Some(openapi::v2_hash(catalog)),
+            Self::Three(path) => openapi::v3_hash(catalog, path),
+        }
+    }
+
+    fn build(&self, catalog: &Catalog) -> Option<Bytes> {
+        let value = match self {
+            Self::Two => openapi::v2_document(catalog),
+            Self::TwoProtobuf => {
+                return Some(openapi_protobuf::encode(&openapi::v2_document(catalog)).into());
+            }
+            Self::Index => openapi::v3_index(catalog),
+            Self::Three(path) => openapi::v3_document(catalog, path)?,
+        };
+        Some(value.to_string().into())
+    }
+}
+
+impl OpenApi {
+    pub(super) fn document(&self, catalog: &Arc<Catalog>, which: &Which) -> Option<Document> {
+        {
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let current = kept.catalog.as_ref().is_some_and(|known| Arc::ptr_eq(known, catalog));
+            if !current {
+                // Documents whose hash stayed the same are the same: a new definition changes few of them.
+                kept.documents
+                    .retain(|which, document| which.hash(catalog).as_deref() == Some(document.hash.as_str()));
+                kept.catalog = Some(Arc::clone(catalog));
+            }
+            if let Some(document) = kept.documents.get(which) {
+                return Some(document.clone());
+            }
+        }
+        // Built outside of the lock; two requests at once may do it twice.
+        let document = Document { hash: which.hash(catalog)?, bytes: which.build(catalog)? };
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.catalog.as_ref().is_some_and(|known| Arc::ptr_eq(known, catalog)) {
+            kept.documents.insert(which.clone(), document.clone());
+        }
+        Some(document)
+    }
+}

@@ -1,0 +1,217 @@
+//! One served version of a definition, compiled.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::columns::{self, CustomColumn};
+use super::{cel, compile, validate};
+use crate::schema::{self, Schema};
+
+/// One served version of a definition, compiled.
+#[derive(Debug)]
+pub struct CustomVersion {
+    pub(super) api_version: Arc<str>,
+    pub(super) kind: Arc<str>,
+    pub(super) schema: Arc<Schema>,
+    pub(super) source: Value,
+    pub(super) patterns: validate::Patterns,
+    pub(super) programs: cel::Programs,
+    pub(super) has_status: bool,
+    pub(super) scale: Option<ScalePaths>,
+    pub(super) columns: Vec<CustomColumn>,
+    pub(super) selectable_fields: Vec<Arc<str>>,
+    pub(super) deprecation_warning: Option<Arc<str>>,
+    pub(super) versions: Arc<Versions>,
+    /// The last write of the definition: what was stored before is read by the schema of today.
+    pub(super) defined_at: u64,
+}
+
+/// What the versions of a definition share.
+#[derive(Debug, Default)]
+pub(super) struct Versions {
+    /// The schema of each version, by apiVersion.
+    pub(super) schemas: BTreeMap<Arc<str>, Arc<Schema>>,
+    /// apiVersion of the version that objects are stored in.
+    pub(super) storage: Arc<str>,
+    /// apiVersion of the objects whose stored text does not name one: those from when there was one version.
+    pub(super) unmarked: Arc<str>,
+    /// `spec.conversion`
+    pub(super) conversion: Value,
+}
+
+/// Where the fields of the scale subresource are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ScalePaths {
+    pub(super) spec_replicas: Arc<str>,
+    pub(super) status_replicas: Arc<str>,
+    pub(super) label_selector: Option<Arc<str>>,
+}
+
+impl CustomVersion {
+    /// The version that instances are stored in.
+    #[must_use]
+    pub fn storage_version(&self) -> &str {
+        self.versions.storage.split_once('/').map_or("", |(_, version)| version)
+    }
+
+    /// apiVersion of the version that instances are stored in.
+    pub(crate) fn storage_api_version(&self) -> &Arc<str> {
+        &self.versions.storage
+    }
+
+    /// apiVersion of a stored object whose text does not name one.
+    pub(crate) fn unmarked_api_version(&self) -> &str {
+        &self.versions.unmarked
+    }
+
+    /// Whether stored objects name the version that they are stored in.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.versions.schemas.len() > 1
+    }
+
+    /// Whether an object that was stored at a revision has to be brought into the form of today's schema.
+    pub(crate) fn is_older(&self, revision: u64) -> bool {
+        revision < self.defined_at
+    }
+
+    /// Brings a stored object into the form of the schema of its version: prunes it, fills in defaults.
+    pub(crate) fn read_stored(&self, api_version: &str, object: &mut Value) {
+        if let Some(schema) = self.schema_of(api_version) {
+            schema::prune(schema, object);
+            schema::apply_defaults(schema, object);
+        }
+    }
+
+    /// The schema of a version.
+    pub(crate) fn schema_of(&self, api_version: &str) -> Option<&Schema> {
+        self.versions.schemas.get(api_version).map(|schema| &**schema)
+    }
+
+    /// The form in which an object is stored by the strategy `None`, where it is in another version.
+    pub(crate) fn to_stored(&self, object: &Value) -> Option<Value> {
+        if object["apiVersion"] == *self.versions.storage {
+            return None;
+        }
+        let mut stored = object.clone();
+        self.read_stored(&self.versions.storage, &mut stored);
+        Some(stored)
+    }
+
+    /// The fields of an object that the stored version does not have, where versions differ in nothing else.
+    pub(crate) fn not_stored(&self, object: &Value) -> Vec<String> {
+        if !self.is_converted() || self.webhook().is_some() {
+            return Vec::new();
+        }
+        self.schema_of(&self.versions.storage)
+            .map(|schema| schema::unknown_fields(schema, object))
+            .unwrap_or_default()
+    }
+
+    /// `spec.conversion.webhook` of the definition, if it names one.
+    pub(crate) fn webhook(&self) -> Option<&Value> {
+        let conversion = &self.versions.conversion;
+        (conversion["strategy"] == "Webhook").then(|| &conversion["webhook"])
+    }
+
+    /// Whether instances are stored in another version than this one.
+    pub(crate) fn is_converted(&self) -> bool {
+        self.versions.storage != self.api_version
+    }
+
+    /// The schema, compiled.
+    #[must_use]
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.schema
+    }
+
+    /// `openAPIV3Schema` as the definition has it, for OpenAPI documents.
+    #[must_use]
+    pub fn open_api_schema(&self) -> &Value {
+        &self.source
+    }
+
+    /// Whether status is a subresource.
+    #[must_use]
+    pub fn has_status(&self) -> bool {
+        self.has_status
+    }
+
+    /// Whether there is a scale subresource.
+    #[must_use]
+    pub fn has_scale(&self) -> bool {
+        self.scale.is_some()
+    }
+
+    /// The columns of a table, the name first.
+    #[must_use]
+    pub fn columns(&self) -> &[CustomColumn] {
+        &self.columns
+    }
+
+    /// Paths that field selectors may name, beside those of metadata, such as `spec.color`.
+    #[must_use]
+    pub fn selectable_fields(&self) -> &[Arc<str>] {
+        &self.selectable_fields
+    }
+
+    /// What requests to a deprecated version are warned with.
+    #[must_use]
+    pub fn deprecation_warning(&self) -> Option<&str> {
+        self.deprecation_warning.as_deref()
+    }
+}
+
+pub(super) fn compile_version(
+    group: &str,
+    name: &str,
+    kind: &str,
+    version: &Value,
+    versions: &Arc<Versions>,
+) -> CustomVersion {
+    let source = version["schema"]["openAPIV3Schema"].clone();
+    let api_version = format!("{group}/{name}");
+    let known = versions.schemas.get(&*api_version).cloned();
+    let schema = known.unwrap_or_else(|| Arc::new(root_schema(&source)));
+    let mut patterns = validate::Patterns::new();
+    validate::patterns(&schema, &mut patterns);
+    let mut programs = cel::Programs::new();
+    cel::programs(&schema, &mut programs);
+    let subresources = &version["subresources"];
+    let scale = &subresources["scale"];
+    let path = |key: &str| scale[key].as_str().filter(|path| !path.is_empty()).map(Arc::from);
+    let scale = match (path("specReplicasPath"), path("statusReplicasPath")) {
+        (Some(spec_replicas), Some(status_replicas)) => {
+            Some(ScalePaths { spec_replicas, status_replicas, label_selector: path("labelSelectorPath") })
+        }
+        _ => None,
+    };
+    let selectable = version["selectableFields"].as_array().into_iter().flatten();
+    let deprecation_warning = (version["deprecated"] == true).then(|| {
+        let default = || format!("{api_version} {kind} is deprecated");
+        version["deprecationWarning"].as_str().map_or_else(default, str::to_owned).into()
+    });
+    CustomVersion {
+        api_version: api_version.into(),
+        kind: kind.into(),
+        schema,
+        source,
+        patterns,
+        programs,
+        has_status: subresources["status"].is_object(),
+        scale,
+        columns: columns::columns(version),
+        selectable_fields: selectable
+            .filter_map(|field| field["jsonPath"].as_str())
+            .map(|path| Arc::from(path.trim_start_matches('.')))
+            .collect(),
+        deprecation_warning,
+        versions: Arc::clone(versions),
+        defined_at: 0,
+    }
+}
+
+pub(super) fn root_schema(source: &Value) -> Schema {
+    Schema { embedded_resource: true, ..compile::compile(source) }
+}

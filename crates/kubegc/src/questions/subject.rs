@@ -1,0 +1,39 @@
+//! What a question names, and what is confirmed of its answer.
+
+use gc_answers::plan::{BlastRadius, Fate};
+
+/// An object as a question names it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Subject {
+    /// `deployments.apps`, or any other word for it that kubectl knows.
+    pub(crate) resource: String,
+    /// Empty at cluster scope.
+    #[serde(default)]
+    pub(crate) namespace: String,
+    /// Its name.
+    pub(crate) name: String,
+}
+
+/// What was confirmed of a plan that was shown.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Confirmed {
+    /// The UID of the object.
+    pub(crate) uid: String,
+    /// How many objects the plan deletes.
+    pub(crate) objects: usize,
+    /// How many volumes it loses.
+    pub(crate) lost_volumes: usize,
+}
+
+impl Confirmed {
+    /// What it means to confirm the deletion of this target.
+    pub(super) fn of(radius: &BlastRadius, target: &gc_answers::plan::Target) -> Self {
+        Self {
+            uid: target.uid.to_string(),
+            objects: radius.items.len() - radius.count(Fate::Released),
+            lost_volumes: radius.lost_volumes.len(),
+        }
+    }
+}
