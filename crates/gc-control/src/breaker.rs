@@ -56,11 +56,18 @@ impl Default for BreakerOptions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// It may, and is counted.
-    Admitted,
+    Admitted(Ticket),
     /// It may not.
     Held(HeldBy),
     /// It may not, and it is the first one of this resource: the breaker has just tripped.
     Tripped(Trip),
+}
+
+/// Names a deletion that was admitted, so that the count of its own time is corrected if it comes to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    number: u64,
+    inferred: bool,
 }
 
 /// A resource whose collection has stopped.
@@ -84,6 +91,8 @@ impl fmt::Display for Trip {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Slot {
     number: i64,
+    /// The ticket from which on deletions were admitted in this slot.
+    first_ticket: u64,
     deletions: u64,
     inferred: u64,
     /// Objects of the resource when it was first counted in the slot; `None` if they are not counted.
@@ -156,6 +165,7 @@ pub struct Breaker {
     kept: BTreeSet<Arc<str>>,
     definitions: Definitions,
     trips: u64,
+    next_ticket: u64,
 }
 
 impl Breaker {
@@ -163,7 +173,7 @@ impl Breaker {
     #[must_use]
     pub fn new(options: BreakerOptions) -> Self {
         let (resources, kept) = (BTreeMap::new(), BTreeSet::new());
-        Self { options, resources, kept, definitions: Definitions::default(), trips: 0 }
+        Self { options, resources, kept, definitions: Definitions::default(), trips: 0, next_ticket: 0 }
     }
 
     /// Asks for one deletion of a resource of which `objects` are known, if they are counted: where they are not, there is no
@@ -178,15 +188,17 @@ impl Breaker {
         if self.keeps(resource) {
             return Admission::Held(HeldBy::Configuration);
         }
+        let ticket = Ticket { number: self.next_ticket, inferred };
+        self.next_ticket += 1;
         if !self.resources.contains_key(resource) && self.resources.len() >= COUNTED_RESOURCES {
-            return Admission::Admitted;
+            return Admission::Admitted(ticket);
         }
         let options = self.options;
         let counted = self.resources.entry(Arc::clone(resource)).or_default();
         if counted.tripped.is_some() {
             return Admission::Held(HeldBy::Breaker);
         }
-        counted.slide(&options, objects, now);
+        counted.slide(&options, objects, ticket.number, now);
         if let Some(why) = counted.over(&options, inferred) {
             let trip = Trip { resource: Arc::clone(resource), since: now, why: why.into() };
             counted.tripped = Some(trip.clone());
@@ -197,7 +209,7 @@ impl Breaker {
             slot.deletions += 1;
             slot.inferred += u64::from(inferred);
         }
-        Admission::Admitted
+        Admission::Admitted(ticket)
     }
 
     fn keeps(&self, resource: &str) -> bool {
@@ -214,20 +226,20 @@ impl Breaker {
         counted.tripped.as_ref().map(|_| HeldBy::Breaker)
     }
 
-    /// A deletion that was admitted came to nothing.
-    pub fn refund(&mut self, resource: &str, inferred: bool) {
+    /// A deletion that was admitted came to nothing. What has left the window, or was counted before a resumption, changes nothing.
+    pub fn refund(&mut self, resource: &str, ticket: Ticket) {
         let Some(counted) = self.resources.get_mut(resource) else { return };
-        let holds = |slot: &&mut Slot| slot.deletions > 0 && (!inferred || slot.inferred > 0);
-        if let Some(slot) = counted.slots.iter_mut().rev().find(holds) {
-            slot.deletions -= 1;
-            slot.inferred -= u64::from(inferred);
+        let begun = |slot: &&mut Slot| slot.first_ticket <= ticket.number;
+        if let Some(slot) = counted.slots.iter_mut().rev().find(begun) {
+            slot.deletions = slot.deletions.saturating_sub(1);
+            slot.inferred = slot.inferred.saturating_sub(u64::from(ticket.inferred));
         }
     }
 
     /// Counts further deletions of a request that took more than the one it was admitted for.
     pub fn count(&mut self, resource: &str, deletions: u64, now: Timestamp) {
         let Some(counted) = self.resources.get_mut(resource) else { return };
-        counted.slide(&self.options, None, now);
+        counted.slide(&self.options, None, self.next_ticket, now);
         if let Some(slot) = counted.slots.back_mut() {
             slot.deletions = slot.deletions.saturating_add(deletions);
         }
@@ -292,14 +304,14 @@ impl Breaker {
 
 impl Counted {
     /// Drops what is out of the window, and begins a new slot if it is time.
-    fn slide(&mut self, options: &BreakerOptions, objects: Option<usize>, now: Timestamp) {
+    fn slide(&mut self, options: &BreakerOptions, objects: Option<usize>, first_ticket: u64, now: Timestamp) {
         let window = milliseconds(options.window);
         let number = now.0.div_euclid((window / SLOTS).max(1));
         while self.slots.front().is_some_and(|slot| slot.number <= number - SLOTS) {
             self.slots.pop_front();
         }
         if self.slots.back().is_none_or(|slot| slot.number < number) {
-            self.slots.push_back(Slot { number, ..Slot::default() });
+            self.slots.push_back(Slot { number, first_ticket, ..Slot::default() });
         }
         if let (Some(slot), Some(objects)) = (self.slots.back_mut(), objects) {
             slot.objects.get_or_insert(u64::try_from(objects).unwrap_or(u64::MAX));

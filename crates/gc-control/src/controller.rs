@@ -17,7 +17,7 @@ use gc_types::{
 
 use crate::Moment;
 use crate::barriers::{Answer, Barriers, List, ListEnd, Place};
-use crate::breaker::{Admission, Breaker, Trip, is_inferred};
+use crate::breaker::{Admission, Breaker, Ticket, Trip, is_inferred};
 use crate::clocks::Reading;
 use crate::pacing::{Pacer, PacingOptions, PacingState, Signal};
 use crate::requests::Performed;
@@ -106,6 +106,8 @@ pub struct Flight<O> {
     pub effect: Effect,
     /// Since when.
     pub begun: Moment,
+    /// How the breaker has counted it, if it did.
+    pub ticket: Option<Ticket>,
 }
 
 /// A list of a barrier that is under way.
@@ -285,14 +287,15 @@ impl<E: Engine> Controller<E> {
             let may_delete = |resource| may_delete(resource, &clocks_disagree, surroundings);
             let Some((origin, effect)) = self.engine.poll_effect(&may_delete) else { return Rest::Idle };
             surroundings.decided(&effect);
-            self.accept(Flight { origin, effect, begun: now }, surroundings);
+            self.accept(Flight { origin, effect, begun: now, ticket: None }, surroundings);
         }
         Rest::Idle
     }
 
-    fn accept(&mut self, flight: Flight<E::Origin>, surroundings: &impl Surroundings) {
-        if let Some(by) = self.restrain(&flight.effect, surroundings) {
-            return self.answer_at_once(&flight, Outcome::Held(by), surroundings);
+    fn accept(&mut self, mut flight: Flight<E::Origin>, surroundings: &impl Surroundings) {
+        match self.restrain(&flight.effect, surroundings) {
+            Ok(ticket) => flight.ticket = ticket,
+            Err(by) => return self.answer_at_once(&flight, Outcome::Held(by), surroundings),
         }
         match (&flight.effect.request, &mut self.barriers) {
             (Request::RecordEvent(note), _) => {
@@ -325,28 +328,33 @@ impl<E: Engine> Controller<E> {
     }
 
     /// What holds an effect back, if anything does. A deletion that nothing holds back is counted.
-    fn restrain(&mut self, effect: &Effect, surroundings: &impl Surroundings) -> Option<HeldBy> {
+    fn restrain(
+        &mut self,
+        effect: &Effect,
+        surroundings: &impl Surroundings,
+    ) -> Result<Option<Ticket>, HeldBy> {
         if let Some(by) = surroundings.dry_run().filter(|_| changes(&effect.request)) {
-            return Some(by);
+            return Err(by);
         }
         if let Some(resource) = changed_resource(&effect.request)
             && effect.reason.is_timed()
             && surroundings.clocks_disagree()
         {
             self.held_by_clock.insert(resource);
-            return Some(HeldBy::Clock);
+            return Err(HeldBy::Clock);
         }
-        let (resource, by) = if let Some(key) = emptied(&effect.request) {
+        let (resource, admitted) = if let Some(key) = emptied(&effect.request) {
             // Its volume is deleted afterwards, and counted then.
-            (key.resource, stopped(key.resource, surroundings))
+            (key.resource, stopped(key.resource, surroundings).map_or(Ok(None), Err))
+        } else if let Some(key) = deleted(&effect.request) {
+            (key.resource, self.admit(key.resource, is_inferred(&effect.reason), surroundings))
         } else {
-            let resource = deleted(&effect.request)?.resource;
-            (resource, self.admit(resource, is_inferred(&effect.reason), surroundings))
+            return Ok(None);
         };
-        if by.is_some() {
+        if admitted.is_err() {
             self.held_by_breaker.insert(resource);
         }
-        by
+        admitted
     }
 
     /// Asks the breaker for a deletion.
@@ -355,17 +363,16 @@ impl<E: Engine> Controller<E> {
         resource: ResourceId,
         inferred: bool,
         surroundings: &impl Surroundings,
-    ) -> Option<HeldBy> {
-        let name = surroundings.resource_name(resource)?;
+    ) -> Result<Option<Ticket>, HeldBy> {
+        let Some(name) = surroundings.resource_name(resource) else { return Ok(None) };
         let objects = self.engine.objects_of(resource);
-        let admission =
-            surroundings.ask_breaker(|breaker| breaker.admit(&name, inferred, objects, self.steady))?;
-        match admission {
-            Admission::Admitted => None,
-            Admission::Held(by) => Some(by),
-            Admission::Tripped(trip) => {
+        match surroundings.ask_breaker(|breaker| breaker.admit(&name, inferred, objects, self.steady)) {
+            None => Ok(None),
+            Some(Admission::Admitted(ticket)) => Ok(Some(ticket)),
+            Some(Admission::Held(by)) => Err(by),
+            Some(Admission::Tripped(trip)) => {
                 surroundings.tripped(&trip);
-                Some(HeldBy::Breaker)
+                Err(HeldBy::Breaker)
             }
         }
     }
@@ -393,7 +400,7 @@ impl<E: Engine> Controller<E> {
         now: Moment,
         surroundings: &impl Surroundings,
     ) {
-        let Some(Flight { origin, effect, begun }) = self.flights.remove(&number) else { return };
+        let Some(Flight { origin, effect, begun, ticket }) = self.flights.remove(&number) else { return };
         let Performed { outcome, signal, round_trips } = performed;
         let took = now.since(begun);
         // How long others took says nothing about the API server.
@@ -401,11 +408,11 @@ impl<E: Engine> Controller<E> {
         self.pacer.finish(now.before(per_call), now, signal);
         // Of unknown fate or not: what was deleted after all is not asked for again, and what was not is counted when it is.
         if !matches!(outcome, Outcome::Applied(_))
+            && let Some(ticket) = ticket
             && let Some(name) =
                 deleted(&effect.request).and_then(|key| surroundings.resource_name(key.resource))
         {
-            let inferred = is_inferred(&effect.reason);
-            surroundings.ask_breaker(|breaker| breaker.refund(&name, inferred));
+            surroundings.ask_breaker(|breaker| breaker.refund(&name, ticket));
         }
         surroundings.finished(&effect, &outcome, round_trips, took);
         self.engine.finish(&origin, effect.id, outcome);
@@ -464,7 +471,7 @@ impl<E: Engine> Controller<E> {
 
     fn end_barrier(&mut self, answer: Answer, now: Moment, surroundings: &impl Surroundings) {
         let Answer { effect: id, outcome, requests } = answer;
-        let Some(Flight { origin, effect, begun }) = self.asked.remove(&id) else { return };
+        let Some(Flight { origin, effect, begun, .. }) = self.asked.remove(&id) else { return };
         surroundings.finished(&effect, &outcome, requests, now.since(begun));
         self.engine.finish(&origin, id, outcome);
     }

@@ -17,7 +17,7 @@ use gc_types::{HeldBy, Timestamp, Uid};
 use serde_json::Value;
 
 use crate::Moment;
-use crate::breaker::Admission;
+use crate::breaker::{Admission, Ticket};
 use crate::controller::{Rest, Surroundings};
 use crate::pacing::{Pacer, PacingOptions, Signal};
 
@@ -44,6 +44,8 @@ pub struct Question {
     pass: u64,
     id: AskId,
     begun: Moment,
+    /// How the breaker has counted it, if it did.
+    ticket: Option<Ticket>,
 }
 
 impl Question {
@@ -217,12 +219,16 @@ impl Passes {
             self.running.get_mut(name).filter(|running| running.is_dry_run == is_dry_run)?;
         loop {
             let (id, ask) = pass.ask(&mut self.memory, now.time)?;
-            if let Some(held) = restrain(&ask, now.time, surroundings) {
-                pass.answered(&mut self.memory, id, held, now.time);
-                continue;
-            }
+            let ticket = match restrain(&ask, now.time, surroundings) {
+                Ok(ticket) => ticket,
+                Err(held) => {
+                    pass.answered(&mut self.memory, id, held, now.time);
+                    continue;
+                }
+            };
             let (namespace, view, document) = (Arc::clone(name), Arc::clone(view), Arc::clone(document));
-            return Some(Question { namespace, ask, view, document, pass: *number, id, begun: now.moment });
+            let (pass, begun) = (*number, now.moment);
+            return Some(Question { namespace, ask, view, document, pass, id, begun, ticket });
         }
     }
 
@@ -329,28 +335,29 @@ fn deleted_resource(ask: &Ask) -> Option<&Contained> {
 }
 
 /// The answer to a question that the breaker does not admit. A deletion that it admits is counted.
-fn restrain(ask: &Ask, now: Timestamp, surroundings: &impl Surroundings) -> Option<Reply> {
-    let name: Arc<str> = deleted_resource(ask)?.gvr.group_resource().into();
+fn restrain(ask: &Ask, now: Timestamp, surroundings: &impl Surroundings) -> Result<Option<Ticket>, Reply> {
+    let Some(resource) = deleted_resource(ask) else { return Ok(None) };
+    let name: Arc<str> = resource.gvr.group_resource().into();
     // Nothing is inferred: the namespace is terminating. Where objects are not counted there is no share of them.
-    let admission = surroundings.ask_breaker(|breaker| breaker.admit(&name, false, None, now))?;
-    let why = match admission {
-        Admission::Admitted => return None,
-        Admission::Held(HeldBy::Configuration) => format!("{name} are excluded from deletion"),
-        Admission::Held(_) => format!("the circuit breaker has stopped deletions of {name}"),
-        Admission::Tripped(trip) => {
+    let why = match surroundings.ask_breaker(|breaker| breaker.admit(&name, false, None, now)) {
+        None => return Ok(None),
+        Some(Admission::Admitted(ticket)) => return Ok(Some(ticket)),
+        Some(Admission::Held(HeldBy::Configuration)) => format!("{name} are excluded from deletion"),
+        Some(Admission::Held(_)) => format!("the circuit breaker has stopped deletions of {name}"),
+        Some(Admission::Tripped(trip)) => {
             surroundings.tripped(&trip);
             trip.to_string()
         }
     };
-    Some(Reply::Failed { why, may_be_at_work: false })
+    Err(Reply::Failed { why, may_be_at_work: false })
 }
 
 /// One deletion was counted when it was asked for; there may have been none, or many.
 fn count_deletions(question: &Question, deleted: u64, now: Timestamp, surroundings: &impl Surroundings) {
-    let Some(resource) = deleted_resource(&question.ask) else { return };
+    let (Some(resource), Some(ticket)) = (deleted_resource(&question.ask), question.ticket) else { return };
     let name = resource.gvr.group_resource();
     surroundings.ask_breaker(|breaker| match deleted.checked_sub(1) {
-        None => breaker.refund(&name, false),
+        None => breaker.refund(&name, ticket),
         Some(more) => breaker.count(&name, more, now),
     });
 }

@@ -577,7 +577,8 @@ impl<'a> World<'a> {
         self.synchronize_clocks()?;
         // What was stamped in the future is due later, with machines asked for every five seconds meanwhile.
         let begin = self.now + self.server_ahead;
-        let (end, retention_end) = (begin + REST_MILLISECONDS, begin + RETENTION_REST_MILLISECONDS);
+        let (mut end, retention_end) = (begin + REST_MILLISECONDS, begin + RETENTION_REST_MILLISECONDS);
+        let mut revision = self.server.revision();
         let rounds = REST_ROUNDS + usize::try_from(self.server_ahead / 1_000).unwrap_or_default();
         for _ in 0..rounds {
             if self.round()? || self.resume_breaker() {
@@ -594,6 +595,12 @@ impl<'a> World<'a> {
             collector.discover(&self.server, None, 0);
             if self.round()? {
                 continue;
+            }
+            if self.server.revision() > revision {
+                // What retention deletes, up to a day later, is work for the ownership collector, which may have to wait for
+                // its turn.
+                revision = self.server.revision();
+                end = end.max(self.now + REST_MILLISECONDS);
             }
             let (ownership, others) = self.collectors[0].next_wakeups(self.now);
             let ownership = ownership.filter(|at| *at <= end);

@@ -21,12 +21,24 @@ fn options(number: Option<u64>, share: Option<f64>, floor: u64) -> BreakerOption
     }
 }
 
+fn is_admitted(admission: &Admission) -> bool {
+    matches!(admission, Admission::Admitted(_))
+}
+
+/// The ticket of a deletion of a pod, which must be admitted.
+fn ticket(breaker: &mut Breaker, inferred: bool, at: i64) -> Ticket {
+    match breaker.admit(&pods(), inferred, Some(9), Timestamp(at)) {
+        Admission::Admitted(ticket) => ticket,
+        other => panic!("{other:?} at {at}"),
+    }
+}
+
 /// How many of a number of deletions are admitted when nothing is refunded and `objects` shrink with them.
 fn admitted(breaker: &mut Breaker, wanted: usize, inferred: bool, objects: usize, at: i64) -> usize {
     (0..wanted)
         .take_while(|done| {
             let left = objects.saturating_sub(*done);
-            breaker.admit(&pods(), inferred, Some(left), Timestamp(at)) == Admission::Admitted
+            is_admitted(&breaker.admit(&pods(), inferred, Some(left), Timestamp(at)))
         })
         .count()
 }
@@ -72,8 +84,8 @@ fn what_tripped_stays_stopped_alone_until_it_is_resumed() {
         since: Timestamp(3),
         why: "2 deletions within 600 s, the limit of one window".into(),
     };
-    assert_eq!(ask(&mut breaker, "pods", 1), Admission::Admitted);
-    assert_eq!(ask(&mut breaker, "pods", 2), Admission::Admitted);
+    assert!(is_admitted(&ask(&mut breaker, "pods", 1)));
+    assert!(is_admitted(&ask(&mut breaker, "pods", 2)));
     assert_eq!(ask(&mut breaker, "pods", 3), Admission::Tripped(trip.clone()));
     assert_eq!(
         trip.to_string(),
@@ -82,11 +94,11 @@ fn what_tripped_stays_stopped_alone_until_it_is_resumed() {
     assert_eq!(ask(&mut breaker, "pods", 4), Admission::Held(HeldBy::Breaker));
     // Also when the window is long over.
     assert_eq!(ask(&mut breaker, "pods", 100 * MINUTE), Admission::Held(HeldBy::Breaker));
-    assert_eq!(ask(&mut breaker, "secrets", 5), Admission::Admitted);
+    assert!(is_admitted(&ask(&mut breaker, "secrets", 5)));
     assert_eq!((breaker.tripped(), breaker.trips()), (vec![trip.clone()], 1));
     assert!(!breaker.resume("secrets"));
     assert!(breaker.resume("pods"));
-    assert_eq!(ask(&mut breaker, "pods", 6), Admission::Admitted);
+    assert!(is_admitted(&ask(&mut breaker, "pods", 6)));
     assert_eq!(breaker.tripped(), []);
     // Found stopped by a process before this one.
     breaker.stop(trip.clone());
@@ -116,12 +128,41 @@ fn the_share_is_of_what_there_was_when_the_window_began() {
 fn what_came_to_nothing_is_not_counted() {
     let mut breaker = Breaker::new(options(Some(3), None, 0));
     for round in 0..50 {
-        assert_eq!(breaker.admit(&pods(), round % 2 == 0, Some(9), Timestamp(round)), Admission::Admitted);
-        breaker.refund("pods", round % 2 == 0);
+        let ticket = ticket(&mut breaker, round % 2 == 0, round);
+        breaker.refund("pods", ticket);
+        breaker.refund("unknown", ticket);
     }
-    breaker.refund("pods", true);
-    breaker.refund("unknown", true);
     assert_eq!(admitted(&mut breaker, 9, false, 9, 60), 3);
+}
+
+/// What came to nothing is taken off the time at which it was counted, and not off what was done since.
+#[test]
+fn a_refund_concerns_no_other_deletion() {
+    // When others are admitted after the first at 0; and how many further ones are admitted when, of three in a window.
+    let cases: [(&str, &[i64], i64, usize); 5] = [
+        ("no other", &[], 9, 3),
+        ("another in the same slot", &[0], 9, 2),
+        ("another in a later slot", &[5], 9, 2),
+        ("another, when the first is out of the window", &[5], 10, 2),
+        ("refunded when it is out of the window", &[5, 10], 10, 1),
+    ];
+    for (name, others, at, expected) in cases {
+        let mut breaker = Breaker::new(options(Some(3), None, 0));
+        let came_to_nothing = ticket(&mut breaker, true, 0);
+        for other in others {
+            ticket(&mut breaker, false, other * MINUTE);
+        }
+        breaker.refund("pods", came_to_nothing);
+        assert_eq!(admitted(&mut breaker, 9, false, 9, at * MINUTE), expected, "{name}");
+    }
+    // A resumption begins a fresh count, which nothing from before concerns.
+    let mut breaker = Breaker::new(options(Some(2), None, 0));
+    let before = ticket(&mut breaker, false, 0);
+    assert_eq!(admitted(&mut breaker, 9, false, 9, 0), 1);
+    assert!(breaker.resume("pods"));
+    ticket(&mut breaker, false, 0);
+    breaker.refund("pods", before);
+    assert_eq!(admitted(&mut breaker, 9, false, 9, 0), 1);
 }
 
 #[test]
@@ -170,9 +211,8 @@ fn definitions_keep_their_objects_and_hold_custom_ones_until_they_are_known() {
         breaker.follow(definitions);
         let all =
             ["pods", "jobs.batch", "leases.coordination.k8s.io", "widgets.example.com", "snapshots.x.k8s.io"];
-        let mut admitted = |resource: &&str| {
-            breaker.admit(&(*resource).into(), false, Some(1), Timestamp(1)) == Admission::Admitted
-        };
+        let mut admitted =
+            |resource: &&str| is_admitted(&breaker.admit(&(*resource).into(), false, Some(1), Timestamp(1)));
         all.into_iter().filter(|resource| !admitted(resource)).collect()
     };
     assert_eq!(held(Definitions::NotFollowed), [""; 0]);
@@ -183,26 +223,30 @@ fn definitions_keep_their_objects_and_hold_custom_ones_until_they_are_known() {
 }
 
 proptest! {
-    /// Whatever is asked for when, no span of nine tenths of a window sees more than the limit, and once it has
-    /// tripped, nothing passes.
+    /// Whatever is asked for and comes to nothing when, no span of nine tenths of a window sees more than the limit, and once it
+    /// has tripped, nothing passes.
     #[test]
     fn never_more_than_the_limit_in_a_window(
         limit in 1_u64..20,
-        steps in proptest::collection::vec((0_i64..3 * MINUTE, 1_usize..8, any::<bool>()), 1..60),
+        steps in proptest::collection::vec((0_i64..3 * MINUTE, 1_usize..8, any::<bool>(), 0_usize..4), 1..60),
     ) {
         let mut breaker = Breaker::new(options(Some(limit), None, 0));
         let mut passed: Vec<i64> = Vec::new();
+        let mut failing: VecDeque<Ticket> = VecDeque::new();
         let (mut now, mut tripped) = (0, false);
-        for (pause, number, refunded) in steps {
+        for (pause, number, fails, refunds) in steps {
             now += pause;
             for _ in 0..number {
                 let admission = breaker.admit(&pods(), false, Some(1_000), Timestamp(now));
                 prop_assert!(!tripped || admission == Admission::Held(HeldBy::Breaker));
                 match admission {
-                    Admission::Admitted if refunded => breaker.refund("pods", false),
-                    Admission::Admitted => passed.push(now),
+                    Admission::Admitted(ticket) if fails => failing.push_back(ticket),
+                    Admission::Admitted(_) => passed.push(now),
                     _ => tripped = true,
                 }
+            }
+            for ticket in failing.drain(..refunds.min(failing.len())) {
+                breaker.refund("pods", ticket);
             }
         }
         for &end in &passed {
@@ -219,9 +263,9 @@ fn objects_that_are_not_counted_have_no_share() {
     let options = BreakerOptions { largest_number: None, share_floor: 1, ..BreakerOptions::default() };
     for (objects, admitted) in [(None, 4), (Some(4), 2)] {
         let mut breaker = Breaker::new(options);
-        assert_eq!(breaker.admit(&pods(), false, None, Timestamp(0)), Admission::Admitted);
+        assert!(is_admitted(&breaker.admit(&pods(), false, None, Timestamp(0))));
         let admissions = (0..4).map(|_| breaker.admit(&pods(), true, objects, Timestamp(0)));
-        let count = admissions.filter(|admission| *admission == Admission::Admitted).count();
+        let count = admissions.filter(is_admitted).count();
         assert_eq!(count, admitted, "{objects:?}");
     }
 }
@@ -232,9 +276,9 @@ fn the_deletions_of_a_collection_are_counted_afterwards() {
     let options = BreakerOptions { largest_number: Some(10), ..BreakerOptions::default() };
     for (further, admitted) in [(8, true), (9, false), (u64::MAX, false)] {
         let mut breaker = Breaker::new(options);
-        assert_eq!(breaker.admit(&pods(), false, None, Timestamp(0)), Admission::Admitted);
+        assert!(is_admitted(&breaker.admit(&pods(), false, None, Timestamp(0))));
         breaker.count("pods", further, Timestamp(0));
         let next = breaker.admit(&pods(), false, None, Timestamp(0));
-        assert_eq!(next == Admission::Admitted, admitted, "{further}: {next:?}");
+        assert_eq!(is_admitted(&next), admitted, "{further}: {next:?}");
     }
 }

@@ -172,7 +172,7 @@ impl Roster {
             // A list that takes no longer than the first one of a policy does not show in the statuses.
             let write_after = self.steady.after(FIRST_LIST_MILLISECONDS);
             for member in &watch.members {
-                if let Some(active) = self.active.get_mut(&member.name) {
+                if let Some(active) = current(&mut self.active, member) {
                     active.write_after = active.write_after.max(write_after);
                 }
             }
@@ -277,11 +277,6 @@ impl Roster {
         self.rewatch();
     }
 
-    /// The engine of a member, if it still exists.
-    fn current(&mut self, member: &Member) -> Option<&mut Active> {
-        self.active.get_mut(&member.name).filter(|active| active.member == *member)
-    }
-
     // ---- their watches ----
 
     /// The watches that are needed, by their numbers, which are never used again.
@@ -324,7 +319,7 @@ impl Roster {
         for watch in wanted.into_values() {
             // Later deliveries of the former watch are dropped.
             for member in &watch.members {
-                if let Some(active) = self.current(member) {
+                if let Some(active) = current(&mut self.active, member) {
                     active.engine.list_started();
                     active.unsaid = true;
                 }
@@ -348,7 +343,8 @@ impl Roster {
         let mut looks = looks.into_iter();
         for member in &watch.members {
             let look = looks.next();
-            let Some(active) = self.active.get_mut(&member.name) else { continue };
+            // A policy that was found changed in a list of the policies has its own watch only when that is complete.
+            let Some(active) = current(&mut self.active, member) else { continue };
             active.unsaid = true;
             match &observation {
                 Observation::ListStarted => active.engine.list_started(),
@@ -384,7 +380,7 @@ impl Roster {
 
     /// Takes the outcome of an effect.
     pub fn finish(&mut self, member: &Member, id: EffectId, outcome: &Outcome) {
-        if let Some(active) = self.current(member) {
+        if let Some(active) = current(&mut self.active, member) {
             active.engine.finish(id, outcome);
             active.unsaid = true;
         }
@@ -425,7 +421,7 @@ impl Roster {
     /// The result of writing a status: the policy as stored now, or nothing if the write failed as far as is known.
     pub fn written(&mut self, write: &StatusWrite, stored: Option<&Value>) {
         let retry = self.steady.after(STATUS_RETRY_MILLISECONDS);
-        let Some(active) = self.current(&write.member) else { return };
+        let Some(active) = current(&mut self.active, &write.member) else { return };
         (active.writing, active.unsaid) = (false, true);
         match stored {
             Some(object) if active.engine.written(object) => {
@@ -457,6 +453,11 @@ impl Roster {
         }
         troubles
     }
+}
+
+/// The engine of a member, if it still exists.
+fn current<'a>(active: &'a mut BTreeMap<Arc<str>, Active>, member: &Member) -> Option<&'a mut Active> {
+    active.get_mut(&member.name).filter(|active| active.member == *member)
 }
 
 impl Active {

@@ -155,6 +155,9 @@ impl WorkloadWorld {
         let name = at(&objects[index], "/metadata/name").as_str().unwrap_or_default();
         self.note(|| format!("a client removes the owner references of {} {namespace}/{name}", kind.name()));
         self.patch(kind, (namespace, name), json!({"metadata": {"ownerReferences": null}}));
+        if kind == WorkloadKind::Pod {
+            self.cut_pods.insert(text(&objects[index], "/metadata/uid").to_owned());
+        }
     }
 
     /// Stops the simulated node, or starts it again.

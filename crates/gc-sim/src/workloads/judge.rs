@@ -129,17 +129,22 @@ impl WorkloadWorld {
     }
 
     /// Whether a pod without an owner uses a claim, which its protection keeps as long as the pod runs, or a claim that this object waits
-    /// for.
+    /// for. Another set may have adopted such a pod since: it runs on, and so the claim of the former set, which was collected, stays.
     fn is_kept_by_a_stranger(&self, kind: WorkloadKind, object: &Value) -> bool {
         let namespace = text(object, "/metadata/namespace");
         let pods = self.list(WorkloadKind::Pod, namespace);
+        let is_stranger = |pod: &Value| {
+            let was_cut = self.cut_pods.contains(text(pod, "/metadata/uid"));
+            list(pod, "/metadata/ownerReferences").is_empty() || was_cut
+        };
         let is_kept = |claim: &Value| {
             let uses = |pod: &Value| {
                 let volumes = list(pod, "/spec/volumes").iter();
                 let mut claims = volumes.map(|volume| text(volume, "/persistentVolumeClaim/claimName"));
-                list(pod, "/metadata/ownerReferences").is_empty() && claims.any(|used| used == name(claim))
+                is_stranger(pod) && claims.any(|used| used == name(claim))
             };
-            is_deleting(claim) && pods.iter().any(uses)
+            let is_wanted = || self.living_owners(claim).iter().any(|owner| !is_deleting(owner));
+            is_deleting(claim) && pods.iter().any(uses) && !is_wanted()
         };
         if kind == WorkloadKind::PersistentVolumeClaim {
             return is_kept(object);
@@ -207,7 +212,8 @@ impl WorkloadWorld {
         for claim in self.list(WorkloadKind::PersistentVolumeClaim, namespace) {
             let ordinal = name(&claim).rsplit('-').next().and_then(|number| number.parse::<usize>().ok());
             let owners = owned_by(std::slice::from_ref(&claim), set).len();
-            if deletes && owners == 0 && ordinal.is_some_and(|ordinal| ordinal < wanted) {
+            let is_wanted = ordinal.is_some_and(|ordinal| ordinal < wanted) && !is_deleting(&claim);
+            if deletes && owners == 0 && is_wanted {
                 return Err(broken("limit", format!("the claim {} has no owner", name(&claim))));
             }
             if !deletes && owners > 0 {

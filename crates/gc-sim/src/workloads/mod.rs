@@ -125,6 +125,8 @@ struct WorkloadWorld {
     flights: Vec<Sent>,
     /// UIDs of owners that were gone or being deleted when a controller read them to confirm an adoption.
     unconfirmed: BTreeSet<String>,
+    /// UIDs of the pods whose owner references clients have removed.
+    cut_pods: BTreeSet<String>,
     collectors: Collectors,
     /// Whether no faults happen.
     calm: bool,
@@ -162,6 +164,7 @@ impl WorkloadWorld {
             feeds: kinds.iter().copied().map(Feed::new).collect(),
             flights: Vec::new(),
             unconfirmed: BTreeSet::new(),
+            cut_pods: BTreeSet::new(),
             collectors: Collectors::new(&kinds),
             calm: true,
             report: Report::default(),

@@ -88,6 +88,23 @@ impl Rollout<'_> {
             _ if is_rolling(&self.value) => self.scale_in_proportion(),
             _ => {}
         }
+        self.annotate_active();
+    }
+
+    /// Writes on the sets that already have the right size how many replicas are wanted. Upstream leaves them as they are: the
+    /// Deployment counts as scaled for ever, and never rolls.
+    fn annotate_active(&mut self) {
+        let wanted = self.wanted();
+        for at in 0..=self.old.len() {
+            let is_stale = |set: &&Set| {
+                set.wanted() > 0 && set.number(DESIRED_REPLICAS).is_some_and(|desired| desired != wanted)
+            };
+            if let Some(mut set) = self.set(at).filter(is_stale).cloned() {
+                let size = set.wanted();
+                self.resize(&mut set, size);
+                self.put_set(at, set);
+            }
+        }
     }
 
     fn is_saturated(&self) -> bool {
@@ -127,21 +144,22 @@ impl Rollout<'_> {
             *first = (*first + to_add - added).max(0);
         }
         for (at, size) in active.into_iter().zip(sizes) {
-            if at == count {
-                if let Some(mut set) = self.new.take() {
-                    self.resize(&mut set, size);
-                    self.new = Some(set);
-                }
-            } else {
-                let mut set = self.old[at].clone();
+            if let Some(mut set) = self.set(at).cloned() {
                 self.resize(&mut set, size);
-                self.old[at] = set;
+                self.put_set(at, set);
             }
         }
     }
 
     fn set(&self, at: usize) -> Option<&Set> {
         self.old.get(at).or(self.new.as_ref().filter(|_| at == self.old.len()))
+    }
+
+    fn put_set(&mut self, at: usize, set: Set) {
+        match self.old.get_mut(at) {
+            Some(old) => *old = set,
+            None => self.new = Some(set),
+        }
     }
 
     /// What a set gets of the pods to add, or to take away where that is negative.

@@ -200,6 +200,42 @@ fn several_sets_are_scaled_in_proportion() {
     assert_eq!(sizes, [("old".to_owned(), json!(20)), ("new".to_owned(), json!(13))]);
 }
 
+/// A Deployment is scaled and rolled at once, to the size that its only active set, or one of two, already has.
+#[test]
+fn a_set_of_the_right_size_does_not_keep_a_scaled_deployment_from_rolling() {
+    let cases = [
+        ("rolling, the set is old", rolling(&json!(1), &json!(0)), &["1"][..], "web:2", [("1", 0), ("2", 1)]),
+        (
+            "recreating, two sets are old",
+            json!({"type": "Recreate"}),
+            &["1", "2"],
+            "web:3",
+            [("2", 0), ("3", 1)],
+        ),
+        (
+            "recreating, one of two is new",
+            json!({"type": "Recreate"}),
+            &["1", "2"],
+            "web:2",
+            [("1", 0), ("2", 1)],
+        ),
+    ];
+    for (name, strategy, active, image, expected) in cases {
+        let mut world = world(&json!({"replicas": 2, "revisionHistoryLimit": 1, "strategy": strategy}));
+        if active.len() > 1 {
+            set_image(&mut world, "web:2");
+        }
+        let named: Vec<String> = world.names(Kind::ReplicaSet).into_iter().map(str::to_owned).collect();
+        for set in named {
+            world.change(Kind::ReplicaSet, &set, |value| value["spec"]["replicas"] = 1.into());
+        }
+        assert_eq!(sets(&world).iter().map(|set| &*set.0).collect::<Vec<_>>(), active, "{name}");
+        world.change(Kind::Deployment, "web", |value| value["spec"]["replicas"] = 1.into());
+        set_image(&mut world, image);
+        assert_eq!(sets(&world), expected.map(|(revision, size)| (revision.to_owned(), size)), "{name}");
+    }
+}
+
 #[test]
 fn surge_and_unavailability_are_numbers_or_shares() {
     for (replicas, surge, unavailable, expected) in [

@@ -171,6 +171,41 @@ fn nothing_is_deleted_while_a_shared_watch_restarts() {
     assert_eq!(roster.watches()[&watch_of(&roster, "Job")].members.len(), 1);
 }
 
+/// While the policies are listed, the watches of before go on; what they deliver was assessed by the policies of before.
+#[test]
+fn a_policy_that_is_found_changed_in_a_list_does_not_act_by_its_former_watch() {
+    let mut later = policy("p", "Job", 2);
+    later["spec"]["maxAge"] = "9h".into();
+    let mut recreated = policy("p", "Job", 1);
+    recreated["metadata"]["uid"] = "another".into();
+    let same = policy("p", "Job", 1);
+    // What becomes of the policy, whether the clock is set, and what is deleted in the end.
+    let cases = [
+        ("changed", later, false, &[][..]),
+        ("recreated", recreated, false, &["p a"]),
+        ("the clock was set", same, true, &["p a"]),
+    ];
+    for (name, policy_then, is_clock_set, expected) in cases {
+        let mut roster = roster(&[shown(policy("p", "Job", 1))]);
+        let before = watch_of(&roster, "Job");
+        list(&mut roster, before, &[]);
+        roster.list_started();
+        roster.observed(&shown(policy_then), number).unwrap();
+        if is_clock_set {
+            roster.set_clock(at(5));
+        }
+        list(&mut roster, before, &["a"]);
+        tick(&mut roster, 10);
+        assert_eq!(wanted(&mut roster), [], "{name}");
+        roster.synced();
+        let after = watch_of(&roster, "Job");
+        assert_ne!(before, after, "{name}");
+        list(&mut roster, after, &["a"]);
+        tick(&mut roster, 15_000);
+        assert_eq!(names(&wanted(&mut roster)), expected, "{name}");
+    }
+}
+
 /// Watches change with the set of policies that share them, and with nothing else.
 #[test]
 fn a_watch_stays_while_its_policies_stay() {
