@@ -76,12 +76,12 @@ fn value_of<'v>(node: &Node, scope: &mut Scope<'v>, budget: &mut Budget) -> Eval
                 return Ok(named);
             }
             let operand = evaluate(operand, scope, budget)?;
-            select(&operand, &Val::text(field), *optional)
+            read(&operand, &Val::text(field), *optional, budget)
         }
         Expression::Index { operand, index, optional } => {
             let operand = evaluate(operand, scope, budget)?;
             let index = evaluate(index, scope, budget)?;
-            select(&operand, &index, *optional)
+            read(&operand, &index, *optional, budget)
         }
         Expression::Has { operand, field } => {
             let operand = match evaluate(operand, scope, budget)? {
@@ -254,6 +254,21 @@ fn named_type<'v>(node: &Node, scope: &Scope<'v>) -> Option<Val<'v>> {
         return None;
     }
     type_value(&qualified(node)?)
+}
+
+/// A part of a value. A text of a document is copied, which costs.
+fn read<'v>(operand: &Val<'v>, key: &Val<'v>, optional: bool, budget: &mut Budget) -> Evaluated<'v> {
+    /// Bytes that are copied in one step.
+    const COPIED: usize = 100;
+    let found = select(operand, key, optional)?;
+    let value = match &found {
+        Val::Optional(Some(value)) => &**value,
+        value => value,
+    };
+    if let Val::Text(text) = value {
+        budget.spend(text.len() / COPIED)?;
+    }
+    Ok(found)
 }
 
 fn select<'v>(operand: &Val<'v>, key: &Val<'v>, optional: bool) -> Evaluated<'v> {

@@ -4,7 +4,7 @@
 
 use std::fmt::Display;
 
-use crate::budget::{EvalError, failed};
+use crate::budget::{Budget, EvalError, failed};
 use crate::text;
 use crate::types::Type;
 use crate::value::{Evaluated, Val};
@@ -23,12 +23,28 @@ pub(crate) struct Clause {
 }
 
 /// A text with its clauses replaced by values.
-pub(crate) fn formatted<'v>(text: &str, items: &[Val<'v>]) -> Evaluated<'v> {
+pub(crate) fn formatted<'v>(text: &str, items: &[Val<'v>], budget: &mut Budget) -> Evaluated<'v> {
     let result = replaced(text, items.len(), |index, clause| {
+        charge(&items[index], budget)?;
         written(clause, &items[index])
             .or_else(|given| failed(format!("error during formatting: {}", refusal(clause, &given))))
     })?;
     Ok(Val::text(&result.0))
+}
+
+/// Charges for the texts within a value before they are written: it may contain one of them many times.
+fn charge(value: &Val<'_>, budget: &mut Budget) -> Result<(), EvalError> {
+    match value {
+        Val::Text(text) => budget.spend(1 + text.len() / 10),
+        Val::Bytes(bytes) => budget.spend(1 + bytes.len() / 10),
+        value if value.is_list() || value.is_map() => {
+            budget.spend(value.size().unwrap_or_default())?;
+            let items = value.items().into_iter().flatten();
+            let entries = value.entries().into_iter().flatten().flat_map(|(key, value)| [key, value]);
+            items.chain(entries).try_for_each(|part| charge(&part, budget))
+        }
+        _ => budget.spend(1),
+    }
 }
 
 /// The first problem of a text with values of these types, and which of them it is about.

@@ -177,7 +177,7 @@ fn text_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> 
         ("indexOf", [Val::Text(other), Val::Int(from)]) => index_from(text, other, *from),
         ("lastIndexOf", [Val::Text(other), Val::Int(until)]) => last_index_until(text, other, *until),
         ("format", [list]) => match list.items() {
-            Some(items) => format::formatted(text, &items),
+            Some(items) => format::formatted(text, &items, budget),
             None => return None,
         },
         _ => return None,
@@ -283,12 +283,12 @@ fn list_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> 
         }
         ("distinct", []) => distinct(items, budget),
         ("unwrapOpt" | "optional.unwrap", []) => unwrapped(items),
-        ("flatten", []) => Ok(Val::list(flattened(items, 1))),
+        ("flatten", []) => flattened(items, 1, budget).map(Val::list),
         ("flatten", [Val::Int(levels)]) if *levels < 0 => failed("level must be non-negative"),
-        ("flatten", [Val::Int(levels)]) => Ok(Val::list(flattened(items, *levels))),
+        ("flatten", [Val::Int(levels)]) => flattened(items, *levels, budget).map(Val::list),
         ("slice", [Val::Int(from), Val::Int(to)]) => slice(&items, *from, *to),
-        ("join", []) => join(&items, ""),
-        ("join", [Val::Text(separator)]) => join(&items, separator),
+        ("join", []) => join(&items, "", budget),
+        ("join", [Val::Text(separator)]) => join(&items, separator, budget),
         ("sets.contains" | "sets.intersects" | "sets.equivalent", [other]) => match other.items() {
             Some(other) => sets(name, &items, &other, budget).map(Val::Bool),
             None => return None,
@@ -297,15 +297,22 @@ fn list_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> 
     })
 }
 
-fn flattened<'v>(items: Vec<Val<'v>>, levels: i64) -> Vec<Val<'v>> {
+/// The items of lists within a list, to that many levels. Each costs before it is there: one list may be contained
+/// many times.
+fn flattened<'v>(items: Vec<Val<'v>>, levels: i64, budget: &mut Budget) -> Result<Vec<Val<'v>>, EvalError> {
     if levels <= 0 {
-        return items;
+        return Ok(items);
     }
-    let inner = |item: Val<'v>| match item.items() {
-        Some(items) => flattened(items, levels - 1),
-        None => vec![item],
-    };
-    items.into_iter().flat_map(inner).collect()
+    let mut flat = Vec::new();
+    for item in items {
+        if item.is_list() {
+            budget.spend(item.size().unwrap_or_default())?;
+            flat.extend(flattened(item.items().unwrap_or_default(), levels - 1, budget)?);
+        } else {
+            flat.push(item);
+        }
+    }
+    Ok(flat)
 }
 
 fn distinct<'v>(items: Vec<Val<'v>>, budget: &mut Budget) -> Evaluated<'v> {
@@ -331,11 +338,12 @@ fn sets<'v>(name: &str, a: &[Val<'v>], b: &[Val<'v>], budget: &mut Budget) -> Re
     })
 }
 
-fn join<'v>(items: &[Val<'v>], separator: &str) -> Evaluated<'v> {
+fn join<'v>(items: &[Val<'v>], separator: &str, budget: &mut Budget) -> Evaluated<'v> {
     let texts: Result<Vec<&str>, EvalError> = items
         .iter()
         .map(|item| match item {
-            Val::Text(text) => Ok(&**text),
+            // One long text may be contained many times.
+            Val::Text(text) => budget.spend((text.len() + separator.len()) / 10).map(|()| &**text),
             other => failed(format!("join: invalid input: {}", printed(other))),
         })
         .collect();

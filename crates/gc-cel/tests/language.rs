@@ -1,7 +1,7 @@
 //! Tables of expressions with their values and errors, as an API server with cel-go 0.26 answers them.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use gc_cel::{Budget, Environment, Program, Scope, printed};
+use gc_cel::{Budget, Environment, EvalError, Program, Scope, printed};
 
 /// The value of a checked expression with its type, or its error.
 fn outcome(text: &str) -> String {
@@ -365,4 +365,27 @@ fn urls_versions_and_formats() {
     ];
     let table: Vec<(&str, &str)> = table.iter().map(|(text, value)| (*text, value.as_str())).collect();
     compare(&table);
+}
+
+/// One list or text that occurs a thousand times: its copies used to be made before they were paid for.
+#[test]
+fn what_is_contained_many_times_costs_before_it_is_copied() {
+    let document = serde_json::json!({"many": vec![0; 1_000], "long": "x".repeat(100_000)});
+    for text in [
+        "self.many.map(i, self.many).flatten().size()",
+        "self.many.map(i, self.long).size()",
+        "self.many.map(i, self.?long).size()",
+        "self.many.map(i, 'x').map(x, '%s'.format([[x, x]]) + self.long).size()",
+        "self.many.filter(i, i == 0).map(i, [self.long]).flatten().join().size()",
+        "[self.long].map(x, self.many.map(i, x)).flatten().join().size()",
+        "[self.long].map(x, self.many.map(i, '').join(x)).size()",
+        "[self.long].map(x, '%s'.format([self.many.map(i, x)])).size()",
+        "[self.long].map(x, '%s'.format([self.many.map(i, {i: x})])).size()",
+    ] {
+        let mut scope = Scope::default();
+        scope.bind("self", &document, None);
+        let mut budget = Budget::new(200_000);
+        let outcome = Program::compile(text).unwrap().evaluate(&mut scope, &mut budget);
+        assert_eq!(outcome.map(|value| printed(&value)), Err(EvalError::TooExpensive), "{text}");
+    }
 }
