@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::declarations::{self, Overload};
 use crate::issue::Issue;
+use crate::time::Timestamp;
 use crate::tree::{Expression, Macro, Node, Operator};
 use crate::types::Type;
 
@@ -77,7 +78,7 @@ pub(crate) fn check(root: &Node, nodes: usize, environment: &Environment) -> Res
     if checker.steps > MOST_STEPS {
         return Err(vec![Issue::new(root.at, "the types of the expression are too complex")]);
     }
-    checker.literals(root);
+    checker.literals(root, false);
     if checker.issues.is_empty() { Ok(checker.typed) } else { Err(checker.issues) }
 }
 
@@ -158,7 +159,7 @@ impl Checker<'_> {
                 let mut joined: Option<Type> = None;
                 for item in items {
                     let found = self.element(item);
-                    joined = Some(self.join(item.at, joined, found));
+                    joined = Some(self.join(joined, found));
                 }
                 Type::list(joined.unwrap_or_else(|| self.unknown()))
             }
@@ -166,9 +167,9 @@ impl Checker<'_> {
                 let (mut keys, mut values) = (None, None);
                 for (key, value) in entries {
                     let found = self.check(key);
-                    keys = Some(self.join(key.at, keys, found));
+                    keys = Some(self.join(keys, found));
                     let found = self.element(value);
-                    values = Some(self.join(value.at, values, found));
+                    values = Some(self.join(values, found));
                 }
                 let keys = keys.unwrap_or_else(|| self.unknown());
                 Type::map(keys, values.unwrap_or_else(|| self.unknown()))
@@ -257,13 +258,13 @@ impl Checker<'_> {
         }
     }
 
-    fn join(&mut self, at: usize, previous: Option<Type>, current: Type) -> Type {
+    /// The type of elements of these types; [`literals`](Self::literals) reports the mixed ones.
+    fn join(&mut self, previous: Option<Type>, current: Type) -> Type {
         let Some(previous) = previous else { return current };
         if self.is_assignable(&previous, &current) {
             return most_general(previous, current);
         }
-        let (previous, current) = (self.substituted(&previous, false), self.substituted(&current, false));
-        self.issue(at, format!("expected type '{previous}' but found '{current}'"))
+        Type::Dyn
     }
 
     fn object(&mut self, node: &Node, name: &str, fields: &[(String, Node)]) -> Type {
@@ -575,24 +576,78 @@ impl Checker<'_> {
         }
     }
 
-    /// Rejects literal arguments that no evaluation could use.
-    fn literals(&mut self, node: &Node) {
-        if let Expression::Call { target, name, arguments } = &node.expression
-            && let Some(Node { expression: Expression::Text(text), at, .. }) = arguments.last()
-        {
-            let is_valid = match (name.as_str(), arguments.len(), target) {
-                ("duration", 1, None) => crate::value::parse_duration(text).is_some(),
-                ("timestamp", 1, None) => text.parse::<jiff::Timestamp>().is_ok(),
-                ("matches", 1, Some(_)) | ("matches", 2, None) => crate::functions::is_regex(text),
-                _ => true,
-            };
-            if !is_valid {
-                self.issue(*at, format!("invalid {name} argument"));
+    /// Rejects literals that no evaluation could use, and those with elements of several types, except in arguments
+    /// of `format`.
+    fn literals(&mut self, node: &Node, in_format: bool) {
+        let mut in_format = in_format;
+        match &node.expression {
+            Expression::Call { target, name, arguments } => {
+                if let Some(argument) = arguments.first()
+                    && is_bad_literal(name, argument)
+                {
+                    self.issue(argument.at, format!("invalid {name} argument"));
+                }
+                if let (Some(target), "format", [list]) = (target, name.as_str(), arguments.as_slice()) {
+                    self.format(node, target, list);
+                }
+                in_format |= name == "format";
             }
+            Expression::List(items) if !in_format => self.same_types(items.iter(), true),
+            Expression::Map(entries) if !in_format => {
+                self.same_types(entries.iter().map(|(key, _)| key), false);
+                self.same_types(entries.iter().map(|(_, value)| value), false);
+            }
+            _ => {}
         }
         for part in node.parts() {
-            self.literals(part);
+            self.literals(part, in_format);
         }
+    }
+
+    /// The elements of a literal have the type of the first one; of a list, only the first other one is reported.
+    fn same_types<'n>(&mut self, elements: impl Iterator<Item = &'n Node>, once: bool) {
+        let mut expected: Option<Type> = None;
+        for element in elements {
+            let found = match (&element.expression, &self.typed.types[element.id]) {
+                (Expression::Optional(_), Type::Optional(value)) => (**value).clone(),
+                (_, found) => found.clone(),
+            };
+            let Some(expected) = &expected else {
+                expected = Some(found);
+                continue;
+            };
+            if *expected != found {
+                let why = format!("expected type '{expected}' but found '{found}'");
+                self.issue(element.at, why);
+                if once {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Checks the clauses of a literal text against the types of its arguments.
+    fn format(&mut self, call: &Node, text: &Node, list: &Node) {
+        let (Expression::Text(text), Expression::List(items)) = (&text.expression, &list.expression) else {
+            return;
+        };
+        let types: Vec<&Type> = items.iter().map(|item| &self.typed.types[item.id]).collect();
+        if let Some((about, why)) = crate::format::problem(text, &types) {
+            let at = about.and_then(|index| items.get(index)).map_or(call.at, |item| item.at);
+            self.issue(at, why);
+        }
+    }
+}
+
+/// Whether a function fails with this literal as its first argument.
+fn is_bad_literal(function: &str, argument: &Node) -> bool {
+    match (function, &argument.expression) {
+        ("duration", Expression::Text(text)) => crate::time::parse_duration(text).is_none(),
+        ("duration", Expression::Int(_)) => true,
+        ("timestamp", Expression::Text(text)) => !matches!(Timestamp::parse(text), Some(Ok(_))),
+        ("timestamp", Expression::Int(seconds)) => Timestamp::from_seconds(*seconds).is_err(),
+        ("matches", Expression::Text(text)) => !crate::functions::is_regex(text),
+        _ => false,
     }
 }
 

@@ -1,12 +1,15 @@
 //! Evaluation, with a budget.
 
+use std::cmp::Ordering;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::budget::{Budget, EvalError, failed};
-use crate::functions;
+use crate::functions::{self, mismatch};
+use crate::parse::qualified;
+use crate::time::Timestamp;
 use crate::tree::{Expression, Macro, Node, Operator};
 use crate::value::{Evaluated, Typing, Val};
 
@@ -37,11 +40,10 @@ impl<'v> Scope<'v> {
 
 pub(crate) fn evaluate<'v>(node: &Node, scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluated<'v> {
     budget.spend(1)?;
-    let expression = &node.expression;
-    let value = value_of(expression, scope, budget)?;
+    let value = value_of(node, scope, budget)?;
     // A value created by the expression may contain another one many times; each occurrence costs.
     let makes = matches!(
-        expression,
+        node.expression,
         Expression::List(_)
             | Expression::Map(_)
             | Expression::Struct { .. }
@@ -56,8 +58,8 @@ pub(crate) fn evaluate<'v>(node: &Node, scope: &mut Scope<'v>, budget: &mut Budg
 }
 
 /// Without the cost of the value itself.
-fn value_of<'v>(expression: &Expression, scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluated<'v> {
-    match expression {
+fn value_of<'v>(node: &Node, scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluated<'v> {
+    match &node.expression {
         Expression::Null => Ok(Val::Null),
         Expression::Bool(value) => Ok(Val::Bool(*value)),
         Expression::Int(value) => Ok(Val::Int(*value)),
@@ -70,13 +72,16 @@ fn value_of<'v>(expression: &Expression, scope: &mut Scope<'v>, budget: &mut Bud
             None => failed(format!("undeclared reference to '{name}'")),
         },
         Expression::Select { operand, field, optional } => {
+            if let Some(named) = named_type(node, scope) {
+                return Ok(named);
+            }
             let operand = evaluate(operand, scope, budget)?;
-            select(&operand, &Val::text(field), *optional)
+            read(&operand, &Val::text(field), *optional, budget)
         }
         Expression::Index { operand, index, optional } => {
             let operand = evaluate(operand, scope, budget)?;
             let index = evaluate(index, scope, budget)?;
-            select(&operand, &index, *optional)
+            read(&operand, &index, *optional, budget)
         }
         Expression::Has { operand, field } => {
             let operand = match evaluate(operand, scope, budget)? {
@@ -84,8 +89,7 @@ fn value_of<'v>(expression: &Expression, scope: &mut Scope<'v>, budget: &mut Bud
                 Val::Optional(None) => return Ok(Val::Bool(false)),
                 other => other,
             };
-            let found = operand.member(&Val::text(field));
-            Ok(Val::Bool(found.is_some_and(|value| !matches!(value, Val::Null))))
+            Ok(Val::Bool(operand.part(&Val::text(field))?.is_some()))
         }
         Expression::Call { target, name, arguments } => {
             call(target.as_deref(), name, arguments, scope, budget)
@@ -112,7 +116,8 @@ fn value_of<'v>(expression: &Expression, scope: &mut Scope<'v>, budget: &mut Bud
                 value.checked_neg().map_or_else(|| failed("integer overflow"), |v| Ok(Val::Int(v)))
             }
             Val::Double(value) => Ok(Val::Double(-value)),
-            _ => failed("no such overload"),
+            Val::Duration(value) => duration(value.checked_neg()),
+            other => mismatch("-_", &[other]),
         },
         Expression::Binary(operator @ (Operator::And | Operator::Or), left, right) => {
             logic(*operator == Operator::Or, left, right, scope, budget)
@@ -156,7 +161,13 @@ fn map<'v>(entries: &[(Node, Node)], scope: &mut Scope<'v>, budget: &mut Budget)
         if !matches!(key, Val::Bool(_) | Val::Int(_) | Val::Uint(_) | Val::Text(_)) {
             return failed(format!("unsupported key type: {}", key.type_name()));
         }
-        map.extend(element(value, scope, budget)?.map(|value| (key, value)));
+        let value = element(value, scope, budget)?;
+        // Of a repeated key, the last one counts. Numbers of different types are different keys.
+        budget.spend(map.len() / 10)?;
+        map.retain(|(known, _): &(Val<'_>, Val<'_>)| {
+            known.type_name() != key.type_name() || known.compare(&key) != Some(Ordering::Equal)
+        });
+        map.extend(value.map(|value| (key, value)));
     }
     Ok(Val::Map(Rc::new(map)))
 }
@@ -170,7 +181,10 @@ fn element<'v>(
     let value = evaluate(node, scope, budget)?;
     match (&node.expression, value) {
         (Expression::Optional(_), Val::Optional(value)) => Ok(value.map(|value| (*value).clone())),
-        (Expression::Optional(_), _) => failed("no such overload"),
+        (Expression::Optional(_), value) => failed(format!(
+            "cannot initialize optional list element from non-optional value {}",
+            functions::printed(&value)
+        )),
         (_, value) => Ok(Some(value)),
     }
 }
@@ -197,8 +211,28 @@ fn optional_macro<'v>(
     }
 }
 
-const TYPES: [&str; 10] =
-    ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
+/// The types that have a name.
+const TYPES: [&str; 19] = [
+    "bool",
+    "bytes",
+    "double",
+    "google.protobuf.Duration",
+    "google.protobuf.Timestamp",
+    "int",
+    "kubernetes.NamedFormat",
+    "kubernetes.Quantity",
+    "kubernetes.Semver",
+    "kubernetes.URL",
+    "list",
+    "map",
+    "net.CIDR",
+    "net.IP",
+    "null_type",
+    "optional_type",
+    "string",
+    "type",
+    "uint",
+];
 
 /// Whether a name is that of a type.
 pub(crate) fn is_type(name: &str) -> bool {
@@ -207,6 +241,34 @@ pub(crate) fn is_type(name: &str) -> bool {
 
 fn type_value<'v>(name: &str) -> Option<Val<'v>> {
     TYPES.iter().find(|found| **found == name).map(|name| Val::Type(name))
+}
+
+/// The type that a dotted name stands for, unless a variable has its first part.
+fn named_type<'v>(node: &Node, scope: &Scope<'v>) -> Option<Val<'v>> {
+    let mut root = node;
+    while let Expression::Select { operand, .. } = &root.expression {
+        root = operand;
+    }
+    let Expression::Name(first) = &root.expression else { return None };
+    if scope.get(first).is_some() {
+        return None;
+    }
+    type_value(&qualified(node)?)
+}
+
+/// A part of a value. A text of a document is copied, which costs.
+fn read<'v>(operand: &Val<'v>, key: &Val<'v>, optional: bool, budget: &mut Budget) -> Evaluated<'v> {
+    /// Bytes that are copied in one step.
+    const COPIED: usize = 100;
+    let found = select(operand, key, optional)?;
+    let value = match &found {
+        Val::Optional(Some(value)) => &**value,
+        value => value,
+    };
+    if let Val::Text(text) = value {
+        budget.spend(text.len() / COPIED)?;
+    }
+    Ok(found)
 }
 
 fn select<'v>(operand: &Val<'v>, key: &Val<'v>, optional: bool) -> Evaluated<'v> {
@@ -218,17 +280,11 @@ fn select<'v>(operand: &Val<'v>, key: &Val<'v>, optional: bool) -> Evaluated<'v>
         }
         _ => {}
     }
-    let found = match key {
-        _ if !operand.is_list() => operand.member(key),
-        Val::Int(index) => usize::try_from(*index).ok().and_then(|index| operand.item(index)),
-        _ => return failed("no such overload"),
-    };
-    match found {
+    match operand.part(key)? {
         found if optional => Ok(Val::Optional(found.map(Rc::new))),
         Some(value) => Ok(value),
         None if operand.is_list() => failed(format!("index out of bounds: {}", functions::printed(key))),
-        None if operand.is_map() => failed(format!("no such key: {}", functions::printed(key))),
-        None => failed("no such overload"),
+        None => failed(format!("no such key: {}", functions::printed(key))),
     }
 }
 
@@ -255,7 +311,12 @@ fn logic<'v>(
     }
 }
 
-fn binary<'v>(operator: Operator, left: &Val<'v>, right: &Val<'v>, budget: &mut Budget) -> Evaluated<'v> {
+pub(crate) fn binary<'v>(
+    operator: Operator,
+    left: &Val<'v>,
+    right: &Val<'v>,
+    budget: &mut Budget,
+) -> Evaluated<'v> {
     // Examining long values costs by their length.
     if let (Some(a), Some(b)) = (left.size(), right.size()) {
         budget.spend(a.min(b) / 10)?;
@@ -273,7 +334,7 @@ fn binary<'v>(operator: Operator, left: &Val<'v>, right: &Val<'v>, budget: &mut 
             }
         }
         Operator::Less | Operator::LessOrEqual | Operator::Greater | Operator::GreaterOrEqual => {
-            let Some(order) = left.compare(right) else { return failed("no such overload") };
+            let Some(order) = left.compare(right) else { return unordered(operator, left, right) };
             Ok(Val::Bool(match operator {
                 Operator::Less => order.is_lt(),
                 Operator::LessOrEqual => order.is_le(),
@@ -294,11 +355,17 @@ fn arithmetic<'v>(operator: Operator, left: &Val<'v>, right: &Val<'v>, budget: &
             budget.spend((a.len() + b.len()) / 10)?;
             Ok(Val::text(&format!("{a}{b}")))
         }
+        (Operator::Add, Val::Bytes(a), Val::Bytes(b)) => {
+            budget.spend((a.len() + b.len()) / 10)?;
+            Ok(Val::Bytes([&**a, &**b].concat().into()))
+        }
         (Operator::Add, Val::Int(a), Val::Int(b)) => whole(a.checked_add(*b)),
         (Operator::Subtract, Val::Int(a), Val::Int(b)) => whole(a.checked_sub(*b)),
         (Operator::Multiply, Val::Int(a), Val::Int(b)) => whole(a.checked_mul(*b)),
         (Operator::Divide | Operator::Remainder, Val::Int(_), Val::Int(0))
-        | (Operator::Divide | Operator::Remainder, Val::Uint(_), Val::Uint(0)) => failed("division by zero"),
+        | (Operator::Divide | Operator::Remainder, Val::Uint(_), Val::Uint(0)) => {
+            failed(if operator == Operator::Divide { "division by zero" } else { "modulus by zero" })
+        }
         (Operator::Divide, Val::Int(a), Val::Int(b)) => whole(a.checked_div(*b)),
         (Operator::Remainder, Val::Int(a), Val::Int(b)) => whole(a.checked_rem(*b)),
         (Operator::Add, Val::Uint(a), Val::Uint(b)) => unsigned(a.checked_add(*b)),
@@ -308,43 +375,39 @@ fn arithmetic<'v>(operator: Operator, left: &Val<'v>, right: &Val<'v>, budget: &
         (Operator::Remainder, Val::Uint(a), Val::Uint(b)) => unsigned(a.checked_rem(*b)),
         (Operator::Add, Val::Duration(a), Val::Duration(b)) => duration(a.checked_add(*b)),
         (Operator::Subtract, Val::Duration(a), Val::Duration(b)) => duration(a.checked_sub(*b)),
-        (Operator::Subtract, Val::Timestamp(a), Val::Timestamp(b)) => {
-            duration(i64::try_from(a.as_nanosecond() - b.as_nanosecond()).ok())
-        }
+        (Operator::Subtract, Val::Timestamp(a), Val::Timestamp(b)) => duration(Some(a.since(*b)?)),
         (Operator::Add, Val::Timestamp(t), Val::Duration(d))
-        | (Operator::Add, Val::Duration(d), Val::Timestamp(t)) => {
-            timestamp(t.as_nanosecond() + i128::from(*d))
-        }
-        (Operator::Subtract, Val::Timestamp(t), Val::Duration(d)) => {
-            timestamp(t.as_nanosecond() - i128::from(*d))
-        }
+        | (Operator::Add, Val::Duration(d), Val::Timestamp(t)) => timestamp(t.after(i128::from(*d))),
+        (Operator::Subtract, Val::Timestamp(t), Val::Duration(d)) => timestamp(t.after(-i128::from(*d))),
+        (Operator::Add, Val::Double(a), Val::Double(b)) => Ok(Val::Double(a + b)),
+        (Operator::Subtract, Val::Double(a), Val::Double(b)) => Ok(Val::Double(a - b)),
+        (Operator::Multiply, Val::Double(a), Val::Double(b)) => Ok(Val::Double(a * b)),
+        (Operator::Divide, Val::Double(a), Val::Double(b)) => Ok(Val::Double(a / b)),
         _ => {
             if let (Operator::Add, Some(mut a), Some(b)) = (operator, left.items(), right.items()) {
                 budget.spend(a.len() + b.len())?;
                 a.extend(b);
                 return Ok(Val::list(a));
             }
-            let (Some(a), Some(b)) = (left.number(), right.number()) else {
-                return failed("no such overload");
-            };
-            match operator {
-                Operator::Add => Ok(Val::Double(a + b)),
-                Operator::Subtract => Ok(Val::Double(a - b)),
-                Operator::Multiply => Ok(Val::Double(a * b)),
-                Operator::Divide => Ok(Val::Double(a / b)),
-                _ => failed("no such overload"),
-            }
+            mismatch(operator.function(), &[left.clone(), right.clone()])
         }
     }
+}
+
+/// Two values that have no order.
+fn unordered<'v>(operator: Operator, left: &Val<'v>, right: &Val<'v>) -> Evaluated<'v> {
+    if left.number().is_some() && right.number().is_some() {
+        return failed("NaN values cannot be ordered");
+    }
+    mismatch(operator.function(), &[left.clone(), right.clone()])
 }
 
 fn duration<'v>(nanoseconds: Option<i64>) -> Evaluated<'v> {
     nanoseconds.map_or_else(|| failed("integer overflow"), |value| Ok(Val::Duration(value)))
 }
 
-fn timestamp<'v>(nanoseconds: i128) -> Evaluated<'v> {
-    jiff::Timestamp::from_nanosecond(nanoseconds)
-        .map_or_else(|_| failed("timestamp overflow"), |t| Ok(Val::Timestamp(t)))
+fn timestamp<'v>(timestamp: Result<Timestamp, EvalError>) -> Evaluated<'v> {
+    timestamp.map(Val::Timestamp)
 }
 
 fn comprehend<'v>(
@@ -426,10 +489,7 @@ fn comprehend<'v>(
         (Macro::Exists, None) => Ok(Val::Bool(false)),
         (Macro::ExistsOne, None) => Ok(Val::Bool(matches == 1)),
         (Macro::TransformMap | Macro::TransformMapEntry, None) => Ok(Val::Map(Rc::new(entries))),
-        (Macro::SortBy, None) => {
-            entries.sort_by(|(a, _), (b, _)| a.compare(b).unwrap_or(std::cmp::Ordering::Equal));
-            Ok(Val::list(entries.into_iter().map(|(_, value)| value).collect()))
-        }
+        (Macro::SortBy, None) => functions::sorted(entries),
         (_, None) => Ok(Val::list(found)),
     }
 }
@@ -461,7 +521,7 @@ fn take<'v>(
     };
     for (key, value) in inserted {
         budget.spend(entries.len() / 10)?;
-        if entries.iter().any(|(known, _)| known.compare(&key) == Some(std::cmp::Ordering::Equal)) {
+        if entries.iter().any(|(known, _)| known.compare(&key) == Some(Ordering::Equal)) {
             return failed(format!("insert failed: key {} already exists", functions::printed(&key)));
         }
         entries.push((key, value));

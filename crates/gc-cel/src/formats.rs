@@ -2,6 +2,9 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use crate::time::Timestamp;
+use crate::url::Url;
+
 /// Whether a text is an address with a prefix length, such as `10.0.0.0/8`.
 #[must_use]
 pub fn is_cidr(text: &str) -> bool {
@@ -35,55 +38,125 @@ pub fn printed_float(float: f64) -> String {
     if float.abs() < PLAIN_BELOW { format!("{float}") } else { format!("{float:e}").replace('e', "e+") }
 }
 
+/// A format of names: its longest text in bytes, its pattern, what it is, and examples.
+struct Name {
+    longest: usize,
+    pattern: &'static str,
+    what: &'static str,
+    examples: &'static [&'static str],
+}
+
+const DNS_1123_LABEL: Name = Name {
+    longest: 63,
+    pattern: "[a-z0-9]([-a-z0-9]*[a-z0-9])?",
+    what: "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character",
+    examples: &["my-name", "123-abc"],
+};
+
+const DNS_1123_SUBDOMAIN: Name = Name {
+    longest: 253,
+    pattern: "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*",
+    what: "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character",
+    examples: &["example.com"],
+};
+
+const DNS_1035_LABEL: Name = Name {
+    longest: 63,
+    pattern: "[a-z]([-a-z0-9]*[a-z0-9])?",
+    what: "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character",
+    examples: &["my-name", "abc-123"],
+};
+
+const LABEL_VALUE: Name = Name {
+    longest: 63,
+    pattern: "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?",
+    what: "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
+    examples: &["MyValue", "my_value", "12345"],
+};
+
+const QUALIFIED_NAME: Name = Name {
+    longest: 63,
+    pattern: "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]",
+    what: "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
+    examples: &["MyName", "my.name", "123-abc"],
+};
+
+impl Name {
+    fn problems(&self, text: &str) -> Vec<String> {
+        let long =
+            (text.len() > self.longest).then(|| format!("must be no more than {} bytes", self.longest));
+        let other = (!matches_whole(self.pattern, text)).then(|| self.rule());
+        long.into_iter().chain(other).collect()
+    }
+
+    fn rule(&self) -> String {
+        let examples: Vec<String> = self.examples.iter().map(|example| format!("'{example}', ")).collect();
+        let examples = examples.join(" or ");
+        format!("{} (e.g. {examples}regex used for validation is '{}')", self.what, self.pattern)
+    }
+}
+
 /// The errors of a text by one of the named formats of Kubernetes.
 pub(crate) fn problems(format: &str, text: &str) -> Vec<String> {
-    /// Longest label and longest subdomain in bytes.
-    const LONGEST: [usize; 2] = [63, 253];
-    let mut problems = Vec::new();
-    let mut name = |longest: usize, pattern: &str, what: &str| {
-        if text.len() > longest {
-            problems.push(format!("must be no more than {longest} bytes"));
-        }
-        if !matches(pattern, text) {
-            problems.push(format!("{what} (regex used for validation is '{pattern}')"));
-        }
+    // A prefix may end with a dash, before which another character follows in the end.
+    let masked = match text.strip_suffix('-').and_then(|rest| rest.char_indices().next_back()) {
+        Some((last, _)) => format!("{}a", &text[..last]),
+        None => text.to_owned(),
     };
-    const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
-    const SUBDOMAIN: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
-    let lower = "must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character";
+    let unless = |fits: bool, why: &str| if fits { Vec::new() } else { vec![why.to_owned()] };
     match format {
-        "dns1123Label" => name(LONGEST[0], LABEL, &format!("a lowercase RFC 1123 label {lower}")),
-        "dns1123LabelPrefix" => name(LONGEST[0], "[a-z0-9][-a-z0-9]*", "a lowercase RFC 1123 label prefix"),
-        "dns1123Subdomain" => name(LONGEST[1], SUBDOMAIN, "a lowercase RFC 1123 subdomain"),
-        "dns1123SubdomainPrefix" => {
-            name(LONGEST[1], "[a-z0-9][-.a-z0-9]*", "a lowercase RFC 1123 subdomain prefix");
-        }
-        "dns1035Label" => name(LONGEST[0], "[a-z]([-a-z0-9]*[a-z0-9])?", "a DNS-1035 label"),
-        "dns1035LabelPrefix" => name(LONGEST[0], "[a-z][-a-z0-9]*", "a DNS-1035 label prefix"),
-        "labelValue" => name(LONGEST[0], "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", "a valid label"),
-        "qualifiedName" => name(
-            LONGEST[1] + 1 + LONGEST[0],
-            "([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]",
-            "name part must consist of alphanumeric characters, '-', '_' or '.'",
+        "dns1123Label" => DNS_1123_LABEL.problems(text),
+        "dns1123LabelPrefix" => DNS_1123_LABEL.problems(&masked),
+        "dns1123Subdomain" => DNS_1123_SUBDOMAIN.problems(text),
+        "dns1123SubdomainPrefix" => DNS_1123_SUBDOMAIN.problems(&masked),
+        "dns1035Label" => DNS_1035_LABEL.problems(text),
+        "dns1035LabelPrefix" => DNS_1035_LABEL.problems(&masked),
+        "labelValue" => LABEL_VALUE.problems(text),
+        "qualifiedName" => qualified_name(text),
+        "uri" => Url::parse(text).err().into_iter().collect(),
+        "uuid" => unless(
+            matches_whole("(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", text),
+            "does not match the UUID format",
         ),
-        "uri" if !is_uri(text) => problems.push("invalid URI".to_owned()),
-        "uuid" if !matches("(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", text) => {
-            problems.push("does not match the UUID format".to_owned());
+        "byte" => unless(
+            matches_whole("([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", text),
+            "invalid base64",
+        ),
+        "date" => {
+            unless(matches!(Timestamp::parse(&format!("{text}T00:00:00Z")), Some(Ok(_))), "invalid date")
         }
-        "byte" if !matches("([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", text) => {
-            problems.push("invalid base64".to_owned());
-        }
-        "date" if format!("{text}T00:00:00Z").parse::<jiff::Timestamp>().is_err() => {
-            problems.push("invalid date".to_owned());
-        }
-        "datetime" if text.parse::<jiff::Timestamp>().is_err() => {
-            problems.push("invalid datetime".to_owned());
-        }
-        _ => {}
+        "datetime" => unless(matches!(Timestamp::parse(text), Some(Ok(_))), "invalid datetime"),
+        _ => Vec::new(),
     }
+}
+
+fn qualified_name(text: &str) -> Vec<String> {
+    let prefixed = |part: &str, problems: Vec<String>| -> Vec<String> {
+        problems.iter().map(|problem| format!("{part} part {problem}")).collect()
+    };
+    let (prefix, name) = match text.split_once('/') {
+        Some((_, name)) if name.contains('/') => {
+            let why = format!("a qualified name {}", QUALIFIED_NAME.rule());
+            return vec![format!(
+                "{why} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
+        }
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, text),
+    };
+    let mut problems = match prefix {
+        None => Vec::new(),
+        Some("") => vec!["prefix part must be non-empty".to_owned()],
+        Some(prefix) => prefixed("prefix", DNS_1123_SUBDOMAIN.problems(prefix)),
+    };
+    if name.is_empty() {
+        problems.push("name part must be non-empty".to_owned());
+    }
+    problems.extend(prefixed("name", QUALIFIED_NAME.problems(name)));
     problems
 }
 
-fn matches(pattern: &str, text: &str) -> bool {
+/// Whether a text as a whole matches a pattern.
+pub(crate) fn matches_whole(pattern: &str, text: &str) -> bool {
     regex::Regex::new(&format!("^(?:{pattern})$")).is_ok_and(|regex| regex.is_match(text))
 }

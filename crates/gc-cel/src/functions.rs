@@ -4,9 +4,14 @@ use std::rc::Rc;
 
 use crate::authority;
 use crate::budget::{Budget, EvalError, failed};
-use crate::formats::{self, printed_float};
+use crate::format;
+use crate::formats::matches_whole;
 use crate::libraries;
-use crate::value::{Evaluated, Val, parse_duration, parse_quantity};
+use crate::network;
+use crate::text;
+use crate::time::{Timestamp, parse_duration, printed_duration};
+use crate::tree::Operator;
+use crate::value::{Evaluated, Val, parse_quantity};
 
 /// Maximum size of a compiled pattern, bytes.
 const PATTERN_SIZE_LIMIT: usize = 1 << 20;
@@ -18,16 +23,44 @@ pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -
     }
     let found = text_function(name, arguments, budget)
         .or_else(|| list_function(name, arguments, budget))
-        .or_else(|| time_function(name, arguments))
+        .or_else(|| time_function(name, arguments, budget))
         .or_else(|| quantity_function(name, arguments))
         .or_else(|| libraries::call(name, arguments, budget))
+        .or_else(|| network::call(name, arguments))
         .or_else(|| authority::call(name, arguments, budget))
         .or_else(|| conversion(name, arguments));
-    let value = found.unwrap_or_else(|| failed("no such overload"))?;
+    let value = found.unwrap_or_else(|| mismatch(name, arguments))?;
     if let Val::Text(text) = &value {
         budget.spend(text.len() / 10)?;
     }
     Ok(value)
+}
+
+/// The error of a function that does not take such values.
+pub(crate) fn mismatch<'v>(name: &str, arguments: &[Val<'v>]) -> Evaluated<'v> {
+    let first = arguments.first();
+    // These look at their first argument, whose own method then rejects the others.
+    let accepts_first = match (name, first) {
+        ("@in" | "!_" | "contains" | "startsWith" | "endsWith", _)
+        | ("_+_" | "_-_" | "_*_" | "_/_", Some(Val::Double(_) | Val::Int(_) | Val::Uint(_)))
+        | ("_%_", Some(Val::Int(_) | Val::Uint(_))) => true,
+        (_, Some(Val::Text(_) | Val::Timestamp(_) | Val::Duration(_))) => {
+            matches!(name, "size" | "matches" | "-_") || name.starts_with('_')
+        }
+        ("_+_", Some(value)) => value.is_list() || matches!(value, Val::Bytes(_)),
+        ("_<_" | "_<=_" | "_>_" | "_>=_", Some(value)) => {
+            value.number().is_some() || matches!(value, Val::Bool(_) | Val::Bytes(_))
+        }
+        _ => false,
+    };
+    if accepts_first {
+        return failed("no such overload");
+    }
+    if name.starts_with('_') || matches!(name, "size" | "matches" | "-_") {
+        return failed(format!("no such overload: {name}"));
+    }
+    let types: Vec<&str> = arguments.iter().map(Val::type_name).collect();
+    failed(format!("no such overload: {name}({})", types.join(", ")))
 }
 
 /// A value as text, for `string()` and messages.
@@ -38,14 +71,10 @@ pub fn printed(value: &Val<'_>) -> String {
         Val::Bool(value) => value.to_string(),
         Val::Int(value) => value.to_string(),
         Val::Uint(value) => value.to_string(),
-        Val::Double(value) => printed_float(*value),
+        Val::Double(value) => text::double(*value),
         Val::Text(text) => text.to_string(),
         Val::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Val::Duration(nanoseconds) => {
-            #[expect(clippy::cast_precision_loss, reason = "printed as seconds with a fraction")]
-            let seconds = *nanoseconds as f64 / 1e9;
-            format!("{}s", printed_float(seconds))
-        }
+        Val::Duration(nanoseconds) => printed_duration(*nanoseconds),
         Val::Timestamp(timestamp) => timestamp.to_string(),
         Val::Type(name) | Val::Format(name) => (*name).to_owned(),
         Val::Json(value, _) => value.to_string(),
@@ -78,10 +107,6 @@ fn int<'v>(value: usize) -> Evaluated<'v> {
     i64::try_from(value).map_or_else(|_| failed("integer overflow"), |value| Ok(Val::Int(value)))
 }
 
-fn position(value: i64) -> Result<usize, EvalError> {
-    usize::try_from(value).or_else(|_| failed(format!("index out of range: {value}")))
-}
-
 /// Whether a text is a pattern.
 pub(crate) fn is_regex(pattern: &str) -> bool {
     regex::RegexBuilder::new(pattern).size_limit(PATTERN_SIZE_LIMIT).build().is_ok()
@@ -97,6 +122,14 @@ fn regex(pattern: &str, budget: &mut Budget) -> Result<regex::Regex, EvalError> 
         .or_else(|error| failed(format!("error parsing regexp: {error}")))
 }
 
+/// The pattern of a function of the library of regular expressions, which has an error of its own.
+fn finder(pattern: &str, budget: &mut Budget) -> Result<regex::Regex, EvalError> {
+    regex(pattern, budget).map_err(|error| match error {
+        EvalError::Failed(why) => EvalError::Failed(format!("Illegal regex: {why}")),
+        EvalError::TooExpensive => error,
+    })
+}
+
 fn text_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> Option<Evaluated<'v>> {
     let [Val::Text(text), rest @ ..] = arguments else { return None };
     Some(match (name, rest) {
@@ -106,22 +139,20 @@ fn text_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> 
         ("matches", [Val::Text(pattern)]) => {
             regex(pattern, budget).map(|regex| Val::Bool(regex.is_match(text)))
         }
-        ("find", [Val::Text(pattern)]) => {
-            regex(pattern, budget).map(|regex| Val::text(regex.find(text).map_or("", |found| found.as_str())))
-        }
-        ("findAll", [Val::Text(pattern)]) => regex(pattern, budget)
+        ("find", [Val::Text(pattern)]) => finder(pattern, budget)
+            .map(|regex| Val::text(regex.find(text).map_or("", |found| found.as_str()))),
+        ("findAll", [Val::Text(pattern)]) => finder(pattern, budget)
             .map(|regex| Val::list(regex.find_iter(text).map(|found| Val::text(found.as_str())).collect())),
-        ("findAll", [Val::Text(pattern), Val::Int(most)]) => regex(pattern, budget).map(|regex| {
+        ("findAll", [Val::Text(pattern), Val::Int(most)]) => finder(pattern, budget).map(|regex| {
             let most = usize::try_from(*most).unwrap_or(usize::MAX);
             Val::list(regex.find_iter(text).take(most).map(|found| Val::text(found.as_str())).collect())
         }),
         ("lowerAscii", []) => Ok(Val::text(&text.to_ascii_lowercase())),
         ("upperAscii", []) => Ok(Val::text(&text.to_ascii_uppercase())),
         ("trim", []) => Ok(Val::text(text.trim())),
-        ("reverse", []) => Ok(Val::text(&text.chars().rev().collect::<String>())),
-        ("strings.quote", []) => Ok(Val::text(&format!("{text:?}"))),
-        ("charAt", [Val::Int(index)]) => position(*index)
-            .map(|index| Val::text(&text.chars().nth(index).map(String::from).unwrap_or_default())),
+        ("strings.quote", []) => Ok(Val::text(&text::cel_quoted(text))),
+        ("charAt", [Val::Int(index)]) => place(text, *index)
+            .map(|at| Val::text(&text[at..].chars().next().map(String::from).unwrap_or_default())),
         ("indexOf", [Val::Text(other)]) => char_index(text, text.find(&**other)),
         ("lastIndexOf", [Val::Text(other)]) => char_index(text, text.rfind(&**other)),
         ("replace", [Val::Text(from), Val::Text(to)]) => {
@@ -137,25 +168,17 @@ fn text_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> 
                 .map(|()| Val::text(&text.replacen(&**from, to, most))),
             Err(_) => Ok(Val::text(&text.replace(&**from, to))),
         },
-        ("split", [Val::Text(separator)]) => {
-            if separator.is_empty() {
-                Ok(Val::list(text.chars().map(|c| Val::text(&c.to_string())).collect()))
-            } else {
-                Ok(Val::list(text.split(&**separator).map(Val::text).collect()))
-            }
+        ("split", [Val::Text(separator)]) => Ok(split(text, separator, usize::MAX)),
+        ("split", [Val::Text(separator), Val::Int(most)]) => {
+            Ok(split(text, separator, usize::try_from(*most).unwrap_or(usize::MAX)))
         }
-        ("split", [Val::Text(separator), Val::Int(most)]) => match usize::try_from(*most) {
-            Ok(most) => Ok(Val::list(text.splitn(most, &**separator).map(Val::text).collect())),
-            Err(_) => Ok(Val::list(text.split(&**separator).map(Val::text).collect())),
-        },
         ("substring", [Val::Int(from)]) => substring(text, *from, None),
         ("substring", [Val::Int(from), Val::Int(to)]) => substring(text, *from, Some(*to)),
-        ("isURL", []) => Ok(Val::Bool(formats::is_uri(text))),
         ("indexOf", [Val::Text(other), Val::Int(from)]) => index_from(text, other, *from),
         ("lastIndexOf", [Val::Text(other), Val::Int(until)]) => last_index_until(text, other, *until),
         ("format", [list]) => match list.items() {
-            Some(items) => libraries::formatted(text, &items),
-            None => failed("no such overload"),
+            Some(items) => format::formatted(text, &items, budget),
+            None => return None,
         },
         _ => return None,
     })
@@ -165,33 +188,69 @@ fn char_index<'v>(text: &str, found: Option<usize>) -> Evaluated<'v> {
     found.map_or(Ok(Val::Int(-1)), |bytes| int(text[..bytes].chars().count()))
 }
 
+fn out_of_range<T>(index: i64) -> Result<T, EvalError> {
+    failed(format!("index out of range: {index}"))
+}
+
+/// The offset in bytes of a character's index, which may be that of the end.
+fn place(text: &str, index: i64) -> Result<usize, EvalError> {
+    let places = text.char_indices().map(|(at, _)| at).chain([text.len()]);
+    let found = usize::try_from(index).ok().and_then(|index| places.into_iter().nth(index));
+    found.map_or_else(|| out_of_range(index), Ok)
+}
+
 fn index_from<'v>(text: &str, other: &str, from: i64) -> Evaluated<'v> {
-    let from = position(from)?;
-    let Some((bytes, _)) = text.char_indices().chain([(text.len(), ' ')]).nth(from) else {
-        return failed(format!("index out of range: {from}"));
-    };
-    char_index(text, text[bytes..].find(other).map(|found| bytes + found))
+    if other.is_empty() {
+        return Ok(Val::Int(from));
+    }
+    match place(text, from) {
+        Ok(at) => char_index(text, text[at..].find(other).map(|found| at + found)),
+        Err(error) if from < 0 => Err(error),
+        Err(_) => Ok(Val::Int(-1)),
+    }
 }
 
 fn last_index_until<'v>(text: &str, other: &str, until: i64) -> Evaluated<'v> {
-    let until = position(until)?;
-    let Some((bytes, _)) = text.char_indices().chain([(text.len(), ' ')]).nth(until) else {
-        return failed(format!("index out of range: {until}"));
-    };
-    // A match may begin at that place at the latest.
-    let end = text.len().min(bytes + other.len());
-    let end = (end..=text.len()).find(|end| text.is_char_boundary(*end)).unwrap_or(text.len());
-    char_index(text, text[..end].rfind(other))
+    if other.is_empty() {
+        return Ok(Val::Int(until));
+    }
+    match place(text, until) {
+        // A match may begin at that place at the latest.
+        Ok(at) if at < text.len() => {
+            let end = text.len().min(at + other.len());
+            let end = (end..=text.len()).find(|end| text.is_char_boundary(*end)).unwrap_or(text.len());
+            let found = text[..end].rmatch_indices(other).map(|(found, _)| found).find(|found| *found <= at);
+            char_index(text, found)
+        }
+        Err(error) if until < 0 => Err(error),
+        _ => Ok(Val::Int(-1)),
+    }
 }
 
 fn substring<'v>(text: &str, from: i64, to: Option<i64>) -> Evaluated<'v> {
-    let length = text.chars().count();
-    let from = position(from)?;
-    let to = to.map_or(Ok(length), position)?;
-    if from > to || to > length {
+    if let Some(to) = to.filter(|to| from > *to) {
         return failed(format!("invalid substring range. start: {from}, end: {to}"));
     }
-    Ok(Val::text(&text.chars().skip(from).take(to - from).collect::<String>()))
+    let start = place(text, from)?;
+    let end = to.map_or(Ok(text.len()), |to| place(text, to))?;
+    Ok(Val::text(&text[start..end]))
+}
+
+/// The parts of a text; the last one of at most so many keeps its separators.
+fn split<'v>(text: &str, separator: &str, most: usize) -> Val<'v> {
+    if !separator.is_empty() {
+        return Val::list(text.splitn(most, separator).map(Val::text).collect());
+    }
+    let mut parts = Vec::new();
+    let mut rest = text.chars();
+    while parts.len() + 1 < most {
+        let Some(c) = rest.next() else { break };
+        parts.push(Val::text(c.encode_utf8(&mut [0; 4])));
+    }
+    if !rest.as_str().is_empty() && most > 0 {
+        parts.push(Val::text(rest.as_str()));
+    }
+    Val::list(parts)
 }
 
 fn list_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> Option<Evaluated<'v>> {
@@ -206,15 +265,13 @@ fn list_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> 
     Some(match (name, &arguments[1..]) {
         ("min", []) => extreme(&items, false),
         ("max", []) => extreme(&items, true),
-        ("sum", []) => sum(&items),
+        ("sum", []) => sum(items, budget),
         ("isSorted", []) => Ok(Val::Bool(
-            items.windows(2).all(|pair| pair[0].compare(&pair[1]).is_some_and(std::cmp::Ordering::is_le)),
+            items.windows(2).all(|pair| pair[0].compare(&pair[1]).is_none_or(std::cmp::Ordering::is_le)),
         )),
-        ("sort", []) => {
-            let mut items = items;
-            items.sort_by(|a, b| a.compare(b).unwrap_or(std::cmp::Ordering::Equal));
-            Ok(Val::list(items))
-        }
+        ("sort", []) => sorted(items.into_iter().map(|item| (item.clone(), item)).collect()),
+        ("first", []) => Ok(Val::Optional(items.into_iter().next().map(Rc::new))),
+        ("last", []) => Ok(Val::Optional(items.into_iter().next_back().map(Rc::new))),
         ("reverse", []) => Ok(Val::list(items.into_iter().rev().collect())),
         ("indexOf", [value]) => {
             value.place_in(&items, budget).and_then(|place| place.map_or(Ok(Val::Int(-1)), int))
@@ -225,45 +282,37 @@ fn list_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> 
             place.and_then(|place| place.map_or(Ok(Val::Int(-1)), |place| int(items.len() - 1 - place)))
         }
         ("distinct", []) => distinct(items, budget),
-        ("unwrapOpt" | "optional.unwrap", []) => Ok(Val::list(
-            items
-                .into_iter()
-                .filter_map(|item| match item {
-                    Val::Optional(value) => value.map(|value| (*value).clone()),
-                    other => Some(other),
-                })
-                .collect(),
-        )),
-        ("flatten", [Val::Int(levels)]) => Ok(Val::list(flattened(items, *levels))),
-        ("flatten", []) => Ok(Val::list(
-            items.into_iter().flat_map(|item| item.items().unwrap_or_else(|| vec![item])).collect(),
-        )),
-        ("slice", [Val::Int(from), Val::Int(to)]) => match (position(*from), position(*to)) {
-            (Ok(from), Ok(to)) => match items.get(from..to) {
-                Some(slice) => Ok(Val::list(slice.to_vec())),
-                None => failed("index out of bounds"),
-            },
-            _ => failed("index out of bounds"),
-        },
-        ("join", []) => Ok(join(&items, "")),
-        ("join", [Val::Text(separator)]) => Ok(join(&items, separator)),
+        ("unwrapOpt" | "optional.unwrap", []) => unwrapped(items),
+        ("flatten", []) => flattened(items, 1, budget).map(Val::list),
+        ("flatten", [Val::Int(levels)]) if *levels < 0 => failed("level must be non-negative"),
+        ("flatten", [Val::Int(levels)]) => flattened(items, *levels, budget).map(Val::list),
+        ("slice", [Val::Int(from), Val::Int(to)]) => slice(&items, *from, *to),
+        ("join", []) => join(&items, "", budget),
+        ("join", [Val::Text(separator)]) => join(&items, separator, budget),
         ("sets.contains" | "sets.intersects" | "sets.equivalent", [other]) => match other.items() {
             Some(other) => sets(name, &items, &other, budget).map(Val::Bool),
-            None => failed("no such overload"),
+            None => return None,
         },
         _ => return None,
     })
 }
 
-fn flattened<'v>(items: Vec<Val<'v>>, levels: i64) -> Vec<Val<'v>> {
+/// The items of lists within a list, to that many levels. Each costs before it is there: one list may be contained
+/// many times.
+fn flattened<'v>(items: Vec<Val<'v>>, levels: i64, budget: &mut Budget) -> Result<Vec<Val<'v>>, EvalError> {
     if levels <= 0 {
-        return items;
+        return Ok(items);
     }
-    let inner = |item: Val<'v>| match item.items() {
-        Some(items) => flattened(items, levels - 1),
-        None => vec![item],
-    };
-    items.into_iter().flat_map(inner).collect()
+    let mut flat = Vec::new();
+    for item in items {
+        if item.is_list() {
+            budget.spend(item.size().unwrap_or_default())?;
+            flat.extend(flattened(item.items().unwrap_or_default(), levels - 1, budget)?);
+        } else {
+            flat.push(item);
+        }
+    }
+    Ok(flat)
 }
 
 fn distinct<'v>(items: Vec<Val<'v>>, budget: &mut Budget) -> Evaluated<'v> {
@@ -289,8 +338,56 @@ fn sets<'v>(name: &str, a: &[Val<'v>], b: &[Val<'v>], budget: &mut Budget) -> Re
     })
 }
 
-fn join<'v>(items: &[Val<'v>], separator: &str) -> Val<'v> {
-    Val::text(&items.iter().map(printed).collect::<Vec<_>>().join(separator))
+fn join<'v>(items: &[Val<'v>], separator: &str, budget: &mut Budget) -> Evaluated<'v> {
+    let texts: Result<Vec<&str>, EvalError> = items
+        .iter()
+        .map(|item| match item {
+            // One long text may be contained many times.
+            Val::Text(text) => budget.spend((text.len() + separator.len()) / 10).map(|()| &**text),
+            other => failed(format!("join: invalid input: {}", printed(other))),
+        })
+        .collect();
+    Ok(Val::text(&texts?.join(separator)))
+}
+
+fn slice<'v>(items: &[Val<'v>], from: i64, to: i64) -> Evaluated<'v> {
+    let wrong = |why: String| failed(format!("cannot slice({from}, {to}), {why}"));
+    match (usize::try_from(from), usize::try_from(to)) {
+        (Ok(from), Ok(to)) if from > to => {
+            wrong("start index must be less than or equal to end index".to_owned())
+        }
+        (Ok(from), Ok(to)) => match items.get(from..to) {
+            Some(slice) => Ok(Val::list(slice.to_vec())),
+            None => wrong(format!("list is length {}", items.len())),
+        },
+        _ => wrong("negative indexes not supported".to_owned()),
+    }
+}
+
+fn unwrapped(items: Vec<Val<'_>>) -> Evaluated<'_> {
+    let mut values = Vec::new();
+    for item in items {
+        match item {
+            Val::Optional(value) => values.extend(value.map(|value| (*value).clone())),
+            other => return failed(format!("value {} is not optional", printed(&other))),
+        }
+    }
+    Ok(Val::list(values))
+}
+
+/// Values in the order of their keys, which have one type.
+pub(crate) fn sorted<'v>(mut entries: Vec<(Val<'v>, Val<'v>)>) -> Evaluated<'v> {
+    if let Some((first, _)) = entries.first() {
+        if first.compare(first).is_none() {
+            return failed("list elements must be comparable");
+        }
+        let of_type = first.type_name();
+        if entries.iter().any(|(key, _)| key.type_name() != of_type) {
+            return failed("list elements must have the same type");
+        }
+    }
+    entries.sort_by(|(a, _), (b, _)| a.compare(b).unwrap_or(std::cmp::Ordering::Equal));
+    Ok(Val::list(entries.into_iter().map(|(_, value)| value).collect()))
 }
 
 fn extreme<'v>(items: &[Val<'v>], greatest: bool) -> Evaluated<'v> {
@@ -307,19 +404,15 @@ fn extreme<'v>(items: &[Val<'v>], greatest: bool) -> Evaluated<'v> {
     Ok(best.clone())
 }
 
-fn sum<'v>(items: &[Val<'v>]) -> Evaluated<'v> {
-    if items.iter().all(|item| matches!(item, Val::Int(_))) {
-        let whole = items.iter().try_fold(0_i64, |sum, item| match item {
-            Val::Int(value) => sum.checked_add(*value),
-            _ => None,
-        });
-        return whole.map_or_else(|| failed("integer overflow"), |sum| Ok(Val::Int(sum)));
-    }
-    let numbers: Option<Vec<f64>> = items.iter().map(Val::number).collect();
-    numbers.map_or_else(|| failed("no such overload"), |numbers| Ok(Val::Double(numbers.iter().sum())))
+fn sum<'v>(items: Vec<Val<'v>>, budget: &mut Budget) -> Evaluated<'v> {
+    let mut items = items.into_iter();
+    let first = items.next().unwrap_or(Val::Int(0));
+    items.try_fold(first, |sum, item| crate::eval::binary(Operator::Add, &sum, &item, budget))
 }
 
-fn time_function<'v>(name: &str, arguments: &[Val<'v>]) -> Option<Evaluated<'v>> {
+fn time_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> Option<Evaluated<'v>> {
+    /// The cost of reading the rules of a time zone.
+    const ZONE: usize = 200;
     let number = |value: i64| Some(Ok(Val::Int(value)));
     match arguments {
         [Val::Duration(nanoseconds)] => {
@@ -332,20 +425,13 @@ fn time_function<'v>(name: &str, arguments: &[Val<'v>]) -> Option<Evaluated<'v>>
                 _ => None,
             }
         }
-        [Val::Timestamp(timestamp)] => {
-            let civil = timestamp.to_zoned(jiff::tz::TimeZone::UTC).datetime();
-            match name {
-                "getFullYear" => number(civil.year().into()),
-                "getMonth" => number(i64::from(civil.month()) - 1),
-                "getDate" => number(civil.day().into()),
-                "getDayOfMonth" => number(i64::from(civil.day()) - 1),
-                "getDayOfWeek" => number(civil.weekday().to_sunday_zero_offset().into()),
-                "getDayOfYear" => number(i64::from(civil.day_of_year()) - 1),
-                "getHours" => number(civil.hour().into()),
-                "getMinutes" => number(civil.minute().into()),
-                "getSeconds" => number(civil.second().into()),
-                "getMilliseconds" => number(civil.millisecond().into()),
-                _ => None,
+        [Val::Timestamp(timestamp)] => timestamp.part(name, 0).map(Val::Int).map(Ok),
+        [Val::Timestamp(timestamp), Val::Text(zone)] => {
+            // An unknown zone is no reason to say that of an unknown function.
+            timestamp.part(name, 0)?;
+            match budget.spend(ZONE).and_then(|()| timestamp.offset_in(zone)) {
+                Ok(offset) => timestamp.part(name, offset).map(Val::Int).map(Ok),
+                Err(error) => Some(Err(error)),
             }
         }
         _ => None,
@@ -359,6 +445,9 @@ fn quantity_function<'v>(name: &str, arguments: &[Val<'v>]) -> Option<Evaluated<
     Some(match (name, arguments) {
         ("quantity", [Val::Text(text)]) => match parse_quantity(text) {
             Some(value) => Ok(Val::Quantity(value)),
+            None if matches_whole(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)[eEinumkKMGTP]*[-+]?[0-9]*", text) => {
+                failed("unable to parse quantity's suffix")
+            }
             None => failed(
                 "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
             ),
@@ -383,36 +472,14 @@ fn quantity_function<'v>(name: &str, arguments: &[Val<'v>]) -> Option<Evaluated<
     })
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "ranges are checked before the cast")]
 fn conversion<'v>(name: &str, arguments: &[Val<'v>]) -> Option<Evaluated<'v>> {
-    /// Beyond this no double is a 64-bit integer.
-    const LARGEST: f64 = 9.2e18;
-    let parsed = |value: Option<Val<'v>>| value.map_or_else(|| failed("type conversion error"), Ok);
+    if let [value] = arguments
+        && let Some(converted) = converted(name, value)
+    {
+        return Some(converted);
+    }
     Some(match (name, arguments) {
         ("type", [value]) => Ok(Val::Type(value.type_name())),
-        ("string", [value]) => Ok(Val::text(&printed(value))),
-        ("bool", [Val::Bool(value)]) => Ok(Val::Bool(*value)),
-        ("bool", [Val::Text(text)]) => parsed(match &**text {
-            "true" | "True" | "TRUE" | "t" | "1" => Some(Val::Bool(true)),
-            "false" | "False" | "FALSE" | "f" | "0" => Some(Val::Bool(false)),
-            _ => None,
-        }),
-        ("int", [Val::Int(value)]) => Ok(Val::Int(*value)),
-        ("int", [Val::Uint(value)]) => parsed(i64::try_from(*value).ok().map(Val::Int)),
-        ("int", [Val::Double(value)]) => parsed((value.abs() < LARGEST).then_some(Val::Int(*value as i64))),
-        ("int", [Val::Text(text)]) => parsed(text.parse().ok().map(Val::Int)),
-        ("int", [Val::Timestamp(value)]) => Ok(Val::Int(value.as_second())),
-        ("uint", [Val::Uint(value)]) => Ok(Val::Uint(*value)),
-        ("uint", [Val::Int(value)]) => parsed(u64::try_from(*value).ok().map(Val::Uint)),
-        ("uint", [Val::Text(text)]) => parsed(text.parse().ok().map(Val::Uint)),
-        ("double", [Val::Text(text)]) => parsed(text.parse().ok().map(Val::Double)),
-        ("double", [value]) => parsed(value.number().map(Val::Double)),
-        ("bytes", [Val::Text(text)]) => Ok(Val::Bytes(text.as_bytes().into())),
-        ("bytes", [Val::Bytes(bytes)]) => Ok(Val::Bytes(Rc::clone(bytes))),
-        ("duration", [Val::Text(text)]) => parsed(parse_duration(text).map(Val::Duration)),
-        ("duration", [Val::Duration(value)]) => Ok(Val::Duration(*value)),
-        ("timestamp", [Val::Text(text)]) => parsed(text.parse().ok().map(Val::Timestamp)),
-        ("timestamp", [Val::Timestamp(value)]) => Ok(Val::Timestamp(*value)),
         ("optional.none", []) => Ok(Val::Optional(None)),
         ("optional.of", [value]) => Ok(Val::Optional(Some(Rc::new(value.clone())))),
         ("optional.ofNonZeroValue", [value]) => {
@@ -422,14 +489,92 @@ fn conversion<'v>(name: &str, arguments: &[Val<'v>]) -> Option<Evaluated<'v>> {
         ("value", [Val::Optional(Some(value))]) => Ok((**value).clone()),
         ("value", [Val::Optional(None)]) => failed("optional.none() dereference"),
         ("dyn", [value]) | ("orValue" | "or", [Val::Optional(None), value]) => Ok(value.clone()),
-        ("abs", [Val::Int(value)]) => parsed(value.checked_abs().map(Val::Int)),
+        ("abs", [Val::Int(value)]) => {
+            value.checked_abs().map_or_else(|| failed("integer overflow"), |value| Ok(Val::Int(value)))
+        }
         _ => return None,
     })
 }
 
+/// The value as another type; `None` if there is no such conversion.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked first")]
+fn converted<'v>(name: &str, value: &Val<'v>) -> Option<Evaluated<'v>> {
+    /// The doubles just beyond the largest `int` and `uint`.
+    const BEYOND: [f64; 2] = [9_223_372_036_854_775_808.0, 18_446_744_073_709_551_616.0];
+    let parsed = |found: Option<Val<'v>>, to: &str| {
+        let wrong = || failed(format!("type conversion error from '{}' to '{to}'", value.type_name()));
+        found.map_or_else(wrong, Ok)
+    };
+    let int = |fits: Option<i64>| fits.map_or_else(|| failed("integer overflow"), |v| Ok(Val::Int(v)));
+    let uint =
+        |fits: Option<u64>| fits.map_or_else(|| failed("unsigned integer overflow"), |v| Ok(Val::Uint(v)));
+    let duration_type = "google.protobuf.Duration";
+    Some(match (name, value) {
+        ("bool", Val::Bool(_))
+        | ("int", Val::Int(_))
+        | ("uint", Val::Uint(_))
+        | ("double", Val::Double(_))
+        | ("bytes", Val::Bytes(_))
+        | ("string", Val::Text(_))
+        | ("duration", Val::Duration(_))
+        | ("timestamp", Val::Timestamp(_)) => Ok(value.clone()),
+        ("string", Val::Bytes(bytes)) => match std::str::from_utf8(bytes) {
+            Ok(text) => Ok(Val::text(text)),
+            Err(_) => failed("invalid UTF-8 in bytes, cannot convert to string"),
+        },
+        (
+            "string",
+            Val::Bool(_)
+            | Val::Int(_)
+            | Val::Uint(_)
+            | Val::Double(_)
+            | Val::Duration(_)
+            | Val::Timestamp(_)
+            | Val::Ip(_)
+            | Val::Cidr(..),
+        ) => Ok(Val::text(&printed(value))),
+        ("bool", Val::Text(text)) => parsed(parse_bool(text).map(Val::Bool), "bool"),
+        ("bytes", Val::Text(text)) => Ok(Val::Bytes(text.as_bytes().into())),
+        ("int", Val::Uint(value)) => int(i64::try_from(*value).ok()),
+        ("int", Val::Double(value)) => int((value.abs() < BEYOND[0]).then_some(*value as i64)),
+        ("int", Val::Text(text)) => parsed(text.parse().ok().map(Val::Int), "int"),
+        ("int", Val::Timestamp(value)) => Ok(Val::Int(value.seconds())),
+        ("int", Val::Duration(nanoseconds)) => Ok(Val::Int(*nanoseconds)),
+        ("uint", Val::Int(value)) => uint(u64::try_from(*value).ok()),
+        ("uint", Val::Double(value)) => uint((*value >= 0.0 && *value < BEYOND[1]).then_some(*value as u64)),
+        ("uint", Val::Text(text)) => {
+            parsed((!text.starts_with('+')).then(|| text.parse().ok().map(Val::Uint)).flatten(), "uint")
+        }
+        ("double", Val::Int(_) | Val::Uint(_)) => parsed(value.number().map(Val::Double), "double"),
+        ("double", Val::Text(text)) => parsed(parse_double(text).map(Val::Double), "double"),
+        ("duration", Val::Text(text)) => parsed(parse_duration(text).map(Val::Duration), duration_type),
+        ("duration", Val::Int(_)) => parsed(None, duration_type),
+        ("timestamp", Val::Int(seconds)) => Timestamp::from_seconds(*seconds).map(Val::Timestamp),
+        ("timestamp", Val::Text(text)) => match Timestamp::parse(text) {
+            Some(timestamp) => timestamp.map(Val::Timestamp),
+            None => parsed(None, "google.protobuf.Timestamp"),
+        },
+        _ => return None,
+    })
+}
+
+fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// A number is not so large that it would be infinite.
+fn parse_double(text: &str) -> Option<f64> {
+    let value: f64 = text.parse().ok()?;
+    (value.is_finite() || !text.contains(|c: char| c.is_ascii_digit())).then_some(value)
+}
+
 fn is_zero(value: &Val<'_>) -> bool {
     match value {
-        Val::Null | Val::Bool(false) => true,
+        Val::Null | Val::Bool(false) | Val::Duration(0) => true,
         Val::Optional(inner) => inner.is_none(),
         _ => value.size() == Some(0) || value.number() == Some(0.0),
     }

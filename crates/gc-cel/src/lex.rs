@@ -18,9 +18,9 @@ pub(crate) enum Token {
     Sign(&'static str),
 }
 
-const SIGNS: [&str; 26] = [
-    "[?", ".?", "&&", "||", "==", "!=", "<=", ">=", "<", ">", "(", ")", "[", "]", "{", "}", ",", ".", ":",
-    "?", "!", "+", "-", "*", "/", "%",
+const SIGNS: [&str; 24] = [
+    "&&", "||", "==", "!=", "<=", ">=", "<", ">", "(", ")", "[", "]", "{", "}", ",", ".", ":", "?", "!", "+",
+    "-", "*", "/", "%",
 ];
 
 /// The tokens of a text, and its invalid parts.
@@ -76,7 +76,8 @@ fn token(rest: &str, first: char) -> Result<(Token, usize), Wrong> {
     if let Some(found) = text_literal(rest)? {
         return Ok(found);
     }
-    if first.is_ascii_digit() {
+    let is_fraction = first == '.' && rest[1..].starts_with(|c: char| c.is_ascii_digit());
+    if first.is_ascii_digit() || is_fraction {
         return number(rest);
     }
     if first.is_ascii_alphabetic() || first == '_' {
@@ -96,7 +97,7 @@ fn token(rest: &str, first: char) -> Result<(Token, usize), Wrong> {
 }
 
 /// Words that are no identifiers. Fields that are called so are written with escapes, such as `__in__`.
-pub(crate) const KEYWORDS: [&str; 19] = [
+pub(crate) const KEYWORDS: [&str; 21] = [
     "true",
     "false",
     "null",
@@ -116,6 +117,8 @@ pub(crate) const KEYWORDS: [&str; 19] = [
     "namespace",
     "return",
     "var",
+    "void",
+    "while",
 ];
 
 /// Names that are not identifiers are written with escapes, such as `foo__dash__bar`.
@@ -203,36 +206,64 @@ fn text_literal(rest: &str) -> Result<Option<(Token, usize)>, Wrong> {
     let triple: String = std::iter::repeat_n(quote, 3).collect();
     let delimiter = if body.starts_with(&triple) { triple } else { quote.to_string() };
     let content = &body[delimiter.len()..];
-    let mut text = String::new();
+    let mut text = Vec::new();
     let mut at = 0;
     while let Some(c) = content[at..].chars().next() {
         if content[at..].starts_with(&delimiter) {
             let length = prefix.len() + 2 * delimiter.len() + at;
-            let literal = if bytes { Expression::Bytes(text.into_bytes()) } else { Expression::Text(text) };
+            let wrong = |_| Wrong::because(length, "unable to unescape string");
+            let literal = if bytes {
+                Expression::Bytes(text)
+            } else {
+                Expression::Text(String::from_utf8(text).map_err(wrong)?)
+            };
             return Ok(Some((Token::Literal(literal), length)));
         }
         if c == '\\' && !raw {
             let offset = prefix.len() + delimiter.len() + at;
-            let (escaped, length) = escape(&content[at..]).map_err(|_| Wrong::unrecognized(offset + 1))?;
-            text.push(escaped);
+            let (escaped, length) =
+                escape(&content[at..], bytes).map_err(|_| Wrong::unrecognized(offset + 1))?;
+            match escaped {
+                Escaped::Character(c) => text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+                Escaped::Byte(byte) => text.push(byte),
+            }
             at += length;
-        } else if c == '\n' && delimiter.len() == 1 {
+        } else if c == '\r' && content[at..].starts_with("\r\n") {
+            // The end of a line is one character, however it was written.
+            at += 1;
+        } else if matches!(c, '\n' | '\r') && delimiter.len() == 1 {
             break;
         } else {
-            text.push(c);
-            at += c.len_utf8();
+            let c = if c == '\r' { '\n' } else { c };
+            text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+            at += content[at..].chars().next().map_or(1, char::len_utf8);
         }
     }
     Err(Wrong::unrecognized(prefix.len() + delimiter.len() + at))
 }
 
-fn escape(rest: &str) -> Result<(char, usize), &'static str> {
+/// What an escape stands for: in bytes, a number is a byte instead of a character.
+enum Escaped {
+    Character(char),
+    Byte(u8),
+}
+
+/// The escape at the start of a text, and its length.
+fn escape(rest: &str, bytes: bool) -> Result<(Escaped, usize), &'static str> {
     let code = |from: usize, length: usize, radix: u32| {
         let digits = rest.get(from..from + length).ok_or("a short escape")?;
+        if !digits.chars().all(|c| c.is_digit(radix)) {
+            return Err("a bad escape");
+        }
         let value = u32::from_str_radix(digits, radix).map_err(|_| "a bad escape")?;
-        Ok::<_, &'static str>((char::from_u32(value).ok_or("a bad escape")?, from + length))
+        let escaped = if bytes {
+            Escaped::Byte(u8::try_from(value).map_err(|_| "a bad escape")?)
+        } else {
+            Escaped::Character(char::from_u32(value).ok_or("a bad escape")?)
+        };
+        Ok((escaped, from + length))
     };
-    let simple = |c: char| Ok((c, 2));
+    let simple = |c: char| Ok((Escaped::Character(c), 2));
     match rest.chars().nth(1) {
         Some('n') => simple('\n'),
         Some('t') => simple('\t'),
@@ -243,8 +274,8 @@ fn escape(rest: &str) -> Result<(char, usize), &'static str> {
         Some('v') => simple('\u{b}'),
         Some(c @ ('\\' | '\'' | '"' | '`' | '?')) => simple(c),
         Some('x' | 'X') => code(2, 2, 16),
-        Some('u') => code(2, 4, 16),
-        Some('U') => code(2, 8, 16),
+        Some('u') if !bytes => code(2, 4, 16),
+        Some('U') if !bytes => code(2, 8, 16),
         Some('0'..='3') => code(1, 3, 8),
         _ => Err("an unknown escape"),
     }

@@ -19,6 +19,7 @@ mod check;
 mod cost;
 mod declarations;
 mod eval;
+mod format;
 mod formats;
 mod functions;
 #[cfg(any(test, fuzzing))]
@@ -26,8 +27,11 @@ pub mod fuzz;
 mod issue;
 mod lex;
 mod libraries;
+mod network;
 mod parse;
 mod semver;
+mod text;
+mod time;
 mod tree;
 mod types;
 mod url;
@@ -42,6 +46,7 @@ pub use check::Environment;
 pub use eval::Scope;
 pub use formats::{is_cidr, is_uri, printed_float};
 pub use functions::printed;
+pub use time::Timestamp;
 pub use types::{Declared, ObjectType, Shape, Type};
 pub use value::{Typing, Val};
 
@@ -140,6 +145,7 @@ fn unknown_function(node: &Node) -> Option<String> {
 fn free_names(node: &Node, bound: &mut Vec<String>, into: &mut Vec<String>) {
     match &node.expression {
         Expression::Name(name) if !bound.contains(name) && !eval::is_type(name) => into.push(name.clone()),
+        Expression::Select { .. } if parse::qualified(node).is_some_and(|name| eval::is_type(&name)) => {}
         Expression::Macro { range, names, bodies, .. } => {
             free_names(range, bound, into);
             let before = bound.len();
@@ -181,6 +187,7 @@ mod tests {
             ("object.items.all(i, i.x > limit)", &["limit", "object"]),
             ("math.greatest(object.a, 2) > 1", &["object"]),
             ("type(object.a) == int", &["object"]),
+            ("type(object.a) == google.protobuf.Timestamp", &["object"]),
             ("1 < 2", &[]),
             ("[1].all(x, x > 0) || x", &["x"]),
         ] {

@@ -261,7 +261,7 @@ impl Parser<'_> {
     fn members(&mut self, operand: Deep) -> Result<Deep, Issue> {
         let (mut expression, mut depth) = operand;
         loop {
-            let Some(sign @ (".?" | "[?" | "." | "[" | "{")) = self.sign() else {
+            let Some(sign @ ("." | "[" | "{")) = self.sign() else {
                 return Ok((expression, depth));
             };
             let at = self.place();
@@ -275,16 +275,16 @@ impl Parser<'_> {
             }
             self.next += 1;
             depth = self.deeper(&[depth])?;
-            if sign == "." || sign == ".?" {
-                let field = self.name(sign)?;
+            let optional = self.eat("?");
+            if sign == "." {
+                let field = self.name(if optional { ".?" } else { "." })?;
                 let open = self.place();
-                if sign == "." && self.eat("(") {
+                if !optional && self.eat("(") {
                     let arguments = self.list(")")?;
                     depth = depth.max(self.deeper(&[arguments.1])?);
                     expression = self.method(expression, field, arguments.0, open)?;
                 } else {
                     let operand = Box::new(expression);
-                    let optional = sign == ".?";
                     expression = self.node(at, Expression::Select { operand, field, optional });
                 }
             } else {
@@ -292,7 +292,7 @@ impl Parser<'_> {
                 self.expect("]")?;
                 depth = depth.max(self.deeper(&[index.1])?);
                 let (operand, index) = (Box::new(expression), Box::new(index.0));
-                expression = self.node(at, Expression::Index { operand, index, optional: sign == "[?" });
+                expression = self.node(at, Expression::Index { operand, index, optional });
             }
         }
     }
@@ -419,8 +419,7 @@ impl Parser<'_> {
             }
             Some(Token::Name(name)) => {
                 let word = &self.text[at..self.tokens[self.next].end];
-                // Unlike keywords, `void` has no escape.
-                if KEYWORDS.contains(&word) || word == "void" {
+                if KEYWORDS.contains(&word) {
                     return Err(Issue::new(at, format!("reserved identifier: {name}")));
                 }
                 self.next += 1;

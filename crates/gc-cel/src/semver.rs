@@ -3,6 +3,8 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+use crate::text::quoted;
+
 /// A semantic version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Semver {
@@ -26,37 +28,49 @@ impl fmt::Display for Semver {
 }
 
 impl Semver {
-    /// Parses a version; tolerant parsing accepts a leading `v`, leading zeros and missing numbers.
-    pub(crate) fn parse(text: &str, tolerant: bool) -> Option<Self> {
-        let text = if tolerant { text.strip_prefix('v').unwrap_or(text) } else { text };
-        let (text, build) = text.split_once('+').map_or((text, None), |(text, build)| (text, Some(build)));
-        let (core, pre) = text.split_once('-').map_or((text, None), |(core, pre)| (core, Some(pre)));
-        let mut numbers = Vec::new();
-        for part in core.split('.') {
-            let zero_first = part.len() > 1 && part.starts_with('0') && !tolerant;
-            if part.is_empty() || zero_first || !part.bytes().all(|byte| byte.is_ascii_digit()) {
-                return None;
-            }
-            numbers.push(part.parse().ok()?);
+    /// Parses a version; tolerant parsing accepts a leading `v`, leading zeros and missing numbers. The error says
+    /// what is wrong.
+    pub(crate) fn parse(text: &str, tolerant: bool) -> Result<Self, String> {
+        if tolerant { Self::strict(&normalized(text)?) } else { Self::strict(text) }
+    }
+
+    fn strict(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err("Version string empty".to_owned());
         }
-        if tolerant && build.is_none() && pre.is_none() {
-            while numbers.len() < 3 {
-                numbers.push(0);
-            }
-        }
-        let is_word = |part: &str| {
-            !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        let parts: Vec<&str> = text.splitn(3, '.').collect();
+        let [major, minor, rest] = parts[..] else {
+            return Err("No Major.Minor.Patch elements found".to_owned());
         };
-        let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-        let pre: Vec<String> = pre.map(|pre| pre.split('.').map(str::to_owned).collect()).unwrap_or_default();
-        let pre_fits = pre
-            .iter()
-            .all(|part| is_word(part) && !(is_number(part) && part.len() > 1 && part.starts_with('0')));
-        if !pre_fits || !build.is_none_or(|build| build.split('.').all(is_word)) {
-            return None;
+        let (rest, build) = rest.split_once('+').map_or((rest, None), |(rest, build)| (rest, Some(build)));
+        let (patch, pre) = rest.split_once('-').map_or((rest, None), |(patch, pre)| (patch, Some(pre)));
+        let numbers = [number(major, "major")?, number(minor, "minor")?, number(patch, "patch")?];
+        let parts = |text: Option<&str>| -> Vec<String> {
+            text.map(|text| text.split('.').map(str::to_owned).collect()).unwrap_or_default()
+        };
+        let (pre_release, build_parts) = (parts(pre), parts(build));
+        for part in &pre_release {
+            if part.is_empty() {
+                return Err("Prerelease is empty".to_owned());
+            }
+            let is_number = part.bytes().all(|byte| byte.is_ascii_digit());
+            if is_number && part.len() > 1 && part.starts_with('0') {
+                let part = quoted(part);
+                return Err(format!("Numeric PreRelease version must not contain leading zeroes {part}"));
+            }
+            if !is_word(part) {
+                return Err(format!("Invalid character(s) found in prerelease {}", quoted(part)));
+            }
         }
-        let numbers = numbers.try_into().ok()?;
-        Some(Self { numbers, pre_release: pre, build: build.unwrap_or_default().to_owned() })
+        for part in &build_parts {
+            if part.is_empty() {
+                return Err("Build meta data is empty".to_owned());
+            }
+            if !is_word(part) {
+                return Err(format!("Invalid character(s) found in build meta data {}", quoted(part)));
+            }
+        }
+        Ok(Self { numbers, pre_release, build: build.unwrap_or_default().to_owned() })
     }
 
     /// The precedence of two versions, which ignores builds.
@@ -74,6 +88,46 @@ impl Semver {
             }
         })
     }
+}
+
+fn is_word(part: &str) -> bool {
+    part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
+/// One of the three numbers.
+fn number(text: &str, which: &str) -> Result<u64, String> {
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("Invalid character(s) found in {which} number {}", quoted(text)));
+    }
+    if text.len() > 1 && text.starts_with('0') {
+        let (first, rest) = which.split_at(1);
+        let which = first.to_ascii_uppercase() + rest;
+        return Err(format!("{which} number must not contain leading zeroes {}", quoted(text)));
+    }
+    text.parse().map_err(|_| {
+        let why = if text.is_empty() { "invalid syntax" } else { "value out of range" };
+        format!("strconv.ParseUint: parsing {}: {why}", quoted(text))
+    })
+}
+
+/// A version in strict form: without a leading `v` and leading zeros, and with three numbers.
+fn normalized(text: &str) -> Result<String, String> {
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let mut parts: Vec<String> = text
+        .splitn(3, '.')
+        .map(|part| {
+            let kept = part.trim_start_matches('0');
+            let zero = part.len() > 1 && !kept.starts_with(|c: char| c.is_ascii_digit());
+            if part.len() <= 1 { part.to_owned() } else { format!("{}{kept}", if zero { "0" } else { "" }) }
+        })
+        .collect();
+    if parts.len() < 3 {
+        if parts.last().is_some_and(|last| last.contains(['+', '-'])) {
+            return Err("short version cannot contain PreRelease/Build meta data".to_owned());
+        }
+        parts.resize(3, "0".to_owned());
+    }
+    Ok(parts.join("."))
 }
 
 fn compare_parts(a: &str, b: &str) -> Ordering {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::text::quoted;
+
 /// A URL in its parts, as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Url {
@@ -19,32 +21,39 @@ impl fmt::Display for Url {
 }
 
 impl Url {
-    /// A URL as allowed in the request line of HTTP: absolute, or a path from the root.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        if text.chars().any(|c| c.is_control() || c == ' ') || !has_whole_escapes(text) {
-            return None;
+    /// A URL as allowed in the request line of HTTP: absolute, or a path from the root. The error says what is wrong,
+    /// as Go does.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        Self::checked(text).map_err(|why| format!("parse {}: {why}", quoted(text)))
+    }
+
+    fn checked(text: &str) -> Result<Self, String> {
+        if text.chars().any(|c| c.is_ascii_control()) {
+            return Err("net/url: invalid control character in URL".to_owned());
         }
-        let (scheme, rest) = match text.find([':', '/', '?']) {
-            Some(end) if text[end..].starts_with(':') => {
-                let scheme = &text[..end];
-                let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-                    && scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
-                if !is_scheme {
-                    return None;
-                }
-                (scheme.to_ascii_lowercase(), &text[end + 1..])
-            }
-            _ => (String::new(), text),
-        };
-        if scheme.is_empty() && !rest.starts_with('/') {
-            return None;
+        if text.is_empty() {
+            return Err("empty url".to_owned());
         }
+        let (scheme, rest) = split_scheme(text)?;
+        if !rest.starts_with('/') && scheme.is_empty() {
+            return Err("invalid URI for request".to_owned());
+        }
+        let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (host, path) = match rest.strip_prefix("//") {
-            Some(rest) => rest.split_at(rest.find('/').unwrap_or(rest.len())),
-            None => ("", rest),
+        let (host, path) = match rest.strip_prefix("//").filter(|_| !rest.starts_with("///")) {
+            Some(rest) if !scheme.is_empty() => rest.split_at(rest.find('/').unwrap_or(rest.len())),
+            _ => ("", rest),
         };
         let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+        if let Some(wrong) =
+            host.chars().find(|c| matches!(c, ' ' | '"' | '\\' | '^' | '`' | '{' | '|' | '}'))
+        {
+            let wrong = quoted(&wrong.to_string());
+            return Err(format!("invalid character {wrong} in host name"));
+        }
+        if let Some(escape) = bad_escape(host).or_else(|| bad_escape(path)) {
+            return Err(format!("invalid URL escape {}", quoted(escape)));
+        }
         let url = Self {
             text: text.to_owned(),
             scheme,
@@ -52,8 +61,12 @@ impl Url {
             path: path.to_owned(),
             query: query.to_owned(),
         };
-        let port = url.port();
-        port.bytes().all(|byte| byte.is_ascii_digit()).then_some(url)
+        match url.port_at().map(|colon| &url.host[colon..]) {
+            Some(port) if !port[1..].bytes().all(|byte| byte.is_ascii_digit()) => {
+                Err(format!("invalid port {} after host", quoted(port)))
+            }
+            _ => Ok(url),
+        }
     }
 
     /// Where the port begins, if there is one.
@@ -72,9 +85,24 @@ impl Url {
     }
 }
 
-fn has_whole_escapes(text: &str) -> bool {
-    text.split('%').skip(1).all(|rest| {
-        let mut digits = rest.bytes().take(2);
-        digits.len() == 2 && digits.all(|byte| byte.is_ascii_hexdigit())
+/// The scheme in lower case, and what comes after it; without one, it is empty.
+fn split_scheme(text: &str) -> Result<(String, &str), String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+    match text.find(|c: char| !is_part(c)) {
+        Some(0) if text.starts_with(':') => Err("missing protocol scheme".to_owned()),
+        Some(end) if text[end..].starts_with(':') && text.starts_with(|c: char| c.is_ascii_alphabetic()) => {
+            Ok((text[..end].to_ascii_lowercase(), &text[end + 1..]))
+        }
+        _ => Ok((String::new(), text)),
+    }
+}
+
+/// The first escape that has not two digits.
+fn bad_escape(text: &str) -> Option<&str> {
+    text.match_indices('%').map(|(at, _)| &text[at..]).find_map(|escape| {
+        let mut digits = escape.bytes().skip(1).take(2);
+        let whole = digits.len() == 2 && digits.all(|byte| byte.is_ascii_hexdigit());
+        let end = escape.char_indices().nth(3).map_or(escape.len(), |(end, _)| end);
+        (!whole).then_some(&escape[..end])
     })
 }

@@ -3,9 +3,12 @@
 use std::cmp::Ordering;
 use std::rc::Rc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use crate::budget::{Budget, EvalError};
+use crate::budget::{Budget, EvalError, failed};
+use crate::time::{Timestamp, parse_duration};
 
 /// The result of an expression, or of a part of one.
 pub(crate) type Evaluated<'v> = Result<Val<'v>, EvalError>;
@@ -16,6 +19,8 @@ pub trait Typing: std::fmt::Debug {
     fn is_double(&self) -> bool;
     /// `format` of a text, if it has one.
     fn format(&self) -> Option<&str>;
+    /// Whether it is an object with known fields: one that is null counts as missing.
+    fn is_object(&self) -> bool;
     /// The schema of an element of a list.
     fn item(&self) -> Option<&dyn Typing>;
     /// The schema of a member of a map or an object.
@@ -42,7 +47,7 @@ pub enum Val<'v> {
     /// Nanoseconds.
     Duration(i64),
     /// `timestamp`
-    Timestamp(jiff::Timestamp),
+    Timestamp(Timestamp),
     /// Billionths of one.
     Quantity(i128),
     /// A URL.
@@ -190,12 +195,21 @@ impl<'v> Val<'v> {
         }
     }
 
+    /// A part of a value: an item, a member, or nothing.
+    pub(crate) fn part(&self, key: &Val<'v>) -> Result<Option<Val<'v>>, EvalError> {
+        if self.is_list() {
+            return Ok(index_of(key)?.and_then(|index| self.item(index)));
+        }
+        Ok(self.member(key))
+    }
+
     /// The member of a map; `None` if there is none, or it is not a map.
     pub(crate) fn member(&self, key: &Val<'v>) -> Option<Val<'v>> {
         match (self, key) {
-            (Self::Json(Value::Object(map), schema), Self::Text(name)) => {
-                map.get(&**name).map(|value| Val::of(value, schema.and_then(|schema| schema.field(name))))
-            }
+            (Self::Json(Value::Object(map), schema), Self::Text(name)) => map
+                .get(&**name)
+                .filter(|value| !value.is_null() || !schema.is_some_and(Typing::is_object))
+                .map(|value| Val::of(value, schema.and_then(|schema| schema.field(name)))),
             (Self::Check(check), Self::Text(name)) => check.member(name),
             (Self::Map(entries), key) => {
                 entries.iter().find(|(found, _)| found.is_same(key)).map(|(_, value)| value.clone())
@@ -229,8 +243,9 @@ impl<'v> Val<'v> {
         }
         if let (Some(a), true) = (self.entries(), other.is_map()) {
             for (key, value) in &a {
-                match other.member(key) {
-                    Some(found) if value.equals(&found, budget)? => {}
+                match (self.member(key), other.member(key)) {
+                    (None, None) => {}
+                    (Some(_), Some(found)) if value.equals(&found, budget)? => {}
                     _ => return Ok(false),
                 }
             }
@@ -320,12 +335,28 @@ impl<'v> Val<'v> {
     }
 }
 
+/// The index that a value stands for: a whole number of any type; `None` if no list has that many items.
+fn index_of(key: &Val<'_>) -> Result<Option<usize>, EvalError> {
+    #[expect(clippy::cast_possible_truncation, reason = "a whole number within the range of the type")]
+    let index = match key {
+        Val::Int(index) => Some(*index),
+        Val::Uint(index) => i64::try_from(*index).ok(),
+        Val::Double(index) => (index.fract() == 0.0 && index.abs() < 9.2e18).then_some(*index as i64),
+        other => return failed(format!("unsupported index type '{}' in list", other.type_name())),
+    };
+    match index {
+        Some(index) => Ok(usize::try_from(index).ok()),
+        None => failed(format!("unsupported index value {} in list", crate::functions::printed(key))),
+    }
+}
+
 fn typed_text<'v>(text: &'v str, schema: Option<&'v dyn Typing>) -> Val<'v> {
     if let Some(format) = schema.and_then(Typing::format) {
         let typed = match format {
-            "date-time" => text.parse().ok().map(Val::Timestamp),
-            "date" => format!("{text}T00:00:00Z").parse().ok().map(Val::Timestamp),
+            "date-time" => Timestamp::parse(text).and_then(Result::ok).map(Val::Timestamp),
+            "date" => Timestamp::parse(&format!("{text}T00:00:00Z")).and_then(Result::ok).map(Val::Timestamp),
             "duration" => parse_duration(text).map(Val::Duration),
+            "byte" => STANDARD.decode(text).ok().map(|bytes| Val::Bytes(bytes.into())),
             _ => None,
         };
         if let Some(typed) = typed {
@@ -333,42 +364,6 @@ fn typed_text<'v>(text: &'v str, schema: Option<&'v dyn Typing>) -> Val<'v> {
         }
     }
     Val::text(text)
-}
-
-/// A Go duration in nanoseconds.
-pub(crate) fn parse_duration(text: &str) -> Option<i64> {
-    /// The longest duration in nanoseconds.
-    const LONGEST: f64 = 9.2e18;
-    let (negative, mut rest) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if rest == "0" {
-        return Some(0);
-    }
-    if rest.is_empty() {
-        return None;
-    }
-    let mut total = 0_f64;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let value: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        total += value
-            * match &rest[..unit] {
-                "ns" => 1.0,
-                "us" | "µs" => 1e3,
-                "ms" => 1e6,
-                "s" => 1e9,
-                "m" => 60e9,
-                "h" => 3600e9,
-                _ => return None,
-            };
-        rest = &rest[unit..];
-    }
-    #[expect(clippy::cast_possible_truncation, reason = "below the longest duration, in whole nanoseconds")]
-    (total <= LONGEST).then(|| if negative { -(total.round() as i64) } else { total.round() as i64 })
 }
 
 /// A quantity such as `1.5Gi`, in billionths.

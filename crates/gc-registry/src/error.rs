@@ -86,6 +86,8 @@ pub struct ApiError {
     pub details: Option<Box<Details>>,
     /// What decoding warned of before the request failed.
     pub warnings: Vec<String>,
+    /// `metadata.continue` of a list that cannot go on as it began; empty is left out.
+    pub continue_token: String,
 }
 
 /// `details` of a `Status`. Empty members are left out.
@@ -120,7 +122,8 @@ impl ApiError {
     /// An error without details.
     #[must_use]
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, warnings: Vec::new() }
+        let message = message.into();
+        Self { code, reason, message, details: None, warnings: Vec::new(), continue_token: String::new() }
     }
 
     /// 400.
@@ -212,7 +215,7 @@ impl ApiError {
                 kind: kind.into(),
                 ..Details::default()
             })),
-            warnings: Vec::new(),
+            ..Self::new(code, reason, "")
         }
     }
 
@@ -225,6 +228,9 @@ impl ApiError {
         });
         if !self.reason.is_empty() {
             status["reason"] = self.reason.into();
+        }
+        if !self.continue_token.is_empty() {
+            status["metadata"]["continue"] = self.continue_token.as_str().into();
         }
         if let Some(details) = &self.details {
             status["details"] = details.to_value();

@@ -54,18 +54,20 @@ fn number(text: &str) -> Result<Revision, String> {
 }
 
 /// Where the next page starts, and how many objects follow there, so that no page counts them again:
-/// `{"v":"meta.k8s.io/v1","rv":5,"start":"default/web\u0000","remaining":70}`.
+/// `{"v":"meta.k8s.io/v1","rv":5,"start":"default/web\u0000","remaining":70}`. With `rv` -1, it starts in the newest
+/// state, as a client wants who goes on although the state of the first page is gone.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Continue {
-    revision: Revision,
+    revision: Option<Revision>,
     after: String,
     remaining: Option<u64>,
 }
 
 impl Continue {
     pub(crate) fn encode(&self) -> String {
+        let revision = self.revision.map_or(json!(-1), |revision| revision.0.into());
         let mut token =
-            json!({"v": "meta.k8s.io/v1", "rv": self.revision.0, "start": format!("{}\u{0}", self.after)});
+            json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{}\u{0}", self.after)});
         if let Some(remaining) = self.remaining {
             token["remaining"] = remaining.into();
         }
@@ -74,24 +76,33 @@ impl Continue {
 
     pub(crate) fn decode(token: &str) -> Result<Self, ApiError> {
         let bad = |why: &str| {
-            ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+            ApiError::bad_request(format!("invalid continue token: continue key is not valid{why}"))
         };
-        let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|why| {
-            bad(&format!("illegal base64 data at input byte {}", schema::base64_offset(&why, token)))
+        let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|why| {
+            bad(&format!(": illegal base64 data at input byte {}", schema::base64_offset(&why, token)))
         })?;
-        let value: Value = serde_json::from_slice(&bytes).map_err(|why| bad(&why.to_string()))?;
-        if value["v"] != "meta.k8s.io/v1" {
-            return Err(bad("server does not recognize this encoded version"));
+        let value: Value = serde_json::from_slice(&bytes).map_err(|why| bad(&format!(": {why}")))?;
+        let version = value["v"].as_str().unwrap_or_default();
+        if version != "meta.k8s.io/v1" {
+            return Err(bad(&format!(": server does not recognize this encoded version {version}")));
         }
-        let revision = value["rv"].as_u64().filter(|revision| *revision > 0);
-        let (Some(revision), Some(start)) = (revision, value["start"].as_str()) else {
-            return Err(bad("incorrect encoded start resourceVersion"));
+        let revision = match value["rv"].as_i64() {
+            None | Some(0) => {
+                return Err(bad(": incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
+            }
+            Some(revision) => u64::try_from(revision).ok().map(Revision),
         };
-        let after = start.strip_suffix('\u{0}').unwrap_or(start).to_owned();
-        if after.is_empty() || after.split('/').any(|part| part == "..") {
-            return Err(bad("invalid start key"));
+        let start = value["start"].as_str().unwrap_or_default();
+        if start.is_empty() {
+            return Err(bad(": encoded start key empty (version meta.k8s.io/v1)"));
         }
-        Ok(Self { revision: Revision(revision), after, remaining: value["remaining"].as_u64() })
+        let key = start.strip_prefix('/').unwrap_or(start);
+        // What would lead out of the collection, or is not written as the server writes it.
+        if key.split('/').any(|part| matches!(part, "" | "." | "..")) {
+            return Err(bad(&format!(": {start}")));
+        }
+        let after = key.strip_suffix('\u{0}').unwrap_or(key).to_owned();
+        Ok(Self { revision, after, remaining: value["remaining"].as_u64() })
     }
 }
 
@@ -233,7 +244,7 @@ impl<'a> Reader<'a> {
             let token = Continue::decode(&options.continue_token)?;
             let after = Some(format!("{}{}", self.prefix, token.after).into());
             let counted = token.remaining;
-            return Ok(Start { at: Some(token.revision), after, continued: true, counted });
+            return Ok(Start { at: token.revision, after, continued: true, counted });
         }
         let mut at = None;
         if requested.0 > 0 {
@@ -256,8 +267,9 @@ impl<'a> Reader<'a> {
     fn page(&self, options: &ListOptions, filter: &Filter) -> Result<Page, ApiError> {
         let limit = usize::try_from(options.limit).unwrap_or(0);
         let Start { mut at, mut after, continued, counted } = self.start(options)?;
+        let from = after.clone();
         let fail = |error: StorageError| match error {
-            StorageError::Compacted { .. } if continued => ApiError::new(410, "Expired", EXPIRED_CONTINUE),
+            StorageError::Compacted { .. } if continued => self.expired(from.as_deref()),
             other => persist::storage_error(other),
         };
         if let (Some(name), None, false) = (filter.exact_name(), &at, continued)
@@ -313,6 +325,13 @@ impl<'a> Reader<'a> {
 
     fn next(&self, last: Option<&str>, revision: Revision, remaining: Option<u64>) -> Option<Continue> {
         let after = last?.strip_prefix(&*self.prefix)?.to_owned();
-        Some(Continue { revision, after, remaining })
+        Some(Continue { revision: Some(revision), after, remaining })
+    }
+
+    /// The state of the first page is gone: the client may go on in the newest one.
+    fn expired(&self, after: Option<&str>) -> ApiError {
+        let after = after.and_then(|after| after.strip_prefix(&*self.prefix)).unwrap_or_default().to_owned();
+        let continue_token = Continue { revision: None, after, remaining: None }.encode();
+        ApiError { continue_token, ..ApiError::new(410, "Expired", EXPIRED_CONTINUE) }
     }
 }

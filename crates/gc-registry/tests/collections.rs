@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use gc_registry::api::{DeleteOptions, ListOptions, ObjectList, Operation, ResponseBody, VersionMatch};
 use gc_registry::error::ApiError;
+use gc_registry::storage::Storage as _;
 use serde_json::{Value, json};
 use world::{World, kinds, pod};
 
@@ -329,4 +330,55 @@ fn label_selectors() {
         let options = ListOptions { label_selector: (*selector).into(), ..ListOptions::default() };
         assert_eq!(names(&list(&world, "v1/secrets", options).unwrap()), *expected, "{selector}");
     }
+}
+
+#[test]
+fn tokens_to_continue_with_are_read_as_upstream_reads_them() {
+    let world = World::default();
+    let encoded = |token: &str| URL_SAFE_NO_PAD.encode(token);
+    for (token, why) in [
+        ("a".to_owned(), ": illegal base64 data at input byte 0"),
+        (encoded(r#"{"v":"v9","rv":1,"start":"a"}"#), ": server does not recognize this encoded version v9"),
+        (
+            encoded(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"a"}"#),
+            ": incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+        ),
+        (
+            encoded(r#"{"v":"meta.k8s.io/v1","rv":1,"start":""}"#),
+            ": encoded start key empty (version meta.k8s.io/v1)",
+        ),
+        (encoded(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"../a"}"#), ": ../a"),
+        (encoded(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"a//b"}"#), ": a//b"),
+        (encoded(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"./a"}"#), ": ./a"),
+    ] {
+        let options = ListOptions { continue_token: token.clone(), ..ListOptions::default() };
+        let error = list(&world, CM, options).unwrap_err();
+        let expected = format!("invalid continue token: continue key is not valid{why}");
+        assert_eq!((error.code, error.message), (400, expected), "{token}");
+    }
+}
+
+#[test]
+fn a_list_whose_first_state_is_gone_may_go_on_in_the_newest_one() {
+    let world = World::default();
+    for name in ["a", "b", "c"] {
+        labelled(&world, name, "1");
+    }
+    let limited = |continue_token: String| ListOptions { limit: 1, continue_token, ..ListOptions::default() };
+    let first = list(&world, CM, limited(String::new())).unwrap();
+    assert_eq!(names(&first), ["a"]);
+    labelled(&world, "bb", "1");
+    let newest = world.storage.revision().unwrap();
+    world.storage.compact(newest).unwrap();
+    let error = list(&world, CM, limited(first.continue_token)).unwrap_err();
+    let status = error.to_status();
+    assert_eq!((&status["code"], &status["reason"]), (&json!(410), &json!("Expired")));
+    let token = status["metadata"]["continue"].as_str().unwrap();
+    let read: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(token).unwrap()).unwrap();
+    assert_eq!(read, json!({"v": "meta.k8s.io/v1", "rv": -1, "start": "a\u{0}"}));
+    let second = list(&world, CM, limited(token.to_owned())).unwrap();
+    let third = list(&world, CM, limited(second.continue_token.clone())).unwrap();
+    assert_eq!(names(&second), ["b"]);
+    assert_eq!(names(&third), ["bb"]);
+    assert_eq!(second.resource_version, newest.to_string());
 }

@@ -93,3 +93,27 @@ fn rules_over_what_does_not_change_warn() {
     let refused = refused.unwrap_err();
     assert_eq!((refused.code, refused.warnings), (422, vec!["unknown field \"spec.g\"".to_owned()]));
 }
+
+/// An empty bundle is none to Go: with and without it, the definition is the same.
+#[test]
+fn an_empty_bundle_of_a_definition_is_no_change() {
+    let definitions = "apiextensions.k8s.io/v1/customresourcedefinitions";
+    let world = World::default();
+    let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let with_client = |client: Value| {
+        let mut definition = definition(json!([version("v1", true, anything.clone())]));
+        definition["spec"]["conversion"] = json!({"strategy": "Webhook",
+            "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": client}});
+        definition
+    };
+    world.create(definitions, with_client(json!({"url": "https://h/c", "caBundle": ""}))).unwrap();
+    let place = "/things.example.com";
+    let stored = world.get(definitions, place).unwrap();
+    let client = |object: &Value| object["spec"]["conversion"]["webhook"]["clientConfig"].clone();
+    assert_eq!(client(&stored), json!({"url": "https://h/c"}));
+    for bundle in [json!(""), Value::Null] {
+        let patch = json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": bundle}}}}});
+        let patched = world.merge(definitions, place, patch).unwrap();
+        assert_eq!((client(&patched), &patched["metadata"]["generation"]), (client(&stored), &json!(1)));
+    }
+}

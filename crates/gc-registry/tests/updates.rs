@@ -3,6 +3,7 @@
 
 mod world;
 
+use gc_registry::api::{DeleteOptions, ListOptions, Operation, PatchType, WriteOptions};
 use serde_json::json;
 use world::{World, version};
 
@@ -69,4 +70,74 @@ fn nobody_manages_the_replicas_of_what_is_scaled_to_nothing() {
         world.update("apps/v1/deployments/scale", "default/a", scale).unwrap();
         assert_eq!(owners(), wanted, "{replicas}");
     }
+}
+
+/// Every verb answers a dry run as a write would be answered, with the version that is stored, and stores nothing.
+#[test]
+fn a_dry_run_of_any_verb_stores_nothing() {
+    let world = World::default();
+    let stored =
+        world.create("v1/configmaps", json!({"metadata": {"name": "a"}, "data": {"k": "v"}})).unwrap();
+    let options =
+        || WriteOptions { dry_run: true, field_manager: "m".into(), force: None, ..WriteOptions::default() };
+    let dry_delete = || DeleteOptions { dry_run: vec!["All".into()], ..DeleteOptions::default() };
+    let named = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"l": "w"}});
+    let patch =
+        |kind: PatchType, patch: serde_json::Value| Operation::Patch(kind, world::request(patch), options());
+    let json_patch = json!([{"op": "add", "path": "/data/l", "value": "w"}]);
+    let data = json!({"data": {"l": "w"}});
+    let both = json!({"k": "v", "l": "w"});
+    let replaced = json!({"l": "w"});
+    let (before, uid) = (world.version(), &stored["metadata"]["uid"]);
+    let mut watch = world
+        .watch(
+            "v1/configmaps",
+            "default",
+            &ListOptions { resource_version: before.clone(), ..ListOptions::default() },
+        )
+        .unwrap();
+    for (what, place, operation, code, expected) in [
+        (
+            "create",
+            "default/b",
+            Operation::Create(world::request(named("b")), options()),
+            201,
+            Some((&replaced, false)),
+        ),
+        ("apply", "default/b", patch(PatchType::Apply, named("b")), 201, Some((&replaced, false))),
+        (
+            "update",
+            "default/a",
+            Operation::Update(world::request(named("a")), options()),
+            200,
+            Some((&replaced, true)),
+        ),
+        ("json", "default/a", patch(PatchType::Json, json_patch), 200, Some((&both, true))),
+        ("merge", "default/a", patch(PatchType::Merge, data.clone()), 200, Some((&both, true))),
+        ("strategic", "default/a", patch(PatchType::StrategicMerge, data), 200, Some((&both, true))),
+        ("apply", "default/a", patch(PatchType::Apply, named("a")), 200, Some((&both, true))),
+        ("delete", "default/a", Operation::Delete(dry_delete()), 200, None),
+        ("all", "default", Operation::DeleteCollection(ListOptions::default(), dry_delete()), 200, None),
+    ] {
+        let place = if what == "create" { "default" } else { place };
+        let answer = world.run("v1/configmaps", place, operation).unwrap();
+        assert_eq!(answer.code, code, "{what} {place}");
+        if let Some((data, exists)) = expected {
+            let object = world::body(&answer);
+            let metadata = &object["metadata"];
+            assert_eq!(&object["data"], data, "{what} {place}");
+            assert!(
+                metadata["uid"].is_string() && metadata["creationTimestamp"].is_string(),
+                "{what} {place}"
+            );
+            assert_eq!(&metadata["uid"] == uid, exists, "{what} {place}");
+            // What is not stored has no version.
+            let known = exists.then(|| stored["metadata"]["resourceVersion"].clone());
+            assert_eq!(metadata.get("resourceVersion").cloned(), known, "{what} {place}");
+        }
+    }
+    assert_eq!(world.version(), before);
+    assert_eq!(world.events(&mut watch), []);
+    assert_eq!(world.get("v1/configmaps", "default/a").unwrap(), stored);
+    assert_eq!(world.get("v1/configmaps", "default/b").unwrap_err().code, 404);
 }

@@ -116,7 +116,7 @@ impl Refusal {
     fn of(fault: RequestFault) -> Option<Self> {
         let error = |code, reason, message: &str| {
             let message = message.to_owned();
-            Some(Self::Error(ApiError { code, reason, message, details: None, warnings: Vec::new() }))
+            Some(Self::Error(ApiError::new(code, reason, message)))
         };
         match fault {
             RequestFault::MereConflict => error(409, "Conflict", "it has changed"),

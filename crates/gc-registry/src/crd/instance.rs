@@ -34,6 +34,24 @@ fn generation(object: &Value) -> i64 {
     object["metadata"]["generation"].as_i64().unwrap_or_default()
 }
 
+/// Whole numbers are stored without a fraction or an exponent, however they were written: `1e3` and `1000.0` as `1000`.
+#[expect(clippy::cast_possible_truncation, reason = "a whole number within the range of the type")]
+fn write_whole_numbers(value: &mut Value) {
+    /// The smallest float that is no 64-bit integer.
+    const BEYOND: f64 = 9_223_372_036_854_775_808.0;
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let whole = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < BEYOND);
+            if let Some(whole) = whole {
+                *value = (whole as i64).into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(write_whole_numbers),
+        Value::Object(map) => map.values_mut().for_each(write_whole_numbers),
+        _ => {}
+    }
+}
+
 impl CustomVersion {
     /// Drops the fields that the schema does not specify and returns what they were, in the words of strict
     /// decoding, such as `unknown field "spec.colour"`.
@@ -58,6 +76,7 @@ impl CustomVersion {
             map.remove("status");
         }
         set_generation(object, 1);
+        write_whole_numbers(object);
     }
 
     /// Prepares an update: the main endpoint keeps the stored status where status is a subresource; the
@@ -66,6 +85,7 @@ impl CustomVersion {
     pub fn prepare_update(&self, object: &mut Value, stored: &Value, subresource: &str) {
         if subresource == "status" {
             keep_all_but_status(object, stored);
+            write_whole_numbers(object);
             return;
         }
         if self.has_status
@@ -82,6 +102,7 @@ impl CustomVersion {
         }
         let raised = i64::from(content_differs(object, stored));
         set_generation(object, generation(stored).saturating_add(raised));
+        write_whole_numbers(object);
     }
 
     /// Checks an object against kind, schema and scale; with `stored` as an update, which does not check

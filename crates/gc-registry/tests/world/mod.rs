@@ -35,6 +35,7 @@ impl Authorizer for Rules {
 
 pub struct World {
     pub registry: Registry,
+    pub storage: Arc<MemoryStorage>,
     pub rules: Rules,
     user: UserInfo,
     random: AtomicU64,
@@ -65,9 +66,11 @@ impl Default for World {
 
 impl World {
     pub fn new(config: Config) -> Self {
-        let registry = Registry::open(Arc::new(MemoryStorage::default()), config).unwrap();
+        let storage = Arc::new(MemoryStorage::default());
+        let registry = Registry::open(Arc::clone(&storage) as _, config).unwrap();
         let world = Self {
             registry,
+            storage,
             rules: Rules::default(),
             user: UserInfo { name: "tester".into(), ..UserInfo::default() },
             random: AtomicU64::new(1),

@@ -58,7 +58,7 @@ impl Policy {
             let mut scope = Scope::default();
             scope.bind("object", object, None);
             if let Ok(now) = jiff::Timestamp::from_millisecond(now.0) {
-                scope.set(NOW, Val::Timestamp(now));
+                scope.set(NOW, Val::Timestamp(now.into()));
             }
             match condition.holds(&mut scope, &mut Budget::new(CONDITION_BUDGET)) {
                 Ok(true) => {}

@@ -55,6 +55,10 @@ impl Typing for Schema {
         }
     }
 
+    fn is_object(&self) -> bool {
+        matches!(self.node, Node::Object(_))
+    }
+
     fn item(&self) -> Option<&dyn Typing> {
         match &self.node {
             Node::List(list) => Some(&*list.items),

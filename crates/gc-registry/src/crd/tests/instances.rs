@@ -271,6 +271,34 @@ fn status_is_separate_where_declared() {
 }
 
 #[test]
+fn whole_numbers_are_stored_without_fractions_and_exponents() {
+    let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version = version(&definition(&json!({
+        "schema": {"openAPIV3Schema": anything}, "subresources": {"status": {}},
+    })));
+    let object = |numbers: &str| -> Value {
+        let text = format!(
+            r#"{{"spec": {{"n": {numbers}}}, "status": {numbers}, "metadata": {{"generation": 1}}}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    };
+    let (written, stored) = ("[1e3, 2.0, -0.0, 1.5, 1e30]", "[1000, 2, 0, 1.5, 1e30]");
+    let mut created = object(written);
+    version.prepare_create(&mut created);
+    assert_eq!(created, json!({"spec": object(stored)["spec"], "metadata": {"generation": 1}}));
+    // A number that is written in another way is another one to what counts changes.
+    let mut updated = object(written);
+    version.prepare_update(&mut updated, &object(stored), "");
+    assert_eq!(
+        updated,
+        json!({"spec": object(stored)["spec"], "status": object(stored)["status"], "metadata": {"generation": 2}})
+    );
+    let mut updated = object(written);
+    version.prepare_update(&mut updated, &object("[]"), "status");
+    assert_eq!(updated["status"], object(stored)["status"]);
+}
+
+#[test]
 fn scale_reads_and_writes_its_paths() {
     let definition = definition(&json!({
         "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
