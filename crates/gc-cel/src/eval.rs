@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::budget::{Budget, EvalError, failed};
 use crate::functions::{self, mismatch};
 use crate::parse::qualified;
+use crate::printed::printed;
 use crate::time::Timestamp;
 use crate::tree::{Expression, Macro, Node, Operator};
 use crate::value::{Evaluated, Typing, Val};
@@ -183,7 +184,7 @@ fn element<'v>(
         (Expression::Optional(_), Val::Optional(value)) => Ok(value.map(|value| (*value).clone())),
         (Expression::Optional(_), value) => failed(format!(
             "cannot initialize optional list element from non-optional value {}",
-            functions::printed(&value)
+            printed(&value)
         )),
         (_, value) => Ok(Some(value)),
     }
@@ -283,8 +284,8 @@ fn select<'v>(operand: &Val<'v>, key: &Val<'v>, optional: bool) -> Evaluated<'v>
     match operand.part(key)? {
         found if optional => Ok(Val::Optional(found.map(Rc::new))),
         Some(value) => Ok(value),
-        None if operand.is_list() => failed(format!("index out of bounds: {}", functions::printed(key))),
-        None => failed(format!("no such key: {}", functions::printed(key))),
+        None if operand.is_list() => failed(format!("index out of bounds: {}", printed(key))),
+        None => failed(format!("no such key: {}", printed(key))),
     }
 }
 
@@ -522,7 +523,7 @@ fn take<'v>(
     for (key, value) in inserted {
         budget.spend(entries.len() / 10)?;
         if entries.iter().any(|(known, _)| known.compare(&key) == Some(Ordering::Equal)) {
-            return failed(format!("insert failed: key {} already exists", functions::printed(&key)));
+            return failed(format!("insert failed: key {} already exists", printed(&key)));
         }
         entries.push((key, value));
     }

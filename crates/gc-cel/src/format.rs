@@ -5,6 +5,7 @@
 use std::fmt::Display;
 
 use crate::budget::{Budget, EvalError, failed};
+use crate::printed::printed;
 use crate::text;
 use crate::types::Type;
 use crate::value::{Evaluated, Val};
@@ -280,7 +281,7 @@ fn plain(value: &Val<'_>) -> Result<String, String> {
         | Val::Bytes(_)
         | Val::Timestamp(_)
         | Val::Duration(_)
-        | Val::Type(_) => crate::functions::printed(value),
+        | Val::Type(_) => printed(value),
         value if value.is_list() || value.is_map() => nested(value)?,
         other => return Err(other.type_name().to_owned()),
     })

@@ -29,7 +29,7 @@ impl From<jiff::Timestamp> for Timestamp {
 }
 
 impl Timestamp {
-    /// The timestamp so many nanoseconds after 1970.
+    /// The timestamp at a number of nanoseconds after 1970.
     pub fn from_nanoseconds(nanoseconds: i128) -> Result<Self, EvalError> {
         Self::at(nanoseconds, 0)
     }
@@ -41,7 +41,7 @@ impl Timestamp {
         Ok(Self { nanoseconds, offset_seconds })
     }
 
-    /// The timestamp so many seconds after 1970.
+    /// The timestamp at a number of seconds after 1970.
     pub(crate) fn from_seconds(seconds: i64) -> Result<Self, EvalError> {
         Self::at(i128::from(seconds) * NANOSECONDS, 0)
     }
@@ -108,7 +108,7 @@ impl Timestamp {
 
     /// The date and time at an offset, and the year, which may be 10000.
     fn civil(self, offset_seconds: i32) -> (DateTime, i64) {
-        /// The calendar repeats after so many years, of so many days.
+        /// The calendar repeats after this number of years, which have that number of days.
         const CYCLE: (i64, i64) = (400, 146_097);
         const SECONDS_OF_A_DAY: i64 = 86_400;
         let local = self.nanoseconds + i128::from(offset_seconds) * NANOSECONDS;

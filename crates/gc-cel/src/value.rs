@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use crate::budget::{Budget, EvalError, failed};
+use crate::text;
 use crate::time::{Timestamp, parse_duration};
 
 /// The result of an expression, or of a part of one.
@@ -339,14 +340,15 @@ impl<'v> Val<'v> {
 fn index_of(key: &Val<'_>) -> Result<Option<usize>, EvalError> {
     #[expect(clippy::cast_possible_truncation, reason = "a whole number within the range of the type")]
     let index = match key {
-        Val::Int(index) => Some(*index),
-        Val::Uint(index) => i64::try_from(*index).ok(),
-        Val::Double(index) => (index.fract() == 0.0 && index.abs() < 9.2e18).then_some(*index as i64),
+        Val::Int(index) => Ok(*index),
+        Val::Uint(index) => i64::try_from(*index).map_err(|_| index.to_string()),
+        Val::Double(index) if index.fract() == 0.0 && index.abs() < 9.2e18 => Ok(*index as i64),
+        Val::Double(index) => Err(text::double(*index)),
         other => return failed(format!("unsupported index type '{}' in list", other.type_name())),
     };
     match index {
-        Some(index) => Ok(usize::try_from(index).ok()),
-        None => failed(format!("unsupported index value {} in list", crate::functions::printed(key))),
+        Ok(index) => Ok(usize::try_from(index).ok()),
+        Err(shown) => failed(format!("unsupported index value {shown} in list")),
     }
 }
 

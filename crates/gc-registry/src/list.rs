@@ -55,7 +55,7 @@ fn number(text: &str) -> Result<Revision, String> {
 
 /// Where the next page starts, and how many objects follow there, so that no page counts them again:
 /// `{"v":"meta.k8s.io/v1","rv":5,"start":"default/web\u0000","remaining":70}`. With `rv` -1, it starts in the newest
-/// state, as a client wants who goes on although the state of the first page is gone.
+/// state, as a client wants that continues although the state of the first page is gone.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Continue {
     revision: Option<Revision>,

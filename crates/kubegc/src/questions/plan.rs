@@ -238,6 +238,9 @@ impl Answer for Planned<'_> {
         section("Volumes lost", &lost, true, out)?;
         section("Volumes that stay without a claim", &radius.retained_volumes, true, out)?;
         section("Owners that cannot be looked up and count as living", &radius.assumed_living, is_wide, out)?;
+        if radius.items.is_empty() {
+            return Ok(());
+        }
         writeln!(out)?;
         self.table(is_wide, out)
     }
