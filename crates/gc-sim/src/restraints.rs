@@ -28,6 +28,8 @@ pub struct RestraintBook {
     silent_until: BTreeMap<Sender, Moment>,
     /// When the deletions were decided that each process has done of each kind since its breaker was resumed, by its steady clock.
     deletions: BTreeMap<(usize, usize), Vec<i64>>,
+    /// When the breaker of each process was resumed: what was decided before counts no more.
+    resumed_at: BTreeMap<usize, Moment>,
     excess: Option<Violation>,
 }
 
@@ -40,12 +42,14 @@ impl RestraintBook {
             largest: story.pacing.largest,
             silent_until: BTreeMap::new(),
             deletions: BTreeMap::new(),
+            resumed_at: BTreeMap::new(),
             excess: None,
         }
     }
 
     /// The breaker of a process counts from the beginning.
-    pub fn resumed(&mut self, collector: usize) {
+    pub fn resumed(&mut self, collector: usize, now: Moment) {
+        self.resumed_at.insert(collector, now);
         self.deletions.retain(|(number, _), _| *number != collector);
     }
 
@@ -102,8 +106,9 @@ impl RestraintBook {
             let silent = self.silent_until.entry(sender).or_default();
             *silent = until.max(*silent);
         }
+        let counts = self.resumed_at.get(&flight.collector).is_none_or(|at| flight.moment > *at);
         if let (true, Outcome::Applied(_), Some(kind), Some(_)) =
-            (deletes(&flight.effect.request), &performed.outcome, flight.kind, flight.number)
+            (counts && deletes(&flight.effect.request), &performed.outcome, flight.kind, flight.number)
         {
             self.note_deletion((flight.collector, kind), flight.steady);
         }

@@ -52,7 +52,7 @@ impl World<'_> {
         for collector in &mut self.collectors {
             if collector.process.resume() > 0 {
                 any = true;
-                self.restraints.resumed(collector.number);
+                self.restraints.resumed(collector.number, collector.clocks.moment_at(self.now));
                 collector.orders_changed();
             }
         }
