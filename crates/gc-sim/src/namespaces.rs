@@ -5,6 +5,7 @@
 mod controller;
 mod requests;
 mod restraints;
+mod shown;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,7 @@ use crate::world::{Options, Report};
 use controller::{Flight, Mail, NamespaceController};
 use requests::{Asker, NAMESPACE, contained_kinds};
 use restraints::RestraintBook;
+use shown::{shown, shown_reply};
 
 /// The namespaces that come and go.
 const NAMES: [&str; 2] = ["x", "y"];
@@ -771,38 +773,5 @@ impl NamespaceWorld<'_> {
             }
         }
         broken("liveness", format!("no rest after {REST_ROUNDS} rounds"))
-    }
-}
-
-fn shown(flight: &Flight) -> String {
-    let what = match &flight.question.ask {
-        Ask::Read => "read".to_owned(),
-        Ask::Discover => "discover".to_owned(),
-        Ask::DeleteAll(resource) => format!("delete all {}", resource.name()),
-        Ask::Delete(resource, item) => format!("delete {} of {}", item.name, resource.name()),
-        Ask::List(resource) => format!("list {}", resource.name()),
-        Ask::WriteStatus(_) => "write status".to_owned(),
-        Ask::Finalize(left) => format!("finalize to {left:?}"),
-    };
-    format!(
-        "{what} in {} ({})",
-        flight.question.namespace,
-        flight.question.view.uid.get(..8).unwrap_or("unknown")
-    )
-}
-
-fn shown_reply(reply: &Reply) -> String {
-    match reply {
-        Reply::Namespace(view) => {
-            let since = view.deleted_at.as_deref().unwrap_or("never");
-            format!("{} deleted at {since}, {:?}", view.uid.get(..8).unwrap_or_default(), view.finalizers)
-        }
-        Reply::Served(served) => {
-            format!("{} resources, {} failures", served.resources.len(), served.failed.len())
-        }
-        Reply::Items(items) => format!("{} items", items.len()),
-        Reply::Done => "done".to_owned(),
-        Reply::Refused { code, why } => format!("{code} {why}"),
-        Reply::Failed { why, may_be_at_work } => format!("{why}, may be at work: {may_be_at_work}"),
     }
 }

@@ -11,6 +11,9 @@ use super::engine::PolicyEngine;
 use super::*;
 use crate::objects::time_text;
 
+mod conditions;
+mod notices;
+
 const NOW: i64 = 1_800_000_000;
 const HOUR: i64 = 3600;
 
@@ -718,85 +721,6 @@ fn times_of_conditions_move_with_their_status() {
         .map(|condition| condition["type"].as_str().unwrap())
         .collect();
     assert_eq!(moved, ["Observing", "Enforced"]);
-}
-
-#[test]
-fn a_condition_may_ask_for_the_time() {
-    let condition = "now - timestamp(object.metadata.creationTimestamp) > duration('2h')";
-    let policy = Policy::compile(&spec(json!({"condition": condition}))).unwrap();
-    let old = job("a", 1, json!({}));
-    assert_eq!(policy.look(&old, at(HOUR)), Assessment::Aside);
-    assert!(matches!(policy.look(&old, at(HOUR + 1)), Assessment::Selected(_)));
-    for (condition, expected) in
-        [(condition, true), ("object.now == 'now'", false), ("[1].all(now, now > 0)", false)]
-    {
-        let policy = Policy::compile(&spec(json!({"condition": condition}))).unwrap();
-        assert_eq!(policy.depends_on_time(), expected, "{condition}");
-    }
-}
-
-/// The object that an effect announces, and its message.
-fn noticed(effect: &Effect) -> (String, String) {
-    let Request::RecordEvent(note) = &effect.request else { panic!("{effect:?}") };
-    assert_eq!((note.reason, effect.reason.code()), ("RetentionNotice", "DeletionNotice"));
-    (note.about.name.to_string(), note.message.clone())
-}
-
-/// Each object is announced once, a day before its deletion; one that is already due waits a day from its notice.
-#[test]
-fn a_deletion_is_announced_and_waits() {
-    let rules = json!({"maxAge": "48h", "notice": {"before": "24h"}});
-    let objects = [job("old", 99, json!({})), job("middle", 30, json!({})), job("young", 1, json!({}))];
-    let mut engine = engine(&spec(rules.clone()), &objects);
-    let first: Vec<_> = std::iter::from_fn(|| engine.poll_effect()).map(|effect| noticed(&effect)).collect();
-    let says = |at: &str, created: &str| {
-        format!("Will be deleted at {at} or later: created at {created}, older than spec.maxAge")
-    };
-    assert_eq!(
-        first,
-        [
-            ("old".to_owned(), says("2027-01-16T08:00:00Z", "2027-01-11T05:00:00Z")),
-            ("middle".to_owned(), says("2027-01-16T08:00:00Z", "2027-01-14T02:00:00Z")),
-        ]
-    );
-    assert_eq!(engine.status(&Value::Null, at(0))["noticedUntil"], "2027-01-16T02:00:00Z");
-    assert_eq!(engine.status(&Value::Null, at(0))["due"], 0);
-    engine.tick(at(24 * HOUR - 1));
-    let then: Vec<_> = std::iter::from_fn(|| engine.poll_effect()).map(|effect| noticed(&effect).0).collect();
-    assert_eq!(then, ["young"]);
-    engine.tick(at(24 * HOUR));
-    let gone: BTreeSet<String> = deleted_now(&mut engine).into_iter().collect();
-    assert_eq!(gone, BTreeSet::from(["old".to_owned(), "middle".to_owned()]));
-    // Its notice came late, and its deletion is as late.
-    engine.tick(at(48 * HOUR - 2));
-    assert_eq!(deleted_now(&mut engine), [""; 0]);
-    engine.tick(at(48 * HOUR - 1));
-    assert_eq!(deleted_now(&mut engine), ["young"]);
-
-    // A later process gives no notice twice, and objects that it sees for the first time wait.
-    let status = json!({"observedGeneration": 3, "observedSpec": super::engine::digest(&spec(rules.clone())),
-        "due": 0, "noticedUntil": "2027-01-16T02:00:00Z"});
-    let mut next = engine_of(&spec(rules), &status);
-    next.list_started();
-    for object in &objects {
-        observe(&mut next, object);
-    }
-    next.synced();
-    next.tick(at(HOUR));
-    assert_eq!(deleted_now(&mut next), ["old"]);
-    observe(&mut next, &job("new", 60, json!({})));
-    next.tick(at(2 * HOUR));
-    let then: Vec<_> = std::iter::from_fn(|| next.poll_effect()).map(|effect| noticed(&effect).0).collect();
-    assert_eq!(then, ["new"]);
-    // The same name with another UID is another object.
-    next.removed("shop", "new");
-    observe(&mut next, &job("new", 60, json!({"/metadata/uid": "other"})));
-    next.tick(at(3 * HOUR));
-    let then: Vec<_> = std::iter::from_fn(|| next.poll_effect()).map(|effect| noticed(&effect).0).collect();
-    assert_eq!(then, ["new"]);
-    next.tick(at(25 * HOUR));
-    assert_eq!(noticed(&next.poll_effect().unwrap()).0, "young");
-    assert_eq!(deleted_now(&mut next), ["middle"]);
 }
 
 /// The work of a tick and of a change depends on what changes, not on what exists: with 50,000 objects that are not
