@@ -8,7 +8,7 @@
 mod graphs;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gc_answers::plan::{BlastRadius, Fate, Item, PUT_OFF, Target, plan as plan_deletion};
 use gc_answers::{Facts, Metadata};
@@ -31,6 +31,9 @@ const REST: Duration = Duration::from_millis(20);
 const NODE_QUARANTINE: Duration = Duration::from_mins(2);
 /// A foreground deletion over a chain, and a namespace, need the actors more than once.
 const ACTS: usize = 20;
+/// How long the namespace controller may take until it begins with a namespace, and how often is looked.
+const NAMESPACE_PATIENCE: Duration = Duration::from_secs(20);
+const NAMESPACE_PAUSE: Duration = Duration::from_millis(200);
 
 struct World {
     cluster: EmbeddedCluster,
@@ -247,7 +250,12 @@ impl World {
         let (mut known, mut has_waited) = (Contents::new(), false);
         for _ in 0..ACTS {
             self.settle().await;
-            let contents = self.contents(gatherer).await;
+            let mut contents = self.contents(gatherer).await;
+            let deadline = Instant::now() + NAMESPACE_PATIENCE;
+            while has_untouched_pods(&contents) && Instant::now() < deadline {
+                tokio::time::sleep(NAMESPACE_PAUSE).await;
+                contents = self.contents(gatherer).await;
+            }
             if !self.act(&contents, begun, releases).await && contents == known {
                 if std::mem::replace(&mut has_waited, true) {
                     return contents;
@@ -267,6 +275,20 @@ fn references(item: &Value) -> BTreeSet<String> {
         .flatten()
         .map(|owner| owner["uid"].to_string())
         .collect()
+}
+
+/// Whether the namespace controller has yet to begin with a namespace. It deletes the pods before all else, and after a failure
+/// (of discovery while a definition is deleted) tries again seconds later, which no clock of the tests shortens.
+fn has_untouched_pods(contents: &Contents) -> bool {
+    let terminating: BTreeSet<&str> = contents
+        .values()
+        .filter(|stored| stored.is_terminating)
+        .filter_map(|stored| stored.title.strip_prefix("Namespace/"))
+        .collect();
+    contents.values().any(|stored| {
+        let namespace = stored.value["metadata"]["namespace"].as_str().unwrap_or_default();
+        stored.title.starts_with("Pod/") && !stored.is_terminating && terminating.contains(namespace)
+    })
 }
 
 fn is_empty_namespace(stored: &Stored, contents: &Contents) -> bool {
