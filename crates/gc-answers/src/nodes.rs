@@ -155,4 +155,18 @@ mod tests {
             "will be deleted in 40 min: ImageUnusedTooLong, unused on a for the maximum age (node-images)"
         );
     }
+
+    /// Whoever can change a Lease can write any numbers into its report.
+    #[test]
+    fn hostile_numbers_only_make_counts_wrong() {
+        let hostile = json!({"written": NOW.0, "dueTotal": usize::MAX, "due": [{"at": i64::MIN, "name": "a"}],
+            "removed": [{"at": NOW.0, "images": u64::MAX}]});
+        let lease = |node: &str| {
+            json!({"metadata": {"annotations": {ANNOTATION: hostile.to_string()},
+            "ownerReferences": [{"kind": "Node", "name": node}]}})
+        };
+        let mut due = Outlook::default();
+        let nodes = Nodes::read(&[lease("a"), lease("b")], NOW, (&mut due, i64::MIN, 1));
+        assert_eq!((nodes.removed.images, due.total, due.items.len()), (u64::MAX, usize::MAX, 1));
+    }
 }

@@ -65,7 +65,7 @@ impl Outlook {
         self.items
             .sort_by(|left, right| (left.forecast.at, &left.place).cmp(&(right.forecast.at, &right.place)));
         self.items.truncate(limit);
-        self.total += total;
+        self.total = self.total.saturating_add(total);
     }
 }
 

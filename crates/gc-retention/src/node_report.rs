@@ -1,4 +1,4 @@
-//! What the agent of a node tells its cluster: what it removed within the last hour, and which images are due by their age. The
+//! What the agent of a node reports to its cluster: what it removed within the last hour, and which images are due by their age. The
 //! agent writes it as an annotation of a Lease; pages and terminals read it.
 
 use std::fmt;
@@ -116,7 +116,7 @@ pub struct DueImage {
     pub name: String,
 }
 
-/// What an agent tells of its node. All moments are in milliseconds since the epoch.
+/// What an agent reports of its node. All moments are in milliseconds since the epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeReport {
@@ -168,7 +168,7 @@ impl NodeReport {
         self.due = due;
     }
 
-    /// Whether readers would learn nothing from this one that `before` does not tell them.
+    /// Whether readers would learn nothing from this one that is not in `before`.
     #[must_use]
     pub fn adds_nothing_to(&self, before: &Self, now: Timestamp) -> bool {
         let recent = |report: &Self| -> Vec<Slot> {
@@ -182,7 +182,7 @@ impl NodeReport {
             due.sort();
             due
         };
-        now.0 - before.written < RENEWED_AFTER_MILLISECONDS
+        now.0.saturating_sub(before.written) < RENEWED_AFTER_MILLISECONDS
             && recent(self) == recent(before)
             && (due(self), self.due_total) == (due(before), before.due_total)
     }
@@ -218,7 +218,7 @@ impl NodeReport {
     /// Whether its agent does not run any more.
     #[must_use]
     pub fn is_silent(&self, now: Timestamp) -> bool {
-        now.0 - self.written > SILENT_AFTER_MILLISECONDS
+        now.0.saturating_sub(self.written) > SILENT_AFTER_MILLISECONDS
     }
 }
 
@@ -314,6 +314,14 @@ mod tests {
         assert_eq!(NodeReport::read(&text), Some(report));
         for nonsense in ["", "[]", "{\"due\":1}", &" ".repeat(LONGEST_REPORT + 1)] {
             assert_eq!(NodeReport::read(nonsense), None, "{nonsense:.20}");
+        }
+        // Whoever can change the Lease can write any numbers.
+        for (written, is_silent) in [(i64::MIN, true), (i64::MAX, false)] {
+            let hostile = serde_json::json!({"written": written, "dueTotal": usize::MAX,
+                "due": [{"at": i64::MIN, "name": "a"}], "removed": [{"at": i64::MIN, "images": u64::MAX}]});
+            let read = NodeReport::read(&hostile.to_string()).unwrap();
+            assert_eq!((read.is_silent(at(0)), read.removed(at(0))), (is_silent, Tally::default()));
+            assert_eq!(read.adds_nothing_to(&read, at(0)), !is_silent);
         }
         let named = vec![due("a", 1); 100];
         let many = serde_json::json!({"due": named, "dueTotal": 0}).to_string();
