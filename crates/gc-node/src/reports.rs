@@ -1,4 +1,4 @@
-//! Tells the cluster what was removed on this node, and which images are due: for the page and `kubegc top`.
+//! Reports to the cluster what was removed on this node, and which images are due, for the page and `kubegc top`.
 
 use anyhow::{Context, Result};
 use gc_kube::{ApiClient, push_segment};
@@ -30,13 +30,13 @@ pub(crate) struct Reporter {
     /// What the Lease says, and the UID of the Node that owns it; `None` until it was read, and after a failure.
     known: Option<(NodeReport, String)>,
     /// What was removed before the report was written last.
-    told: Tally,
+    reported: Tally,
     has_warned: bool,
 }
 
 impl Reporter {
     pub(crate) fn new(target: ReportTarget) -> Self {
-        Self { target, known: None, told: Tally::default(), has_warned: false }
+        Self { target, known: None, reported: Tally::default(), has_warned: false }
     }
 
     /// Writes what was removed since the start and is due now, if that says something new. A cluster that does not take it
@@ -60,7 +60,7 @@ impl Reporter {
             None => self.read().await?,
         };
         let mut report = before.clone();
-        report.observe(now, removed - self.told, due);
+        report.observe(now, removed - self.reported, due);
         if !is_new && report.adds_nothing_to(&before, now) {
             return Ok(());
         }
@@ -72,7 +72,7 @@ impl Reporter {
         } else {
             send(client, Method::POST, &self.path(false), JSON, &lease).await?;
         }
-        (self.known, self.told, self.has_warned) = (Some((report, uid)), removed, false);
+        (self.known, self.reported, self.has_warned) = (Some((report, uid)), removed, false);
         Ok(())
     }
 

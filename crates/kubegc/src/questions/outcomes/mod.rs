@@ -198,11 +198,7 @@ impl World {
     async fn act(&self, contents: &Contents, begun: &Begun<'_>, releases: &[&str]) -> bool {
         let nodes: BTreeSet<&str> =
             contents.values().filter_map(|stored| stored.title.strip_prefix("Node/")).collect();
-        let terminating: BTreeSet<&str> = contents
-            .values()
-            .filter(|stored| stored.is_terminating)
-            .filter_map(|stored| stored.title.strip_prefix("Namespace/"))
-            .collect();
+        let terminating = terminating_namespaces(contents);
         let pods = contents.values().filter(|stored| stored.title.starts_with("Pod/"));
         let with_pods: BTreeSet<&str> =
             pods.filter_map(|pod| pod.value["metadata"]["namespace"].as_str()).collect();
@@ -277,14 +273,15 @@ fn references(item: &Value) -> BTreeSet<String> {
         .collect()
 }
 
+fn terminating_namespaces(contents: &Contents) -> BTreeSet<&str> {
+    let terminating = contents.values().filter(|stored| stored.is_terminating);
+    terminating.filter_map(|stored| stored.title.strip_prefix("Namespace/")).collect()
+}
+
 /// Whether the namespace controller has yet to begin with a namespace. It deletes the pods before all else, and after a failure
 /// (of discovery while a definition is deleted) tries again seconds later, which no clock of the tests shortens.
 fn has_untouched_pods(contents: &Contents) -> bool {
-    let terminating: BTreeSet<&str> = contents
-        .values()
-        .filter(|stored| stored.is_terminating)
-        .filter_map(|stored| stored.title.strip_prefix("Namespace/"))
-        .collect();
+    let terminating = terminating_namespaces(contents);
     contents.values().any(|stored| {
         let namespace = stored.value["metadata"]["namespace"].as_str().unwrap_or_default();
         stored.title.starts_with("Pod/") && !stored.is_terminating && terminating.contains(namespace)
