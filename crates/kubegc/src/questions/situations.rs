@@ -1,4 +1,6 @@
 //! Situations that people ask about, each built on an embedded server, with the right answers of `stuck`, `why` and `plan`.
+//!
+//! With `KUBEGC_TEST_KUBECONFIG` they are built on that server instead: an empty kube-apiserver without controllers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::needless_pass_by_value, reason = "tables of literals read better without references")]
 
@@ -8,6 +10,7 @@ mod screens;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::time::Duration;
 
 use gc_answers::stuck::{Code, Row};
@@ -53,18 +56,29 @@ struct Situation {
 }
 
 struct World {
-    server: gc_apiserver::RunningServer,
+    /// Absent if the server is not ours.
+    server: Option<gc_apiserver::RunningServer>,
     client: ApiClient,
     uids: BTreeMap<String, String>,
 }
 
 impl World {
     async fn start() -> Self {
+        if let Some(file) = std::env::var_os("KUBEGC_TEST_KUBECONFIG") {
+            let client = ApiClient::from_kubeconfig(Path::new(&file)).await.unwrap();
+            return Self { server: None, client, uids: BTreeMap::new() };
+        }
         let options = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         let server = apiserver::serve(&options, None).await.unwrap();
         let way = server.in_process("tester");
         let client = ApiClient::in_process(move |request| way.call(request));
-        Self { server, client, uids: BTreeMap::new() }
+        Self { server: Some(server), client, uids: BTreeMap::new() }
+    }
+
+    async fn end(self) {
+        if let Some(server) = self.server {
+            server.shutdown().await;
+        }
     }
 
     async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Value {
@@ -181,9 +195,9 @@ fn shown(row: &Row) -> String {
 
 const TEN_MINUTES: i64 = 600;
 
-/// Everything in one cluster, each situation in a namespace of its own.
-fn situations() -> Vec<Situation> {
-    let base = |name| Situation {
+/// The situation of a living ConfigMap, which those below change.
+const fn map_situation(name: &'static str) -> Situation {
+    Situation {
         name,
         make: Vec::new(),
         delete: &[],
@@ -192,7 +206,12 @@ fn situations() -> Vec<Situation> {
         stuck: &[],
         why: ("NoOwners", "Nothing deletes it"),
         plan: "1 object: 1 ConfigMap; nothing hangs",
-    };
+    }
+}
+
+/// Everything in one cluster, each situation in a namespace of its own.
+fn situations() -> Vec<Situation> {
+    let base = map_situation;
     let mut all = vec![
         Situation { make: vec![map("a", json!({}))], ..base("a living object without owners") },
         Situation {
@@ -347,14 +366,11 @@ fn situations() -> Vec<Situation> {
 
 fn pods() -> Vec<Situation> {
     let base = |name| Situation {
-        name,
-        make: Vec::new(),
         delete: &[("pod/p", "Background")],
         ask: "pod/p",
         later_seconds: TEN_MINUTES,
-        stuck: &[],
-        why: ("NoOwners", "Nothing deletes it"),
         plan: "1 object: 1 Pod; 1 hangs",
+        ..map_situation(name)
     };
     vec![
         Situation {
@@ -467,16 +483,8 @@ fn pods() -> Vec<Situation> {
 }
 
 fn due() -> Vec<Situation> {
-    let base = |name| Situation {
-        name,
-        make: Vec::new(),
-        delete: &[],
-        ask: "job/j",
-        later_seconds: 0,
-        stuck: &[],
-        why: ("NoOwners", "Nothing deletes it"),
-        plan: "1 object: 1 Job; nothing hangs",
-    };
+    let base =
+        |name| Situation { ask: "job/j", plan: "1 object: 1 Job; nothing hangs", ..map_situation(name) };
     vec![
         Situation {
             make: vec![job("j", Some(60), 2)],
@@ -527,14 +535,10 @@ fn due() -> Vec<Situation> {
 
 fn storage() -> Vec<Situation> {
     let base = |name| Situation {
-        name,
-        make: Vec::new(),
         delete: &[("pvc/d", "Background")],
         ask: "pvc/d",
-        later_seconds: 0,
-        stuck: &[],
-        why: ("NoOwners", "Nothing deletes it"),
         plan: "1 object: 1 PersistentVolumeClaim; 1 hangs",
+        ..map_situation(name)
     };
     const PROTECTED: &str = "kubernetes.io/pvc-protection";
     let protected = || json!({"finalizers": [PROTECTED]});
@@ -597,14 +601,12 @@ fn storage() -> Vec<Situation> {
 
 fn namespaces() -> Vec<Situation> {
     let base = |name| Situation {
-        name,
-        make: Vec::new(),
         delete: &[("ns/.", "Background")],
         ask: "ns/.",
         later_seconds: TEN_MINUTES,
-        stuck: &[],
         why: ("BeingDeleted", "It is being deleted"),
         plan: "1 object: 1 Namespace; 1 hangs",
+        ..map_situation(name)
     };
     vec![
         Situation {
@@ -777,7 +779,7 @@ async fn every_situation_has_its_right_answers() {
             ));
         }
     }
-    world.server.shutdown().await;
+    world.end().await;
     assert!(
         wrong.is_empty(),
         "{} of {} answers are wrong:\n{}",

@@ -3,22 +3,13 @@
 use serde_json::json;
 
 use super::objects::{claim, conditions, definition_of, deployment, held, map, object, pod, volume};
-use super::{NAMESPACE, Situation, TEN_MINUTES, UID};
+use super::{NAMESPACE, Situation, TEN_MINUTES, UID, map_situation};
 
 /// The only retention policy of the cluster is about ConfigMaps with this label.
 const LABEL: &str = "acme.dev/build";
 
 pub(super) fn situations() -> Vec<Situation> {
-    let base = |name| Situation {
-        name,
-        make: Vec::new(),
-        delete: &[],
-        ask: "cm/a",
-        later_seconds: 0,
-        stuck: &[],
-        why: ("NoOwners", "Nothing deletes it"),
-        plan: "1 object: 1 ConfigMap; nothing hangs",
-    };
+    let base = map_situation;
     let policies = include_str!("../../../../../deploy/crds/retentionpolicies.yaml");
     let policies = serde_saphyr::from_str(policies).unwrap();
     let mut bound = volume("pv-bound", "Retain", &[]);

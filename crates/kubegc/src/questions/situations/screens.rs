@@ -126,5 +126,5 @@ async fn answers_look_as_they_should() {
     let records = [record("past", json!([])), record("below", of("past")), record("owner", json!([]))];
     let undone = undo::ask(&gatherer, &records, &Choice::Since(Timestamp(0))).await;
     shows(&world, "undo", &UndoAnswer { undo: &undone, is_done: false });
-    world.server.shutdown().await;
+    world.end().await;
 }
