@@ -113,6 +113,19 @@ impl Registry {
         self.storage.health()
     }
 
+    /// Forgets what was superseded before a version, and returns the newest one. Pages and watches that go on from an
+    /// earlier version get 410; watches that run are not disturbed. Called once in a period with what the previous call
+    /// returned, it keeps the history of one to two periods.
+    ///
+    /// # Errors
+    /// Those of [`Storage::compact`] and [`Storage::revision`].
+    pub fn forget_history(&self, before: Option<Revision>) -> Result<Revision, StorageError> {
+        if let Some(before) = before {
+            self.storage.compact(before)?;
+        }
+        self.storage.revision()
+    }
+
     /// What is stored, as it is stored, in the order of its keys: for backups.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use futures::future::BoxFuture;
 use gc_registry::Registry;
 use gc_registry::bootstrap::ServerFacts;
 use gc_registry::error::ApiError;
+use gc_registry::storage::Blocking;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
@@ -36,6 +37,8 @@ use crate::transport::stop::Stop;
 const STOP_PATIENCE: Duration = Duration::from_millis(1500);
 /// How often the registry is tended without being asked to.
 const MAINTENANCE_PERIOD: Duration = Duration::from_secs(5);
+/// The history of one to two such periods is kept, as kube-apiserver keeps it in etcd: page tokens expire by age, too.
+const HISTORY_PERIOD: Duration = Duration::from_mins(5);
 /// How long to wait before the watch on the store is taken up again after it broke.
 const PUMP_PAUSE: Duration = Duration::from_millis(50);
 
@@ -192,6 +195,10 @@ impl Server {
         crate::fairness::follow::follow(&state, &mut background).await.map_err(StartError::Fairness)?;
         crate::aggregator::follow::follow(&state, &mut background).await.map_err(StartError::Aggregator)?;
         background.spawn(maintain(Arc::clone(&state)).boxed());
+        // An etcd may have several servers, which agree on who compacts it.
+        if registry.blocks() != Blocking::Always {
+            background.spawn(expire_history(Arc::clone(&state), HISTORY_PERIOD).boxed());
+        }
 
         let credentials = ClientCredentials {
             server: format!("https://{advertised}"),
@@ -380,6 +387,20 @@ async fn maintain(state: Arc<State>) {
         if let Err(error) = done.await {
             tracing::warn!(%error, "tending the registry failed, and will be tried again");
             tokio::time::sleep(PUMP_PAUSE).await;
+        }
+    }
+}
+
+/// Forgets what is older than one to two periods, for as long as the server lives.
+async fn expire_history(state: Arc<State>, period: Duration) {
+    let mut newest = None;
+    loop {
+        tokio::time::sleep(period).await;
+        let tending = Arc::clone(&state);
+        let forgetting = move || tending.registry.forget_history(newest).map_err(ApiError::internal);
+        match run_blocking(forgetting).await {
+            Ok(revision) => newest = Some(revision),
+            Err(error) => tracing::warn!(%error, "the history of the store could not be shortened"),
         }
     }
 }
