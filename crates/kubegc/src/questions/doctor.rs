@@ -384,7 +384,9 @@ fn apis(facts: &Facts, findings: &mut Vec<Finding>) {
     findings.extend(listed("discovery", groups));
     let services = facts.unavailable.iter().map(|(name, why)| {
         let message = format!("{name} is not available: {why}");
-        finding("apiservices", State::Wrong, message).about(name).advise(waits)
+        let advice =
+            format!("until it is, no namespace can be deleted; `kubectl describe apiservice/{name}`");
+        finding("apiservices", State::Wrong, message).about(name).advise(advice)
     });
     findings.extend(listed("apiservices", services));
 }
@@ -495,7 +497,7 @@ pub(super) fn value(findings: &[Finding]) -> Value {
                "objects": finding.objects.iter().map(Place::full_value).collect::<Vec<_>>(),
                "total": finding.total})
     };
-    json!({"healthy": is_healthy(findings), "findings": findings.iter().map(of).collect::<Vec<_>>()})
+    json!({"healthy": is_healthy(findings), "items": findings.iter().map(of).collect::<Vec<_>>()})
 }
 
 #[cfg(test)]
@@ -717,7 +719,7 @@ pub(super) mod tests {
         let message = "3 objects refer to apps/v1 ReplicaSet that does not exist, such as pods/web-1 -n shop";
         assert_eq!((own[0].state, own[0].message.as_str(), own[0].total), (State::Notice, message, 3));
         let document = value(&findings);
-        let shown = document["findings"].as_array().unwrap().last().unwrap();
+        let shown = document["items"].as_array().unwrap().last().unwrap();
         assert_eq!(
             (&shown["id"], &shown["objects"][0]["name"]),
             (&json!("DanglingReference/ReplicaSet.apps/v1"), &json!("web-1"))
