@@ -27,7 +27,7 @@ const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
     /// Validate the policies in a file and show what they would delete; exits with 1 if a policy is invalid
-    Check(CheckOptions),
+    Check(Box<CheckOptions>),
     /// Print a new policy from a template; it deletes nothing until spec.enforce is set to true
     New(NewOptions),
 }

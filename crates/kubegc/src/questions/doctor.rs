@@ -410,7 +410,10 @@ fn stuck(facts: &Facts, findings: &mut Vec<Finding>) {
         });
     }
     findings.extend(facts.stuck.iter().map(|(cause, (number, one))| {
-        let message = format!("{cause}: {}, such as {one}", gc_answers::text::count(*number, "object"));
+        let message = match number {
+            1 => format!("{cause}: {one}"),
+            _ => format!("{cause}: {}, such as {one}", gc_answers::text::count(*number, "object")),
+        };
         finding("stuck", State::Notice, message)
             .about(cause)
             .advise(format!("`kubegc why {one}` explains it, `kubegc stuck` lists all"))
@@ -641,6 +644,11 @@ pub(super) mod tests {
                 change(&|f| f.stuck = one("FinalizerHeld a.b/c")),
                 "stuck",
                 "notice FinalizerHeld a.b/c: 2 objects, such as x/y",
+            ),
+            (
+                change(&|f| f.stuck = [("FinalizerHeld a.b/c".into(), (1, "x/y".into()))].into()),
+                "stuck",
+                "notice FinalizerHeld a.b/c: x/y",
             ),
             (
                 change(&|f| f.collector_error = Some("a:1 does not answer".into())),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use gc_answers::plan::{BlastRadius, Fate, Item, Target, plan as plan_deletion};
-use gc_answers::text::{count, thousands};
+use gc_answers::text::{count, some_of, thousands};
 use gc_answers::{Facts, Known, Survey};
 use gc_kube::ApiClient;
 use gc_types::{ObjectKey, PropagationPolicy, Uid};
@@ -30,6 +30,8 @@ const FOLDED_ABOVE: usize = 20;
 const ASKED_ABOVE: usize = 10;
 /// Objects that a plan concerns at most.
 const LARGEST_PLAN: usize = 500_000;
+/// Objects that are named when a deletion that was followed got stuck.
+const STUCK_NAMED: usize = 5;
 /// Time between two looks while a deletion is followed.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(500);
 
@@ -403,7 +405,7 @@ async fn follow(gatherer: &Gatherer, radius: &BlastRadius) -> anyhow::Result<()>
                 gone => {
                     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
                     let seconds = begun.elapsed().as_secs_f64() / gone as f64 * reported as f64;
-                    format!(", about {seconds:.0} s to go")
+                    format!(", about {:.0} s to go", seconds.max(1.0))
                 }
             };
             writeln!(
@@ -422,10 +424,11 @@ async fn follow(gatherer: &Gatherer, radius: &BlastRadius) -> anyhow::Result<()>
             }
         }
         if left.iter().all(|item| item.fate == Fate::Hangs) {
+            let titles: Vec<String> = left.iter().map(|item| item.title()).collect();
             writeln!(
                 std::io::stdout(),
-                "{} would get stuck; `kubegc stuck` explains why.",
-                count(left.len(), "object")
+                "Stuck: {}; `kubegc stuck` explains why.",
+                some_of(&titles, STUCK_NAMED)
             )?;
             return Err(SomethingHangs.into());
         }

@@ -215,3 +215,14 @@ fn why_says_which_collector_asked_for_a_deletion() {
         assert_eq!(kubegc(&plan, &server.kubeconfig), (Some(2), "[]".to_owned(), String::new()));
     }
 }
+
+#[test]
+fn a_deletion_that_gets_stuck_names_what_is_left() {
+    let server = Kubegc::start("apiserver");
+    let metadata = json!({"name": "held", "finalizers": ["acme.dev/hold"]});
+    let held = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+    Admin::of(&server).create(MAPS, &held);
+    let (code, said, _) = kubegc(&["delete", "cm/held", "--yes"], &server.kubeconfig);
+    let ends = "\nStuck: ConfigMap/held; `kubegc stuck` explains why.\n";
+    assert!(code == Some(2) && said.ends_with(ends), "{code:?} {said}");
+}

@@ -426,12 +426,7 @@ fn the_doctor_finds_what_is_wrong() {
     let sick = examine(&["--subject=system:serviceaccount:default:robot"]);
     assert_eq!(sick["healthy"], false);
     says(&sick, "pause", "wrong", ": lunch)");
-    says(
-        &sick,
-        "stuck",
-        "notice",
-        "FinalizerHeld example.com/hold: 1 object, such as configmaps/held -n default",
-    );
+    says(&sick, "stuck", "notice", "FinalizerHeld example.com/hold: configmaps/held -n default");
     says(&sick, "kube-controller-manager", "notice", "probably runs beside kubegc's");
     for (rule, role) in [
         ("{apiGroups: [\"*\"], resources: [\"*\"], verbs: [", "ClusterRole"),
