@@ -53,15 +53,17 @@ impl Record {
     }
 }
 
+/// Whether a choice is about a record.
+pub type Selected<'a> = &'a dyn Fn(&Record) -> bool;
+
 /// Which deletions are undone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Choice {
-    /// The last deletion of the object of this resource, namespace and name, with everything that depended on it.
-    Object(String, String, String),
+pub enum Choice<'a> {
+    /// The last deletion of each selected object, with everything that depended on it.
+    Last(Selected<'a>),
     /// The object with this UID, with everything that depended on it.
     Cascade(String),
-    /// Everything since then.
-    Since(Timestamp),
+    /// Every selected object that was deleted since then, with what depended on it and was deleted since then.
+    Since(Timestamp, Selected<'a>),
 }
 
 /// What is found where a deleted object was.
@@ -150,7 +152,7 @@ impl Undo {
 
 /// The records that a choice is about: the last one of each object, by UID.
 #[must_use]
-pub fn chosen<'a>(records: &'a [Record], choice: &Choice) -> Vec<&'a Record> {
+pub fn chosen<'a>(records: &'a [Record], choice: &Choice<'_>) -> Vec<&'a Record> {
     let mut last: BTreeMap<&str, &Record> = BTreeMap::new();
     for record in records.iter().filter(|record| !record.uid().is_empty()) {
         let known = last.entry(record.uid()).or_insert(record);
@@ -158,32 +160,43 @@ pub fn chosen<'a>(records: &'a [Record], choice: &Choice) -> Vec<&'a Record> {
             *known = record;
         }
     }
-    let root = match choice {
-        Choice::Since(since) => return last.into_values().filter(|record| record.at >= *since).collect(),
-        Choice::Cascade(uid) => last.get(uid.as_str()).copied(),
-        Choice::Object(resource, namespace, name) => {
-            let is_it = |record: &&&Record| {
+    let roots: Vec<&Record> = match choice {
+        Choice::Since(since, is_selected) => {
+            last.retain(|_, record| record.at >= *since);
+            last.values().copied().filter(|record| is_selected(record)).collect()
+        }
+        Choice::Cascade(uid) => last.get(uid.as_str()).copied().into_iter().collect(),
+        Choice::Last(is_selected) => {
+            let mut of_name: BTreeMap<(String, String, String), &Record> = BTreeMap::new();
+            for record in last.values().filter(|record| is_selected(record)) {
                 let place = record.place();
-                (&place.resource, &place.namespace, &place.name) == (resource, namespace, name)
-            };
-            last.values().filter(is_it).max_by_key(|record| record.at).copied()
+                let known = of_name.entry((place.resource, place.namespace, place.name)).or_insert(record);
+                if record.at >= known.at {
+                    *known = record;
+                }
+            }
+            of_name.into_values().collect()
         }
     };
-    let Some(root) = root else { return Vec::new() };
-    let mut dependents: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
+    let (mut dependents, mut contents): (BTreeMap<&str, Vec<&Record>>, BTreeMap<&str, Vec<&Record>>) =
+        Default::default();
     for record in last.values() {
         for owner in record.owners() {
             dependents.entry(owner["uid"].as_str().unwrap_or_default()).or_default().push(record);
         }
-        // A namespace takes along what is in it.
-        if root.text("/kind") == "Namespace"
-            && record.text("/metadata/namespace") == root.text("/metadata/name")
-        {
-            dependents.entry(root.uid()).or_default().push(record);
+        contents.entry(record.text("/metadata/namespace")).or_default().push(record);
+    }
+    let mut taken: BTreeMap<&str, &Record> = roots.iter().map(|root| (root.uid(), *root)).collect();
+    // A namespace takes along what is in it.
+    let namespaces = roots.iter().filter(|root| root.resource == "namespaces");
+    let inside: Vec<&Record> =
+        namespaces.filter_map(|root| contents.get(root.text("/metadata/name"))).flatten().copied().collect();
+    let mut open = roots;
+    for record in inside {
+        if taken.insert(record.uid(), record).is_none() {
+            open.push(record);
         }
     }
-    let mut taken: BTreeMap<&str, &Record> = BTreeMap::from([(root.uid(), root)]);
-    let mut open = vec![root];
     while let Some(record) = open.pop() {
         for dependent in dependents.get(record.uid()).into_iter().flatten() {
             if taken.insert(dependent.uid(), dependent).is_none() {

@@ -12,6 +12,9 @@ use crate::stuck::{self, Place, Row};
 use crate::survey::Survey;
 use crate::text;
 
+/// Who asked for a deletion, if nothing shows it.
+pub const NOTHING_SAYS: &str = "nothing in the cluster says; the audit log of the API server names the user";
+
 /// The answer to `why`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Why {
@@ -52,6 +55,11 @@ pub fn why(survey: &Survey, facts: &Facts, key: &ObjectKey) -> Option<Why> {
         name: key.name.to_string(),
         uid: uid.to_string(),
     };
+    let references = if object.is_terminating() {
+        looked_up(known.references, object, survey, facts)
+    } else {
+        known.references
+    };
     let mut answer = Why {
         place,
         code: "",
@@ -59,8 +67,8 @@ pub fn why(survey: &Survey, facts: &Facts, key: &ObjectKey) -> Option<Why> {
         forecast: None,
         protections: Vec::new(),
         holds: Vec::new(),
-        ancestry: ancestry(survey, &known.references, 0, &mut Vec::new()),
-        owners: known.references,
+        ancestry: ancestry(survey, &references, 0, &mut Vec::new()),
+        owners: references,
         requested_by: requested_by(object, survey, facts),
         unseen: Vec::new(),
     };
@@ -276,9 +284,36 @@ fn requested_by(object: &Object, survey: &Survey, facts: &Facts) -> Vec<String> 
         }));
     }
     if found.is_empty() {
-        found.push("nothing in the cluster says; the audit log of the API server names the user".into());
+        found.push(NOTHING_SAYS.to_owned());
     }
     found
+}
+
+/// The engine does not look up the owners of what is being deleted: they decide nothing any more. People want to know them.
+fn looked_up(
+    references: Vec<(OwnerReference, ReferenceState)>,
+    object: &Object,
+    survey: &Survey,
+    facts: &Facts,
+) -> Vec<(OwnerReference, ReferenceState)> {
+    let look = |(owner, state): (OwnerReference, ReferenceState)| {
+        let coordinates = &owner.coordinates;
+        let resource = survey.catalog.of_kind(&coordinates.api_version, &coordinates.kind);
+        let (ReferenceState::Unverified, Some(resource)) = (&state, resource) else { return (owner, state) };
+        let namespace = if resource.is_namespaced() { object.namespace() } else { "" };
+        let state = match facts.object(&resource.name, namespace, &coordinates.name) {
+            Some(Known::Present(found)) if found.uid() == coordinates.uid.to_string() => {
+                ReferenceState::Lives
+            }
+            Some(Known::Present(_) | Known::Absent) => ReferenceState::Absent(Evidence::ReadAbsent {
+                owner: coordinates.uid.clone(),
+                at: facts.now(),
+            }),
+            Some(Known::Unreadable(_)) | None => state,
+        };
+        (owner, state)
+    };
+    references.into_iter().map(look).collect()
 }
 
 fn owners_of(object: &Object, survey: &Survey) -> Vec<(String, ObjectKey)> {

@@ -19,6 +19,8 @@ mod documents;
 pub mod embedded;
 mod endpoints;
 mod envtest;
+#[cfg(test)]
+mod flags;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod journal;
@@ -228,7 +230,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 fn is_reported(error: &anyhow::Error) -> bool {
     error.is::<questions::examine::Unhealthy>()
         || error.is::<questions::stuck::SomethingStuck>()
-        || error.is::<policy::Misunderstood>()
+        || error.is::<policy::InvalidPolicy>()
         || error.is::<questions::recovery::Incomplete>()
 }
 

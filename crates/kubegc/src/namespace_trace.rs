@@ -154,7 +154,12 @@ impl Trace {
                 tokio::time::sleep(REPORT_PAUSE).await;
             }
             if !item.deleting {
-                let effect = self.deletion(resource, namespace, item, "with the whole collection");
+                let effect = self.deletion(
+                    resource,
+                    namespace,
+                    item,
+                    "one request deleted all objects of its kind in the namespace",
+                );
                 self.observer.finished(&effect, &Outcome::Applied(None), requests, took);
                 requests = 0;
             }

@@ -1,6 +1,5 @@
 //! `kubegc policy check`: validates retention policies and shows what they would delete, before they are applied.
 
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -14,10 +13,12 @@ use gc_types::ResourceId;
 use http::header::ACCEPT;
 use http::{Method, Request};
 use http_body_util::Full;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::UsageError;
 use crate::questions::access::Access;
+use crate::questions::output::{self, Answer, Output};
+use crate::questions::target::{FileFlags, manifests};
 
 const PAGE_SIZE: usize = 500;
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
@@ -26,7 +27,7 @@ const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
     /// Validate the policies in a file and show what they would delete; exits with 1 if a policy is invalid
-    Check(CheckOptions),
+    Check(Box<CheckOptions>),
     /// Print a new policy from a template; it deletes nothing until spec.enforce is set to true
     New(NewOptions),
 }
@@ -110,12 +111,25 @@ fn from_template(options: &NewOptions) -> String {
 /// Options of `kubegc policy check`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "With one of --kubeconfig, --context, --cluster, --user and --token, it also shows what would be deleted from this cluster \
-                  now, without changing anything."
+    group = clap::ArgGroup::new("policies").required(true).args(["files", "filenames"]),
+    after_help = "\
+Examples:
+  kubegc policy check policy.yaml                             validate the policies in a file
+  kubegc policy check policy.yaml --kubeconfig FILE           show also what they would delete
+  kubegc policy new failed-pods | kubegc policy check -f -    validate standard input
+
+With one of --kubeconfig, --context, --cluster, --user and --token, it also shows what would be deleted from this cluster now,
+without changing anything."
 )]
 pub(crate) struct CheckOptions {
     /// File with RetentionPolicies, as YAML or JSON; - is standard input
-    file: PathBuf,
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    manifests: FileFlags,
+    /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…
+    #[arg(short, long, default_value = "text")]
+    output: Output,
     #[command(flatten)]
     access: Access,
 }
@@ -123,7 +137,7 @@ pub(crate) struct CheckOptions {
 /// A policy is invalid, and the output says so: exit code 1.
 #[derive(Debug, thiserror::Error)]
 #[error("a policy is invalid")]
-pub(crate) struct Misunderstood;
+pub(crate) struct InvalidPolicy;
 
 /// Runs it.
 pub(crate) fn run(command: &PolicyCommand) -> anyhow::Result<()> {
@@ -134,70 +148,132 @@ pub(crate) fn run(command: &PolicyCommand) -> anyhow::Result<()> {
             return Ok(());
         }
     };
-    let text = if options.file.as_os_str() == "-" {
-        std::io::read_to_string(std::io::stdin())
-    } else {
-        std::fs::read_to_string(&options.file)
-    };
-    let shown = options.file.display();
-    let text = text.map_err(|error| UsageError::new(format!("{shown}: {error}")))?;
-    let documents = documents(&text).map_err(|error| UsageError::new(format!("{shown}: {error}")))?;
-    if documents.is_empty() {
-        return Err(UsageError::new(format!("{shown}: contains no {KIND}")).into());
+    let mut checked = Checked::default();
+    for file in options.files.iter().chain(&options.manifests.filenames) {
+        let policies = manifests(file)?;
+        if policies.is_empty() {
+            return Err(UsageError::new(format!("{}: contains no {KIND}", file.display())).into());
+        }
+        checked.policies.extend(policies.into_iter().map(CheckedPolicy::of));
     }
-    let mut out = String::new();
-    let faults: usize = documents.iter().map(|object| check(object, &mut out)).sum();
-    if faults == 0 && options.access.names_a_cluster() {
+    if checked.is_valid() && options.access.names_a_cluster() {
         crate::tasks::block_on(async {
             let client = options.access.connect().await?;
-            for object in &documents {
-                preview(&client, object, &mut out).await?;
+            for policy in &mut checked.policies {
+                policy.preview = preview(&client, &policy.object).await?;
             }
             anyhow::Ok(())
         })?;
     }
-    std::io::stdout().write_all(out.as_bytes())?;
-    if faults == 0 { Ok(()) } else { Err(Misunderstood.into()) }
+    output::print(&checked, &options.output)?;
+    if checked.is_valid() { Ok(()) } else { Err(InvalidPolicy.into()) }
 }
 
-fn documents(text: &str) -> Result<Vec<Value>, serde_saphyr::Error> {
-    let found: Vec<Value> = crate::yaml::from_multiple(text)?;
-    Ok(found.into_iter().filter(|document| !document.is_null()).collect())
+/// The policies of the files, in their order.
+#[derive(Debug, Default)]
+pub(crate) struct Checked {
+    policies: Vec<CheckedPolicy>,
+}
+
+#[derive(Debug)]
+struct CheckedPolicy {
+    object: Value,
+    /// Each with its field.
+    errors: Vec<String>,
+    /// The status that it would have in the cluster.
+    preview: Option<Value>,
+}
+
+impl CheckedPolicy {
+    fn of(object: Value) -> Self {
+        let mut errors: Vec<String> = Vec::new();
+        let expected = format!("{GROUP}/{VERSION}");
+        for (field, expected) in [("apiVersion", expected.as_str()), ("kind", KIND)] {
+            if object[field] != expected {
+                errors.push(format!("{field}: expected {expected:?}, found {}", object[field]));
+            }
+        }
+        if object["metadata"]["name"].as_str().is_none_or(str::is_empty) {
+            errors.push("metadata.name: is required".to_owned());
+        }
+        if let Err(problems) = Policy::compile(&object["spec"]) {
+            errors.extend(problems.iter().map(ToString::to_string));
+        }
+        Self { object, errors, preview: None }
+    }
+
+    fn name(&self) -> &str {
+        name(&self.object)
+    }
+
+    fn write(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
+        for error in &self.errors {
+            writeln!(out, "{}: {error}", self.name())?;
+        }
+        if self.errors.is_empty() {
+            writeln!(out, "{}: valid", self.name())?;
+        }
+        let Some(status) = &self.preview else { return Ok(()) };
+        writeln!(
+            out,
+            "{}: {} selected, {} due now, {} kept by annotation, {} unclear",
+            self.name(),
+            status["selected"],
+            status["due"],
+            status["kept"],
+            status["unclear"]
+        )?;
+        for example in status["examples"].as_array().into_iter().flatten() {
+            let text = |field: &str| example[field].as_str().unwrap_or_default();
+            let namespace = if text("namespace").is_empty() { "" } else { "/" };
+            writeln!(out, "  {}{namespace}{}: {}", text("namespace"), text("name"), text("why"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Checked {
+    /// The policies of a text; the first would have this status.
+    #[cfg(test)]
+    pub(crate) fn with_preview(text: &str, status: Value) -> Self {
+        let policies: Vec<Value> = crate::yaml::from_multiple(text).unwrap_or_default();
+        let mut policies: Vec<CheckedPolicy> = policies.into_iter().map(CheckedPolicy::of).collect();
+        policies[0].preview = Some(status);
+        Self { policies }
+    }
+
+    fn is_valid(&self) -> bool {
+        self.policies.iter().all(|policy| policy.errors.is_empty())
+    }
+}
+
+impl Answer for Checked {
+    fn value(&self) -> Value {
+        let item = |policy: &CheckedPolicy| {
+            let (name, is_valid) = (policy.name(), policy.errors.is_empty());
+            json!({"name": name, "valid": is_valid, "errors": policy.errors, "preview": policy.preview})
+        };
+        json!({"items": self.policies.iter().map(item).collect::<Vec<_>>()})
+    }
+
+    fn text(&self, _is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        self.policies.iter().try_for_each(|policy| policy.write(out))?;
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.policies.iter().map(|policy| format!("retentionpolicies.{GROUP}/{}", policy.name())).collect()
+    }
 }
 
 fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or("(no name)")
 }
 
-/// Prints each fault of a document on a line of its own; returns how many there are.
-fn check(object: &Value, out: &mut String) -> usize {
-    let mut faults: Vec<String> = Vec::new();
-    let expected = format!("{GROUP}/{VERSION}");
-    for (field, expected) in [("apiVersion", expected.as_str()), ("kind", KIND)] {
-        if object[field] != expected {
-            faults.push(format!("{field}: expected {expected:?}, found {}", object[field]));
-        }
-    }
-    if object["metadata"]["name"].as_str().is_none_or(str::is_empty) {
-        faults.push("metadata.name: is required".to_owned());
-    }
-    if let Err(problems) = Policy::compile(&object["spec"]) {
-        faults.extend(problems.iter().map(ToString::to_string));
-    }
-    // Writing to a String cannot fail, here and below.
-    for fault in &faults {
-        let _ = writeln!(out, "{}: {fault}", name(object));
-    }
-    if faults.is_empty() {
-        let _ = writeln!(out, "{}: understood", name(object));
-    }
-    faults.len()
-}
-
-/// What would go now, by the engine that decides it in a cluster.
-async fn preview(client: &ApiClient, object: &Value, out: &mut String) -> anyhow::Result<()> {
+/// The status that a policy would have now, by the engine that decides it in a cluster.
+async fn preview(client: &ApiClient, object: &Value) -> anyhow::Result<Option<Value>> {
     let mut engine = PolicyEngine::new(object, ResourceId(0));
-    let Some(policy) = engine.policy().cloned() else { return Ok(()) };
+    let Some(policy) = engine.policy().cloned() else { return Ok(None) };
     let discovered = discover(client).await?;
     let group = policy.api_version.split_once('/').map_or("", |(group, _)| group);
     let served = discovered
@@ -223,22 +299,7 @@ async fn preview(client: &ApiClient, object: &Value, out: &mut String) -> anyhow
     }
     engine.synced();
     engine.tick(now);
-    let status = engine.status(&Value::Null, now);
-    let _ = writeln!(
-        out,
-        "{}: {} selected, {} due now, {} kept by annotation, {} unclear",
-        name(object),
-        status["selected"],
-        status["due"],
-        status["kept"],
-        status["unclear"]
-    );
-    for example in status["examples"].as_array().into_iter().flatten() {
-        let text = |field: &str| example[field].as_str().unwrap_or_default();
-        let namespace = if text("namespace").is_empty() { "" } else { "/" };
-        let _ = writeln!(out, "  {}{namespace}{}: {}", text("namespace"), text("name"), text("why"));
-    }
-    Ok(())
+    Ok(Some(engine.status(&Value::Null, now)))
 }
 
 async fn list(client: &ApiClient, collection: &str, token: &str, whole: bool) -> anyhow::Result<Value> {
@@ -270,6 +331,19 @@ mod tests {
     const GOOD: &str = "apiVersion: kubegc.io/v1alpha1\nkind: RetentionPolicy\nmetadata: {name: old}\n\
         spec: {target: {apiVersion: v1, kind: ConfigMap}, maxAge: 24h}\n";
 
+    /// The policies of a file with this text.
+    fn checked(text: &str) -> Checked {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        Checked { policies: manifests(file.path()).unwrap().into_iter().map(CheckedPolicy::of).collect() }
+    }
+
+    fn text(checked: &Checked) -> String {
+        let mut out = Vec::new();
+        checked.text(false, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
     #[test]
     fn templates_are_policies_that_delete_nothing_yet() {
         for (template, name) in [
@@ -278,26 +352,20 @@ mod tests {
             (Template::ConfigHistory, Some("a: b".to_owned())),
         ] {
             let expected = name.clone().unwrap_or_else(|| template.name().to_owned());
-            let text = from_template(&NewOptions { template, name });
-            let objects = documents(&text).unwrap();
-            let mut out = String::new();
-            assert_eq!(check(&objects[0], &mut out), 0, "{out}");
+            let checked = checked(&from_template(&NewOptions { template, name }));
+            let enforced: Vec<&Value> =
+                checked.policies.iter().map(|policy| &policy.object["spec"]["enforce"]).collect();
             assert_eq!(
-                (name_of(&objects), &objects[0]["spec"]["enforce"]),
-                (&*expected, &Value::Bool(false))
+                (text(&checked), enforced),
+                (format!("{expected}: valid\n"), vec![&Value::Bool(false)])
             );
         }
     }
 
-    fn name_of(objects: &[Value]) -> &str {
-        assert_eq!(objects.len(), 1);
-        name(&objects[0])
-    }
-
     #[test]
-    fn each_fault_has_a_line_with_its_place() {
-        for (text, lines) in [
-            (GOOD.to_owned(), "old: understood\n"),
+    fn each_error_has_a_line_with_its_place() {
+        for (policy, lines) in [
+            (GOOD.to_owned(), "old: valid\n"),
             (
                 GOOD.replace("24h", "1y").replace("name: old", "x: y"),
                 "(no name): metadata.name: is required\n\
@@ -308,14 +376,34 @@ mod tests {
                 "old: kind: expected \"RetentionPolicy\", found \"Retention\"\n\
                  old: spec: at least one of keepNewest, maxAge and ttlAfter is required; without them nothing is due\n",
             ),
+            (format!("{GOOD}---\n---\n{GOOD}"), "old: valid\nold: valid\n"),
         ] {
-            let mut out = String::new();
-            for object in documents(&text).unwrap() {
-                check(&object, &mut out);
-            }
-            assert_eq!(out, lines);
+            assert_eq!(text(&checked(&policy)), lines);
         }
-        assert_eq!(documents(&format!("{GOOD}---\n---\n{GOOD}")).unwrap().len(), 2);
-        assert!(documents("a: [").is_err());
+    }
+
+    #[test]
+    fn answers_are_data_as_well() {
+        let status = json!({"selected": 2, "due": 1, "kept": 0, "unclear": 0,
+            "examples": [{"namespace": "shop", "name": "a", "why": "older than 24h"}]});
+        let text_of_both = format!("{GOOD}---\n{}", GOOD.replace("24h", "1y"));
+        let checked = Checked::with_preview(&text_of_both, status.clone());
+        let error =
+            "spec.maxAge: \"1y\" has the unknown unit \"y\"; expected one of ns, us, ms, s, m, h, d, w";
+        assert_eq!(
+            checked.value(),
+            json!({"items": [
+                {"name": "old", "valid": true, "errors": [], "preview": status},
+                {"name": "old", "valid": false, "errors": [error], "preview": null},
+            ]})
+        );
+        assert_eq!(checked.names(), ["retentionpolicies.kubegc.io/old", "retentionpolicies.kubegc.io/old"]);
+        assert_eq!(
+            text(&checked),
+            format!(
+                "old: valid\nold: 2 selected, 1 due now, 0 kept by annotation, 0 unclear\n  shop/a: older than 24h\n\
+                 old: {error}\n"
+            )
+        );
     }
 }

@@ -129,10 +129,14 @@ impl Row {
     /// Whether it holds something in this namespace, or the namespace itself.
     #[must_use]
     pub fn concerns(&self, namespace: &str) -> bool {
-        let places = self.objects.iter().map(|(place, _)| place).chain(&self.waiting);
-        places.into_iter().any(|place| {
+        self.places().any(|place| {
             place.namespace == namespace || (place.kind == "Namespace" && place.name == namespace)
         })
+    }
+
+    /// What it holds, directly and because something waits.
+    pub fn places(&self) -> impl Iterator<Item = &Place> {
+        self.objects.iter().map(|(place, _)| place).chain(&self.waiting)
     }
 
     /// As data.

@@ -59,17 +59,31 @@ fn choices_take_what_depended() {
         record(5, "ConfigMap root", &[], json!({"/metadata/uid": "uid-later"})),
         record(6, "Namespace n", &[], json!({"/metadata/namespace": ""})),
     ];
-    let names = |choice: Choice| -> Vec<String> {
+    let names = |choice: Choice<'_>| -> Vec<String> {
         chosen(&records, &choice).iter().map(|record| record.uid().to_owned()).collect()
     };
-    let object = |name: &str| Choice::Object("configmaps".into(), "n".into(), name.into());
+    let is = |resource: &'static str, name: &'static str| {
+        move |record: &Record| record.resource == resource && record.place().name == name
+    };
     assert_eq!(names(Choice::Cascade("uid-root".into())), ["uid-child", "uid-leaf", "uid-root"]);
-    assert_eq!(names(object("child")), ["uid-child", "uid-leaf"]);
-    assert_eq!(names(object("root")), ["uid-later"], "the last of that name");
-    assert_eq!(names(object("nothing")), [""; 0]);
-    assert_eq!(names(Choice::Since(Timestamp(4))), ["uid-later", "uid-n", "uid-other"]);
+    assert_eq!(names(Choice::Last(&is("configmaps", "child"))), ["uid-child", "uid-leaf"]);
+    assert_eq!(names(Choice::Last(&is("configmaps", "root"))), ["uid-later"], "the last of that name");
+    assert_eq!(names(Choice::Last(&is("configmaps", "nothing"))), [""; 0]);
+    let maps = |record: &Record| record.resource == "configmaps" && record.place().name != "child";
+    assert_eq!(names(Choice::Last(&maps)), ["uid-later", "uid-leaf", "uid-other"], "the last of each name");
+    assert_eq!(names(Choice::Since(Timestamp(4), &|_| true)), ["uid-later", "uid-n", "uid-other"]);
     assert_eq!(
-        names(Choice::Object("namespaces".into(), String::new(), "n".into())),
+        names(Choice::Since(Timestamp(2), &is("configmaps", "child"))),
+        ["uid-child", "uid-leaf"],
+        "with what depended on it"
+    );
+    assert_eq!(
+        names(Choice::Since(Timestamp(3), &is("namespaces", "n"))),
+        ["uid-later", "uid-leaf", "uid-n", "uid-other"],
+        "nothing older"
+    );
+    assert_eq!(
+        names(Choice::Last(&is("namespaces", "n"))),
         ["uid-child", "uid-later", "uid-leaf", "uid-n", "uid-other", "uid-root"]
     );
 }

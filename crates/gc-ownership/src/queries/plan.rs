@@ -249,14 +249,15 @@ impl Rehearsal {
         for (_, state) in resources() {
             rehearsal.engine.handle(Event::ResourceServed(state.info.clone()));
         }
-        // Whether the owners of what is asked to be deleted live does not matter.
+        // Whether the owners of what is asked to be deleted live does not matter, nor those of what is being deleted.
         let asked: BTreeSet<Uid> =
             first.deletions(&rehearsal.progress).into_iter().map(|(uid, _)| uid).collect();
         for &node in concerned {
             let mut object = real.graph.object(node);
             let has_finalizers = object.deletion.foreign_finalizers;
             rehearsal.objects.insert(object.uid.clone(), (object.key.clone(), has_finalizers));
-            if object.deletion.deleting {
+            let is_marked = object.deletion.deleting;
+            if is_marked {
                 rehearsal.progress.marked.insert(object.uid.clone());
             }
             let is_held = first.is_held(&object.uid, has_finalizers, &rehearsal.progress);
@@ -276,7 +277,7 @@ impl Rehearsal {
                     ) => true,
                     Some(ReferenceState::Absent(_)) => false,
                     Some(ReferenceState::Undecidable | ReferenceState::Unverified) | None => {
-                        if !asked.contains(&real.graph.uid(node)) {
+                        if !asked.contains(&real.graph.uid(node)) && !is_marked {
                             rehearsal.assumed.insert(real.graph.uid(owner));
                         }
                         continue;

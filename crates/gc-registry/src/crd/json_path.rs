@@ -1,4 +1,4 @@
-//! The part of Kubernetes' JSONPath that printer columns use.
+//! The part of Kubernetes' JSONPath that printer columns and `-o jsonpath` use.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ const MOST_FILTERED: usize = 100_000;
 
 /// A parsed path.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct JsonPath(Vec<Step>);
+pub struct JsonPath(Vec<Step>);
 
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
@@ -60,14 +60,19 @@ enum Operand {
 }
 
 impl JsonPath {
-    /// Parses a path without its braces. The error says what was not understood.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    /// Parses a path without its braces.
+    ///
+    /// # Errors
+    ///
+    /// What was not understood.
+    pub fn parse(text: &str) -> Result<Self, String> {
         let mut parser = Parser { rest: text.trim().trim_start_matches('$'), nested: 0 };
         parser.path(str::is_empty)
     }
 
     /// All values at the path, in document order.
-    pub(crate) fn find<'v>(&self, root: &'v Value) -> Vec<&'v Value> {
+    #[must_use]
+    pub fn find<'v>(&self, root: &'v Value) -> Vec<&'v Value> {
         self.find_within(root, &mut { MOST_FILTERED })
     }
 

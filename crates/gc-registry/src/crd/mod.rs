@@ -23,7 +23,7 @@ mod definition;
 mod field;
 pub(crate) mod formats;
 mod instance;
-pub(crate) mod json_path;
+pub mod json_path;
 mod structural;
 #[cfg(test)]
 mod tests;

@@ -73,7 +73,7 @@ pub(crate) struct NodeOptions {
     #[arg(long)]
     dry_run: bool,
     /// Output format
-    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
     /// Name of this node, for Events and to find its pods [default: the host name]
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]

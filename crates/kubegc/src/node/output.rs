@@ -27,7 +27,8 @@ use crate::table::Table;
 pub(super) enum Format {
     /// Aligned table
     #[default]
-    Table,
+    #[value(alias = "table")]
+    Text,
     /// Aligned table with full identifiers
     Wide,
     /// JSON
@@ -271,7 +272,7 @@ pub(super) fn write_images(view: &ImageView, format: Format, out: &mut impl Writ
     }
     match format {
         Format::Json | Format::Yaml => write_value(&json!({"images": values}), format, out),
-        Format::Table | Format::Wide => table.write(out),
+        Format::Text | Format::Wide => table.write(out),
     }
 }
 

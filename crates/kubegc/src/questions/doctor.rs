@@ -384,7 +384,9 @@ fn apis(facts: &Facts, findings: &mut Vec<Finding>) {
     findings.extend(listed("discovery", groups));
     let services = facts.unavailable.iter().map(|(name, why)| {
         let message = format!("{name} is not available: {why}");
-        finding("apiservices", State::Wrong, message).about(name).advise(waits)
+        let advice =
+            format!("until it is, no namespace can be deleted; `kubectl describe apiservice/{name}`");
+        finding("apiservices", State::Wrong, message).about(name).advise(advice)
     });
     findings.extend(listed("apiservices", services));
 }
@@ -408,7 +410,10 @@ fn stuck(facts: &Facts, findings: &mut Vec<Finding>) {
         });
     }
     findings.extend(facts.stuck.iter().map(|(cause, (number, one))| {
-        let message = format!("{cause}: {}, such as {one}", gc_answers::text::count(*number, "object"));
+        let message = match number {
+            1 => format!("{cause}: {one}"),
+            _ => format!("{cause}: {}, such as {one}", gc_answers::text::count(*number, "object")),
+        };
         finding("stuck", State::Notice, message)
             .about(cause)
             .advise(format!("`kubegc why {one}` explains it, `kubegc stuck` lists all"))
@@ -495,7 +500,7 @@ pub(super) fn value(findings: &[Finding]) -> Value {
                "objects": finding.objects.iter().map(Place::full_value).collect::<Vec<_>>(),
                "total": finding.total})
     };
-    json!({"healthy": is_healthy(findings), "findings": findings.iter().map(of).collect::<Vec<_>>()})
+    json!({"healthy": is_healthy(findings), "items": findings.iter().map(of).collect::<Vec<_>>()})
 }
 
 #[cfg(test)]
@@ -641,6 +646,11 @@ pub(super) mod tests {
                 "notice FinalizerHeld a.b/c: 2 objects, such as x/y",
             ),
             (
+                change(&|f| f.stuck = [("FinalizerHeld a.b/c".into(), (1, "x/y".into()))].into()),
+                "stuck",
+                "notice FinalizerHeld a.b/c: x/y",
+            ),
+            (
                 change(&|f| f.collector_error = Some("a:1 does not answer".into())),
                 "collector",
                 "wrong its page cannot be read: a:1 does not answer",
@@ -717,7 +727,7 @@ pub(super) mod tests {
         let message = "3 objects refer to apps/v1 ReplicaSet that does not exist, such as pods/web-1 -n shop";
         assert_eq!((own[0].state, own[0].message.as_str(), own[0].total), (State::Notice, message, 3));
         let document = value(&findings);
-        let shown = document["findings"].as_array().unwrap().last().unwrap();
+        let shown = document["items"].as_array().unwrap().last().unwrap();
         assert_eq!(
             (&shown["id"], &shown["objects"][0]["name"]),
             (&json!("DanglingReference/ReplicaSet.apps/v1"), &json!("web-1"))

@@ -18,6 +18,7 @@ use super::doctor::{self, Facts, Finding, Held, State, TheirCollector};
 use super::formats;
 use super::gather::{self, Gatherer, Scope};
 use super::output::Output;
+use super::scope::{NamespaceFlags, WatchFlag};
 use crate::UsageError;
 use crate::run::control::{self, LeaseName, Orders};
 use crate::run::{DEFAULT_CONTROLLERS, LeaseFlags, preflight};
@@ -33,8 +34,17 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Options of `kubegc doctor`.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kubegc doctor                             examine the whole cluster
+  kubegc doctor -n shop                     what is stuck or left behind only in one namespace
+  kubegc doctor --fail-on notice -o junit   for a pipeline: exit with 1 if anything is worth knowing")]
 pub(crate) struct DoctorOptions {
-    /// Output format: text, json, yaml, sarif, junit, jsonpath=…, custom-columns=…
+    #[command(flatten)]
+    namespaces: NamespaceFlags,
+    #[command(flatten)]
+    watch: WatchFlag,
+    /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…, sarif, junit
     #[arg(short, long, default_value = "text")]
     output: Form,
     /// What makes the exit code 1: anything wrong, also notices, or nothing
@@ -110,17 +120,20 @@ pub(crate) fn doctor(options: &DoctorOptions) -> anyhow::Result<()> {
     let patience = options.access.patience()?;
     let enabled = permissions::enabled(&options.controllers)
         .map_err(|error| UsageError::new(format!("--controllers: {error}")))?;
-    let facts = crate::tasks::block_on(async {
+    let is_met = crate::tasks::block_on(async {
         let client = options.access.connect().await?;
-        examine(&client, options, &enabled, patience).await
-    });
-    let findings = doctor::diagnose(&facts?);
-    match &options.output {
-        Form::Common(output) => super::output::print(&doctor::Examined(&findings), output)?,
-        Form::Sarif => super::print(&formats::sarif(&findings))?,
-        Form::JUnit => super::print(&formats::junit(&findings))?,
-    }
-    if options.fail_on.is_met(&findings) { Err(Unhealthy.into()) } else { Ok(()) }
+        let examined = options.watch.repeat(async || {
+            let findings = doctor::diagnose(&examine(&client, options, &enabled, patience).await?);
+            match &options.output {
+                Form::Common(output) => super::output::print(&doctor::Examined(&findings), output)?,
+                Form::Sarif => super::print(&formats::sarif(&findings))?,
+                Form::JUnit => super::print(&formats::junit(&findings))?,
+            }
+            Ok(options.fail_on.is_met(&findings))
+        });
+        examined.await
+    })?;
+    if is_met { Err(Unhealthy.into()) } else { Ok(()) }
 }
 
 async fn examine(
@@ -130,7 +143,9 @@ async fn examine(
     patience: Duration,
 ) -> anyhow::Result<Facts> {
     let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
-    let survey = gatherer.survey(&Scope::default(), patience).await?;
+    let scope = Scope { namespace: options.namespaces.namespace().to_owned(), ..Scope::default() };
+    gatherer.check_namespace(&scope).await?;
+    let survey = gatherer.survey(&scope, patience).await?;
     let version = get(client, "/version").await.unwrap_or_default();
     let git_version = version["gitVersion"].as_str().unwrap_or("of unknown version");
     let lease = options.lease.name();
@@ -140,7 +155,7 @@ async fn examine(
         server: format!("{git_version} at {}", client.address()),
         version: preflight::doubtful_version(&version),
         lease: (format!("{}/{}", lease.namespace, lease.name), None),
-        resources: gatherer.catalog.all().iter().filter(|resource| resource.is_collectable()).count(),
+        resources: gatherer.examined(&scope).count(),
         unreadable: unlisted(
             &survey,
             |why| why != gather::FORBIDDEN,
@@ -176,7 +191,10 @@ async fn examine(
         check_permissions(client, options, enabled, &lease, &mut facts).await;
     }
     let mut gathered = Gathered::at(gatherer.now);
-    let stuck = gatherer.answer(&mut gathered, |gathered| diagnose(&survey, gathered)).await;
+    let mut stuck = gatherer.answer(&mut gathered, |gathered| diagnose(&survey, gathered)).await;
+    if !scope.namespace.is_empty() {
+        stuck.retain(|row| row.concerns(&scope.namespace));
+    }
     facts.stuck = by_cause(&stuck);
     // What was read for the one is not kept for the other.
     gathered = Gathered::at(gatherer.now);

@@ -1,9 +1,10 @@
 //! `kubegc garbage`: what nothing uses, with sizes. It never deletes anything.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 
 use clap::Args;
-use gc_answers::garbage::{Certainty, Garbage, Report, Usable};
+use gc_answers::garbage::{Certainty, Finding, Garbage, Report, Usable};
 use gc_answers::text::{count, thousands};
 use gc_answers::upcoming::{Horizon, upcoming};
 use gc_answers::{Facts, GroupResource, Resource};
@@ -12,6 +13,8 @@ use serde_json::Value;
 use super::access::Access;
 use super::gather::{self, Gatherer, Reading, Scope};
 use super::output::{Answer, Output};
+use super::scope::ScopeFlags;
+use crate::UsageError;
 use crate::table::Table;
 
 /// How far ahead deletions are due: everything within this time is reported.
@@ -35,6 +38,7 @@ const SILENT: [(&str, &str); 6] = [
 Examples:
   kubegc garbage                          report what nothing uses, everywhere but in the namespaces of Kubernetes
   kubegc garbage -n shop                  only in one namespace
+  kubegc garbage -l app=web               only objects with these labels
   kubegc garbage -o html > garbage.html   a page to hand around
   kubegc garbage -o json | jq '.items[] | select(.certainty == \"Certain\") | .object'
 
@@ -42,14 +46,10 @@ A ConfigMap, Secret, claim or ServiceAccount is unused if it has no owner and no
 if a custom resource contains its name in a field whose meaning is not known. Programs that read objects over the API, and
 arguments of containers, are not seen. The contents of Secrets are never read. Nothing is deleted.")]
 pub(crate) struct GarbageOptions {
-    /// Only this namespace
-    #[arg(short, long, value_name = "NAMESPACE", conflicts_with = "all_namespaces")]
-    namespace: Option<String>,
-    /// All namespaces but those of Kubernetes itself (the default)
-    #[arg(short = 'A', long)]
-    all_namespaces: bool,
-    /// Output format: table, wide, name, json, yaml, html, jsonpath=…, custom-columns=…
-    #[arg(short, long, default_value = "table")]
+    #[command(flatten)]
+    scope: ScopeFlags,
+    /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…, html
+    #[arg(short, long, default_value = "text")]
     output: Output,
     #[command(flatten)]
     access: Access,
@@ -60,8 +60,8 @@ pub(crate) fn garbage(options: &GarbageOptions) -> anyhow::Result<()> {
     let patience = options.access.patience()?;
     crate::tasks::block_on(async {
         let gatherer = Gatherer::new(options.access.connect().await?, gather::now()).await?;
-        let namespace = options.namespace.clone().unwrap_or_default();
-        let report = tokio::time::timeout(patience, ask(&gatherer, &namespace, patience)).await;
+        let scope = options.scope.scope();
+        let report = tokio::time::timeout(patience, ask(&gatherer, &scope, patience)).await;
         let report = report.map_err(|_| {
             anyhow::anyhow!(
                 "not everything was read within {} s; --request-timeout allows more",
@@ -77,9 +77,11 @@ pub(crate) fn garbage(options: &GarbageOptions) -> anyhow::Result<()> {
 /// Reads everything that may use something, and reports what nothing uses.
 pub(super) async fn ask(
     gatherer: &Gatherer,
-    namespace: &str,
+    scope: &Scope,
     patience: std::time::Duration,
 ) -> anyhow::Result<Report> {
+    gatherer.check_namespace(scope).await?;
+    let namespace = &*scope.namespace;
     let mut garbage = Garbage::new(!namespace.is_empty());
     let catalog = &gatherer.catalog;
     for usable in [Usable::ServiceAccount, Usable::ConfigMap, Usable::Secret, Usable::Claim] {
@@ -102,14 +104,19 @@ pub(super) async fn ask(
             gatherer.each(resource, scope, Reading::Whole, |object| garbage.refer(resource, object)).await;
         unseen(&mut garbage, resource, read);
     }
-    let scope = Scope { namespace: namespace.to_owned(), ..Scope::default() };
-    let survey = gatherer.survey(&scope, patience).await?;
+    // Owners and users have other labels.
+    let everything = Scope { namespace: namespace.to_owned(), ..Scope::default() };
+    let survey = gatherer.survey(&everything, patience).await?;
     let mut facts = Facts::at(gatherer.now);
     let namespaces = [namespace.to_owned()];
     let until = gatherer.now.after(DUE_WITHIN_MILLISECONDS);
     let horizon = Horizon { namespaces: &namespaces, until, limit: DUE_LISTED, runs: &|_| true };
     let outlook = gatherer.answer(&mut facts, |facts| upcoming(&survey, facts, &horizon)).await;
-    Ok(garbage.report(&survey, &outlook))
+    let mut report = garbage.report(&survey, &outlook);
+    if !scope.selector.is_empty() {
+        select(gatherer, &mut report, scope).await?;
+    }
+    Ok(report)
 }
 
 /// Whether objects of a resource may refer to others by name.
@@ -121,6 +128,28 @@ fn refers(resource: &Resource) -> bool {
         !matches!(usable, Usable::ServiceAccount | Usable::Claim) && usable.resource() == resource.name
     });
     resource.has("list") && !is_target && !SILENT.iter().any(is)
+}
+
+/// Keeps what is about objects with the labels of a scope.
+async fn select(gatherer: &Gatherer, report: &mut Report, scope: &Scope) -> anyhow::Result<()> {
+    let resources: BTreeSet<String> =
+        report.findings.iter().map(|finding| finding.place.resource.clone()).collect();
+    let mut selected = BTreeSet::new();
+    for resource in resources {
+        for found in gatherer.catalog.find(&resource).map_err(UsageError::new)? {
+            let namespace = if found.is_namespaced() { &*scope.namespace } else { "" };
+            let names = gatherer.names(found, namespace, &scope.selector).await?;
+            selected.extend(names.into_iter().map(|(namespace, name)| (resource.clone(), namespace, name)));
+        }
+    }
+    report.findings.retain(|Finding { place, .. }| {
+        selected.contains(&(place.resource.clone(), place.namespace.clone(), place.name.clone()))
+    });
+    if report.more_missing > 0 {
+        let more = count(std::mem::take(&mut report.more_missing), "more reference");
+        report.unseen.push(format!("{more} to what does not exist: the labels were not compared"));
+    }
+    Ok(())
 }
 
 fn unseen(garbage: &mut Garbage, resource: &Resource, read: Result<(), String>) {
@@ -138,7 +167,7 @@ impl Answer for GarbageAnswer {
         self.report.value()
     }
 
-    fn text(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+    fn text(&self, _is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
         let report = &self.report;
         if report.findings.is_empty() {
             let doubt = if report.unseen.is_empty() { "" } else { " (as far as can be seen)" };
@@ -147,14 +176,13 @@ impl Answer for GarbageAnswer {
         }
         let mut table = Table::new(&["FINDING", "NAMESPACE", "OBJECT", "SIZE", "CERTAIN", "WHY"]);
         for finding in &report.findings {
-            let why = if is_wide { finding.why.clone() } else { shortened(&finding.why) };
             table.row(vec![
                 finding.code.name().to_owned(),
                 finding.place.namespace.clone(),
                 finding.place.title(),
                 finding.bytes.map_or_else(|| "-".to_owned(), size),
                 if finding.certainty == Certainty::Certain { "yes" } else { "unknown" }.to_owned(),
-                why,
+                finding.why.clone(),
             ]);
         }
         table.write(out)?;
@@ -169,16 +197,6 @@ impl Answer for GarbageAnswer {
 
     fn html(&self) -> Option<String> {
         Some(page(&self.report))
-    }
-}
-
-/// The longest reason in a table.
-const LONGEST_WHY: usize = 60;
-
-fn shortened(why: &str) -> String {
-    match why.char_indices().nth(LONGEST_WHY) {
-        Some((end, _)) => format!("{}…", &why[..end]),
-        None => why.to_owned(),
     }
 }
 
@@ -328,7 +346,7 @@ mod tests {
             assert_eq!(code, 201, "{path}: {answer}");
         }
         let gatherer = Gatherer::new(client, gather::now()).await.unwrap();
-        let report = ask(&gatherer, "", std::time::Duration::from_secs(30)).await.unwrap();
+        let report = ask(&gatherer, &Scope::default(), std::time::Duration::from_secs(30)).await.unwrap();
         let shown: Vec<String> = report
             .findings
             .iter()

@@ -163,14 +163,7 @@ impl Gatherer {
     /// The metadata of everything in scope, the namespace itself and owners in no list apart.
     pub(super) async fn contents(&self, scope: &Scope, patience: Duration) -> anyhow::Result<Survey> {
         let mut survey = self.empty_survey();
-        let resources: Vec<Resource> = self
-            .catalog
-            .all()
-            .iter()
-            .filter(|resource| resource.is_collectable())
-            .filter(|resource| scope.namespace.is_empty() || resource.is_namespaced())
-            .cloned()
-            .collect();
+        let resources: Vec<Resource> = self.examined(scope).cloned().collect();
         let listable =
             if scope.namespace.is_empty() { None } else { listable(&self.client, &scope.namespace).await };
         let may_list =
@@ -181,6 +174,12 @@ impl Gatherer {
         }
         self.list_all(&mut survey, &[(scope.clone(), resources)], patience).await?;
         Ok(survey)
+    }
+
+    /// The resources of which there may be objects in scope.
+    pub(super) fn examined(&self, scope: &Scope) -> impl Iterator<Item = &Resource> {
+        let collectable = self.catalog.all().iter().filter(|resource| resource.is_collectable());
+        collectable.filter(|resource| scope.namespace.is_empty() || resource.is_namespaced())
     }
 
     /// Lists the metadata of these resources, each in its scope.
@@ -342,6 +341,17 @@ impl Gatherer {
                 survey.answer_read(id, outcome);
             }
         }
+    }
+
+    /// An error if the namespace that is asked about does not exist.
+    pub(super) async fn check_namespace(&self, scope: &Scope) -> anyhow::Result<()> {
+        let namespaces = GroupResource::new("", "namespaces");
+        if !scope.namespace.is_empty()
+            && let Known::Absent = self.object(&namespaces, "", &scope.namespace).await
+        {
+            bail!("namespace {:?} not found", scope.namespace);
+        }
+        Ok(())
     }
 
     /// Reads one object's metadata into a survey. Whether it is there.

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::access::Access;
 use super::output::{Answer, Output};
+use super::scope::NamespaceFlags;
 use super::sources::{JournalFlags, Source};
 use crate::UsageError;
 use crate::journal::{Found, Object, Query, Selection, long_name, text};
@@ -55,9 +56,8 @@ pub(crate) struct JournalOptions {
     /// Only about this object: [NAMESPACE/]KIND/NAME, or a UID
     #[arg(long, value_name = "OBJECT")]
     object: Option<String>,
-    /// Only about objects in this namespace
-    #[arg(short, long, value_name = "NAMESPACE")]
-    namespace: Option<String>,
+    #[command(flatten)]
+    namespaces: NamespaceFlags,
     /// Only about this resource, such as pods or replicasets.apps
     #[arg(long, value_name = "RESOURCE")]
     resource: Option<String>,
@@ -97,7 +97,7 @@ impl JournalOptions {
         let query = Query {
             since,
             object: object.map_err(|error| UsageError::new(format!("--{error}")))?,
-            namespace: self.namespace.clone(),
+            namespace: self.namespaces.namespace.clone(),
             resource: self.resource.as_deref().map(long_name),
             outcome: self.outcome.clone(),
             verb: self.verb.clone(),
@@ -311,6 +311,16 @@ pub(super) fn why_gone(found: &Found, source: &Source, title: &str) -> Result<Va
               "journal": source.to_string()}))
 }
 
+/// Who deleted the object of an entry, when and why, if the entry is of its deletion.
+pub(super) fn deletion(entry: &Value) -> Option<String> {
+    let is_deletion = text(entry, "verb") == "delete" && text(entry, "outcome") == "applied";
+    let by = match text(entry, "controller") {
+        "" => "a collector",
+        controller => controller,
+    };
+    is_deletion.then(|| format!("{by} at {}: {} (journal)", time(entry), reason(entry)))
+}
+
 /// The same for people.
 pub(super) fn why_gone_text(answer: &Value, out: &mut impl Write) -> Result<()> {
     let deletion = &answer["deletion"];
@@ -405,7 +415,12 @@ pub(super) mod tests {
              2026-09-21 14:01:00Z  delete  shop       replicasets.apps/a  conflict  OwnersAbsent\n\
              2026-09-21 14:02:00Z  delete  shop       replicasets.apps/a  applied   OwnersAbsent\n"
         );
+        assert_eq!(
+            deletion(&answer["deletion"]).unwrap(),
+            "a collector at 2026-09-21 14:02:00Z: OwnersAbsent, every owner is absent (journal)"
+        );
         let refused = Found::of(vec![entry(3, "b", "delete", "refused")].into());
+        assert_eq!(deletion(&refused.entries[0]), None);
         let error = why_gone(&refused, &source, "rs/b").unwrap_err().to_string();
         assert_eq!(
             error,

@@ -20,16 +20,17 @@ pub(crate) mod gather;
 pub(crate) mod journal;
 #[cfg(test)]
 mod outcomes;
-mod output;
+pub(crate) mod output;
 pub(crate) mod plan;
 pub(crate) mod recovery;
 pub(crate) mod resident;
+pub(crate) mod scope;
 #[cfg(test)]
 mod situations;
 mod sources;
 pub(crate) mod stuck;
 mod subject;
-mod target;
+pub(crate) mod target;
 pub(crate) mod tree;
 pub(crate) mod version;
 pub(crate) mod view;
@@ -43,25 +44,10 @@ use serde_json::Value;
 
 use output::Answer as _;
 
-/// Time between two answers of `--watch`.
-const WATCH_PAUSE: Duration = Duration::from_secs(5);
-
 /// What `kubegc stuck -o json` answers about the cluster of a client.
 pub(crate) async fn stuck_in(client: ApiClient, patience: Duration) -> anyhow::Result<Value> {
     let gatherer = gather::Gatherer::new(client, gather::now()).await?;
     Ok(stuck::ask(&gatherer, &gather::Scope::default(), patience).await?.value())
-}
-
-/// Asks and answers, once or with `--watch` again and again until the reader has gone.
-async fn repeated<T>(watch: bool, mut answer: impl AsyncFnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
-    loop {
-        let answered = answer().await?;
-        if !watch {
-            return Ok(answered);
-        }
-        tokio::time::sleep(WATCH_PAUSE).await;
-        writeln!(std::io::stdout())?;
-    }
 }
 
 fn print(out: &[u8]) -> anyhow::Result<()> {

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::str::FromStr;
 
+use gc_registry::crd::json_path::JsonPath;
 use serde_json::Value;
 
 use crate::table::Table;
@@ -56,12 +57,16 @@ impl FromStr for Output {
             "dot" => Self::Dot,
             "mermaid" => Self::Mermaid,
             "html" => Self::Html,
-            "jsonpath" if !rest.is_empty() => Self::JsonPath(rest.to_owned()),
+            "jsonpath" if !rest.is_empty() => {
+                template_parts(rest)?;
+                Self::JsonPath(rest.to_owned())
+            }
             "custom-columns" if !rest.is_empty() => {
                 let column = |column: &str| {
                     let (heading, path) = column.split_once(':').ok_or_else(|| {
                         format!("column {column:?} is not HEADING:PATH, such as CODE:.code")
                     })?;
+                    column_path(path)?;
                     Ok((heading.to_owned(), path.to_owned()))
                 };
                 Self::Columns(rest.split(',').map(column).collect::<Result<_, String>>()?)
@@ -76,7 +81,7 @@ impl FromStr for Output {
 }
 
 /// An answer in every form it has.
-pub(super) trait Answer {
+pub(crate) trait Answer {
     /// As data. What lists something has it under `items`.
     fn value(&self) -> Value;
     /// For people.
@@ -94,7 +99,8 @@ pub(super) trait Answer {
 }
 
 /// Prints an answer.
-pub(super) fn print(answer: &impl Answer, output: &Output) -> anyhow::Result<()> {
+pub(crate) fn print(answer: &impl Answer, output: &Output) -> anyhow::Result<()> {
+    let invalid = |error: String| crate::UsageError::new(format!("--output: {error}"));
     let mut out = Vec::new();
     match output {
         Output::Text | Output::Wide => {
@@ -107,21 +113,23 @@ pub(super) fn print(answer: &impl Answer, output: &Output) -> anyhow::Result<()>
         Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&answer.value())?)?,
         Output::Yaml => write!(out, "{}", crate::yaml::to_string(&answer.value())?)?,
         Output::JsonPath(template) => {
-            let text = template_text(template, &answer.value())
-                .map_err(|error| crate::UsageError::new(format!("--output: {error}")))?;
+            let mut text = String::new();
+            fill(&template_parts(template).map_err(invalid)?, &answer.value(), &mut text);
             write!(out, "{text}")?;
         }
         Output::Columns(columns) => {
+            let paths = columns.iter().map(|(_, path)| column_path(path)).collect::<Result<Vec<_>, _>>();
+            let paths = paths.map_err(invalid)?;
             let headings: Vec<&str> = columns.iter().map(|(heading, _)| heading.as_str()).collect();
             let mut table = Table::new(&headings);
             let value = answer.value();
             let whole = [value.clone()];
             for item in value["items"].as_array().map_or(&whole[..], Vec::as_slice) {
-                let cell = |path: &str| {
-                    let found: Vec<String> = select(item, path).into_iter().map(plain).collect();
+                let cell = |path: &JsonPath| {
+                    let found: Vec<String> = path.find(item).into_iter().map(plain).collect();
                     if found.is_empty() { "<none>".to_owned() } else { found.join(",") }
                 };
-                table.row(columns.iter().map(|(_, path)| cell(path)).collect());
+                table.row(paths.iter().map(cell).collect());
             }
             table.write(&mut out)?;
         }
@@ -238,67 +246,79 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// What a path leads to: `.a.b`, `[0]`, `[*]`, `['a.b']`.
-fn select<'a>(value: &'a Value, path: &str) -> Vec<&'a Value> {
-    let mut found = vec![value];
-    let mut rest = path.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('$');
-    while !rest.is_empty() {
-        if let Some(after) = rest.strip_prefix('[') {
-            let (inside, next) = after.split_once(']').unwrap_or((after, ""));
-            rest = next;
-            found = match inside.trim_matches(['\'', '"']) {
-                "*" => found.into_iter().flat_map(|value| value.as_array().into_iter().flatten()).collect(),
-                name => {
-                    let place = name.parse::<usize>().ok();
-                    found
-                        .into_iter()
-                        .filter_map(|value| {
-                            place.and_then(|place| value.get(place)).or_else(|| value.get(name))
-                        })
-                        .collect()
-                }
-            };
-        } else {
-            rest = rest.trim_start_matches('.');
-            let end = rest.find(['.', '[']).unwrap_or(rest.len());
-            let (name, next) = rest.split_at(end);
-            rest = next;
-            if !name.is_empty() {
-                found = found.into_iter().filter_map(|value| value.get(name)).collect();
-            }
-        }
-    }
-    found
+/// The path of a column, with or without braces and the first dot, as kubectl takes it.
+fn column_path(text: &str) -> Result<JsonPath, String> {
+    let bare = text.trim().trim_start_matches('{').trim_end_matches('}');
+    let dot = if bare.starts_with(['.', '[', '$', '@']) { "" } else { "." };
+    path(&format!("{dot}{bare}"))
 }
 
-/// kubectl's JSONPath templates: text, `{.path}`, `{"text"}` and `{range .path}…{end}`.
-fn template_text(template: &str, value: &Value) -> Result<String, String> {
-    let mut text = String::new();
+/// A path from the object at hand.
+fn path(text: &str) -> Result<JsonPath, String> {
+    let text = text.trim();
+    JsonPath::parse(text.strip_prefix('@').unwrap_or(text)).map_err(|error| format!("{text:?}: {error}"))
+}
+
+/// A part of a template.
+#[derive(Debug)]
+enum Part {
+    Text(String),
+    Path(JsonPath),
+    /// `{range .path}…{end}`
+    Range(JsonPath, Vec<Part>),
+}
+
+/// The parts of one of kubectl's JSONPath templates: text, `{.path}`, `{"text"}` and `{range .path}…{end}`.
+fn template_parts(template: &str) -> Result<Vec<Part>, String> {
+    let mut parts = Vec::new();
+    // The parts outside of each range that is open.
+    let mut open: Vec<(JsonPath, Vec<Part>)> = Vec::new();
     let mut rest = template;
-    while let Some(start) = rest.find('{') {
-        text.push_str(&rest[..start]);
-        let after = &rest[start + 1..];
-        let end = after.find('}').ok_or_else(|| format!("{template:?} has a {{ without }}"))?;
-        let (inside, next) = (after[..end].trim(), &after[end + 1..]);
+    while let Some((text, after)) = rest.split_once('{') {
+        parts.push(Part::Text(text.to_owned()));
+        let (inside, next) =
+            after.split_once('}').ok_or_else(|| format!("{template:?} has a {{ without }}"))?;
         rest = next;
-        if let Some(path) = inside.strip_prefix("range ") {
-            let end =
-                rest.find("{end}").ok_or_else(|| format!("{template:?} has a {{range}} without {{end}}"))?;
-            for item in select(value, path) {
-                text.push_str(&template_text(&rest[..end], item)?);
+        match inside.trim() {
+            "end" => {
+                let unopened = || format!("{template:?} has an {{end}} without {{range}}");
+                let (range, outside) = open.pop().ok_or_else(unopened)?;
+                let inner = std::mem::replace(&mut parts, outside);
+                parts.push(Part::Range(range, inner));
             }
-            rest = &rest[end + "{end}".len()..];
-        } else if inside.starts_with('"') {
-            let literal: String =
-                serde_json::from_str(inside).map_err(|error| format!("{inside}: {error}"))?;
-            text.push_str(&literal);
-        } else {
-            let found: Vec<String> = select(value, inside).into_iter().map(plain).collect();
-            text.push_str(&found.join(" "));
+            inside if inside.starts_with("range ") => {
+                open.push((path(&inside["range ".len()..])?, std::mem::take(&mut parts)));
+            }
+            inside if inside.starts_with(['"', '\'']) => parts.push(Part::Text(literal(inside)?)),
+            inside => parts.push(Part::Path(path(inside)?)),
         }
     }
-    text.push_str(rest);
-    Ok(text)
+    if !open.is_empty() {
+        return Err(format!("{template:?} has a {{range}} without {{end}}"));
+    }
+    parts.push(Part::Text(rest.to_owned()));
+    Ok(parts)
+}
+
+/// `"text"` or `'text'`, with escapes.
+fn literal(quoted: &str) -> Result<String, String> {
+    let json = match quoted.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')) {
+        Some(text) => format!("\"{}\"", text.replace("\\'", "'").replace('"', "\\\"")),
+        None => quoted.to_owned(),
+    };
+    serde_json::from_str(&json).map_err(|error| format!("{quoted}: {error}"))
+}
+
+fn fill(parts: &[Part], value: &Value, text: &mut String) {
+    for part in parts {
+        match part {
+            Part::Text(own) => text.push_str(own),
+            Part::Path(path) => {
+                text.push_str(&path.find(value).into_iter().map(plain).collect::<Vec<_>>().join(" "));
+            }
+            Part::Range(path, inner) => path.find(value).into_iter().for_each(|item| fill(inner, item, text)),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -310,6 +330,11 @@ mod tests {
 
     #[test]
     fn templates_are_those_of_kubectl() {
+        let filled = |template: &str, value: &Value| {
+            let mut text = String::new();
+            fill(&template_parts(template)?, value, &mut text);
+            Ok::<String, String>(text)
+        };
         let value = json!({"items": [{"code": "A", "objects": [{"name": "x"}]}, {"code": "B", "objects": []}], "n": 2});
         for (template, expected) in [
             ("{.items[*].code}", "A B"),
@@ -317,11 +342,24 @@ mod tests {
             ("{range .items[*]}{.code}{\"\\n\"}{end}{.n}", "A\nB\n2"),
             ("none: {.nothing.here}", "none: "),
             ("{.items[1]['code']}", "B"),
+            ("{.items[-1].code}{$.n}", "B2"),
+            ("{.items[?(@.code==\"B\")].code}", "B"),
+            ("{.items[?(@.code!='B')].objects[*]}", "{\"name\":\"x\"}"),
+            ("{range .items[*]}{.code}{range .objects[*]}:{.name}{end}{'\\t\"'}{end}", "A:x\t\"B\t\""),
+            ("{range .items[*].code}{@};{end}", "A;B;"),
         ] {
-            assert_eq!(template_text(template, &value).unwrap(), expected, "{template}");
+            assert_eq!(filled(template, &value).unwrap(), expected, "{template}");
         }
-        assert!(template_text("{.items", &value).is_err());
-        assert!(template_text("{range .items[*]}{.code}", &value).is_err());
+        for wrong in [
+            "{.items",
+            "{range .items[*]}{.code}",
+            "{.code}{end}",
+            "{.items[a}",
+            "{.items[?(@.code=B)]}",
+            "{'a}",
+        ] {
+            assert!(filled(wrong, &value).is_err(), "{wrong}");
+        }
     }
 
     #[test]
@@ -349,7 +387,15 @@ mod tests {
         let columns = vec![("A".to_owned(), ".a".to_owned()), ("B".to_owned(), ".b".to_owned())];
         assert_eq!("custom-columns=A:.a,B:.b".parse(), Ok(Output::Columns(columns)));
         assert_eq!("table".parse(), Ok(Output::Text));
-        for wrong in ["", "jsonpath", "jsonpath=", "custom-columns=A", "tables"] {
+        for wrong in [
+            "",
+            "jsonpath",
+            "jsonpath=",
+            "jsonpath={.a",
+            "custom-columns=A",
+            "custom-columns=A:.a[",
+            "tables",
+        ] {
             assert!(wrong.parse::<Output>().is_err(), "{wrong}");
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use gc_answers::plan::{BlastRadius, Fate, Item, Target, plan as plan_deletion};
-use gc_answers::text::{count, thousands};
+use gc_answers::text::{count, some_of, thousands};
 use gc_answers::{Facts, Known, Survey};
 use gc_kube::ApiClient;
 use gc_types::{ObjectKey, PropagationPolicy, Uid};
@@ -18,6 +18,7 @@ use super::access::Access;
 use super::attached::{self, Asked, AttachFlags};
 use super::gather::{self, Gatherer, Scope};
 use super::output::{Answer, Output};
+use super::scope::WatchFlag;
 use super::target::{Named, Targets};
 use crate::UsageError;
 use crate::run::preflight;
@@ -29,6 +30,8 @@ const FOLDED_ABOVE: usize = 20;
 const ASKED_ABOVE: usize = 10;
 /// Objects that a plan concerns at most.
 const LARGEST_PLAN: usize = 500_000;
+/// Objects that are named when a deletion that was followed got stuck.
+const STUCK_NAMED: usize = 5;
 /// Time between two looks while a deletion is followed.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(500);
 
@@ -50,6 +53,7 @@ pub(crate) enum PlanCommand {
 Examples:
   kubegc plan delete ns/shop                  everything in a namespace, its volumes, and what would get stuck
   kubegc plan delete crd/widgets.acme.dev     a definition with its objects
+  kubegc plan delete pods -l app=web -A       objects by their labels, in all namespaces
   kubegc plan delete -f app.yaml -o mermaid   a drawing
 Exit code 2: part of the deletion would get stuck.")]
 pub(crate) struct PlanOptions {
@@ -61,6 +65,8 @@ pub(crate) struct PlanOptions {
     /// List every object instead of counting those of the same kind
     #[arg(long)]
     full: bool,
+    #[command(flatten)]
+    watch: WatchFlag,
     /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…, dot, mermaid
     #[arg(short, long, default_value = "text")]
     output: Output,
@@ -130,24 +136,29 @@ pub(crate) fn plan(command: &PlanCommand) -> anyhow::Result<()> {
     let patience = options.access.patience()?;
     let hangs = crate::tasks::block_on(async {
         let client = options.access.connect().await?;
-        let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
-        let named = options.targets.resolve(&gatherer).await?;
-        let question = || Asked::Plan {
-            objects: attached::subjects(&named),
-            policy: options.cascade.name().to_lowercase(),
-            full: options.full,
-        };
-        if let Some(answer) = options.attach.ask(&options.access, &client, &options.output, question).await? {
-            gather::warn(&answer.unseen);
-            super::output::print(&answer, &options.output)?;
-            return anyhow::Ok(answer.found);
-        }
-        let (radius, unseen, _) = ask(&gatherer, &named, options.cascade.policy(), patience).await?;
-        gather::warn(&unseen);
-        super::output::print(&Planned { radius: &radius, full: options.full }, &options.output)?;
-        Ok(radius.hangs())
-    });
-    if hangs? { Err(SomethingHangs.into()) } else { Ok(()) }
+        options.watch.repeat(async || one(options, &client, patience).await).await
+    })?;
+    if hangs { Err(SomethingHangs.into()) } else { Ok(()) }
+}
+
+/// Asks once and prints the plan. Whether something would hang.
+async fn one(options: &PlanOptions, client: &ApiClient, patience: Duration) -> anyhow::Result<bool> {
+    let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
+    let named = options.targets.resolve(&gatherer).await?;
+    let question = || Asked::Plan {
+        objects: attached::subjects(&named),
+        policy: options.cascade.name().to_lowercase(),
+        full: options.full,
+    };
+    if let Some(answer) = options.attach.ask(&options.access, client, &options.output, question).await? {
+        gather::warn(&answer.unseen);
+        super::output::print(&answer, &options.output)?;
+        return Ok(answer.found);
+    }
+    let (radius, unseen, _) = ask(&gatherer, &named, options.cascade.policy(), patience).await?;
+    gather::warn(&unseen);
+    super::output::print(&Planned { radius: &radius, full: options.full }, &options.output)?;
+    Ok(radius.hangs())
 }
 
 /// Gathers and plans.
@@ -394,7 +405,7 @@ async fn follow(gatherer: &Gatherer, radius: &BlastRadius) -> anyhow::Result<()>
                 gone => {
                     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
                     let seconds = begun.elapsed().as_secs_f64() / gone as f64 * reported as f64;
-                    format!(", about {seconds:.0} s to go")
+                    format!(", about {:.0} s to go", seconds.max(1.0))
                 }
             };
             writeln!(
@@ -413,10 +424,11 @@ async fn follow(gatherer: &Gatherer, radius: &BlastRadius) -> anyhow::Result<()>
             }
         }
         if left.iter().all(|item| item.fate == Fate::Hangs) {
+            let titles: Vec<String> = left.iter().map(|item| item.title()).collect();
             writeln!(
                 std::io::stdout(),
-                "{} would get stuck; `kubegc stuck` explains why.",
-                count(left.len(), "object")
+                "Stuck: {}; `kubegc stuck` explains why.",
+                some_of(&titles, STUCK_NAMED)
             )?;
             return Err(SomethingHangs.into());
         }

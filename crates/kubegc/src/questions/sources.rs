@@ -83,7 +83,7 @@ impl JournalFlags {
         if let Some(named) = self.named(access).await? {
             return Ok(Some(named));
         }
-        let own = Source { kind: Kind::Asked(client.clone()), server: None };
+        let own = Source::of(client);
         if own.is_there().await? {
             return Ok(Some(own));
         }
@@ -156,6 +156,11 @@ fn left_behind() -> Option<PathBuf> {
 }
 
 impl Source {
+    /// That of a server, if it keeps one.
+    pub(super) fn of(client: &ApiClient) -> Self {
+        Self { kind: Kind::Asked(client.clone()), server: None }
+    }
+
     /// A file.
     #[cfg(test)]
     pub(super) fn of_file(file: &str) -> Self {

@@ -7,7 +7,7 @@ use anyhow::bail;
 use clap::Args;
 use gc_answers::stuck::{Row, diagnose};
 use gc_answers::text::{age, ago};
-use gc_answers::{Facts, GroupResource, Known, Survey};
+use gc_answers::{Facts, Survey};
 use gc_kube::ApiClient;
 use gc_types::{GoDuration, Timestamp};
 use serde_json::{Value, json};
@@ -16,6 +16,8 @@ use super::access::Access;
 use super::attached::{Asked, AttachFlags};
 use super::gather::{self, Gatherer, Scope};
 use super::output::{Answer, Output};
+use super::scope::{ScopeFlags, WatchFlag};
+use super::target::FileFlags;
 use crate::UsageError;
 use crate::table::Table;
 
@@ -33,24 +35,19 @@ pub(crate) struct SomethingStuck;
 Examples:
   kubegc stuck                       list all stuck deletions, oldest first
   kubegc stuck -n shop --for 5m      only in one namespace, stuck for at least five minutes
+  kubegc stuck -f app.yaml           only what holds up the objects of a manifest
   kubegc stuck --exit-code -o name   for scripts: exit with 1 if anything is stuck
   kubegc stuck -w                    repeat every five seconds")]
 pub(crate) struct StuckOptions {
-    /// Only causes that affect this namespace
-    #[arg(short, long, value_name = "NAMESPACE", conflicts_with = "all_namespaces")]
-    namespace: Option<String>,
-    /// All namespaces (the default)
-    #[arg(short = 'A', long)]
-    all_namespaces: bool,
-    /// Only objects with these labels
-    #[arg(short = 'l', long, value_name = "SELECTOR")]
-    selector: Option<String>,
+    #[command(flatten)]
+    scope: ScopeFlags,
+    #[command(flatten)]
+    files: FileFlags,
     /// Only deletions stuck for at least this time
     #[arg(long = "for", value_name = "DURATION", default_value = "0s")]
     at_least: String,
-    /// Repeat every five seconds
-    #[arg(short, long)]
-    watch: bool,
+    #[command(flatten)]
+    watch: WatchFlag,
     /// Exit with 1 if anything is stuck
     #[arg(long)]
     exit_code: bool,
@@ -77,7 +74,7 @@ pub(crate) fn stuck(options: &StuckOptions) -> anyhow::Result<()> {
     let patience = options.access.patience()?;
     let anything = crate::tasks::block_on(async {
         let client = options.access.connect().await?;
-        super::repeated(options.watch, async || one(options, &client, at_least, patience).await).await
+        options.watch.repeat(async || one(options, &client, at_least, patience).await).await
     })?;
     if anything && options.exit_code { Err(SomethingStuck.into()) } else { Ok(()) }
 }
@@ -89,11 +86,11 @@ async fn one(
     at_least: GoDuration,
     patience: Duration,
 ) -> anyhow::Result<bool> {
-    let namespace = options.namespace.clone().unwrap_or_default();
-    let selector = options.selector.clone().unwrap_or_default();
-    // A graph has no labels.
-    if selector.is_empty() {
-        let question = || Asked::Stuck { namespace: namespace.clone(), at_least: options.at_least.clone() };
+    let scope = options.scope.scope();
+    // A graph has no labels, and answers about everything.
+    if scope.selector.is_empty() && options.files.is_empty() {
+        let question =
+            || Asked::Stuck { namespace: scope.namespace.clone(), at_least: options.at_least.clone() };
         if let Some(answer) = options.attach.ask(&options.access, client, &options.output, question).await? {
             gather::warn(&answer.unseen);
             super::output::print(&answer, &options.output)?;
@@ -101,8 +98,12 @@ async fn one(
         }
     }
     let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
-    let mut answer = ask(&gatherer, &Scope { namespace, selector }, patience).await?;
+    let named = options.files.named(&gatherer, &scope.namespace)?;
+    let mut answer = ask(&gatherer, &scope, patience).await?;
     answer.keep_older(at_least);
+    if !options.files.is_empty() {
+        answer.rows.retain(|row| row.places().any(|place| named.iter().any(|named| named.is_at(place))));
+    }
     gather::warn(&answer.unseen);
     super::output::print(&answer, &options.output)?;
     Ok(!answer.rows.is_empty())
@@ -114,12 +115,7 @@ pub(super) async fn ask(
     scope: &Scope,
     patience: Duration,
 ) -> anyhow::Result<StuckAnswer> {
-    let namespaces = GroupResource::new("", "namespaces");
-    if !scope.namespace.is_empty()
-        && let Known::Absent = gatherer.object(&namespaces, "", &scope.namespace).await
-    {
-        bail!("namespace {:?} not found", scope.namespace);
-    }
+    gatherer.check_namespace(scope).await?;
     let survey = gatherer.survey(scope, patience).await?;
     let listable = survey.catalog.all().iter().filter(|resource| resource.is_collectable()).count();
     if scope.namespace.is_empty() && survey.unlisted().len() == listable {

@@ -1,11 +1,12 @@
 //! Objects as people name them on a command line: `TYPE NAME…`, `TYPE/NAME…`, manifests, or a selector.
 
 use std::io::Read as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use gc_answers::Resource;
+use gc_answers::stuck::Place;
+use gc_answers::{Catalog, Resource};
 use serde_json::Value;
 
 use super::gather::Gatherer;
@@ -19,19 +20,45 @@ const LARGEST_MANIFEST: u64 = 64 << 20;
 pub(crate) struct Targets {
     /// TYPE NAME…, or TYPE/NAME…, such as `deploy web` or `deploy/web svc/web`
     #[arg(value_name = "OBJECT")]
-    pub(super) objects: Vec<String>,
+    objects: Vec<String>,
     /// Namespace [default: that of the kubeconfig's context]
     #[arg(short, long, value_name = "NAMESPACE")]
-    pub(super) namespace: Option<String>,
+    namespace: Option<String>,
     /// Objects of the type in all namespaces, selected by -l
-    #[arg(short = 'A', long, requires = "selector")]
-    pub(super) all_namespaces: bool,
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
     /// All objects of the type with these labels
     #[arg(short = 'l', long, value_name = "SELECTOR")]
-    pub(super) selector: Option<String>,
+    selector: Option<String>,
+    #[command(flatten)]
+    files: FileFlags,
+}
+
+/// Objects in files.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct FileFlags {
     /// Objects in this manifest, YAML or JSON; - is standard input (repeatable)
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
-    pub(super) filenames: Vec<PathBuf>,
+    pub(crate) filenames: Vec<PathBuf>,
+}
+
+impl FileFlags {
+    /// Whether no file is named.
+    pub(super) fn is_empty(&self) -> bool {
+        self.filenames.is_empty()
+    }
+
+    /// The objects that are named in the files; those that say no namespace are in this one, or, if it is empty, in that of the context.
+    pub(super) fn named(&self, gatherer: &Gatherer, namespace: &str) -> anyhow::Result<Vec<Named>> {
+        let namespace = if namespace.is_empty() { gatherer.default_namespace() } else { namespace };
+        let mut named = Vec::new();
+        for file in &self.filenames {
+            for object in manifests(file)? {
+                named.push(of_manifest(&object, namespace, &gatherer.catalog)?);
+            }
+        }
+        Ok(named)
+    }
 }
 
 /// One object that was named.
@@ -40,6 +67,34 @@ pub(super) struct Named {
     pub(super) resource: Resource,
     pub(super) namespace: String,
     pub(super) name: String,
+}
+
+impl Named {
+    /// Whether it is the object at this place.
+    pub(super) fn is_at(&self, place: &Place) -> bool {
+        self.resource.name.to_string() == place.resource
+            && self.namespace == place.namespace
+            && self.name == place.name
+    }
+}
+
+/// What was asked for: one object, or all objects of a resource that have the labels of `-l`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) resource: Resource,
+    /// Empty at cluster scope, and for all namespaces.
+    pub(super) namespace: String,
+    pub(super) name: Option<String>,
+}
+
+impl std::fmt::Display for Wanted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "{}/{name}", self.resource.name)?,
+            None => write!(f, "{}", self.resource.name)?,
+        }
+        if self.namespace.is_empty() { Ok(()) } else { write!(f, " in namespace {:?}", self.namespace) }
+    }
 }
 
 /// Words of a command line as pairs of type and name; a type alone has no name.
@@ -65,68 +120,92 @@ pub(super) fn pairs(words: &[String]) -> Result<Vec<(String, Option<String>)>, U
 }
 
 impl Targets {
-    /// The objects that are meant. Those of a selector are listed.
-    pub(super) async fn resolve(&self, gatherer: &Gatherer) -> anyhow::Result<Vec<Named>> {
+    /// The labels of the objects.
+    pub(super) fn selector(&self) -> Option<&str> {
+        self.selector.as_deref()
+    }
+
+    /// The namespace of -n.
+    pub(super) fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    /// What is asked for.
+    pub(super) fn wanted(&self, gatherer: &Gatherer) -> anyhow::Result<Vec<Wanted>> {
+        if self.all_namespaces && self.selector.is_none() {
+            return Err(UsageError::new("-A selects objects by their labels: say -l SELECTOR").into());
+        }
         let namespace = self.namespace.as_deref().unwrap_or_else(|| gatherer.default_namespace());
-        let mut named = Vec::new();
+        let mut wanted = Vec::new();
         for (kind, name) in pairs(&self.objects)? {
-            let found = gatherer.catalog.find(&kind).map_err(UsageError::new)?;
-            for resource in &found {
-                let scoped = if resource.is_namespaced() { namespace } else { "" };
-                match (&name, &self.selector) {
-                    (Some(name), _) => named.push(Named {
-                        resource: (*resource).clone(),
-                        namespace: scoped.to_owned(),
-                        name: name.clone(),
-                    }),
-                    (None, Some(selector)) => {
-                        let scoped = if self.all_namespaces { "" } else { scoped };
-                        for (namespace, name) in gatherer.names(resource, scoped, selector).await? {
-                            named.push(Named { resource: (*resource).clone(), namespace, name });
-                        }
-                    }
-                    (None, None) => {
-                        return Err(UsageError::new(format!(
-                            "which {kind}? say {kind}/NAME, or -l SELECTOR"
-                        ))
-                        .into());
-                    }
-                }
+            if name.is_none() && self.selector.is_none() {
+                return Err(UsageError::new(format!("which {kind}? say {kind}/NAME, or -l SELECTOR")).into());
+            }
+            let is_everywhere = self.all_namespaces && name.is_none();
+            for resource in gatherer.catalog.find(&kind).map_err(UsageError::new)? {
+                let namespace = if is_everywhere || !resource.is_namespaced() { "" } else { namespace };
+                let (namespace, name) = (namespace.to_owned(), name.clone());
+                wanted.push(Wanted { resource: resource.clone(), namespace, name });
             }
         }
-        for file in &self.filenames {
-            for object in manifests(file)? {
-                named.push(of_manifest(&object, namespace, gatherer)?);
-            }
-        }
-        if named.is_empty() && self.objects.is_empty() {
+        let files = self.files.named(gatherer, namespace)?;
+        wanted.extend(files.into_iter().map(|Named { resource, namespace, name }| Wanted {
+            resource,
+            namespace,
+            name: Some(name),
+        }));
+        if wanted.is_empty() {
             let what = match &self.selector {
                 Some(_) => "-l needs a type, such as `pods -l app=web`",
                 None => "name an object, such as deploy/web, or give -f FILE",
             };
             return Err(UsageError::new(what).into());
         }
+        Ok(wanted)
+    }
+
+    /// The objects that are meant. Those of a selector are listed.
+    pub(super) async fn resolve(&self, gatherer: &Gatherer) -> anyhow::Result<Vec<Named>> {
+        let mut named = Vec::new();
+        for Wanted { resource, namespace, name } in self.wanted(gatherer)? {
+            match name {
+                Some(name) => named.push(Named { resource, namespace, name }),
+                None => {
+                    let selector = self.selector().unwrap_or_default();
+                    let found = gatherer.names(&resource, &namespace, selector).await?;
+                    let found = found.into_iter().map(|(namespace, name)| Named {
+                        resource: resource.clone(),
+                        namespace,
+                        name,
+                    });
+                    named.extend(found);
+                }
+            }
+        }
         if named.is_empty() {
-            let place = if self.all_namespaces {
-                "any namespace".to_owned()
-            } else {
-                format!("namespace {namespace:?}")
-            };
-            let selector = self.selector.as_deref().unwrap_or_default();
-            bail!("no {} with labels {selector} in {place}", self.objects.join(" "));
+            let labels = self.selector().unwrap_or_default();
+            bail!("no {} with labels {labels} in {}", self.objects.join(" "), self.place(gatherer));
         }
         Ok(named)
     }
+
+    /// Where objects were looked for.
+    fn place(&self, gatherer: &Gatherer) -> String {
+        match (self.all_namespaces, &self.namespace) {
+            (true, _) => "any namespace".to_owned(),
+            (false, Some(namespace)) => format!("namespace {namespace:?}"),
+            (false, None) => format!("namespace {:?}", gatherer.default_namespace()),
+        }
+    }
 }
 
-fn of_manifest(object: &Value, namespace: &str, gatherer: &Gatherer) -> anyhow::Result<Named> {
+fn of_manifest(object: &Value, namespace: &str, catalog: &Catalog) -> anyhow::Result<Named> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
     if name.is_empty() {
         return Err(UsageError::new(format!("a manifest of kind {kind:?} has no metadata.name")).into());
     }
-    let resource = gatherer
-        .catalog
+    let resource = catalog
         .of_kind(api_version, kind)
         .with_context(|| format!("the server does not serve {kind} of {api_version}"))?;
     let own = text("/metadata/namespace");
@@ -139,21 +218,18 @@ fn of_manifest(object: &Value, namespace: &str, gatherer: &Gatherer) -> anyhow::
 }
 
 /// The objects of a manifest, lists taken apart.
-fn manifests(file: &PathBuf) -> anyhow::Result<Vec<Value>> {
+pub(crate) fn manifests(file: &Path) -> Result<Vec<Value>, UsageError> {
     let shown = file.display();
     let mut text = String::new();
-    let source: Box<dyn std::io::Read> = if file.as_os_str() == "-" {
-        Box::new(std::io::stdin())
+    let read = if file.as_os_str() == "-" {
+        std::io::stdin().take(LARGEST_MANIFEST).read_to_string(&mut text)
     } else {
-        Box::new(std::fs::File::open(file).with_context(|| format!("cannot read {shown}"))?)
+        std::fs::File::open(file).and_then(|file| file.take(LARGEST_MANIFEST).read_to_string(&mut text))
     };
-    source
-        .take(LARGEST_MANIFEST)
-        .read_to_string(&mut text)
-        .with_context(|| format!("cannot read {shown}"))?;
-    let mut objects = Vec::new();
+    read.map_err(|error| UsageError::new(format!("{shown}: {error}")))?;
     let documents: Vec<Value> =
-        serde_saphyr::from_multiple(&text).with_context(|| format!("{shown} is not YAML"))?;
+        crate::yaml::from_multiple(&text).map_err(|error| UsageError::new(format!("{shown}: {error}")))?;
+    let mut objects = Vec::new();
     for value in documents {
         match value["items"].as_array() {
             Some(items) => objects.extend(items.iter().cloned()),

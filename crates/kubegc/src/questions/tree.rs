@@ -18,6 +18,7 @@ use super::attached::{self, Asked, AttachFlags};
 use super::columns::Columns;
 use super::gather::{self, Gatherer, Scope};
 use super::output::{Answer, Output};
+use super::scope::WatchFlag;
 use super::target::{Named, Targets};
 use super::why;
 use crate::table::Table;
@@ -46,9 +47,8 @@ pub(crate) struct TreeOptions {
     /// List every object instead of counting those of the same kind
     #[arg(long)]
     full: bool,
-    /// Repeat every five seconds
-    #[arg(short, long)]
-    watch: bool,
+    #[command(flatten)]
+    watch: WatchFlag,
     /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…, dot, mermaid
     #[arg(short, long, default_value = "text")]
     output: Output,
@@ -86,7 +86,7 @@ pub(crate) fn tree(options: &TreeOptions) -> anyhow::Result<()> {
     let TreeOptions { owners, depth, full, .. } = *options;
     crate::tasks::block_on(async {
         let client = options.access.connect().await?;
-        super::repeated(options.watch, async || {
+        let repeated = options.watch.repeat(async || {
             let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
             let named = options.targets.resolve(&gatherer).await?;
             let question = || Asked::Tree { objects: attached::subjects(&named), owners, depth, full };
@@ -104,8 +104,8 @@ pub(crate) fn tree(options: &TreeOptions) -> anyhow::Result<()> {
                 }
             }
             Ok(())
-        })
-        .await
+        });
+        repeated.await
     })
 }
 

@@ -16,7 +16,7 @@ pub(crate) struct VersionOptions {
     /// Only the version of this program
     #[arg(long)]
     client: bool,
-    /// Output format: text, json, yaml, jsonpath=…, custom-columns=…
+    /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…
     #[arg(short, long, default_value = "text")]
     output: Output,
     #[command(flatten)]
@@ -24,13 +24,22 @@ pub(crate) struct VersionOptions {
 }
 
 /// The versions; the server's words where it cannot be asked.
-struct Versions {
+pub(super) struct Versions {
+    client: &'static str,
     server: Option<Result<Value, String>>,
+}
+
+#[cfg(test)]
+impl Versions {
+    /// With any client, whose version is another at each release.
+    pub(super) fn of(server: Value) -> Self {
+        Self { client: "0.0.0", server: Some(Ok(server)) }
+    }
 }
 
 impl Answer for Versions {
     fn value(&self) -> Value {
-        let mut value = json!({"clientVersion": {"gitVersion": format!("v{}", env!("CARGO_PKG_VERSION"))}});
+        let mut value = json!({"clientVersion": {"gitVersion": format!("v{}", self.client)}});
         if let Some(Ok(server)) = &self.server {
             value["serverVersion"] = server.clone();
         }
@@ -38,7 +47,7 @@ impl Answer for Versions {
     }
 
     fn text(&self, _is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
-        writeln!(out, "Client Version: v{}", env!("CARGO_PKG_VERSION"))?;
+        writeln!(out, "Client Version: v{}", self.client)?;
         if let Some(Ok(server)) = &self.server {
             writeln!(out, "Server Version: {}", server["gitVersion"].as_str().unwrap_or("unknown"))?;
         }
@@ -53,7 +62,7 @@ impl Answer for Versions {
 /// `kubegc version`
 pub(crate) fn version(options: &VersionOptions) -> anyhow::Result<()> {
     let server = if options.client { None } else { Some(of_server(options)?) };
-    let versions = Versions { server };
+    let versions = Versions { client: env!("CARGO_PKG_VERSION"), server };
     super::output::print(&versions, &options.output)?;
     match versions.server {
         // As kubectl: the version of this program is printed in any case.

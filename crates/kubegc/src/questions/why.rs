@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use clap::Args;
 use gc_answers::text::some_of;
-use gc_answers::why::{Why, needs_lists, owners, reference, why as answer_why};
+use gc_answers::why::{NOTHING_SAYS, Why, needs_lists, owners, reference, why as answer_why};
 use gc_answers::{Facts, Known, Metadata, Object, Survey};
 use gc_kube::ApiClient;
 use gc_types::{ObjectKey, Timestamp};
@@ -16,7 +16,8 @@ use super::attached::{self, Answered, Asked, Inquiry};
 use super::gather::{self, Gatherer, Scope};
 use super::journal;
 use super::output::{Answer, Output};
-use super::sources::JournalFlags;
+use super::scope::WatchFlag;
+use super::sources::{JournalFlags, Source};
 use super::target::{Named, Targets};
 use crate::journal::{Object as JournalObject, Query, Selection};
 use crate::run::LeaseFlags;
@@ -37,9 +38,8 @@ Examples:
 pub(crate) struct WhyOptions {
     #[command(flatten)]
     targets: Targets,
-    /// Repeat every five seconds
-    #[arg(short, long)]
-    watch: bool,
+    #[command(flatten)]
+    watch: WatchFlag,
     #[command(flatten)]
     journal: JournalFlags,
     /// List the cluster, also where a server that `kubegc up` runs would answer
@@ -62,6 +62,12 @@ impl Answers {
     /// None yet; ages are counted until this time.
     pub(super) fn at(now: Timestamp) -> Self {
         Self { answers: Vec::new(), now }
+    }
+
+    /// What the journal says about an object that is gone.
+    #[cfg(test)]
+    pub(super) fn of_deletion(deletion: Value) -> Self {
+        Self { answers: vec![One::Gone(deletion)], now: Timestamp(0) }
     }
 
     /// Answers for an object, which has to exist.
@@ -89,7 +95,7 @@ pub(crate) fn why(options: &WhyOptions) -> anyhow::Result<()> {
     let patience = options.access.patience()?;
     crate::tasks::block_on(async {
         let client = options.access.connect().await?;
-        super::repeated(options.watch, async || one(options, &client, patience).await).await
+        options.watch.repeat(async || one(options, &client, patience).await).await
     })
 }
 
@@ -211,10 +217,23 @@ pub(super) async fn ask(
         }
         answer = gatherer.answer(&mut facts, |facts| answer_why(&survey, facts, &key)).await;
     }
-    Ok(answer.map(|mut answer| {
-        answer.unseen.extend(gather::unlisted_summary(&survey));
-        answer
-    }))
+    let Some(mut answer) = answer else { return Ok(None) };
+    answer.unseen.extend(gather::unlisted_summary(&survey));
+    if object.is_terminating()
+        && let Some(deletion) = deletion_in_journal(gatherer, &answer.place.uid).await
+    {
+        answer.requested_by.retain(|line| line != NOTHING_SAYS);
+        answer.requested_by.insert(0, deletion);
+    }
+    Ok(Some(answer))
+}
+
+/// What the journal of the server, if it keeps one, says about who deleted this object.
+async fn deletion_in_journal(gatherer: &Gatherer, uid: &str) -> Option<String> {
+    let query = Query { object: Some(JournalObject::Uid(uid.to_owned())), ..Query::default() };
+    let found =
+        Source::of(gatherer.client()).search(&Selection { query, ..Selection::default() }).await.ok()?;
+    found.entries.iter().find_map(journal::deletion)
 }
 
 /// The object and its owners up to the roots; what else there is, is not read.
@@ -304,7 +323,9 @@ pub(super) fn text(why: &Why, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Resul
         section("Deletion asked for by", &why.requested_by)?;
     }
     for row in &why.holds {
-        let mut lines: Vec<String> = vec![row.cause.message.clone()];
+        // The conclusion has said it already of what it is about.
+        let is_said = why.message.contains(&row.cause.message);
+        let mut lines: Vec<String> = if is_said { Vec::new() } else { vec![row.cause.message.clone()] };
         lines.extend(row.cause.help.iter().map(|command| format!("try:       {command}")));
         if let Some(force) = &row.cause.force {
             lines.push(format!("by force:  {}", force.command));

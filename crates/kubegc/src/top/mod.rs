@@ -26,6 +26,7 @@ use tokio::sync::{mpsc, watch};
 use crate::UsageError;
 use crate::questions::access::Access;
 use crate::questions::attached::{Asks, AttachFlags};
+use crate::questions::scope::NamespaceFlags;
 use app::{App, News, Order};
 use source::{Source, off_thread};
 
@@ -48,9 +49,8 @@ Examples:
   kubegc top --collector 127.0.0.1:10358    ask the page of `kubegc run --ui-bind-address`
 Press ? for the keys.")]
 pub(crate) struct TopOptions {
-    /// Only this namespace
-    #[arg(short, long, value_name = "NAMESPACE", default_value = "", hide_default_value = true)]
-    namespace: String,
+    #[command(flatten)]
+    namespaces: NamespaceFlags,
     #[command(flatten)]
     attach: AttachFlags,
     #[command(flatten)]
@@ -72,9 +72,9 @@ pub(crate) fn top(options: &TopOptions) -> anyhow::Result<()> {
             Asks::Collector(page) => page.address(),
             Asks::Server(_) | Asks::Nobody => client.address(),
         };
-        let app = App::new(address.trim_end_matches('/'), &options.namespace);
+        let app = App::new(address.trim_end_matches('/'), options.namespaces.namespace());
         let source = Source::new(client, asks, patience, send);
-        let wanted = watch::Sender::new(options.namespace.clone());
+        let wanted = watch::Sender::new(options.namespaces.namespace().to_owned());
         let (follower, namespace) = (source.clone(), wanted.subscribe());
         off_thread(move || follower.follow_overview(namespace));
         tokio::spawn(source.clone().follow_feed().boxed());

@@ -57,7 +57,7 @@ fn findings(kubeconfig: &Path, run: &Run) -> (Option<i32>, Vec<String>) {
         let text = |field: &str| finding[field].as_str().unwrap().to_owned();
         format!("{} {}: {}", text("check"), text("state"), text("message"))
     };
-    (code, answer["findings"].as_array().unwrap().iter().map(line).collect())
+    (code, answer["items"].as_array().unwrap().iter().map(line).collect())
 }
 
 /// Widgets are broken from the start, in this way, which is reported in these words.

@@ -126,3 +126,103 @@ fn lines_fit_a_terminal() {
     let piped = ask(&server, &tree);
     assert_eq!(piped.lines().count(), 2, "{piped}");
 }
+
+#[test]
+fn scopes_narrow_the_answers() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let other = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
+    admin.create("/api/v1/namespaces", &other);
+    let map = |namespace: &str, name: &str, metadata: Value| {
+        let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+        object["metadata"]["name"] = name.into();
+        admin.create(&format!("/api/v1/namespaces/{namespace}/configmaps"), &object);
+        object
+    };
+    let held = map("default", "held", json!({"finalizers": ["acme.dev/a"], "labels": {"app": "web"}}));
+    map("other", "far", json!({"finalizers": ["acme.dev/b"]}));
+    map("default", "idle", json!({"labels": {"app": "web"}}));
+    map("default", "lazy", json!({}));
+    for (namespace, name) in [("default", "held"), ("other", "far")] {
+        admin.send(Method::DELETE, &format!("/api/v1/namespaces/{namespace}/configmaps/{name}"), &json!({}));
+    }
+    let file = server.folder.path().join("held.yaml");
+    std::fs::write(&file, held.to_string()).unwrap();
+    let file = file.to_str().unwrap();
+    let policy = server.folder.path().join("policy.yaml");
+    let text = "apiVersion: kubegc.io/v1alpha1\nkind: RetentionPolicy\nmetadata: {name: old}\n\
+                spec: {target: {apiVersion: v1, kind: ConfigMap}, selector: {matchLabels: {app: web}}, maxAge: 7d}\n";
+    std::fs::write(&policy, text).unwrap();
+    let stuck_ids = "jsonpath={range .items[?(@.check=='stuck')]}{.id}{'\\n'}{end}";
+    for (line, expected) in [
+        (&["stuck", "-o", "name"][..], "configmaps/held\nconfigmaps/far\n"),
+        (&["stuck", "-o", "name", "-n", "other"], "configmaps/far\n"),
+        (&["stuck", "-o", "name", "-l", "app=web"], "configmaps/held\n"),
+        (&["stuck", "-o", "name", "-f", file], "configmaps/held\n"),
+        (&["garbage", "-o", "name"], "configmaps/idle\nconfigmaps/lazy\n"),
+        (&["garbage", "-o", "name", "-l", "app=web"], "configmaps/idle\n"),
+        (&["garbage", "-n", "other"], "Everything is used.\n"),
+        (
+            &["doctor", "--fail-on", "never", "-o", stuck_ids],
+            "stuck/FinalizerHeld acme.dev/a\nstuck/FinalizerHeld acme.dev/b\n",
+        ),
+        (
+            &["doctor", "--fail-on", "never", "-o", stuck_ids, "-n", "other"],
+            "stuck/FinalizerHeld acme.dev/b\n",
+        ),
+        (
+            &["policy", "check", "-o", "name", "-f", policy.to_str().unwrap()],
+            "retentionpolicies.kubegc.io/old\n",
+        ),
+    ] {
+        assert_eq!(
+            kubegc(line, &server.kubeconfig),
+            (Some(0), expected.to_owned(), String::new()),
+            "{line:?}"
+        );
+    }
+    for command in ["stuck", "garbage", "doctor"] {
+        let (code, _, error) = kubegc(&[command, "-n", "nowhere"], &server.kubeconfig);
+        assert_eq!((code, &*error), (Some(1), "error: namespace \"nowhere\" not found\n"), "{command}");
+    }
+}
+
+/// Of an object that a finalizer holds, the answer has the owner that is gone, and who deleted it.
+#[test]
+fn why_says_which_collector_asked_for_a_deletion() {
+    let server = Kubegc::start("up");
+    let admin = Admin::of(&server);
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+    admin.create("/api/v1/namespaces", &namespace);
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "no-such-uid"});
+    let metadata = json!({"name": "stray", "finalizers": ["acme.dev/hold"], "ownerReferences": [owner]});
+    let stray = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+    admin.create("/api/v1/namespaces/shop/configmaps", &stray);
+    for arguments in
+        [&["why", "cm/stray", "-n", "shop"][..], &["why", "cm/stray", "-n", "shop", "--no-collector"]]
+    {
+        let mut said = String::new();
+        until("the answer says who deleted it", || {
+            said = ask(&server, arguments);
+            said.contains("Deletion asked for by:\n  garbage-collector-controller at ")
+        });
+        assert!(said.contains(": OwnersAbsent, every owner is absent (journal)\n"), "{said}");
+        assert!(said.contains("Owners:\n  ConfigMap/nobody (absent)\n"), "{said}");
+    }
+    // Whether that owner lives makes no difference to a plan any more.
+    for more in [&[][..], &["--no-collector"]] {
+        let plan = [&["plan", "delete", "ns/shop", "-o", "jsonpath={.assumedLiving}"], more].concat();
+        assert_eq!(kubegc(&plan, &server.kubeconfig), (Some(2), "[]".to_owned(), String::new()));
+    }
+}
+
+#[test]
+fn a_deletion_that_gets_stuck_names_what_is_left() {
+    let server = Kubegc::start("apiserver");
+    let metadata = json!({"name": "held", "finalizers": ["acme.dev/hold"]});
+    let held = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+    Admin::of(&server).create(MAPS, &held);
+    let (code, said, _) = kubegc(&["delete", "cm/held", "--yes"], &server.kubeconfig);
+    let ends = "\nStuck: ConfigMap/held; `kubegc stuck` explains why.\n";
+    assert!(code == Some(2) && said.ends_with(ends), "{code:?} {said}");
+}

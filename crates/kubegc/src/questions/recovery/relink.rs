@@ -21,6 +21,7 @@ use crate::UsageError;
 use crate::questions::access::Access;
 use crate::questions::gather::{self, Gatherer, Reading, Scope, object_path};
 use crate::questions::output::{Answer, Output};
+use crate::questions::scope::NamespaceFlags;
 use crate::table::Table;
 
 /// Patches in flight at a time.
@@ -50,9 +51,8 @@ pub(crate) struct RelinkOptions {
     /// Journal of a collector that names deleted objects by their UIDs (repeatable)
     #[arg(long, value_name = "FILE")]
     journal: Vec<PathBuf>,
-    /// Only objects in this namespace
-    #[arg(short, long, value_name = "NAMESPACE")]
-    namespace: Option<String>,
+    #[command(flatten)]
+    namespaces: NamespaceFlags,
     /// Rewrite the references; without it, they are only shown
     #[arg(long)]
     yes: bool,
@@ -77,7 +77,7 @@ pub(crate) fn run(options: &RelinkOptions) -> anyhow::Result<()> {
         let client = options.access.connect().await?;
         let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
         let evidence = evidence(options, &gatherer.catalog)?;
-        let namespace = options.namespace.as_deref().unwrap_or_default();
+        let namespace = options.namespaces.namespace();
         let (found, unseen) = plan(&gatherer, namespace, &evidence, patience).await?;
         gather::warn(&unseen);
         crate::questions::output::print(

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use gc_answers::undo::{Choice, Record};
+use clap::{Args as _, Command, FromArgMatches as _};
+use gc_answers::undo::{Choice, Record, chosen};
 use gc_kube::ApiClient;
 use http::Method;
 use serde_json::{Value, json};
@@ -250,7 +251,7 @@ async fn an_undo_is_careful() {
     let living = json!({"metadata": {"name": "taken"}, "data": {"k": "new"}});
     world.send(Method::POST, CONFIG_MAPS, living).await;
     let gatherer = world.gatherer().await;
-    let plan = undo::ask(&gatherer, &records, &Choice::Since(gc_types::Timestamp(0))).await;
+    let plan = undo::ask(&gatherer, &records, &Choice::Since(gc_types::Timestamp(0), &|_| true)).await;
     let failures = undo::perform(&world.client, &gatherer.catalog, &plan).await;
     assert_eq!(failures, ["Widget/gone: example.com/v1 Widget is not served"]);
     let get = async |path: &str| send(&world.client, Method::GET, path, None).await.unwrap();
@@ -321,5 +322,78 @@ async fn a_restore_is_relinked() {
     assert_eq!(names, ["root"]);
     collected.cluster.shutdown().await;
     unlinked.cluster.shutdown().await;
+    world.cluster.shutdown().await;
+}
+
+/// Names of what a command line selects, and how many of the objects that it names have no record.
+fn selected(gatherer: &Gatherer, records: &[Record], line: &str) -> Result<(Vec<String>, usize), String> {
+    let words = format!("undo --records DIR {line}");
+    let command = undo::UndoOptions::augment_args(Command::new("undo"));
+    let matches =
+        command.try_get_matches_from(words.split_whitespace()).map_err(|error| error.to_string())?;
+    let options = undo::UndoOptions::from_arg_matches(&matches).unwrap();
+    let selection = undo::Selection::of(&options, gatherer).map_err(|error| error.to_string())?;
+    let is_selected = |record: &Record| selection.includes(record);
+    let chosen = chosen(records, &selection.choice(&is_selected));
+    let names = chosen.iter().map(|record| format!("{}/{}", record.place().namespace, record.place().name));
+    Ok((names.collect(), selection.unrecorded(records).count()))
+}
+
+/// What is undone can be said as for kubectl: by names, labels, namespaces and manifests.
+#[tokio::test]
+async fn an_undo_takes_kubectls_words() {
+    let world = World::start(&[]).await;
+    let gatherer = world.gatherer().await;
+    let record = |uid: &str, namespace: &str, name: &str, app: &str, owner: &str| Record {
+        at: gather::now(),
+        resource: "configmaps".to_owned(),
+        object: json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace,
+            "uid": uid, "labels": {"app": app}, "ownerReferences": [{"uid": owner}]}}),
+    };
+    let namespace = Record {
+        at: gather::now(),
+        resource: "namespaces".to_owned(),
+        object: json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "uid": "5"}}),
+    };
+    let records = [
+        record("1", "default", "a", "web", ""),
+        record("2", "default", "b", "db", ""),
+        record("3", "default", "b-part", "", "2"),
+        record("4", "shop", "a", "web", ""),
+        namespace,
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let manifest = folder.path().join("maps.yaml");
+    let text = "kind: ConfigMap\napiVersion: v1\nmetadata: {name: a, namespace: shop}\n";
+    std::fs::write(&manifest, text).unwrap();
+    let of_file = format!("-f {}", manifest.display());
+    for (line, names, unrecorded) in [
+        ("cm/a", &["default/a"][..], 0),
+        ("cm a b", &["default/a", "default/b", "default/b-part"], 0),
+        ("cm/a cm/lost", &["default/a"], 1),
+        ("cm/a -n shop", &["shop/a"], 0),
+        ("cm -l app=db", &["default/b", "default/b-part"], 0),
+        ("cm -l app", &["default/a", "default/b", "default/b-part"], 0),
+        ("cm -A -l app=web", &["default/a", "shop/a"], 0),
+        (&of_file, &["shop/a"], 0),
+        ("--since 1h", &["default/a", "default/b", "default/b-part", "shop/a", "/shop"], 0),
+        ("--since 1h -A", &["default/a", "default/b", "default/b-part", "shop/a", "/shop"], 0),
+        ("--since 1h -n shop", &["shop/a", "/shop"], 0),
+        ("--since 1h -l app=db", &["default/b", "default/b-part"], 0),
+        ("--cascade 2", &["default/b", "default/b-part"], 0),
+    ] {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(selected(&gatherer, &records, line), Ok((names, unrecorded)), "{line}");
+    }
+    for (line, error) in [
+        ("cm", "which cm? say cm/NAME, or -l SELECTOR"),
+        ("cm/a -A", "-A selects objects by their labels: say -l SELECTOR"),
+        ("cm -l =web", "--selector: "),
+        ("--cascade 2 -n shop", "error: the argument '--cascade <UID>' cannot be used with"),
+        ("-l app=web", "error: the following required arguments were not provided"),
+    ] {
+        let refused = selected(&gatherer, &records, line).unwrap_err();
+        assert!(refused.starts_with(error), "{line}: {refused}");
+    }
     world.cluster.shutdown().await;
 }

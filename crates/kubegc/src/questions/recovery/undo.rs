@@ -10,11 +10,12 @@ use futures::StreamExt as _;
 use gc_answers::stuck::Place;
 use gc_answers::text::count;
 use gc_answers::undo::{
-    Action, Choice, Living, RESTORED_FROM, Record, Step, Undo, chosen, plan, with_owners,
+    Action, Choice, Living, RESTORED_FROM, Record, Selected, Step, Undo, chosen, plan, with_owners,
 };
 use gc_answers::{Catalog, Known, Resource};
 use gc_kube::ApiClient;
-use gc_types::GoDuration;
+use gc_registry::selector::LabelSelector;
+use gc_types::{GoDuration, Timestamp};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -26,7 +27,7 @@ use crate::UsageError;
 use crate::questions::access::Access;
 use crate::questions::gather::{self, Gatherer, Reading, object_path};
 use crate::questions::output::{Answer, Output};
-use crate::questions::target::pairs;
+use crate::questions::target::{Targets, Wanted};
 use crate::table::Table;
 
 /// Objects that are created at a time.
@@ -41,11 +42,12 @@ const LIST_FROM: usize = 20;
 /// Options of `kubegc undo`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    group = clap::ArgGroup::new("choice").required(true).args(["objects", "since", "cascade"]),
+    group = clap::ArgGroup::new("choice").required(true).args(["objects", "filenames", "since", "cascade"]),
     after_help = "\
 Examples:
   kubegc undo deploy/web -n shop --records DIR         show what would be created again
   kubegc undo deploy/web -n shop --records DIR --yes   create it
+  kubegc undo cm -l app=web -A --records DIR           the last state of each ConfigMap with these labels
   kubegc undo --since 10m --records DIR                everything that was deleted in the last ten minutes
   kubegc undo --since 10m --records s3://BUCKET/PREFIX from a bucket
   kubegc undo --since 10m --records DIR --identity KEY from encrypted records
@@ -55,18 +57,14 @@ Owners are created before their dependents, which get the new UIDs. What a contr
 are never overwritten. A run that was interrupted can be repeated."
 )]
 pub(crate) struct UndoOptions {
-    /// TYPE NAME or TYPE/NAME of a deleted object; what depended on it is created as well
-    #[arg(value_name = "OBJECT", num_args = 1..=2)]
-    objects: Vec<String>,
-    /// Everything that was deleted within this time
+    #[command(flatten)]
+    targets: Targets,
+    /// Everything that was deleted within this time; with -n or -l, only that
     #[arg(long, value_name = "DURATION")]
     since: Option<String>,
     /// The object that had this UID, and what depended on it
-    #[arg(long, value_name = "UID")]
+    #[arg(long, value_name = "UID", conflicts_with_all = ["namespace", "all_namespaces", "selector"])]
     cascade: Option<String>,
-    /// Namespace of the object [default: that of the kubeconfig's context]
-    #[arg(short, long, value_name = "NAMESPACE")]
-    namespace: Option<String>,
     /// Create the objects; without it, they are only shown
     #[arg(long)]
     yes: bool,
@@ -87,54 +85,96 @@ pub(crate) fn run(options: &UndoOptions) -> anyhow::Result<()> {
     let complete = crate::tasks::block_on(async {
         let client = options.access.connect().await?;
         let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
-        let choice = choice(options, &gatherer)?;
-        let since = match &choice {
-            Choice::Since(since) => Some(*since),
-            _ => None,
-        };
+        let selection = Selection::of(options, &gatherer)?;
         let mut reader = Reader::with(options.identity.as_deref())?;
-        let records = options.records.read(&mut reader, since).await?;
+        let records = options.records.read(&mut reader, selection.since).await?;
         gather::warn(reader.end()?.as_slice());
-        let undo = ask(&gatherer, &records, &choice).await;
+        let is_selected = |record: &Record| selection.includes(record);
+        let undo = ask(&gatherer, &records, &selection.choice(&is_selected)).await;
+        let place = options.records.place();
         if undo.steps.is_empty() {
-            anyhow::bail!("{} has no record of it", options.records.place());
+            anyhow::bail!("{place} has no record of it");
         }
+        let unrecorded: Vec<String> = selection
+            .unrecorded(&records)
+            .map(|wanted| format!("{place} has no record of {wanted}"))
+            .collect();
+        gather::warn(&unrecorded);
         crate::questions::output::print(&UndoAnswer { undo: &undo, is_done: options.yes }, &options.output)?;
         if !options.yes {
-            return anyhow::Ok(true);
+            return anyhow::Ok(unrecorded.is_empty());
         }
         let failures = perform(&client, &gatherer.catalog, &undo).await;
         for failure in &failures {
             eprintln!("error: {failure}");
         }
-        Ok(failures.is_empty())
+        Ok(failures.is_empty() && unrecorded.is_empty())
     })?;
     if complete { Ok(()) } else { Err(Incomplete.into()) }
 }
 
-fn choice(options: &UndoOptions, gatherer: &Gatherer) -> anyhow::Result<Choice> {
-    if let Some(uid) = &options.cascade {
-        return Ok(Choice::Cascade(uid.clone()));
+/// Which records the command line is about.
+pub(super) struct Selection {
+    cascade: Option<String>,
+    since: Option<Timestamp>,
+    /// The objects; empty if all are meant.
+    wanted: Vec<Wanted>,
+    /// With `--since`, the only namespace; empty for all.
+    namespace: String,
+    labels: LabelSelector,
+}
+
+impl Selection {
+    pub(super) fn of(options: &UndoOptions, gatherer: &Gatherer) -> anyhow::Result<Self> {
+        let targets = &options.targets;
+        let labels = LabelSelector::parse(targets.selector().unwrap_or_default())
+            .map_err(|error| UsageError::new(format!("--selector: {error}")))?;
+        let since = options.since.as_deref().map(GoDuration::parse_with_days).transpose();
+        let since = since
+            .map_err(|error| UsageError::new(format!("--since: {error}")))?
+            .map(|since| gatherer.now.after(-since.to_milliseconds_rounded_up()));
+        let is_named = since.is_none() && options.cascade.is_none();
+        let wanted = if is_named { targets.wanted(gatherer)? } else { Vec::new() };
+        let namespace = targets.namespace().filter(|_| !is_named).unwrap_or_default().to_owned();
+        Ok(Self { cascade: options.cascade.clone(), since, wanted, namespace, labels })
     }
-    if let Some(text) = &options.since {
-        let since = GoDuration::parse_with_days(text)
-            .map_err(|error| UsageError::new(format!("--since: {error}")))?;
-        return Ok(Choice::Since(gatherer.now.after(-since.to_milliseconds_rounded_up())));
+
+    pub(super) fn choice<'a>(&self, is_selected: Selected<'a>) -> Choice<'a> {
+        match (&self.cascade, self.since) {
+            (Some(uid), _) => Choice::Cascade(uid.clone()),
+            (None, Some(since)) => Choice::Since(since, is_selected),
+            (None, None) => Choice::Last(is_selected),
+        }
     }
-    let [(kind, Some(name))] = &pairs(&options.objects)?[..] else {
-        return Err(UsageError::new("name one object: TYPE NAME or TYPE/NAME, such as deploy/web").into());
-    };
-    let found = gatherer.catalog.find(kind).map_err(UsageError::new)?;
-    let [resource] = found.as_slice() else {
-        return Err(UsageError::new(format!("{kind:?} is more than one resource")).into());
-    };
-    let namespace = options.namespace.as_deref().unwrap_or_else(|| gatherer.default_namespace());
-    let namespace = if resource.is_namespaced() { namespace } else { "" };
-    Ok(Choice::Object(resource.name.to_string(), namespace.to_owned(), name.clone()))
+
+    /// What is asked for and has no record.
+    pub(super) fn unrecorded(&self, records: &[Record]) -> impl Iterator<Item = &Wanted> {
+        self.wanted.iter().filter(|wanted| !records.iter().any(|record| wanted.is(record)))
+    }
+
+    pub(super) fn includes(&self, record: &Record) -> bool {
+        let place = record.place();
+        let is_in_namespace = self.namespace.is_empty()
+            || place.namespace == self.namespace
+            || (record.resource == "namespaces" && place.name == self.namespace);
+        is_in_namespace
+            && (self.wanted.is_empty() || self.wanted.iter().any(|wanted| wanted.is(record)))
+            && self.labels.matches(record.object["metadata"].get("labels"))
+    }
+}
+
+impl Wanted {
+    /// Whether a record is of an object that is asked for, whatever its labels.
+    fn is(&self, record: &Record) -> bool {
+        let place = record.place();
+        self.resource.name.to_string() == record.resource
+            && self.name.as_ref().is_none_or(|name| *name == place.name)
+            && (self.namespace == place.namespace || (self.name.is_none() && self.namespace.is_empty()))
+    }
 }
 
 /// The plan: reads what is in the places of the deleted objects.
-pub(in crate::questions) async fn ask(gatherer: &Gatherer, records: &[Record], choice: &Choice) -> Undo {
+pub(in crate::questions) async fn ask(gatherer: &Gatherer, records: &[Record], choice: &Choice<'_>) -> Undo {
     let records = chosen(records, choice);
     let living = living(gatherer, &records).await;
     let own: BTreeSet<&str> = records.iter().map(|record| record.uid()).collect();

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::objects::{deployment, held, map, node, pod};
 use super::{PATIENCE, Situation, World};
 use crate::journal::Found;
+use crate::policy::Checked;
 use crate::questions::doctor::Examined;
 use crate::questions::doctor::tests::sick;
 use crate::questions::garbage::{self, GarbageAnswer};
@@ -19,7 +20,9 @@ use crate::questions::output::{Answer, folded};
 use crate::questions::plan::{self, Planned};
 use crate::questions::recovery::relink::{self, RelinkAnswer};
 use crate::questions::recovery::undo::{self, UndoAnswer};
+use crate::questions::sources::Source;
 use crate::questions::tree::{Forest, Shape};
+use crate::questions::version::Versions;
 use crate::questions::{stuck, why};
 
 const NAMESPACE: &str = "shop";
@@ -105,8 +108,8 @@ async fn answers_look_as_they_should() {
     let (radius, unseen, _) =
         plan::ask(&gatherer, &targets, PropagationPolicy::Foreground, PATIENCE).await.unwrap();
     assert_eq!(unseen, [""; 0]);
-    shows(&world, "plan", &Planned { radius: &radius, full: false });
-    let report = garbage::ask(&gatherer, NAMESPACE, PATIENCE).await.unwrap();
+    shows(&world, "plan_delete", &Planned { radius: &radius, full: false });
+    let report = garbage::ask(&gatherer, &scope, PATIENCE).await.unwrap();
     shows(&world, "garbage", &GarbageAnswer { report });
     shows(&world, "doctor", &Examined(&sick()));
     let entries = vec![entry(1, "web-1", "delete", "conflict"), entry(2, "web-1", "delete", "applied")];
@@ -124,7 +127,26 @@ async fn answers_look_as_they_should() {
     };
     let of = |name: &str| json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": format!("uid-{name}")}]);
     let records = [record("past", json!([])), record("below", of("past")), record("owner", json!([]))];
-    let undone = undo::ask(&gatherer, &records, &Choice::Since(Timestamp(0))).await;
+    let undone = undo::ask(&gatherer, &records, &Choice::Since(Timestamp(0), &|_| true)).await;
     shows(&world, "undo", &UndoAnswer { undo: &undone, is_done: false });
+    let checked = Checked::with_preview(
+        "metadata: {name: failed-pods}\napiVersion: kubegc.io/v1alpha1\nkind: RetentionPolicy\n\
+         spec: {target: {apiVersion: v1, kind: Pod}, maxAge: 7d}\n---\n\
+         metadata: {name: wrong}\napiVersion: kubegc.io/v1alpha1\nkind: RetentionPolicy\nspec: {maxage: 7d}\n",
+        json!({"selected": 2, "due": 1, "kept": 0, "unclear": 0, "examples": [
+            {"namespace": NAMESPACE, "name": "web-1", "why": "older than 7d"}]}),
+    );
+    shows(&world, "policy_check", &checked);
+    shows(&world, "why_gone", &why::Answers::of_deletion(deletion()));
+    shows(&world, "version", &Versions::of(json!({"gitVersion": "v1.36.2"})));
     world.end().await;
+}
+
+/// What a journal says about an object that is gone.
+fn deletion() -> Value {
+    let found = Found::of(
+        vec![entry(1, "web-1", "delete", "conflict"), entry(2, "web-1", "delete", "applied")].into(),
+    );
+    crate::questions::journal::why_gone(&found, &Source::of_file("/var/lib/kubegc/journal"), "pods/web-1")
+        .unwrap()
 }
