@@ -20,8 +20,9 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::Incomplete;
+use super::bucket::FLUSH_PERIOD;
 use super::changes::{ChangeError, send};
-use super::records::RecordsFlags;
+use super::records::{Place, RecordsFlags};
 use super::seal::Reader;
 use crate::UsageError;
 use crate::questions::access::Access;
@@ -80,6 +81,17 @@ pub(crate) struct UndoOptions {
     access: Access,
 }
 
+/// Why nothing is undone, and what to try.
+fn nothing_found(place: &Place) -> String {
+    let soon = match place {
+        Place::Directory(_) => String::new(),
+        Place::Bucket { .. } => {
+            format!("; the recorder writes to a bucket every {} s: try again", FLUSH_PERIOD.as_secs())
+        }
+    };
+    format!("{place} has no record of what was asked for{soon}")
+}
+
 /// `kubegc undo`
 pub(crate) fn run(options: &UndoOptions) -> anyhow::Result<()> {
     let complete = crate::tasks::block_on(async {
@@ -93,7 +105,7 @@ pub(crate) fn run(options: &UndoOptions) -> anyhow::Result<()> {
         let undo = ask(&gatherer, &records, &selection.choice(&is_selected)).await;
         let place = options.records.place();
         if undo.steps.is_empty() {
-            anyhow::bail!("{place} has no record of it");
+            anyhow::bail!("{}", nothing_found(place));
         }
         let unrecorded: Vec<String> = selection
             .unrecorded(&records)
@@ -432,5 +444,24 @@ impl Answer for UndoAnswer<'_> {
     fn names(&self) -> Vec<String> {
         let created = self.undo.steps.iter().filter(|step| step.action == Action::Create);
         created.map(|step| step.place.reference()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_may_have_the_record_a_moment_later() {
+        for (place, expected) in [
+            ("/var/records", "/var/records has no record of what was asked for"),
+            (
+                "s3://b/a",
+                "s3://b/a/ has no record of what was asked for; the recorder writes to a bucket every 10 s: try again",
+            ),
+        ] {
+            let Ok(place) = place.parse::<Place>();
+            assert_eq!(nothing_found(&place), expected);
+        }
     }
 }
