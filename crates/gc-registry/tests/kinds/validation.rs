@@ -218,7 +218,6 @@ fn invalid_objects_are_refused_in_upstreams_words() {
 /// Rules that look beyond one field, with the answers of kube-apiserver 1.36.2.
 #[test]
 fn parts_of_an_object_must_suit_each_other() {
-    let ephemeral = json!([{"name": "e", "image": "i", "ports": []}]);
     let image = json!([{"name": "v", "image": {}}]);
     let percent = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
     let average = json!([{"type": "Pods", "pods": {"metric": {"name": "m"}, "target": {"type": "AverageValue", "averageValue": "-1"}}}]);
@@ -244,9 +243,6 @@ fn parts_of_an_object_must_suit_each_other() {
         ("apps/v1/statefulsets", "/spec/template/spec/hostname", json!("No Host"), vec![]),
         ("apps/v1/deployments", "/spec/template/spec/initContainers", json!([{"name": "d", "image": "i", "restartPolicyRules": [{}]}]),
             vec!["spec.template.spec.initContainers[0].restartPolicy: Required value: must specify restartPolicy when restart rules are used".into()]),
-        ("apps/v1/deployments", "/spec/template/spec/ephemeralContainers", ephemeral, vec![
-            "spec.template.spec.ephemeralContainers[0].ports: Forbidden: cannot be set for an Ephemeral Container".into(),
-            "spec.template.spec.ephemeralContainers: Forbidden: ephemeral containers not allowed in pod template".into()]),
         ("batch/v1/jobs", "/spec/template/spec/containers/0/resizePolicy", json!([{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]), vec![
             "spec.template.spec.containers[0].resizePolicy: Invalid value: \"RestartContainer\": must be 'NotRequired' when pod `restartPolicy` is 'Never'".into()]),
         ("apps/v1/daemonsets", "/spec/updateStrategy", json!({"rollingUpdate": {"maxUnavailable": "80"}}), vec![
@@ -265,6 +261,22 @@ fn parts_of_an_object_must_suit_each_other() {
         wanted.push((place, expected));
     }
     assert_eq!(found, wanted);
+}
+
+#[test]
+fn empty_lists_count_in_ephemeral_containers() {
+    let ephemeral = json!([{"name": "e", "image": "i", "ports": []}]);
+    let mut deployment = with("apps/v1/deployments", "/spec/template/spec/ephemeralContainers", ephemeral);
+    deployment["apiVersion"] = "apps/v1".into();
+    deployment["kind"] = "Deployment".into();
+    let place = "spec.template.spec.ephemeralContainers";
+    assert_eq!(
+        problems("apps/v1/deployments", deployment),
+        [
+            format!("{place}[0].ports: Forbidden: cannot be set for an Ephemeral Container"),
+            format!("{place}: Forbidden: ephemeral containers not allowed in pod template"),
+        ]
+    );
 }
 
 #[test]

@@ -66,10 +66,8 @@ impl Kind for ValidatingAdmissionPolicy {
             } else if text.len() > VALUE_EXPRESSION_MAX_BYTES {
                 let why = format!("must not exceed {VALUE_EXPRESSION_MAX_BYTES} bytes in length");
                 report.required(&value, &why);
-            } else {
-                if let Err(why) = compiled(text, &named, &[Type::Text, Type::Null]) {
-                    report.invalid(&value, &why);
-                }
+            } else if let Err(why) = compiled(text, &named, &[Type::Text, Type::Null]) {
+                report.invalid(&value, &why);
             }
             if !keys.insert(key.text()) {
                 report.duplicate_text(&key, key.text());

@@ -25,7 +25,10 @@ fn url(field: &Field<'_, '_>, report: &mut Report) {
     }
     let (scheme, rest) = match text.split_once("://") {
         Some((scheme, rest)) => (scheme, rest),
-        None => ("", text.strip_prefix("//").unwrap_or("")),
+        None => {
+            let segment = text.split(['/', '?', '#']).next().unwrap_or_default();
+            (segment.split_once(':').map_or("", |(scheme, _)| scheme), text.strip_prefix("//").unwrap_or(""))
+        }
     };
     let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
