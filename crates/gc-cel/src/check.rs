@@ -3,13 +3,14 @@
 //! The rules are those of CEL's own checker: type parameters are unified, overloads are chosen by their arguments,
 //! and `dyn` is left to the evaluation.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::declarations::{self, Overload};
 use crate::issue::Issue;
 use crate::time::Timestamp;
 use crate::tree::{Expression, Macro, Node, Operator};
-use crate::types::Type;
+use crate::types::{ObjectType, Type};
 
 /// Maximum number of types visited while one expression is checked: types may share parts, so a short expression can
 /// have a type that is larger than memory.
@@ -22,7 +23,7 @@ const HEAVIEST_TYPE: usize = 10_000;
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: Vec<(Arc<str>, Type)>,
-    open_objects: Vec<String>,
+    open_objects: Vec<ObjectType>,
 }
 
 impl Environment {
@@ -33,16 +34,19 @@ impl Environment {
         self
     }
 
-    /// Declares a type of objects whose fields are unknown, together with the types of its fields.
+    /// Declares a type of objects with fields that are known and any others, together with the types of those.
     #[must_use]
-    pub fn with_open_object(mut self, name: &str) -> Self {
-        self.open_objects.push(name.to_owned());
+    pub fn with_open_object(mut self, name: &str, known: &[(&str, Type)]) -> Self {
+        let fields = known.iter().map(|(field, of)| ((*field).to_owned(), of.clone())).collect();
+        self.open_objects.push(ObjectType { name: name.to_owned(), fields, is_open: true });
         self
     }
 
-    fn is_open_object(&self, name: &str) -> bool {
+    fn open_object(&self, name: &str) -> Option<ObjectType> {
         let root = name.split('.').next().unwrap_or_default();
-        self.open_objects.iter().any(|known| known == root)
+        let object = self.open_objects.iter().find(|known| known.name == root)?;
+        let fields = if name == root { object.fields.clone() } else { BTreeMap::new() };
+        Some(ObjectType { name: name.to_owned(), fields, is_open: true })
     }
 }
 
@@ -228,6 +232,7 @@ impl Checker<'_> {
             Type::Map(_, value) => (**value).clone(),
             Type::Object(object) => match object.fields.get(field) {
                 Some(found) => found.clone(),
+                None if object.is_open => Type::Dyn,
                 None => self.issue(node.at, format!("undefined field '{field}'")),
             },
             Type::Unknown(_) => {
@@ -268,8 +273,10 @@ impl Checker<'_> {
     }
 
     fn object(&mut self, node: &Node, name: &str, fields: &[(String, Node)]) -> Type {
-        let result =
-            if self.environment.is_open_object(name) { Type::Dyn } else { self.undeclared(node.at, name) };
+        let result = match self.environment.open_object(name) {
+            Some(object) => Type::Object(Arc::new(object)),
+            None => self.undeclared(node.at, name),
+        };
         for (_, value) in fields {
             self.element(value);
         }

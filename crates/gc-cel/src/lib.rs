@@ -49,6 +49,7 @@ pub use formats::{is_cidr, is_uri, printed_float};
 pub use printed::printed;
 pub use time::Timestamp;
 pub use types::{Declared, ObjectType, Shape, Type};
+pub use url::Url;
 pub use value::{Typing, Val};
 
 /// A parsed expression whose functions are known.

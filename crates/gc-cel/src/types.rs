@@ -52,6 +52,8 @@ pub struct ObjectType {
     pub name: String,
     /// Its fields, as expressions name them.
     pub fields: BTreeMap<String, Type>,
+    /// Whether it may have other fields, of which nothing is known.
+    pub is_open: bool,
 }
 
 impl PartialEq for ObjectType {
@@ -84,7 +86,8 @@ impl Type {
     /// An object type.
     #[must_use]
     pub fn object(name: &str, fields: impl IntoIterator<Item = (String, Type)>) -> Self {
-        Self::Object(Arc::new(ObjectType { name: name.to_owned(), fields: fields.into_iter().collect() }))
+        let fields = fields.into_iter().collect();
+        Self::Object(Arc::new(ObjectType { name: name.to_owned(), fields, is_open: false }))
     }
 
     pub(crate) fn is_dyn_or_error(&self) -> bool {

@@ -24,19 +24,31 @@ impl Url {
     /// A URL as allowed in the request line of HTTP: absolute, or a path from the root. The error says what is wrong,
     /// as Go does.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        Self::checked(text).map_err(|why| format!("parse {}: {why}", quoted(text)))
+        Self::checked(text, false).map_err(|why| format!("parse {}: {why}", quoted(text)))
     }
 
-    fn checked(text: &str) -> Result<Self, String> {
+    /// What is wrong with a URL that may be relative, as Go says it.
+    #[must_use]
+    pub fn reference_problem(text: &str) -> Option<String> {
+        let text = text.split_once('#').map_or(text, |(text, _)| text);
+        Self::checked(text, true).err().map(|why| format!("parse {}: {why}", quoted(text)))
+    }
+
+    fn checked(text: &str, may_be_relative: bool) -> Result<Self, String> {
         if text.chars().any(|c| c.is_ascii_control()) {
             return Err("net/url: invalid control character in URL".to_owned());
         }
-        if text.is_empty() {
+        if text.is_empty() && !may_be_relative {
             return Err("empty url".to_owned());
         }
         let (scheme, rest) = split_scheme(text)?;
         if !rest.starts_with('/') && scheme.is_empty() {
-            return Err("invalid URI for request".to_owned());
+            if !may_be_relative {
+                return Err("invalid URI for request".to_owned());
+            }
+            if rest.split('/').next().is_some_and(|segment| segment.contains(':')) {
+                return Err("first path segment in URL cannot contain colon".to_owned());
+            }
         }
         let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));

@@ -77,6 +77,9 @@ impl Call<'_> {
             errors.extend(rules.validate_create(&new));
             errors.extend(self.privileged_containers(&new));
             errors.extend(self.admin_access(&new, None)?);
+            if errors.is_empty() {
+                errors = meta_validation::validate_last(self.resource(), &new);
+            }
             if !errors.is_empty() {
                 return Err(self.invalid(&name, &errors));
             }

@@ -14,8 +14,28 @@ use crate::meta;
 use crate::names::{self, invalid, quoted};
 use crate::resource::ResourceDefinition;
 
-/// The metadata of an object that is created.
+/// The metadata of an object that is created, of the kinds whose own validation begins with it.
 pub(crate) fn validate(resource: &ResourceDefinition, object: &Value) -> Vec<FieldError> {
+    if is_left_to_the_generic_server(resource) { Vec::new() } else { every_rule(resource, object) }
+}
+
+/// What the generic API server looks at once nothing else is wrong with an object that is created.
+pub(crate) fn validate_last(resource: &ResourceDefinition, object: &Value) -> Vec<FieldError> {
+    if is_left_to_the_generic_server(resource) {
+        return every_rule(resource, object);
+    }
+    let prefix = meta::text(object, "generateName");
+    if prefix.is_empty() || !only_whole_names(resource) {
+        return Vec::new();
+    }
+    invalid("metadata.generateName", prefix, names::path_segment(prefix)).collect()
+}
+
+fn is_left_to_the_generic_server(resource: &ResourceDefinition) -> bool {
+    resource.is("", "events") || resource.is("policy", "poddisruptionbudgets")
+}
+
+fn every_rule(resource: &ResourceDefinition, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let custom = resource.custom.is_some();
     let required = name_from_spec(resource, object);

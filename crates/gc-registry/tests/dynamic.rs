@@ -496,12 +496,12 @@ fn the_types_of_policies_are_checked_against_the_kinds_that_they_name() {
         (json!([rule("*", "*")]), json!([{"expression": "object.nothing > 1"}]), vec![]),
         (
             json!([rule("", "configmaps")]),
-            json!([{"expression": "variables.size + 'x' == '' && namespaceObject.metadata.name == request.name"}]),
+            json!([{"expression": "variables.name + 1 == 2 && namespaceObject.metadata.name == request.name"}]),
             vec![error(
                 "/v1, Kind=ConfigMap",
-                "variables.size + 'x' == '' && namespaceObject.metadata.name == request.name",
+                "variables.name + 1 == 2 && namespaceObject.metadata.name == request.name",
                 16,
-                "found no matching overload for '_+_' applied to '(int, string)'",
+                "found no matching overload for '_+_' applied to '(string, int)'",
             )],
         ),
     ];
@@ -509,7 +509,7 @@ fn the_types_of_policies_are_checked_against_the_kinds_that_they_name() {
         let name = format!("p{index}");
         let policy = json!({"metadata": {"name": name}, "spec": {
             "matchConstraints": {"resourceRules": rules}, "validations": validations,
-            "variables": [{"name": "size", "expression": "size(object.data)"}],
+            "variables": [{"name": "name", "expression": "object.metadata.name"}],
         }});
         world.create(&policies, policy).unwrap();
         world.maintain();

@@ -157,3 +157,30 @@ fn d76_to_d79_blocking_references_need_permission_on_finalizers() {
         }
     }
 }
+
+/// Some kinds leave their metadata to the generic API server, which looks at it once nothing else is wrong.
+#[test]
+fn metadata_is_looked_at_last_where_a_kind_does_not_look_at_it() {
+    let world = World::default();
+    let budget = |name: &str, least: i64| {
+        let object = json!({"metadata": {"name": name}, "spec": {"minAvailable": least}});
+        world.create("policy/v1/poddisruptionbudgets", object)
+    };
+    let class = json!({"metadata": {"name": "u", "generateName": "x/y"}, "spec": {}});
+    let problem =
+        |answer: Result<Value, _>| answer.err().map(|error: gc_registry::error::ApiError| error.message);
+    let said = |why: &str| Some(format!("PodDisruptionBudget.policy \"b/d\" is invalid: {why}"));
+    let found = [budget("b/d", -1), budget("b/d", 1), budget("b", 1)].map(problem);
+    let wanted = [
+        said("spec.minAvailable: Invalid value: -1: must be greater than or equal to 0"),
+        said("metadata.name: Invalid value: \"b/d\": may not contain '/'"),
+        None,
+    ];
+    assert_eq!(found, wanted);
+    assert_eq!(
+        problem(world.create("resource.k8s.io/v1/deviceclasses", class)).as_deref(),
+        Some(
+            "DeviceClass.resource.k8s.io \"u\" is invalid: metadata.generateName: Invalid value: \"x/y\": may not contain '/'"
+        )
+    );
+}

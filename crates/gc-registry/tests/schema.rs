@@ -163,6 +163,17 @@ fn types_are_checked_in_the_words_of_go() {
             "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
         ),
         ("ResourceQuota", json!({"spec": {"hard": {"cpu": "1mm"}}}), "unable to parse quantity's suffix"),
+        ("Secret", json!({"data": {"a": [0, 255, null], "b": null}}), ""),
+        (
+            "Secret",
+            json!({"data": {"a": [1, 256]}}),
+            "json: cannot unmarshal number 256 into Go struct field Secret.data of type uint8",
+        ),
+        (
+            "Secret",
+            json!({"data": {"a": ["x"]}}),
+            "json: cannot unmarshal string into Go struct field Secret.data of type uint8",
+        ),
     ] {
         let group = if kind == "Lease" { "coordination.k8s.io" } else { "" };
         let schema = builtin(group, "v1", kind).unwrap();

@@ -57,6 +57,7 @@ pub(crate) async fn answer(
         let why = "the namespace of the provided object does not match the namespace sent on the request";
         return Err(ApiError { warnings: problems, ..ApiError::bad_request(why) });
     }
+    complete_metadata(&mut review, &target.namespace);
     if definition.kind.ends_with("AccessReview") {
         let errors = kinds::review_errors(&definition.kind, &target.namespace, &review);
         if !errors.is_empty() {
@@ -84,10 +85,7 @@ pub(crate) async fn answer(
     let map = review.as_object_mut().ok_or_else(|| ApiError::bad_request("not an object"))?;
     map.insert("kind".into(), (*definition.kind).into());
     map.insert("apiVersion".into(), definition.api_version().into());
-    let metadata = map.entry("metadata").or_insert_with(|| json!({}));
-    if !target.namespace.is_empty() && metadata.is_object() {
-        metadata["namespace"] = target.namespace.clone().into();
-    }
+    map.entry("metadata").or_insert_with(|| json!({}));
     if definition.kind == "SelfSubjectRulesReview".into() {
         // The question is not repeated in the answer.
         map.insert("spec".into(), json!({}));
@@ -100,6 +98,20 @@ pub(crate) async fn answer(
     let object = Arc::new(Object::from_value(Arc::new(type_meta), review));
     let response = Response { code: 201, body: ResponseBody::Object(object), warnings: problems };
     write_answer(request, &target.resource, representation, response)
+}
+
+/// What only the server says of an object is not taken from the client, and the namespace is that of the request.
+fn complete_metadata(review: &mut Value, namespace: &str) {
+    const SERVER_FIELDS: [&str; 5] =
+        ["creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "selfLink", "uid"];
+    if !review["metadata"].is_object() {
+        review["metadata"] = json!({});
+    }
+    let Some(metadata) = review["metadata"].as_object_mut() else { return };
+    metadata.retain(|name, _| !SERVER_FIELDS.contains(&&**name));
+    if !namespace.is_empty() {
+        metadata.insert("namespace".into(), namespace.into());
+    }
 }
 
 /// Unknown and duplicate fields: refused, warned of or ignored.
@@ -235,4 +247,24 @@ async fn token_review(state: &Arc<State>, spec: &Value) -> Result<Value, ApiErro
         }
         None => json!({"user": {}, "error": "invalid bearer token"}),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_review_says_of_itself_only_what_a_client_may_say() {
+        let given = json!({"name": "a", "generation": 7, "uid": "x", "selfLink": "/x",
+            "creationTimestamp": "2020-01-01T00:00:00Z", "deletionTimestamp": "2020-01-01T00:00:00Z"});
+        for (metadata, namespace, wanted) in [
+            (given, "", json!({"name": "a", "generation": 7})),
+            (json!({"name": "a"}), "n", json!({"name": "a", "namespace": "n"})),
+            (Value::Null, "", json!({})),
+        ] {
+            let mut review = json!({"metadata": metadata});
+            complete_metadata(&mut review, namespace);
+            assert_eq!(review, json!({"metadata": wanted}));
+        }
+    }
 }

@@ -247,6 +247,10 @@ fn validate_spec(definition: &Value, problems: &mut Vec<FieldError>) {
     }
     validate_versions(definition, problems);
     if spec["preserveUnknownFields"] == true {
+        if has_defaults(spec) {
+            let why = "must be false in order to use defaults in the schema";
+            problems.push(invalid("spec.preserveUnknownFields", &true.into(), why));
+        }
         let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
                    spec.versions[*].schema instead";
         problems.push(invalid("spec.preserveUnknownFields", &true.into(), why));
@@ -260,6 +264,24 @@ fn validate_spec(definition: &Value, problems: &mut Vec<FieldError>) {
     validate_names(names, "spec.names", problems);
     validate_shared_parts(definition, problems);
     validate_conversion(&spec["conversion"], problems);
+}
+
+/// Whether any schema of a definition fills in what is absent.
+fn has_defaults(spec: &Value) -> bool {
+    let versions = spec["versions"].as_array().into_iter().flatten();
+    versions.map(|version| &version["schema"]["openAPIV3Schema"]).any(schema_has_defaults)
+}
+
+fn schema_has_defaults(schema: &Value) -> bool {
+    const INNER: [&str; 4] = ["items", "additionalProperties", "additionalItems", "not"];
+    const LISTS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
+    const MAPS: [&str; 3] = ["properties", "patternProperties", "definitions"];
+    let mut in_lists = LISTS.iter().filter_map(|list| schema[list].as_array()).flatten();
+    let mut in_maps = MAPS.iter().filter_map(|map| schema[map].as_object()).flat_map(serde_json::Map::values);
+    !schema["default"].is_null()
+        || INNER.iter().filter_map(|member| schema.get(member)).any(schema_has_defaults)
+        || in_lists.any(schema_has_defaults)
+        || in_maps.any(schema_has_defaults)
 }
 
 fn validate_versions(definition: &Value, problems: &mut Vec<FieldError>) {

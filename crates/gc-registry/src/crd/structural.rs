@@ -10,6 +10,7 @@ use super::field::{forbidden, invalid, invalid_text, not_supported, required};
 use super::{cel, formats, validate};
 use crate::error::FieldError;
 use crate::schema::prune;
+use crate::schema::shown::{SCHEMA, internal};
 
 /// What may stand at the root of a schema whose status is a subresource, as kube-apiserver lists it.
 const ALLOWED_AT_ROOT: [&str; 22] = [
@@ -206,12 +207,19 @@ fn check_root_for_status(path: &str, schema: &Value, source: &Source, problems: 
         };
         ALLOWED_AT_ROOT.contains(&go_name.as_str())
     };
-    if source.keys().any(|name| !allowed(name) && is_set(source, name)) {
+    // A pointer: the empty text counts.
+    let has =
+        |name: &str| is_set(source, name) || name == "x-kubernetes-map-type" && source[name].is_string();
+    if source.keys().any(|name| !allowed(name) && has(name)) {
         let why = format!(
             "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",
             ALLOWED_AT_ROOT.join(" ")
         );
-        problems.push(invalid(path, schema, &why));
+        let shown = internal(SCHEMA, schema).compact();
+        problems.push(FieldError {
+            detail: format!("Invalid value: {shown}: {why}"),
+            ..invalid(path, schema, &why)
+        });
     }
 }
 

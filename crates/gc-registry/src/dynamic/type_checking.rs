@@ -151,28 +151,17 @@ fn environment(catalog: &Catalog, spec: &Value, resource: &ResourceDefinition) -
 
 /// Adds the variables of a policy, each of which may use those before it.
 fn with_variables(environment: &Environment, variables: &Value) -> Environment {
-    const NAME: &str = "kubernetes.variables";
     let mut fields: Vec<(String, Type)> = Vec::new();
     let with = |fields: &[(String, Type)]| {
-        environment.clone().with("variables", Type::object(NAME, fields.iter().cloned()))
+        environment.clone().with("variables", Type::object(expressions::VARIABLES, fields.iter().cloned()))
     };
     for variable in variables.as_array().into_iter().flatten() {
         let text = |key: &str| variable[key].as_str().unwrap_or_default();
         let checked = Program::check(text("expression"), &with(&fields), None);
-        // Upstream knows nothing of objects in variables, nor of what does not compile.
-        let found = checked.ok().map(|checked| checked.result).filter(is_known_of_variables);
-        fields.push((text("name").to_owned(), found.unwrap_or(Type::Dyn)));
+        let found = checked.ok().map(|checked| checked.result);
+        fields.push((text("name").to_owned(), expressions::type_of_variable(found)));
     }
     with(&fields)
-}
-
-/// Whether the type of a variable is known to the expressions that use it.
-fn is_known_of_variables(of: &Type) -> bool {
-    let is_scalar = matches!(
-        of,
-        Type::Bool | Type::Bytes | Type::Double | Type::Duration | Type::Int | Type::Text | Type::Timestamp
-    );
-    is_scalar || matches!(of, Type::Null | Type::Uint | Type::List(_) | Type::Map(..))
 }
 
 /// The type of the objects of a resource.

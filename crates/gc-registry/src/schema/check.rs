@@ -74,9 +74,22 @@ fn check<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Res
             };
             if fits { Ok(()) } else { Err(mismatch(&format!("number {number}"), schema, place)) }
         }
+        (Node::String(StringFormat::Byte), Value::Array(items)) => {
+            items.iter().try_for_each(|item| check_byte(item, place))
+        }
         (Node::Quantity, Value::String(text)) => check_quantity(text.trim()),
         (Node::Quantity, _) => check_quantity(&value.to_string()),
         (_, other) => Err(mismatch(json_type(other), schema, place)),
+    }
+}
+
+/// Bytes may be given as a list of numbers, as Go's decoder takes them.
+fn check_byte(item: &Value, place: &Place<'_>) -> Result<(), String> {
+    match item {
+        Value::Null => Ok(()),
+        Value::Number(number) if number.as_u64().is_some_and(|number| number <= 255) => Ok(()),
+        Value::Number(number) => Err(mismatch_of(&format!("number {number}"), "uint8", place)),
+        other => Err(mismatch_of(json_type(other), "uint8", place)),
     }
 }
 
@@ -86,7 +99,10 @@ fn is_typed(struct_name: &str) -> bool {
 }
 
 fn mismatch(found: &str, schema: &Schema, place: &Place<'_>) -> String {
-    let wanted = go_type(schema);
+    mismatch_of(found, &go_type(schema), place)
+}
+
+fn mismatch_of(found: &str, wanted: &str, place: &Place<'_>) -> String {
     if place.fields.is_empty() {
         return format!("json: cannot unmarshal {found} into Go value of type {wanted}");
     }

@@ -54,7 +54,18 @@ const INTERNAL: &[(&str, &str)] = &[
          accessModes claimRef persistentVolumeReclaimPolicy storageClassName mountOptions volumeMode nodeAffinity \
          volumeAttributesClassName",
     ),
+    (
+        SCHEMA,
+        "id $schema $ref description type nullable format title default maximum exclusiveMaximum minimum exclusiveMinimum \
+         maxLength minLength pattern maxItems minItems uniqueItems multipleOf enum maxProperties minProperties required items \
+         allOf oneOf anyOf not properties additionalProperties patternProperties dependencies additionalItems definitions \
+         externalDocs example x-kubernetes-preserve-unknown-fields x-kubernetes-embedded-resource x-kubernetes-int-or-string \
+         x-kubernetes-list-map-keys x-kubernetes-list-type x-kubernetes-map-type x-kubernetes-validations",
+    ),
 ];
+
+/// The schemas of definitions.
+pub(crate) const SCHEMA: &str = "apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
 /// A value on its way into a message.
 #[derive(Debug)]

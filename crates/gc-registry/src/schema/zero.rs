@@ -1,5 +1,7 @@
 //! What Go's encoder prints of a built-in type: zero values that are always there, empty ones that never are.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use crate::kinds::quantity;
@@ -17,8 +19,14 @@ pub enum Empties {
 }
 
 /// Fields whose empty list or map is refused where an absent one is not: validation has to see it.
-const REFUSED_WHEN_EMPTY: [(&str, &str); 2] =
-    [("io.k8s.api.autoscaling.v2.HPAScalingRules", "policies"), (JSON_SCHEMA, "dependencies")];
+const REFUSED_WHEN_EMPTY: [(&str, &str); 5] = [
+    ("io.k8s.api.autoscaling.v2.HPAScalingRules", "policies"),
+    (EPHEMERAL, "ports"),
+    (EPHEMERAL, "resizePolicy"),
+    (EPHEMERAL, "restartPolicyRules"),
+    (JSON_SCHEMA, "dependencies"),
+];
+const EPHEMERAL: &str = "io.k8s.api.core.v1.EphemeralContainer";
 const JSON_SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 /// Templates whose metadata may have no list but labels and annotations, not even an empty one.
 const TEMPLATES: [&str; 2] =
@@ -82,6 +90,7 @@ pub fn normalize(schema: &Schema, value: &mut Value, empties: Empties) {
             }
         }
         (value, Node::Quantity) => quantity::canonicalize(value),
+        (value @ Value::Array(_), Node::String(StringFormat::Byte)) => *value = encoded_bytes(value).into(),
         (Value::String(text), Node::String(format)) => {
             if let Some(canonical) = canonical_time(format, text) {
                 *text = canonical;
@@ -117,6 +126,12 @@ fn canonical_time(format: &StringFormat, text: &str) -> Option<String> {
         return None;
     }
     Some(text.parse::<jiff::Timestamp>().ok()?.strftime(written).to_string())
+}
+
+/// Bytes that are given as a list of numbers, as they are written.
+fn encoded_bytes(list: &Value) -> String {
+    let byte = |item: &Value| item.as_u64().and_then(|byte| u8::try_from(byte).ok()).unwrap_or_default();
+    STANDARD.encode(list.as_array().into_iter().flatten().map(byte).collect::<Vec<u8>>())
 }
 
 /// `null` in lists and maps is the zero value.
@@ -162,6 +177,7 @@ fn zero(schema: &Schema) -> Value {
         }
         Node::Quantity => "0".into(),
         Node::IntOrString => 0.into(),
+        Node::String(StringFormat::Byte) => "".into(),
         node => scalar(node).unwrap_or_default(),
     }
 }
@@ -196,6 +212,12 @@ mod tests {
                 "CSINode",
                 json!({"spec": {"drivers": []}}),
                 json!({"metadata": {}, "spec": {"drivers": null}}),
+            ),
+            (
+                "",
+                "Secret",
+                json!({"data": {"a": [1, 2, null], "b": null, "c": "YQ=="}}),
+                json!({"metadata": {}, "data": {"a": "AQIA", "b": "", "c": "YQ=="}}),
             ),
             (
                 "",

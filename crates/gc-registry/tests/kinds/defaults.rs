@@ -36,6 +36,32 @@ fn a_pod_gets_everything_a_template_gets_and_service_links() {
 }
 
 #[test]
+fn resources_of_a_pod_that_it_leaves_out_are_those_of_its_containers_together() {
+    let container = |requests: Value, limits: Value| json!({"name": "c", "image": "i", "resources": {"requests": requests, "limits": limits}});
+    let of_containers = || {
+        json!([
+            container(json!({"cpu": "100m"}), json!({"hugepages-2Mi": "4Mi", "cpu": "500m"})),
+            container(json!({"cpu": "50m"}), json!({}))
+        ])
+    };
+    for (given, wanted) in [
+        (
+            json!({"limits": {"cpu": "2", "memory": "1Gi"}}),
+            json!({"limits": {"cpu": "2", "hugepages-2Mi": "4Mi", "memory": "1Gi"},
+                "requests": {"cpu": "150m", "hugepages-2Mi": "4Mi", "memory": "1Gi"}}),
+        ),
+        (json!({}), json!({})),
+    ] {
+        let mut pod = json!({"spec": {"containers": of_containers(), "resources": given}});
+        apply_defaults(target("v1/pods"), &mut pod);
+        assert_eq!(pod["spec"]["resources"], wanted, "{given}");
+        let mut template = json!({"template": {"spec": {"containers": of_containers(), "resources": given}}});
+        apply_defaults(target("v1/podtemplates"), &mut template);
+        assert_eq!(template["template"]["spec"]["resources"], given, "a template keeps {given}");
+    }
+}
+
+#[test]
 fn a_pod_whose_grace_period_is_negative_gets_a_second_and_a_template_keeps_it() {
     let given = json!({"containers": [{"name": "c", "image": "i"}], "terminationGracePeriodSeconds": -1});
     let mut pod = json!({"spec": given});

@@ -215,6 +215,224 @@ fn invalid_objects_are_refused_in_upstreams_words() {
     assert_eq!(found, wanted);
 }
 
+/// Rules that look beyond one field, with the answers of kube-apiserver 1.36.2.
+#[test]
+fn parts_of_an_object_must_suit_each_other() {
+    let image = json!([{"name": "v", "image": {}}]);
+    let percent = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
+    let average = json!([{"type": "Pods", "pods": {"metric": {"name": "m"}, "target": {"type": "AverageValue", "averageValue": "-1"}}}]);
+    let asking = json!({"resources": {"requests": {"cpu": "10m"}},
+        "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "100m", "memory": "1Gi"}}}]});
+    let windows = json!({"os": {"name": "windows"}, "resources": {"limits": {"pods": "1"}}, "containers": [{"name": "c", "image": "i"}]});
+    let mut found = Vec::new();
+    let mut wanted = Vec::new();
+    for (resource, pointer, value, expected) in [
+        ("v1/pods", "/spec/resources", json!({"claims": [{"name": "a"}]}), vec![
+            "spec.resources.claims: Forbidden: claims may not be set for Resources at pod-level".to_owned(),
+            "spec.resources.claims[0]: Not found: \"a\": must be one of the names in pod.spec.resourceClaims which is empty".into()]),
+        ("v1/pods", "/spec", asking, vec![
+            "spec.resources.requests[cpu]: Invalid value: \"10m\": must be greater than or equal to aggregate container requests of 100m".into()]),
+        ("v1/pods", "/spec", windows, vec!["spec.resources: Forbidden: may not be set for a windows pod".into()]),
+        ("v1/pods", "/spec/volumes", image.clone(), vec!["spec.volumes[0].image.reference: Required value".into()]),
+        ("apps/v1/deployments", "/spec/template/spec/volumes", image, vec![]),
+        ("apps/v1/statefulsets", "/spec/volumeClaimTemplates", json!([{}]), vec![
+            "spec.volumeClaimTemplates[0].spec.accessModes: Required value: at least 1 access mode is required".into(),
+            "spec.volumeClaimTemplates[0].spec.resources[storage]: Required value".into(),
+            "spec.template.spec.volumes[0].persistentVolumeClaim.claimName: Required value".into(),
+            "spec.template.spec.volumes[0].name: Required value".into()]),
+        ("apps/v1/statefulsets", "/spec/template/spec/hostname", json!("No Host"), vec![]),
+        ("apps/v1/deployments", "/spec/template/spec/initContainers", json!([{"name": "d", "image": "i", "restartPolicyRules": [{}]}]),
+            vec!["spec.template.spec.initContainers[0].restartPolicy: Required value: must specify restartPolicy when restart rules are used".into()]),
+        ("batch/v1/jobs", "/spec/template/spec/containers/0/resizePolicy", json!([{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]), vec![
+            "spec.template.spec.containers[0].resizePolicy: Invalid value: \"RestartContainer\": must be 'NotRequired' when pod `restartPolicy` is 'Never'".into()]),
+        ("apps/v1/daemonsets", "/spec/updateStrategy", json!({"rollingUpdate": {"maxUnavailable": "80"}}), vec![
+            format!("spec.updateStrategy.rollingUpdate.maxUnavailable: Invalid value: \"80\": {percent}")]),
+        ("apps/v1/daemonsets", "/spec/updateStrategy", json!({"rollingUpdate": {"maxUnavailable": "-1%"}}), vec![
+            format!("spec.updateStrategy.rollingUpdate.maxUnavailable: Invalid value: \"-1%\": {percent}"),
+            "spec.updateStrategy.rollingUpdate.maxUnavailable: Required value: cannot be 0 when maxSurge is 0".into()]),
+        ("autoscaling/v1/horizontalpodautoscalers", "/spec/minReplicas", json!(0), vec![
+            "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1".into(),
+            "spec.metrics: Forbidden: must specify at least one Object or External metric to support scaling to zero replicas".into()]),
+        ("autoscaling/v2/horizontalpodautoscalers", "/spec/metrics", average, vec![
+            "spec.metrics[0].pods.target.averageValue: Invalid value: \"-1\": must be positive".into()]),
+    ] {
+        let place = format!("{resource} {pointer} {value}");
+        found.push((place.clone(), problems(resource, with(resource, pointer, value))));
+        wanted.push((place, expected));
+    }
+    assert_eq!(found, wanted);
+}
+
+#[test]
+fn empty_lists_count_in_ephemeral_containers() {
+    let ephemeral = json!([{"name": "e", "image": "i", "ports": []}]);
+    let mut deployment = with("apps/v1/deployments", "/spec/template/spec/ephemeralContainers", ephemeral);
+    deployment["apiVersion"] = "apps/v1".into();
+    deployment["kind"] = "Deployment".into();
+    let place = "spec.template.spec.ephemeralContainers";
+    assert_eq!(
+        problems("apps/v1/deployments", deployment),
+        [
+            format!("{place}[0].ports: Forbidden: cannot be set for an Ephemeral Container"),
+            format!("{place}: Forbidden: ephemeral containers not allowed in pod template"),
+        ]
+    );
+}
+
+#[test]
+fn volumes_inside_attachments_are_not_volumes_of_their_own() {
+    let mut found = Vec::new();
+    let mut wanted = Vec::new();
+    for (member, value, expected) in [
+        ("volumeAttributesClassName", json!(""), vec![]),
+        (
+            "claimRef",
+            json!({}),
+            vec![
+                "spec.source.inlineVolumeSpec.claimRef: Forbidden: may not be specified in the context of inline volumes",
+            ],
+        ),
+        (
+            "azureDisk",
+            json!({"diskName": "d"}),
+            vec![
+                "spec.source.inlineVolumeSpec.azureDisk.diskURI: Required value",
+                "spec.source.inlineVolumeSpec.azureDisk.diskURI: Unsupported value: \"\": supported values: \
+             \"https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd\"",
+                "spec.source.inlineVolumeSpec.csi: Forbidden: may not specify more than 1 volume type",
+            ],
+        ),
+    ] {
+        let mut inline = json!({"accessModes": ["ReadWriteOnce"], "csi": {"driver": "d.example.com", "volumeHandle": "h"}});
+        inline[member] = value;
+        let attachment = json!({"metadata": {"name": "a"},
+            "spec": {"attacher": "d.example.com", "nodeName": "n", "source": {"inlineVolumeSpec": inline}}});
+        found.push((member, problems("storage.k8s.io/v1/volumeattachments", attachment)));
+        wanted.push((member, expected.into_iter().map(str::to_owned).collect()));
+    }
+    assert_eq!(found, wanted);
+}
+
+#[test]
+fn expressions_of_policies_have_types() {
+    const EXPRESSION: &str = "spec.validations[0].expression: Invalid value";
+    let undeclared = |name: &str, at: usize, text: &str| {
+        let marker = ".".repeat(at - 1) + "^";
+        format!(
+            "compilation failed: ERROR: <input>:1:{at}: undeclared reference to '{name}' (in container '')\n | {text}\n | {marker}"
+        )
+    };
+    let mut found = Vec::new();
+    let mut wanted = Vec::new();
+    for (member, value, expected) in [
+        ("validations", json!([{"expression": "variables.flag"}]), vec![]),
+        ("validations", json!([{"expression": "variables.other"}]), vec![format!(
+            "{EXPRESSION}: \"variables.other\": compilation failed: ERROR: <input>:1:10: undefined field 'other'\n | variables.other\n | .........^")]),
+        ("validations", json!([{"expression": "object.spec.flag"}]),
+            vec![format!("{EXPRESSION}: \"object.spec.flag\": must evaluate to bool but got dyn")]),
+        ("validations", json!([{"expression": "[null]"}]),
+            vec![format!("{EXPRESSION}: \"[null]\": must evaluate to bool but got list(null_type)")]),
+        ("validations", json!([{"expression": "true", "messageExpression": "authorizer"}]), vec![format!(
+            "spec.validations[0].messageExpression: Invalid value: \"authorizer\": {}", undeclared("authorizer", 1, "authorizer"))]),
+        ("validations", json!([{"expression": "Object{}"}]),
+            vec![format!("{EXPRESSION}: \"Object{{}}\": {}", undeclared("Object", 7, "Object{}"))]),
+        ("auditAnnotations", json!([{"key": "k", "valueExpression": " 1"}]), vec![
+            "spec.auditAnnotations[0].valueExpression: Invalid value: \" 1\": must evaluate to one of [string null_type] but got int".into()]),
+        ("matchConditions", json!([{"name": "n", "expression": " a"}]), vec![format!(
+            "spec.matchConditions[0].expression: Invalid value: \"a\": {}", undeclared("a", 1, "a"))]),
+    ] {
+        let mut spec = json!({"matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"],
+            "operations": ["CREATE"], "resources": ["pods"]}]}, "validations": [{"expression": "true"}],
+            "variables": [{"name": "flag", "expression": "1 > 0"}]});
+        let place = format!("{member} {value}");
+        spec[member] = value;
+        let policy = json!({"metadata": {"name": "p"}, "spec": spec});
+        found.push((place.clone(), problems("admissionregistration.k8s.io/v1/validatingadmissionpolicies", policy)));
+        wanted.push((place, expected));
+    }
+    assert_eq!(found, wanted);
+}
+
+#[test]
+fn mutations_are_made_of_what_is_patched() {
+    let mut found = Vec::new();
+    let mut wanted = Vec::new();
+    for (kind, member, expression, expected) in [
+        ("ApplyConfiguration", "applyConfiguration", "Object{spec: Object.spec{replicas: 1}}", vec![]),
+        ("ApplyConfiguration", "applyConfiguration", "1", vec!["must evaluate to Object but got int"]),
+        (
+            "ApplyConfiguration",
+            "applyConfiguration",
+            "Object.spec{}",
+            vec!["must evaluate to Object but got Object.spec"],
+        ),
+        ("JSONPatch", "jsonPatch", "[JSONPatch{op: 'remove', path: '/x'}] + [JSONPatch{}]", vec![]),
+        (
+            "JSONPatch",
+            "jsonPatch",
+            "[JSONPatch{}][0].op",
+            vec!["must evaluate to list(JSONPatch) but got string"],
+        ),
+        (
+            "JSONPatch",
+            "jsonPatch",
+            "[Object{}.spec]",
+            vec!["must evaluate to list(JSONPatch) but got list(dyn)"],
+        ),
+    ] {
+        let policy = json!({"metadata": {"name": "p"}, "spec": {"reinvocationPolicy": "Never",
+            "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+                "resources": ["pods"]}]},
+            "mutations": [{"patchType": kind, member: {"expression": expression}}]}});
+        found.push((
+            expression,
+            problems("admissionregistration.k8s.io/v1/mutatingadmissionpolicies", policy),
+        ));
+        let path = format!("spec.mutations[0].{member}.expression");
+        let said = |why: &str| format!("{path}: Invalid value: {expression:?}: {why}");
+        wanted.push((expression, expected.into_iter().map(said).collect()));
+    }
+    assert_eq!(found, wanted);
+}
+
+#[test]
+fn webhooks_are_called_at_addresses() {
+    const FORM: &str = "; desired format: https://host[/path]";
+    let mut found = Vec::new();
+    let mut wanted = Vec::new();
+    for (client, expected) in [
+        (json!({"service": {"name": "s", "namespace": ""}}), vec!["service.name: Required value".to_owned()]),
+        (
+            json!({"url": "a\n"}),
+            vec![format!(
+                "url: Required value: url must be a valid URL: parse \"a\\n\": net/url: invalid control character in URL{FORM}"
+            )],
+        ),
+        (
+            json!({"url": "a:b:c"}),
+            vec![
+                format!("url: Invalid value: \"a\": 'https' is the only allowed URL scheme{FORM}"),
+                format!("url: Invalid value: \"\": host must be specified{FORM}"),
+            ],
+        ),
+        (
+            json!({"url": "1:b"}),
+            vec![format!(
+                "url: Required value: url must be a valid URL: parse \"1:b\": first path segment in URL cannot contain colon{FORM}"
+            )],
+        ),
+    ] {
+        let webhook = json!({"name": "h.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "clientConfig": client});
+        let configuration = json!({"metadata": {"name": "w"}, "webhooks": [webhook]});
+        found
+            .push(problems("admissionregistration.k8s.io/v1/validatingwebhookconfigurations", configuration));
+        let said = |what: String| format!("webhooks[0].clientConfig.{what}");
+        wanted.push(expected.into_iter().map(said).collect::<Vec<_>>());
+    }
+    assert_eq!(found, wanted);
+}
+
 #[test]
 fn what_is_settled_cannot_be_changed() {
     let change = |resource: &str, pointer: &str, value: Value| {

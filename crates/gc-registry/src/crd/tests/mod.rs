@@ -57,6 +57,21 @@ fn widget(spec: &Value) -> Value {
 }
 
 #[test]
+fn unknown_fields_are_not_kept_by_definitions_that_fill_in_what_is_absent() {
+    const GONE: &str = "spec.preserveUnknownFields: Invalid value: true: cannot set to true, set \
+        x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
+    const DEFAULTS: &str = "spec.preserveUnknownFields: Invalid value: true: must be false in order to use defaults in the schema";
+    for (field, wanted) in [
+        (json!({"type": "string"}), vec![GONE]),
+        (json!({"type": "array", "items": {"type": "string", "default": "x"}}), vec![DEFAULTS, GONE]),
+    ] {
+        let mut definition = prepared(with_schema(&spec_schema(&json!({"a": field}))));
+        definition["spec"]["preserveUnknownFields"] = true.into();
+        assert_eq!(texts(&validate_create(&definition)), wanted, "{field}");
+    }
+}
+
+#[test]
 fn definitions_get_their_defaults_and_status() {
     let mut definition = prepared(with_schema(&json!({"type": "object"})));
     assert_eq!(

@@ -7,62 +7,114 @@ use gc_cel::{Environment, Program, Type};
 use crate::kinds::prelude::*;
 use crate::kinds::shared::names::qualified;
 
+/// The type of the variables of a policy.
+pub(crate) const VARIABLES: &str = "kubernetes.variables";
+/// What mutations are made of.
+pub(crate) const OBJECT: &str = "Object";
+pub(crate) const PATCH: &str = "JSONPatch";
 const CONDITIONS_MAX: usize = 64;
 
 /// What expressions may name besides the request and its objects: each only where there is some.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Named {
     params: bool,
-    variables: bool,
+    authorizer: bool,
+    /// `Object` and `JSONPatch`, of which mutations are made.
+    patches: bool,
+    /// Names and types of the variables, where there may be any.
+    variables: Option<Vec<(String, Type)>>,
 }
 
 impl Named {
-    /// What the expressions of a policy may name.
-    pub(crate) fn of(spec: &Field<'_, '_>) -> Self {
-        Self { params: spec.has("paramKind"), variables: !spec.get("variables").list().is_empty() }
-    }
-
     /// What match conditions may name: they are evaluated before variables.
-    pub(crate) fn without_variables(self) -> Self {
-        Self { variables: false, ..self }
+    pub(crate) fn in_conditions(params: bool) -> Self {
+        Self { params, authorizer: true, patches: false, variables: None }
     }
-}
 
-/// What expressions may name. Objects are of any kind, so that their types are seen when expressions are evaluated.
-fn environment(named: Named) -> Environment {
-    let mut environment = Environment::default();
-    for name in ["object", "oldObject"] {
-        environment = environment.with(name, Type::Dyn);
+    /// What the mutations of a policy may name.
+    pub(crate) fn in_mutations(self) -> Self {
+        Self { patches: true, ..self }
     }
-    environment = environment.with("request", request()).with("namespaceObject", namespace());
-    for (name, is_there) in [("variables", named.variables), ("params", named.params)] {
-        if is_there {
+
+    /// What the messages of a policy may name.
+    pub(crate) fn in_messages(&self) -> Self {
+        Self { authorizer: false, ..self.clone() }
+    }
+
+    /// Objects are of any kind, so that their types are seen when expressions are evaluated.
+    fn environment(&self) -> Environment {
+        let mut environment = Environment::default();
+        for name in ["object", "oldObject"] {
             environment = environment.with(name, Type::Dyn);
         }
+        environment = environment.with("request", request()).with("namespaceObject", namespace());
+        if self.params {
+            environment = environment.with("params", Type::Dyn);
+        }
+        if let Some(variables) = &self.variables {
+            environment = environment.with("variables", Type::object(VARIABLES, variables.iter().cloned()));
+        }
+        if self.authorizer {
+            environment = environment
+                .with("authorizer", Type::Library("kubernetes.authorization.Authorizer"))
+                .with("authorizer.requestResource", Type::Library("kubernetes.authorization.ResourceCheck"));
+        }
+        if self.patches {
+            let texts = ["op", "path", "from"].map(|field| (field, Type::Text));
+            environment = environment.with_open_object(OBJECT, &[]).with_open_object(PATCH, &texts);
+        }
+        environment
     }
-    environment
-        .with("authorizer", Type::Library("kubernetes.authorization.Authorizer"))
-        .with("authorizer.requestResource", Type::Library("kubernetes.authorization.ResourceCheck"))
-        .with_open_object("Object")
-        .with_open_object("JSONPatch")
 }
 
-/// Checks that an expression compiles, names nothing unknown and has a value of the type that is wanted.
-pub(crate) fn expression(field: &Field<'_, '_>, named: Named, wanted: Option<&Type>, report: &mut Report) {
-    let checked = match Program::check(field.text(), &environment(named), None) {
-        Ok(checked) => checked,
-        Err(error) => return report.invalid(field, &format!("compilation failed: {error}")),
+/// Checks that an expression compiles, names nothing unknown and has a value of a type that is wanted, any type if
+/// none is. Returns the type.
+pub(crate) fn expression(
+    field: &Field<'_, '_>,
+    named: &Named,
+    wanted: &[Type],
+    report: &mut Report,
+) -> Option<Type> {
+    compiled(field.text(), named, wanted).map_err(|why| report.invalid(field, &why)).ok()
+}
+
+/// As [`expression`], without the space around it, which upstream does not show either.
+pub(crate) fn trimmed_expression(field: &Field<'_, '_>, named: &Named, wanted: &[Type], report: &mut Report) {
+    let text = Value::from(field.text().trim());
+    expression(&field.with(&text), named, wanted, report);
+}
+
+/// The type of an expression, or what is wrong with it.
+pub(crate) fn compiled(text: &str, named: &Named, wanted: &[Type]) -> Result<Type, String> {
+    let found = match Program::check(text, &named.environment(), None) {
+        Ok(checked) => checked.result,
+        Err(error) => return Err(format!("compilation failed: {error}")),
     };
-    if let Some(wanted) = wanted
-        && checked.result != *wanted
-        && checked.result != Type::Dyn
-    {
-        report.invalid(field, &format!("must evaluate to {wanted} but got {}", checked.result));
+    if wanted.is_empty() || wanted.contains(&found) {
+        return Ok(found);
+    }
+    let names: Vec<String> = wanted.iter().map(type_name).collect();
+    let wanted = match names.as_slice() {
+        [name] => name.clone(),
+        names => format!("one of [{}]", names.join(" ")),
+    };
+    Err(format!("must evaluate to {wanted} but got {}", type_name(&found)))
+}
+
+/// A type as its value prints it, which errors of the checker do not.
+pub(crate) fn type_name(of: &Type) -> String {
+    match of {
+        Type::Null => "null_type".to_owned(),
+        Type::Timestamp => "google.protobuf.Timestamp".to_owned(),
+        Type::Duration => "google.protobuf.Duration".to_owned(),
+        Type::List(item) => format!("list({})", type_name(item)),
+        Type::Map(key, value) => format!("map({}, {})", type_name(key), type_name(value)),
+        other => other.to_string(),
     }
 }
 
 /// Conditions under which a webhook or policy is asked at all.
-pub(crate) fn match_conditions(field: &Field<'_, '_>, named: Named, report: &mut Report) {
+pub(crate) fn match_conditions(field: &Field<'_, '_>, named: &Named, report: &mut Report) {
     if field.list().len() > CONDITIONS_MAX {
         report.too_many(field, field.list().len(), CONDITIONS_MAX);
     }
@@ -72,7 +124,7 @@ pub(crate) fn match_conditions(field: &Field<'_, '_>, named: Named, report: &mut
         if text.text().trim().is_empty() {
             report.required(&text, "");
         } else {
-            expression(&text, named, Some(&Type::Bool), report);
+            trimmed_expression(&text, named, &[Type::Bool], report);
         }
         if name.text().is_empty() {
             report.required(&name, "");
@@ -85,8 +137,9 @@ pub(crate) fn match_conditions(field: &Field<'_, '_>, named: Named, report: &mut
     }
 }
 
-/// The variables of a policy.
-pub(crate) fn variables(field: &Field<'_, '_>, named: Named, report: &mut Report) {
+/// The variables of a policy, each of which may name those before it. Returns what the rules of the policy may name.
+pub(crate) fn variables(field: &Field<'_, '_>, params: bool, report: &mut Report) -> Named {
+    let mut named = Named { variables: Some(Vec::new()), ..Named::in_conditions(params) };
     for variable in field.items() {
         let (name, text) = (variable.get("name"), variable.get("expression"));
         if name.text().trim().is_empty() {
@@ -97,9 +150,27 @@ pub(crate) fn variables(field: &Field<'_, '_>, named: Named, report: &mut Report
         if text.text().trim().is_empty() {
             report.required(&text, "expression is not specified");
         } else {
-            expression(&text, named, None, report);
+            let of = type_of_variable(expression(&text, &named, &[], report));
+            if let Some(variables) = &mut named.variables {
+                variables.push((name.text().to_owned(), of));
+            }
         }
     }
+    named
+}
+
+/// The type of a variable, as the expressions that use it know it: upstream knows nothing of objects in variables, nor of
+/// what does not compile.
+pub(crate) fn type_of_variable(found: Option<Type>) -> Type {
+    found.filter(is_known_of_variables).unwrap_or(Type::Dyn)
+}
+
+fn is_known_of_variables(of: &Type) -> bool {
+    let is_scalar = matches!(
+        of,
+        Type::Bool | Type::Bytes | Type::Double | Type::Duration | Type::Int | Type::Text | Type::Timestamp
+    );
+    is_scalar || matches!(of, Type::Null | Type::Uint | Type::List(_) | Type::Map(..))
 }
 
 fn typed<const N: usize>(name: &str, fields: [(&str, Type); N]) -> Type {

@@ -1,6 +1,8 @@
 //! Mutating admission policies.
 
-use super::expressions::{Named, expression};
+use gc_cel::Type;
+
+use super::expressions::{Named, OBJECT, PATCH, trimmed_expression};
 use super::policy;
 use crate::kinds::prelude::*;
 
@@ -29,19 +31,19 @@ impl Kind for MutatingAdmissionPolicy {
 
     fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
-        let named = policy::checked(&spec, true, report);
+        let named = policy::checked(&spec, true, report).in_mutations();
         let mutations = spec.get("mutations");
         if mutations.list().is_empty() {
             report.required(&mutations, "mutations must contain at least one item");
         }
         for mutation in mutations.items() {
-            mutation_rules(&mutation, named, report);
+            mutation_rules(&mutation, &named, report);
         }
         report.one_of(&spec.get("reinvocationPolicy"), &["IfNeeded", "Never"]);
     }
 }
 
-fn mutation_rules(field: &Field<'_, '_>, named: Named, report: &mut Report) {
+fn mutation_rules(field: &Field<'_, '_>, named: &Named, report: &mut Report) {
     let kind = field.get("patchType");
     let (own, other) = match kind.text() {
         "ApplyConfiguration" => ("applyConfiguration", "jsonPatch"),
@@ -70,6 +72,8 @@ fn mutation_rules(field: &Field<'_, '_>, named: Named, report: &mut Report) {
     if text.text().trim().is_empty() {
         report.required(&text, "");
     } else {
-        expression(&text, named, None, report);
+        let wanted =
+            if own == "jsonPatch" { Type::list(Type::object(PATCH, [])) } else { Type::object(OBJECT, []) };
+        trimmed_expression(&text, named, &[wanted], report);
     }
 }

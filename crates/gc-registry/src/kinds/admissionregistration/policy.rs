@@ -34,8 +34,10 @@ pub(super) fn checked(spec: &Field<'_, '_>, is_mutating: bool, report: &mut Repo
     if is_mutating {
         mutating_operations(&spec.get("matchConstraints"), report);
     }
-    let named = Named::of(spec);
-    match_conditions(&spec.get("matchConditions"), named.without_variables(), report);
-    variables(&spec.get("variables"), named, report);
-    named
+    let conditions = Named::in_conditions(params.is_set());
+    match_conditions(&spec.get("matchConditions"), &conditions, report);
+    let named = variables(&spec.get("variables"), params.is_set(), report);
+    // Mutating policies always have variables, if only none.
+    let has_variables = is_mutating || !spec.get("variables").list().is_empty();
+    if has_variables { named } else { conditions }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use gc_cel::Type;
 
-use super::expressions::{Named, expression};
+use super::expressions::{Named, compiled, expression};
 use super::policy;
 use crate::kinds::prelude::*;
 use crate::kinds::shared::conditions::conditions;
@@ -47,7 +47,7 @@ impl Kind for ValidatingAdmissionPolicy {
             return;
         }
         for item in validations.items() {
-            validation(&item, named, report);
+            validation(&item, &named, report);
         }
         if annotations.list().len() > ANNOTATIONS_MAX {
             let why = format!("must not have more than {ANNOTATIONS_MAX} auditAnnotations");
@@ -66,8 +66,8 @@ impl Kind for ValidatingAdmissionPolicy {
             } else if text.len() > VALUE_EXPRESSION_MAX_BYTES {
                 let why = format!("must not exceed {VALUE_EXPRESSION_MAX_BYTES} bytes in length");
                 report.required(&value, &why);
-            } else {
-                expression(&value, named, None, report);
+            } else if let Err(why) = compiled(text, &named, &[Type::Text, Type::Null]) {
+                report.invalid(&value, &why);
             }
             if !keys.insert(key.text()) {
                 report.duplicate_text(&key, key.text());
@@ -89,27 +89,27 @@ impl Kind for ValidatingAdmissionPolicy {
     }
 }
 
-fn validation(field: &Field<'_, '_>, named: Named, report: &mut Report) {
+fn validation(field: &Field<'_, '_>, named: &Named, report: &mut Report) {
     let text = field.get("expression");
     if text.text().trim().is_empty() {
         report.required(&text, "expression is not specified");
     } else {
-        expression(&text, named, Some(&Type::Bool), report);
+        expression(&text, named, &[Type::Bool], report);
     }
     let message = field.get("messageExpression");
     if !message.text().is_empty() {
         if message.text().trim().is_empty() {
             report.invalid(&message, "must be non-empty if specified");
         } else {
-            expression(&message, named, Some(&Type::Text), report);
+            expression(&message, &named.in_messages(), &[Type::Text], report);
         }
     }
     let message = field.get("message");
     let trimmed = message.text().trim();
     if !message.text().is_empty() && trimmed.is_empty() {
-        report.invalid(&message, "message must be non-empty if specified");
+        report.invalid(&message, "must be non-empty if specified");
     } else if trimmed.contains(['\n', '\r']) {
-        report.invalid(&message, "message must not contain line breaks");
+        report.invalid(&message, "must not contain line breaks");
     }
     report.one_of_if_set(&field.get("reason"), &["Forbidden", "Invalid", "RequestEntityTooLarge"]);
 }

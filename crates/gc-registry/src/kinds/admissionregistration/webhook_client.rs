@@ -1,5 +1,7 @@
 //! How a webhook is reached.
 
+use gc_cel::Url;
+
 use crate::kinds::prelude::*;
 use crate::kinds::shared::names::dns_subdomain;
 
@@ -17,9 +19,16 @@ pub(crate) fn client_config(field: &Field<'_, '_>, report: &mut Report) {
 
 fn url(field: &Field<'_, '_>, report: &mut Report) {
     let text = field.text();
+    if let Some(why) = Url::reference_problem(text) {
+        report.required(field, &format!("url must be a valid URL: {why}{FORM}"));
+        return;
+    }
     let (scheme, rest) = match text.split_once("://") {
         Some((scheme, rest)) => (scheme, rest),
-        None => ("", text.strip_prefix("//").unwrap_or("")),
+        None => {
+            let segment = text.split(['/', '?', '#']).next().unwrap_or_default();
+            (segment.split_once(':').map_or("", |(scheme, _)| scheme), text.strip_prefix("//").unwrap_or(""))
+        }
     };
     let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -36,8 +45,7 @@ fn url(field: &Field<'_, '_>, report: &mut Report) {
         report.invalid_text(field, host, &format!("host must be specified{FORM}"));
     }
     if let Some(user) = user {
-        let why = format!("user information is not permitted in the URL{FORM}");
-        report.invalid_text(field, user, &why);
+        report.invalid_text(field, user, "user information is not permitted in the URL");
     }
     if !fragment.is_empty() {
         report.invalid_text(field, fragment, "fragments are not permitted in the URL");
@@ -48,9 +56,10 @@ fn url(field: &Field<'_, '_>, report: &mut Report) {
 }
 
 fn service_reference(field: &Field<'_, '_>, report: &mut Report) {
-    for member in ["name", "namespace"] {
+    // Upstream confuses the two.
+    for (member, named) in [("namespace", "name"), ("name", "namespace")] {
         if field.text_of(member).is_empty() {
-            report.required(&field.get(member), "");
+            report.required(&field.get(named), "");
         }
     }
     let port = field.get("port");

@@ -83,7 +83,7 @@ impl<const MUTATING: bool> Webhooks<MUTATING> {
             report.one_of_if_set(&field.get("reinvocationPolicy"), &["IfNeeded", "Never"]);
         }
         client_config(&field.get("clientConfig"), report);
-        match_conditions(&field.get("matchConditions"), Named::default(), report);
+        match_conditions(&field.get("matchConditions"), &Named::in_conditions(false), report);
     }
 }
 

@@ -169,10 +169,12 @@ fn shown_rolling(field: &Field<'_, '_>) -> String {
 /// Exactly one of the two numbers is not zero.
 fn rolling_update(field: &Field<'_, '_>, report: &mut Report) {
     let (unavailable, surge) = (field.get("maxUnavailable"), field.get("maxSurge"));
-    number_or_percent(&unavailable, report);
-    at_most_all(&unavailable, report);
-    number_or_percent(&surge, report);
-    at_most_all(&surge, report);
+    for number in [&unavailable, &surge] {
+        number_or_percent(number, report);
+    }
+    for number in [&unavailable, &surge] {
+        at_most_all(number, report);
+    }
     match (is_zero(&unavailable), is_zero(&surge)) {
         (true, true) => report.required(&unavailable, "cannot be 0 when maxSurge is 0"),
         (false, false) => {

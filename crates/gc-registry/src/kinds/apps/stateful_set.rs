@@ -209,42 +209,32 @@ fn selected_template(spec: &Field<'_, '_>, report: &mut Report) {
         let metadata = template.get("metadata");
         report.invalid(&metadata.named("labels", labels), SELECTOR_MISMATCH);
     }
-    let with_claims = with_claims(spec, template.value());
-    pod_spec::template(&template.with(&with_claims), report);
-    unnamed_claims(spec, &template.get("spec").get("volumes"), report);
+    let of_pods = of_pods(spec, template.value());
+    pod_spec::template(&template.with(&of_pods), report);
 }
 
-/// The template as its pods have it: containers may mount the claims.
-fn with_claims(spec: &Field<'_, '_>, template: &Value) -> Value {
+/// The template as its pods have it: each claim is a volume, before the template's own of other names, and the pod's
+/// names are the set's.
+fn of_pods(spec: &Field<'_, '_>, template: &Value) -> Value {
     let mut template = template.clone();
+    let Some(pod) = template.get_mut("spec").and_then(Value::as_object_mut) else { return template };
+    pod.remove("hostname");
+    pod.remove("subdomain");
     let claims = spec.get("volumeClaimTemplates");
     let names = claims.items().map(|claim| claim.get("metadata").text_of("name").to_owned());
-    let mut names: Vec<String> = names.filter(|name| !name.is_empty()).collect();
-    let Some(pod) = template.get_mut("spec").and_then(Value::as_object_mut) else { return template };
-    let volumes = pod.entry("volumes").or_insert(Value::Null);
-    let known = volumes.as_array().cloned().unwrap_or_default();
+    let mut names: Vec<String> = names.collect();
     let mut seen = BTreeSet::new();
-    names.retain(|name| {
-        seen.insert(name.clone()) && known.iter().all(|volume| volume["name"] != name.as_str())
-    });
+    names.retain(|name| seen.insert(name.clone()));
     if names.is_empty() {
         return template;
     }
+    let volumes = pod.entry("volumes").or_insert(Value::Null);
+    let mut own = volumes.as_array().cloned().unwrap_or_default();
+    own.retain(|volume| !seen.contains(text(volume, &["name"])));
     let of_claim =
         |name: String| serde_json::json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
-    *volumes = known.into_iter().chain(names.into_iter().map(of_claim)).collect();
+    *volumes = names.into_iter().map(of_claim).chain(own).collect();
     template
-}
-
-/// Each claim is a volume of the pods, which follows the template's own and has its name from the claim.
-fn unnamed_claims(spec: &Field<'_, '_>, volumes: &Field<'_, '_>, report: &mut Report) {
-    for (number, claim) in spec.get("volumeClaimTemplates").items().enumerate() {
-        if claim.get("metadata").text_of("name").is_empty() {
-            let volume = volumes.index(volumes.list().len() + number);
-            report.required(&volume.get("persistentVolumeClaim").get("claimName"), "");
-            report.required(&volume.get("name"), "");
-        }
-    }
 }
 
 fn update_strategy(field: &Field<'_, '_>, report: &mut Report) {

@@ -2,7 +2,7 @@
 
 use crate::error::FieldError;
 use crate::kinds::prelude::*;
-use crate::kinds::shared::labels::{label_requirement, selector_requirement};
+use crate::kinds::shared::labels::{label_key_and_values, label_requirement, selector_requirement};
 use crate::selector::{LabelSelector, is_field_selector};
 
 const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
@@ -69,10 +69,11 @@ fn selector(field: &Field<'_, '_>, report: &mut Report) {
         match (known, is_of_labels) {
             (true, true) => label_requirement(&requirement, report),
             (true, false) => selector_requirement(&requirement, report),
-            (false, _) if requirement.text_of("key").is_empty() => {
+            (false, true) => label_key_and_values(&requirement, report),
+            (false, false) if requirement.text_of("key").is_empty() => {
                 report.required(&requirement.get("key"), "must be specified");
             }
-            (false, _) => {}
+            (false, false) => {}
         }
     }
 }
@@ -163,6 +164,16 @@ mod tests {
                 "SelfSubjectAccessReview",
                 selecting(json!({"requirements": [{"key": "k", "operator": "Newer"}]})),
                 vec![],
+            ),
+            (
+                "SelfSubjectAccessReview",
+                selecting(json!({"requirements": [{"key": "a b", "operator": "Newer"}]})),
+                vec![
+                    "spec.resourceAttributes.labelSelector.requirements[0].key: Invalid value: \"a b\": name part must \
+                     consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric \
+                     character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+                     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
+                ],
             ),
         ] {
             assert_eq!(problems(kind, &review), wanted, "{review}");

@@ -142,9 +142,11 @@ fn spec(v1: bool, object: &Field<'_, '_>, old: Option<&Field<'_, '_>>, report: &
             let inner = resource.get("target");
             report.invalid(&inner.named("averageUtilization", percent.value()), POSITIVE);
         }
-        return;
     }
     metrics(&spec.get("metrics"), least.integer() == Some(0), report);
+    if v1 {
+        return;
+    }
     let behavior = spec.get("behavior");
     for member in ["scaleUp", "scaleDown"] {
         if behavior.has(member) {

@@ -58,7 +58,7 @@ fn one(metric: &Field<'_, '_>, report: &mut Report) {
                 let target = source.get("target");
                 self::target(&target, report);
                 let average = target.get("averageValue");
-                if average.quantity().is_none_or(|value| value.is_zero() || value.is_negative()) {
+                if !average.is_set() {
                     report.required(&average, "must specify a positive target averageValue");
                 }
             }

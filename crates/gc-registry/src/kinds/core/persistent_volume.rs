@@ -71,10 +71,7 @@ impl Kind for PersistentVolume {
         if let Some(spec) = child(members, "spec") {
             fill(spec, "persistentVolumeReclaimPolicy", "Retain");
             fill_absent(spec, "volumeMode", "Filesystem");
-            if let Some(path) = existing(spec, "hostPath") {
-                fill_absent(path, "type", "");
-            }
-            network_volume(spec);
+            source_defaults(spec);
         }
         if let Some(status) = child(members, "status") {
             fill(status, "phase", "Pending");
@@ -152,6 +149,14 @@ impl Kind for PersistentVolume {
     }
 }
 
+/// The defaults of where the content is, in a volume or inside an attachment.
+pub(crate) fn source_defaults(spec: &mut Members) {
+    if let Some(path) = existing(spec, "hostPath") {
+        fill_absent(path, "type", "");
+    }
+    network_volume(spec);
+}
+
 /// Labels of nodes that were beta, and what they are called now.
 const RENAMED_LABELS: [(&str, &str); 5] = [
     ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
@@ -213,10 +218,12 @@ fn shown_affinity(field: &Field<'_, '_>) -> String {
 /// The spec of a volume: of its own, or inside an attachment.
 pub(crate) fn spec(field: &Field<'_, '_>, volume: &str, inline: bool, report: &mut Report) {
     if inline {
-        for member in ["claimRef", "capacity"] {
-            if !field.get(member).is_empty() {
-                report.forbidden(&field.get(member), NOT_INLINE);
-            }
+        let (claim, capacity) = (field.get("claimRef"), field.get("capacity"));
+        if claim.is_set() {
+            report.forbidden(&claim, NOT_INLINE);
+        }
+        if !capacity.is_empty() {
+            report.forbidden(&capacity, NOT_INLINE);
         }
         if !field.has("csi") {
             report.required(&field.get("csi"), "has to be specified in the context of inline volumes");
@@ -267,7 +274,8 @@ pub(crate) fn spec(field: &Field<'_, '_>, volume: &str, inline: bool, report: &m
         report.forbidden(&mode, why);
     }
     let attributes = field.get("volumeAttributesClassName");
-    if attributes.is_set() {
+    // Upstream does not know yet of classes in attachments.
+    if attributes.is_set() && !inline {
         if attributes.text().is_empty() {
             report.required(&attributes, "an empty string is disallowed");
         } else {
@@ -291,7 +299,7 @@ fn capacity(field: &Field<'_, '_>, report: &mut Report) {
     }
     let count = field.value().as_object().map_or(0, Members::len);
     if count != 1 || !field.has("storage") {
-        let shown = if count == 0 { "null".to_owned() } else { field.value().to_string() };
+        let shown = if field.is_set() { field.value().to_string() } else { "null".to_owned() };
         report.not_supported_shown(field, &shown, &["storage"]);
     }
     for (_, quantity) in field.entries() {

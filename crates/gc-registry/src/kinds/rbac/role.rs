@@ -34,7 +34,7 @@ impl<const CLUSTER: bool> Kind for Role<CLUSTER> {
                 let before = report.errors.len();
                 selector(&item, report);
                 if report.errors.len() > before {
-                    report.invalid(&item, "invalid label selector.");
+                    report.invalid_shown(&item, &"null", "invalid label selector.");
                 }
             }
         }

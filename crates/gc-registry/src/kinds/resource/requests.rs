@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use gc_cel::{Environment, Program, Type};
 
+use crate::kinds::expressions::type_name;
 use crate::kinds::prelude::*;
 use crate::kinds::shared::names::{
     NOT_A_C_IDENTIFIER, csi_driver_name, dns_label, dns_subdomain, is_c_identifier, label, label_value,
@@ -95,10 +96,10 @@ pub(super) fn limited<'s, 'v, 'p>(
 pub(crate) fn references(field: &Field<'_, '_>, names: &Names<'_>, report: &mut Report) {
     let mut seen = BTreeSet::new();
     for item in limited(field, LIST_MAX, report) {
+        names.reference(&item, report);
         if !seen.insert(item.text()) {
             report.duplicate(&item);
         }
-        names.reference(&item, report);
     }
 }
 
@@ -162,7 +163,7 @@ fn device_expression(text: &str) -> Result<(), String> {
     if matches!(checked.result, Type::Bool | Type::Dyn) {
         Ok(())
     } else {
-        Err("must evaluate to bool".into())
+        Err(format!("must evaluate to bool or the unknown type, not {}", type_name(&checked.result)))
     }
 }
 

@@ -14,6 +14,7 @@ use crate::kinds::prelude::*;
 pub(crate) const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const NOT_FOR_INIT: &str = "may not be set for init containers without restartPolicy=Always";
 const NOT_FOR_EPHEMERAL: &str = "cannot be set for an Ephemeral Container";
+const NEEDS_POLICY: &str = "must specify restartPolicy when restart rules are used";
 const RESTART_RULES_MAX: usize = 20;
 const EXIT_CODES_MAX: usize = 255;
 
@@ -67,7 +68,7 @@ pub(crate) fn init(field: &Field<'_, '_>, others: &[Value], pod: &Pod<'_>, repor
     let mut names: BTreeSet<&str> = others.iter().map(name_of).collect();
     for container in field.items() {
         common(&container, pod, report);
-        restart_rules(&container, report);
+        init_restart_rules(&container, report);
         let name = container.text_of("name");
         if names.contains(name) {
             report.duplicate_text(&container.get("name"), name);
@@ -121,7 +122,7 @@ pub(crate) fn ephemeral(
         for member in FORBIDDEN {
             let value = container.get(member);
             let unset = match member {
-                "ports" | "resources" | "resizePolicy" | "restartPolicyRules" => value.is_empty(),
+                "resources" => value.is_empty(),
                 _ => !value.is_set(),
             };
             if !unset {
@@ -458,9 +459,18 @@ fn resize_policy(field: &Field<'_, '_>, pod: &Pod<'_>, report: &mut Report) {
         let restart = field.with(policy.member("restartPolicy"));
         report.one_of(&restart, &["NotRequired", "RestartContainer"]);
         if never && restart.text() != "NotRequired" {
-            let why = "must be 'NotRequired' when `restartPolicy` is 'Never'";
+            let why = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";
             report.invalid_text(&restart, restart.text(), why);
         }
+    }
+}
+
+/// As [`restart_rules`], but without a policy the rules are not looked at.
+fn init_restart_rules(container: &Field<'_, '_>, report: &mut Report) {
+    if container.has("restartPolicy") {
+        restart_rules(container, report);
+    } else if !container.get("restartPolicyRules").is_empty() {
+        report.required(&container.get("restartPolicy"), NEEDS_POLICY);
     }
 }
 
@@ -469,10 +479,10 @@ fn restart_rules(container: &Field<'_, '_>, report: &mut Report) {
     let (policy, rules) = (container.get("restartPolicy"), container.get("restartPolicyRules"));
     report.one_of_if_set(&policy, &["Always", "Never", "OnFailure"]);
     if !policy.is_set() && !rules.is_empty() {
-        report.required(&policy, "must specify restartPolicy when restart rules are used");
+        report.required(&policy, NEEDS_POLICY);
     }
     if rules.list().len() > RESTART_RULES_MAX {
-        report.too_long(&rules, RESTART_RULES_MAX);
+        report.too_many(&rules, rules.list().len(), RESTART_RULES_MAX);
     }
     for rule in rules.items() {
         let action = rule.get("action");
@@ -487,8 +497,9 @@ fn restart_rules(container: &Field<'_, '_>, report: &mut Report) {
         if !matches!(codes.text_of("operator"), "In" | "NotIn") {
             report.not_supported(&codes.get("operator"), &["In", "NotIn"]);
         }
-        if codes.get("values").list().len() > EXIT_CODES_MAX {
-            report.too_long(&codes.get("values"), EXIT_CODES_MAX);
+        let values = codes.get("values");
+        if values.list().len() > EXIT_CODES_MAX {
+            report.too_many(&values, values.list().len(), EXIT_CODES_MAX);
         }
     }
 }

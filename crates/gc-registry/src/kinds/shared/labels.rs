@@ -37,6 +37,11 @@ pub(crate) fn selector(field: &Field<'_, '_>, report: &mut Report) {
 /// A term of a label selector.
 pub(crate) fn label_requirement(field: &Field<'_, '_>, report: &mut Report) {
     operator_and_values(field, report);
+    label_key_and_values(field, report);
+}
+
+/// What a term selects by, whatever its operator.
+pub(crate) fn label_key_and_values(field: &Field<'_, '_>, report: &mut Report) {
     qualified(&field.get("key"), report);
     for value in field.get("values").items() {
         report.each(&value, label_value(value.text()));

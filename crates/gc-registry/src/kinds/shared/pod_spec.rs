@@ -10,12 +10,11 @@ use super::names::{
     dns_subdomain, ip, label, local_descending_path, qualified, range_error, subdomain,
     subdomain_with_underscores,
 };
-use super::resources::{self, Names};
+use super::resources::{self, Names, is_huge_page, of_containers};
 use super::scheduling;
 use super::security;
 use super::volumes;
 use crate::kinds::prelude::*;
-use crate::kinds::quantity::Quantity;
 
 const NAME_SERVERS_MAX: usize = 3;
 const SEARCHES_MAX: usize = 32;
@@ -35,6 +34,16 @@ pub(crate) enum Owner<'v> {
     Pod(&'v str),
     /// A template.
     Template,
+}
+
+impl<'v> Owner<'v> {
+    /// The name of the pod, empty where it is not known yet.
+    pub(crate) fn pod_name(self) -> &'v str {
+        match self {
+            Self::Pod(name) => name,
+            Self::Template => "",
+        }
+    }
 }
 
 /// A pod template.
@@ -59,15 +68,11 @@ pub(crate) fn spec(field: &Field<'_, '_>, owner: Owner<'_>, report: &mut Report)
     if !grace.is_set() {
         report.required(&grace, "");
     }
-    let name = match owner {
-        Owner::Pod(name) => name,
-        Owner::Template => "",
-    };
     let host_users = field.get("hostUsers");
     let claims = field.get("resourceClaims");
     let pod = Pod {
         spec: field.value(),
-        volumes: volumes::volumes(&field.get("volumes"), name, report),
+        volumes: volumes::volumes(&field.get("volumes"), owner, report),
         claims: claims
             .list()
             .iter()
@@ -82,7 +87,7 @@ pub(crate) fn spec(field: &Field<'_, '_>, owner: Owner<'_>, report: &mut Report)
     containers::regular(&regular, &pod, report);
     containers::init(&init, regular.list(), &pod, report);
     containers::ephemeral(&field.get("ephemeralContainers"), regular.list(), init.list(), &pod, report);
-    pod_resources(field, report);
+    pod_resources(field, &pod.claims, report);
     host_ports(field, matches!(owner, Owner::Pod(_)), report);
     report.one_of(&field.get("restartPolicy"), &["Always", "OnFailure", "Never"]);
     report.one_of(&field.get("dnsPolicy"), &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"]);
@@ -192,26 +197,22 @@ fn resource_claims(field: &Field<'_, '_>, report: &mut Report) {
 }
 
 /// Resources of the pod as a whole: at least what its containers ask for, and no container's limit above its own.
-fn pod_resources(field: &Field<'_, '_>, report: &mut Report) {
+fn pod_resources(field: &Field<'_, '_>, claims: &BTreeSet<&str>, report: &mut Report) {
     let whole = field.get("resources");
     if !whole.is_set() {
         return;
     }
+    if field.get("os").text_of("name") == "windows" {
+        report.forbidden(&whole, "may not be set for a windows pod");
+        return;
+    }
     if !whole.get("claims").is_empty() {
-        report.forbidden(&whole.get("claims"), "claims cannot be set for Resources at pod-level");
+        report.forbidden(&whole.get("claims"), "claims may not be set for Resources at pod-level");
     }
-    resources::requirements(&whole, Names::Pod, &BTreeSet::new(), report);
-    let requests = whole.get("requests");
-    for name in requested(field) {
-        let aggregate = aggregate_requests(field, &name);
-        let own = requests.get(&name).quantity().unwrap_or_default();
-        if aggregate.exceeds(own) {
-            let at = requests.key(&name, requests.member(&name));
-            let why = format!("must be greater than or equal to aggregate container requests of {aggregate}");
-            report.invalid_shown(&at, &quoted(&own.to_string()), &why);
-        }
-    }
-    let limits = whole.get("limits");
+    resources::requirements(&whole, Names::Pod, claims, report);
+    let (requests, limits) = (whole.get("requests"), whole.get("limits"));
+    at_least_together(field, &requests, "requests", |_| true, report);
+    at_least_together(field, &limits, "limits", is_huge_page, report);
     let list = whole.get("containers");
     for (index, container) in field.get("containers").items().enumerate() {
         let resources = container.get("resources");
@@ -229,42 +230,22 @@ fn pod_resources(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Names of the resources that any container requests.
-fn requested(spec: &Field<'_, '_>) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    for member in ["containers", "initContainers"] {
-        for container in spec.get(member).items() {
-            let resources = container.get("resources");
-            names.extend(resources.get("requests").entries().map(|(name, _)| name.to_owned()));
+/// What a pod has of its own is not less than what its containers have together.
+fn at_least_together(
+    spec: &Field<'_, '_>,
+    own: &Field<'_, '_>,
+    list: &str,
+    of: impl Fn(&str) -> bool,
+    report: &mut Report,
+) {
+    for (name, quantity) in own.entries().filter(|(name, _)| of(name)) {
+        let Some(given) = quantity.quantity() else { continue };
+        let together = of_containers(spec.value(), list, name).unwrap_or_default();
+        if together.exceeds(given) {
+            let why = format!("must be greater than or equal to aggregate container {list} of {together}");
+            report.invalid_shown(&quantity, &quoted(&given.to_string()), &why);
         }
     }
-    names
-}
-
-/// What the containers request together: the regular and the restarting initial ones side by side, or one of the
-/// other initial ones beside those restarting ones that began before it.
-fn aggregate_requests(spec: &Field<'_, '_>, name: &str) -> Quantity {
-    let request = |container: &Field<'_, '_>| {
-        let resources = container.get("resources");
-        resources.get("requests").get(name).quantity().unwrap_or_default()
-    };
-    let regular =
-        spec.get("containers").items().fold(Quantity::default(), |sum, container| sum + request(&container));
-    let mut restarting = Quantity::default();
-    let mut most = Quantity::default();
-    for container in spec.get("initContainers").items() {
-        let here = if container.text_of("restartPolicy") == "Always" {
-            restarting = restarting + request(&container);
-            restarting
-        } else {
-            restarting + request(&container)
-        };
-        if here.exceeds(most) {
-            most = here;
-        }
-    }
-    let together = regular + restarting;
-    if most.exceeds(together) { most } else { together }
 }
 
 fn host_ports(spec: &Field<'_, '_>, is_pod: bool, report: &mut Report) {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::names::{dns_label, qualified_name};
 use crate::error::CauseReason;
 use crate::kinds::prelude::*;
-use crate::kinds::quantity::Quantity;
+use crate::kinds::quantity::{self, Quantity};
 
 const HUGE_PAGES: &str = "hugepages-";
 const REQUESTS: &str = "requests.";
@@ -36,7 +36,7 @@ fn is_native(name: &str) -> bool {
     !name.contains('/') || name.split('/').next().is_some_and(|domain| domain.ends_with("kubernetes.io"))
 }
 
-fn is_huge_page(name: &str) -> bool {
+pub(crate) fn is_huge_page(name: &str) -> bool {
     name.starts_with(HUGE_PAGES)
 }
 
@@ -78,6 +78,45 @@ fn is_integer(name: &str) -> bool {
 /// Whether more of a resource may be requested than is given: of the native ones, all but huge pages.
 pub(crate) fn is_overcommit_allowed(name: &str) -> bool {
     is_native(name) && !is_huge_page(name)
+}
+
+/// What the containers of a pod request (or may use: `list` is `requests` or `limits`) of a resource together: the
+/// regular and the restarting initial ones side by side, or one of the other initial ones beside those restarting
+/// ones that began before it. `None` if no container names it.
+pub(crate) fn of_containers(spec: &Value, list: &str, name: &str) -> Option<Quantity> {
+    let containers = |kind: &str| spec.get(kind).and_then(Value::as_array).into_iter().flatten();
+    let share = |container: &Value| {
+        quantity::of(container.get("resources")?.get(list)?.get(name)?).and_then(Result::ok)
+    };
+    let add = |sum: Option<Quantity>, more: Option<Quantity>| match (sum, more) {
+        (Some(sum), Some(more)) => Some(sum + more),
+        (sum, more) => sum.or(more),
+    };
+    let regular = containers("containers").map(share).fold(None, add);
+    let (mut restarting, mut most) = (None, None::<Quantity>);
+    for container in containers("initContainers") {
+        let here = add(restarting, share(container));
+        if text(container, &["restartPolicy"]) == "Always" {
+            restarting = here;
+        }
+        if here.is_some_and(|here| most.is_none_or(|most| here.exceeds(most))) {
+            most = here;
+        }
+    }
+    let together = add(regular, restarting);
+    if most.is_some_and(|most| together.is_none_or(|together| most.exceeds(together))) {
+        most
+    } else {
+        together
+    }
+}
+
+/// Names of the resources in a list (`requests` or `limits`) of any container of a pod.
+pub(crate) fn named_by_containers(spec: &Value, list: &str) -> BTreeSet<String> {
+    let kinds = ["containers", "initContainers"].map(|kind| spec.get(kind).and_then(Value::as_array));
+    let containers = kinds.into_iter().flatten().flatten();
+    let lists = containers.filter_map(|container| container.get("resources")?.get(list)?.as_object());
+    lists.flat_map(|list| list.keys().cloned()).collect()
 }
 
 /// The name of a resource at its key.
@@ -179,9 +218,7 @@ pub(crate) fn requirements(
     if any_huge_page && !any_compute {
         report.forbidden(field, "HugePages require cpu or memory");
     }
-    if names == Names::Container {
-        claim_names(&field.get("claims"), claims, report);
-    }
+    claim_names(&field.get("claims"), claims, report);
 }
 
 /// Huge pages come whole. Says whether the resource is one of them.

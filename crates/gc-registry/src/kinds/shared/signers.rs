@@ -3,6 +3,7 @@
 use super::names::{dns_label, dns_subdomain};
 use crate::kinds::prelude::*;
 
+const DOMAIN_MAX_BYTES: usize = 253;
 /// Longest name of a signer: a namespace, a dot and a name behind a domain and a slash.
 const SIGNER_MAX_BYTES: usize = 253 + 63 + 253 + 2;
 
@@ -21,19 +22,31 @@ pub(crate) fn signer_name(field: &Field<'_, '_>, report: &mut Report) {
         );
         return;
     };
-    for problem in dns_subdomain(domain) {
-        report.invalid_text(field, domain, &format!("validating label {domain:?}: {problem}"));
+    if domain.len() > DOMAIN_MAX_BYTES {
+        report.too_long(field, DOMAIN_MAX_BYTES);
     }
+    first_wrong_label(field, domain, dns_label, report);
     if !domain.contains('.') {
         report.invalid_text(field, domain, "should be a domain with at least two segments separated by dots");
     }
-    for segment in path.split('.') {
-        for problem in dns_label(segment) {
-            report.invalid_text(field, path, &format!("validating label {segment:?}: {problem}"));
-        }
-    }
+    first_wrong_label(field, path, dns_subdomain, report);
     if text.len() > SIGNER_MAX_BYTES {
         report.too_long(field, SIGNER_MAX_BYTES);
+    }
+}
+
+/// The problems of the first part between dots that has some.
+fn first_wrong_label(
+    field: &Field<'_, '_>,
+    text: &str,
+    problems: fn(&str) -> Vec<String>,
+    report: &mut Report,
+) {
+    let mut labels = text.split('.').map(|label| (label, problems(label)));
+    if let Some((label, problems)) = labels.find(|(_, problems)| !problems.is_empty()) {
+        for problem in problems {
+            report.invalid_text(field, text, &format!("validating label {label:?}: {problem}"));
+        }
     }
 }
 

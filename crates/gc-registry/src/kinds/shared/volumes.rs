@@ -9,6 +9,7 @@ use super::names::{
     csi_driver_name, dns_label, dns_subdomain, label, local_descending_path, local_non_reserved_path,
     path_without_backsteps, range_error, subdomain,
 };
+use super::pod_spec::Owner;
 use super::signers;
 use crate::kinds::prelude::*;
 use crate::kinds::quantity::Quantity;
@@ -82,8 +83,9 @@ const PERSISTENT_SOURCES: &[(&str, &str, &str, Check)] = &[
     ("csi", "csi", "csi", persistent_csi),
 ];
 
-/// The volumes of a pod, of name `pod` if it is known already. Returns the names of those without problems.
-pub(crate) fn volumes<'v>(field: &Field<'v, '_>, pod: &str, report: &mut Report) -> BTreeSet<&'v str> {
+/// The volumes of a pod or template. Returns the names of those without problems.
+pub(crate) fn volumes<'v>(field: &Field<'v, '_>, owner: Owner<'_>, report: &mut Report) -> BTreeSet<&'v str> {
+    let pod = owner.pod_name();
     let created: BTreeSet<String> = if pod.is_empty() {
         BTreeSet::new()
     } else {
@@ -94,6 +96,9 @@ pub(crate) fn volumes<'v>(field: &Field<'v, '_>, pod: &str, report: &mut Report)
     for volume in field.items() {
         let before = report.errors.len();
         pod_source(&volume, pod, report);
+        if matches!(owner, Owner::Pod(_)) && volume.has("image") {
+            needs(&volume.get("image"), &["reference"], report);
+        }
         let name = volume.get("name");
         if name.text().is_empty() {
             report.required(&name, "");
@@ -615,7 +620,6 @@ fn ephemeral(field: &Field<'_, '_>, report: &mut Report) {
 }
 
 fn image(field: &Field<'_, '_>, report: &mut Report) {
-    needs(field, &["reference"], report);
     report.one_of(&field.get("pullPolicy"), &["Always", "IfNotPresent", "Never"]);
 }
 

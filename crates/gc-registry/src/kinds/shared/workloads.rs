@@ -94,32 +94,36 @@ pub(crate) fn not_decremented(new: &Field<'_, '_>, old: &Field<'_, '_>, report: 
 
 /// A number, or a text that is one in percent.
 pub(crate) fn number_or_percent(field: &Field<'_, '_>, report: &mut Report) {
-    if field.value().is_string() {
-        let digits = field.text().strip_suffix('%');
-        if digits.is_none_or(|digits| digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit())) {
-            report.invalid(
-                field,
-                "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex \
-                 used for validation is '[0-9]+%')",
-            );
-        }
-    } else {
+    if !field.value().is_string() {
         report.not_negative(field);
+    } else if percent(field).is_none() {
+        report.invalid(
+            field,
+            "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex \
+             used for validation is '[0-9]+%')",
+        );
     }
+}
+
+/// A percentage; more than can be counted is very much.
+fn percent(field: &Field<'_, '_>) -> Option<u64> {
+    let digits = field.text().strip_suffix('%')?;
+    let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    is_number.then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
 /// A percentage is at most 100 %.
 pub(crate) fn at_most_all(field: &Field<'_, '_>, report: &mut Report) {
-    let percent = field.text().strip_suffix('%').and_then(|digits| digits.parse::<u64>().ok());
-    if percent.is_some_and(|percent| percent > 100) {
+    if percent(field).is_some_and(|percent| percent > 100) {
         report.invalid(field, "must not be greater than 100%");
     }
 }
 
-/// Whether a number or percentage is none at all.
+/// Whether a number or percentage is none at all. Upstream takes the number out of a text that should be a percentage.
 pub(crate) fn is_zero(field: &Field<'_, '_>) -> bool {
-    match field.text().strip_suffix('%') {
-        Some(digits) => digits.parse::<u64>() == Ok(0),
+    match percent(field) {
+        Some(percent) => percent == 0,
+        None if field.value().is_string() => field.text().parse::<i64>().unwrap_or_default() == 0,
         None => field.number() == 0,
     }
 }

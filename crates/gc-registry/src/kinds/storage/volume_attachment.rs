@@ -36,7 +36,10 @@ impl Kind for VolumeAttachment {
 
     fn defaults(members: &mut Members) {
         if let Some(spec) = child(members, "spec") {
-            child(spec, "source");
+            let inline = child(spec, "source").and_then(|source| existing(source, "inlineVolumeSpec"));
+            if let Some(inline) = inline {
+                persistent_volume::source_defaults(inline);
+            }
         }
         if let Some(status) = child(members, "status") {
             fill_absent(status, "attached", false);

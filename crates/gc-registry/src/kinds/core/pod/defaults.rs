@@ -2,6 +2,7 @@
 
 use crate::kinds::prelude::*;
 use crate::kinds::shared::pod_defaults::{GRACE, pod_spec};
+use crate::kinds::shared::resources::{is_huge_page, named_by_containers, of_containers};
 
 /// A pod: the template's defaults, and those that only a pod gets.
 pub(super) fn pod(members: &mut Members) {
@@ -11,12 +12,11 @@ pub(super) fn pod(members: &mut Members) {
         if spec.get(GRACE).and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
             spec.insert(GRACE.into(), 1.into());
         }
-        request_limits(spec, |name| matches!(name, "cpu" | "memory") || name.starts_with("hugepages-"));
         fill_absent(spec, "enableServiceLinks", true);
         let on_host_network = spec.get("hostNetwork").and_then(Value::as_bool) == Some(true);
         for key in ["containers", "initContainers"] {
             for container in items(spec, key) {
-                request_limits(container, |_| true);
+                request_limits(container);
                 if on_host_network {
                     for port in items(container, "ports") {
                         if let Some(number) = port.get("containerPort").cloned() {
@@ -26,6 +26,7 @@ pub(super) fn pod(members: &mut Members) {
                 }
             }
         }
+        whole_resources(spec);
     }
     if let Some(status) = existing(members, "status") {
         addresses(status);
@@ -50,13 +51,52 @@ fn addresses(status: &mut Members) {
     }
 }
 
-/// Requests of these resources that are not given are the limits.
-fn request_limits(container: &mut Members, of: impl Fn(&str) -> bool) {
+/// Requests that are not given are the limits.
+fn request_limits(container: &mut Members) {
     let Some(resources) = existing(container, "resources") else { return };
     let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { return };
     if let Some(requests) = child(resources, "requests") {
-        for (name, quantity) in limits.into_iter().filter(|(name, _)| of(name)) {
+        for (name, quantity) in limits {
             requests.entry(name).or_insert(quantity);
+        }
+    }
+}
+
+/// What a pod that names some resources of its own leaves out: limits of huge pages are those of its containers
+/// together, requests those of its containers together or else its limits.
+fn whole_resources(spec: &mut Members) {
+    let given = |list: &str| {
+        let lists = spec.get("resources").and_then(|resources| resources.get(list));
+        lists.and_then(Value::as_object).cloned().unwrap_or_default()
+    };
+    let (mut limits, mut requests) = (given("limits"), given("requests"));
+    if limits.is_empty() && requests.is_empty() {
+        return;
+    }
+    let containers = Value::Object(spec.clone());
+    let together = |list: &str, name: &str| of_containers(&containers, list, name).map(|sum| sum.to_string());
+    for name in named_by_containers(&containers, "limits") {
+        if is_huge_page(&name) && !requests.contains_key(&name) && !limits.contains_key(&name) {
+            limits.extend(together("limits", &name).map(|sum| (name, sum.into())));
+        }
+    }
+    if !limits.is_empty() {
+        for name in named_by_containers(&containers, "requests") {
+            if matches!(&*name, "cpu" | "memory") && !requests.contains_key(&name) {
+                requests.extend(together("requests", &name).map(|sum| (name, sum.into())));
+            }
+        }
+        for (name, limit) in &limits {
+            if matches!(&**name, "cpu" | "memory") || is_huge_page(name) {
+                requests.entry(name.clone()).or_insert_with(|| limit.clone());
+            }
+        }
+    }
+    if let Some(resources) = existing(spec, "resources") {
+        for (list, quantities) in [("limits", limits), ("requests", requests)] {
+            if !quantities.is_empty() {
+                resources.insert(list.into(), quantities.into());
+            }
         }
     }
 }
