@@ -217,7 +217,12 @@ impl Call<'_> {
                 managed::update(self, Some(&live), &mut new, options);
                 managed::disown_absent_replicas(self, &mut new);
             }
-            let mut errors = meta_validation::validate_update(self.resource(), &new, &live);
+            let mut errors = meta_validation::validate_update(
+                self.resource(),
+                &self.target.subresource,
+                &new,
+                &live,
+            );
             errors.extend(rules.validate_update(&new, &live));
             errors.extend(self.privileged_containers(&new));
             errors.extend(self.admin_access(&new, Some(&live))?);
