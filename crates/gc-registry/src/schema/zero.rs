@@ -1,5 +1,7 @@
 //! What Go's encoder prints of a built-in type: zero values that are always there, empty ones that never are.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use crate::kinds::quantity;
@@ -81,6 +83,10 @@ pub fn normalize(schema: &Schema, value: &mut Value, empties: Empties) {
                 normalize_element(&list.items, item, empties);
             }
         }
+        (value @ Value::Array(_), Node::String(StringFormat::Byte)) => {
+            let bytes: Vec<u8> = value.as_array().into_iter().flatten().map(byte).collect();
+            *value = STANDARD.encode(bytes).into();
+        }
         (value, Node::Quantity) => quantity::canonicalize(value),
         (Value::String(text), Node::String(format)) => {
             if let Some(canonical) = canonical_time(format, text) {
@@ -89,6 +95,11 @@ pub fn normalize(schema: &Schema, value: &mut Value, empties: Empties) {
         }
         _ => {}
     }
+}
+
+/// One of the bytes that are written as numbers; what does not fit was refused before.
+fn byte(item: &Value) -> u8 {
+    item.as_u64().and_then(|byte| u8::try_from(byte).ok()).unwrap_or_default()
 }
 
 fn is_one_of(schema: &Schema, names: &[&str]) -> bool {
