@@ -12,6 +12,7 @@ use crate::persist;
 use crate::registry::Registry;
 use crate::resource::ResourceDefinition;
 use crate::rules::{Rules, Strictness};
+use crate::schema;
 use crate::schema::json_type;
 use crate::storage::{Committed, Condition, Key, KeyValue, Revision, Transaction, Write};
 
@@ -246,7 +247,8 @@ impl<'a> Call<'a> {
         let given_version = text_member(map, "apiVersion");
         let given_kind = text_member(map, "kind");
         if given_kind.as_deref().is_some_and(|given| given != kind) {
-            return Err(self.wrong_kind(given_version.as_deref(), given_kind.as_deref().unwrap_or_default()));
+            let kind = given_kind.unwrap_or_default();
+            return Err(self.wrong_kind(object, given_version.as_deref(), &kind));
         }
         if let Some(given) = given_version.as_deref().filter(|given| *given != wanted) {
             let same_group = group_of(given) == &*resource.group;
@@ -255,7 +257,7 @@ impl<'a> Call<'a> {
                     "the API version in the data ({given}) does not match the expected API version ({wanted})"
                 ))
             } else {
-                self.wrong_kind(Some(given), kind)
+                self.wrong_kind(object, Some(given), kind)
             });
         }
         map.insert("apiVersion".into(), wanted.into());
@@ -263,7 +265,7 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
-    fn wrong_kind(&self, version: Option<&str>, kind: &str) -> ApiError {
+    fn wrong_kind(&self, object: &Value, version: Option<&str>, kind: &str) -> ApiError {
         let resource = self.resource();
         let wanted = resource.api_version();
         let version = version.unwrap_or(&wanted);
@@ -271,30 +273,42 @@ impl<'a> Call<'a> {
         // Every version has a Status.
         let known = kind == "Status" || self.registry.catalog().by_kind(group, short, kind).next().is_some();
         let why = if known && (version == wanted || (kind == "Status" && version == "v1")) {
+            // It is decoded as what it says that it is, before it turns out to be something else.
+            let schema = match kind {
+                "Status" => schema::definition_named("io.k8s.apimachinery.pkg.apis.meta.v1.Status"),
+                _ => schema::builtin(group, short, kind),
+            };
             let internal = internal_group(&resource.group);
-            format!("converting ({short}.{kind}) to ({internal}.{}): unknown conversion", resource.kind)
+            let unknown = || {
+                format!("converting ({short}.{kind}) to ({internal}.{}): unknown conversion", resource.kind)
+            };
+            schema::check_types(&schema.unwrap_or_default(), object).err().unwrap_or_else(unknown)
         } else {
             format!(
                 "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
             )
         };
         ApiError::bad_request(format!(
-            "{kind} in version {:?} cannot be handled as a {}: {why}",
-            &*resource.version, resource.kind
+            "{kind} in version {short:?} cannot be handled as a {}: {why}",
+            resource.kind
         ))
     }
 
-    /// `metadata.namespace` must be that of the path; a missing one is filled in.
+    /// `metadata.namespace` must be that of the path, or missing.
+    pub(crate) fn check_namespace(&self, object: &Value) -> Result<(), ApiError> {
+        let (given, wanted) = (meta::text(object, "namespace"), &self.target.namespace);
+        if wanted.is_empty() || given.is_empty() || given == wanted {
+            return Ok(());
+        }
+        let why = "the namespace of the provided object does not match the namespace sent on the request";
+        Err(ApiError::bad_request(why))
+    }
+
+    /// The same, and a missing one is filled in.
     pub(crate) fn settle_namespace(&self, object: &mut Value) -> Result<(), ApiError> {
-        let wanted = &self.target.namespace;
-        let given = meta::text(object, "namespace");
         if self.resource().namespaced() {
-            if !given.is_empty() && given != wanted {
-                return Err(ApiError::bad_request(
-                    "the namespace of the provided object does not match the namespace sent on the request",
-                ));
-            }
-            meta::metadata_mut(object).insert("namespace".into(), wanted.as_str().into());
+            self.check_namespace(object)?;
+            meta::metadata_mut(object).insert("namespace".into(), self.target.namespace.as_str().into());
         } else {
             // Upstream takes it for a slip and drops it.
             meta::metadata_mut(object).remove("namespace");

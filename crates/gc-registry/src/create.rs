@@ -230,23 +230,19 @@ impl Call<'_> {
                 "the name of the object ({given}) does not match the name on the URL ({wanted})"
             )));
         }
-        let (given, wanted) = (meta::text(object, "namespace"), &self.target.namespace);
-        if !wanted.is_empty() && !given.is_empty() && given != wanted {
-            return Err(ApiError::bad_request(format!(
-                "the namespace of the object ({given}) does not match the namespace on the request ({wanted})"
-            )));
-        }
         Ok(())
     }
 
     /// Upstream's wording of a UID in a body that is not that of the stored object.
-    pub(crate) fn uid_conflict(&self, given: &str, stored: &str) -> ApiError {
+    pub(crate) fn uid_conflict(&self, given: &str, stored: &str, dry_run: bool) -> ApiError {
         let mut place = String::new();
         if !self.target.namespace.is_empty() {
             place = format!("{}/", self.target.namespace);
         }
         let name = &self.target.name;
         let resource = self.resource();
+        // A dry run is refused before the place in the store is known.
+        let root = if dry_run { "" } else { "/registry" };
         // Where upstream keeps what it has not always called so.
         let folder = match (&*resource.group, &*resource.resource) {
             ("networking.k8s.io", "ingresses") => "ingress".to_owned(),
@@ -263,7 +259,7 @@ impl Call<'_> {
         self.conflict(
             name,
             &format!(
-                "StorageError: invalid object, Code: 4, Key: /registry/{folder}/{place}{name}, ResourceVersion: 0, \
+                "StorageError: invalid object, Code: 4, Key: {root}/{folder}/{place}{name}, ResourceVersion: 0, \
                  AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {stored}"
             ),
         )

@@ -20,7 +20,6 @@ impl Call<'_> {
         delete_options: &DeleteOptions,
     ) -> Result<Response, ApiError> {
         let deletion = Deletion::validate(delete_options)?;
-        self.warn_of_orphans(&deletion);
         let storage = &*self.registry.storage;
         let mut page_options = options.clone();
         let limited = options.limit > 0;
@@ -35,7 +34,11 @@ impl Call<'_> {
             }
             let next = page.continue_token.clone();
             match &mut answer {
-                None => answer = Some(page),
+                None => {
+                    // Bad selectors are refused without it.
+                    self.warn_of_orphans(&deletion);
+                    answer = Some(page);
+                }
                 Some(all) => all.items.extend(page.items),
             }
             if limited || next.is_empty() {

@@ -110,7 +110,6 @@ pub(crate) fn normalize(object: &mut Value) {
         Value::Number(number) => field != "generation" || number.as_i64() != Some(0),
         Value::Bool(_) => true,
     });
-    map.remove("selfLink");
     for field in ["labels", "annotations"] {
         // A null in a map of strings is the empty string to Go's decoder.
         for (_, value) in map.get_mut(field).and_then(Value::as_object_mut).into_iter().flatten() {
@@ -172,7 +171,7 @@ mod tests {
     #[test]
     fn empty_metadata_is_left_out() {
         let mut object = json!({"metadata": {"name": "a", "labels": {}, "annotations": {"k": null}, "finalizers": [],
-            "creationTimestamp": null, "selfLink": "/a", "generation": 0}});
+            "creationTimestamp": null, "generation": 0}});
         normalize(&mut object);
         assert_eq!(object, json!({"metadata": {"name": "a", "annotations": {"k": ""}}}));
     }

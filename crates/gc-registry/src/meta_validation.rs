@@ -8,7 +8,7 @@ use serde_json::Value;
 
 pub(crate) use common::validate_embedded;
 
-use self::common::{STANDARD_FINALIZERS, error, validate_common};
+use self::common::{STANDARD_FINALIZERS, error, validate_change, validate_known_finalizers, validate_whole};
 use crate::error::{CauseReason, FieldError};
 use crate::meta;
 use crate::names::{self, invalid, quoted};
@@ -37,6 +37,37 @@ fn is_left_to_the_generic_server(resource: &ResourceDefinition) -> bool {
 
 fn every_rule(resource: &ResourceDefinition, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
+    validate_names(resource, object, &mut errors);
+    let namespace = meta::text(object, "namespace");
+    if resource.namespaced() {
+        if namespace.is_empty() {
+            errors.push(error("metadata.namespace", CauseReason::Required, "Required value".into()));
+        } else {
+            errors.extend(invalid("metadata.namespace", namespace, names::dns_label(namespace)));
+        }
+    } else if !namespace.is_empty() {
+        errors.push(error(
+            "metadata.namespace",
+            CauseReason::Forbidden,
+            "Forbidden: not allowed on this type".into(),
+        ));
+    }
+    if meta::generation(object) < 0 {
+        errors.push(error(
+            "metadata.generation",
+            CauseReason::Invalid,
+            format!("Invalid value: {}: must be greater than or equal to 0", meta::generation(object)),
+        ));
+    }
+    validate_whole(object, &mut errors);
+    if knows_its_finalizers(resource) {
+        validate_known_finalizers(object, &mut errors);
+    }
+    errors
+}
+
+/// The name of an object, and what it was generated from, by the rules of its kind.
+fn validate_names(resource: &ResourceDefinition, object: &Value, errors: &mut Vec<FieldError>) {
     let custom = resource.custom.is_some();
     let required = name_from_spec(resource, object);
     let form = |text: &str, prefix| {
@@ -72,29 +103,6 @@ fn every_rule(resource: &ResourceDefinition, object: &Value) -> Vec<FieldError> 
     } else {
         errors.extend(invalid("metadata.name", name, form(name, false)));
     }
-    let namespace = meta::text(object, "namespace");
-    if resource.namespaced() {
-        if namespace.is_empty() {
-            errors.push(error("metadata.namespace", CauseReason::Required, "Required value".into()));
-        } else {
-            errors.extend(invalid("metadata.namespace", namespace, names::dns_label(namespace)));
-        }
-    } else if !namespace.is_empty() {
-        errors.push(error(
-            "metadata.namespace",
-            CauseReason::Forbidden,
-            "Forbidden: not allowed on this type".into(),
-        ));
-    }
-    if meta::generation(object) < 0 {
-        errors.push(error(
-            "metadata.generation",
-            CauseReason::Invalid,
-            format!("Invalid value: {}: must be greater than or equal to 0", meta::generation(object)),
-        ));
-    }
-    validate_common(object, knows_its_finalizers(resource), &mut errors);
-    errors
 }
 
 /// The name that an object must have because of its spec.
@@ -149,13 +157,32 @@ fn knows_its_finalizers(resource: &ResourceDefinition) -> bool {
 
 /// The metadata of an object that replaces a stored one (spec 6.1, 6.2). Name and namespace are those of the
 /// stored object already.
-pub(crate) fn validate_update(resource: &ResourceDefinition, new: &Value, old: &Value) -> Vec<FieldError> {
+///
+/// Upstream checks it as often as it has functions that do, and names what is wrong each time: once as a whole and once
+/// as a change for every kind, and again by the rules of the kind.
+pub(crate) fn validate_update(
+    resource: &ResourceDefinition,
+    subresource: &str,
+    new: &Value,
+    old: &Value,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    validate_common(new, knows_its_finalizers(resource), &mut errors);
-    // Upstream checks them as often as it has functions that do, and names what is wrong each time.
-    let repeated = errors.clone();
-    for _ in 1..looks_at_metadata(resource) {
-        errors.extend(repeated.iter().cloned());
+    let prefix = meta::text(new, "generateName");
+    errors.extend(invalid("metadata.generateName", prefix, names::path_segment(prefix)));
+    validate_whole(new, &mut errors);
+    validate_change(new, &mut errors);
+    let looks = looks(resource, subresource);
+    for look in looks {
+        match look {
+            Look::Whole => {
+                validate_names(resource, new, &mut errors);
+                validate_whole(new, &mut errors);
+            }
+            Look::Change => validate_change(new, &mut errors),
+        }
+        if knows_its_finalizers(resource) {
+            validate_known_finalizers(new, &mut errors);
+        }
     }
     if meta::is_deleting(old) {
         let before = meta::finalizers(old);
@@ -193,48 +220,53 @@ pub(crate) fn validate_update(resource: &ResourceDefinition, new: &Value, old: &
             ));
         }
     }
-    if has_rule_for_updates(resource) {
+    for _ in looks.iter().filter(|look| **look == Look::Change) {
         errors.extend(immutable.iter().cloned());
     }
     errors.extend(immutable);
     errors
 }
 
-/// How often upstream validates the labels, annotations and owners of an update: twice for every kind, and by the rules
-/// of most kinds once for the update and once for the object as a whole.
-fn looks_at_metadata(resource: &ResourceDefinition) -> usize {
-    if resource.custom.is_some() {
-        return 1;
-    }
-    match (&*resource.group, &*resource.resource) {
-        ("policy", "poddisruptionbudgets") | ("", "events") => 2,
-        ("", "limitranges" | "resourcequotas" | "podtemplates" | "services" | "replicationcontrollers")
-        | ("networking.k8s.io", "networkpolicies" | "servicecidrs")
-        | ("events.k8s.io" | "admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io", _)
-        | ("apps", "daemonsets" | "replicasets" | "statefulsets" | "deployments")
-        | ("autoscaling", "horizontalpodautoscalers")
-        | ("batch", "cronjobs")
-        | ("coordination.k8s.io", "leases")
-        | ("discovery.k8s.io", "endpointslices")
-        | ("resource.k8s.io", "resourceslices")
-        | ("scheduling.k8s.io", "priorityclasses")
-        | ("storage.k8s.io", "csinodes" | "csidrivers" | "volumeattachments")
-        | ("apiextensions.k8s.io", "customresourcedefinitions") => 3,
-        _ => 4,
-    }
+/// How the rules of a kind look at the metadata of an update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// As at that of the object as a whole.
+    Whole,
+    /// As at that of a change.
+    Change,
 }
 
-/// Whether the rules of a kind check an update of the metadata once more.
-fn has_rule_for_updates(resource: &ResourceDefinition) -> bool {
-    !(resource.custom.is_some()
-        || matches!(
-            (&*resource.group, &*resource.resource),
-            ("policy", "poddisruptionbudgets")
-                | ("", "limitranges" | "events" | "persistentvolumes")
-                | ("admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io", _)
-                | ("discovery.k8s.io", "endpointslices")
-                | ("storage.k8s.io", "csinodes" | "volumeattachments")
-        ))
+/// The looks of a kind, in their order.
+fn looks(resource: &ResourceDefinition, subresource: &str) -> &'static [Look] {
+    use Look::{Change, Whole};
+    match (&*resource.group, &*resource.resource, subresource) {
+        _ if resource.custom.is_some() => &[Change],
+        ("policy", "poddisruptionbudgets", _) | ("", "events", _) | ("batch", "cronjobs", "status") => &[],
+        ("certificates.k8s.io", "certificatesigningrequests", _) => &[Whole, Change],
+        (_, _, subresource) if !matches!(subresource, "" | "scale") => &[Change],
+        ("", "persistentvolumes", _) => &[Whole, Whole],
+        ("", "limitranges", _)
+        | ("admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io", ..)
+        | ("discovery.k8s.io", "endpointslices", _)
+        | ("storage.k8s.io", "csinodes" | "volumeattachments", _) => &[Whole],
+        ("", "resourcequotas" | "podtemplates" | "services" | "replicationcontrollers", _)
+        | ("networking.k8s.io", "networkpolicies" | "servicecidrs", _)
+        | ("events.k8s.io", ..)
+        | ("apps", "daemonsets" | "replicasets" | "statefulsets" | "deployments", _)
+        | ("autoscaling", "horizontalpodautoscalers", _)
+        | ("batch", "cronjobs", _)
+        | ("coordination.k8s.io", "leases", _)
+        | ("resource.k8s.io", "resourceslices", _)
+        | ("scheduling.k8s.io", "priorityclasses", _)
+        | ("storage.k8s.io", "csidrivers", _)
+        | ("apiextensions.k8s.io", "customresourcedefinitions", _) => &[Change],
+        ("", "namespaces" | "nodes", _)
+        | ("batch", "jobs", _)
+        | ("networking.k8s.io", "ipaddresses", _)
+        | ("node.k8s.io" | "rbac.authorization.k8s.io" | "resource.k8s.io", ..)
+        | ("storage.k8s.io", "storageclasses" | "csistoragecapacities", _) => &[Whole, Change],
+        _ => &[Change, Whole],
+    }
 }
 
 /// `[]string{"a", "b"}`

@@ -8,6 +8,8 @@ use crate::error::{CauseReason, FieldError};
 
 /// Longest DNS subdomain, and so the longest name.
 pub const SUBDOMAIN_MAX: usize = 253;
+/// Longest name of a field manager, in bytes.
+const FIELD_MANAGER_MAX: usize = 128;
 /// Longest DNS label, label value and name part of a qualified name.
 pub const LABEL_MAX: usize = 63;
 
@@ -105,6 +107,25 @@ pub fn path_segment(text: &str) -> Vec<String> {
             .map(|bad| format!("may not contain '{bad}'"))
             .collect(),
     }
+}
+
+/// What keeps a text from being the name of a field manager.
+#[must_use]
+pub fn field_manager(text: &str) -> Vec<(CauseReason, String)> {
+    let mut problems = Vec::new();
+    if text.len() > FIELD_MANAGER_MAX {
+        let why = format!("Too long: may not be more than {FIELD_MANAGER_MAX} bytes");
+        problems.push((CauseReason::TooLong, why));
+    }
+    for (position, character) in text.char_indices().filter(|(_, character)| character.is_control()) {
+        let why = format!(
+            "Invalid value: {}: invalid character U+{:04X} (at position {position})",
+            quoted(text),
+            u32::from(character)
+        );
+        problems.push((CauseReason::Invalid, why));
+    }
+    problems
 }
 
 /// What keeps a text from being a qualified name: label keys, annotation keys, finalizers.

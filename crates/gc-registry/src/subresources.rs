@@ -55,7 +55,7 @@ impl Call<'_> {
     /// Server-side apply of a Scale: the manager owns the replicas of the object that is scaled.
     fn scale_by_apply(&mut self, body: RequestBody, options: &WriteOptions) -> Result<Response, ApiError> {
         check_apply_options(options)?;
-        self.check_patched_scale(&body.value, PatchType::Merge, &Value::Null, options)?;
+        self.check_patched_scale(&Value::Null, &body.value, PatchType::Merge, &Value::Null, options)?;
         let has_replicas = body.value.pointer("/spec/replicas").is_some_and(|replicas| !replicas.is_null());
         let scale = self.take_scale(body)?;
         if !meta::name(&scale).is_empty() {
@@ -91,7 +91,7 @@ impl Call<'_> {
         for _ in 0..MAX_TURNS {
             let object = self.live()?;
             let mut scale = self.scale_of(&object)?;
-            let named = scale["metadata"]["resourceVersion"].clone();
+            let before = scale.clone();
             match kind {
                 PatchType::Json => patch::json_patch(&mut scale, &body.value)?,
                 PatchType::Merge | PatchType::Apply => patch::merge_patch(&mut scale, &body.value)?,
@@ -100,8 +100,8 @@ impl Call<'_> {
                     patch::strategic_merge_patch(&schema, &mut scale, &body.value)?;
                 }
             }
-            let own_version = scale["metadata"]["resourceVersion"] != named;
-            self.check_patched_scale(&scale, kind, &body.value, options)?;
+            let own_version = scale["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"];
+            self.check_patched_scale(&before, &scale, kind, &body.value, options)?;
             let scale = self.take_scale(RequestBody::from(scale))?;
             self.check_name(&scale)?;
             match self.write_scale(scale, options) {
@@ -126,6 +126,7 @@ impl Call<'_> {
     /// Strict validation of what a patch makes of a Scale, and of whether it is one.
     fn check_patched_scale(
         &mut self,
+        before: &Value,
         scale: &Value,
         kind: PatchType,
         patch: &Value,
@@ -133,7 +134,7 @@ impl Call<'_> {
     ) -> Result<(), ApiError> {
         let shown = || {
             let name = schema::definition_name("autoscaling", "v1", "Scale");
-            patch::shown(Some(name), kind, patch, scale)
+            patch::shown(Some(name), kind, patch, before, scale)
         };
         let known = schema::builtin("autoscaling", "v1", "Scale").unwrap_or_default();
         if let Err(why) = schema::check_types(&known, scale) {

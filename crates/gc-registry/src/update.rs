@@ -54,8 +54,8 @@ impl Call<'_> {
     /// PUT of an object, or of its subresource with the same kind.
     pub(crate) fn update(&mut self, body: RequestBody, options: &WriteOptions) -> Result<Response, ApiError> {
         let mut object = self.take_body(body, options)?;
-        self.check_name(&object)?;
         self.settle_namespace(&mut object)?;
+        self.check_name(&object)?;
         if let Some(warning) = meta_validation::drop_duplicate_owners(&mut object, Deduplication::Request) {
             self.warnings.push(warning);
         }
@@ -104,6 +104,7 @@ impl Call<'_> {
         if meta::metadata(&object).get("managedFields").is_some_and(|fields| !fields.is_null()) {
             return Err(ApiError::bad_request("metadata.managedFields must be nil"));
         }
+        self.check_namespace(&object)?;
         // What is there may be applied to without its name; what is created has one.
         if !meta::name(&object).is_empty() {
             self.check_name(&object)?;
@@ -141,7 +142,7 @@ impl Call<'_> {
             Change::Put(object) if self.resource().update_creates && self.target.subresource.is_empty() => {
                 let uid = meta::uid(object);
                 if !uid.is_empty() {
-                    return Err(self.uid_conflict(uid, ""));
+                    return Err(self.uid_conflict(uid, "", options.dry_run));
                 }
                 self.create_object(object.clone(), options, Operation::Update)
             }
@@ -155,8 +156,8 @@ impl Call<'_> {
                 }
                 let mut object = managed::apply(self, None, configuration, options)?;
                 self.refuse_unstored(&object)?;
-                self.check_name(&object)?;
                 self.settle_namespace(&mut object)?;
+                self.check_name(&object)?;
                 self.finish_decoding(&mut object)?;
                 if let Some(warning) =
                     meta_validation::drop_duplicate_owners(&mut object, Deduplication::Patch)
@@ -206,7 +207,7 @@ impl Call<'_> {
             self.admit_update()?;
             self.mutate(&mut new, Some(&live))?;
             self.mutate_dynamically(&mut new, Some(&live), options)?;
-            self.carry_over(&mut new, &live);
+            self.carry_over(&mut new, &live, options.dry_run);
             let rules = self.rules();
             rules.prepare_update(&mut new, &live);
             let chosen = self.allocate(&mut new, Some(&live), options.dry_run)?;
@@ -217,7 +218,8 @@ impl Call<'_> {
                 managed::update(self, Some(&live), &mut new, options);
                 managed::disown_absent_replicas(self, &mut new);
             }
-            let mut errors = meta_validation::validate_update(self.resource(), &new, &live);
+            let mut errors =
+                meta_validation::validate_update(self.resource(), &self.target.subresource, &new, &live);
             errors.extend(rules.validate_update(&new, &live));
             errors.extend(self.privileged_containers(&new));
             errors.extend(self.admin_access(&new, Some(&live))?);
@@ -308,7 +310,7 @@ impl Call<'_> {
             Change::Put(object) => {
                 let uid = meta::uid(object);
                 if !uid.is_empty() && uid != meta::uid(live) {
-                    return Err(self.uid_conflict(uid, meta::uid(live)));
+                    return Err(self.uid_conflict(uid, meta::uid(live), options.dry_run));
                 }
                 let given = self.check_version(object, live)?;
                 if !given && self.resource().update_needs_version && self.target.subresource != "scale" {
@@ -340,7 +342,7 @@ impl Call<'_> {
             Change::Scale(scale) => {
                 let uid = meta::uid(scale);
                 if !uid.is_empty() && uid != meta::uid(live) {
-                    return Err(self.uid_conflict(uid, meta::uid(live)));
+                    return Err(self.uid_conflict(uid, meta::uid(live), options.dry_run));
                 }
                 let given = self.check_version(scale, live)?;
                 let mut new = live.clone();
@@ -383,14 +385,27 @@ impl Call<'_> {
                 patch::strategic_merge_patch(&schema, &mut new, &body.value)?;
             }
         }
+        let name = patch::type_name(self.resource());
+        let refused = |document: &Value, why: &str| {
+            Self::patch_error(&patch::shown(name.clone(), kind, &body.value, live, document), why)
+        };
+        if kind == PatchType::StrategicMerge && self.resource().custom.is_none() {
+            // Such a patch is shown itself, and not what it makes.
+            schema::restore(&rules::schema(self.resource()), &mut new)
+                .map_err(|why| refused(&Value::Null, &why))?;
+            // What it is restored as is what is stored, whatever it says of itself.
+            if let Some(members) = new.as_object_mut() {
+                members.insert("apiVersion".into(), self.resource().api_version().into());
+                members.insert("kind".into(), (&*self.resource().kind).into());
+            }
+        }
         if let Err(error) = self.check_kind(&mut new) {
             if self.resource().custom.is_some() || !matches!(kind, PatchType::Json | PatchType::Merge) {
                 return Err(error);
             }
             // What a patch makes of an object is no body: it is the patch that is wrong.
             let why = error.message.split_once(": ").map_or(&*error.message, |(_, why)| why);
-            let document = patch::shown(patch::type_name(self.resource()), kind, &body.value, &new);
-            return Err(Self::patch_error(&document, why));
+            return Err(refused(&new, why));
         }
         let document = new.clone();
         if options.field_validation == FieldValidation::Warn {
@@ -408,26 +423,13 @@ impl Call<'_> {
             Err(Strictness::Undecodable(why)) if self.resource().custom.is_some() => {
                 return Err(self.rules().bad_body(&why));
             }
-            Err(refusal) => {
-                let why = match refusal {
-                    Strictness::Undecodable(why) if kind == PatchType::StrategicMerge => {
-                        let schema = rules::schema(self.resource());
-                        schema::restoring_error(&schema, &document).unwrap_or(why)
-                    }
-                    Strictness::Undecodable(why) => why,
-                    Strictness::Strict(problems) => {
-                        format!("strict decoding error: {}", problems.join(", "))
-                    }
-                };
-                let document = patch::shown(patch::type_name(self.resource()), kind, &body.value, &document);
-                return Err(Self::patch_error(&document, &why));
+            Err(Strictness::Undecodable(why)) => return Err(refused(&document, &why)),
+            Err(Strictness::Strict(problems)) => {
+                let why = format!("strict decoding error: {}", problems.join(", "));
+                return Err(refused(&document, &why));
             }
         }
-        let (given, wanted) = (meta::text(&new, "namespace"), &self.target.namespace);
-        if !wanted.is_empty() && !given.is_empty() && given != wanted {
-            let why = "the namespace of the provided object does not match the namespace sent on the request";
-            return Err(ApiError::bad_request(why));
-        }
+        self.check_namespace(&new)?;
         self.check_name(&new)?;
         if let Some(warning) = meta_validation::drop_duplicate_owners(&mut new, Deduplication::Patch) {
             self.warnings.push(warning);
@@ -436,7 +438,7 @@ impl Call<'_> {
     }
 
     /// Fields of the metadata that a request may leave out (spec 6.1).
-    fn carry_over(&self, new: &mut Value, live: &Value) {
+    fn carry_over(&self, new: &mut Value, live: &Value, dry_run: bool) {
         let old = meta::metadata(live);
         let namespace = self.target.namespace.as_str();
         let metadata = meta::metadata_mut(new);
@@ -460,7 +462,10 @@ impl Call<'_> {
         } else {
             metadata.insert("namespace".into(), namespace.into());
         }
-        metadata.remove("selfLink");
+        if !dry_run {
+            // It is dropped where it would be stored.
+            metadata.remove("selfLink");
+        }
     }
 
     /// After the rules of the kind have run: what no rule may lose.

@@ -141,3 +141,159 @@ fn a_dry_run_of_any_verb_stores_nothing() {
     assert_eq!(world.get("v1/configmaps", "default/a").unwrap(), stored);
     assert_eq!(world.get("v1/configmaps", "default/b").unwrap_err().code, 404);
 }
+
+/// How often each field is named, by an update that changes one part of the metadata.
+#[test]
+fn metadata_is_looked_at_as_often_as_upstream_does() {
+    let world = World::default();
+    let pod = json!({"containers": [{"name": "c", "image": "i"}]});
+    let volume =
+        json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}});
+    for (resource, mut object) in [
+        ("v1/configmaps", json!({})),
+        ("v1/podtemplates", json!({"template": {"spec": pod}})),
+        ("v1/limitranges", json!({})),
+        ("v1/persistentvolumes", json!({"spec": volume})),
+    ] {
+        object["metadata"] = json!({"name": "a", "labels": {"k": "v"}});
+        world.create(resource, object).unwrap();
+    }
+    let long = json!([{"manager": "m".repeat(129), "operation": "Update", "apiVersion": "v1",
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": {"f:k": {}}}}}]);
+    let table = [
+        (json!({"annotations": {"Bad Key!": "v"}}), "metadata.annotations", [4, 3, 3, 4]),
+        (json!({"generateName": "a/"}), "metadata.generateName", [2, 1, 2, 3]),
+        (json!({"generateName": "Bad"}), "metadata.generateName", [1, 0, 1, 2]),
+        (json!({"finalizers": ["a b/c"]}), "metadata.finalizers", [2, 1, 2, 3]),
+        (json!({"finalizers": ["plain"]}), "metadata.finalizers[0]", [2, 1, 1, 2]),
+        (json!({"managedFields": long}), "metadata.managedFields[0].manager", [4, 3, 3, 4]),
+        (json!({"deletionTimestamp": "2020-01-01T00:00:00Z"}), "metadata.deletionTimestamp", [2, 2, 1, 1]),
+    ];
+    let places = [
+        ("v1/configmaps", "default/a"),
+        ("v1/podtemplates", "default/a"),
+        ("v1/limitranges", "default/a"),
+        ("v1/persistentvolumes", "/a"),
+    ];
+    for (change, field, wanted) in table {
+        let named = places.map(|(resource, place)| {
+            let causes = match world.merge(resource, place, json!({"metadata": change})) {
+                Err(error) => error.details.map(|details| details.causes).unwrap_or_default(),
+                Ok(_) => Vec::new(),
+            };
+            causes.iter().filter(|cause| cause.field == field).count()
+        });
+        assert_eq!(named, wanted, "{change}");
+        for (resource, place) in places {
+            world.merge(resource, place, json!({"metadata": {"generateName": null}})).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_is_absent_and_what_is_null_are_one_generation() {
+    let world = World::default();
+    let backend = json!({"defaultBackend": {"resource": {"kind": "Secret", "name": "s"}}});
+    let created = world
+        .create("networking.k8s.io/v1/ingresses", json!({"metadata": {"name": "a"}, "spec": backend}))
+        .unwrap();
+    let updated = world.update("networking.k8s.io/v1/ingresses", "default/a", created.clone()).unwrap();
+    assert_eq!(updated, created);
+    let changed = world.merge(
+        "networking.k8s.io/v1/ingresses",
+        "default/a",
+        json!({"spec": {"ingressClassName": "c"}}),
+    );
+    assert_eq!(changed.unwrap()["metadata"]["generation"], 2);
+}
+
+#[test]
+fn an_update_that_leaves_out_the_priority_keeps_it() {
+    let world = World::default();
+    let pod = json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let created = world.create("v1/pods", pod).unwrap();
+    let mut sent = created.clone();
+    for name in ["priority", "preemptionPolicy"] {
+        sent["spec"].as_object_mut().unwrap().remove(name).unwrap();
+    }
+    assert_eq!(world.update("v1/pods", "default/a", sent).unwrap(), created);
+}
+
+#[test]
+fn odd_sources_of_claims_are_dropped_where_none_was_in_use() {
+    let world = World::default();
+    let claim = |name: &str, source: serde_json::Value| {
+        let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+            "dataSource": source});
+        json!({"metadata": {"name": name}, "spec": spec})
+    };
+    let odd = json!({"apiGroup": "x.io", "kind": "K", "name": "n"});
+    let resource = "v1/persistentvolumeclaims";
+    let created = world.create(resource, claim("a", odd.clone())).unwrap();
+    assert_eq!(created["spec"].get("dataSource"), None);
+    let patched = world.merge(resource, "default/a", json!({"spec": {"dataSource": odd}})).unwrap();
+    assert_eq!(patched["spec"], created["spec"]);
+    world.create(resource, claim("b", json!({"kind": "PersistentVolumeClaim", "name": "a"}))).unwrap();
+    assert_eq!(
+        world.merge(resource, "default/b", json!({"spec": {"dataSource": odd}})).unwrap_err().code,
+        422
+    );
+}
+
+#[test]
+fn a_strategic_merge_patch_makes_its_kind_whatever_it_says() {
+    let world = World::default();
+    world.create("v1/configmaps", json!({"metadata": {"name": "a"}})).unwrap();
+    let patch = json!({"apiVersion": "x/v9", "kind": "X", "data": {"k": "v"}});
+    let patch =
+        |kind: PatchType| Operation::Patch(kind, world::request(patch.clone()), WriteOptions::default());
+    let answer = world.run("v1/configmaps", "default/a", patch(PatchType::StrategicMerge)).unwrap();
+    let object = world::body(&answer);
+    assert_eq!((&object["kind"], &object["data"]), (&json!("ConfigMap"), &json!({"k": "v"})));
+    assert_eq!(world.run("v1/configmaps", "default/a", patch(PatchType::Merge)).unwrap_err().code, 422);
+}
+
+#[test]
+fn a_status_for_an_object_is_read_before_it_is_refused() {
+    let world = World::default();
+    world.create("v1/configmaps", json!({"metadata": {"name": "a"}})).unwrap();
+    let refused = |body| world.update("v1/configmaps", "default/a", body).unwrap_err().message;
+    let status = |rest: serde_json::Value| {
+        let mut status = json!({"apiVersion": "v1", "kind": "Status"});
+        status.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        status
+    };
+    assert_eq!(
+        refused(status(json!({}))),
+        "Status in version \"v1\" cannot be handled as a ConfigMap: converting (v1.Status) to (core.ConfigMap): unknown \
+         conversion"
+    );
+    assert_eq!(
+        refused(status(json!({"status": {}}))),
+        "Status in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal object into Go struct field \
+         Status.status of type string"
+    );
+}
+
+/// The place in the store is known only where something is stored, and so is that nothing keeps a link to itself.
+#[test]
+fn a_dry_run_is_answered_from_before_the_store() {
+    let world = World::default();
+    let stored = world.create("v1/configmaps", json!({"metadata": {"name": "a"}})).unwrap();
+    let update = |object: &serde_json::Value, dry_run| {
+        let options = WriteOptions { dry_run, ..WriteOptions::default() };
+        let operation = Operation::Update(world::request(object.clone()), options);
+        world.run("v1/configmaps", "default/a", operation)
+    };
+    for (dry_run, root, link) in
+        [(true, "Key: /configmaps/", json!("/x")), (false, "Key: /registry/", json!(null))]
+    {
+        let mut other = stored.clone();
+        other["metadata"]["uid"] = "x".into();
+        let conflict = update(&other, dry_run).unwrap_err().message;
+        assert!(conflict.contains(root), "{conflict}");
+        let mut linked = stored.clone();
+        linked["metadata"]["selfLink"] = "/x".into();
+        assert_eq!(world::body(&update(&linked, dry_run).unwrap())["metadata"]["selfLink"], link);
+    }
+}

@@ -151,31 +151,13 @@ impl Query {
     }
 }
 
-/// Longest `fieldManager`.
-const MAXIMUM_FIELD_MANAGER_LENGTH: usize = 128;
-
 fn validate_field_manager(kind: &str, manager: &str) -> Result<(), ApiError> {
-    if manager.len() > MAXIMUM_FIELD_MANAGER_LENGTH {
-        return Err(invalid_options(
-            kind,
-            "fieldManager",
-            CauseReason::TooLong,
-            format!("Too long: may not be more than {MAXIMUM_FIELD_MANAGER_LENGTH} bytes"),
-        ));
+    let problem = |(reason, detail)| FieldError { field: "fieldManager".into(), reason, detail };
+    let problems: Vec<_> = names::field_manager(manager).into_iter().map(problem).collect();
+    if problems.is_empty() {
+        return Ok(());
     }
-    if let Some((position, c)) = manager.char_indices().find(|(_, c)| c.is_control()) {
-        return Err(invalid_options(
-            kind,
-            "fieldManager",
-            CauseReason::Invalid,
-            format!(
-                "Invalid value: {}: invalid character U+{:04X} (at position {position})",
-                names::quoted(manager),
-                u32::from(c)
-            ),
-        ));
-    }
-    Ok(())
+    Err(ApiError::invalid("meta.k8s.io", kind, "", &problems))
 }
 
 fn invalid_options(kind: &str, field: &str, reason: CauseReason, detail: String) -> ApiError {

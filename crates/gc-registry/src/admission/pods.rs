@@ -14,7 +14,11 @@ const PREEMPTION: &str = "PreemptLowerPriority";
 
 /// Pods get the priority of their class.
 pub(super) fn set_priority(request: &Request<'_>, new: &mut Value) -> Result<(), ApiError> {
-    if !request.creates("", "pods") {
+    if !request.writes("", "pods") {
+        return Ok(());
+    }
+    if let Some(old) = request.old {
+        keep_priority(new, old);
         return Ok(());
     }
     let name = text(new, &["spec", "priorityClassName"]).to_owned();
@@ -57,6 +61,16 @@ pub(super) fn set_priority(request: &Request<'_>, new: &mut Value) -> Result<(),
         spec.insert("preemptionPolicy".into(), policy.into());
     }
     Ok(())
+}
+
+/// An update that does not name the priority means the one that there is.
+fn keep_priority(new: &mut Value, old: &Value) {
+    let Some(spec) = new.as_object_mut().and_then(|members| child(members, "spec")) else { return };
+    for name in ["priority", "preemptionPolicy"] {
+        if let (false, Some(value)) = (spec.contains_key(name), at(old, &["spec", name])) {
+            spec.insert(name.into(), value.clone());
+        }
+    }
 }
 
 /// One class at most is the default one.

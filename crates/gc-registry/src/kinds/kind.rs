@@ -65,9 +65,30 @@ impl Generation {
         match self {
             Self::Never => false,
             Self::Counts(paths) | Self::CountsSent(paths) => {
-                paths.iter().any(|path| at(new, path) != at(old, path))
+                paths.iter().any(|path| !means_the_same(at(new, path), at(old, path)))
             }
         }
+    }
+}
+
+/// Whether two values are one for whoever reads them: what is absent, `null`, and a list without items.
+fn means_the_same(a: Option<&Value>, b: Option<&Value>) -> bool {
+    let says_nothing = |value: &Value| match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    };
+    match (a, b) {
+        (None, None) => true,
+        (Some(value), None) | (None, Some(value)) => says_nothing(value),
+        (Some(Value::Object(a)), Some(Value::Object(b))) => {
+            a.iter().all(|(key, value)| means_the_same(Some(value), b.get(key)))
+                && b.iter().all(|(key, value)| a.contains_key(key) || says_nothing(value))
+        }
+        (Some(Value::Array(a)), Some(Value::Array(b))) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| means_the_same(Some(a), Some(b)))
+        }
+        (Some(a), Some(b)) => a == b || says_nothing(a) && says_nothing(b),
     }
 }
 

@@ -8,6 +8,8 @@ use crate::names::{self, invalid, quoted};
 
 /// Largest total of annotation keys and values, in bytes.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
+/// Longest name of a subresource in managedFields, in bytes.
+const SUBRESOURCE_MAX: usize = 256;
 /// Finalizers that need no domain.
 pub(super) const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
@@ -18,16 +20,27 @@ pub(super) fn error(field: &str, reason: CauseReason, detail: String) -> FieldEr
 /// The metadata of a resource within another one, whose name is not checked.
 pub(crate) fn validate_embedded(object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    validate_common(object, false, &mut errors);
+    validate_whole(object, &mut errors);
     errors
 }
 
-/// The part that creates and updates share.
-pub(super) fn validate_common(object: &Value, builtin: bool, errors: &mut Vec<FieldError>) {
+/// What is looked at when an object is checked as a whole.
+pub(super) fn validate_whole(object: &Value, errors: &mut Vec<FieldError>) {
+    validate_described(object, errors);
+    validate_finalizers(object, errors);
+    validate_managed_fields(object, errors);
+}
+
+/// What is looked at when a change is checked.
+pub(super) fn validate_change(object: &Value, errors: &mut Vec<FieldError>) {
+    validate_described(object, errors);
+    validate_managed_fields(object, errors);
+}
+
+fn validate_described(object: &Value, errors: &mut Vec<FieldError>) {
     validate_labels(object, errors);
     validate_annotations(object, errors);
     validate_owner_references(object, errors);
-    validate_finalizers(object, builtin, errors);
 }
 
 fn validate_labels(object: &Value, errors: &mut Vec<FieldError>) {
@@ -121,7 +134,7 @@ fn go_references(object: &Value) -> String {
 }
 
 /// Spec 10.3.
-fn validate_finalizers(object: &Value, builtin: bool, errors: &mut Vec<FieldError>) {
+fn validate_finalizers(object: &Value, errors: &mut Vec<FieldError>) {
     let finalizers = meta::finalizers(object);
     for finalizer in &finalizers {
         errors.extend(invalid("metadata.finalizers", finalizer, names::qualified_name(finalizer)));
@@ -136,18 +149,38 @@ fn validate_finalizers(object: &Value, builtin: bool, errors: &mut Vec<FieldErro
             ),
         ));
     }
-    if builtin {
-        for (index, finalizer) in finalizers.iter().enumerate() {
-            if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
-                errors.push(error(
-                    &format!("metadata.finalizers[{index}]"),
-                    CauseReason::Invalid,
-                    format!(
-                        "Invalid value: {}: name is neither a standard finalizer name nor is it fully qualified",
-                        quoted(finalizer)
-                    ),
-                ));
-            }
+}
+
+/// Finalizers without a domain, which only Kubernetes itself may have.
+pub(super) fn validate_known_finalizers(object: &Value, errors: &mut Vec<FieldError>) {
+    for (index, finalizer) in meta::finalizers(object).iter().enumerate() {
+        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
+            errors.push(error(
+                &format!("metadata.finalizers[{index}]"),
+                CauseReason::Invalid,
+                format!(
+                    "Invalid value: {}: name is neither a standard finalizer name nor is it fully qualified",
+                    quoted(finalizer)
+                ),
+            ));
+        }
+    }
+}
+
+/// Managers and subresources that are too long; what else could be wrong has made the server keep its own list.
+fn validate_managed_fields(object: &Value, errors: &mut Vec<FieldError>) {
+    let entries = meta::metadata(object).get("managedFields").and_then(Value::as_array);
+    for (index, entry) in entries.into_iter().flatten().enumerate() {
+        let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
+        for (reason, detail) in names::field_manager(text("manager")) {
+            errors.push(error(&format!("metadata.managedFields[{index}].manager"), reason, detail));
+        }
+        if text("subresource").len() > SUBRESOURCE_MAX {
+            errors.push(error(
+                &format!("metadata.managedFields[{index}].subresource"),
+                CauseReason::TooLong,
+                format!("Too long: may not be more than {SUBRESOURCE_MAX} bytes"),
+            ));
         }
     }
 }

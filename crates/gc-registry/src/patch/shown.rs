@@ -1,6 +1,5 @@
 //! The document that a refused patch leads to, as kube-apiserver shows it.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::Value;
@@ -8,15 +7,21 @@ use serde_json::Value;
 use crate::api::PatchType;
 use crate::resource::ResourceDefinition;
 use crate::schema::definition_name;
-use crate::schema::shown::{Opened, patched, untyped};
+use crate::schema::shown::{Opened, Part, patched, untyped};
 
 /// What was patched, for the error that refuses it: the document for JSON and merge patches, whose library sorts the
 /// members of objects that it opens and copies others as they were encoded, and for a strategic merge patch the
-/// patch itself. `name` is the one of the type of the document.
-pub(crate) fn shown(name: Option<String>, kind: PatchType, patch: &Value, document: &Value) -> String {
+/// patch itself. `name` is the one of the type of the documents before and after.
+pub(crate) fn shown(
+    name: Option<String>,
+    kind: PatchType,
+    patch: &Value,
+    before: &Value,
+    document: &Value,
+) -> String {
     let opened = match kind {
         PatchType::Json => opened_by_operations(patch),
-        PatchType::Merge => opened_by_merge(patch),
+        PatchType::Merge => opened_by_merge(patch, before),
         PatchType::StrategicMerge | PatchType::Apply => {
             return go_value(patch);
         }
@@ -33,15 +38,21 @@ pub(crate) fn type_name(resource: &ResourceDefinition) -> Option<String> {
     is_built_in.then(|| definition_name(&resource.group, &resource.version, &resource.kind))
 }
 
-/// A merge patch opens what it has objects for.
-fn opened_by_merge(patch: &Value) -> Opened {
-    let objects = patch.as_object().into_iter().flatten().filter(|(_, value)| value.is_object());
-    Opened(objects.map(|(name, value)| (name.clone(), opened_by_merge(value))).collect())
+/// A merge patch opens the objects that it has objects for; anything else that it sets stays as it was sent.
+fn opened_by_merge(patch: &Value, before: &Value) -> Opened {
+    let part = |name: &str, value: &Value| match before.get(name) {
+        Some(before) if before.is_object() && value.is_object() => {
+            Part::Opened(opened_by_merge(value, before))
+        }
+        _ => Part::Sent,
+    };
+    let members = patch.as_object().into_iter().flatten();
+    Opened(members.map(|(name, value)| (name.clone(), part(name, value))).collect())
 }
 
 /// A JSON patch opens what its paths lead through.
 fn opened_by_operations(patch: &Value) -> Opened {
-    let mut root = Opened(BTreeMap::new());
+    let mut root = Opened::default();
     for operation in patch.as_array().into_iter().flatten() {
         for path in ["path", "from"].iter().filter_map(|name| operation.get(name).and_then(Value::as_str)) {
             let mut steps: Vec<&str> = path.split('/').skip(1).collect();
@@ -49,7 +60,9 @@ fn opened_by_operations(patch: &Value) -> Opened {
             let mut here = &mut root;
             for step in steps {
                 let name = step.replace("~1", "/").replace("~0", "~");
-                here = here.0.entry(name).or_insert_with(|| Opened(BTreeMap::new()));
+                let part = here.0.entry(name).or_insert_with(|| Part::Opened(Opened::default()));
+                let Part::Opened(inner) = part else { break };
+                here = inner;
             }
         }
     }
@@ -109,7 +122,7 @@ mod tests {
             "manager": "m", "operation": "Update", "apiVersion": "v1"}]}});
         let show = |opened: &Opened| patched("io.k8s.api.core.v1.Secret", &secret, opened).compact();
         assert_eq!(
-            show(&opened_by_merge(&json!({"bogus": 1, "metadata": {}}))),
+            show(&opened_by_merge(&json!({"bogus": 1, "metadata": {}}), &json!({"metadata": {}}))),
             "{\"apiVersion\":\"v1\",\"bogus\":1,\"data\":{\"k\":\"dg==\"},\"kind\":\"Secret\",\"metadata\":\
              {\"managedFields\":[{\"manager\":\"m\",\"operation\":\"Update\",\"apiVersion\":\"v1\",\
              \"fieldsType\":\"FieldsV1\",\"fieldsV1\":{\"f:type\":{}}}],\"name\":\"a\",\"uid\":\"u\"},\"type\":\"Opaque\"}"
@@ -120,6 +133,26 @@ mod tests {
              {\"name\":\"a\",\"uid\":\"u\",\"managedFields\":[{\"manager\":\"m\",\"operation\":\"Update\",\
              \"apiVersion\":\"v1\",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":{\"f:type\":{}}}]},\"type\":\"Opaque\"}"
         );
+    }
+
+    #[test]
+    fn what_a_merge_patch_sets_is_shown_as_it_was_sent() {
+        let name = Some("io.k8s.api.core.v1.Secret".to_owned());
+        let before = json!({"kind": "Secret", "data": {"k": "dg=="}, "type": "Opaque"});
+        for (patch, after, want) in [
+            (
+                json!({"metadata": "x"}),
+                json!({"kind": "Secret", "metadata": "x"}),
+                r#"{"kind":"Secret","metadata":"x"}"#,
+            ),
+            (
+                json!({"metadata": {"name": 7, "bogus": []}}),
+                json!({"metadata": {"name": 7, "bogus": []}}),
+                r#"{"metadata":{"bogus":[],"name":7}}"#,
+            ),
+        ] {
+            assert_eq!(shown(name.clone(), PatchType::Merge, &patch, &before, &after), want);
+        }
     }
 
     #[test]

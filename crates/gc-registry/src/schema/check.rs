@@ -113,49 +113,90 @@ fn mismatch_of(found: &str, wanted: &str, place: &Place<'_>) -> String {
     )
 }
 
-/// What is wrong with the types of a document that a strategic merge patch has made: upstream does not decode it, but
-/// restores it from the generic document, in other words. `None` for what its types decode by themselves.
-pub(crate) fn restoring_error(schema: &Schema, value: &Value) -> Option<String> {
-    let kind = || match value {
-        Value::Object(_) => "map",
-        Value::Array(_) => "slice",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        other => json_type(other),
-    };
-    match (&schema.node, value) {
+/// Brings a document that a strategic merge patch has made into its types: upstream does not decode it, but converts the
+/// generic document, where a number that does not fit its type is cut to it. The error is worded as there.
+pub(crate) fn restore(schema: &Schema, value: &mut Value) -> Result<(), String> {
+    match (&schema.node, &mut *value) {
         (_, Value::Null)
-        | (
+        | (Node::String(_), Value::String(_))
+        | (Node::Boolean, Value::Bool(_))
+        | (Node::Number, Value::Number(_))
+        | (Node::String(StringFormat::Byte), Value::Array(_)) => Ok(()),
+        (Node::Object(object), Value::Object(fields)) => fields.iter_mut().try_for_each(|(name, value)| {
+            object.properties.get(name.as_str()).map_or(Ok(()), |property| restore(&property.schema, value))
+        }),
+        (Node::Map(map), Value::Object(fields)) => {
+            fields.values_mut().try_for_each(|value| restore(&map.values, value))
+        }
+        (Node::List(list), Value::Array(items)) => {
+            items.iter_mut().try_for_each(|item| restore(&list.items, item))
+        }
+        (Node::Integer(format), Value::Number(number)) => {
+            let whole = number.as_i64().or_else(|| {
+                // Go's conversion of a number that is too large for any integer gives the least one.
+                let float = number.as_f64().filter(|float| float.fract() == 0.0)?;
+                Some(float_to_integer(float, *format))
+            });
+            match whole {
+                Some(whole) => *value = cut(whole, *format).into(),
+                None => return Err(format!("cannot convert float64 to {}", go_type(schema))),
+            }
+            Ok(())
+        }
+        (
             Node::Any
             | Node::IntOrString
             | Node::Quantity
             | Node::String(StringFormat::DateTime | StringFormat::MicroTime),
             _,
-        )
-        | (Node::String(_), Value::String(_))
-        | (Node::Integer(_) | Node::Number, Value::Number(_))
-        | (Node::Boolean, Value::Bool(_)) => None,
-        (Node::Object(object), Value::Object(fields)) => fields.iter().find_map(|(name, value)| {
-            let property = object.properties.get(name.as_str())?;
-            restoring_error(&property.schema, value)
-        }),
-        (Node::Map(map), Value::Object(fields)) => {
-            fields.values().find_map(|value| restoring_error(&map.values, value))
+        ) => {
+            // These types decode themselves.
+            check_types(schema, value)
         }
-        (Node::List(list), Value::Array(items)) => {
-            items.iter().find_map(|item| restoring_error(&list.items, item))
+        (Node::Object(_), other) => Err(format!("cannot restore struct from: {}", generic_type(other))),
+        (Node::Map(_), other) => Err(format!("cannot restore map from {}", generic_type(other))),
+        (Node::List(_) | Node::String(StringFormat::Byte), other) => {
+            Err(format!("cannot restore slice from {}", generic_type(other)))
         }
-        (Node::Object(_), _) => Some(format!("cannot restore struct from: {}", kind())),
-        (Node::Map(_), _) => Some(format!("cannot restore map from {}", kind())),
-        (Node::List(_) | Node::String(StringFormat::Byte), _) => {
-            Some(format!("cannot restore slice from {}", kind()))
+        (Node::String(_), Value::Number(number)) if !number.is_f64() => {
+            Err(format!("cannot convert int64 to {}", go_type(schema)))
         }
-        (Node::String(_), _) => Some("unrecognized type: string".into()),
-        (Node::Integer(IntegerFormat::Int64), _) => Some("unrecognized type: int64".into()),
-        (Node::Integer(_), _) => Some("unrecognized type: int32".into()),
-        (Node::Number, _) => Some("unrecognized type: float64".into()),
-        (Node::Boolean, _) => Some("unrecognized type: bool".into()),
+        (Node::String(_), _) => Err("unrecognized type: string".into()),
+        (Node::Integer(IntegerFormat::Int64), _) => Err("unrecognized type: int64".into()),
+        (Node::Integer(_), _) => Err("unrecognized type: int32".into()),
+        (Node::Number, _) => Err("unrecognized type: float64".into()),
+        (Node::Boolean, _) => Err("unrecognized type: bool".into()),
     }
+}
+
+/// The kind of a value in Go's generic document.
+fn generic_type(value: &Value) -> &'static str {
+    match value {
+        Value::Object(_) => "map",
+        Value::Array(_) => "slice",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        other => json_type(other),
+    }
+}
+
+/// What is left of an integer in a type with fewer bits.
+#[allow(clippy::cast_possible_truncation)]
+fn cut(whole: i64, format: IntegerFormat) -> i64 {
+    match format {
+        IntegerFormat::Int64 => whole,
+        IntegerFormat::Int32 => i64::from(whole as i32),
+    }
+}
+
+/// A whole number as an integer; one that is too large is the least of its type.
+#[allow(clippy::cast_possible_truncation)]
+fn float_to_integer(float: f64, format: IntegerFormat) -> i64 {
+    let least = match format {
+        IntegerFormat::Int64 => i64::MIN,
+        IntegerFormat::Int32 => i64::from(i32::MIN),
+    };
+    if float.abs() < 9.2e18 { float as i64 } else { least }
 }
 
 /// What Go calls the type of a JSON value.
@@ -343,4 +384,54 @@ fn check_quantity(text: &str) -> Result<(), String> {
     }
     let has_digits = unsigned.strip_suffix(suffix).is_some_and(|number| number.contains(is_digit));
     if has_digits { Ok(()) } else { Err(refused()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::schema::builtin;
+
+    #[test]
+    fn a_patched_document_is_converted_as_go_converts_it() {
+        let schema = builtin("apps", "v1", "Deployment").expect("built in");
+        let spec = |field: &str, value: Value| json!({"spec": {field: value}});
+        for (sent, want) in [
+            (spec("replicas", json!(2.0)), Ok(spec("replicas", json!(2)))),
+            (spec("replicas", json!(4_294_967_297_i64)), Ok(spec("replicas", json!(1)))),
+            (spec("replicas", json!(1e30)), Ok(spec("replicas", json!(i32::MIN)))),
+            (spec("replicas", json!(1.5)), Err("cannot convert float64 to int32")),
+            (spec("replicas", json!("1")), Err("unrecognized type: int32")),
+            (spec("paused", json!(1)), Err("unrecognized type: bool")),
+            (spec("template", json!(1)), Err("cannot restore struct from: int64")),
+            (json!({"metadata": {"labels": {"a": 5}}}), Err("cannot convert int64 to string")),
+            (json!({"metadata": {"labels": {"a": true}}}), Err("unrecognized type: string")),
+            (json!({"metadata": {"labels": "x"}}), Err("cannot restore map from string")),
+            (spec("strategy", json!({"type": 7})), Err("cannot convert int64 to v1.DeploymentStrategyType")),
+            (
+                spec("strategy", json!({"rollingUpdate": {"maxSurge": 1.5}})),
+                Err("json: cannot unmarshal number 1.5 into Go value of type int32"),
+            ),
+            (
+                json!({"metadata": {"creationTimestamp": 7}}),
+                Err("json: cannot unmarshal number into Go value of type string"),
+            ),
+        ] {
+            let mut document = sent.clone();
+            let got = restore(&schema, &mut document).map(|()| document);
+            assert_eq!(got, want.map_err(str::to_owned), "{sent}");
+        }
+    }
+
+    #[test]
+    fn bytes_may_be_a_list_of_numbers() {
+        let schema = builtin("", "v1", "Secret").expect("built in");
+        let secret = |value: Value| json!({"data": {"k": value}});
+        assert_eq!(check_types(&schema, &secret(json!([1, null, 255]))), Ok(()));
+        assert!(check_types(&schema, &secret(json!([256]))).is_err());
+        let mut document = secret(json!([1]));
+        crate::schema::normalize(&schema, &mut document, crate::schema::Empties::Kept);
+        assert_eq!(document["data"]["k"], "AQ==");
+    }
 }

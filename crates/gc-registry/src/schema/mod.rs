@@ -15,7 +15,7 @@ mod zero;
 
 pub use builtin::builtin;
 pub(crate) use builtin::{definition_name, definition_named, kinds};
-pub(crate) use check::{base64_offset, restoring_error};
+pub(crate) use check::{base64_offset, restore};
 pub use check::{check_types, json_type};
 pub use depth::{MAX_DEPTH, depth};
 pub(crate) use descriptions::{description, descriptions};

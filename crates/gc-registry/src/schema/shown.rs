@@ -133,7 +133,15 @@ enum Code<'a> {
 
 /// The objects of a document that a patch has opened.
 #[derive(Debug, Default)]
-pub(crate) struct Opened(pub(crate) BTreeMap<String, Opened>);
+pub(crate) struct Opened(pub(crate) BTreeMap<String, Part>);
+
+/// What a patch did to a member of an object that it opened.
+#[derive(Debug)]
+pub(crate) enum Part {
+    Opened(Opened),
+    /// It set it to what its author wrote, whatever the type of the member is.
+    Sent,
+}
 
 /// A document of the served definition `kind` as its encoder writes it, except that the objects that a patch opened
 /// have their members sorted.
@@ -149,7 +157,8 @@ fn opened_members(name: Option<&str>, value: &Value, opened: &Opened) -> Vec<(St
             Some(facts::field(line)?.1)
         });
         let shown = match (opened.0.get(field), code) {
-            (Some(opened), code) if value.is_object() => {
+            (Some(Part::Sent), _) => untyped(value),
+            (Some(Part::Opened(opened)), code) if value.is_object() => {
                 let name = if let Some(TypeCode::Definition(name)) = code { Some(name) } else { None };
                 Shown::Object(opened_members(name, value, opened))
             }

@@ -79,14 +79,15 @@ impl Kind for PersistentVolumeClaim {
     }
 
     fn prepare_create(object: &mut Value, _: &Context<'_>) {
-        // Only claims and snapshots are sources in the old sense.
-        if at(object, &["spec", "dataSource"]).is_some_and(|source| !is_claim_or_snapshot(source)) {
-            remove(object, &["spec", "dataSource"]);
-        }
+        drop_odd_source(object);
         settle_sources(object);
     }
 
-    fn prepare_update(new: &mut Value, _: &Value, _: &Context<'_>) {
+    fn prepare_update(new: &mut Value, old: &Value, _: &Context<'_>) {
+        let in_use = ["dataSource", "dataSourceRef"].iter().any(|name| at(old, &["spec", name]).is_some());
+        if !in_use && at(new, &["spec", "dataSourceRef"]).is_none() {
+            drop_odd_source(new);
+        }
         settle_sources(new);
     }
 
@@ -211,6 +212,13 @@ fn update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
         } else if attributes.text().is_empty() {
             report.forbidden(&attributes, &format!("update to empty string {when}"));
         }
+    }
+}
+
+/// Only claims and snapshots are sources in the old sense.
+fn drop_odd_source(object: &mut Value) {
+    if at(object, &["spec", "dataSource"]).is_some_and(|source| !is_claim_or_snapshot(source)) {
+        remove(object, &["spec", "dataSource"]);
     }
 }
 

@@ -27,10 +27,6 @@ impl Kind for PodTemplate {
         template(members, "template");
     }
 
-    fn warnings(new: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
-        warnings::pod::pod("template", new.get("template").unwrap_or(&Value::Null), texts);
-    }
-
     fn validate(object: &Field<'_, '_>, report: &mut Report) {
         pod_spec::template(&object.get("template"), report);
     }

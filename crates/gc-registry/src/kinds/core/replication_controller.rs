@@ -51,7 +51,9 @@ impl Kind for ReplicationController {
 
     fn warnings(new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
         warnings::name_of_pods(new, old, texts);
-        warnings::template(&["spec", "template"], new, old, texts);
+        // Upstream takes the template before an update for the one after it.
+        let (shown, other) = old.map_or((new, None), |old| (old, Some(new)));
+        warnings::template(&["spec", "template"], shown, other, texts);
     }
 
     fn field_label(name: &str, object: &Value) -> String {

@@ -5,9 +5,14 @@ use crate::kinds::shared::names::{path_segment, subdomain};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
+// Upstream prints what an older version of the kinds said of the field.
+const OF_CLUSTER_ROLE: &str = "RoleRef can only reference a ClusterRole in the global namespace. If the RoleRef cannot be \
+     resolved, the Authorizer must return an error.";
+const OF_ROLE: &str = "RoleRef can reference a Role in the current namespace or a ClusterRole in the global namespace. If the \
+     RoleRef cannot be resolved, the Authorizer must return an error.";
 const OF_CLUSTER: &[Column] = &[
     H::NAME,
-    H::text("Role", F("api.rbac.v1.ClusterRoleBinding", "roleRef")),
+    H::text("Role", T(OF_CLUSTER_ROLE)),
     H::AGE,
     H::wide("Users", T("Users in the clusterRoleBinding")),
     H::wide("Groups", T("Groups in the clusterRoleBinding")),
@@ -15,7 +20,7 @@ const OF_CLUSTER: &[Column] = &[
 ];
 const OF_NAMESPACE: &[Column] = &[
     H::NAME,
-    H::text("Role", F("api.rbac.v1.RoleBinding", "roleRef")),
+    H::text("Role", T(OF_ROLE)),
     H::AGE,
     H::wide("Users", T("Users in the roleBinding")),
     H::wide("Groups", T("Groups in the roleBinding")),

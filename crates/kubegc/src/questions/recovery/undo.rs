@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use super::Incomplete;
 use super::bucket::FLUSH_PERIOD;
 use super::changes::{ChangeError, send};
-use super::records::{Place, RecordsFlags};
+use super::records::{self, RecordsFlags};
 use super::seal::Reader;
 use crate::UsageError;
 use crate::questions::access::Access;
@@ -82,10 +82,10 @@ pub(crate) struct UndoOptions {
 }
 
 /// Why nothing is undone, and what to try.
-fn nothing_found(place: &Place) -> String {
+fn nothing_found(place: &records::Place) -> String {
     let soon = match place {
-        Place::Directory(_) => String::new(),
-        Place::Bucket { .. } => {
+        records::Place::Directory(_) => String::new(),
+        records::Place::Bucket { .. } => {
             format!("; the recorder writes to a bucket every {} s: try again", FLUSH_PERIOD.as_secs())
         }
     };
@@ -460,7 +460,7 @@ mod tests {
                 "s3://b/a/ has no record of what was asked for; the recorder writes to a bucket every 10 s: try again",
             ),
         ] {
-            let Ok(place) = place.parse::<Place>();
+            let Ok(place) = place.parse::<records::Place>();
             assert_eq!(nothing_found(&place), expected);
         }
     }
