@@ -19,7 +19,7 @@ pub(crate) fn validate(resource: &ResourceDefinition, object: &Value) -> Vec<Fie
     if is_left_to_the_generic_server(resource) { Vec::new() } else { every_rule(resource, object) }
 }
 
-/// What the generic API server looks at once nothing else is wrong with an object that is created.
+/// What the generic API server checks once nothing else is wrong with an object that is created.
 pub(crate) fn validate_last(resource: &ResourceDefinition, object: &Value) -> Vec<FieldError> {
     if is_left_to_the_generic_server(resource) {
         return every_rule(resource, object);

@@ -158,7 +158,7 @@ fn d76_to_d79_blocking_references_need_permission_on_finalizers() {
     }
 }
 
-/// Some kinds leave their metadata to the generic API server, which looks at it once nothing else is wrong.
+/// Some kinds leave their metadata to the generic API server, which checks it once nothing else is wrong.
 #[test]
 fn metadata_is_looked_at_last_where_a_kind_does_not_look_at_it() {
     let world = World::default();

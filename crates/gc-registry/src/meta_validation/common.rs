@@ -24,14 +24,14 @@ pub(crate) fn validate_embedded(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What is looked at when an object is checked as a whole.
+/// The checks of an object as a whole.
 pub(super) fn validate_whole(object: &Value, errors: &mut Vec<FieldError>) {
     validate_described(object, errors);
     validate_finalizers(object, errors);
     validate_managed_fields(object, errors);
 }
 
-/// What is looked at when a change is checked.
+/// The checks of a change.
 pub(super) fn validate_change(object: &Value, errors: &mut Vec<FieldError>) {
     validate_described(object, errors);
     validate_managed_fields(object, errors);

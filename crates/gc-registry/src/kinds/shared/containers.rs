@@ -465,7 +465,7 @@ fn resize_policy(field: &Field<'_, '_>, pod: &Pod<'_>, report: &mut Report) {
     }
 }
 
-/// As [`restart_rules`], but without a policy the rules are not looked at.
+/// As [`restart_rules`], but without a policy the rules do not count.
 fn init_restart_rules(container: &Field<'_, '_>, report: &mut Report) {
     if container.has("restartPolicy") {
         restart_rules(container, report);
