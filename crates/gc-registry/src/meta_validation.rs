@@ -169,20 +169,25 @@ pub(crate) fn validate_update(
     let mut errors = Vec::new();
     let prefix = meta::text(new, "generateName");
     errors.extend(invalid("metadata.generateName", prefix, names::path_segment(prefix)));
-    validate_whole(new, &mut errors);
-    validate_change(new, &mut errors);
+    // Found once, and named again.
+    let found = |rule: fn(&Value, &mut Vec<FieldError>)| {
+        let mut found = Vec::new();
+        rule(new, &mut found);
+        found
+    };
+    let (whole, change) = (found(validate_whole), found(validate_change));
+    let known = if knows_its_finalizers(resource) { found(validate_known_finalizers) } else { Vec::new() };
+    errors.extend(whole.iter().chain(&change).cloned());
     let looks = looks(resource, subresource);
     for look in looks {
         match look {
             Look::Whole => {
                 validate_names(resource, new, &mut errors);
-                validate_whole(new, &mut errors);
+                errors.extend(whole.iter().cloned());
             }
-            Look::Change => validate_change(new, &mut errors),
+            Look::Change => errors.extend(change.iter().cloned()),
         }
-        if knows_its_finalizers(resource) {
-            validate_known_finalizers(new, &mut errors);
-        }
+        errors.extend(known.iter().cloned());
     }
     if meta::is_deleting(old) {
         let before = meta::finalizers(old);
