@@ -89,6 +89,9 @@ struct Ready {
     others: VecDeque<Work>,
     /// Reconciliations of pods since the last one of anything else.
     streak: u32,
+    /// The scheduler places one pod after the other, as kube-scheduler does: where the next one fits depends on it.
+    unplaced: VecDeque<Work>,
+    is_placing: bool,
 }
 
 impl Ready {
@@ -97,7 +100,29 @@ impl Ready {
         if of_a_pod { self.pods.push_back(work) } else { self.others.push_back(work) }
     }
 
+    /// The next one, which is at work until it has [ended](Self::ended).
     fn pop(&mut self) -> Option<Work> {
+        loop {
+            let work = self.next()?;
+            if work.0 != Workload::Scheduler {
+                return Some(work);
+            }
+            if !self.is_placing {
+                self.is_placing = true;
+                return Some(work);
+            }
+            self.unplaced.push_back(work);
+        }
+    }
+
+    fn ended(&mut self, work: &Work) {
+        if work.0 == Workload::Scheduler {
+            self.is_placing = false;
+            self.pods.extend(self.unplaced.pop_front());
+        }
+    }
+
+    fn next(&mut self) -> Option<Work> {
         if self.streak < POD_SHARE - 1
             && let Some(work) = self.pods.pop_front()
         {
@@ -451,6 +476,7 @@ impl Runtime {
             }
         }
         let Some(ended) = self.running.remove(&work) else { return };
+        self.ready.ended(&work);
         self.end(work, ended, now);
     }
 

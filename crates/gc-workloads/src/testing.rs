@@ -191,6 +191,24 @@ impl World {
         panic!("it does not come to rest: {:#?}", &self.log[self.log.len() - 20..]);
     }
 
+    /// Sends all requests that can be sent before the first of them is answered, and so on until there are none.
+    pub(crate) fn settle_with_late_answers(&mut self) {
+        for _ in 0..MOST_REQUESTS {
+            let mut sent = Vec::new();
+            while let Some(next) = self.runtime.next_request(self.now) {
+                sent.push(next);
+            }
+            if sent.is_empty() {
+                return;
+            }
+            for sent in sent {
+                let answer = self.perform(sent.action);
+                self.runtime.answered(sent.id, answer, self.now);
+            }
+        }
+        panic!("it does not come to rest");
+    }
+
     fn perform(&mut self, action: Action) -> Answer {
         let failed = |reason| Answer::Failed { reason, message: format!("{reason:?}") };
         let key = action.key();

@@ -61,6 +61,20 @@ fn a_pod_runs_where_it_fits_and_says_why_it_does_not() {
     assert!(!world.names(Kind::Pod).contains(&"plain"));
 }
 
+/// Pods that are created at once do not count on the same room, however long it takes until they are bound.
+#[test]
+fn a_node_gets_no_more_pods_than_fit() {
+    let mut world = World::whole();
+    let third = json!([{"name": "c", "resources": {"requests": {"cpu": "300"}}}]);
+    for number in 0..5 {
+        world.create(Kind::Pod, pod(&format!("p{number}"), &json!({"containers": third})));
+    }
+    world.settle_with_late_answers();
+    let bound = (0..5)
+        .filter(|number| world.get(Kind::Pod, &format!("p{number}"))["spec"]["nodeName"] == "kubegc-node-0");
+    assert_eq!(bound.collect::<Vec<_>>(), [0, 1, 2]);
+}
+
 #[test]
 fn a_lease_is_renewed_and_a_stopped_node_loses_its_pods() {
     let mut world = World::whole();
