@@ -230,6 +230,10 @@ fn parts_of_an_object_must_suit_each_other() {
         ("v1/pods", "/spec/resources", json!({"claims": [{"name": "a"}]}), vec![
             "spec.resources.claims: Forbidden: claims may not be set for Resources at pod-level".to_owned(),
             "spec.resources.claims[0]: Not found: \"a\": must be one of the names in pod.spec.resourceClaims which is empty".into()]),
+        // What no container asks for is compared with nothing.
+        ("v1/pods", "/spec/resources", json!({"limits": {"cpu": "-1"}}), vec![
+            "spec.resources.limits[cpu]: Invalid value: \"-1\": must be greater than or equal to 0".into(),
+            "spec.resources.requests[cpu]: Invalid value: \"-1\": must be greater than or equal to 0".into()]),
         ("v1/pods", "/spec", asking, vec![
             "spec.resources.requests[cpu]: Invalid value: \"10m\": must be greater than or equal to aggregate container requests of 100m".into()]),
         ("v1/pods", "/spec", windows, vec!["spec.resources: Forbidden: may not be set for a windows pod".into()]),

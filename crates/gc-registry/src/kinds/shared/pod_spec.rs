@@ -240,7 +240,7 @@ fn at_least_together(
 ) {
     for (name, quantity) in own.entries().filter(|(name, _)| of(name)) {
         let Some(given) = quantity.quantity() else { continue };
-        let together = of_containers(spec.value(), list, name).unwrap_or_default();
+        let Some(together) = of_containers(spec.value(), list, name) else { continue };
         if together.exceeds(given) {
             let why = format!("must be greater than or equal to aggregate container {list} of {together}");
             report.invalid_shown(&quantity, &quoted(&given.to_string()), &why);
