@@ -238,9 +238,10 @@ fn at_least_together(
     of: impl Fn(&str) -> bool,
     report: &mut Report,
 ) {
+    let together = of_containers(spec.value(), list);
     for (name, quantity) in own.entries().filter(|(name, _)| of(name)) {
         let Some(given) = quantity.quantity() else { continue };
-        let Some(together) = of_containers(spec.value(), list, name) else { continue };
+        let Some(together) = together.get(name) else { continue };
         if together.exceeds(given) {
             let why = format!("must be greater than or equal to aggregate container {list} of {together}");
             report.invalid_shown(&quantity, &quoted(&given.to_string()), &why);

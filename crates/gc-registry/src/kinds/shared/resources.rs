@@ -1,6 +1,6 @@
 //! Resource names and quantities: limits, requests, capacities, quotas.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::names::{dns_label, qualified_name};
 use crate::error::CauseReason;
@@ -80,43 +80,45 @@ pub(crate) fn is_overcommit_allowed(name: &str) -> bool {
     is_native(name) && !is_huge_page(name)
 }
 
-/// What the containers of a pod request (or may use: `list` is `requests` or `limits`) of a resource together: the
-/// regular and the restarting initial ones side by side, or one of the other initial ones beside those restarting
-/// ones that began before it. `None` if no container names it.
-pub(crate) fn of_containers(spec: &Value, list: &str, name: &str) -> Option<Quantity> {
+/// What the containers of a pod request (or may use: `list` is `requests` or `limits`) together of each resource that
+/// one of them names: the regular and the restarting initial ones side by side, or one of the other initial ones beside
+/// those restarting ones that began before it.
+pub(crate) fn of_containers(spec: &Value, list: &str) -> BTreeMap<String, Quantity> {
+    type Sums = BTreeMap<String, Quantity>;
     let containers = |kind: &str| spec.get(kind).and_then(Value::as_array).into_iter().flatten();
-    let share = |container: &Value| {
-        quantity::of(container.get("resources")?.get(list)?.get(name)?).and_then(Result::ok)
+    let shares = |container: &Value| -> Vec<(String, Quantity)> {
+        let named = container.get("resources").and_then(|resources| resources.get(list)?.as_object());
+        let read = |value: &Value| quantity::of(value).and_then(Result::ok);
+        named.into_iter().flatten().filter_map(|(name, value)| Some((name.clone(), read(value)?))).collect()
     };
-    let add = |sum: Option<Quantity>, more: Option<Quantity>| match (sum, more) {
-        (Some(sum), Some(more)) => Some(sum + more),
-        (sum, more) => sum.or(more),
-    };
-    let regular = containers("containers").map(share).fold(None, add);
-    let (mut restarting, mut most) = (None, None::<Quantity>);
+    let (mut together, mut restarting, mut most) = (Sums::new(), Sums::new(), Sums::new());
+    for (name, share) in containers("containers").flat_map(shares) {
+        let sum = together.entry(name).or_default();
+        *sum = *sum + share;
+    }
     for container in containers("initContainers") {
-        let here = add(restarting, share(container));
-        if text(container, &["restartPolicy"]) == "Always" {
-            restarting = here;
-        }
-        if here.is_some_and(|here| most.is_none_or(|most| here.exceeds(most))) {
-            most = here;
+        for (name, share) in shares(container) {
+            let here = restarting.get(&name).copied().unwrap_or_default() + share;
+            if text(container, &["restartPolicy"]) == "Always" {
+                restarting.insert(name.clone(), here);
+            }
+            let peak = most.entry(name).or_insert(here);
+            if here.exceeds(*peak) {
+                *peak = here;
+            }
         }
     }
-    let together = add(regular, restarting);
-    if most.is_some_and(|most| together.is_none_or(|together| most.exceeds(together))) {
-        most
-    } else {
-        together
+    for (name, share) in restarting {
+        let sum = together.entry(name).or_default();
+        *sum = *sum + share;
     }
-}
-
-/// Names of the resources in a list (`requests` or `limits`) of any container of a pod.
-pub(crate) fn named_by_containers(spec: &Value, list: &str) -> BTreeSet<String> {
-    let kinds = ["containers", "initContainers"].map(|kind| spec.get(kind).and_then(Value::as_array));
-    let containers = kinds.into_iter().flatten().flatten();
-    let lists = containers.filter_map(|container| container.get("resources")?.get(list)?.as_object());
-    lists.flat_map(|list| list.keys().cloned()).collect()
+    for (name, peak) in most {
+        let sum = together.entry(name).or_insert(peak);
+        if peak.exceeds(*sum) {
+            *sum = peak;
+        }
+    }
+    together
 }
 
 /// The name of a resource at its key.

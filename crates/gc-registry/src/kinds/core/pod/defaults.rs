@@ -2,7 +2,7 @@
 
 use crate::kinds::prelude::*;
 use crate::kinds::shared::pod_defaults::{GRACE, pod_spec};
-use crate::kinds::shared::resources::{is_huge_page, named_by_containers, of_containers};
+use crate::kinds::shared::resources::{is_huge_page, of_containers};
 
 /// A pod: the template's defaults, and those that only a pod gets.
 pub(super) fn pod(members: &mut Members) {
@@ -74,16 +74,15 @@ fn whole_resources(spec: &mut Members) {
         return;
     }
     let containers = Value::Object(spec.clone());
-    let together = |list: &str, name: &str| of_containers(&containers, list, name).map(|sum| sum.to_string());
-    for name in named_by_containers(&containers, "limits") {
+    for (name, sum) in of_containers(&containers, "limits") {
         if is_huge_page(&name) && !requests.contains_key(&name) && !limits.contains_key(&name) {
-            limits.extend(together("limits", &name).map(|sum| (name, sum.into())));
+            limits.insert(name, sum.to_string().into());
         }
     }
     if !limits.is_empty() {
-        for name in named_by_containers(&containers, "requests") {
+        for (name, sum) in of_containers(&containers, "requests") {
             if matches!(&*name, "cpu" | "memory") && !requests.contains_key(&name) {
-                requests.extend(together("requests", &name).map(|sum| (name, sum.into())));
+                requests.insert(name, sum.to_string().into());
             }
         }
         for (name, limit) in &limits {
