@@ -188,6 +188,7 @@ class Play:
     def __init__(self, server, observer, name):
         self.server, self.ns, self.lock = server, name, threading.Lock()
         self.seen, self.versions, self.latest = [], {}, time.monotonic()
+        self.order = {}  # Creation times have seconds; what was created first was seen first.
         self.scripted, self.names, self.uids, self.minutes = set(), {}, {}, []
         self.real_begins, self.server_times, self.exact = [], {}, False
         self.begins, self.steps, self.known, self.addresses = [], [], {}, 0
@@ -203,6 +204,7 @@ class Play:
             self.latest = time.monotonic()
             self.seen.append((what, value))
             key = (value["kind"], value["metadata"]["name"])
+            self.order.setdefault(key, len(self.order))
             self.versions[key] = None if what == "DELETED" else value["metadata"]["resourceVersion"]
 
     # What scenarios call.
@@ -255,6 +257,12 @@ class Play:
         if self.server.settle:
             self.rest()
 
+    def react(self):
+        """Lets the controllers react to what a kubelet wrote, where they can be waited for. A real kubelet's pods do not start in
+        the same millisecond; whether a controller notices two of them together or one by one would depend on the machine."""
+        if self.server.settle:
+            self.server.ask("POST", "/kubegc/v1/settle?timeout=50s")
+
     def begin_in_minute(self):
         """Waits until the minute has just begun, or, where the clock can be set, is not about to end."""
         if self.server.settle:
@@ -286,7 +294,10 @@ class Play:
     def list(self, kind, **labels):
         wanted = ",".join(f"{key}={value}" for key, value in labels.items())
         items = self.server.ask("GET", path_of(kind, self.ns) + ("?labelSelector=" + wanted if wanted else ""))["items"]
-        return sorted(items, key=lambda one: (one["metadata"]["creationTimestamp"], one["metadata"]["name"]))
+        with self.lock:
+            order = dict(self.order)
+        place = lambda meta: order.get((kind, meta["name"]), len(order))
+        return sorted(items, key=lambda one: (one["metadata"]["creationTimestamp"], place(one["metadata"]), one["metadata"]["name"]))
 
     def patch(self, kind, name, patch, sub=None, allow=()):
         return self.server.ask("PATCH", path_of(kind, self.ns, name, sub), patch, "application/merge-patch+json", allow)
@@ -345,12 +356,14 @@ class Play:
         conditions = [self.condition("PodScheduled"), self.condition("Ready", status=state), self.condition("ContainersReady", status=state)]
         self.patch("Pod", name, {"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "hostIP": "10.98.0.1", "startTime": self.now(),
                                             "conditions": conditions, "containerStatuses": containers}}, "status", allow=(404,))  # It may be deleted meanwhile.
+        self.react()
 
     def ready(self, pod, ready):
         """Changes whether a running pod is ready."""
         state = "True" if ready else "False"
         conditions = [self.condition(kind, status=state if kind != "PodScheduled" else "True") for kind in ("PodScheduled", "Ready", "ContainersReady")]
         self.patch("Pod", pod["metadata"]["name"], {"status": {"conditions": conditions}}, "status")
+        self.react()
 
     def finish(self, pod, code=0, conditions=()):
         """Ends a pod's containers."""
@@ -360,6 +373,7 @@ class Play:
         both = [self.condition("Ready", "PodCompleted", "False"), self.condition("ContainersReady", "PodCompleted", "False"), self.condition("PodScheduled")]
         self.patch("Pod", pod["metadata"]["name"], {"status": {"phase": "Failed" if code else "Succeeded", "containerStatuses": containers,
                                                                "conditions": both + list(conditions)}}, "status")
+        self.react()
 
     def reap(self):
         """Ends the pods that are being deleted, as a kubelet does."""
@@ -368,6 +382,7 @@ class Play:
                 self.finish(pod, 143)
             self.server.ask("DELETE", path_of("Pod", self.ns, pod["metadata"]["name"]),
                             {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}, allow=(404, 409))
+            self.react()
 
     def end(self):
         self.observer.sinks.pop(self.ns, None)
