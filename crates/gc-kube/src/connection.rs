@@ -4,7 +4,6 @@
 //! kube-rs' work; its own HTTP client speaks HTTP/1.1 only, so the transport under its layers is ours. The
 //! embedded server of the same process is reached without any connection: its HTTP service is called directly.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -26,14 +25,17 @@ use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
 
 use crate::clock::machine_moment;
 use crate::server_clock::SharedServerClock;
+use crate::streams::Streams;
 
 /// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 /// What takes requests: one connection of a cluster, or the embedded server.
 pub type HttpService = BoxCloneSyncService<Request<Full<Bytes>>, Response<Body>, BoxError>;
 
-/// Number of connections that share the short requests (deletions, patches, reads).
+/// Maximum number of connections that share the short requests (deletions, patches, reads).
 pub const REQUEST_CONNECTIONS: usize = 4;
+/// Maximum number of unused connections that are kept to a server without HTTP/2.
+const IDLE_CONNECTIONS: usize = 16;
 /// Number of watches per connection. Servers accept 100 to 250 streams per connection and let further ones wait.
 pub const WATCHES_PER_CONNECTION: usize = 64;
 /// A short request is given up after this time, unless the client says otherwise.
@@ -293,7 +295,8 @@ type Gate = dyn Fn() -> bool + Send + Sync;
 
 struct Shared {
     requests: Vec<HttpService>,
-    next_request: AtomicUsize,
+    /// What is in flight on each of them.
+    streams: Streams,
     watches: Mutex<Vec<HttpService>>,
     make: Box<MakeService>,
     address: String,
@@ -427,10 +430,9 @@ impl ApiClient {
         anonymous: Option<kube::Config>,
     ) -> Self {
         let requests = (0..REQUEST_CONNECTIONS).map(|_| make()).collect();
-        let next_request = AtomicUsize::new(0);
+        let streams = Streams::new(REQUEST_CONNECTIONS);
         let watches = Mutex::default();
-        let shared =
-            Shared { requests, next_request, watches, make, address, namespace, server_clock, anonymous };
+        let shared = Shared { requests, streams, watches, make, address, namespace, server_clock, anonymous };
         Self { shared: Arc::new(shared), gate: None, authorization: None, request_timeout: REQUEST_TIMEOUT }
     }
 
@@ -472,8 +474,8 @@ impl ApiClient {
         mut request: Request<Full<Bytes>>,
     ) -> BoxFuture<'static, Result<Answer, RequestError>> {
         self.authorize(&mut request);
-        let turn = self.shared.next_request.fetch_add(1, Ordering::Relaxed);
-        let service = self.shared.requests[turn % REQUEST_CONNECTIONS].clone();
+        let (connection, stream) = self.shared.streams.begin();
+        let service = self.shared.requests[connection].clone();
         let gate = self.gate.clone().filter(|_| request.method() != http::Method::GET);
         let clock = self.shared.server_clock.clone();
         let whole = async move {
@@ -485,7 +487,9 @@ impl ApiClient {
             if let Some(clock) = clock {
                 clock.observe(response.headers(), sent);
             }
-            collect(response).await
+            let answer = collect(response).await;
+            drop(stream);
+            answer
         };
         let limit = self.request_timeout;
         Box::pin(async move {
@@ -649,7 +653,7 @@ where
         let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
-            .pool_max_idle_per_host(REQUEST_CONNECTIONS)
+            .pool_max_idle_per_host(IDLE_CONNECTIONS)
             .http2_initial_stream_window_size(STREAM_WINDOW_BYTES)
             .http2_initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .http2_keep_alive_interval(PING_INTERVAL)

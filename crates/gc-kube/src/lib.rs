@@ -35,6 +35,7 @@ mod restraints;
 mod retention;
 mod server_clock;
 mod status;
+mod streams;
 mod supervisor;
 mod watcher;
 pub mod wire;

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::Value;
@@ -29,6 +30,8 @@ pub(crate) use serve::{Answered, PATH, answer};
 pub(crate) const SERVER_JOURNAL: &str = "journal.jsonl";
 /// Maximum number of entries that wait for the disk; further ones are dropped and counted.
 const QUEUED_ENTRIES: usize = 8192;
+/// How long the thread lets entries gather after it has written some: under load, waking it for each costs more than writing it.
+const GATHERING_PAUSE: Duration = Duration::from_millis(10);
 /// Searches at a time; each reads all files.
 const SEARCHES_AT_ONCE: usize = 2;
 /// Maximum number of clients that follow the journal.
@@ -155,21 +158,26 @@ impl Writer {
             };
             let batch = std::iter::once(first).chain(entries.try_iter().take(QUEUED_ENTRIES)).map(named);
             let lines = self.recent.push(batch);
-            let Some(file) = &mut self.file else { continue };
-            let result = file.append(&lines);
-            match &result {
-                Ok(()) => self.recent.wrote(lines.len()),
-                Err(error) => {
-                    // Some of them may have got through.
-                    let lost = u64::try_from(lines.len()).unwrap_or(u64::MAX);
-                    self.lost.fetch_add(lost, Ordering::Relaxed);
-                    if !failing {
-                        tracing::error!(%error, "the journal cannot be written; collection continues without it");
-                    }
+            self.write(&lines, &mut failing);
+            std::thread::sleep(GATHERING_PAUSE);
+        }
+    }
+
+    fn write(&mut self, lines: &[Arc<str>], failing: &mut bool) {
+        let Some(file) = &mut self.file else { return };
+        let result = file.append(lines);
+        match &result {
+            Ok(()) => self.recent.wrote(lines.len()),
+            Err(error) => {
+                // Some of them may have got through.
+                let lost = u64::try_from(lines.len()).unwrap_or(u64::MAX);
+                self.lost.fetch_add(lost, Ordering::Relaxed);
+                if !*failing {
+                    tracing::error!(%error, "the journal cannot be written; collection continues without it");
                 }
             }
-            failing = result.is_err();
         }
+        *failing = result.is_err();
     }
 }
 

@@ -1,0 +1,73 @@
+//! Which of several connections a request is sent on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How many requests a connection has before the next one is used. Servers accept 100 to 250 streams per connection, and one
+/// that carries many is cheaper than several with few: one packet and one wake-up bring several answers.
+pub(crate) const STREAMS_PER_CONNECTION: usize = 64;
+
+/// The number of requests in flight on each connection.
+pub(crate) struct Streams(Vec<Arc<AtomicUsize>>);
+
+/// A request in flight, until it is dropped.
+pub(crate) struct Stream(Arc<AtomicUsize>);
+
+impl Streams {
+    pub(crate) fn new(connections: usize) -> Self {
+        Self((0..connections).map(|_| Arc::default()).collect())
+    }
+
+    /// The connection of the next request. Requests that are sent at the same moment may see each other's counts late: these
+    /// spread the load, they bound nothing.
+    pub(crate) fn begin(&self) -> (usize, Stream) {
+        let connection = choose(self.0.iter().map(|count| count.load(Ordering::Relaxed)));
+        let count = Arc::clone(&self.0[connection]);
+        count.fetch_add(1, Ordering::Relaxed);
+        (connection, Stream(count))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The first connection with room; if there is none, the first of those with the fewest requests.
+fn choose(counts: impl Iterator<Item = usize> + Clone) -> usize {
+    let with_room = counts.clone().position(|count| count < STREAMS_PER_CONNECTION);
+    let emptiest =
+        || counts.enumerate().min_by_key(|(_, count)| *count).map_or(0, |(connection, _)| connection);
+    with_room.unwrap_or_else(emptiest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_filled_one_after_the_other() {
+        const FULL: usize = STREAMS_PER_CONNECTION;
+        for (counts, chosen) in [
+            (vec![0, 0, 0], 0),
+            (vec![FULL - 1, 0, 0], 0),
+            (vec![FULL, 0, 0], 1),
+            (vec![FULL - 1, FULL, FULL], 0),
+            (vec![FULL, FULL, FULL], 0),
+            (vec![FULL + 2, FULL + 1, FULL + 1], 1),
+        ] {
+            assert_eq!(choose(counts.iter().copied()), chosen, "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_counts_until_it_is_dropped() {
+        let streams = Streams::new(2);
+        let mut in_flight: Vec<_> = (0..STREAMS_PER_CONNECTION).map(|_| streams.begin()).collect();
+        assert!(in_flight.iter().all(|(connection, _)| *connection == 0));
+        assert_eq!(streams.begin().0, 1);
+        in_flight.pop();
+        assert_eq!(streams.begin().0, 0);
+    }
+}
