@@ -28,6 +28,6 @@ pub use identity::{
     Coordinates, FailedGroup, Gvk, Gvr, ObjectKey, OwnerReference, ResourceId, ResourceVersion, Timestamp,
     Uid, api_path, api_version, group_resource,
 };
-pub use marks::{ForeignMark, Marks};
+pub use marks::{ForeignMark, Marks, Texts, read_texts};
 pub use protected::undeletable;
 pub use quantity::parse_quantity;
