@@ -7,6 +7,7 @@
 
 pub mod codes;
 mod convert;
+mod cron;
 mod duration;
 mod effect;
 mod event;
@@ -18,6 +19,7 @@ mod protected;
 mod quantity;
 
 pub use convert::{hexadecimal, milliseconds};
+pub use cron::{Cron, JobSchedule};
 pub use duration::{GoDuration, GoDurationError, Units, UnixNanoseconds};
 pub use effect::{
     Change, DeletionSecret, Effect, EffectId, EventRecord, Evidence, FinalizerName, HeldBy, Outcome,
