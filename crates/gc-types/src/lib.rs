@@ -17,6 +17,7 @@ mod identity;
 mod marks;
 mod protected;
 mod quantity;
+mod quoted;
 
 pub use convert::{hexadecimal, milliseconds};
 pub use cron::{Cron, JobSchedule};
@@ -33,3 +34,4 @@ pub use identity::{
 pub use marks::{ForeignMark, Marks, Texts, read_texts};
 pub use protected::undeletable;
 pub use quantity::parse_quantity;
+pub use quoted::{quoted, quoted_with};
