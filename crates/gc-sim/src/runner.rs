@@ -1,6 +1,7 @@
 //! Many worlds, one after the other; and, of one that failed, the short story of why.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::ScopedJoinHandle;
 
 use crate::defects::Defect;
 use crate::namespaces;
@@ -125,7 +126,7 @@ pub(crate) fn in_threads<T: Send>(threads: u64, work: impl Fn(u64) -> T + Sync) 
     let work = &work;
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
-        let done = workers.into_iter().map(|worker| worker.join());
+        let done = workers.into_iter().map(ScopedJoinHandle::join);
         done.map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     })
 }
@@ -145,7 +146,9 @@ pub fn run_seeds(from: u64, count: u64, threads: u64, options: Options) -> Summa
         }
         summary
     });
-    summaries.into_iter().for_each(|summary| total.merge(summary));
+    for summary in summaries {
+        total.merge(summary);
+    }
     total.failures.sort_by_key(|(seed, _)| *seed);
     total
 }

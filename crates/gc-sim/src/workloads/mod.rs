@@ -380,7 +380,9 @@ pub fn run_seeds(from: u64, count: u64, threads: u64) -> Summary {
         }
         summary
     });
-    summaries.into_iter().for_each(|summary| total.merge(summary));
+    for summary in summaries {
+        total.merge(summary);
+    }
     total.failures.sort_by_key(|(seed, _)| *seed);
     total
 }
