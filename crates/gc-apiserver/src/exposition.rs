@@ -1,7 +1,13 @@
-//! The text of metrics, in the format that a client asks for.
+//! How metrics are registered, and their text in the format that a client asks for.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Metric, Registry};
 
 use crate::encode::negotiate;
 
@@ -13,6 +19,60 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 /// The last line of OpenMetrics.
 const END: &str = "# EOF";
+/// Maximum number of label values that come from clients and are counted for themselves; all others share one.
+pub(crate) const MAXIMUM_NAMES: usize = 500;
+/// The value that is shared.
+pub(crate) const OTHERS: &str = "others";
+
+/// One histogram for each set of labels.
+pub(crate) type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// Registers a metric, or a family of them, and returns it.
+pub(crate) fn registered<M>(registry: &mut Registry, name: impl Into<String>, help: impl Into<String>) -> M
+where
+    M: Metric + Clone + Default,
+{
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+/// Registers histograms with these bounds, and returns them.
+pub(crate) fn histograms<L>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    make: fn() -> Histogram,
+) -> Histograms<L>
+where
+    L: EncodeLabelSet + std::fmt::Debug + Clone + std::hash::Hash + Eq + Send + Sync + 'static,
+{
+    let family = Family::new_with_constructor(make);
+    registry.register(name, help, Family::clone(&family));
+    family
+}
+
+/// The label values that are counted for themselves, so that clients cannot create any number of metrics.
+#[derive(Debug)]
+pub(crate) struct CountedNames<T>(Mutex<BTreeSet<T>>);
+
+impl<T> Default for CountedNames<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Ord> CountedNames<T> {
+    /// Whether this one is counted for itself: it was before, or there is room for it.
+    pub(crate) fn admits<N>(&self, name: &N) -> bool
+    where
+        T: std::borrow::Borrow<N>,
+        N: Ord + ToOwned<Owned = T> + ?Sized,
+    {
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        names.contains(name) || (names.len() < MAXIMUM_NAMES && names.insert(name.to_owned()))
+    }
+}
 
 /// The content type and the text of metrics: OpenMetrics if `accept` asks for it by its name, otherwise the text format of
 /// Prometheus, which every scraper reads.

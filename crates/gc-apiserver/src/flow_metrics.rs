@@ -1,7 +1,6 @@
 //! Metrics of priority and fairness, under upstream's names and labels.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -11,13 +10,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::exposition::{CountedNames, Histograms, OTHERS, histograms, registered};
 use crate::fairness::configuration::Flow;
 use crate::fairness::seats::{Limits, Refusal};
 
-/// Maximum number of pairs of flow schema and priority level that are counted under their own names; all others share one.
-const MAXIMUM_PAIRS: usize = 500;
-/// The name that is shared.
-const OTHERS: &str = "others";
 /// Bounds of the time that requests wait, in seconds.
 const BUCKETS: [f64; 13] = [0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
 
@@ -50,7 +46,6 @@ struct WaitLabels {
 }
 
 /// Requests and the seats that they take, together.
-#[derive(Clone, Default)]
 struct Occupancy {
     requests: Family<FlowLabels, Gauge>,
     seats: Family<FlowLabels, Gauge>,
@@ -58,11 +53,11 @@ struct Occupancy {
 
 impl Occupancy {
     fn new(registry: &mut Registry, what: &str, help: &str) -> Self {
-        let occupancy = Self::default();
         let name = |unit: &str| format!("apiserver_flowcontrol_current_{what}_{unit}");
-        registry.register(name("requests"), format!("Requests that {help}"), occupancy.requests.clone());
-        registry.register(name("seats"), format!("Seats of requests that {help}"), occupancy.seats.clone());
-        occupancy
+        Self {
+            requests: registered(registry, name("requests"), format!("Requests that {help}")),
+            seats: registered(registry, name("seats"), format!("Seats of requests that {help}")),
+        }
     }
 
     fn occupied(&self, labels: &FlowLabels, width: usize) -> Occupied {
@@ -96,45 +91,42 @@ pub(crate) struct FlowMetrics {
     upper: Family<LevelLabels, Gauge>,
     dispatched: Family<FlowLabels, Counter>,
     rejected: Family<RefusalLabels, Counter>,
-    waited: Family<WaitLabels, Histogram, fn() -> Histogram>,
+    waited: Histograms<WaitLabels>,
     waiting: Occupancy,
     executing: Occupancy,
-    pairs: Mutex<BTreeSet<FlowLabels>>,
+    pairs: CountedNames<FlowLabels>,
 }
 
 impl FlowMetrics {
     /// Registers them.
     pub(crate) fn new(registry: &mut Registry) -> Self {
         let mut limit = |name: &str, help: &str| {
-            let family = Family::<LevelLabels, Gauge>::default();
-            registry.register(format!("apiserver_flowcontrol_{name}_limit_seats"), help, family.clone());
-            family
+            registered(registry, format!("apiserver_flowcontrol_{name}_limit_seats"), help)
         };
-        let nominal = limit("nominal", "Seats that each priority level is configured to have");
-        let lower = limit("lower", "Seats that each priority level has whatever others borrow");
-        let upper = limit("upper", "Seats that each priority level has with all that it may borrow");
-        let make: fn() -> Histogram = || Histogram::new(BUCKETS);
-        let (dispatched, rejected) = (Family::default(), Family::default());
-        let waited = Family::new_with_constructor(make);
-        registry.register(
-            "apiserver_flowcontrol_dispatched_requests",
-            "Requests that priority and fairness let through",
-            Family::clone(&dispatched),
-        );
-        registry.register(
-            "apiserver_flowcontrol_rejected_requests",
-            "Requests that priority and fairness rejected",
-            Family::clone(&rejected),
-        );
-        registry.register(
-            "apiserver_flowcontrol_request_wait_duration_seconds",
-            "Time that requests waited in queues",
-            Family::clone(&waited),
-        );
-        let waiting = Occupancy::new(registry, "inqueue", "wait in queues");
-        let executing = Occupancy::new(registry, "executing", "are worked on, watches while they start");
-        let pairs = Mutex::default();
-        Self { nominal, lower, upper, dispatched, rejected, waited, waiting, executing, pairs }
+        Self {
+            nominal: limit("nominal", "Seats that each priority level is configured to have"),
+            lower: limit("lower", "Seats that each priority level has whatever others borrow"),
+            upper: limit("upper", "Seats that each priority level has with all that it may borrow"),
+            dispatched: registered(
+                registry,
+                "apiserver_flowcontrol_dispatched_requests",
+                "Requests that priority and fairness let through",
+            ),
+            rejected: registered(
+                registry,
+                "apiserver_flowcontrol_rejected_requests",
+                "Requests that priority and fairness rejected",
+            ),
+            waited: histograms(
+                registry,
+                "apiserver_flowcontrol_request_wait_duration_seconds",
+                "Time that requests waited in queues",
+                || Histogram::new(BUCKETS),
+            ),
+            waiting: Occupancy::new(registry, "inqueue", "wait in queues"),
+            executing: Occupancy::new(registry, "executing", "are worked on, watches while they start"),
+            pairs: CountedNames::default(),
+        }
     }
 
     /// Shows the seats of the levels that are configured.
@@ -180,21 +172,18 @@ impl FlowMetrics {
     fn labels(&self, flow: &Flow) -> FlowLabels {
         let labels =
             FlowLabels { priority_level: Arc::clone(&flow.level), flow_schema: Arc::clone(&flow.schema) };
-        let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
-        if !pairs.contains(&labels) {
-            if pairs.len() == MAXIMUM_PAIRS {
-                return FlowLabels { priority_level: OTHERS.into(), flow_schema: OTHERS.into() };
-            }
-            pairs.insert(labels.clone());
+        if self.pairs.admits(&labels) {
+            labels
+        } else {
+            FlowLabels { priority_level: OTHERS.into(), flow_schema: OTHERS.into() }
         }
-        labels
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exposition::exposition;
+    use crate::exposition::{MAXIMUM_NAMES, exposition};
 
     fn flow(schema: &str) -> Flow {
         Flow { schema: schema.into(), level: "low".into(), ..Flow::default() }
@@ -253,11 +242,11 @@ mod tests {
     fn pairs_of_names_are_bounded() {
         let mut registry = Registry::default();
         let metrics = FlowMetrics::new(&mut registry);
-        for number in 0..MAXIMUM_PAIRS + 10 {
+        for number in 0..MAXIMUM_NAMES + 10 {
             drop(metrics.dispatched(&flow(&format!("s{number}")), 1));
         }
         let lines = shown(&registry, "dispatched_requests_total");
-        assert_eq!(lines.len(), MAXIMUM_PAIRS + 1);
+        assert_eq!(lines.len(), MAXIMUM_NAMES + 1);
         assert!(lines.contains(&"{priority_level=\"others\",flow_schema=\"others\"} 10".to_owned()));
     }
 }

@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::exposition::exposition;
+use crate::exposition::{Histograms, exposition, histograms, registered};
 use crate::fairness::seats::Limits;
 use crate::flow_metrics::FlowMetrics;
 use crate::webhook_metrics::WebhookMetrics;
@@ -84,7 +84,7 @@ pub(crate) struct Metrics {
     checks: Family<CheckLabels, Gauge>,
     check_outcomes: Family<CheckOutcomeLabels, Counter>,
     requests: Family<RequestLabels, Counter>,
-    durations: Family<DurationLabels, Histogram, fn() -> Histogram>,
+    durations: Histograms<DurationLabels>,
     /// The labels of requests so far, so that those of removed definitions can be forgotten.
     seen: Mutex<BTreeSet<RequestLabels>>,
     watches: Gauge,
@@ -108,70 +108,52 @@ impl Metrics {
     /// Registers everything.
     pub(crate) fn new() -> Self {
         let (mut registry, mut service_levels) = (Registry::default(), Registry::default());
-        let checks = Family::<CheckLabels, Gauge>::default();
-        let check_outcomes = Family::<CheckOutcomeLabels, Counter>::default();
-        service_levels.register(
-            "kubernetes_healthcheck",
-            "How the last run of a health check ended: 1 is well",
-            checks.clone(),
-        );
-        service_levels.register(
-            "kubernetes_healthchecks",
-            "Runs of health checks by their end",
-            check_outcomes.clone(),
-        );
-        let requests = Family::<RequestLabels, Counter>::default();
-        let make: fn() -> Histogram = || Histogram::new(BUCKETS);
-        let durations = Family::<DurationLabels, Histogram, _>::new_with_constructor(make);
-        let watches = Gauge::default();
-        let (in_flight, rejected, connections) = (Gauge::default(), Counter::default(), Gauge::default());
-        registry.register("apiserver_request", "Requests by verb, resource and code", requests.clone());
-        registry.register(
-            "apiserver_request_duration_seconds",
-            "Time to answer a request, without watches",
-            durations.clone(),
-        );
-        registry.register("apiserver_longrunning_requests", "Watches that are open", watches.clone());
-        registry.register(
-            "apiserver_current_inflight_requests",
-            "Requests that are being worked on, without watches",
-            in_flight.clone(),
-        );
-        registry.register(
-            "kubegc_apiserver_rejected_requests",
-            "Requests refused with 429 because too many were in flight",
-            rejected.clone(),
-        );
-        let (waiting, refused_connections) = (Gauge::default(), Counter::default());
-        registry.register(
-            "kubegc_apiserver_refused_connections",
-            "Connections refused because their peer had too many",
-            refused_connections.clone(),
-        );
-        registry.register(
-            "apiserver_current_inqueue_requests",
-            "Requests that wait for a place by priority and fairness",
-            waiting.clone(),
-        );
-        let flows = Arc::new(FlowMetrics::new(&mut registry));
-        registry.register("kubegc_apiserver_connections", "Open connections", connections.clone());
-        let webhooks = WebhookMetrics::new(&mut registry);
+        let (levels, all) = (&mut service_levels, &mut registry);
         Self {
+            checks: registered(
+                levels,
+                "kubernetes_healthcheck",
+                "How the last run of a health check ended: 1 is well",
+            ),
+            check_outcomes: registered(
+                levels,
+                "kubernetes_healthchecks",
+                "Runs of health checks by their end",
+            ),
+            requests: registered(all, "apiserver_request", "Requests by verb, resource and code"),
+            durations: histograms(
+                all,
+                "apiserver_request_duration_seconds",
+                "Time to answer a request, without watches",
+                || Histogram::new(BUCKETS),
+            ),
+            watches: registered(all, "apiserver_longrunning_requests", "Watches that are open"),
+            in_flight: registered(
+                all,
+                "apiserver_current_inflight_requests",
+                "Requests that are being worked on, without watches",
+            ),
+            rejected: registered(
+                all,
+                "kubegc_apiserver_rejected_requests",
+                "Requests refused with 429 because too many were in flight",
+            ),
+            refused_connections: registered(
+                all,
+                "kubegc_apiserver_refused_connections",
+                "Connections refused because their peer had too many",
+            ),
+            waiting: registered(
+                all,
+                "apiserver_current_inqueue_requests",
+                "Requests that wait for a place by priority and fairness",
+            ),
+            flows: Arc::new(FlowMetrics::new(all)),
+            connections: registered(all, "kubegc_apiserver_connections", "Open connections"),
+            webhooks: WebhookMetrics::new(all),
+            seen: Mutex::default(),
             registry,
             service_levels,
-            checks,
-            check_outcomes,
-            requests,
-            durations,
-            seen: Mutex::default(),
-            watches,
-            in_flight,
-            rejected,
-            waiting,
-            flows,
-            connections,
-            refused_connections,
-            webhooks,
         }
     }
 

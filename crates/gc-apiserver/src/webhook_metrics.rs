@@ -1,7 +1,6 @@
 //! Metrics of admission webhooks, and of the match conditions of webhooks and policies, under upstream's names and labels.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use gc_registry::dynamic::{ConditionsReport, WebhookEnd, WebhookReport};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -11,10 +10,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// Maximum number of webhooks that are counted under their own names; all others share one.
-const MAXIMUM_NAMES: usize = 500;
-/// The name that is shared.
-const OTHERS: &str = "others";
+use crate::exposition::{CountedNames, Histograms, OTHERS, histograms, registered};
+
 /// Codes are counted up to this one, as upstream does: a broken webhook must not create a metric for each number.
 const HIGHEST_CODE: u16 = 600;
 /// Bounds of the durations, in seconds.
@@ -66,68 +63,62 @@ struct FailOpenLabels {
 /// Counts the calls of admission webhooks.
 #[derive(Clone)]
 pub(crate) struct WebhookMetrics {
-    durations: Family<DurationLabels, Histogram, fn() -> Histogram>,
+    durations: Histograms<DurationLabels>,
     requests: Family<RequestLabels, Counter>,
     // Upstream's names of these two counters do not end in `_total`, which this library appends to every counter.
     rejections: Family<RejectionLabels, Gauge>,
     fail_open: Family<FailOpenLabels, Gauge>,
     condition_errors: Family<ConditionLabels, Counter>,
     condition_exclusions: Family<ConditionLabels, Counter>,
-    condition_durations: Family<ConditionLabels, Histogram, fn() -> Histogram>,
-    names: Arc<Mutex<BTreeSet<String>>>,
+    condition_durations: Histograms<ConditionLabels>,
+    names: Arc<CountedNames<String>>,
 }
 
 impl WebhookMetrics {
     /// Registers them.
     pub(crate) fn new(registry: &mut Registry) -> Self {
-        let make: fn() -> Histogram = || Histogram::new(BUCKETS);
-        let make_conditions: fn() -> Histogram = || Histogram::new(CONDITION_BUCKETS);
-        let metrics = Self {
-            durations: Family::new_with_constructor(make),
-            requests: Family::default(),
-            rejections: Family::default(),
-            fail_open: Family::default(),
-            condition_errors: Family::default(),
-            condition_exclusions: Family::default(),
-            condition_durations: Family::new_with_constructor(make_conditions),
+        let webhook = |name: &str| format!("apiserver_admission_webhook_{name}");
+        let condition = |name: &str| format!("apiserver_admission_match_condition_{name}");
+        Self {
+            durations: histograms(
+                registry,
+                &webhook("admission_duration_seconds"),
+                "Time that calls of admission webhooks took",
+                || Histogram::new(BUCKETS),
+            ),
+            requests: registered(
+                registry,
+                webhook("request"),
+                "Calls of admission webhooks by the code of their answer",
+            ),
+            rejections: registered(
+                registry,
+                webhook("rejection_count"),
+                "Requests that were refused by an admission webhook, or because its call failed",
+            ),
+            fail_open: registered(
+                registry,
+                webhook("fail_open_count"),
+                "Failed calls of admission webhooks that were ignored",
+            ),
+            condition_errors: registered(
+                registry,
+                condition("evaluation_errors"),
+                "Match conditions that could not be evaluated",
+            ),
+            condition_exclusions: registered(
+                registry,
+                condition("exclusions"),
+                "Requests that a webhook was not asked about because of its match conditions",
+            ),
+            condition_durations: histograms(
+                registry,
+                &condition("evaluation_seconds"),
+                "Time that match conditions took that did not all hold",
+                || Histogram::new(CONDITION_BUCKETS),
+            ),
             names: Arc::default(),
-        };
-        registry.register(
-            "apiserver_admission_webhook_admission_duration_seconds",
-            "Time that calls of admission webhooks took",
-            metrics.durations.clone(),
-        );
-        registry.register(
-            "apiserver_admission_webhook_request",
-            "Calls of admission webhooks by the code of their answer",
-            metrics.requests.clone(),
-        );
-        registry.register(
-            "apiserver_admission_webhook_rejection_count",
-            "Requests that were refused by an admission webhook, or because its call failed",
-            metrics.rejections.clone(),
-        );
-        registry.register(
-            "apiserver_admission_webhook_fail_open_count",
-            "Failed calls of admission webhooks that were ignored",
-            metrics.fail_open.clone(),
-        );
-        registry.register(
-            "apiserver_admission_match_condition_evaluation_errors",
-            "Match conditions that could not be evaluated",
-            metrics.condition_errors.clone(),
-        );
-        registry.register(
-            "apiserver_admission_match_condition_exclusions",
-            "Requests that a webhook was not asked about because of its match conditions",
-            metrics.condition_exclusions.clone(),
-        );
-        registry.register(
-            "apiserver_admission_match_condition_evaluation_seconds",
-            "Time that match conditions took that did not all hold",
-            metrics.condition_durations.clone(),
-        );
-        metrics
+        }
     }
 
     /// Counts a finished call.
@@ -175,15 +166,7 @@ impl WebhookMetrics {
     }
 
     fn name(&self, name: &str) -> String {
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        if names.contains(name) {
-            return name.to_owned();
-        }
-        if names.len() == MAXIMUM_NAMES {
-            return OTHERS.to_owned();
-        }
-        names.insert(name.to_owned());
-        name.to_owned()
+        if self.names.admits(name) { name } else { OTHERS }.to_owned()
     }
 }
 
@@ -193,6 +176,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::exposition::MAXIMUM_NAMES;
 
     fn report(webhook: &str, end: WebhookEnd) -> WebhookReport {
         WebhookReport {

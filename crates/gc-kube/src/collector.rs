@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::connection::ApiClient;
-use crate::driver::{Adapter, ControllerSurroundings, Done, QUEUED_BATCHES, Setup};
+use crate::driver::{Adapter, ControllerSurroundings, Done, QUEUED_BATCHES, Setup, set_up};
 use crate::observer::Observer;
 use crate::requests::Performer;
 use crate::resources::ResourceTable;
@@ -71,32 +71,13 @@ impl MetadataCollector {
         Self { setup, ignored_resources, streamed_lists, board: StatusBoard::default() }
     }
 
-    /// Its Events name this component as their source.
-    #[must_use]
-    pub fn named(mut self, source: &'static str) -> Self {
-        self.setup.source = source;
-        self
-    }
-
-    /// Its engine uses this clock instead of the continued wall clock of the start.
-    #[must_use]
-    pub fn with_clock(mut self, clock: Clock) -> Self {
-        self.setup.clock = Some(clock);
-        self
-    }
+    set_up!();
 
     /// Reads for real and holds every write while `holding` says for what; when it says `None` again, what was held
     /// is decided again.
     #[must_use]
     pub fn holding_writes(mut self, holding: watch::Receiver<Option<HeldBy>>) -> Self {
         self.setup.dry_run = holding;
-        self
-    }
-
-    /// Obeys these. While it is held, it observes everything and does nothing: a standby with a warm graph.
-    #[must_use]
-    pub fn restrained_by(mut self, restraints: Restraints) -> Self {
-        self.setup.restraints = restraints;
         self
     }
 

@@ -102,6 +102,33 @@ pub(crate) struct Setup {
     pub(crate) source: &'static str,
 }
 
+/// How every collector, which has a `setup`, is set up before it runs.
+macro_rules! set_up {
+    () => {
+        /// Its Events name this component as their source.
+        #[must_use]
+        pub fn named(mut self, source: &'static str) -> Self {
+            self.setup.source = source;
+            self
+        }
+
+        /// It uses this clock in place of its own.
+        #[must_use]
+        pub fn with_clock(mut self, clock: Clock) -> Self {
+            self.setup.clock = Some(clock);
+            self
+        }
+
+        /// Obeys these. While it is held, it observes everything and does nothing.
+        #[must_use]
+        pub fn restrained_by(mut self, restraints: Restraints) -> Self {
+            self.setup.restraints = restraints;
+            self
+        }
+    };
+}
+pub(crate) use set_up;
+
 impl Setup {
     pub(crate) fn new(client: ApiClient, table: ResourceTable, bounds: PacingOptions, dry_run: bool) -> Self {
         Self {

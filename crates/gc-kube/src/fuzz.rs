@@ -167,7 +167,7 @@ fn agrees(fast: Result<&Metadata<'_>, &DecodeError>, slow: &reference::Metadata)
     };
     for mark in gc_types::ForeignMark::ALL {
         let expected = if mark.is_label() { label(mark.key()) } else { annotation(mark.key()) };
-        assert_eq!(fast.marks.foreign.get(&mark).map(|text| &**text), expected.as_deref());
+        assert_eq!(fast.marks.foreign(mark).map(|text| &**text), expected.as_deref());
     }
 }
 
@@ -231,7 +231,7 @@ fn says(fast: &Metadata<'_>, metadata: &Value) {
     for mark in gc_types::ForeignMark::ALL {
         let place = if mark.is_label() { "labels" } else { "annotations" };
         let expected = metadata[place][mark.key()].as_str();
-        assert_eq!(fast.marks.foreign.get(&mark).map(|text| &**text), expected);
+        assert_eq!(fast.marks.foreign(mark).map(|text| &**text), expected);
     }
 }
 

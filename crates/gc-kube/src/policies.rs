@@ -36,7 +36,7 @@ use tokio::time::Instant;
 use crate::clock::{Clock, steady_now, system_clock};
 use crate::connection::ApiClient;
 use crate::discovery::{Discovered, DiscoveryError, discover};
-use crate::driver::{Adapter, ControllerSurroundings, Done, QUEUED_BATCHES, Setup};
+use crate::driver::{Adapter, ControllerSurroundings, Done, QUEUED_BATCHES, Setup, set_up};
 use crate::facts::FactsWatcher;
 use crate::observer::Observer;
 use crate::requests::Performer;
@@ -86,26 +86,7 @@ impl PolicyCollector {
         Self { setup }
     }
 
-    /// Its Events name this component as their source.
-    #[must_use]
-    pub fn named(mut self, source: &'static str) -> Self {
-        self.setup.source = source;
-        self
-    }
-
-    /// The clock that it uses.
-    #[must_use]
-    pub fn with_clock(mut self, clock: Clock) -> Self {
-        self.setup.clock = Some(clock);
-        self
-    }
-
-    /// Obeys these.
-    #[must_use]
-    pub fn restrained_by(mut self, restraints: Restraints) -> Self {
-        self.setup.restraints = restraints;
-        self
-    }
+    set_up!();
 
     /// The resources that policies are about, by which its effects name them.
     #[must_use]

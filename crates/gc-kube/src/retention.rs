@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::clock::{Clock, moment, system_clock};
 use crate::connection::ApiClient;
-use crate::driver::{Adapter, ControllerSurroundings, Done, QUEUED_BATCHES, Setup};
+use crate::driver::{Adapter, ControllerSurroundings, Done, QUEUED_BATCHES, Setup, set_up};
 use crate::facts::{FactsReader, FactsWatcher, list_live};
 use crate::observer::Observer;
 use crate::requests::{Performed, Performer};
@@ -89,31 +89,12 @@ impl RetentionCollector {
         Self { setup, collecting: Box::new(collecting), outside: Arc::new(NothingOutside) }
     }
 
-    /// Its Events name this component as their source.
-    #[must_use]
-    pub fn named(mut self, source: &'static str) -> Self {
-        self.setup.source = source;
-        self
-    }
-
-    /// The clock that it uses.
-    #[must_use]
-    pub fn with_clock(mut self, clock: Clock) -> Self {
-        self.setup.clock = Some(clock);
-        self
-    }
+    set_up!();
 
     /// Its calls outside go here.
     #[must_use]
     pub fn with_outside(self, outside: Arc<dyn Outside>) -> Self {
         Self { outside, ..self }
-    }
-
-    /// Obeys these.
-    #[must_use]
-    pub fn restrained_by(mut self, restraints: Restraints) -> Self {
-        self.setup.restraints = restraints;
-        self
     }
 
     /// Runs until `shutdown` is ready; then sends nothing further, gives what is in flight

@@ -132,6 +132,13 @@ impl ApiError {
         Self::new(400, "BadRequest", message)
     }
 
+    /// 405, in upstream's words.
+    #[must_use]
+    pub fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self { details: Some(Box::default()), ..Self::new(405, "MethodNotAllowed", message) }
+    }
+
     /// 500.
     #[must_use]
     pub fn internal(message: impl std::fmt::Display) -> Self {

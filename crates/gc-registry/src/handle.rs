@@ -7,7 +7,6 @@ use crate::error::ApiError;
 use crate::list;
 use crate::persist;
 use crate::registry::Registry;
-use crate::subresources::method_not_allowed;
 use crate::watch::Watch;
 
 impl Registry {
@@ -50,7 +49,7 @@ impl Registry {
             }
             (Operation::Create(body, options), "eviction") => call.evict(&body, &options),
             (Operation::Create(body, options), "") => call.create(body, &options),
-            (Operation::Create(..), _) => Err(method_not_allowed()),
+            (Operation::Create(..), _) => Err(ApiError::method_not_allowed()),
             (Operation::Update(body, options), _) => call.update(body, &options),
             (Operation::Patch(PatchType::StrategicMerge, ..), _) if target.resource.custom.is_some() => {
                 Err(ApiError::new(
@@ -77,7 +76,7 @@ impl Registry {
     /// Starts a watch of a collection, or of one object if `target.name` is set.
     pub fn watch(&self, target: &RequestTarget, options: &ListOptions) -> Result<Watch, ApiError> {
         if !target.resource.has_verb("watch") {
-            return Err(method_not_allowed());
+            return Err(ApiError::method_not_allowed());
         }
         Watch::start(&self.converter, &*self.storage, &self.hub, target, options)
     }
@@ -108,7 +107,7 @@ fn check_verb(target: &RequestTarget, operation: &Operation) -> Result<(), ApiEr
     let collection = matches!(verb, "list" | "deletecollection")
         || verb == "create" && (target.subresource.is_empty() || target.name.is_empty());
     let placed = placed && collection == target.name.is_empty();
-    if offered && placed { Ok(()) } else { Err(method_not_allowed()) }
+    if offered && placed { Ok(()) } else { Err(ApiError::method_not_allowed()) }
 }
 
 impl Call<'_> {

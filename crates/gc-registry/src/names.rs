@@ -2,7 +2,7 @@
 //!
 //! Written without regular expressions: every create and update passes through here.
 
-use std::fmt::Write as _;
+pub use gc_types::quoted;
 
 use crate::error::{CauseReason, FieldError};
 
@@ -180,35 +180,6 @@ pub(crate) fn invalid(field: &str, text: &str, problems: Vec<String>) -> impl It
     })
 }
 
-/// A text as Go's `%q` writes it.
-#[must_use]
-pub fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{b}' => out.push_str("\\v"),
-            c if c.is_ascii_control() => {
-                let _ = write!(out, "\\x{:02x}", u32::from(c));
-            }
-            c if c.is_control() || (c.is_whitespace() && !c.is_ascii()) => {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
-
 /// What keeps a text from being the name of an object of this built-in resource. `prefix` says that it is a
 /// `generateName`, which may end in a dash.
 #[must_use]
@@ -246,15 +217,6 @@ fn ip_address(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn texts_are_quoted_as_go_quotes_them() {
-        for (text, wanted) in
-            [("a\"b\\", r#""a\"b\\""#), ("\0\n\u{7f}", r#""\x00\n\x7f""#), ("jürgen 😀", "\"jürgen 😀\"")]
-        {
-            assert_eq!(quoted(text), wanted);
-        }
-    }
 
     #[test]
     fn forms_of_names() {

@@ -48,7 +48,7 @@ impl Call<'_> {
             }
             Operation::Patch(PatchType::Apply, body, options) => self.scale_by_apply(body, &options),
             Operation::Patch(kind, body, options) => self.patch_scale(kind, &body, &options),
-            _ => Err(method_not_allowed()),
+            _ => Err(ApiError::method_not_allowed()),
         }
     }
 
@@ -450,14 +450,4 @@ fn delete_options(value: Option<&Value>) -> DeleteOptions {
             .map(str::to_owned)
             .collect(),
     }
-}
-
-pub(crate) fn method_not_allowed() -> ApiError {
-    let mut error = ApiError::new(
-        405,
-        "MethodNotAllowed",
-        "the server does not allow this method on the requested resource",
-    );
-    error.details = Some(Box::default());
-    error
 }

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
 
 use gc_types::{
-    Change, Effect, EffectId, Evidence, ObjectKey, Outcome, OutsideCall, Reason, Request, ResourceId,
-    ResourceVersion, Timestamp, Uid, Verdict,
+    Effect, EffectId, Evidence, ObjectKey, Outcome, Reason, Request, ResourceId, ResourceVersion, Timestamp,
+    Uid, Verdict,
 };
 
 use crate::measures::{Measurement, ReportQueue};
@@ -91,6 +91,19 @@ pub enum Decision {
     Act(Request, Reason),
 }
 
+/// A request that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended<'a> {
+    /// The object that it was decided for.
+    pub key: &'a ObjectKey,
+    /// The request.
+    pub request: &'a Request,
+    /// Its outcome.
+    pub outcome: &'a Outcome,
+    /// When it ended.
+    pub now: Timestamp,
+}
+
 /// Decides for one kind of garbage.
 pub trait Collector {
     /// The kinds that it observes; it is not polled before all of them are synced.
@@ -109,15 +122,7 @@ pub trait Collector {
         0
     }
     /// Takes the outcome of a request. After a failure the object is reconciled again in any case.
-    fn finished(
-        &mut self,
-        _key: &ObjectKey,
-        _request: &Request,
-        _outcome: &Outcome,
-        _now: Timestamp,
-        _dirty: &mut Vec<ObjectKey>,
-    ) {
-    }
+    fn finished(&mut self, _ended: Ended<'_>, _dirty: &mut Vec<ObjectKey>) {}
     /// A request will not be sent.
     fn skipped(&mut self, _key: &ObjectKey, _request: &Request) {}
     /// Its queue of Events and measurements, if it has one.
@@ -526,7 +531,7 @@ impl<J: Collector> Engine<J> {
                 Decision::Act(request, _) if self.done.get(&key) == Some(&request) => {}
                 Decision::Act(request, _)
                     if self.skipped.get(&key).is_some_and(|skipped| is_again(skipped, &request)) => {}
-                Decision::Act(request, _) if deletes(&request) && self.kept.contains(&key) => {
+                Decision::Act(request, _) if request.deletes() && self.kept.contains(&key) => {
                     self.counts.kept += 1;
                 }
                 Decision::Act(request, reason) => {
@@ -565,7 +570,8 @@ impl<J: Collector> Engine<J> {
             }
         };
         let mut dirty = Vec::new();
-        self.collector.finished(&key, &request, outcome, self.now, &mut dirty);
+        let ended = Ended { key: &key, request: &request, outcome, now: self.now };
+        self.collector.finished(ended, &mut dirty);
         self.schedule_all(dirty);
         match asked {
             Some(asked) => {
@@ -606,15 +612,6 @@ fn is_again(skipped: &Request, request: &Request) -> bool {
         _ => false,
     };
     is_same_change || skipped == request
-}
-
-fn deletes(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Delete { .. }
-            | Request::Guarded { change: Change::ForceDelete, .. }
-            | Request::Outside { call: OutsideCall::DeleteStorage(_), .. }
-    )
 }
 
 /// Numbers from which an engine around this one numbers its Events.

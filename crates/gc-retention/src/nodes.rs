@@ -18,7 +18,7 @@ use gc_types::{
 use serde_json::json;
 
 use crate::collectors::{CHANGE, CollectorEntry, WRITE_EVENTS, Watches, rule};
-use crate::engine::{Collector, Decision, MachineState, Observation, reason};
+use crate::engine::{Collector, Decision, Ended, MachineState, Observation, reason};
 use crate::measures;
 use crate::measures::{Measurement, ReportQueue, reading};
 use crate::objects::{Cache, Facts, Kind};
@@ -380,14 +380,7 @@ impl Collector for NodeLifecycle {
         }
     }
 
-    fn finished(
-        &mut self,
-        key: &ObjectKey,
-        request: &Request,
-        outcome: &Outcome,
-        now: Timestamp,
-        _dirty: &mut Vec<ObjectKey>,
-    ) {
+    fn finished(&mut self, Ended { key, request, outcome, now }: Ended<'_>, _dirty: &mut Vec<ObjectKey>) {
         let Request::Delete { .. } = request else { return };
         match outcome {
             Outcome::Applied(_) => {

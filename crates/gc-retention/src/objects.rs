@@ -11,4 +11,4 @@ pub(crate) use cache::{Cache, drop_from};
 pub use facts::{Facts, FactsError, FactsEvent, FactsPage};
 pub use kind::{Kind, Selection};
 pub use meta::Meta;
-pub(crate) use meta::{HasMeta, WireAnnotations, WireCondition, WireLabels, WireMeta, parse_time, time_text};
+pub(crate) use meta::{HasMeta, WireCondition, WireMeta, parse_time, time_text};

@@ -15,7 +15,7 @@ use kept::{Deletion, KeptPod, KeptPods, Put};
 use serde_json::json;
 
 use crate::collectors::{CollectorEntry, READ, Watches, rule};
-use crate::engine::{Collector, Decision, Observation, reason};
+use crate::engine::{Collector, Decision, Ended, Observation, reason};
 use crate::measures::{Measurement, POD_DELETION_ERRORS, POD_DELETIONS, PODS_HELD, ReportQueue, reading};
 use crate::nodes::Node;
 use crate::objects::{Cache, Facts, Kind, time_text};
@@ -400,14 +400,7 @@ impl Collector for PodCollector {
         into.push(reading(&PODS_HELD, self.held.len()));
     }
 
-    fn finished(
-        &mut self,
-        key: &ObjectKey,
-        request: &Request,
-        outcome: &Outcome,
-        now: Timestamp,
-        dirty: &mut Vec<ObjectKey>,
-    ) {
+    fn finished(&mut self, Ended { key, request, outcome, now }: Ended<'_>, dirty: &mut Vec<ObjectKey>) {
         let Request::Read { .. } = request else { return self.count(key, request, outcome) };
         let Some(missing) = self.missing.get_mut(&key.name) else { return };
         match outcome {

@@ -16,7 +16,7 @@ use gc_types::{
 use serde_json::json;
 
 use crate::collectors::{CHANGE, CollectorEntry, Rule, WATCH, WRITE_EVENTS, Watches, rule};
-use crate::engine::{Collector, Decision, Observation, reason};
+use crate::engine::{Collector, Decision, Ended, Observation, reason};
 use crate::measures::ReportQueue;
 use crate::objects::{Cache, Facts, Kind};
 
@@ -294,14 +294,7 @@ impl Collector for TokenCollector {
         decision
     }
 
-    fn finished(
-        &mut self,
-        key: &ObjectKey,
-        request: &Request,
-        outcome: &Outcome,
-        now: Timestamp,
-        dirty: &mut Vec<ObjectKey>,
-    ) {
+    fn finished(&mut self, Ended { key, request, outcome, now }: Ended<'_>, dirty: &mut Vec<ObjectKey>) {
         let applied = matches!(outcome, Outcome::Applied(_));
         match request {
             Request::Barrier { .. } => {

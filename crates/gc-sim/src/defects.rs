@@ -75,6 +75,7 @@ pub enum Defect {
     PolicyNeverNew,
     PolicySpecAssumed,
     PolicyShownAssumed,
+    PolicyFormerDelivery,
     ClockUncompared,
     ClockNeverBack,
     ClockStepUnnoticed,
@@ -118,7 +119,7 @@ impl Defect {
 }
 
 /// Every defect, its name on the command line, and what it is.
-pub const DEFECTS: [(Defect, &str, &str); 82] = [
+pub const DEFECTS: [(Defect, &str, &str); 83] = [
     (Defect::NoVersionGuard, "no-version-guard", "a DELETE without the resourceVersion of the verdict"),
     (Defect::NoGuardAtAll, "no-guard", "a DELETE without any precondition"),
     (Defect::OwnersUnguarded, "owners-unguarded", "references are patched without UID and version"),
@@ -216,6 +217,11 @@ pub const DEFECTS: [(Defect, &str, &str); 82] = [
         Defect::PolicyShownAssumed,
         "policy-shown-assumed",
         "a status that met a changed policy counts as shown",
+    ),
+    (
+        Defect::PolicyFormerDelivery,
+        "policy-former-delivery",
+        "a changed policy gets a list that was assessed by its former specification",
     ),
     (Defect::ClockUncompared, "clock-uncompared", "what expires is deleted while clocks disagree"),
     (Defect::ClockNeverBack, "clock-never-back", "a wall clock that is set back is not believed"),

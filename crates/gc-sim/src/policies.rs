@@ -2,6 +2,7 @@
 //! real one does: watches, and statuses on their way.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use gc_control::Moment;
 use gc_control::clocks::Reading;
@@ -10,9 +11,9 @@ use gc_control::engines;
 use gc_control::pacing::PacingOptions;
 use gc_control::requests::Performed;
 use gc_registry::api::Object;
-use gc_retention::policies::KIND;
 use gc_retention::policies::engine::digest;
 use gc_retention::policies::roster::{Member, Observation, Roster, StatusWrite};
+use gc_retention::policies::{KIND, Policy};
 use gc_types::{Effect, Event, ResourceId, Timestamp};
 use serde_json::{Value, json};
 
@@ -45,6 +46,10 @@ pub struct Policies {
     /// Statuses on their way.
     pub statuses: Vec<StatusWrite>,
     known: BTreeMap<String, Known>,
+    /// With a defect: the newest specification of each policy, by name, and the ones by which the first list of a watch is
+    /// assessed.
+    newest: BTreeMap<Arc<str>, Arc<Policy>>,
+    former: BTreeMap<u64, Vec<Arc<Policy>>>,
     /// The time by a clock that is never set.
     steady: Timestamp,
 }
@@ -89,6 +94,8 @@ impl Policies {
             watchers: BTreeMap::new(),
             statuses: Vec::new(),
             known: BTreeMap::new(),
+            newest: BTreeMap::new(),
+            former: BTreeMap::new(),
             steady: Timestamp::default(),
         }
     }
@@ -161,14 +168,27 @@ impl Policies {
     fn rewatch(&mut self) {
         let wanted = self.controller.engine().roster.watches();
         self.watchers.retain(|number, _| wanted.contains_key(number));
+        self.former.retain(|number, _| wanted.contains_key(number));
         for (number, watch) in wanted {
-            let kind = usize::try_from(watch.resource.0).unwrap_or(0);
-            self.watchers.entry(*number).or_insert_with(|| Watcher::new(kind));
+            self.watchers.entry(*number).or_insert_with(|| {
+                let policies = watch.members.iter().zip(&watch.policies);
+                let former = policies.map(|(member, policy)| {
+                    let before = self.newest.insert(Arc::clone(&member.name), Arc::clone(policy));
+                    before.unwrap_or_else(|| Arc::clone(policy))
+                });
+                self.former.insert(*number, former.collect());
+                Watcher::new(usize::try_from(watch.resource.0).unwrap_or(0))
+            });
         }
     }
 
     fn deliver_objects(&mut self, number: u64, most: usize, server: &Server) -> usize {
-        let Some(watch) = self.roster().watches().get(&number).cloned() else { return 0 };
+        let Some(mut watch) = self.roster().watches().get(&number).cloned() else { return 0 };
+        if self.is(Defect::PolicyFormerDelivery)
+            && let Some(former) = self.former.get(&number)
+        {
+            watch.policies.clone_from(former);
+        }
         let Some(watcher) = self.watchers.get_mut(&number) else { return 0 };
         let events = watcher.read(watch.resource, most, server);
         let count = events.len();
@@ -191,6 +211,9 @@ impl Policies {
                 }
                 _ => continue,
             };
+            if observation == Observation::Synced {
+                self.former.remove(&number);
+            }
             let unfinished = observation == Observation::ListStarted && self.is(Defect::PolicyListUnfinished);
             self.roster_mut().observe(number, observation);
             if unfinished {

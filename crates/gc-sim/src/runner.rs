@@ -1,6 +1,7 @@
 //! Many worlds, one after the other; and, of one that failed, the short story of why.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::ScopedJoinHandle;
 
 use crate::defects::Defect;
 use crate::namespaces;
@@ -120,32 +121,34 @@ impl Summary {
     }
 }
 
+/// Does some work in each of a number of threads. A panic in one of them is a panic here.
+pub(crate) fn in_threads<T: Send>(threads: u64, work: impl Fn(u64) -> T + Sync) -> Vec<T> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
+        let done = workers.into_iter().map(ScopedJoinHandle::join);
+        done.map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
+}
+
 /// Runs a number of seeds in a number of threads; each world lives in one. Stops a thread at its tenth failure.
 #[must_use]
 pub fn run_seeds(from: u64, count: u64, threads: u64, options: Options) -> Summary {
     const FAILURES_PER_THREAD: usize = 10;
     let threads = threads.clamp(1, 64);
     let mut total = Summary::default();
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|thread| {
-                scope.spawn(move || {
-                    let mut summary = Summary::default();
-                    let mut seed = from + thread;
-                    while seed < from + count && summary.failures.len() < FAILURES_PER_THREAD {
-                        summary.add(seed, run_seed(seed, options));
-                        seed += threads;
-                    }
-                    summary
-                })
-            })
-            .collect();
-        for worker in workers {
-            if let Ok(summary) = worker.join() {
-                total.merge(summary);
-            }
+    let summaries = in_threads(threads, |thread| {
+        let mut summary = Summary::default();
+        let mut seed = from + thread;
+        while seed < from + count && summary.failures.len() < FAILURES_PER_THREAD {
+            summary.add(seed, run_seed(seed, options));
+            seed += threads;
         }
+        summary
     });
+    for summary in summaries {
+        total.merge(summary);
+    }
     total.failures.sort_by_key(|(seed, _)| *seed);
     total
 }
@@ -192,4 +195,20 @@ pub fn hunt(defect: Defect, tries: u64, seeds: u64) -> Finding {
         }
     }
     finding
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_thread_does_its_part() {
+        assert_eq!(in_threads(3, |thread| thread * 2), [0, 2, 4]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a world has panicked")]
+    fn a_panic_in_a_thread_is_not_lost() {
+        let _ = in_threads(2, |thread| assert_eq!(thread, 0, "a world has panicked"));
+    }
 }

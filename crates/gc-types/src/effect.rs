@@ -122,6 +122,19 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// Whether it deletes something.
+    #[must_use]
+    pub const fn deletes(&self) -> bool {
+        matches!(
+            self,
+            Self::Delete { .. }
+                | Self::Guarded { change: Change::ForceDelete, .. }
+                | Self::Outside { call: OutsideCall::DeleteStorage(_), .. }
+        )
+    }
+}
+
 /// An action or a query outside the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutsideCall {

@@ -7,6 +7,7 @@
 
 pub mod codes;
 mod convert;
+mod cron;
 mod duration;
 mod effect;
 mod event;
@@ -16,8 +17,10 @@ mod identity;
 mod marks;
 mod protected;
 mod quantity;
+mod quoted;
 
 pub use convert::{hexadecimal, milliseconds};
+pub use cron::{Cron, JobSchedule};
 pub use duration::{GoDuration, GoDurationError, Units, UnixNanoseconds};
 pub use effect::{
     Change, DeletionSecret, Effect, EffectId, EventRecord, Evidence, FinalizerName, HeldBy, Outcome,
@@ -28,6 +31,7 @@ pub use identity::{
     Coordinates, FailedGroup, Gvk, Gvr, ObjectKey, OwnerReference, ResourceId, ResourceVersion, Timestamp,
     Uid, api_path, api_version, group_resource,
 };
-pub use marks::{ForeignMark, Marks};
+pub use marks::{ForeignMark, Marks, Texts, read_texts};
 pub use protected::undeletable;
 pub use quantity::parse_quantity;
+pub use quoted::{quoted, quoted_with};

@@ -1,7 +1,11 @@
 //! Retention annotations of an object.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
+
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
 use crate::Timestamp;
 
@@ -17,8 +21,8 @@ pub struct Marks {
     pub expires_at: Option<Arc<str>>,
     /// `kubegc.io/keep`: `true` or `false`.
     pub keep: Option<Arc<str>>,
-    /// The annotations of other tools.
-    pub foreign: BTreeMap<ForeignMark, Arc<str>>,
+    /// The annotations and labels of other tools, in the order of [`ForeignMark::ALL`].
+    pub foreign: [Option<Arc<str>>; ForeignMark::ALL.len()],
 }
 
 /// An annotation or label by which another tool expires objects.
@@ -64,16 +68,8 @@ impl ForeignMark {
         matches!(self, Self::Kyverno)
     }
 
-    /// The mark with this name as an annotation.
-    #[must_use]
-    pub fn of_annotation(key: &[u8]) -> Option<Self> {
-        Self::ALL.into_iter().find(|mark| !mark.is_label() && mark.key().as_bytes() == key)
-    }
-
-    /// The mark with this name as a label.
-    #[must_use]
-    pub fn of_label(key: &[u8]) -> Option<Self> {
-        Self::ALL.into_iter().find(|mark| mark.is_label() && mark.key().as_bytes() == key)
+    fn with_key(key: &[u8], is_label: bool) -> Option<Self> {
+        Self::ALL.into_iter().find(|mark| mark.is_label() == is_label && mark.key().as_bytes() == key)
     }
 }
 
@@ -81,7 +77,8 @@ impl Marks {
     /// Whether there are no retention annotations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.ttl.is_none() && self.expires_at.is_none() && self.keep.is_none() && self.foreign.is_empty()
+        let own = [&self.ttl, &self.expires_at, &self.keep];
+        own.into_iter().chain(&self.foreign).all(Option::is_none)
     }
 
     /// Whether the object is kept. Any value but `false` keeps it, so that a misspelt `true` does too.
@@ -89,4 +86,85 @@ impl Marks {
     pub fn keeps(&self) -> bool {
         self.keep.as_deref().is_some_and(|keep| keep != "false")
     }
+
+    /// The text of a mark of another tool.
+    #[must_use]
+    pub const fn foreign(&self, mark: ForeignMark) -> Option<&Arc<str>> {
+        self.foreign[mark as usize].as_ref()
+    }
+
+    /// The marks of other tools, with their texts.
+    pub fn foreign_marks(&self) -> impl Iterator<Item = (ForeignMark, &Arc<str>)> {
+        ForeignMark::ALL.into_iter().filter_map(|mark| Some((mark, self.foreign(mark)?)))
+    }
+
+    /// Where the text of the annotation with this name belongs, if it is one about retention.
+    pub fn annotation_mut(&mut self, name: &[u8]) -> Option<&mut Option<Arc<str>>> {
+        match name {
+            b"kubegc.io/ttl" => Some(&mut self.ttl),
+            b"kubegc.io/expires-at" => Some(&mut self.expires_at),
+            b"kubegc.io/keep" => Some(&mut self.keep),
+            _ => ForeignMark::with_key(name, false).map(|mark| &mut self.foreign[mark as usize]),
+        }
+    }
+
+    /// Where the text of the label with this name belongs, if it is one about retention.
+    pub fn label_mut(&mut self, name: &[u8]) -> Option<&mut Option<Arc<str>>> {
+        ForeignMark::with_key(name, true).map(|mark| &mut self.foreign[mark as usize])
+    }
+
+    /// The marks of annotations, and those of labels.
+    #[must_use]
+    pub fn with_labels(mut self, labels: &Self) -> Self {
+        for mark in ForeignMark::ALL.into_iter().filter(|mark| mark.is_label()) {
+            self.foreign[mark as usize].clone_from(&labels.foreign[mark as usize]);
+        }
+        self
+    }
 }
+
+/// A map of texts, such as labels or annotations, of which some are read, by [`read_texts`].
+pub trait Texts: Default {
+    /// Where the text with this name belongs, if it is read.
+    fn text_mut(&mut self, name: &[u8]) -> Option<&mut Option<Arc<str>>>;
+}
+
+/// Reads a map of texts without building those that nothing needs. The map may be null, and so may a text; one that is
+/// read may not occur twice.
+pub fn read_texts<'de, D: Deserializer<'de>, T: Texts>(deserializer: D) -> Result<T, D::Error> {
+    deserializer.deserialize_option(TextsVisitor(PhantomData))
+}
+
+struct TextsVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Texts> Visitor<'de> for TextsVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of texts")
+    }
+
+    fn visit_none<E>(self) -> Result<T, E> {
+        Ok(T::default())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
+        let mut texts = T::default();
+        while let Some(Name(name)) = map.next_key()? {
+            match texts.text_mut(name.as_bytes()) {
+                None => drop(map.next_value::<IgnoredAny>()?),
+                Some(Some(_)) => return Err(A::Error::custom(format_args!("{name:?} occurs twice"))),
+                Some(text) => *text = map.next_value::<Option<String>>()?.map(Into::into),
+            }
+        }
+        Ok(texts)
+    }
+}
+
+/// A name, borrowed from the input where it has no escapes.
+#[derive(serde::Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);

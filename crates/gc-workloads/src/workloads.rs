@@ -70,6 +70,13 @@ pub struct Rule {
     pub verbs: &'static [&'static str],
 }
 
+/// Rules that a constant function may return.
+macro_rules! rules {
+    ($($rule:expr),* $(,)?) => {
+        const { &[$($rule),*] }
+    };
+}
+
 const fn rule(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Rule {
     Rule { group, resource, names: &[], verbs }
 }
@@ -238,190 +245,122 @@ impl Workload {
     #[must_use]
     pub const fn rules(self) -> &'static [Rule] {
         match self {
-            Self::ServiceAccount => const { &[rule("", "serviceaccounts", &["create"]), WRITE_EVENTS] },
-            Self::RootCertificates => {
-                const { &[rule("", "configmaps", &["create", "update"]), WRITE_EVENTS] }
-            }
-            Self::Deployment => {
-                const {
-                    &[
-                        rule("apps", "deployments", &["get"]),
-                        rule("apps", "deployments/status", UPDATE),
-                        rule("apps", "deployments/finalizers", UPDATE),
-                        rule("apps", "replicasets", &["create", "update", "patch", "delete"]),
-                        WRITE_EVENTS,
-                    ]
-                }
-            }
-            Self::ReplicaSet => {
-                const {
-                    &[
-                        rule("apps", "replicasets", &["get"]),
-                        rule("apps", "replicasets/status", UPDATE),
-                        rule("apps", "replicasets/finalizers", UPDATE),
-                        PODS,
-                        WRITE_EVENTS,
-                    ]
-                }
-            }
-            Self::ReplicationController => {
-                const {
-                    &[
-                        rule("", "replicationcontrollers", &["get"]),
-                        rule("", "replicationcontrollers/status", UPDATE),
-                        rule("", "replicationcontrollers/finalizers", UPDATE),
-                        PODS,
-                        WRITE_EVENTS,
-                    ]
-                }
-            }
-            Self::StatefulSet => {
-                const {
-                    &[
-                        rule("apps", "statefulsets", &["get"]),
-                        rule("apps", "statefulsets/status", UPDATE),
-                        rule("apps", "statefulsets/finalizers", UPDATE),
-                        rule("apps", "controllerrevisions", WRITE),
-                        // A claim may go with its pod, and only who may delete it may say so.
-                        rule("", "persistentvolumeclaims", &["create", "update", "delete"]),
-                        PODS,
-                        WRITE_EVENTS,
-                    ]
-                }
-            }
-            Self::DaemonSet => {
-                const {
-                    &[
-                        rule("apps", "daemonsets", &["get"]),
-                        rule("apps", "daemonsets/status", UPDATE),
-                        rule("apps", "daemonsets/finalizers", UPDATE),
-                        rule("apps", "controllerrevisions", WRITE),
-                        PODS,
-                        WRITE_EVENTS,
-                    ]
-                }
-            }
-            Self::Job => {
-                const {
-                    &[
-                        rule("batch", "jobs", &["get"]),
-                        rule("batch", "jobs/status", UPDATE),
-                        rule("batch", "jobs/finalizers", UPDATE),
-                        PODS,
-                        WRITE_EVENTS,
-                    ]
-                }
-            }
-            Self::CronJob => {
-                const {
-                    &[
-                        rule("batch", "cronjobs/status", UPDATE),
-                        rule("batch", "cronjobs/finalizers", UPDATE),
-                        rule("batch", "jobs", &["create", "delete"]),
-                        WRITE_EVENTS,
-                    ]
-                }
-            }
-            Self::Scheduler => {
-                const {
-                    &[
-                        rule("", "persistentvolumeclaims", &["patch"]),
-                        rule("", "pods/binding", &["create"]),
-                        rule("", "pods/status", &["patch"]),
-                        WRITE_EVENTS,
-                    ]
-                }
-            }
-            Self::Kubelet => {
-                const {
-                    &[
-                        rule("", "nodes", &["create"]),
-                        rule("", "nodes/status", UPDATE),
-                        rule("", "pods", &["delete"]),
-                        rule("", "pods/status", UPDATE),
-                        rule("coordination.k8s.io", "leases", &["create", "update"]),
-                        WRITE_EVENTS,
-                    ]
-                }
-            }
-            Self::NodeLifecycle => {
-                const {
-                    &[
-                        rule("", "nodes", &["patch"]),
-                        rule("", "nodes/status", UPDATE),
-                        rule("", "pods/status", UPDATE),
-                        WRITE_EVENTS,
-                    ]
-                }
-            }
+            Self::ServiceAccount => rules![rule("", "serviceaccounts", &["create"]), WRITE_EVENTS],
+            Self::RootCertificates => rules![rule("", "configmaps", &["create", "update"]), WRITE_EVENTS],
+            Self::Deployment => rules![
+                rule("apps", "deployments", &["get"]),
+                rule("apps", "deployments/status", UPDATE),
+                rule("apps", "deployments/finalizers", UPDATE),
+                rule("apps", "replicasets", &["create", "update", "patch", "delete"]),
+                WRITE_EVENTS,
+            ],
+            Self::ReplicaSet => rules![
+                rule("apps", "replicasets", &["get"]),
+                rule("apps", "replicasets/status", UPDATE),
+                rule("apps", "replicasets/finalizers", UPDATE),
+                PODS,
+                WRITE_EVENTS,
+            ],
+            Self::ReplicationController => rules![
+                rule("", "replicationcontrollers", &["get"]),
+                rule("", "replicationcontrollers/status", UPDATE),
+                rule("", "replicationcontrollers/finalizers", UPDATE),
+                PODS,
+                WRITE_EVENTS,
+            ],
+            Self::StatefulSet => rules![
+                rule("apps", "statefulsets", &["get"]),
+                rule("apps", "statefulsets/status", UPDATE),
+                rule("apps", "statefulsets/finalizers", UPDATE),
+                rule("apps", "controllerrevisions", WRITE),
+                // A claim may go with its pod, and only who may delete it may say so.
+                rule("", "persistentvolumeclaims", &["create", "update", "delete"]),
+                PODS,
+                WRITE_EVENTS,
+            ],
+            Self::DaemonSet => rules![
+                rule("apps", "daemonsets", &["get"]),
+                rule("apps", "daemonsets/status", UPDATE),
+                rule("apps", "daemonsets/finalizers", UPDATE),
+                rule("apps", "controllerrevisions", WRITE),
+                PODS,
+                WRITE_EVENTS,
+            ],
+            Self::Job => rules![
+                rule("batch", "jobs", &["get"]),
+                rule("batch", "jobs/status", UPDATE),
+                rule("batch", "jobs/finalizers", UPDATE),
+                PODS,
+                WRITE_EVENTS,
+            ],
+            Self::CronJob => rules![
+                rule("batch", "cronjobs/status", UPDATE),
+                rule("batch", "cronjobs/finalizers", UPDATE),
+                rule("batch", "jobs", &["create", "delete"]),
+                WRITE_EVENTS,
+            ],
+            Self::Scheduler => rules![
+                rule("", "persistentvolumeclaims", &["patch"]),
+                rule("", "pods/binding", &["create"]),
+                rule("", "pods/status", &["patch"]),
+                WRITE_EVENTS,
+            ],
+            Self::Kubelet => rules![
+                rule("", "nodes", &["create"]),
+                rule("", "nodes/status", UPDATE),
+                rule("", "pods", &["delete"]),
+                rule("", "pods/status", UPDATE),
+                rule("coordination.k8s.io", "leases", &["create", "update"]),
+                WRITE_EVENTS,
+            ],
+            Self::NodeLifecycle => rules![
+                rule("", "nodes", &["patch"]),
+                rule("", "nodes/status", UPDATE),
+                rule("", "pods/status", UPDATE),
+                WRITE_EVENTS,
+            ],
             Self::TaintEviction => {
-                const { &[rule("", "pods", &["delete"]), rule("", "pods/status", UPDATE), WRITE_EVENTS] }
+                rules![rule("", "pods", &["delete"]), rule("", "pods/status", UPDATE), WRITE_EVENTS]
             }
-            Self::EndpointSlice => {
-                const {
-                    &[
-                        rule("discovery.k8s.io", "endpointslices", &["create", "update", "delete"]),
-                        rule("", "services/finalizers", UPDATE),
-                        WRITE_EVENTS,
-                    ]
-                }
-            }
-            Self::EndpointSliceMirroring => {
-                const {
-                    &[
-                        rule("discovery.k8s.io", "endpointslices", &["create", "update", "delete"]),
-                        rule("", "endpoints/finalizers", UPDATE),
-                        WRITE_EVENTS,
-                    ]
-                }
-            }
-            Self::Endpoints => {
-                const { &[rule("", "endpoints", &["create", "update", "delete"]), WRITE_EVENTS] }
-            }
-            Self::LoadBalancer => {
-                const { &[rule("", "services", &["patch"]), rule("", "services/status", &["patch"]), WRITE_EVENTS] }
-            }
-            Self::VolumeBinding => {
-                const {
-                    &[
-                        rule("", "persistentvolumes", UPDATE),
-                        rule("", "persistentvolumes/status", UPDATE),
-                        rule("", "persistentvolumeclaims", UPDATE),
-                        rule("", "persistentvolumeclaims/status", UPDATE),
-                        WRITE_EVENTS,
-                    ]
-                }
-            }
-            Self::Provisioning => {
-                const {
-                    &[
-                        rule("", "persistentvolumes", &["create", "update", "patch", "delete"]),
-                        rule("", "persistentvolumeclaims/status", UPDATE),
-                        rule("storage.k8s.io", "storageclasses", &["create"]),
-                        WRITE_EVENTS,
-                    ]
-                }
-            }
-            Self::Disruption => {
-                const { &[rule("policy", "poddisruptionbudgets/status", UPDATE), WRITE_EVENTS] }
-            }
-            Self::CertificateApproval => {
-                const {
-                    &[
-                        rule("certificates.k8s.io", "certificatesigningrequests/approval", UPDATE),
-                        signers(&[certificates::KUBELET_CLIENT], &["approve"]),
-                        rule("authorization.k8s.io", "subjectaccessreviews", &["create"]),
-                    ]
-                }
-            }
-            Self::CertificateSigning => {
-                const {
-                    &[
-                        rule("certificates.k8s.io", "certificatesigningrequests/status", UPDATE),
-                        signers(&certificates::SIGNERS, &["sign"]),
-                    ]
-                }
-            }
+            Self::EndpointSlice => rules![
+                rule("discovery.k8s.io", "endpointslices", &["create", "update", "delete"]),
+                rule("", "services/finalizers", UPDATE),
+                WRITE_EVENTS,
+            ],
+            Self::EndpointSliceMirroring => rules![
+                rule("discovery.k8s.io", "endpointslices", &["create", "update", "delete"]),
+                rule("", "endpoints/finalizers", UPDATE),
+                WRITE_EVENTS,
+            ],
+            Self::Endpoints => rules![rule("", "endpoints", &["create", "update", "delete"]), WRITE_EVENTS],
+            Self::LoadBalancer => rules![
+                rule("", "services", &["patch"]),
+                rule("", "services/status", &["patch"]),
+                WRITE_EVENTS
+            ],
+            Self::VolumeBinding => rules![
+                rule("", "persistentvolumes", UPDATE),
+                rule("", "persistentvolumes/status", UPDATE),
+                rule("", "persistentvolumeclaims", UPDATE),
+                rule("", "persistentvolumeclaims/status", UPDATE),
+                WRITE_EVENTS,
+            ],
+            Self::Provisioning => rules![
+                rule("", "persistentvolumes", &["create", "update", "patch", "delete"]),
+                rule("", "persistentvolumeclaims/status", UPDATE),
+                rule("storage.k8s.io", "storageclasses", &["create"]),
+                WRITE_EVENTS,
+            ],
+            Self::Disruption => rules![rule("policy", "poddisruptionbudgets/status", UPDATE), WRITE_EVENTS],
+            Self::CertificateApproval => rules![
+                rule("certificates.k8s.io", "certificatesigningrequests/approval", UPDATE),
+                signers(&[certificates::KUBELET_CLIENT], &["approve"]),
+                rule("authorization.k8s.io", "subjectaccessreviews", &["create"]),
+            ],
+            Self::CertificateSigning => rules![
+                rule("certificates.k8s.io", "certificatesigningrequests/status", UPDATE),
+                signers(&certificates::SIGNERS, &["sign"]),
+            ],
         }
     }
 

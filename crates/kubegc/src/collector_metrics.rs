@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use gc_kube::Observer;
 use gc_retention::engine::Standing;
-use gc_retention::measures::{self, Measurement, MetricKind};
+use gc_retention::measures::{self, Measurement, Metric, MetricKind};
 use gc_retention::permissions::Controller;
 use gc_types::{Effect, Outcome, Request};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -15,7 +15,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{self, Registry};
 
 use crate::journal::{verb, word};
 
@@ -77,47 +77,39 @@ pub(crate) struct CollectorMetrics {
     synced: Family<ControllerLabel, Gauge>,
 }
 
+/// Registers a metric that a collector declares. One without labels is shown without braces.
+fn declare<M, C>(
+    registry: &mut Registry,
+    metric: &Metric,
+    family: Family<Labels, M, C>,
+) -> Family<Labels, M, C>
+where
+    M: registry::Metric + Clone,
+    C: MetricConstructor<M> + Clone + std::fmt::Debug + Send + Sync + 'static,
+    Family<Labels, M, C>: registry::Metric,
+{
+    if metric.labels.is_empty() {
+        registry.register(metric.name, metric.help, family.get_or_create(&Labels::new()).clone());
+    } else {
+        registry.register(metric.name, metric.help, family.clone());
+    }
+    family
+}
+
 impl CollectorMetrics {
     /// Registers them.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let mut declared = BTreeMap::new();
         for metric in measures::ALL {
-            let (name, help) = (metric.name, metric.help);
-            // What has no labels is shown without braces.
-            let (bare, none) = (metric.labels.is_empty(), Labels::new());
-            declared.insert(
-                name,
-                match metric.kind {
-                    MetricKind::Counter => {
-                        let family = Family::<Labels, Counter>::default();
-                        if bare {
-                            registry.register(name, help, (*family.get_or_create(&none)).clone());
-                        } else {
-                            registry.register(name, help, family.clone());
-                        }
-                        Declared::Counter(family)
-                    }
-                    MetricKind::Gauge => {
-                        let family = Family::<Labels, Gauge>::default();
-                        if bare {
-                            registry.register(name, help, (*family.get_or_create(&none)).clone());
-                        } else {
-                            registry.register(name, help, family.clone());
-                        }
-                        Declared::Gauge(family)
-                    }
-                    MetricKind::Histogram(buckets) => {
-                        let family =
-                            Family::<Labels, Histogram, Buckets>::new_with_constructor(Buckets(buckets));
-                        if bare {
-                            registry.register(name, help, (*family.get_or_create(&none)).clone());
-                        } else {
-                            registry.register(name, help, family.clone());
-                        }
-                        Declared::Histogram(family)
-                    }
-                },
-            );
+            let declared_metric = match metric.kind {
+                MetricKind::Counter => Declared::Counter(declare(registry, metric, Family::default())),
+                MetricKind::Gauge => Declared::Gauge(declare(registry, metric, Family::default())),
+                MetricKind::Histogram(buckets) => {
+                    let family = Family::new_with_constructor(Buckets(buckets));
+                    Declared::Histogram(declare(registry, metric, family))
+                }
+            };
+            declared.insert(metric.name, declared_metric);
         }
         let metrics = Self {
             declared: Arc::new(declared),

@@ -498,7 +498,7 @@ fn a_bad_policy_says_what_is_wrong_and_deletes_nothing() {
         ("years", "maxAge: 1y", "spec.maxAge"),
         ("nothing", "schedule: \"@daily\"", "at least one of keepNewest, maxAge and ttlAfter is required"),
         ("syntax", "maxAge: 1d, condition: \"object.a ==\"", "spec.condition: Invalid value: "),
-        ("time", "maxAge: 1d, schedule: \"60 * * * *\"", "\"60\" is no minute; expected 0 to 59"),
+        ("time", "maxAge: 1d, schedule: \"60 * * * *\"", "end of range (60) above maximum (59): 60"),
     ] {
         let refused = run(&server, &["create", "-f", "-"], &policy(name, &format!("{config_maps}, {more}")));
         assert!(!refused.success && refused.err.contains(expected), "{name}: {}", refused.err);

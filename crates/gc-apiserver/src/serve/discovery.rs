@@ -12,7 +12,7 @@ use crate::encode::negotiate::{Purpose, media_ranges};
 use crate::encode::render;
 use crate::serve::service::not_served;
 use crate::state::State;
-use crate::transport::exchange::{Answer, ApiRequest, method_not_allowed, page_not_found, text_answer};
+use crate::transport::exchange::{Answer, ApiRequest, page_not_found, text_answer};
 use crate::transport::path::DiscoveryPath;
 
 pub(crate) use documents::Discovery;
@@ -25,7 +25,7 @@ pub(crate) fn answer(state: &State, request: &ApiRequest, path: &DiscoveryPath) 
     // The groups are served whatever the method; the other documents answer GET alone.
     let reading = request.method == Method::GET;
     if !reading && *path == DiscoveryPath::CoreVersions {
-        return Err(method_not_allowed());
+        return Err(ApiError::method_not_allowed());
     }
     let document = match path {
         DiscoveryPath::CoreVersions | DiscoveryPath::Groups => {
@@ -46,7 +46,7 @@ pub(crate) fn answer(state: &State, request: &ApiRequest, path: &DiscoveryPath) 
                 .group(group)
                 .and_then(|group| group.versions.iter().find(|v| *v.version == **version));
             match found {
-                Some(_) if !reading => return Err(method_not_allowed()),
+                Some(_) if !reading => return Err(ApiError::method_not_allowed()),
                 Some(found) => resource_list(group, version, &found.resources),
                 None => return not_served(&catalog, group),
             }

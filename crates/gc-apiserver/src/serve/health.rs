@@ -13,7 +13,7 @@ use crate::auth::tokens::ISSUER;
 use crate::encode::negotiate::{self, Representation};
 use crate::encode::render;
 use crate::state::State;
-use crate::transport::exchange::{Answer, ApiRequest, method_not_allowed, page_not_found, text_answer};
+use crate::transport::exchange::{Answer, ApiRequest, page_not_found, text_answer};
 use crate::work::Weight;
 
 /// The Kubernetes version whose API this server has.
@@ -108,7 +108,7 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
         [] | [""] => Ok(root(state, request)),
         _ if !reading => match parts.as_slice() {
             ["version" | "metrics"] | [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => {
-                Err(method_not_allowed())
+                Err(ApiError::method_not_allowed())
             }
             _ => Ok(page_not_found()),
         },

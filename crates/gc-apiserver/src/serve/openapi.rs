@@ -13,7 +13,7 @@ use self::documents::{Document, JSON, Which};
 use crate::encode::negotiate::media_ranges;
 use crate::encode::openapi_protobuf;
 use crate::state::State;
-use crate::transport::exchange::{Answer, ApiRequest, method_not_allowed, page_not_found, text_answer};
+use crate::transport::exchange::{Answer, ApiRequest, page_not_found, text_answer};
 use crate::work::Weight;
 
 pub(crate) use documents::OpenApi;
@@ -37,7 +37,7 @@ pub(crate) async fn answer(
         return Ok(Some(answer));
     }
     if !is_three && !matches!(request.method, Method::GET | Method::HEAD) {
-        return Err(method_not_allowed());
+        return Err(ApiError::method_not_allowed());
     }
     let accept = request.header(&ACCEPT).unwrap_or("*/*");
     let which = negotiated(which, accept)?;

@@ -10,7 +10,7 @@ use http::header::CONTENT_TYPE;
 use crate::encode::decode as bodies;
 use crate::encode::negotiate;
 use crate::transport::bodies::Bodies;
-use crate::transport::exchange::{ApiRequest, method_not_allowed};
+use crate::transport::exchange::ApiRequest;
 use crate::work::{self, Weight};
 
 /// A request whose body has arrived, and has not been decoded yet.
@@ -58,7 +58,7 @@ impl Wish {
             // The options of the query count where there is no body.
             "delete" => Verb::Delete(DeleteOptions::default()),
             "deletecollection" => Verb::DeleteCollection(query.list_options()?, DeleteOptions::default()),
-            _ => return Err(method_not_allowed()),
+            _ => return Err(ApiError::method_not_allowed()),
         };
         let body = match verb {
             Verb::Get { .. } | Verb::List(_) => Bytes::new(),

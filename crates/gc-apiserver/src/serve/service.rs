@@ -31,7 +31,7 @@ use crate::state::State;
 use crate::transport::answers::{error_answer, write_answer};
 use crate::transport::body::AnswerBody;
 use crate::transport::exchange::{
-    Answer, ApiRequest, BodyError, method_not_allowed, page_not_found, refuse_unreadable, text_answer,
+    Answer, ApiRequest, BodyError, page_not_found, refuse_unreadable, text_answer,
 };
 use crate::transport::path::{self, ResourcePath, Route};
 use crate::transport::query::{Query, decode};
@@ -225,7 +225,7 @@ async fn resource_request(
     };
     let Some(verb) = path::resource_verb(&request.method, &target, &request.query) else {
         let found = find_verbs(definition, &target).is_some();
-        return if found { Err(method_not_allowed()) } else { not_served(&catalog, &target.group) };
+        return if found { Err(ApiError::method_not_allowed()) } else { not_served(&catalog, &target.group) };
     };
     labels.verb = verb.to_ascii_uppercase();
     labels.group = definition.group.to_string();
@@ -252,7 +252,7 @@ async fn resource_request(
     };
     let routed = request.method != Method::HEAD && found.iter().any(|known| **known == *verb);
     if misplaced || across_namespaces || !routed {
-        return Err(method_not_allowed());
+        return Err(ApiError::method_not_allowed());
     }
     refuse_bad_timeout(request)?;
     let deprecated = deprecation(definition);

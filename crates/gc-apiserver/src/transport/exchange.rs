@@ -187,17 +187,6 @@ pub(crate) fn header_text(value: &HeaderValue) -> &str {
     std::str::from_utf8(value.as_bytes()).unwrap_or_default()
 }
 
-/// 405 in upstream's words.
-pub(crate) fn method_not_allowed() -> ApiError {
-    let mut error = ApiError::new(
-        405,
-        "MethodNotAllowed",
-        "the server does not allow this method on the requested resource",
-    );
-    error.details = Some(Box::default());
-    error
-}
-
 /// What a path that leads nowhere is answered with.
 pub(crate) fn page_not_found() -> Answer {
     text_answer(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n")

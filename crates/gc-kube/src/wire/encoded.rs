@@ -33,14 +33,14 @@ pub(crate) fn annotations(metadata: &Metadata<'_>) -> Vec<(&'static str, String)
     let Marks { ttl, expires_at, keep, .. } = &metadata.marks;
     let marks = [("kubegc.io/ttl", ttl), ("kubegc.io/expires-at", expires_at), ("kubegc.io/keep", keep)];
     let marks = marks.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?.to_string())));
-    let foreign = metadata.marks.foreign.iter().filter(|(mark, _)| !mark.is_label());
+    let foreign = metadata.marks.foreign_marks().filter(|(mark, _)| !mark.is_label());
     let foreign = foreign.map(|(mark, text)| (mark.key(), text.to_string()));
     end.into_iter().chain(marks).chain(foreign).collect()
 }
 
 /// Labels that the decoder reads, and one that it steps over.
 fn labels(metadata: &Metadata<'_>) -> Vec<(&'static str, String)> {
-    let foreign = metadata.marks.foreign.iter().filter(|(mark, _)| mark.is_label());
+    let foreign = metadata.marks.foreign_marks().filter(|(mark, _)| mark.is_label());
     let foreign = foreign.map(|(mark, text)| (mark.key(), text.to_string()));
     [("a", "b".to_owned())].into_iter().chain(foreign).collect()
 }

@@ -9,8 +9,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use gc_types::{
-    DeletionState, ForeignMark, Marks, ObjectKey, ObservedObject, OwnerReference, ResourceId,
-    ResourceVersion, Timestamp, Uid,
+    DeletionState, Marks, ObjectKey, ObservedObject, OwnerReference, ResourceId, ResourceVersion, Texts,
+    Timestamp, Uid, read_texts,
 };
 use serde::Deserialize;
 
@@ -364,25 +364,18 @@ fn entry_message<'a>(entry: Value<'a>, place: &'static str) -> Result<(&'a [u8],
 
 fn label_message(entry: Value<'_>, into: &mut Metadata<'_>) -> Result<(), DecodeError> {
     let (key, content) = entry_message(entry, "metadata.labels")?;
-    if let Some(mark) = ForeignMark::of_label(key) {
-        into.marks.foreign.insert(mark, String::from_utf8_lossy(content).into());
+    if let Some(text) = into.marks.label_mut(key) {
+        *text = Some(String::from_utf8_lossy(content).into());
     }
     Ok(())
 }
 
 fn annotation_message(entry: Value<'_>, into: &mut Metadata<'_>) -> Result<(), DecodeError> {
     let (key, content) = entry_message(entry, "metadata.annotations")?;
-    let shared = || Some(Arc::from(String::from_utf8_lossy(content)));
-    match key {
-        key if key == INITIAL_EVENTS_END.as_bytes() => into.initial_events_end = content == b"true",
-        b"kubegc.io/ttl" => into.marks.ttl = shared(),
-        b"kubegc.io/expires-at" => into.marks.expires_at = shared(),
-        b"kubegc.io/keep" => into.marks.keep = shared(),
-        key => {
-            if let Some(mark) = ForeignMark::of_annotation(key) {
-                into.marks.foreign.insert(mark, String::from_utf8_lossy(content).into());
-            }
-        }
+    if key == INITIAL_EVENTS_END.as_bytes() {
+        into.initial_events_end = content == b"true";
+    } else if let Some(text) = into.marks.annotation_mut(key) {
+        *text = Some(String::from_utf8_lossy(content).into());
     }
     Ok(())
 }
@@ -491,56 +484,39 @@ struct JsonMetadata<'a> {
     finalizers: Option<Vec<Cow<'a, str>>>,
     #[serde(borrow)]
     owner_references: Option<Vec<Owner<'a>>>,
-    annotations: Option<JsonAnnotations>,
-    labels: Option<JsonLabels>,
+    #[serde(deserialize_with = "read_texts")]
+    annotations: JsonAnnotations,
+    #[serde(deserialize_with = "read_texts")]
+    labels: JsonLabels,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct JsonLabels {
-    #[serde(rename = "cleanup.kyverno.io/ttl")]
-    kyverno: Option<String>,
+#[derive(Default)]
+struct JsonLabels(Marks);
+
+impl Texts for JsonLabels {
+    fn text_mut(&mut self, name: &[u8]) -> Option<&mut Option<Arc<str>>> {
+        self.0.label_mut(name)
+    }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+#[derive(Default)]
 struct JsonAnnotations {
-    #[serde(rename = "k8s.io/initial-events-end")]
-    initial_events_end: Option<String>,
-    #[serde(rename = "kubegc.io/ttl")]
-    ttl: Option<String>,
-    #[serde(rename = "kubegc.io/expires-at")]
-    expires_at: Option<String>,
-    #[serde(rename = "kubegc.io/keep")]
-    keep: Option<String>,
-    #[serde(rename = "janitor/ttl")]
-    janitor_ttl: Option<String>,
-    #[serde(rename = "janitor/expires")]
-    janitor_expires: Option<String>,
-    #[serde(rename = "k8s-ttl-controller.twin.sh/ttl")]
-    ttl_controller: Option<String>,
-    #[serde(rename = "k8s-ttl-controller.twin.sh/refreshed-at")]
-    ttl_controller_refreshed: Option<String>,
+    initial_events_end: Option<Arc<str>>,
+    marks: Marks,
+}
+
+impl Texts for JsonAnnotations {
+    fn text_mut(&mut self, name: &[u8]) -> Option<&mut Option<Arc<str>>> {
+        if name == INITIAL_EVENTS_END.as_bytes() {
+            return Some(&mut self.initial_events_end);
+        }
+        self.marks.annotation_mut(name)
+    }
 }
 
 impl<'a> From<JsonMetadata<'a>> for Metadata<'a> {
     fn from(json: JsonMetadata<'a>) -> Self {
-        let annotations = json.annotations.unwrap_or_default();
-        let foreign = [
-            (ForeignMark::JanitorTtl, annotations.janitor_ttl),
-            (ForeignMark::JanitorExpires, annotations.janitor_expires),
-            (ForeignMark::TtlController, annotations.ttl_controller),
-            (ForeignMark::TtlControllerRefreshed, annotations.ttl_controller_refreshed),
-            (ForeignMark::Kyverno, json.labels.unwrap_or_default().kyverno),
-        ];
-        let foreign = foreign.into_iter().filter_map(|(mark, text)| Some((mark, text?.into()))).collect();
-        let mut marks = Marks {
-            foreign,
-            created: None,
-            ttl: annotations.ttl.map(Into::into),
-            expires_at: annotations.expires_at.map(Into::into),
-            keep: annotations.keep.map(Into::into),
-        };
+        let mut marks = json.annotations.marks.with_labels(&json.labels.0);
         if !marks.is_empty() {
             let created = json.creation_timestamp.and_then(|text| text.parse::<jiff::Timestamp>().ok());
             let created = created.filter(|time| time.as_second() > GO_ZERO_SECONDS);
@@ -554,7 +530,7 @@ impl<'a> From<JsonMetadata<'a>> for Metadata<'a> {
             deleting: json.deletion_timestamp.is_some(),
             finalizers: json.finalizers.unwrap_or_default(),
             owners: json.owner_references.unwrap_or_default(),
-            initial_events_end: annotations.initial_events_end.as_deref() == Some("true"),
+            initial_events_end: json.annotations.initial_events_end.as_deref() == Some("true"),
             marks,
         }
     }

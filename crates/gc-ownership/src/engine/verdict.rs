@@ -358,7 +358,7 @@ impl Engine {
         );
         let owner_namespace = self.graph.namespace(owner);
         if owner_namespace != CLUSTER && owner_namespace != self.graph.namespace(node) {
-            let message = format!("{written} does not exist in namespace {}", quoted(&namespace));
+            let message = format!("{written} does not exist in namespace {}", gc_types::quoted(&namespace));
             return Some((Verdict::CrossNamespace, "OwnerRefInvalidNamespace", message));
         }
         // The other place may be another view of the same object: only a proof makes the reference wrong.
@@ -374,9 +374,4 @@ impl Engine {
         );
         Some((Verdict::WrongCoordinates, "OwnerRefInvalidCoordinates", message))
     }
-}
-
-/// Quotes a namespace as Go does; it contains nothing else that needs escaping.
-fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

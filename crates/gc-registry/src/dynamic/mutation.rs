@@ -4,10 +4,10 @@ use gc_cel::Val;
 use serde_json::{Value, json};
 
 use super::expressions::{Asker, Conditional, Evaluation, Values};
-use super::policies::{namespace_object, params};
+use super::policies::{namespace_object, params, refusal};
 use super::{Attributes, Configured};
 use crate::call::Call;
-use crate::error::{ApiError, Cause};
+use crate::error::ApiError;
 use crate::patch;
 use crate::rules;
 
@@ -46,17 +46,7 @@ pub(crate) fn mutate(
 /// The refusal of a request that a policy could not change: forbidden by its code, invalid by its reason, and in the
 /// words of the policy alone.
 fn failed(call: &Call<'_>, attributes: &Attributes, message: &str) -> ApiError {
-    let mut error = call.forbidden(&attributes.name, message);
-    error.reason = "Invalid";
-    message.clone_into(&mut error.message);
-    if let Some(details) = &mut error.details {
-        details.causes.push(Cause {
-            reason: String::new(),
-            message: message.to_owned(),
-            field: String::new(),
-        });
-    }
-    error
+    ApiError { code: 403, message: message.to_owned(), ..refusal(call, attributes, message, "Invalid") }
 }
 
 fn apply(

@@ -57,7 +57,12 @@ pub(crate) fn validate(
     Ok(())
 }
 
-fn refusal(call: &Call<'_>, attributes: &Attributes, message: &str, reason: &'static str) -> ApiError {
+pub(super) fn refusal(
+    call: &Call<'_>,
+    attributes: &Attributes,
+    message: &str,
+    reason: &'static str,
+) -> ApiError {
     let mut error = call.forbidden(&attributes.name, message);
     error.reason = reason;
     error.code = match reason {

@@ -16,7 +16,6 @@ mod context;
 pub mod convert;
 mod coordination;
 mod core;
-mod cron;
 mod defaults;
 mod discovery;
 mod field;

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use gc_types::PropagationPolicy;
+use gc_types::{Change, PropagationPolicy};
 use serde_json::json;
 
 use super::*;

@@ -67,19 +67,19 @@ pub(crate) fn are_meant(marks: &Marks, tools: &[ForeignTool]) -> bool {
     marks.ttl.is_some()
         || marks.expires_at.is_some()
         || marks.keep.is_some()
-        || marks.foreign.keys().any(|mark| tools.contains(&ForeignTool::of(*mark)))
+        || marks.foreign_marks().any(|(mark, _)| tools.contains(&ForeignTool::of(mark)))
 }
 
 /// When an object expires by the annotations of these tools, and by which. They all count from the creation.
 pub(crate) fn expiry(marks: &Marks, tools: &[ForeignTool]) -> Result<Option<(Timestamp, String)>, BadMark> {
     let mut first: Option<(Timestamp, String)> = None;
-    for (mark, text) in marks.foreign.iter().filter(|(mark, _)| tools.contains(&ForeignTool::of(**mark))) {
+    for (mark, text) in marks.foreign_marks().filter(|(mark, _)| tools.contains(&ForeignTool::of(*mark))) {
         let at = match mark {
             ForeignMark::JanitorTtl => janitor_ttl(text)?.zip(marks.created).map(after),
-            ForeignMark::JanitorExpires => Some(date_or_time(*mark, text, JANITOR_TIME)?),
+            ForeignMark::JanitorExpires => Some(date_or_time(mark, text, JANITOR_TIME)?),
             ForeignMark::TtlController => {
-                let ttl = milliseconds(*mark, text)?;
-                let begins = match marks.foreign.get(&ForeignMark::TtlControllerRefreshed) {
+                let ttl = milliseconds(mark, text)?;
+                let begins = match marks.foreign(ForeignMark::TtlControllerRefreshed) {
                     None => marks.created,
                     Some(refreshed) => Some(parse_time(Some(refreshed)).ok_or_else(|| {
                         bad(
@@ -93,9 +93,9 @@ pub(crate) fn expiry(marks: &Marks, tools: &[ForeignTool]) -> Result<Option<(Tim
             }
             ForeignMark::TtlControllerRefreshed => None,
             ForeignMark::Kyverno if text.starts_with(|c: char| c.is_ascii_digit()) && text.contains('-') => {
-                Some(date_or_time(*mark, text, KYVERNO_TIME)?)
+                Some(date_or_time(mark, text, KYVERNO_TIME)?)
             }
-            ForeignMark::Kyverno => Some(milliseconds(*mark, text)?).zip(marks.created).map(after),
+            ForeignMark::Kyverno => Some(milliseconds(mark, text)?).zip(marks.created).map(after),
         };
         let Some(at) = at else { continue };
         if first.as_ref().is_none_or(|(earliest, _)| at < *earliest) {
@@ -188,11 +188,10 @@ mod tests {
                      2027-01-31T120000Z, a date, or a duration such as 36h"),
             ),
         ] {
-            let marks = Marks {
-                created: Some(Timestamp(CREATED)),
-                foreign: foreign.iter().map(|(mark, text)| (*mark, Arc::from(*text))).collect(),
-                ..Marks::default()
-            };
+            let mut marks = Marks { created: Some(Timestamp(CREATED)), ..Marks::default() };
+            for (mark, text) in foreign {
+                marks.foreign[*mark as usize] = Some(Arc::from(*text));
+            }
             let found = expiry(&marks, &ForeignTool::ALL).map_err(|error| error.to_string());
             assert_eq!(found.map(|found| found.map(|(at, _)| at.0)), expected, "{foreign:?}");
             assert_eq!(expiry(&marks, &[]), Ok(None), "{foreign:?}: nothing is on");

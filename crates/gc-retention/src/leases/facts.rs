@@ -53,7 +53,7 @@ struct WireLeaseSpec {
 
 impl From<WireLease> for Lease {
     fn from(wire: WireLease) -> Self {
-        let label = wire.metadata.labels.as_ref().and_then(|labels| labels.identity.as_deref());
+        let label = wire.metadata.labels.identity.as_deref();
         let meta = Meta::from(&wire.metadata);
         let elected = label.is_none() && *meta.namespace != *NODE_LEASE_NAMESPACE;
         Self {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gc_types::{ForeignMark, Marks, ResourceVersion, Timestamp, Uid};
+use gc_types::{Marks, ResourceVersion, Texts, Timestamp, Uid, read_texts};
 use serde::Deserialize;
 
 /// The metadata that every decision needs.
@@ -51,56 +51,35 @@ pub(crate) struct WireMeta {
     pub(crate) generation: i64,
     pub(crate) finalizers: Option<Vec<String>>,
     pub(crate) owner_references: Option<Vec<WireOwner>>,
-    pub(crate) labels: Option<WireLabels>,
-    pub(crate) annotations: Option<WireAnnotations>,
+    #[serde(deserialize_with = "read_texts")]
+    pub(crate) labels: WireLabels,
+    #[serde(deserialize_with = "read_texts")]
+    pub(crate) annotations: WireAnnotations,
 }
 
 /// The annotations that decisions depend on.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Default)]
 pub(crate) struct WireAnnotations {
-    #[serde(rename = "pv.kubernetes.io/provisioned-by")]
-    pub(crate) provisioned_by: Option<String>,
-    #[serde(rename = "pv.kubernetes.io/migrated-to")]
-    pub(crate) migrated_to: Option<String>,
-    #[serde(rename = "volume.kubernetes.io/provisioner-deletion-secret-name")]
-    pub(crate) secret_name: Option<String>,
-    #[serde(rename = "volume.kubernetes.io/provisioner-deletion-secret-namespace")]
-    pub(crate) secret_namespace: Option<String>,
-    #[serde(rename = "kubernetes.io/service-account.name")]
-    pub(crate) service_account: Option<String>,
-    #[serde(rename = "kubernetes.io/service-account.uid")]
-    pub(crate) service_account_uid: Option<String>,
-    #[serde(rename = "kubegc.io/ttl")]
-    ttl: Option<String>,
-    #[serde(rename = "kubegc.io/expires-at")]
-    expires_at: Option<String>,
-    #[serde(rename = "kubegc.io/keep")]
-    keep: Option<String>,
-    #[serde(rename = "janitor/ttl")]
-    janitor_ttl: Option<String>,
-    #[serde(rename = "janitor/expires")]
-    janitor_expires: Option<String>,
-    #[serde(rename = "k8s-ttl-controller.twin.sh/ttl")]
-    ttl_controller: Option<String>,
-    #[serde(rename = "k8s-ttl-controller.twin.sh/refreshed-at")]
-    ttl_controller_refreshed: Option<String>,
+    pub(crate) provisioned_by: Option<Arc<str>>,
+    pub(crate) migrated_to: Option<Arc<str>>,
+    pub(crate) secret_name: Option<Arc<str>>,
+    pub(crate) secret_namespace: Option<Arc<str>>,
+    pub(crate) service_account: Option<Arc<str>>,
+    pub(crate) service_account_uid: Option<Arc<str>>,
+    marks: Marks,
 }
 
-impl WireAnnotations {
-    fn marks(&self, labels: Option<&WireLabels>, created: Option<Timestamp>) -> Option<Arc<Marks>> {
-        let shared = |text: &Option<String>| text.as_deref().map(Arc::from);
-        let (ttl, expires_at, keep) = (shared(&self.ttl), shared(&self.expires_at), shared(&self.keep));
-        let foreign = [
-            (ForeignMark::JanitorTtl, &self.janitor_ttl),
-            (ForeignMark::JanitorExpires, &self.janitor_expires),
-            (ForeignMark::TtlController, &self.ttl_controller),
-            (ForeignMark::TtlControllerRefreshed, &self.ttl_controller_refreshed),
-            (ForeignMark::Kyverno, labels.map_or(&None, |labels| &labels.kyverno)),
-        ];
-        let foreign = foreign.into_iter().filter_map(|(mark, text)| Some((mark, shared(text)?))).collect();
-        let marks = Marks { created, ttl, expires_at, keep, foreign };
-        (!marks.is_empty()).then(|| marks.into())
+impl Texts for WireAnnotations {
+    fn text_mut(&mut self, name: &[u8]) -> Option<&mut Option<Arc<str>>> {
+        Some(match name {
+            b"pv.kubernetes.io/provisioned-by" => &mut self.provisioned_by,
+            b"pv.kubernetes.io/migrated-to" => &mut self.migrated_to,
+            b"volume.kubernetes.io/provisioner-deletion-secret-name" => &mut self.secret_name,
+            b"volume.kubernetes.io/provisioner-deletion-secret-namespace" => &mut self.secret_namespace,
+            b"kubernetes.io/service-account.name" => &mut self.service_account,
+            b"kubernetes.io/service-account.uid" => &mut self.service_account_uid,
+            _ => return self.marks.annotation_mut(name),
+        })
     }
 }
 
@@ -112,21 +91,27 @@ pub(crate) struct WireOwner {
 }
 
 /// The labels that decisions depend on.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Default)]
 pub(crate) struct WireLabels {
-    #[serde(rename = "apiserver.kubernetes.io/identity")]
-    pub(crate) identity: Option<String>,
-    #[serde(rename = "kubernetes.io/legacy-token-last-used")]
-    pub(crate) last_used: Option<String>,
-    #[serde(rename = "kubernetes.io/legacy-token-invalid-since")]
-    pub(crate) invalid_since: Option<String>,
-    #[serde(rename = "topology.kubernetes.io/zone")]
-    zone: Option<String>,
-    #[serde(rename = "failure-domain.beta.kubernetes.io/zone")]
-    zone_before: Option<String>,
-    #[serde(rename = "cleanup.kyverno.io/ttl")]
-    kyverno: Option<String>,
+    pub(crate) identity: Option<Arc<str>>,
+    pub(crate) last_used: Option<Arc<str>>,
+    pub(crate) invalid_since: Option<Arc<str>>,
+    zone: Option<Arc<str>>,
+    zone_before: Option<Arc<str>>,
+    marks: Marks,
+}
+
+impl Texts for WireLabels {
+    fn text_mut(&mut self, name: &[u8]) -> Option<&mut Option<Arc<str>>> {
+        Some(match name {
+            b"apiserver.kubernetes.io/identity" => &mut self.identity,
+            b"kubernetes.io/legacy-token-last-used" => &mut self.last_used,
+            b"kubernetes.io/legacy-token-invalid-since" => &mut self.invalid_since,
+            b"topology.kubernetes.io/zone" => &mut self.zone,
+            b"failure-domain.beta.kubernetes.io/zone" => &mut self.zone_before,
+            _ => return self.marks.label_mut(name),
+        })
+    }
 }
 
 impl WireLabels {
@@ -154,18 +139,16 @@ impl WireMeta {
 
 impl From<&WireMeta> for Meta {
     fn from(wire: &WireMeta) -> Self {
+        let created = parse_time(wire.creation_timestamp.as_deref());
+        let marks = Marks { created, ..wire.annotations.marks.clone().with_labels(&wire.labels.marks) };
         Self {
             namespace: wire.namespace.as_str().into(),
             name: wire.name.as_str().into(),
             uid: Uid::new(&wire.uid),
             resource_version: ResourceVersion::parse(&wire.resource_version),
-            created: parse_time(wire.creation_timestamp.as_deref()),
+            created,
             deleting: wire.deletion_timestamp.is_some(),
-            marks: wire
-                .annotations
-                .as_ref()
-                .unwrap_or(&WireAnnotations::default())
-                .marks(wire.labels.as_ref(), parse_time(wire.creation_timestamp.as_deref())),
+            marks: (!marks.is_empty()).then(|| marks.into()),
         }
     }
 }

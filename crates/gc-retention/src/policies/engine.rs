@@ -18,7 +18,7 @@ use super::cron::Schedule;
 use super::look::{Assessment, Group, Item};
 use super::{Join, Policy, Problem};
 use crate::division::{Division, Moved};
-use crate::engine::{Collector, Decision, Engine, FIRST_EVENT, Observation, reason};
+use crate::engine::{Collector, Decision, Ended, Engine, FIRST_EVENT, Observation, reason};
 use crate::objects::{Kind, parse_time, time_text};
 
 /// Time between the beginnings of two runs of a policy without a schedule, milliseconds.
@@ -376,14 +376,7 @@ impl Collector for PolicyCollector {
         Decision::Act(request, reason(gc_types::codes::DUE_BY_POLICY, item.resource_version, &[why]))
     }
 
-    fn finished(
-        &mut self,
-        key: &ObjectKey,
-        request: &Request,
-        outcome: &Outcome,
-        _now: Timestamp,
-        _dirty: &mut Vec<ObjectKey>,
-    ) {
+    fn finished(&mut self, Ended { key, request, outcome, .. }: Ended<'_>, _dirty: &mut Vec<ObjectKey>) {
         let Some(run) = &mut self.run else { return };
         let error = match outcome {
             Outcome::Applied(_) | Outcome::Found(_) | Outcome::Absent => {

@@ -132,7 +132,13 @@ fn all_errors_of_a_policy_are_reported_at_once() {
                 "spec.notice.before: \"0s\" is not a positive duration",
             ],
         ),
-        (json!({"schedule": "60 * * * *"}), &["spec.schedule: \"60\" is no minute; expected 0 to 59"]),
+        (
+            json!({"schedule": "60 * * * *"}),
+            &[
+                "spec.schedule: \"60 * * * *\" is no schedule: end of range (60) above maximum (59): 60; expected \"every DURATION\", \
+               \"@daily\" or five fields (minute, hour, day of the month, month, day of the week), such as \"30 4 * * *\"",
+            ],
+        ),
         (json!({"maxDeletionsPerRun": 0}), &["spec.maxDeletionsPerRun: must be between 1 and 10000"]),
         (json!({"maxDeletionsPerRun": 10_001}), &["spec.maxDeletionsPerRun: must be between 1 and 10000"]),
         (

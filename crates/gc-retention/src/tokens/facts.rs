@@ -123,14 +123,13 @@ struct WireTokenSecret {
 
 impl From<WireTokenSecret> for TokenSecret {
     fn from(wire: WireTokenSecret) -> Self {
-        let annotations = wire.metadata.annotations.as_ref();
-        let labels = wire.metadata.labels.as_ref();
-        let uid = annotations.and_then(|all| all.service_account_uid.as_deref());
+        let WireMeta { annotations, labels, .. } = &wire.metadata;
+        let uid = annotations.service_account_uid.as_deref();
         Self {
-            account: annotations.and_then(|all| all.service_account.as_deref()).unwrap_or_default().into(),
+            account: annotations.service_account.clone().unwrap_or_default(),
             account_uid: uid.filter(|uid| !uid.is_empty()).map(Uid::new),
-            last_used: DayLabel::read(labels.and_then(|all| all.last_used.as_deref())),
-            invalid_since: DayLabel::read(labels.and_then(|all| all.invalid_since.as_deref())),
+            last_used: DayLabel::read(labels.last_used.as_deref()),
+            invalid_since: DayLabel::read(labels.invalid_since.as_deref()),
             meta: Meta::from(&wire.metadata),
         }
     }

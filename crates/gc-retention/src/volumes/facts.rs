@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::in_tree::{WireInTree, WireStorage};
 use super::topology::{Affinity, WireAffinity};
-use crate::objects::{HasMeta, Meta, WireAnnotations, WireCondition, WireLabels, WireMeta};
+use crate::objects::{HasMeta, Meta, WireCondition, WireMeta};
 
 /// The condition that says whether pods refer to a claim.
 pub(crate) const UNUSED_CONDITION: &str = "Unused";
@@ -224,7 +224,7 @@ impl From<WireVolume> for Volume {
             portworx: spec.portworx_volume,
             vsphere: spec.vsphere_volume,
         };
-        let zones = wire.metadata.labels.as_ref().and_then(WireLabels::zones);
+        let zones = wire.metadata.labels.zones();
         let source = match (spec.csi, spec.host_path, in_tree.handle(zones)) {
             (Some(csi), _, _) => Source::Csi { driver: csi.driver.into(), handle: csi.volume_handle.into() },
             (None, Some(host), _) => Source::HostPath { path: host.path.into() },
@@ -233,12 +233,11 @@ impl From<WireVolume> for Volume {
             }
             (None, None, None) => Source::Other,
         };
-        let annotations = wire.metadata.annotations.as_ref();
-        let annotation = |of: fn(&WireAnnotations) -> &Option<String>| {
-            annotations.and_then(|all| of(all).as_deref()).map(Arc::from)
-        };
+        let meta = Meta::from(&wire.metadata);
+        let finalizers = wire.metadata.finalizers();
+        let annotations = wire.metadata.annotations;
         Self {
-            finalizers: wire.metadata.finalizers(),
+            finalizers,
             phase: wire.status.phase.into(),
             message: wire.status.message.into(),
             policy: spec.persistent_volume_reclaim_policy.into(),
@@ -247,15 +246,15 @@ impl From<WireVolume> for Volume {
                 name: claim.name.into(),
                 uid: (!claim.uid.is_empty()).then(|| Uid::new(&claim.uid)),
             }),
-            provisioned_by: annotation(|all| &all.provisioned_by),
-            migrated_to: annotation(|all| &all.migrated_to),
+            provisioned_by: annotations.provisioned_by,
+            migrated_to: annotations.migrated_to,
             source,
             class: spec.storage_class_name.into(),
             mode: spec.volume_mode.map_or_else(|| "Filesystem".into(), Into::into),
-            secret: (annotation(|all| &all.secret_name), annotation(|all| &all.secret_namespace)),
+            secret: (annotations.secret_name, annotations.secret_namespace),
             affinity: spec.node_affinity.and_then(WireAffinity::read).map(Arc::new),
             attributes_class: spec.volume_attributes_class_name.unwrap_or_default().into(),
-            meta: Meta::from(&wire.metadata),
+            meta,
         }
     }
 }

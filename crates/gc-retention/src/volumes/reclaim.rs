@@ -22,7 +22,7 @@ use gc_types::{
 use serde_json::json;
 
 use crate::collectors::{CHANGE, CollectorEntry, READ, WATCH, WRITE_EVENTS, Watches, rule};
-use crate::engine::{Collector, Decision, Observation, StorageFailure, reason};
+use crate::engine::{Collector, Decision, Ended, Observation, StorageFailure, reason};
 use crate::measures::{self, Measurement, ReportQueue, Tally};
 use crate::objects::{Cache, Facts, Kind};
 use crate::volumes::{Claim, ClaimReference, Source, Volume};
@@ -660,14 +660,7 @@ impl Collector for VolumeReclaim {
         }
     }
 
-    fn finished(
-        &mut self,
-        key: &ObjectKey,
-        request: &Request,
-        outcome: &Outcome,
-        now: Timestamp,
-        dirty: &mut Vec<ObjectKey>,
-    ) {
+    fn finished(&mut self, Ended { key, request, outcome, now }: Ended<'_>, dirty: &mut Vec<ObjectKey>) {
         match request {
             Request::Barrier { .. } => self.list_ended(outcome, now, dirty),
             Request::Outside { call: OutsideCall::DeleteStorage(storage), .. } => {

@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use crate::kinds::Kind;
 use crate::random::Random;
+use crate::runner::in_threads;
 use crate::server::Server;
 use crate::violation::Violation;
 use collectors::Collectors;
@@ -371,26 +372,17 @@ impl Summary {
 pub fn run_seeds(from: u64, count: u64, threads: u64) -> Summary {
     let threads = threads.clamp(1, 64);
     let mut total = Summary::default();
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|thread| {
-                scope.spawn(move || {
-                    let mut summary = Summary::default();
-                    let seeds = (from..from + count).skip(usize::try_from(thread).unwrap_or(0));
-                    for seed in seeds.step_by(usize::try_from(threads).unwrap_or(1)) {
-                        summary.add(seed, run(seed, None, false));
-                    }
-                    summary
-                })
-            })
-            .collect();
-        for worker in workers {
-            match worker.join() {
-                Ok(summary) => total.merge(summary),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
+    let summaries = in_threads(threads, |thread| {
+        let mut summary = Summary::default();
+        let seeds = (from..from + count).skip(usize::try_from(thread).unwrap_or(0));
+        for seed in seeds.step_by(usize::try_from(threads).unwrap_or(1)) {
+            summary.add(seed, run(seed, None, false));
         }
+        summary
     });
+    for summary in summaries {
+        total.merge(summary);
+    }
     total.failures.sort_by_key(|(seed, _)| *seed);
     total
 }

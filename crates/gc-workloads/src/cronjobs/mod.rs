@@ -1,11 +1,11 @@
 //! CronJobs: Jobs by the clock, and how many of the finished ones are kept.
 
-mod schedule;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
+use gc_types::{JobSchedule, Timestamp};
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
@@ -14,7 +14,6 @@ use crate::object::{Object, has_condition, items, map, text};
 use crate::plan::{Action, FailedAction, FailureReason, Note, Plan, Request, View};
 use crate::store::Change;
 use crate::time::{self, Milliseconds, SECOND};
-use schedule::Schedule;
 
 /// For which time a Job was created.
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
@@ -62,6 +61,10 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
 
 fn is_finished(job: &Object) -> bool {
     has_condition(job.status(), "Complete") || has_condition(job.status(), "Failed")
+}
+
+fn next(schedule: &JobSchedule, after: Milliseconds, zone: &TimeZone) -> Option<Milliseconds> {
+    schedule.next_after(Timestamp(after), zone).map(|time| time.0)
 }
 
 fn scheduled_for(job: &Object) -> Option<Milliseconds> {
@@ -158,7 +161,7 @@ impl Work<'_> {
         if spec["suspend"] == true {
             return Vec::new();
         }
-        let schedule = match schedule::parse(text(&spec["schedule"])) {
+        let schedule = match JobSchedule::parse(text(&spec["schedule"]).trim()) {
             Ok(schedule) => schedule,
             Err(error) => {
                 self.warn(
@@ -169,7 +172,7 @@ impl Work<'_> {
             }
         };
         let (due, from) = self.due(&schedule, &zone);
-        if let Some(next) = schedule.next(due.unwrap_or(from), &zone) {
+        if let Some(next) = next(&schedule, due.unwrap_or(from), &zone) {
             self.plan.again_at(next + DELAY);
         }
         let Some(due) = due.filter(|due| self.last_scheduled() != Some(*due)) else { return Vec::new() };
@@ -177,16 +180,16 @@ impl Work<'_> {
     }
 
     /// The last time that has passed and not been served, and the time from which the next one is sought.
-    fn due(&mut self, schedule: &Schedule, zone: &TimeZone) -> (Option<Milliseconds>, Milliseconds) {
+    fn due(&mut self, schedule: &JobSchedule, zone: &TimeZone) -> (Option<Milliseconds>, Milliseconds) {
         let now = self.view.now;
         let mut from = self.last_scheduled().unwrap_or(self.cron.created);
         if let Some(seconds) = self.cron.spec()["startingDeadlineSeconds"].as_i64() {
             from = from.max(now - seconds * SECOND);
         }
-        let Some(first) = schedule.next(from, zone).filter(|first| *first <= now) else {
+        let Some(first) = next(schedule, from, zone).filter(|first| *first <= now) else {
             return (None, from);
         };
-        let Some(second) = schedule.next(first, zone).filter(|second| *second <= now) else {
+        let Some(second) = next(schedule, first, zone).filter(|second| *second <= now) else {
             return (Some(first), from);
         };
         let between = (second - first).max(SECOND);
@@ -197,10 +200,10 @@ impl Work<'_> {
         }
         // Times are not all the same distance apart, so the last ones are checked one by one.
         let mut last = second;
-        let mut at = schedule.next(first + (missed - 2) * between - 1, zone);
+        let mut at = next(schedule, first + (missed - 2) * between - 1, zone);
         while let Some(time) = at.filter(|time| *time <= now) {
             last = last.max(time);
-            at = schedule.next(time, zone);
+            at = next(schedule, time, zone);
         }
         (Some(last), from)
     }

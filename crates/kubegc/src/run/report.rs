@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gc_kube::{Observer, ResourceTable};
 use gc_retention::permissions::Controller;
-use gc_types::{Change, Effect, HeldBy, Outcome, OutsideCall, Request};
+use gc_types::{Effect, HeldBy, Outcome, Request};
 
 use crate::collectors::MakeSinks;
 use crate::journal::{subject, verb, word};
@@ -29,16 +29,6 @@ pub(super) enum Audited {
     Writes,
     /// Only deletions.
     Deletions,
-}
-
-/// Whether a request deletes something.
-fn is_deletion(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Delete { .. }
-            | Request::Guarded { change: Change::ForceDelete, .. }
-            | Request::Outside { call: OutsideCall::DeleteStorage(_), .. }
-    )
 }
 
 /// The audit lines of writes at info (target `kubegc::audit`), failures at warn; every decision and read at debug.
@@ -84,7 +74,7 @@ impl Observer for LogDecisions {
             }
             // An object that was gone already, or has changed since, was not deleted.
             _ if self.audited == Audited::Deletions => {
-                if is_deletion(&effect.request) && matches!(outcome, Outcome::Applied(_)) {
+                if effect.request.deletes() && matches!(outcome, Outcome::Applied(_)) {
                     tracing::info!(
                         target: "kubegc::audit", controller, object = %object(&effect.request, &self.table),
                         reason = %effect.reason, "deleted"

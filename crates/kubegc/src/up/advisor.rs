@@ -63,17 +63,15 @@ impl Advisor for RetentionAdvisor {
 /// What the annotations and labels of a document say.
 fn marks(object: &Value) -> Marks {
     let text = |place: &str, name: &str| object["metadata"][place][name].as_str().map(Arc::from);
-    let foreign = ForeignMark::ALL.into_iter().filter_map(|mark| {
-        let place = if mark.is_label() { "labels" } else { "annotations" };
-        Some((mark, text(place, mark.key())?))
-    });
+    let foreign =
+        ForeignMark::ALL.map(|mark| text(if mark.is_label() { "labels" } else { "annotations" }, mark.key()));
     Marks {
         // All times are counted from here: whether there is one is what matters.
         created: Some(Timestamp::default()),
         ttl: text("annotations", "kubegc.io/ttl"),
         expires_at: text("annotations", "kubegc.io/expires-at"),
         keep: text("annotations", "kubegc.io/keep"),
-        foreign: foreign.collect(),
+        foreign,
     }
 }
 

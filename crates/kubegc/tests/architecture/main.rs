@@ -45,7 +45,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("gc-types", &[]),
     ("gc-ownership", &["gc-types"]),
     ("gc-control", &["gc-types", "gc-ownership", "gc-retention"]),
-    ("gc-cel", &[]),
+    ("gc-cel", &["gc-types"]),
     ("gc-retention", &["gc-types", "gc-cel"]),
     ("gc-storage", &[]),
     ("gc-registry", &["gc-types", "gc-cel", "gc-storage"]),

@@ -110,18 +110,26 @@ fn a_cluster_says_what_must_stay_and_takes_events() {
         "{message}"
     );
 
-    for (question, expected) in [
-        (&["list", "pods", "--all-namespaces"][..], "yes"),
-        (&["create", "events", "--namespace", "default"], "yes"),
-        (&["create", "events", "--namespace", "prod"], "no"),
-        (&["delete", "pods", "--namespace", "default"], "no"),
-        (&["get", "secrets", "--namespace", "default"], "no"),
-        (&["patch", "nodes"], "no"),
-    ] {
+    assert_rights(
+        &kubeconfig,
+        &[
+            (&["list", "pods", "--all-namespaces"][..], "yes"),
+            (&["create", "events", "--namespace", "default"], "yes"),
+            (&["create", "events", "--namespace", "prod"], "no"),
+            (&["delete", "pods", "--namespace", "default"], "no"),
+            (&["get", "secrets", "--namespace", "default"], "no"),
+            (&["patch", "nodes"], "no"),
+        ],
+    );
+}
+
+/// Asks with this kubeconfig what it may do.
+fn assert_rights(kubeconfig: &str, rights: &[(&[&str], &str)]) {
+    for (question, expected) in rights {
         let mut command = Command::new("kubectl");
-        command.args(["--kubeconfig", &kubeconfig, "auth", "can-i"]).args(question);
+        command.args(["--kubeconfig", kubeconfig, "auth", "can-i"]).args(*question);
         let answer = String::from_utf8(command.output().unwrap().stdout).unwrap();
-        assert_eq!(answer.trim(), expected, "{question:?}");
+        assert_eq!(answer.trim(), *expected, "{question:?}");
     }
 }
 
@@ -185,18 +193,16 @@ fn what_is_removed_and_due_is_reported() {
         assert_eq!((removed, &told["dueTotal"]), (images, &0.into()), "{told}");
     }
     pass(&[&["--report-namespace", ""][..], &ALL[1..]].concat());
-    for (question, expected) in [
-        (&["get", "nodes"][..], "yes"),
-        (&["create", "leases", "--namespace", "kubegc"], "yes"),
-        (&["list", "leases", "--namespace", "kubegc"], "no"),
-        (&["patch", "leases", "--namespace", "kube-node-lease"], "no"),
-        (&["patch", "nodes"], "no"),
-    ] {
-        let mut command = Command::new("kubectl");
-        command.args(["--kubeconfig", &kubeconfig, "auth", "can-i"]).args(question);
-        let answer = String::from_utf8(command.output().unwrap().stdout).unwrap();
-        assert_eq!(answer.trim(), expected, "{question:?}");
-    }
+    assert_rights(
+        &kubeconfig,
+        &[
+            (&["get", "nodes"][..], "yes"),
+            (&["create", "leases", "--namespace", "kubegc"], "yes"),
+            (&["list", "leases", "--namespace", "kubegc"], "no"),
+            (&["patch", "leases", "--namespace", "kube-node-lease"], "no"),
+            (&["patch", "nodes"], "no"),
+        ],
+    );
 }
 
 /// The shipped DaemonSet: options that the agent has, and no more rights than it needs.

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 use super::*;
 use crate::wire::encoded::*;
+use gc_types::ForeignMark;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -18,10 +19,10 @@ prop_compose! {
 prop_compose! {
     fn any_marks()(
         texts in prop::array::uniform3(prop::option::of("[a-z0-9:\"ü-]{0,12}")),
-        foreign in prop::collection::btree_map(prop::sample::select(&ForeignMark::ALL[..]), "[a-z0-9]{0,4}", 0..3),
+        foreign in prop::array::uniform5(prop::option::of("[a-z0-9]{0,4}")),
     ) -> Marks {
         let [ttl, expires_at, keep] = texts.map(|text| text.map(Into::into));
-        let foreign = foreign.into_iter().map(|(mark, text)| (mark, text.into())).collect();
+        let foreign = foreign.map(|text| text.map(Into::into));
         let mut marks = Marks { created: None, ttl, expires_at, keep, foreign };
         marks.created = (!marks.is_empty()).then_some(Timestamp(1000));
         marks
@@ -149,4 +150,27 @@ fn an_observed_object_says_how_far_its_deletion_is() {
             },
         }
     );
+}
+
+#[test]
+fn labels_and_annotations_may_be_null_but_not_occur_twice() {
+    let read = |metadata: &str| {
+        let object = format!("{{\"metadata\": {metadata}}}");
+        let metadata = decode_object(Encoding::Json, object.as_bytes()).map_err(|_| ())?;
+        let texts = [metadata.marks.ttl.as_ref(), metadata.marks.foreign(ForeignMark::Kyverno)];
+        Ok(texts.map(|text| text.map(ToString::to_string)))
+    };
+    let text = |text: &str| Some(text.to_owned());
+    for (metadata, expected) in [
+        (r#"{"annotations": null, "labels": null}"#, Ok([None, None])),
+        (r#"{"annotations": {"kubegc.io/ttl": null}, "labels": {"a": 1}}"#, Ok([None, None])),
+        (r#"{"annotations": {"kubegc.io\/ttl": "1\u0068", "a": "b"}}"#, Ok([text("1h"), None])),
+        (r#"{"annotations": {"cleanup.kyverno.io/ttl": "1h"}}"#, Ok([None, None])),
+        (r#"{"labels": {"cleanup.kyverno.io/ttl": "2m", "kubegc.io/ttl": "1h"}}"#, Ok([None, text("2m")])),
+        (r#"{"annotations": {"kubegc.io/ttl": "1h", "kubegc.io/ttl": "2h"}}"#, Err(())),
+        (r#"{"annotations": {"kubegc.io/ttl": 1}}"#, Err(())),
+        (r#"{"annotations": "none"}"#, Err(())),
+    ] {
+        assert_eq!(read(metadata), expected, "{metadata}");
+    }
 }

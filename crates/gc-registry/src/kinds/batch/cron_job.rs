@@ -1,7 +1,8 @@
 //! Cron jobs.
 
+use gc_types::JobSchedule;
+
 use super::job::job_spec;
-use crate::kinds::cron;
 use crate::kinds::prelude::*;
 use crate::kinds::printers::duration::since;
 use crate::kinds::shared::pod_defaults::{failure_policy, template};
@@ -94,13 +95,24 @@ impl Kind for CronJob {
     }
 }
 
+/// Says what is wrong with a schedule, which may begin with a time zone.
+fn check_schedule(schedule: &str) -> Result<(), String> {
+    let zoned = schedule.strip_prefix("TZ=").or_else(|| schedule.strip_prefix("CRON_TZ="));
+    let schedule = match zoned.map(|rest| rest.split_once(' ')) {
+        Some(None) => return Err("provided bad location".into()),
+        Some(Some((_, rest))) => rest.trim(),
+        None => schedule,
+    };
+    JobSchedule::parse(schedule).map(drop)
+}
+
 /// `zoned` says that the schedule may name its time zone.
 fn spec(spec: &Field<'_, '_>, zoned: bool, report: &mut Report) {
     let (schedule, zone) = (spec.get("schedule"), spec.get("timeZone"));
     if schedule.text().is_empty() {
         report.required(&schedule, "");
     } else {
-        if let Err(problem) = cron::check(schedule.text()) {
+        if let Err(problem) = check_schedule(schedule.text()) {
             report.invalid(&schedule, &problem);
         }
         if schedule.text().contains("TZ") {

@@ -1,0 +1,63 @@
+//! Texts in quotes, as Go writes them.
+
+use std::fmt::Write as _;
+
+/// A text as Go's `%q` writes it.
+///
+/// ```
+/// assert_eq!(gc_types::quoted("a\"b\n"), r#""a\"b\n""#);
+/// ```
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    quoted_with(text, |c, out| {
+        // Writing to a text cannot fail.
+        let _ = match c {
+            c if c.is_ascii_control() => write!(out, "\\x{:02x}", u32::from(c)),
+            c if c.is_control() || (c.is_whitespace() && !c.is_ascii()) => {
+                write!(out, "\\u{:04x}", u32::from(c))
+            }
+            c => out.write_char(c),
+        };
+    })
+}
+
+/// A text in double quotes, with Go's escapes where they have a name; all other characters are written by `other`.
+pub fn quoted_with(text: &str, other: impl Fn(char, &mut String)) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        let escape = match c {
+            '\u{7}' => 'a',
+            '\u{8}' => 'b',
+            '\u{c}' => 'f',
+            '\n' => 'n',
+            '\r' => 'r',
+            '\t' => 't',
+            '\u{b}' => 'v',
+            '\\' | '"' => c,
+            _ => {
+                other(c, &mut out);
+                continue;
+            }
+        };
+        out.extend(['\\', escape]);
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn texts_are_quoted_as_go_quotes_them() {
+        for (text, wanted) in [
+            ("a\"b\\", r#""a\"b\\""#),
+            ("\0\n\u{7f}", r#""\x00\n\x7f""#),
+            ("jürgen 😀\u{a0}\u{85}", "\"jürgen 😀\\u00a0\\u0085\""),
+        ] {
+            assert_eq!(quoted(text), wanted);
+        }
+    }
+}
