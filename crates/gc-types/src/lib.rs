@@ -16,6 +16,7 @@ mod identity;
 mod marks;
 mod protected;
 mod quantity;
+mod recreator;
 
 pub use convert::{hexadecimal, milliseconds};
 pub use duration::{GoDuration, GoDurationError, Units, UnixNanoseconds};
@@ -31,3 +32,4 @@ pub use identity::{
 pub use marks::{ForeignMark, Marks};
 pub use protected::undeletable;
 pub use quantity::parse_quantity;
+pub use recreator::{Recreator, TrackingMark};

@@ -1,16 +1,16 @@
 //! The metadata of objects as it stands on the wire, in protobuf or JSON, borrowed from the input.
 //!
-//! Only what some verdict needs is decoded. Labels, annotations (but for the one that marks the end of a
-//! streamed list, and those about retention) and managedFields are stepped over, and so is whatever else a
-//! server sends.
+//! Only what some verdict or plan needs is decoded. Labels, annotations (but for the one that marks the end of a
+//! streamed list, those about retention and those by which tools track objects) and managedFields are stepped over,
+//! and so is whatever else a server sends.
 
 use std::borrow::Cow;
-
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gc_types::{
     DeletionState, ForeignMark, Marks, ObjectKey, ObservedObject, OwnerReference, ResourceId,
-    ResourceVersion, Timestamp, Uid,
+    ResourceVersion, Timestamp, TrackingMark, Uid,
 };
 use serde::Deserialize;
 
@@ -87,6 +87,8 @@ pub struct Metadata<'a> {
     pub initial_events_end: bool,
     /// What its annotations say about its retention; without any, the creation is not read either.
     pub marks: Marks,
+    /// By what tools track it.
+    pub tracking: BTreeMap<TrackingMark, Cow<'a, str>>,
 }
 
 impl Metadata<'_> {
@@ -117,6 +119,10 @@ impl Metadata<'_> {
             resource_version: ResourceVersion::parse(&self.resource_version),
             owners: self.owners.iter().map(|owner| owner.reference(interner)).collect(),
             deletion,
+            recreator: self
+                .tracking
+                .iter()
+                .find_map(|(mark, content)| mark.recreator(content, |name| interner.shared(name))),
         }
     }
 }
@@ -362,15 +368,17 @@ fn entry_message<'a>(entry: Value<'a>, place: &'static str) -> Result<(&'a [u8],
     Ok((key, content))
 }
 
-fn label_message(entry: Value<'_>, into: &mut Metadata<'_>) -> Result<(), DecodeError> {
+fn label_message<'a>(entry: Value<'a>, into: &mut Metadata<'a>) -> Result<(), DecodeError> {
     let (key, content) = entry_message(entry, "metadata.labels")?;
     if let Some(mark) = ForeignMark::of_label(key) {
         into.marks.foreign.insert(mark, String::from_utf8_lossy(content).into());
+    } else if let Some(mark) = TrackingMark::of_label(key) {
+        into.tracking.insert(mark, String::from_utf8_lossy(content));
     }
     Ok(())
 }
 
-fn annotation_message(entry: Value<'_>, into: &mut Metadata<'_>) -> Result<(), DecodeError> {
+fn annotation_message<'a>(entry: Value<'a>, into: &mut Metadata<'a>) -> Result<(), DecodeError> {
     let (key, content) = entry_message(entry, "metadata.annotations")?;
     let shared = || Some(Arc::from(String::from_utf8_lossy(content)));
     match key {
@@ -381,6 +389,8 @@ fn annotation_message(entry: Value<'_>, into: &mut Metadata<'_>) -> Result<(), D
         key => {
             if let Some(mark) = ForeignMark::of_annotation(key) {
                 into.marks.foreign.insert(mark, String::from_utf8_lossy(content).into());
+            } else if let Some(mark) = TrackingMark::of_annotation(key) {
+                into.tracking.insert(mark, String::from_utf8_lossy(content));
             }
         }
     }
@@ -500,6 +510,12 @@ struct JsonMetadata<'a> {
 struct JsonLabels {
     #[serde(rename = "cleanup.kyverno.io/ttl")]
     kyverno: Option<String>,
+    #[serde(rename = "argocd.argoproj.io/instance")]
+    argo_cd: Option<String>,
+    #[serde(rename = "kustomize.toolkit.fluxcd.io/name")]
+    flux_kustomization: Option<String>,
+    #[serde(rename = "helm.toolkit.fluxcd.io/name")]
+    flux_helm_release: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -521,19 +537,31 @@ struct JsonAnnotations {
     ttl_controller: Option<String>,
     #[serde(rename = "k8s-ttl-controller.twin.sh/refreshed-at")]
     ttl_controller_refreshed: Option<String>,
+    #[serde(rename = "argocd.argoproj.io/tracking-id")]
+    argo_cd: Option<String>,
+    #[serde(rename = "meta.helm.sh/release-name")]
+    helm: Option<String>,
 }
 
 impl<'a> From<JsonMetadata<'a>> for Metadata<'a> {
     fn from(json: JsonMetadata<'a>) -> Self {
-        let annotations = json.annotations.unwrap_or_default();
+        let (annotations, labels) = (json.annotations.unwrap_or_default(), json.labels.unwrap_or_default());
         let foreign = [
             (ForeignMark::JanitorTtl, annotations.janitor_ttl),
             (ForeignMark::JanitorExpires, annotations.janitor_expires),
             (ForeignMark::TtlController, annotations.ttl_controller),
             (ForeignMark::TtlControllerRefreshed, annotations.ttl_controller_refreshed),
-            (ForeignMark::Kyverno, json.labels.unwrap_or_default().kyverno),
+            (ForeignMark::Kyverno, labels.kyverno),
         ];
         let foreign = foreign.into_iter().filter_map(|(mark, text)| Some((mark, text?.into()))).collect();
+        let tracking = [
+            (TrackingMark::ArgoCdTrackingId, annotations.argo_cd),
+            (TrackingMark::ArgoCdInstance, labels.argo_cd),
+            (TrackingMark::FluxKustomization, labels.flux_kustomization),
+            (TrackingMark::FluxHelmRelease, labels.flux_helm_release),
+            (TrackingMark::HelmRelease, annotations.helm),
+        ];
+        let tracking = tracking.into_iter().filter_map(|(mark, text)| Some((mark, text?.into()))).collect();
         let mut marks = Marks {
             foreign,
             created: None,
@@ -556,6 +584,7 @@ impl<'a> From<JsonMetadata<'a>> for Metadata<'a> {
             owners: json.owner_references.unwrap_or_default(),
             initial_events_end: annotations.initial_events_end.as_deref() == Some("true"),
             marks,
+            tracking,
         }
     }
 }

@@ -19,7 +19,6 @@ use http::{Method, StatusCode};
 use serde_json::Value;
 
 use super::resident::{READ_SINGLY, Resident};
-use super::target::Named;
 use crate::run::preflight;
 
 /// Requests in flight at a time.
@@ -193,7 +192,7 @@ impl Gatherer {
         self.list_live(survey, &unknown.unwrap_or_else(|_| wanted.to_vec()), patience).await
     }
 
-    /// The same, whatever a graph knows.
+    /// The same, without a graph.
     async fn list_live(
         &self,
         survey: &mut Survey,
@@ -228,36 +227,6 @@ impl Gatherer {
             );
         }
         Ok(())
-    }
-
-    /// Lists what is in these namespaces and of these definitions where it was taken from a graph: that has no labels, by which
-    /// is known what tools create again.
-    pub(super) async fn list_contents(
-        &self,
-        survey: &mut Survey,
-        named: &[Named],
-        patience: Duration,
-    ) -> anyhow::Result<()> {
-        if self.resident.is_none() {
-            return Ok(());
-        }
-        let collectable = || self.catalog.all().iter().filter(|resource| resource.is_collectable());
-        let mut lists = Vec::new();
-        for Named { resource, name, .. } in named {
-            match (&*resource.name.group, &*resource.name.resource) {
-                ("", "namespaces") => {
-                    let inside = collectable().filter(|one| one.is_namespaced()).cloned().collect();
-                    lists.push((Scope { namespace: name.clone(), ..Scope::default() }, inside));
-                }
-                ("apiextensions.k8s.io", "customresourcedefinitions") => {
-                    let defined =
-                        collectable().filter(|one| one.name.to_string() == *name).cloned().collect();
-                    lists.push((Scope::default(), defined));
-                }
-                _ => {}
-            }
-        }
-        self.list_live(survey, &lists, patience).await
     }
 
     /// Takes from the graph in this process what it knows of these lists; the others are left.
