@@ -542,7 +542,7 @@ impl Gatherer {
     }
 
     /// Hands over each object of a resource, in one namespace or (with an empty one) in all; keeps one page at a time. What
-    /// is not served has no objects.
+    /// is not served has no objects; the error of what may not be listed is [`FORBIDDEN`].
     pub(super) async fn each(
         &self,
         resource: &Resource,
@@ -561,7 +561,8 @@ impl Gatherer {
                     Got::Body(body) => serde_json::from_slice(&body)
                         .map_err(|error| format!("the list cannot be read: {error}"))?,
                     Got::NoObject | Got::NotServed => return Ok(()),
-                    Got::Refused(why) | Got::Failed(why) => return Err(why),
+                    Got::Refused(_) => return Err(FORBIDDEN.to_owned()),
+                    Got::Failed(why) => return Err(why),
                 };
             page["items"].as_array().into_iter().flatten().for_each(&mut take);
             page["metadata"]["continue"].as_str().unwrap_or_default().clone_into(&mut token);
@@ -700,6 +701,15 @@ pub(super) fn warn(unseen: &[String]) {
     for what in unseen {
         eprintln!("warning: {what}");
     }
+}
+
+/// Fails with what went wrong, after an answer about everything else; each in a line of its own.
+pub(super) fn fail(mut failures: Vec<anyhow::Error>) -> anyhow::Result<()> {
+    let Some(last) = failures.pop() else { return Ok(()) };
+    for failure in failures {
+        eprintln!("error: {failure:#}");
+    }
+    Err(last)
 }
 
 /// The present time.
