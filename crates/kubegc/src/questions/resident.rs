@@ -82,17 +82,31 @@ impl Contents {
         self,
         is_everywhere: impl Fn(&GroupResource) -> bool,
     ) -> BTreeMap<(GroupResource, String), Known> {
-        let mut lists: BTreeMap<(GroupResource, String), Known> = BTreeMap::new();
+        // There may be hundreds of thousands of objects: names are compared and copied once per list.
+        let everywhere: BTreeSet<ResourceId> = self
+            .resources
+            .iter()
+            .filter(|(_, resource)| is_everywhere(resource))
+            .map(|(id, _)| *id)
+            .collect();
+        let nowhere: Arc<str> = "".into();
+        let mut numbered: BTreeMap<(ResourceId, Arc<str>), Known> = BTreeMap::new();
         for object in self.objects {
-            let Some(resource) = self.resources.get(&object.key.resource) else { continue };
-            let namespace =
-                if is_everywhere(resource) { String::new() } else { object.key.namespace.to_string() };
-            let list = lists.entry((resource.clone(), namespace)).or_default();
+            let id = object.key.resource;
+            let namespace = if everywhere.contains(&id) { &nowhere } else { &object.key.namespace };
+            let list = numbered.entry((id, Arc::clone(namespace))).or_default();
             if needs_metadata(&object) {
                 list.to_read.push(object.key);
             } else {
                 list.plain.push(object);
             }
+        }
+        let mut lists: BTreeMap<(GroupResource, String), Known> = BTreeMap::new();
+        for ((id, namespace), known) in numbered {
+            let Some(resource) = self.resources.get(&id) else { continue };
+            let list = lists.entry((resource.clone(), namespace.to_string())).or_default();
+            list.plain.extend(known.plain);
+            list.to_read.extend(known.to_read);
         }
         lists
     }
