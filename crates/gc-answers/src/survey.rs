@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gc_ownership::{Config, Engine};
 use gc_types::{
     Coordinates, DeletionState, EffectId, Event, Marks, ObjectKey, ObservedObject, Outcome, OwnerReference,
-    Request, ResourceId, ResourceVersion, Timestamp, Uid,
+    Recreator, Request, ResourceId, ResourceVersion, Timestamp, TrackingMark, Uid,
 };
 use serde::Deserialize;
 
@@ -18,32 +18,6 @@ pub const MAX_OWNER_READS: usize = 2_000;
 
 /// How far the engine's clock runs ahead while owners are looked up: enough for its retries, too little for its polls.
 const LOOK_AHEAD_MILLISECONDS: i64 = 60;
-
-/// What creates an object again after its deletion, other than an owner.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Recreator {
-    /// An Argo CD application.
-    ArgoCd(String),
-    /// A Flux Kustomization.
-    FluxKustomization(String),
-    /// A Flux `HelmRelease`.
-    FluxHelmRelease(String),
-    /// A Helm release, with its next upgrade.
-    Helm(String),
-}
-
-impl Recreator {
-    /// What it is, and when it acts.
-    #[must_use]
-    pub fn message(&self) -> String {
-        match self {
-            Self::ArgoCd(name) => format!("Argo CD application {name} will recreate this"),
-            Self::FluxKustomization(name) => format!("Flux Kustomization {name} will recreate this"),
-            Self::FluxHelmRelease(name) => format!("Flux HelmRelease {name} will recreate this"),
-            Self::Helm(name) => format!("the next upgrade of Helm release {name} recreates this"),
-        }
-    }
-}
 
 /// The metadata of one object.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -132,15 +106,16 @@ struct WireAnnotations {
     keep: Option<String>,
 }
 
-fn recreator(labels: WireLabels, annotations: WireAnnotations) -> Option<Recreator> {
-    // A tracking id is `application:group/kind:namespace/name`.
-    let tracked = annotations.argo.and_then(|id| id.split_once(':').map(|(name, _)| name.to_owned()));
-    tracked
-        .or(labels.argo)
-        .map(Recreator::ArgoCd)
-        .or(labels.flux.map(Recreator::FluxKustomization))
-        .or(labels.flux_helm.map(Recreator::FluxHelmRelease))
-        .or(annotations.helm.map(Recreator::Helm))
+/// What recreates an object: the mark that counts most of those that say so.
+fn recreator(labels: WireLabels, annotations: &mut WireAnnotations) -> Option<Recreator> {
+    let marks = [
+        (TrackingMark::ArgoCdTrackingId, annotations.argo.take()),
+        (TrackingMark::ArgoCdInstance, labels.argo),
+        (TrackingMark::FluxKustomization, labels.flux),
+        (TrackingMark::FluxHelmRelease, labels.flux_helm),
+        (TrackingMark::HelmRelease, annotations.helm.take()),
+    ];
+    marks.into_iter().find_map(|(mark, content)| mark.recreator(&content?, |name| name.into()))
 }
 
 impl From<WireObject> for Metadata {
@@ -177,7 +152,7 @@ impl From<WireObject> for Metadata {
             grace_seconds: meta.deletion_grace_period_seconds,
             finalizers: meta.finalizers.unwrap_or_default(),
             owners: meta.owner_references.unwrap_or_default().into_iter().map(owner).collect(),
-            recreator: recreator(labels, annotations),
+            recreator: recreator(labels, &mut annotations),
             marks: (!marks.is_empty()).then(|| Box::new(marks)),
         }
     }
@@ -206,6 +181,7 @@ impl Metadata {
                 orphan: has("orphan"),
                 foreign_finalizers: self.finalizers.iter().any(is_foreign),
             },
+            recreator: self.recreator.clone(),
         }
     }
 }
@@ -262,7 +238,6 @@ pub struct Survey {
     pub engine: Engine,
     now: Timestamp,
     terminating: BTreeMap<ObjectKey, Metadata>,
-    recreators: BTreeMap<ObjectKey, Recreator>,
     finalizers: BTreeMap<ObjectKey, Vec<String>>,
     marks: BTreeMap<ObjectKey, (Uid, Marks)>,
     unlisted: BTreeMap<ResourceId, String>,
@@ -291,7 +266,6 @@ impl Survey {
             engine,
             now,
             terminating: BTreeMap::new(),
-            recreators: BTreeMap::new(),
             finalizers: BTreeMap::new(),
             marks: BTreeMap::new(),
             unlisted: BTreeMap::new(),
@@ -304,9 +278,6 @@ impl Survey {
     pub fn observe(&mut self, resource: ResourceId, metadata: Metadata) {
         let key = metadata.key(resource);
         self.engine.handle(Event::Observed(metadata.observed(resource)));
-        if let Some(recreator) = &metadata.recreator {
-            self.recreators.insert(key.clone(), recreator.clone());
-        }
         if !metadata.finalizers.is_empty() {
             self.finalizers.insert(key.clone(), metadata.finalizers.clone());
         }
@@ -379,18 +350,6 @@ impl Survey {
     #[must_use]
     pub const fn terminating(&self) -> &BTreeMap<ObjectKey, Metadata> {
         &self.terminating
-    }
-
-    /// Whether anything is recreated, as far as labels and annotations say.
-    #[must_use]
-    pub fn has_recreators(&self) -> bool {
-        !self.recreators.is_empty()
-    }
-
-    /// What recreates an object, if its labels or annotations say so.
-    #[must_use]
-    pub fn recreator(&self, key: &ObjectKey) -> Option<&Recreator> {
-        self.recreators.get(key)
     }
 
     /// What annotations say about the retention of objects, by key, with their UIDs.

@@ -36,6 +36,8 @@ pub struct Why {
     pub ancestry: Vec<(usize, String)>,
     /// Who requested the deletion, if anything shows it.
     pub requested_by: Vec<String>,
+    /// What the journal of the collectors says about it, where it was asked.
+    pub journal: Vec<String>,
     /// What could not be seen.
     pub unseen: Vec<String>,
 }
@@ -70,6 +72,7 @@ pub fn why(survey: &Survey, facts: &Facts, key: &ObjectKey) -> Option<Why> {
         ancestry: ancestry(survey, &references, 0, &mut Vec::new()),
         owners: references,
         requested_by: requested_by(object, survey, facts),
+        journal: Vec::new(),
         unseen: Vec::new(),
     };
     if object.is_terminating() {
@@ -389,7 +392,7 @@ impl Why {
             "protections": self.protections,
             "holds": self.holds.iter().map(|row| row.value(now)).collect::<Vec<_>>(),
             "owners": self.owners.iter().map(owner).collect::<Vec<_>>(),
-            "requestedBy": self.requested_by, "unseen": self.unseen,
+            "requestedBy": self.requested_by, "journal": self.journal, "unseen": self.unseen,
         })
     }
 }

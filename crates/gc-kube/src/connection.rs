@@ -72,6 +72,9 @@ pub enum ConnectError {
     /// An address that is none.
     #[error("{0:?} is not an address; expected HOST:PORT")]
     Address(String),
+    /// The URL of a server that is none.
+    #[error("--server {0:?} is not a URL such as https://HOST:PORT")]
+    Server(String),
     /// A server name that is none.
     #[error("tls-server-name {0:?} is not a valid name")]
     ServerName(String),
@@ -182,6 +185,8 @@ pub struct Access {
     pub cluster: Option<String>,
     /// The user, in place of the context's.
     pub user: Option<String>,
+    /// The URL of the server, in place of the cluster's.
+    pub server: Option<String>,
     /// A bearer token, in place of the user's credentials.
     pub token: Option<Token>,
     /// The user to impersonate.
@@ -254,8 +259,15 @@ async fn configuration(access: &Access) -> Result<kube::Config, ConnectError> {
     let mut config = match kubeconfig {
         Some(kubeconfig) => kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?,
         None if chosen => kube::Config::from_kubeconfig(&options).await?,
-        None => kube::Config::infer().await?,
+        None => match (kube::Config::infer().await, &access.server) {
+            // A server that needs no credentials needs no kubeconfig.
+            (Err(_), Some(server)) => kube::Config::new(server_url(server)?),
+            (config, _) => config?,
+        },
     };
+    if let Some(server) = &access.server {
+        config.cluster_url = server_url(server)?;
+    }
     if let Some(token) = &access.token {
         config.auth_info = kube::config::AuthInfo {
             token: Some(token.0.clone().into()),
@@ -267,6 +279,15 @@ async fn configuration(access: &Access) -> Result<kube::Config, ConnectError> {
         config.auth_info.impersonate_groups = Some(access.impersonate_groups.clone());
     }
     Ok(config)
+}
+
+/// The URL of a server; without a scheme it is reached over TLS.
+fn server_url(server: &str) -> Result<Uri, ConnectError> {
+    let url = if server.contains("://") { server.to_owned() } else { format!("https://{server}") };
+    url.parse::<Uri>()
+        .ok()
+        .filter(|url| url.host().is_some_and(|host| !host.is_empty()))
+        .ok_or_else(|| ConnectError::Server(server.to_owned()))
 }
 
 /// The certificates of a PEM text.

@@ -169,6 +169,10 @@ fn agrees(fast: Result<&Metadata<'_>, &DecodeError>, slow: &reference::Metadata)
         let expected = if mark.is_label() { label(mark.key()) } else { annotation(mark.key()) };
         assert_eq!(fast.marks.foreign(mark).map(|text| &**text), expected.as_deref());
     }
+    for mark in gc_types::TrackingMark::ALL {
+        let expected = if mark.is_label() { label(mark.key()) } else { annotation(mark.key()) };
+        assert_eq!(fast.tracking.get(&mark), expected.as_ref());
+    }
 }
 
 /// JSON: objects and lists. What is read is what a tree of values says.
@@ -232,6 +236,10 @@ fn says(fast: &Metadata<'_>, metadata: &Value) {
         let place = if mark.is_label() { "labels" } else { "annotations" };
         let expected = metadata[place][mark.key()].as_str();
         assert_eq!(fast.marks.foreign(mark).map(|text| &**text), expected);
+    }
+    for mark in gc_types::TrackingMark::ALL {
+        let place = if mark.is_label() { "labels" } else { "annotations" };
+        assert_eq!(fast.tracking.get(&mark).map(|text| &**text), metadata[place][mark.key()].as_str());
     }
 }
 

@@ -38,6 +38,7 @@ fn object(number: u64, owner: Option<u64>, version: u64) -> ObservedObject {
         resource_version: ResourceVersion(version),
         owners: owner.map(reference).into_iter().collect(),
         deletion: DeletionState::default(),
+        recreator: None,
     }
 }
 

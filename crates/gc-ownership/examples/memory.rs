@@ -65,6 +65,7 @@ impl Source {
             resource_version: ResourceVersion(number as u64 + 1),
             owners: owned.then(reference).into_iter().collect(),
             deletion: DeletionState::default(),
+            recreator: None,
         }
     }
 }

@@ -24,6 +24,7 @@
 //!     resource_version: ResourceVersion::UNKNOWN, // the model assigns it
 //!     owners: [].into_iter().collect(),
 //!     deletion: DeletionState::default(),
+//!     recreator: None,
 //! };
 //! let deployment = object(0, "web");
 //! let mut replica_set = object(1, "web-1");

@@ -9,8 +9,8 @@ use gc_ownership::model::Model;
 use gc_ownership::{Config, Engine};
 use gc_types::PropagationPolicy::{Background, Foreground, Orphan};
 use gc_types::{
-    DeletionState, Effect, EffectId, Event, ObjectKey, ObservedObject, Outcome, Request, ResourceId,
-    ResourceVersion, Timestamp, Uid,
+    DeletionState, Effect, EffectId, Event, ObjectKey, ObservedObject, Outcome, Recreator, Request,
+    ResourceId, ResourceVersion, Timestamp, Uid,
 };
 use proptest::prelude::*;
 use support::{Bench, KINDS, LONG, failed, info, key, object, owner, resource, show_request};
@@ -576,6 +576,9 @@ fn odd_object() -> impl Strategy<Value = ObservedObject> {
                     resource_version: ResourceVersion(version),
                     owners: owners.collect(),
                     deletion: DeletionState { deleting, foreground, orphan, foreign_finalizers },
+                    recreator: version
+                        .is_multiple_of(2)
+                        .then(|| Recreator::Helm(format!("r{}", version % 5).into())),
                 }
             },
         )

@@ -119,6 +119,7 @@ impl<'a> Metadata<'a> {
                 orphan: self.finalizers.contains(&"orphan"),
                 foreign_finalizers: self.finalizers.iter().any(foreign),
             },
+            recreator: None,
         }
     }
 }

@@ -79,6 +79,7 @@ fn object(index: usize, owners: &[usize], blocks: bool, held: bool) -> ObservedO
         resource_version: ResourceVersion::UNKNOWN,
         owners: owners.collect(),
         deletion: DeletionState { foreign_finalizers: held, ..DeletionState::default() },
+        recreator: None,
     }
 }
 

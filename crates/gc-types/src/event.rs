@@ -5,7 +5,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::{
-    EffectId, Gvr, Marks, ObjectKey, Outcome, OwnerReference, ResourceId, ResourceVersion, Timestamp, Uid,
+    EffectId, Gvr, Marks, ObjectKey, Outcome, OwnerReference, Recreator, ResourceId, ResourceVersion,
+    Timestamp, Uid,
 };
 
 /// Whether objects of a resource live in namespaces.
@@ -63,6 +64,8 @@ pub struct ObservedObject {
     pub owners: SmallVec<[OwnerReference; 1]>,
     /// Its deletion.
     pub deletion: DeletionState,
+    /// What recreates it, as far as its labels and annotations say: no verdict depends on it, plans name it.
+    pub recreator: Option<Recreator>,
 }
 
 /// One observation.

@@ -18,6 +18,7 @@ mod marks;
 mod protected;
 mod quantity;
 mod quoted;
+mod recreator;
 
 pub use convert::{hexadecimal, milliseconds};
 pub use cron::{Cron, JobSchedule};
@@ -35,3 +36,4 @@ pub use marks::{ForeignMark, Marks, Texts, read_texts};
 pub use protected::undeletable;
 pub use quantity::parse_quantity;
 pub use quoted::{quoted, quoted_with};
+pub use recreator::{Recreator, TrackingMark};

@@ -12,7 +12,10 @@ const FLAGS: [(&str, &[&str]); 7] = [
     ("-f", &["filename"]),
     ("-w", &["watch"]),
     ("-o", &["output"]),
-    ("cluster", &["kubeconfig", "context", "cluster", "user", "as", "request-timeout"]),
+    (
+        "cluster",
+        &["kubeconfig", "context", "cluster", "user", "server", "token", "as", "as-group", "request-timeout"],
+    ),
 ];
 /// What every `-o` takes, as its help begins.
 const FORMS: &str = "Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…";
@@ -47,9 +50,9 @@ const TABLE: [(&str, &str, &[Absent]); 31] = [
     ("ui", "cluster", &[("-n -A -l -f -w -o", "prints a link")]),
     ("recorder", "cluster", &[("-n -A", "its policy says which namespaces"), WORKS_ON]),
     ("backup", "cluster", &[("-n -A -l -f", "always whole"), ("-w -o", "writes a file")]),
-    ("run", "", &[("-n -A", "collects everywhere"), WORKS_ON, ("cluster", "kube-controller-manager's flags: --kubeconfig")]),
-    ("node", "", &[("-n -A -l -f", "about images and containers"), ("-w", "works until it is stopped"),
-        ("-o", "the runtime's lists, as crictl"), ("cluster", "the kubelet's flags: --kubeconfig")]),
+    ("run", "cluster", &[("-n -A", "collects everywhere"), WORKS_ON]),
+    ("node", "cluster", &[("-n -A -l -f", "about images and containers"), ("-w", "works until it is stopped"),
+        ("-o", "the runtime's lists, as crictl")]),
     ("node images", "", &[LOCAL]),
     ("node containers", "", &[LOCAL]),
     ("up", "", &[SERVER]),

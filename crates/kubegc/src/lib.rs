@@ -51,7 +51,8 @@ mod yaml;
 
 /// Kubernetes garbage collection, with an embedded API server to try it
 #[derive(Debug, Parser)]
-#[command(name = "kubegc", version, arg_required_else_help = true)]
+// As for kubectl, the last one counts of flags that are repeated, for example behind an alias.
+#[command(name = "kubegc", version, arg_required_else_help = true, args_override_self = true)]
 struct CommandLine {
     #[command(subcommand)]
     command: Command,

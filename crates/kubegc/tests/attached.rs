@@ -16,6 +16,8 @@ mod chains;
 mod faults;
 #[path = "attached/image.rs"]
 mod image;
+#[path = "attached/leader.rs"]
+mod leader;
 #[path = "attached/manifests.rs"]
 mod manifests;
 #[path = "attached/messages.rs"]

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gc_ownership::{NodeView, Progress};
-use gc_types::{ObjectKey, ResourceId, Uid};
+use gc_types::{ObjectKey, Recreator, ResourceId, Uid};
 
 use super::container::{Horizon, When};
 use super::planner::{Planner, Stages, survey_view};
 use super::{BlastRadius, Fate, Item, ItemKind};
-use crate::survey::{Recreator, Survey};
+use crate::survey::Survey;
 use crate::text;
 
 /// The remark on an object whose deletion does not begin before something that hangs is released, and which hangs then.
@@ -87,6 +87,13 @@ impl Planner<'_> {
             }
         }
         self.list_items(fates, leaves, &mut radius);
+        // Objects were visited in the order of their UIDs, which says nothing to people.
+        for lines in [&mut radius.recreated, &mut radius.retained_volumes, &mut radius.assumed_living] {
+            lines.sort();
+        }
+        radius
+            .lost_volumes
+            .sort_by(|left, right| (&left.claim, &left.name).cmp(&(&right.claim, &right.name)));
         radius.hangs.sort();
         radius.hangs.dedup();
         radius
@@ -215,11 +222,7 @@ impl Planner<'_> {
         });
         // Dependents of an owner that a tool tracks are recreated by the owner.
         let is_root = is_leaf || self.roots.contains_key(uid);
-        let recreator = if is_root && self.survey.has_recreators() {
-            self.survey.engine.key_of(uid).and_then(|key| self.survey.recreator(&key))
-        } else {
-            None
-        };
+        let recreator = if is_root { self.survey.engine.recreator_of(uid) } else { None };
         if living_owner.is_none() && recreator.is_none() {
             return;
         }

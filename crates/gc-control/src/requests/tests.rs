@@ -78,6 +78,7 @@ impl Answer for Said {
             resource_version: ResourceVersion(7),
             deletion: DeletionState { deleting: true, foreground: true, ..DeletionState::default() },
             owners: [].into_iter().collect(),
+            recreator: None,
         };
         let finalizers = vec!["foregroundDeletion".to_owned()];
         Ok(Answered { observed, resource_version: "7".to_owned(), finalizers })

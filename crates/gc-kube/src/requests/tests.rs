@@ -190,6 +190,7 @@ async fn references_are_set_under_guards() {
             resource_version: ResourceVersion(9),
             owners: SmallVec::new(),
             deletion: DeletionState { deleting: true, ..DeletionState::default() },
+            recreator: None,
         };
         assert_eq!(performed.outcome, Outcome::Applied(Some(now)));
         let patch = json!({"metadata": {"uid": UID, "resourceVersion": "7", "ownerReferences": written}});

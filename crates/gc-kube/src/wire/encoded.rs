@@ -35,14 +35,19 @@ pub(crate) fn annotations(metadata: &Metadata<'_>) -> Vec<(&'static str, String)
     let marks = marks.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?.to_string())));
     let foreign = metadata.marks.foreign_marks().filter(|(mark, _)| !mark.is_label());
     let foreign = foreign.map(|(mark, text)| (mark.key(), text.to_string()));
-    end.into_iter().chain(marks).chain(foreign).collect()
+    end.into_iter().chain(marks).chain(foreign).chain(tracking(metadata, false)).collect()
+}
+
+fn tracking(metadata: &Metadata<'_>, labels: bool) -> impl Iterator<Item = (&'static str, String)> {
+    let marks = metadata.tracking.iter().filter(move |(mark, _)| mark.is_label() == labels);
+    marks.map(|(mark, text)| (mark.key(), text.to_string()))
 }
 
 /// Labels that the decoder reads, and one that it steps over.
 fn labels(metadata: &Metadata<'_>) -> Vec<(&'static str, String)> {
     let foreign = metadata.marks.foreign_marks().filter(|(mark, _)| mark.is_label());
     let foreign = foreign.map(|(mark, text)| (mark.key(), text.to_string()));
-    [("a", "b".to_owned())].into_iter().chain(foreign).collect()
+    [("a", "b".to_owned())].into_iter().chain(foreign).chain(tracking(metadata, true)).collect()
 }
 
 /// When it was created, seconds since the epoch: decoded only if an annotation is about retention.

@@ -1,16 +1,16 @@
 //! The metadata of objects as it stands on the wire, in protobuf or JSON, borrowed from the input.
 //!
-//! Only what some verdict needs is decoded. Labels, annotations (but for the one that marks the end of a
-//! streamed list, and those about retention) and managedFields are stepped over, and so is whatever else a
-//! server sends.
+//! Only what some verdict or plan needs is decoded. Labels, annotations (but for the one that marks the end of a
+//! streamed list, those about retention and those by which tools track objects) and managedFields are stepped over,
+//! and so is whatever else a server sends.
 
 use std::borrow::Cow;
-
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gc_types::{
     DeletionState, Marks, ObjectKey, ObservedObject, OwnerReference, ResourceId, ResourceVersion, Texts,
-    Timestamp, Uid, read_texts,
+    Timestamp, TrackingMark, Uid, read_texts,
 };
 use serde::Deserialize;
 
@@ -87,6 +87,8 @@ pub struct Metadata<'a> {
     pub initial_events_end: bool,
     /// What its annotations say about its retention; without any, the creation is not read either.
     pub marks: Marks,
+    /// By what tools track it.
+    pub tracking: BTreeMap<TrackingMark, Cow<'a, str>>,
 }
 
 impl Metadata<'_> {
@@ -117,6 +119,10 @@ impl Metadata<'_> {
             resource_version: ResourceVersion::parse(&self.resource_version),
             owners: self.owners.iter().map(|owner| owner.reference(interner)).collect(),
             deletion,
+            recreator: self
+                .tracking
+                .iter()
+                .find_map(|(mark, content)| mark.recreator(content, |name| interner.shared(name))),
         }
     }
 }
@@ -362,20 +368,24 @@ fn entry_message<'a>(entry: Value<'a>, place: &'static str) -> Result<(&'a [u8],
     Ok((key, content))
 }
 
-fn label_message(entry: Value<'_>, into: &mut Metadata<'_>) -> Result<(), DecodeError> {
+fn label_message<'a>(entry: Value<'a>, into: &mut Metadata<'a>) -> Result<(), DecodeError> {
     let (key, content) = entry_message(entry, "metadata.labels")?;
     if let Some(text) = into.marks.label_mut(key) {
         *text = Some(String::from_utf8_lossy(content).into());
+    } else if let Some(mark) = TrackingMark::of_label(key) {
+        into.tracking.insert(mark, String::from_utf8_lossy(content));
     }
     Ok(())
 }
 
-fn annotation_message(entry: Value<'_>, into: &mut Metadata<'_>) -> Result<(), DecodeError> {
+fn annotation_message<'a>(entry: Value<'a>, into: &mut Metadata<'a>) -> Result<(), DecodeError> {
     let (key, content) = entry_message(entry, "metadata.annotations")?;
     if key == INITIAL_EVENTS_END.as_bytes() {
         into.initial_events_end = content == b"true";
     } else if let Some(text) = into.marks.annotation_mut(key) {
         *text = Some(String::from_utf8_lossy(content).into());
+    } else if let Some(mark) = TrackingMark::of_annotation(key) {
+        into.tracking.insert(mark, String::from_utf8_lossy(content));
     }
     Ok(())
 }
@@ -490,12 +500,19 @@ struct JsonMetadata<'a> {
     labels: JsonLabels,
 }
 
+/// What marks of tracking say, in the order of [`TrackingMark::ALL`].
+type Tracking = [Option<Arc<str>>; TrackingMark::ALL.len()];
+
 #[derive(Default)]
-struct JsonLabels(Marks);
+struct JsonLabels {
+    marks: Marks,
+    tracking: Tracking,
+}
 
 impl Texts for JsonLabels {
     fn text_mut(&mut self, name: &[u8]) -> Option<&mut Option<Arc<str>>> {
-        self.0.label_mut(name)
+        let tracking = TrackingMark::of_label(name).map(|mark| &mut self.tracking[mark as usize]);
+        tracking.or_else(|| self.marks.label_mut(name))
     }
 }
 
@@ -503,6 +520,7 @@ impl Texts for JsonLabels {
 struct JsonAnnotations {
     initial_events_end: Option<Arc<str>>,
     marks: Marks,
+    tracking: Tracking,
 }
 
 impl Texts for JsonAnnotations {
@@ -510,13 +528,20 @@ impl Texts for JsonAnnotations {
         if name == INITIAL_EVENTS_END.as_bytes() {
             return Some(&mut self.initial_events_end);
         }
-        self.marks.annotation_mut(name)
+        let tracking = TrackingMark::of_annotation(name).map(|mark| &mut self.tracking[mark as usize]);
+        tracking.or_else(|| self.marks.annotation_mut(name))
     }
 }
 
 impl<'a> From<JsonMetadata<'a>> for Metadata<'a> {
     fn from(json: JsonMetadata<'a>) -> Self {
-        let mut marks = json.annotations.marks.with_labels(&json.labels.0);
+        let tracking = json.annotations.tracking.iter().zip(&json.labels.tracking).zip(TrackingMark::ALL);
+        let tracking = tracking.filter_map(|((annotation, label), mark)| {
+            let text = annotation.as_deref().or(label.as_deref())?;
+            Some((mark, text.to_owned().into()))
+        });
+        let tracking = tracking.collect();
+        let mut marks = json.annotations.marks.with_labels(&json.labels.marks);
         if !marks.is_empty() {
             let created = json.creation_timestamp.and_then(|text| text.parse::<jiff::Timestamp>().ok());
             let created = created.filter(|time| time.as_second() > GO_ZERO_SECONDS);
@@ -532,6 +557,7 @@ impl<'a> From<JsonMetadata<'a>> for Metadata<'a> {
             owners: json.owner_references.unwrap_or_default(),
             initial_events_end: json.annotations.initial_events_end.as_deref() == Some("true"),
             marks,
+            tracking,
         }
     }
 }

@@ -243,6 +243,7 @@ impl Engine {
         let former = self.graph.deletion(node);
         let new_version = self.graph.version(node) != object.resource_version;
         self.graph.set_state(node, object.resource_version, object.deletion);
+        self.graph.set_recreator(node, object.recreator.as_ref());
         let owners_changed = !self.graph.owners_equal(node, &object.owners);
         let mut unlinked = Vec::new();
         if owners_changed {

@@ -6,6 +6,7 @@
 
 mod intern;
 mod names;
+mod recreators;
 mod resources;
 mod slab;
 mod verify;
@@ -14,12 +15,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gc_types::{
-    Coordinates, DeletionState, ObjectKey, ObservedObject, OwnerReference, ResourceId, ResourceVersion, Uid,
+    Coordinates, DeletionState, ObjectKey, ObservedObject, OwnerReference, Recreator, ResourceId,
+    ResourceVersion, Uid,
 };
 use hashbrown::HashTable;
 
 use intern::Interner;
 use names::{NameAt, Names};
+use recreators::Recreators;
 use slab::Slab;
 
 pub(crate) use intern::KindText;
@@ -140,6 +143,7 @@ pub(crate) struct Graph {
     uid_texts: Interner<Arc<str>>,
     /// Names of references that differ from their owner's.
     edge_names: BTreeMap<EdgeId, Arc<str>>,
+    recreators: Recreators,
     pub(crate) resources: Resources,
     observed: usize,
 }
@@ -171,6 +175,7 @@ impl Graph {
             kind_targets: Vec::new(),
             uid_texts: Interner::new(),
             edge_names: BTreeMap::new(),
+            recreators: Recreators::new(),
             resources: Resources::default(),
             observed: 0,
         }
@@ -322,7 +327,17 @@ impl Graph {
             resource_version: self.version(id),
             owners: self.edges_of(id).map(|edge| self.reference(edge)).collect(),
             deletion: self.deletion(id),
+            recreator: self.recreator(id).cloned(),
         }
+    }
+
+    /// What recreates an object, as far as its labels and annotations say.
+    pub(crate) fn recreator(&self, id: NodeId) -> Option<&Recreator> {
+        self.recreators.get(id)
+    }
+
+    pub(crate) fn set_recreator(&mut self, id: NodeId, recreator: Option<&Recreator>) {
+        self.recreators.set(id, recreator);
     }
 
     /// Every slot that may hold a node; freed ones have none of the flags that callers ask for.
@@ -526,6 +541,7 @@ impl Graph {
     /// to it.
     pub(crate) fn depart(&mut self, id: NodeId, how: Departure) -> Vec<Unlinked> {
         let unlinked = self.unlink_all(id);
+        self.set_recreator(id, None);
         if self.has(id, Flag::OBSERVED) {
             self.observed -= 1;
             self.count_object(self.nodes.get(id).resource, false);

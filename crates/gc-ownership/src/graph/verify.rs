@@ -60,6 +60,11 @@ impl Graph {
                 previous = edge;
             }
         }
+        let (tracked, users) = self.recreators.census();
+        let (there, gone): (Vec<_>, Vec<_>) = tracked.partition(|&id| self.has(id, Flag::OBSERVED));
+        if !gone.is_empty() || there.len() != users {
+            broken.push(format!("recreators of {there:?} and, not there, {gone:?}; {users} counted"));
+        }
         if observed != self.observed {
             broken.push(format!("{observed} objects seen, {} counted", self.observed));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gc_types::{DeletionState, ObjectKey, ObservedObject, OwnerReference, ResourceId, Uid};
+use gc_types::{DeletionState, ObjectKey, ObservedObject, OwnerReference, Recreator, ResourceId, Uid};
 
 use super::NodeView;
 use crate::engine::Engine;
@@ -60,6 +60,12 @@ impl Engine {
     pub fn state_of(&self, uid: &Uid) -> Option<(ObjectKey, DeletionState)> {
         let node = self.graph.find(uid).filter(|&node| self.graph.has(node, Flag::OBSERVED))?;
         Some((self.graph.key(node), self.graph.deletion(node)))
+    }
+
+    /// What recreates an object, as far as its labels and annotations say.
+    #[must_use]
+    pub fn recreator_of(&self, uid: &Uid) -> Option<&Recreator> {
+        self.graph.recreator(self.graph.find(uid)?)
     }
 
     /// The UIDs of the dependents of an object that exist.

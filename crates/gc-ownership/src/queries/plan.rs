@@ -424,6 +424,7 @@ impl Rehearsal {
                 resource_version: ResourceVersion::UNKNOWN,
                 owners: smallvec::SmallVec::new(),
                 deletion: gc_types::DeletionState::default(),
+                recreator: None,
             }),
             Some(None) => Outcome::Absent,
             None => Outcome::Failed {

@@ -91,6 +91,7 @@ pub fn object(text: &str, owners: &[&str]) -> ObservedObject {
         resource_version: ResourceVersion::UNKNOWN,
         owners: owners.iter().map(|text| owner(text)).collect(),
         deletion: DeletionState::default(),
+        recreator: None,
     }
 }
 

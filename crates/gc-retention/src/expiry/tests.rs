@@ -113,6 +113,7 @@ fn object(name: &str, version: u64, deleting: bool) -> ObservedObject {
         resource_version: ResourceVersion(version),
         owners: Vec::new().into(),
         deletion: DeletionState { deleting, ..DeletionState::default() },
+        recreator: None,
     }
 }
 

@@ -234,6 +234,7 @@ fn the_scenarios_of_the_quarantine() {
             resource_version: ResourceVersion(1),
             owners: Default::default(),
             deletion: Default::default(),
+            recreator: None,
         })
     };
     let pods = [

@@ -72,6 +72,7 @@ fn found() -> Outcome {
         resource_version: ResourceVersion(3),
         owners: std::iter::empty().collect(),
         deletion: gc_types::DeletionState::default(),
+        recreator: None,
     };
     Outcome::Found(object)
 }

@@ -25,6 +25,7 @@ use tracing::{info, warn};
 
 use crate::logging::LogOptions;
 use crate::operations::{self, Pages, Protection, Shown, TlsFlags};
+use crate::questions::access::{self, ContextFlags};
 use config::{NodeFlags, Settings};
 use output::Format;
 use pages::NodePages;
@@ -80,8 +81,11 @@ pub(crate) struct NodeOptions {
     node_name: Option<String>,
     /// Kubeconfig file, to read the pods of this node; "" for none [default: the service account of this pod, else none]
     // Not clap's own parser of paths, which refuses an empty one.
-    #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    #[arg(long, help_heading = access::HEADING, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     kubeconfig: Option<PathBuf>,
+    /// Give up and retry a request to the API server after this time
+    #[arg(long, help_heading = access::HEADING, value_name = "DURATION", default_value = "30s")]
+    request_timeout: String,
     /// Namespace of the Lease that tells the page and `kubegc top` what was removed here and which images are due; "" for none
     /// [default: that of the kubeconfig's context, or of this pod]
     #[arg(long, value_name = "NAMESPACE")]
@@ -105,6 +109,8 @@ pub(crate) struct NodeOptions {
     journal: journal::JournalFlags,
     #[command(flatten)]
     log: LogOptions,
+    #[command(flatten)]
+    cluster: ContextFlags,
 }
 
 #[derive(Subcommand, Debug)]
@@ -273,14 +279,20 @@ fn host_name() -> String {
 }
 
 async fn api_client(options: &NodeOptions) -> Result<Option<gc_kube::ApiClient>> {
-    match &options.kubeconfig {
-        Some(path) if path.as_os_str().is_empty() => Ok(None),
-        Some(path) => Ok(Some(gc_kube::ApiClient::from_kubeconfig(path).await?)),
-        None if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
-            Ok(Some(gc_kube::ApiClient::infer().await.context("cannot use the service account of this pod")?))
+    let is_given = options.cluster.is_given();
+    let kubeconfig = match &options.kubeconfig {
+        Some(path) if path.as_os_str().is_empty() => {
+            if is_given {
+                let why = "--kubeconfig \"\" asks no cluster, and another flag says which one to ask";
+                return Err(crate::UsageError::new(why).into());
+            }
+            return Ok(None);
         }
-        None => Ok(None),
-    }
+        None if !is_given && std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() => return Ok(None),
+        kubeconfig => kubeconfig.as_ref(),
+    };
+    let timeout = access::patience(&options.request_timeout)?;
+    Ok(Some(options.cluster.client(kubeconfig).await?.with_request_timeout(timeout)))
 }
 
 /// Two collectors on one node fight: names what a kubelet beside this agent still does (section 19).

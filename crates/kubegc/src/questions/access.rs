@@ -12,15 +12,26 @@ use crate::UsageError;
 use crate::run::preflight;
 
 /// The heading of these flags in help texts.
-pub(super) const HEADING: &str = "Cluster options";
+pub(crate) const HEADING: &str = "Cluster options";
 
 /// Which cluster, as whom.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = HEADING)]
 pub(crate) struct Access {
     /// Kubeconfig file [default: $KUBECONFIG, ~/.kube/config, or the service account of this pod]
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    context: ContextFlags,
+    /// Give up after this time
+    #[arg(long, value_name = "DURATION", default_value = "60s", alias = "timeout")]
+    request_timeout: String,
+}
+
+/// What is chosen of a kubeconfig, or replaces it.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = HEADING)]
+pub(crate) struct ContextFlags {
     /// Context of the kubeconfig
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
@@ -30,6 +41,9 @@ pub(crate) struct Access {
     /// User of the kubeconfig
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
+    /// URL of the API server, in place of the kubeconfig's
+    #[arg(long, value_name = "URL")]
+    server: Option<String>,
     /// Bearer token, in place of the kubeconfig's credentials
     #[arg(long, value_name = "TOKEN")]
     token: Option<Token>,
@@ -37,54 +51,44 @@ pub(crate) struct Access {
     #[arg(long = "as", value_name = "USER")]
     impersonate: Option<String>,
     /// Impersonate this group (repeatable)
-    #[arg(long = "as-group", value_name = "GROUP")]
+    #[arg(long = "as-group", value_name = "GROUP", requires = "impersonate")]
     impersonate_groups: Vec<String>,
-    /// Give up after this time
-    #[arg(long, value_name = "DURATION", default_value = "60s", alias = "timeout")]
-    request_timeout: String,
 }
 
-impl Access {
-    /// How long everything may take.
-    pub(crate) fn patience(&self) -> Result<Duration, UsageError> {
-        // kubectl takes plain seconds, too, and 0 for no limit.
-        let text = &self.request_timeout;
-        let seconds = text.parse::<u64>().ok().map(Duration::from_secs);
-        let parsed = match seconds {
-            Some(seconds) => seconds,
-            None => text
-                .parse::<GoDuration>()
-                .map_err(|error| UsageError::new(format!("--request-timeout: {error}")))?
-                .to_std(),
-        };
-        Ok(if parsed.is_zero() { Duration::from_hours(24) } else { parsed })
-    }
-
+impl ContextFlags {
     /// Whether a flag says which cluster is meant.
-    pub(crate) fn names_a_cluster(&self) -> bool {
-        let named = [&self.context, &self.cluster, &self.user];
-        self.kubeconfig.is_some() || self.token.is_some() || named.into_iter().any(Option::is_some)
+    fn names_a_cluster(&self) -> bool {
+        let named = [&self.context, &self.cluster, &self.user, &self.server];
+        self.token.is_some() || named.into_iter().any(Option::is_some)
     }
 
-    /// What the flags say.
-    pub(super) fn of_cluster(&self) -> ClusterAccess {
+    /// Whether any flag was given.
+    pub(crate) fn is_given(&self) -> bool {
+        self.names_a_cluster() || self.impersonate.is_some()
+    }
+
+    /// What they say, with this kubeconfig.
+    pub(crate) fn with_kubeconfig(&self, kubeconfig: Option<PathBuf>) -> ClusterAccess {
+        // The credentials of a server on this machine are for no other server.
+        let local = || self.server.is_none().then(crate::kubeconfig::of_local_server).flatten();
         ClusterAccess {
-            kubeconfig: self.kubeconfig.clone().or_else(crate::kubeconfig::of_local_server),
+            kubeconfig: kubeconfig.or_else(local),
             context: self.context.clone(),
             cluster: self.cluster.clone(),
             user: self.user.clone(),
+            server: self.server.clone(),
             token: self.token.clone(),
             impersonate: self.impersonate.clone(),
             impersonate_groups: self.impersonate_groups.clone(),
         }
     }
 
-    /// A client of the cluster, which has answered.
-    pub(crate) async fn connect(&self) -> anyhow::Result<ApiClient> {
-        let access = self.of_cluster();
-        let client = ApiClient::configured(&access).await.map_err(|error| {
+    /// A client of the cluster that they lead to, with this kubeconfig. An unusable configuration is a usage error.
+    pub(crate) async fn client(&self, kubeconfig: Option<&PathBuf>) -> Result<ApiClient, UsageError> {
+        let access = self.with_kubeconfig(kubeconfig.cloned());
+        ApiClient::configured(&access).await.map_err(|error| {
             let message = preflight::one_line(&error);
-            UsageError::new(match (&self.kubeconfig, &error) {
+            UsageError::new(match (kubeconfig, &error) {
                 (Some(file), _) if !message.contains(&*file.to_string_lossy()) => {
                     format!("{}: {message}", file.display())
                 }
@@ -93,7 +97,41 @@ impl Access {
                 ),
                 _ => message,
             })
-        })?;
+        })
+    }
+}
+
+/// A duration as kubectl takes it: plain seconds, too, and 0 for no limit.
+pub(crate) fn patience(text: &str) -> Result<Duration, UsageError> {
+    let parsed = match text.parse::<u64>() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => text
+            .parse::<GoDuration>()
+            .map_err(|error| UsageError::new(format!("--request-timeout: {error}")))?
+            .to_std(),
+    };
+    Ok(if parsed.is_zero() { Duration::from_hours(24) } else { parsed })
+}
+
+impl Access {
+    /// How long everything may take.
+    pub(crate) fn patience(&self) -> Result<Duration, UsageError> {
+        patience(&self.request_timeout)
+    }
+
+    /// Whether a flag says which cluster is meant.
+    pub(crate) fn names_a_cluster(&self) -> bool {
+        self.kubeconfig.is_some() || self.context.names_a_cluster()
+    }
+
+    /// What the flags say.
+    pub(super) fn of_cluster(&self) -> ClusterAccess {
+        self.context.with_kubeconfig(self.kubeconfig.clone())
+    }
+
+    /// A client of the cluster, which has answered.
+    pub(crate) async fn connect(&self) -> anyhow::Result<ApiClient> {
+        let client = self.context.client(self.kubeconfig.as_ref()).await?;
         // A server that hangs is given up in time, too.
         let client = client.with_request_timeout(self.patience()?.min(REQUEST_TIMEOUT));
         preflight::reach(&client, false).await?;

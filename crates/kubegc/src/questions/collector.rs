@@ -1,19 +1,24 @@
 //! How a collector's pages are asked: without protection on its own machine, elsewhere over TLS with a token.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use gc_kube::ApiClient;
+use gc_kube::{ApiClient, push_segment};
 use serde_json::Value;
 
 use super::access::Access;
 use crate::UsageError;
-use crate::run::control::{self, LeaseName, PAGES_AUTHORITY};
-use crate::run::preflight;
+use crate::run::control::{self, Held, LeaseName, PAGES_AUTHORITY};
+use crate::run::{LeaseFlags, preflight};
 
 /// The certificate of a collector is issued for this name among others, wherever it runs.
 const SERVER_NAME: &str = "localhost";
+
+/// The port of a pod at which the pages of a collector are, as the manifests name it, and what it is without that name.
+const PAGES_PORT_NAME: &str = "metrics";
+const PAGES_PORT: u16 = 10_357;
 
 /// Which collector.
 #[derive(Clone, Debug, Default, Args)]
@@ -85,6 +90,115 @@ async fn of_lease(access: &Access, lease: &LeaseName) -> Option<String> {
     let client = access.connect().await.ok()?;
     let lease = control::read(&client, lease).await.ok().flatten()?;
     lease["metadata"]["annotations"][PAGES_AUTHORITY].as_str().map(str::to_owned)
+}
+
+/// A collector that leads and whose pages are not in reach: why.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OutOfReach {
+    /// Whether a collector leads is not known.
+    #[error("whether a collector leads cannot be seen: {0}")]
+    LeaseUnread(String),
+    /// Its pages are for its own machine.
+    #[error("the collector {0} shows its journal only on its own machine; ask there")]
+    OnItsMachine(String),
+    /// It runs in no pod that can be read.
+    #[error(
+        "the collector {holder} keeps a journal, and {why}; name its address with --collector ADDRESS:PORT"
+    )]
+    NotInAPod {
+        /// Who holds the Lease.
+        holder: String,
+        /// What is not known.
+        why: String,
+    },
+    /// It answers, and shows nothing to this user.
+    #[error("{0}")]
+    Refused(String),
+    /// Its address does not answer from here.
+    #[error(
+        "the collector in pod {pod} keeps a journal, and {address} cannot be reached from here ({why}); \
+         `kubectl -n {namespace} port-forward {pod} {PAGES_PORT}` and --collector 127.0.0.1:{PAGES_PORT} lead there"
+    )]
+    Unreachable {
+        /// The namespace of its pod.
+        namespace: String,
+        /// Its pod.
+        pod: String,
+        /// The address of its pages.
+        address: String,
+        /// What came of asking.
+        why: String,
+    },
+}
+
+/// The pages of the collector that leads.
+pub(super) struct LeaderPages {
+    /// How they are asked.
+    pub(super) client: ApiClient,
+    namespace: String,
+    pod: String,
+    address: String,
+}
+
+impl LeaderPages {
+    /// Those of the collector that holds the Lease; `None` if no collector does. Tokens go to the address that the API server
+    /// has of its pod, and not to one that stands on the Lease: whoever may pause collectors may write there.
+    pub(super) async fn find(client: &ApiClient, access: &Access) -> Result<Option<Self>, OutOfReach> {
+        let name = LeaseFlags::default_name();
+        let unread = |error: anyhow::Error| OutOfReach::LeaseUnread(format!("{error:#}"));
+        let Some(lease) = control::read(client, &name).await.map_err(unread)? else { return Ok(None) };
+        let held = Held::of(&lease);
+        if !held.is_held(jiff::Timestamp::now()) {
+            return Ok(None);
+        }
+        let Some(pem) = lease["metadata"]["annotations"][PAGES_AUTHORITY].as_str() else {
+            return Err(OutOfReach::OnItsMachine(held.holder));
+        };
+        // What follows the name of the host differs with every start.
+        let pod = held.holder.split('_').next().unwrap_or_default().to_owned();
+        let not_in_a_pod = |why: String| OutOfReach::NotInAPod { holder: held.holder.clone(), why };
+        let address = address_of_pod(client, &name.namespace, &pod).await.map_err(not_in_a_pod)?;
+        let access = access.of_cluster();
+        let pages =
+            ApiClient::configured_elsewhere(&access, &address, pem.as_bytes(), Some(SERVER_NAME)).await;
+        let namespace = name.namespace;
+        match pages {
+            Ok(client) => Ok(Some(Self { client, namespace, pod, address })),
+            Err(error) => {
+                let why = preflight::one_line(&error);
+                Err(OutOfReach::Unreachable { namespace, pod, address, why })
+            }
+        }
+    }
+
+    /// They did not answer.
+    pub(super) fn unreachable(self, why: String) -> OutOfReach {
+        let Self { namespace, pod, address, .. } = self;
+        OutOfReach::Unreachable { namespace, pod, address, why }
+    }
+}
+
+/// Where a pod has the pages of a collector, or why that is not known.
+async fn address_of_pod(client: &ApiClient, namespace: &str, name: &str) -> Result<String, String> {
+    let mut path = format!("/api/v1/namespaces/{namespace}/pods/");
+    push_segment(&mut path, name);
+    let answer = client.call(preflight::request(http::Method::GET, &path, None)).await;
+    let answer = answer.map_err(|error| preflight::one_line(&error))?;
+    match answer.head.status {
+        http::StatusCode::NOT_FOUND => {
+            return Err(format!("there is no pod {name} in namespace {namespace}"));
+        }
+        status if status.is_success() => {}
+        _ => return Err(format!("its pod cannot be read: {}", preflight::message(&answer))),
+    }
+    let pod: Value = serde_json::from_slice(&answer.body).map_err(|error| error.to_string())?;
+    let address = pod["status"]["podIP"].as_str().and_then(|text| text.parse::<IpAddr>().ok());
+    let address = address.ok_or_else(|| format!("its pod {name} has no address"))?;
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    let mut ports = containers.flat_map(|container| container["ports"].as_array().into_iter().flatten());
+    let named = ports.find(|port| port["name"] == PAGES_PORT_NAME);
+    let port = named.and_then(|port| u16::try_from(port["containerPort"].as_u64()?).ok());
+    Ok(SocketAddr::new(address, port.unwrap_or(PAGES_PORT)).to_string())
 }
 
 /// A JSON page of a collector.

@@ -11,36 +11,11 @@ use gc_answers::stuck::Place;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::run::control::Orders;
+use crate::run::control::{Held, Orders};
 use crate::table::Table;
 
 /// Maximum number of findings that one check lists; the rest is counted.
 const LISTED: usize = 10;
-
-/// A Lease as far as it matters here.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Held {
-    pub(super) holder: String,
-    pub(super) renewed: Option<Timestamp>,
-    pub(super) seconds: i64,
-}
-
-impl Held {
-    /// Reads a Lease.
-    pub(super) fn of(lease: &Value) -> Self {
-        let spec = &lease["spec"];
-        Self {
-            holder: spec["holderIdentity"].as_str().unwrap_or_default().to_owned(),
-            renewed: spec["renewTime"].as_str().and_then(|text| text.parse().ok()),
-            seconds: spec["leaseDurationSeconds"].as_i64().unwrap_or(0),
-        }
-    }
-
-    fn is_held(&self, now: Timestamp) -> bool {
-        let until = self.renewed.map(|renewed| renewed.as_second().saturating_add(self.seconds));
-        !self.holder.is_empty() && until.is_some_and(|until| until >= now.as_second())
-    }
-}
 
 /// Whether kube-controller-manager's own garbage collector is switched off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

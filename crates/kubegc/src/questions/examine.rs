@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 
 use super::access::Access;
 use super::collector::{self, CollectorFlags};
-use super::doctor::{self, Facts, Finding, Held, State, TheirCollector};
+use super::doctor::{self, Facts, Finding, State, TheirCollector};
 use super::formats;
 use super::gather::{self, Gatherer, Scope};
 use super::output::Output;
 use super::scope::{NamespaceFlags, WatchFlag};
 use crate::UsageError;
-use crate::run::control::{self, LeaseName, Orders};
+use crate::run::control::{self, Held, LeaseName, Orders};
 use crate::run::{DEFAULT_CONTROLLERS, LeaseFlags, preflight};
 
 /// kube-controller-manager's Lease.

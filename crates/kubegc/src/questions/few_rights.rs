@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use super::answering;
 use super::attached::{Asked, Form, Inquiry};
-use super::gather::{self, Gatherer};
+use super::garbage;
+use super::gather::{self, Gatherer, Scope};
 use super::view::Subject;
 use crate::apiserver::{self, ServerOptions};
 use crate::run::preflight;
@@ -20,18 +21,114 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What an answer costs at most.
 const MAX_REQUESTS: usize = 10;
 
+/// Creates an object; its UID.
+async fn created(admin: &ApiClient, path: &str, object: Value) -> String {
+    let answer = admin.call(preflight::request(Method::POST, path, Some(&object))).await.unwrap();
+    let created: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert!(answer.head.status.is_success(), "{path}: {created}");
+    created["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Gives the user `ann` a Role in the namespace `shop`.
+async fn permit(admin: &ApiClient, rules: Value) {
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop";
+    created(admin, &format!("{rbac}/roles"), json!({"metadata": {"name": "reader"}, "rules": rules})).await;
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({"metadata": {"name": "reader"}, "roleRef": {"apiGroup": group, "kind": "Role", "name": "reader"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "ann"}]});
+    created(admin, &format!("{rbac}/rolebindings"), binding).await;
+}
+
+/// The server learns of a new permission a moment after its creation.
+async fn until_it_may_read(client: &ApiClient, path: &str) {
+    while !client.call(preflight::request(Method::GET, path, None)).await.unwrap().head.status.is_success() {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Of an owner that is not found, a tree says what is true.
+#[tokio::test]
+async fn a_tree_says_what_became_of_owners() {
+    let options = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    let server = apiserver::serve(&options, None).await.unwrap();
+    let way = server.in_process("tester");
+    let admin = ApiClient::in_process(move |request| way.call(request));
+    created(&admin, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
+    let maps = "/api/v1/namespaces/shop/configmaps";
+    let other = created(&admin, maps, json!({"metadata": {"name": "other"}})).await;
+    let owner = |kind: &str, name: &str, uid: &str| json!({"apiVersion": "v1", "kind": kind, "name": name, "uid": uid});
+    let owners = json!([owner("ConfigMap", "above", "u-above")]);
+    let living =
+        created(&admin, maps, json!({"metadata": {"name": "living", "ownerReferences": owners}})).await;
+    let owners = json!([
+        owner("ConfigMap", "gone", "u-gone"),
+        owner("ConfigMap", "other", "u-former"),
+        owner("Secret", "hidden", "u-hidden"),
+        owner("ConfigMap", "living", &living),
+    ]);
+    created(&admin, maps, json!({"metadata": {"name": "leaf", "ownerReferences": owners}})).await;
+    permit(&admin, json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}])).await;
+    let way = server.in_process_as("ann", &["system:authenticated"]);
+    let client = ApiClient::in_process(move |request| way.call(request));
+    until_it_may_read(&client, &format!("{maps}/leaf")).await;
+    let leaf = Subject { resource: "configmaps".into(), namespace: "shop".into(), name: "leaf".into() };
+    let question = Asked::Tree { objects: vec![leaf], owners: true, depth: None, full: false };
+    let gatherer = Gatherer::new(client, gather::now()).await.unwrap();
+    let inquiry = Inquiry { form: Form::Text, question };
+    let answer = answering::answer(&gatherer, inquiry, PATIENCE).await.unwrap();
+    let lines = answer.lines_with_unseen();
+    let state = |object: &str| {
+        let line = lines.iter().find(|line| line.contains(object)).unwrap();
+        line.split_once(object).unwrap().1.trim().to_owned()
+    };
+    assert_eq!(state("ConfigMap/gone"), "does not exist");
+    let replaced = format!("does not exist; the object with this name has UID {other}");
+    assert_eq!(state("ConfigMap/other"), replaced);
+    assert!(state("Secret/hidden").starts_with("cannot be read: "), "{lines:#?}");
+    assert_eq!(state("ConfigMap/above"), "does not exist");
+    server.shutdown().await;
+}
+
+/// What may not be read is not asked for, and is named in one line.
+#[tokio::test]
+async fn a_report_names_what_may_not_be_read_once() {
+    const MAX_REQUESTS_OF_A_REPORT: usize = 20;
+    let options = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    let server = apiserver::serve(&options, None).await.unwrap();
+    let way = server.in_process("tester");
+    let admin = ApiClient::in_process(move |request| way.call(request));
+    created(&admin, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
+    let maps = "/api/v1/namespaces/shop/configmaps";
+    created(&admin, maps, json!({"metadata": {"name": "idle"}})).await;
+    permit(&admin, json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}])).await;
+    let (way, asked) =
+        (server.in_process_as("ann", &["system:authenticated"]), Arc::<Mutex<Vec<String>>>::default());
+    let log = Arc::clone(&asked);
+    let client = ApiClient::in_process(move |request: http::Request<_>| {
+        log.lock().unwrap().push(format!("{} {}", request.method(), request.uri()));
+        way.call(request)
+    });
+    until_it_may_read(&client, &format!("{maps}/idle")).await;
+    asked.lock().unwrap().clear();
+    let gatherer = Gatherer::new(client, gather::now()).await.unwrap();
+    let scope = Scope { namespace: "shop".to_owned(), ..Scope::default() };
+    let report = garbage::ask(&gatherer, &scope, PATIENCE).await.unwrap();
+    let requests = asked.lock().unwrap().clone();
+    assert!(requests.len() <= MAX_REQUESTS_OF_A_REPORT, "{}: {requests:#?}", requests.len());
+    let unread: Vec<&String> = report.unseen.iter().filter(|line| line.contains("could not be")).collect();
+    assert_eq!(unread.len(), 1, "{:#?}", report.unseen);
+    assert!(unread[0].contains(" more): this user may not list it"), "{unread:#?}");
+    assert!(report.unseen.len() <= 4, "{:#?}", report.unseen);
+    server.shutdown().await;
+}
+
 #[tokio::test]
 async fn a_role_in_one_namespace_is_enough() {
     let options = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let server = apiserver::serve(&options, None).await.unwrap();
     let way = server.in_process("tester");
     let admin = ApiClient::in_process(move |request| way.call(request));
-    let create = async |path: &str, object: Value| {
-        let answer = admin.call(preflight::request(Method::POST, path, Some(&object))).await.unwrap();
-        let created: Value = serde_json::from_slice(&answer.body).unwrap();
-        assert!(answer.head.status.is_success(), "{path}: {created}");
-        created["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
-    };
+    let create = async |path: &str, object: Value| created(&admin, path, object).await;
     create("/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
     let owned = |name: &str, (api_version, kind, owner, uid): (&str, &str, &str, &str)| {
         let reference = json!({"apiVersion": api_version, "kind": kind, "name": owner, "uid": uid,
@@ -52,13 +149,8 @@ async fn a_role_in_one_namespace_is_enough() {
         create("/api/v1/namespaces/shop/pods", pod).await;
     }
     let rule = |group: &str, resources: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": ["get", "list"]});
-    let rules = [rule("", &["pods", "configmaps"]), rule("apps", &["deployments", "replicasets"])];
-    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop";
-    create(&format!("{rbac}/roles"), json!({"metadata": {"name": "reader"}, "rules": rules})).await;
-    let group = "rbac.authorization.k8s.io";
-    let binding = json!({"metadata": {"name": "reader"}, "roleRef": {"apiGroup": group, "kind": "Role", "name": "reader"},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": "ann"}]});
-    create(&format!("{rbac}/rolebindings"), binding).await;
+    let rules = json!([rule("", &["pods", "configmaps"]), rule("apps", &["deployments", "replicasets"])]);
+    permit(&admin, rules).await;
 
     let (way, asked) =
         (server.in_process_as("ann", &["system:authenticated"]), Arc::<Mutex<Vec<String>>>::default());
@@ -67,11 +159,7 @@ async fn a_role_in_one_namespace_is_enough() {
         log.lock().unwrap().push(format!("{} {}", request.method(), request.uri()));
         way.call(request)
     });
-    // The server learns of a new permission a moment after its creation.
-    let path = "/api/v1/namespaces/shop/pods/web-1-a";
-    while !client.call(preflight::request(Method::GET, path, None)).await.unwrap().head.status.is_success() {
-        tokio::task::yield_now().await;
-    }
+    until_it_may_read(&client, "/api/v1/namespaces/shop/pods/web-1-a").await;
     let subject = |resource: &str, name: &str| {
         vec![Subject { resource: resource.into(), namespace: "shop".into(), name: name.into() }]
     };

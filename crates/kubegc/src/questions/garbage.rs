@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use clap::Args;
 use gc_answers::garbage::{Certainty, Finding, Garbage, Report, Usable};
-use gc_answers::text::{count, thousands};
+use gc_answers::text::{count, some_of, thousands};
 use gc_answers::upcoming::{Horizon, upcoming};
 use gc_answers::{Facts, GroupResource, Resource};
 use serde_json::Value;
@@ -83,26 +83,44 @@ pub(super) async fn ask(
     gatherer.check_namespace(scope).await?;
     let namespace = &*scope.namespace;
     let mut garbage = Garbage::new(!namespace.is_empty());
+    let rules =
+        if namespace.is_empty() { None } else { gather::listable(gatherer.client(), namespace).await };
+    let each = async |resource: &Resource, reading, take: &mut dyn FnMut(&Value)| {
+        if rules.as_ref().is_some_and(|rules| !rules.contain(&resource.name)) {
+            return Err(gather::FORBIDDEN.to_owned());
+        }
+        let namespace = if resource.is_namespaced() { namespace } else { "" };
+        gatherer.each(resource, namespace, reading, take).await
+    };
+    let mut forbidden = BTreeSet::new();
+    let mut unread = |garbage: &mut Garbage, resource: &Resource, read: Result<(), String>| match read {
+        Ok(()) => {}
+        Err(why) if why == gather::FORBIDDEN => {
+            forbidden.insert(resource.name.to_string());
+        }
+        Err(why) => garbage.unseen(format!("{} could not be listed: {why}", resource.name)),
+    };
     let catalog = &gatherer.catalog;
     for usable in [Usable::ServiceAccount, Usable::ConfigMap, Usable::Secret, Usable::Claim] {
         let Some(resource) = catalog.named(&usable.resource()) else { continue };
         // The contents of Secrets are never read.
         let reading = if usable == Usable::Secret { Reading::Metadata } else { Reading::Whole };
-        let read = gatherer
-            .each(resource, namespace, reading, |object| garbage.target(usable, resource, object))
-            .await;
-        unseen(&mut garbage, resource, read);
+        let read = each(resource, reading, &mut |object| garbage.target(usable, resource, object)).await;
+        unread(&mut garbage, resource, read);
     }
     let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
     if let Some(resource) = catalog.named(&definitions) {
-        let read = gatherer.each(resource, "", Reading::Whole, |object| garbage.definition(object)).await;
-        unseen(&mut garbage, resource, read);
+        let read = each(resource, Reading::Whole, &mut |object| garbage.definition(object)).await;
+        unread(&mut garbage, resource, read);
     }
     for resource in catalog.all().iter().filter(|resource| refers(resource)) {
-        let scope = if resource.is_namespaced() { namespace } else { "" };
-        let read =
-            gatherer.each(resource, scope, Reading::Whole, |object| garbage.refer(resource, object)).await;
-        unseen(&mut garbage, resource, read);
+        let read = each(resource, Reading::Whole, &mut |object| garbage.refer(resource, object)).await;
+        unread(&mut garbage, resource, read);
+    }
+    if !forbidden.is_empty() {
+        let names: Vec<String> = forbidden.into_iter().collect();
+        let number = count(names.len(), "resource");
+        garbage.unseen(format!("{number} could not be read ({}): {}", some_of(&names, 3), gather::FORBIDDEN));
     }
     // Owners and users have other labels.
     let everything = Scope { namespace: namespace.to_owned(), ..Scope::default() };
@@ -150,12 +168,6 @@ async fn select(gatherer: &Gatherer, report: &mut Report, scope: &Scope) -> anyh
         report.unseen.push(format!("{more} to what does not exist: the labels were not compared"));
     }
     Ok(())
-}
-
-fn unseen(garbage: &mut Garbage, resource: &Resource, read: Result<(), String>) {
-    if let Err(why) = read {
-        garbage.unseen(format!("{} could not be listed: {why}", resource.name));
-    }
 }
 
 pub(super) struct GarbageAnswer {

@@ -19,7 +19,6 @@ use http::{Method, StatusCode};
 use serde_json::Value;
 
 use super::resident::{READ_SINGLY, Resident};
-use super::target::Named;
 use crate::run::preflight;
 
 /// Requests in flight at a time.
@@ -193,7 +192,7 @@ impl Gatherer {
         self.list_live(survey, &unknown.unwrap_or_else(|_| wanted.to_vec()), patience).await
     }
 
-    /// The same, whatever a graph knows.
+    /// The same, without a graph.
     async fn list_live(
         &self,
         survey: &mut Survey,
@@ -228,36 +227,6 @@ impl Gatherer {
             );
         }
         Ok(())
-    }
-
-    /// Lists what is in these namespaces and of these definitions where it was taken from a graph: that has no labels, by which
-    /// is known what tools create again.
-    pub(super) async fn list_contents(
-        &self,
-        survey: &mut Survey,
-        named: &[Named],
-        patience: Duration,
-    ) -> anyhow::Result<()> {
-        if self.resident.is_none() {
-            return Ok(());
-        }
-        let collectable = || self.catalog.all().iter().filter(|resource| resource.is_collectable());
-        let mut lists = Vec::new();
-        for Named { resource, name, .. } in named {
-            match (&*resource.name.group, &*resource.name.resource) {
-                ("", "namespaces") => {
-                    let inside = collectable().filter(|one| one.is_namespaced()).cloned().collect();
-                    lists.push((Scope { namespace: name.clone(), ..Scope::default() }, inside));
-                }
-                ("apiextensions.k8s.io", "customresourcedefinitions") => {
-                    let defined =
-                        collectable().filter(|one| one.name.to_string() == *name).cloned().collect();
-                    lists.push((Scope::default(), defined));
-                }
-                _ => {}
-            }
-        }
-        self.list_live(survey, &lists, patience).await
     }
 
     /// Takes from the graph in this process what it knows of these lists; the others are left.
@@ -573,7 +542,7 @@ impl Gatherer {
     }
 
     /// Hands over each object of a resource, in one namespace or (with an empty one) in all; keeps one page at a time. What
-    /// is not served has no objects.
+    /// is not served has no objects; the error of what may not be listed is [`FORBIDDEN`].
     pub(super) async fn each(
         &self,
         resource: &Resource,
@@ -592,7 +561,8 @@ impl Gatherer {
                     Got::Body(body) => serde_json::from_slice(&body)
                         .map_err(|error| format!("the list cannot be read: {error}"))?,
                     Got::NoObject | Got::NotServed => return Ok(()),
-                    Got::Refused(why) | Got::Failed(why) => return Err(why),
+                    Got::Refused(_) => return Err(FORBIDDEN.to_owned()),
+                    Got::Failed(why) => return Err(why),
                 };
             page["items"].as_array().into_iter().flatten().for_each(&mut take);
             page["metadata"]["continue"].as_str().unwrap_or_default().clone_into(&mut token);
@@ -731,6 +701,15 @@ pub(super) fn warn(unseen: &[String]) {
     for what in unseen {
         eprintln!("warning: {what}");
     }
+}
+
+/// Fails with what went wrong, after an answer about everything else; each in a line of its own.
+pub(super) fn fail(mut failures: Vec<anyhow::Error>) -> anyhow::Result<()> {
+    let Some(last) = failures.pop() else { return Ok(()) };
+    for failure in failures {
+        eprintln!("error: {failure:#}");
+    }
+    Err(last)
 }
 
 /// The present time.

@@ -311,14 +311,27 @@ pub(super) fn why_gone(found: &Found, source: &Source, title: &str) -> Result<Va
               "journal": source.to_string()}))
 }
 
-/// Who deleted the object of an entry, when and why, if the entry is of its deletion.
-pub(super) fn deletion(entry: &Value) -> Option<String> {
+/// Who deleted the object of an entry of this journal, when and why, if the entry is of its deletion.
+pub(super) fn deletion(entry: &Value, journal: &str) -> Option<String> {
     let is_deletion = text(entry, "verb") == "delete" && text(entry, "outcome") == "applied";
-    let by = match text(entry, "controller") {
+    is_deletion.then(|| format!("{} at {}: {} ({journal})", by(entry), time(entry), reason(entry)))
+}
+
+/// What was done last about an object, and what came of it.
+pub(super) fn attempt(entry: &Value) -> String {
+    let failure = match text(entry, "failure") {
+        "" => String::new(),
+        failure => format!(" ({failure})"),
+    };
+    let (verb, outcome) = (text(entry, "verb"), text(entry, "outcome"));
+    format!("{} at {}: {verb}, {outcome}{failure}: {}", by(entry), time(entry), reason(entry))
+}
+
+fn by(entry: &Value) -> &str {
+    match text(entry, "controller") {
         "" => "a collector",
         controller => controller,
-    };
-    is_deletion.then(|| format!("{by} at {}: {} (journal)", time(entry), reason(entry)))
+    }
 }
 
 /// The same for people.
@@ -416,11 +429,15 @@ pub(super) mod tests {
              2026-09-21 14:02:00Z  delete  shop       replicasets.apps/a  applied   OwnersAbsent\n"
         );
         assert_eq!(
-            deletion(&answer["deletion"]).unwrap(),
+            deletion(&answer["deletion"], "journal").unwrap(),
             "a collector at 2026-09-21 14:02:00Z: OwnersAbsent, every owner is absent (journal)"
         );
         let refused = Found::of(vec![entry(3, "b", "delete", "refused")].into());
-        assert_eq!(deletion(&refused.entries[0]), None);
+        assert_eq!(deletion(&refused.entries[0], "journal"), None);
+        assert_eq!(
+            attempt(&refused.entries[0]),
+            "a collector at 2026-09-21 14:03:00Z: delete, refused: OwnersAbsent, every owner is absent"
+        );
         let error = why_gone(&refused, &source, "rs/b").unwrap_err().to_string();
         assert_eq!(
             error,

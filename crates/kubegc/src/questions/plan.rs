@@ -177,7 +177,6 @@ pub(super) async fn ask(
     };
     let scope = Scope { namespace: namespace.to_owned(), ..Scope::default() };
     let mut survey = gatherer.survey(&scope, patience).await?;
-    gatherer.list_contents(&mut survey, named, patience).await?;
     let mut facts = Facts::at(gatherer.now);
     let mut targets = Vec::new();
     for Named { resource, namespace, name } in named {
@@ -189,7 +188,7 @@ pub(super) async fn ask(
         let uid = Uid::new(object["metadata"]["uid"].as_str().unwrap_or_default());
         let metadata =
             serde_json::from_value(object.clone()).context("the object's metadata cannot be read")?;
-        // It may have been created after its list, or could be read and not listed; and a graph has no labels.
+        // It may have been created after its list, or could be read and not listed.
         survey.observe(resource.id, metadata);
         facts.tell_object(resource.name.clone(), namespace, name, Known::Present(object));
         let key = ObjectKey {

@@ -82,17 +82,31 @@ impl Contents {
         self,
         is_everywhere: impl Fn(&GroupResource) -> bool,
     ) -> BTreeMap<(GroupResource, String), Known> {
-        let mut lists: BTreeMap<(GroupResource, String), Known> = BTreeMap::new();
+        // There may be hundreds of thousands of objects: names are compared and copied once per list.
+        let everywhere: BTreeSet<ResourceId> = self
+            .resources
+            .iter()
+            .filter(|(_, resource)| is_everywhere(resource))
+            .map(|(id, _)| *id)
+            .collect();
+        let nowhere: Arc<str> = "".into();
+        let mut numbered: BTreeMap<(ResourceId, Arc<str>), Known> = BTreeMap::new();
         for object in self.objects {
-            let Some(resource) = self.resources.get(&object.key.resource) else { continue };
-            let namespace =
-                if is_everywhere(resource) { String::new() } else { object.key.namespace.to_string() };
-            let list = lists.entry((resource.clone(), namespace)).or_default();
+            let id = object.key.resource;
+            let namespace = if everywhere.contains(&id) { &nowhere } else { &object.key.namespace };
+            let list = numbered.entry((id, Arc::clone(namespace))).or_default();
             if needs_metadata(&object) {
                 list.to_read.push(object.key);
             } else {
                 list.plain.push(object);
             }
+        }
+        let mut lists: BTreeMap<(GroupResource, String), Known> = BTreeMap::new();
+        for ((id, namespace), known) in numbered {
+            let Some(resource) = self.resources.get(&id) else { continue };
+            let list = lists.entry((resource.clone(), namespace.to_string())).or_default();
+            list.plain.extend(known.plain);
+            list.to_read.extend(known.to_read);
         }
         lists
     }
@@ -259,6 +273,59 @@ mod tests {
         server.shutdown().await;
     }
 
+    /// The plan for a large namespace is made from the graph, with what tools create again.
+    #[tokio::test]
+    async fn a_namespace_is_planned_from_the_graph() {
+        const OBJECTS: usize = 2_000;
+        const MAX_REQUESTS: usize = 10;
+        let options = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        let server = apiserver::serve(&options, None).await.unwrap();
+        let (way, asked) = (server.in_process("tester"), Arc::<Mutex<Vec<String>>>::default());
+        let log = Arc::clone(&asked);
+        let client = ApiClient::in_process(move |request: http::Request<_>| {
+            log.lock().unwrap().push(format!("{} {}", request.method(), request.uri()));
+            way.call(request)
+        });
+        let create = async |path: &str, object: Value| {
+            let answer = client.call(preflight::request(Method::POST, path, Some(&object))).await.unwrap();
+            assert!(answer.head.status.is_success(), "{path}: {}", preflight::message(&answer));
+        };
+        create("/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
+        for number in 0..OBJECTS {
+            let mut metadata = json!({"name": format!("map-{number:04}")});
+            match number {
+                7 => {
+                    let id = "shop:/ConfigMap:shop/map-0007";
+                    metadata["annotations"] = json!({"argocd.argoproj.io/tracking-id": id});
+                }
+                8 => metadata["labels"] = json!({"kustomize.toolkit.fluxcd.io/name": "apps"}),
+                _ => {}
+            }
+            create("/api/v1/namespaces/shop/configmaps", json!({"metadata": metadata})).await;
+        }
+        let gatherer = Gatherer::new(client.clone(), gather::now()).await.unwrap();
+        let survey = gatherer.survey(&Scope::default(), PATIENCE).await.unwrap();
+        let all = gatherer.catalog.all().iter().filter(|one| one.is_collectable());
+        let names: Vec<&'static str> = all.map(|one| &*one.name.to_string().leak()).collect();
+        let graph: Arc<dyn Resident> = Arc::new(Graph(survey, names.leak()));
+        let beside = gatherer.beside(Some(graph));
+        asked.lock().unwrap().clear();
+        let namespace = Subject { resource: "ns".into(), namespace: String::new(), name: "shop".into() };
+        let question = Asked::Plan { objects: vec![namespace], policy: "background".into(), full: false };
+        let inquiry = Inquiry { form: Form::Text, question };
+        let answer = answering::answer(&beside, inquiry, PATIENCE).await.unwrap();
+        let requests = asked.lock().unwrap().clone();
+        assert!(requests.len() <= MAX_REQUESTS, "{}: {requests:#?}", requests.len());
+        let lines = answer.lines_with_unseen();
+        assert!(lines[0].starts_with("2,00"), "{lines:#?}");
+        let recreated = [
+            "  ConfigMap/map-0007: Argo CD application shop will recreate this",
+            "  ConfigMap/map-0008: Flux Kustomization apps will recreate this",
+        ];
+        assert_eq!(lines.iter().filter(|line| line.contains("recreate")).collect::<Vec<_>>(), recreated);
+        server.shutdown().await;
+    }
+
     /// A user sees of a graph what the user may list, and nothing else.
     #[test]
     fn graphs_show_what_may_be_listed() {
@@ -279,6 +346,7 @@ mod tests {
                             resource_version: gc_types::ResourceVersion(1),
                             owners: Vec::new().into(),
                             deletion: gc_types::DeletionState::default(),
+                            recreator: None,
                         });
                     }
                 }

@@ -1,5 +1,5 @@
 //! Where a journal is found: the file or collector that was named, the server's own, that of a collector on this
-//! machine, or the file that one has left.
+//! machine or of the one that leads, or the file that one has left.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,7 +16,7 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 
 use super::access::Access;
-use super::collector::CollectorFlags;
+use super::collector::{CollectorFlags, LeaderPages, OutOfReach};
 use super::target::Named;
 use crate::UsageError;
 use crate::journal::{self, Answered, Found, Selection};
@@ -34,8 +34,8 @@ const LONGEST_LINE: usize = 16 << 20;
 /// Which journal.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct JournalFlags {
-    /// Read the journal from this file and its rotated files FILE.1, FILE.2, … [default: ask the server or a collector on
-    /// this machine, then read the file that `kubegc run` writes by default]
+    /// Read the journal from this file and its rotated files FILE.1, FILE.2, … [default: ask the server, a collector on
+    /// this machine or the one that holds the Lease, then read the file that `kubegc run` writes by default]
     #[arg(long, value_name = "FILE", env = "KUBEGC_JOURNAL")]
     pub(super) journal: Option<PathBuf>,
     #[command(flatten)]
@@ -78,25 +78,35 @@ impl JournalFlags {
         Ok(client.map(|client| Source { kind: Kind::Asked(client), server: None }))
     }
 
-    /// The journal of the collectors that work on a server; `None` if none is found.
+    /// The journal of the collectors that work on a server; `None` if none is found. An error says why the journal of a
+    /// collector that leads cannot be seen.
     pub(super) async fn of_server(&self, access: &Access, client: &ApiClient) -> Result<Option<Source>> {
         if let Some(named) = self.named(access).await? {
             return Ok(Some(named));
         }
         let own = Source::of(client);
-        if own.is_there().await? {
-            return Ok(Some(own));
-        }
+        let refused = match own.is_there().await {
+            Ok(true) => return Ok(Some(own)),
+            Ok(false) => None,
+            // A server without such a path refuses it, too, to users with few rights.
+            Err(error) => Some(error),
+        };
         let server = Some(client.address().to_owned());
-        if let Ok(client) = ApiClient::plain(DEFAULT_PAGES) {
-            let guess = Source { kind: Kind::Asked(client), server: server.clone() };
-            // Whatever else may listen there keeps no journal.
-            if let Ok(Ok(true)) = tokio::time::timeout(GUESS_PATIENCE, guess.is_there()).await {
-                return Ok(Some(guess));
-            }
+        let guess = Source::on_this_machine(server.clone()).await;
+        if let Some((guess, true)) = guess {
+            return Ok(Some(guess));
         }
+        let of_leader = Source::of_leader(access, client).await;
         let file = default_journal().filter(|file| file.exists());
-        Ok(file.map(|file| Source { kind: Kind::File(file), server }))
+        match (of_leader, file) {
+            (Ok(Some(source)), _) => Ok(Some(source)),
+            (_, Some(file)) => Ok(Some(Source { kind: Kind::File(file), server })),
+            (Ok(None), None) => refused.map_or_else(|| Ok(guess.map(|(guess, _)| guess)), Err),
+            (Err(why), None) => Err(match refused {
+                Some(refused) => anyhow::anyhow!("{refused:#}; {why}"),
+                None => why.into(),
+            }),
+        }
     }
 
     /// The journal of the server that is meant, which need not run.
@@ -115,7 +125,7 @@ impl JournalFlags {
         let found = self.of_server(access, &client).await?;
         found.ok_or_else(|| {
             UsageError::new(format!(
-                "no journal found: {} keeps none, and no collector answers at {DEFAULT_PAGES}; name its file with \
+                "no journal found: {} keeps none, no collector answers at {DEFAULT_PAGES}, and none holds the Lease; name its file with \
                  --journal FILE or its address with --collector ADDRESS:PORT",
                 client.address()
             ))
@@ -159,6 +169,31 @@ impl Source {
     /// That of a server, if it keeps one.
     pub(super) fn of(client: &ApiClient) -> Self {
         Self { kind: Kind::Asked(client.clone()), server: None }
+    }
+
+    /// That of a collector on this machine, and whether it has anything about this server: it may work on another one.
+    async fn on_this_machine(server: Option<String>) -> Option<(Self, bool)> {
+        let guess = Self { kind: Kind::Asked(ApiClient::plain(DEFAULT_PAGES).ok()?), server };
+        let newest = Selection { tail: 1, ..Selection::default() };
+        // Whatever else may listen there keeps no journal.
+        let found = tokio::time::timeout(GUESS_PATIENCE, guess.search(&newest)).await.ok()?.ok()?;
+        let has_entries = !found.entries.is_empty();
+        Some((guess, has_entries))
+    }
+
+    /// That of the collector that leads, if one does.
+    async fn of_leader(access: &Access, client: &ApiClient) -> Result<Option<Self>, OutOfReach> {
+        let Some(pages) = LeaderPages::find(client, access).await? else { return Ok(None) };
+        let source = Self::of(&pages.client);
+        match tokio::time::timeout(GUESS_PATIENCE, source.is_there()).await {
+            Ok(Ok(true)) => Ok(Some(source)),
+            Ok(Ok(false)) => Ok(None),
+            Ok(Err(error)) if error.is::<gc_kube::connection::RequestError>() => {
+                Err(pages.unreachable(format!("{error:#}")))
+            }
+            Ok(Err(error)) => Err(OutOfReach::Refused(format!("{error:#}"))),
+            Err(_) => Err(pages.unreachable(format!("no answer within {} s", GUESS_PATIENCE.as_secs()))),
+        }
     }
 
     /// A file.

@@ -12,6 +12,8 @@ use serde_json::Value;
 use super::gather::Gatherer;
 use crate::UsageError;
 
+/// The files of a directory that are manifests end so.
+const MANIFEST_ENDS: [&str; 3] = ["json", "yaml", "yml"];
 /// The largest manifest that is read, bytes.
 const LARGEST_MANIFEST: u64 = 64 << 20;
 
@@ -114,8 +116,20 @@ pub(super) fn pairs(words: &[String]) -> Result<Vec<(String, Option<String>)>, U
         words if words.iter().any(is_pair) => {
             Err(UsageError::new("name objects either as TYPE NAME… or as TYPE/NAME…, not both"))
         }
-        [kind] => Ok(vec![(kind.clone(), None)]),
-        [kind, names @ ..] => Ok(names.iter().map(|name| (kind.clone(), Some(name.clone()))).collect()),
+        [kinds, names @ ..] => {
+            let kinds: Vec<&str> = kinds.split(',').collect();
+            if kinds.contains(&"") {
+                return Err(UsageError::new(format!("{:?} has an empty type", kinds.join(","))));
+            }
+            let of = |name: Option<&String>| {
+                kinds.iter().map(|kind| ((*kind).to_owned(), name.cloned())).collect::<Vec<_>>()
+            };
+            Ok(if names.is_empty() {
+                of(None)
+            } else {
+                names.iter().flat_map(|name| of(Some(name))).collect()
+            })
+        }
     }
 }
 
@@ -217,8 +231,25 @@ fn of_manifest(object: &Value, namespace: &str, catalog: &Catalog) -> anyhow::Re
     Ok(Named { resource: resource.clone(), namespace: namespace.to_owned(), name: name.to_owned() })
 }
 
-/// The objects of a manifest, lists taken apart.
+/// The objects of a manifest, lists taken apart; of a directory, those of the manifests in it, but not below it, as for kubectl.
 pub(crate) fn manifests(file: &Path) -> Result<Vec<Value>, UsageError> {
+    if !file.is_dir() {
+        return objects(file);
+    }
+    let wrong = |why: &dyn std::fmt::Display| UsageError::new(format!("{}: {why}", file.display()));
+    let entries = std::fs::read_dir(file).map_err(|error| wrong(&error))?;
+    let paths: Result<Vec<PathBuf>, std::io::Error> = entries.map(|entry| Ok(entry?.path())).collect();
+    let mut files = paths.map_err(|error| wrong(&error))?;
+    files.retain(|path| path.extension().is_some_and(|end| MANIFEST_ENDS.iter().any(|known| end == *known)));
+    files.sort();
+    if files.is_empty() {
+        return Err(wrong(&"no file in it ends with .json, .yaml or .yml"));
+    }
+    let objects: Result<Vec<Vec<Value>>, UsageError> = files.iter().map(|file| objects(file)).collect();
+    Ok(objects?.into_iter().flatten().collect())
+}
+
+fn objects(file: &Path) -> Result<Vec<Value>, UsageError> {
     let shown = file.display();
     let mut text = String::new();
     let read = if file.as_os_str() == "-" {
@@ -247,6 +278,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_directory_is_its_manifests() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        assert!(manifests(folder.path()).unwrap_err().to_string().ends_with(".json, .yaml or .yml"));
+        write("b.json", r#"{"kind": "List", "items": [{"kind": "C"}]}"#);
+        write("a.yaml", "kind: A\n---\nkind: B\n");
+        write("notes.txt", "no manifest");
+        let kinds: Vec<Value> =
+            manifests(folder.path()).unwrap().into_iter().map(|object| object["kind"].clone()).collect();
+        assert_eq!(kinds, ["A", "B", "C"]);
+    }
+
+    #[test]
     fn objects_are_named_as_for_kubectl() {
         let read = |text: &str| {
             let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
@@ -262,11 +306,13 @@ mod tests {
             ("deploy/web svc/web", vec!["deploy:web", "svc:web"]),
             ("pod a b", vec!["pod:a", "pod:b"]),
             ("pods", vec!["pods:"]),
+            ("pods,svc", vec!["pods:", "svc:"]),
+            ("cm,secret a b", vec!["cm:a", "secret:a", "cm:b", "secret:b"]),
             ("", vec![]),
         ] {
             assert_eq!(read(text).unwrap(), expected, "{text}");
         }
-        for wrong in ["deploy/", "/web", "a/b/c", "pod a b/c"] {
+        for wrong in ["deploy/", "/web", "a/b/c", "pod a b/c", "pods,", ","] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -20,7 +21,7 @@ use super::gather::{self, Gatherer, Scope};
 use super::output::{Answer, Output};
 use super::scope::WatchFlag;
 use super::target::{Named, Targets};
-use super::why;
+use super::why::{self, LookedUp};
 use crate::table::Table;
 
 /// More objects of one kind below the same object are folded unless `--full` is given: those about which there is nothing to say.
@@ -69,6 +70,17 @@ pub(super) struct Shape {
     pub(super) full: bool,
 }
 
+/// What a live read says of an owner that was not found under the UID of its reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Missing {
+    /// There is no object with its name.
+    Absent,
+    /// The object with its name has another UID.
+    Replaced(Uid),
+    /// The server does not say: why.
+    Unreadable(String),
+}
+
 /// Trees of objects, with what is to be known of each.
 pub(super) struct Forest {
     trees: Vec<Tree>,
@@ -76,6 +88,8 @@ pub(super) struct Forest {
     finalizers: BTreeMap<ObjectKey, Vec<String>>,
     /// Since when objects are being deleted.
     deleted: BTreeMap<ObjectKey, Timestamp>,
+    /// What a live read says of owners that were not found.
+    missing: BTreeMap<Uid, Missing>,
     now: Timestamp,
     shape: Shape,
 }
@@ -97,10 +111,17 @@ pub(crate) fn tree(options: &TreeOptions) -> anyhow::Result<()> {
                 }
                 None => {
                     let mut forest = Forest::new(gatherer.now, Shape { owners, depth, full });
+                    let mut failures = Vec::new();
                     for named in &named {
-                        gather::warn(forest.add(&gatherer, named, patience).await?.as_slice());
+                        match forest.add(&gatherer, named, patience).await {
+                            Ok(unseen) => gather::warn(unseen.as_slice()),
+                            Err(error) => failures.push(error),
+                        }
                     }
-                    super::output::print(&forest, &options.output)?;
+                    if !forest.trees.is_empty() {
+                        super::output::print(&forest, &options.output)?;
+                    }
+                    gather::fail(failures)?;
                 }
             }
             Ok(())
@@ -117,6 +138,7 @@ impl Forest {
             columns: BTreeMap::new(),
             finalizers: BTreeMap::new(),
             deleted: BTreeMap::new(),
+            missing: BTreeMap::new(),
             now,
             shape,
         }
@@ -130,6 +152,7 @@ impl Forest {
         patience: Duration,
     ) -> anyhow::Result<Option<String>> {
         let missing = || gather::not_found(resource, namespace, name);
+        let mut looked_up = LookedUp::new();
         let (survey, uid) = if self.shape.owners {
             let object = match gatherer.object(&resource.name, namespace, name).await {
                 Known::Present(object) => Object::new(object),
@@ -138,7 +161,7 @@ impl Forest {
             };
             // Owners are read one by one.
             let mut survey = gatherer.empty_survey();
-            why::observe_with_owners(gatherer, &mut survey, &object, resource.id).await;
+            looked_up = why::observe_with_owners(gatherer, &mut survey, &object, resource.id).await;
             gatherer.complete(&mut survey).await;
             (survey, Uid::new(object.uid()))
         } else {
@@ -160,6 +183,7 @@ impl Forest {
         let tree = tree_of(&survey, &uid, direction).with_context(missing)?;
         let mut keys = Vec::new();
         self.note(&tree, &survey, 0, &mut keys);
+        self.note_missing(&tree, &survey, &looked_up);
         self.columns.extend(gatherer.columns(keys.into_iter()).await);
         self.trees.push(tree);
         Ok(gather::unlisted_summary(&survey))
@@ -185,6 +209,47 @@ impl Forest {
         }
     }
 
+    /// Notes what is known of each owner that was not found under the UID of its reference.
+    fn note_missing(&mut self, tree: &Tree, survey: &Survey, looked_up: &LookedUp) {
+        for owner in &tree.below {
+            self.note_missing(owner, survey, looked_up);
+            let view = &owner.view;
+            if view.presence == Presence::Observed {
+                continue;
+            }
+            let Some(resource) = survey.catalog.of_kind(&view.api_version, &view.kind) else { continue };
+            let namespace = if resource.is_namespaced() { namespace(&tree.view) } else { "" };
+            let key = ObjectKey {
+                resource: resource.id,
+                namespace: namespace.into(),
+                name: Arc::clone(&view.name),
+            };
+            let missing = match looked_up.get(&key) {
+                Some(Known::Absent) => Missing::Absent,
+                Some(Known::Present(uid)) => Missing::Replaced(uid.clone()),
+                Some(Known::Unreadable(why)) => Missing::Unreadable(why.clone()),
+                None => continue,
+            };
+            self.missing.insert(view.uid.clone(), missing);
+        }
+    }
+
+    /// Whether an object exists, as far as is known, and what else is known of one that was not found.
+    fn presence(&self, view: &NodeView) -> (&'static str, Option<String>) {
+        match (view.presence, self.missing.get(&view.uid)) {
+            (Presence::Observed, _) => ("Observed", None),
+            (_, Some(Missing::Absent)) => ("Gone", Some("does not exist".to_owned())),
+            (_, Some(Missing::Replaced(uid))) => {
+                ("Gone", Some(format!("does not exist; the object with this name has UID {uid}")))
+            }
+            (Presence::Unseen, Some(Missing::Unreadable(why))) => {
+                ("Unseen", Some(format!("cannot be read: {why}")))
+            }
+            (Presence::Gone, _) => ("Gone", Some("gone".to_owned())),
+            (Presence::Unseen, None) => ("Unseen", Some("not seen".to_owned())),
+        }
+    }
+
     fn finalizers(&self, view: &NodeView) -> &[String] {
         view.key.as_ref().and_then(|key| self.finalizers.get(key)).map_or(&[], Vec::as_slice)
     }
@@ -196,12 +261,7 @@ impl Forest {
     /// What is to be known of an object at a glance; empty if nothing is remarkable.
     fn state(&self, tree: &Tree) -> String {
         let view = &tree.view;
-        let mut words = Vec::new();
-        match view.presence {
-            Presence::Gone => words.push("gone".to_owned()),
-            Presence::Unseen => words.push("not seen".to_owned()),
-            Presence::Observed => {}
-        }
+        let mut words: Vec<String> = self.presence(view).1.into_iter().collect();
         if view.deletion.deleting {
             // The deletionTimestamp of a pod is when its grace period ends.
             let since =
@@ -309,15 +369,12 @@ impl Forest {
 
     fn value_of(&self, tree: &Tree) -> Value {
         let view = &tree.view;
-        let presence = match view.presence {
-            Presence::Observed => "Observed",
-            Presence::Gone => "Gone",
-            Presence::Unseen => "Unseen",
-        };
+        let (presence, missing) = self.presence(view);
         let columns = self.columns.get(&view.uid).cloned().unwrap_or_default();
         json!({
             "apiVersion": &*view.api_version, "kind": &*view.kind, "namespace": namespace(view), "name": &*view.name,
-            "uid": view.uid.to_string(), "presence": presence, "beingDeleted": view.deletion.deleting,
+            "uid": view.uid.to_string(), "presence": presence, "missing": missing,
+            "beingDeleted": view.deletion.deleting,
             "finalizers": self.finalizers(view), "omitted": tree.omitted,
             "ready": columns.ready, "status": columns.status,
             "created": columns.created.map(|time| time.to_string()),

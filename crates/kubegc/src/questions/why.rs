@@ -8,7 +8,7 @@ use gc_answers::text::some_of;
 use gc_answers::why::{NOTHING_SAYS, Why, needs_lists, owners, reference, why as answer_why};
 use gc_answers::{Facts, Known, Metadata, Object, Survey};
 use gc_kube::ApiClient;
-use gc_types::{ObjectKey, Timestamp};
+use gc_types::{ObjectKey, Timestamp, Uid};
 use serde_json::{Value, json};
 
 use super::access::Access;
@@ -24,6 +24,9 @@ use crate::run::LeaseFlags;
 
 /// Owners that are followed towards the roots at most.
 const MAX_OWNERS: usize = 200;
+
+/// The conclusion about an object that a collector is to delete.
+const TO_BE_DELETED: &str = "ToBeDeleted";
 
 /// What could not be seen for one reason is named up to this number.
 const UNSEEN_NAMED: usize = 3;
@@ -107,13 +110,33 @@ async fn one(options: &WhyOptions, client: &ApiClient, patience: std::time::Dura
         return super::output::print(&answer, &options.output);
     }
     let mut answers = Answers::at(gatherer.now);
+    let mut failures = Vec::new();
     for named in named {
-        answers.answers.push(match ask(&gatherer, &named, patience).await? {
-            Some(why) => One::There(Box::new(why)),
-            None => One::Gone(gone(options, &gatherer, &named).await?),
-        });
+        match about(options, &gatherer, &named, patience).await {
+            Ok(one) => answers.answers.push(one),
+            Err(error) => failures.push(error),
+        }
     }
-    super::output::print(&answers, &options.output)
+    if !answers.answers.is_empty() {
+        super::output::print(&answers, &options.output)?;
+    }
+    gather::fail(failures)
+}
+
+/// The answer about one object.
+async fn about(
+    options: &WhyOptions,
+    gatherer: &Gatherer,
+    named: &Named,
+    patience: std::time::Duration,
+) -> anyhow::Result<One> {
+    Ok(match ask(gatherer, named, patience).await? {
+        Some(mut why) => {
+            add_journal(options, gatherer.client(), &mut why).await;
+            One::There(Box::new(why))
+        }
+        None => One::Gone(gone(options, gatherer, named).await?),
+    })
 }
 
 /// The answer of the collector that is named, or of the server if it answers questions.
@@ -142,6 +165,40 @@ async fn asked(
         tracing::debug!("the collector does not answer: {error:#}");
         None
     }))
+}
+
+/// Adds what the journal of a collector says: who deleted the object, or why it is still there although it is to be deleted.
+async fn add_journal(options: &WhyOptions, client: &ApiClient, why: &mut Why) {
+    let (is_due, asks_who) =
+        (why.code == TO_BE_DELETED, why.requested_by.iter().any(|by| by == NOTHING_SAYS));
+    if !is_due && !asks_who {
+        return;
+    }
+    let found = async {
+        let Some(source) = options.journal.of_server(&options.access, client).await? else { return Ok(None) };
+        let query = Query { object: Some(JournalObject::Uid(why.place.uid.clone())), ..Query::default() };
+        let found = source.search(&Selection { query, ..Selection::default() }).await?;
+        anyhow::Ok(Some((found, source)))
+    };
+    let (found, source) = match found.await {
+        Ok(Some(found)) => found,
+        Ok(None) => return,
+        Err(error) => {
+            why.unseen.push(format!("the journal of the collectors: {error:#}"));
+            return;
+        }
+    };
+    let journal = format!("the journal of {source}");
+    if asks_who && let Some(deletion) = found.entries.iter().find_map(|one| journal::deletion(one, &journal))
+    {
+        why.requested_by.retain(|line| line != NOTHING_SAYS);
+        why.requested_by.insert(0, deletion);
+        return;
+    }
+    why.journal.push(match found.entries.back().filter(|_| is_due) {
+        Some(last) => format!("{} ({journal})", journal::attempt(last)),
+        None => format!("{journal} has nothing about this object"),
+    });
 }
 
 /// What the journal has about an object that does not exist.
@@ -233,8 +290,11 @@ async fn deletion_in_journal(gatherer: &Gatherer, uid: &str) -> Option<String> {
     let query = Query { object: Some(JournalObject::Uid(uid.to_owned())), ..Query::default() };
     let found =
         Source::of(gatherer.client()).search(&Selection { query, ..Selection::default() }).await.ok()?;
-    found.entries.iter().find_map(journal::deletion)
+    found.entries.iter().find_map(|entry| journal::deletion(entry, "journal"))
 }
+
+/// The UIDs of the objects that were found where references lead.
+pub(super) type LookedUp = BTreeMap<ObjectKey, Known<Uid>>;
 
 /// The object and its owners up to the roots; what else there is, is not read.
 pub(super) async fn observe_with_owners(
@@ -242,7 +302,8 @@ pub(super) async fn observe_with_owners(
     survey: &mut Survey,
     object: &Object,
     resource: gc_types::ResourceId,
-) {
+) -> LookedUp {
+    let mut looked_up = LookedUp::new();
     if let Ok(metadata) = serde_json::from_value(object.value().clone()) {
         survey.observe(resource, metadata);
     }
@@ -250,15 +311,26 @@ pub(super) async fn observe_with_owners(
     let mut seen: std::collections::BTreeSet<ObjectKey> = open.iter().cloned().collect();
     while let Some(key) = open.pop() {
         let Some(resource) = gatherer.catalog.get(key.resource) else { continue };
-        let Known::Present(owner) = gatherer.object(&resource.name, &key.namespace, &key.name).await else {
-            continue;
+        let owner = match gatherer.object(&resource.name, &key.namespace, &key.name).await {
+            Known::Present(owner) => owner,
+            Known::Absent => {
+                looked_up.insert(key, Known::Absent);
+                continue;
+            }
+            Known::Unreadable(why) => {
+                looked_up.insert(key, Known::Unreadable(why));
+                continue;
+            }
         };
+        let uid = Uid::new(owner["metadata"]["uid"].as_str().unwrap_or_default());
+        looked_up.insert(key.clone(), Known::Present(uid));
         if let Ok(metadata) = serde_json::from_value(owner.clone()) {
             survey.observe(key.resource, metadata);
         }
         let above = owners(&Object::new(owner), survey);
         open.extend(above.into_iter().filter(|key| seen.len() < MAX_OWNERS && seen.insert(key.clone())));
     }
+    looked_up
 }
 
 impl Answer for Answers {
@@ -333,6 +405,7 @@ pub(super) fn text(why: &Why, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Resul
         }
         section(row.cause.code.name(), &lines)?;
     }
+    section("Journal", &why.journal)?;
     section("Not seen", &grouped(&why.unseen))
 }
 

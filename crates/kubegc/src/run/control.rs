@@ -63,6 +63,35 @@ impl LeaseName {
     }
 }
 
+/// Who holds a Lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Who; empty if no one does.
+    pub(crate) holder: String,
+    /// When it was renewed last.
+    pub(crate) renewed: Option<jiff::Timestamp>,
+    /// How long a renewal lasts, seconds.
+    pub(crate) seconds: i64,
+}
+
+impl Held {
+    /// Reads a Lease.
+    pub(crate) fn of(lease: &Value) -> Self {
+        let spec = &lease["spec"];
+        Self {
+            holder: spec["holderIdentity"].as_str().unwrap_or_default().to_owned(),
+            renewed: spec["renewTime"].as_str().and_then(|text| text.parse().ok()),
+            seconds: spec["leaseDurationSeconds"].as_i64().unwrap_or(0),
+        }
+    }
+
+    /// Whether it is held at this time.
+    pub(crate) fn is_held(&self, now: jiff::Timestamp) -> bool {
+        let until = self.renewed.map(|renewed| renewed.as_second().saturating_add(self.seconds));
+        !self.holder.is_empty() && until.is_some_and(|until| until >= now.as_second())
+    }
+}
+
 /// What a Lease orders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Orders {

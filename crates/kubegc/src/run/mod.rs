@@ -14,7 +14,6 @@ mod report;
 mod resident;
 mod work_queue;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -33,7 +32,6 @@ use tokio::signal::unix::{Signal, SignalKind};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::UsageError;
 use crate::apiserver;
 use crate::collector_metrics::CollectorMetrics;
 use crate::collectors::{MakeSinks, NamespaceOptions, RunningCollectors, Surroundings};
@@ -62,23 +60,6 @@ const READINESS_PAUSE: Duration = Duration::from_millis(50);
 /// How long a terminating namespace is left alone first: other servers may not know yet that it terminates
 /// (spec `api-deletion.md`, 12.5).
 const NAMESPACE_SETTLE: Duration = Duration::from_secs(5);
-
-/// The client of a kubeconfig, or of where we are. An unusable configuration is a usage error.
-pub(crate) async fn connect(kubeconfig: Option<&PathBuf>) -> anyhow::Result<ApiClient> {
-    let local = kubeconfig.is_none().then(crate::kubeconfig::of_local_server).flatten();
-    let client = match kubeconfig.or(local.as_ref()) {
-        Some(file) => ApiClient::from_kubeconfig(file).await,
-        None => ApiClient::infer().await,
-    };
-    client.map_err(|error| {
-        let said = preflight::one_line(&error);
-        UsageError::new(match kubeconfig {
-            Some(file) => format!("{}: {said}", file.display()),
-            None => format!("{said}; say --kubeconfig FILE or set $KUBECONFIG"),
-        })
-        .into()
-    })
-}
 
 /// Runs until SIGINT or SIGTERM, or until the lease is lost (an error).
 pub(crate) fn run(options: &Options, given: &Given) -> anyhow::Result<()> {
@@ -209,7 +190,7 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     let mut ended = apiserver::stop_signals()?;
     let hangups = tokio::signal::unix::signal(SignalKind::hangup()).context("cannot listen to SIGHUP")?;
     let timeout = options.request_timeout()?;
-    let client = connect(settings.kubeconfig.as_ref()).await?.with_request_timeout(timeout);
+    let client = options.cluster.client(settings.kubeconfig.as_ref()).await?.with_request_timeout(timeout);
     let live = Live::new(&settings);
     let permission = live.leadership.clone();
     let gated = client.gated(move || permission.may_act());

@@ -21,6 +21,7 @@ use crate::collectors::ControllerOptions;
 use crate::journal::{Journal, JournalOptions};
 use crate::logging::LogOptions;
 use crate::operations::TlsFlags;
+use crate::questions::access::{self, ContextFlags};
 
 /// The Lease of the collectors, unless flags name another one.
 const LEASE_NAME: &str = "kubegc-garbage-collector";
@@ -57,7 +58,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
     /// Kubeconfig file [default: $KUBECONFIG, ~/.kube/config, or the service account of this pod]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = access::HEADING, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
     /// Report what would be done and change nothing; takes no Lease
     #[arg(long, help_heading = HEADING_MODE)]
@@ -144,6 +145,8 @@ pub(crate) struct Options {
     controllers: ControllerOptions,
     #[command(flatten)]
     pub(super) log: LogOptions,
+    #[command(flatten)]
+    pub(super) cluster: ContextFlags,
 }
 
 /// Which Lease the replicas of a collector share.

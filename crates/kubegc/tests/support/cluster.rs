@@ -237,9 +237,11 @@ impl Run {
     }
 
     pub fn with(kubeconfig: &Path, arguments: &[&str]) -> Self {
+        let has_address = arguments.iter().any(|argument| argument.starts_with("--bind-address="));
         let mut child = Command::new(env!("CARGO_BIN_EXE_kubegc"))
-            .args(["run", "--bind-address", "127.0.0.1:0", "--log-format", "json", "--kubeconfig"])
+            .args(["run", "--log-format", "json", "--kubeconfig"])
             .arg(kubeconfig)
+            .args((!has_address).then_some("--bind-address=127.0.0.1:0"))
             .args(arguments)
             // Its journal is not one of whoever runs the tests.
             .env("XDG_DATA_HOME", kubeconfig.with_file_name("data"))

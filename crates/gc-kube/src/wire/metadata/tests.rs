@@ -37,12 +37,14 @@ prop_compose! {
         owners in prop::collection::vec(any_owner(), 0..3),
         initial_events_end in any::<bool>(),
         marks in any_marks(),
+        tracking in prop::collection::btree_map(prop::sample::select(&TrackingMark::ALL[..]), "[a-z:]{0,4}", 0..3),
     ) -> Metadata<'static> {
         let [name, namespace, uid, resource_version] = texts.map(Cow::Owned);
         Metadata {
             name, namespace, uid, resource_version, deleting, initial_events_end, marks,
             finalizers: finalizers.into_iter().map(Cow::Owned).collect(),
             owners,
+            tracking: tracking.into_iter().map(|(mark, text)| (mark, text.into())).collect(),
         }
     }
 }
@@ -132,6 +134,12 @@ fn an_observed_object_says_how_far_its_deletion_is() {
         resource_version: "812".into(),
         deleting: true,
         finalizers: vec!["foregroundDeletion".into(), "example.com/hold".into()],
+        tracking: [
+            (TrackingMark::ArgoCdTrackingId, "not a tracking id".into()),
+            (TrackingMark::FluxKustomization, "shop".into()),
+            (TrackingMark::HelmRelease, "web".into()),
+        ]
+        .into(),
         ..Metadata::default()
     };
     let observed = metadata.observed(ResourceId(7), &mut Interner::default());
@@ -148,6 +156,7 @@ fn an_observed_object_says_how_far_its_deletion_is() {
                 orphan: false,
                 foreign_finalizers: true,
             },
+            recreator: Some(gc_types::Recreator::FluxKustomization("shop".into())),
         }
     );
 }

@@ -144,6 +144,7 @@ impl World {
             resource_version: ResourceVersion::parse(meta["resourceVersion"].as_str().unwrap()),
             owners: std::iter::empty().collect(),
             deletion: DeletionState::default(),
+            recreator: None,
         })
     }
 

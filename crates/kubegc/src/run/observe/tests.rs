@@ -100,6 +100,7 @@ fn object(name: &str, owners: &[&str], deletion: DeletionState) -> ObservedObjec
         resource_version: ResourceVersion(2),
         owners: owners.iter().map(|name| owner(name)).collect(),
         deletion,
+        recreator: None,
     }
 }
 
