@@ -241,7 +241,7 @@ pub(crate) fn body_type(content_type: Option<&str>) -> Result<BodyType, ApiError
     let parameters: Vec<&str> = parts.collect();
     // Nothing but the last parameter may be empty.
     let is_broken = |(index, part): (usize, &&str)| {
-        !part.contains('=') && !(part.is_empty() && index + 1 == parameters.len())
+        !(part.contains('=') || part.is_empty() && index + 1 == parameters.len())
     };
     if parameters.iter().enumerate().any(is_broken) {
         return Err(unsupported_media_type(AVAILABLE));

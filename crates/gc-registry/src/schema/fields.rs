@@ -129,7 +129,9 @@ pub fn prune(schema: &Schema, value: &mut Value) {
         }),
         Value::Array(items) => {
             if let Some(schema) = items_of(schema) {
-                items.iter_mut().for_each(|item| prune(schema, item));
+                for item in items {
+                    prune(schema, item);
+                }
             }
         }
         _ => {}
