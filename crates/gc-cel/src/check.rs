@@ -24,6 +24,9 @@ const HEAVIEST_TYPE: usize = 10_000;
 pub struct Environment {
     variables: Vec<(Arc<str>, Type)>,
     open_objects: Vec<ObjectType>,
+    /// Fields that objects of a type have besides their own, by the name of the type: shared, so that an environment is
+    /// copied in the same time however many there are.
+    declared_fields: Arc<BTreeMap<String, BTreeMap<String, Type>>>,
 }
 
 impl Environment {
@@ -40,6 +43,17 @@ impl Environment {
         let fields = known.iter().map(|(field, of)| ((*field).to_owned(), of.clone())).collect();
         self.open_objects.push(ObjectType { name: name.to_owned(), fields, is_open: true });
         self
+    }
+
+    /// Adds a field to all objects of the type with this name.
+    pub fn declare_field(&mut self, object: &str, field: &str, of: Type) {
+        let fields = Arc::make_mut(&mut self.declared_fields).entry(object.to_owned()).or_default();
+        fields.insert(field.to_owned(), of);
+    }
+
+    fn field<'t>(&'t self, object: &'t ObjectType, field: &str) -> Option<&'t Type> {
+        let declared = || self.declared_fields.get(&object.name).and_then(|fields| fields.get(field));
+        object.fields.get(field).or_else(declared)
     }
 
     fn open_object(&self, name: &str) -> Option<ObjectType> {
@@ -230,7 +244,7 @@ impl Checker<'_> {
         };
         let result = match &target {
             Type::Map(_, value) => (**value).clone(),
-            Type::Object(object) => match object.fields.get(field) {
+            Type::Object(object) => match self.environment.field(object, field) {
                 Some(found) => found.clone(),
                 None if object.is_open => Type::Dyn,
                 None => self.issue(node.at, format!("undefined field '{field}'")),

@@ -1,6 +1,7 @@
 //! Evaluation, with a budget.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -21,6 +22,8 @@ const DEEPEST_VALUE: usize = 64;
 #[derive(Clone, Debug, Default)]
 pub struct Scope<'v> {
     names: Vec<(Arc<str>, Val<'v>)>,
+    /// The name of an object whose fields are given one by one, and those fields.
+    object: Option<(Arc<str>, BTreeMap<String, Val<'v>>)>,
 }
 
 impl<'v> Scope<'v> {
@@ -34,8 +37,50 @@ impl<'v> Scope<'v> {
         self.set(name, Val::of(value, typing));
     }
 
-    fn get(&self, name: &str) -> Option<Val<'v>> {
-        self.names.iter().rev().find(|(found, _)| **found == *name).map(|(_, value)| value.clone())
+    /// Binds a name to an object without fields, in the place of the one that was bound this way before.
+    pub fn set_object(&mut self, name: impl Into<Arc<str>>) {
+        self.object = Some((name.into(), BTreeMap::new()));
+    }
+
+    /// Gives that object a field. It takes the same time however many fields there are.
+    pub fn set_field(&mut self, field: &str, value: Val<'v>) {
+        if let Some((_, fields)) = &mut self.object {
+            fields.insert(field.to_owned(), value);
+        }
+    }
+
+    fn named(&self, name: &str) -> Option<&Val<'v>> {
+        self.names.iter().rev().find(|(found, _)| **found == *name).map(|(_, value)| value)
+    }
+
+    fn fields(&self, name: &str) -> Option<&BTreeMap<String, Val<'v>>> {
+        self.object.as_ref().filter(|(found, _)| **found == *name).map(|(_, fields)| fields)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.named(name).is_some() || self.fields(name).is_some()
+    }
+
+    /// The value of a name. An object that was given field by field is copied, and each field costs.
+    fn get(&self, name: &str, budget: &mut Budget) -> Result<Option<Val<'v>>, EvalError> {
+        /// The cost of a field, which takes the memory of some steps.
+        const COPIED_FIELD: usize = 10;
+        if let Some(value) = self.named(name) {
+            return Ok(Some(value.clone()));
+        }
+        let Some(fields) = self.fields(name) else { return Ok(None) };
+        budget.spend(fields.len().saturating_mul(COPIED_FIELD))?;
+        let entries = fields.iter().map(|(field, value)| (Val::text(field), value.clone()));
+        Ok(Some(Val::map(entries.collect())))
+    }
+
+    /// As much of an object that was given field by field as one of its fields.
+    fn with_one_field(&self, name: &str, field: &str) -> Option<Val<'v>> {
+        if self.named(name).is_some() {
+            return None;
+        }
+        let found = self.fields(name)?.get(field).map(|value| (Val::text(field), value.clone()));
+        Some(Val::map(found.into_iter().collect()))
     }
 }
 
@@ -68,7 +113,7 @@ fn value_of<'v>(node: &Node, scope: &mut Scope<'v>, budget: &mut Budget) -> Eval
         Expression::Double(value) => Ok(Val::Double(*value)),
         Expression::Text(text) => Ok(Val::text(text)),
         Expression::Bytes(bytes) => Ok(Val::Bytes(bytes.as_slice().into())),
-        Expression::Name(name) => match scope.get(name).or_else(|| type_value(name)) {
+        Expression::Name(name) => match scope.get(name, budget)?.or_else(|| type_value(name)) {
             Some(value) => Ok(value),
             None => failed(format!("undeclared reference to '{name}'")),
         },
@@ -76,7 +121,7 @@ fn value_of<'v>(node: &Node, scope: &mut Scope<'v>, budget: &mut Budget) -> Eval
             if let Some(named) = named_type(node, scope) {
                 return Ok(named);
             }
-            let operand = evaluate(operand, scope, budget)?;
+            let operand = with_field(operand, field, scope, budget)?;
             read(&operand, &Val::text(field), *optional, budget)
         }
         Expression::Index { operand, index, optional } => {
@@ -85,7 +130,7 @@ fn value_of<'v>(node: &Node, scope: &mut Scope<'v>, budget: &mut Budget) -> Eval
             read(&operand, &index, *optional, budget)
         }
         Expression::Has { operand, field } => {
-            let operand = match evaluate(operand, scope, budget)? {
+            let operand = match with_field(operand, field, scope, budget)? {
                 Val::Optional(Some(value)) => (*value).clone(),
                 Val::Optional(None) => return Ok(Val::Bool(false)),
                 other => other,
@@ -251,10 +296,21 @@ fn named_type<'v>(node: &Node, scope: &Scope<'v>) -> Option<Val<'v>> {
         root = operand;
     }
     let Expression::Name(first) = &root.expression else { return None };
-    if scope.get(first).is_some() {
+    if scope.has(first) {
         return None;
     }
     type_value(&qualified(node)?)
+}
+
+/// The value of an expression of which nothing but one field is read.
+fn with_field<'v>(node: &Node, field: &str, scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluated<'v> {
+    if let Expression::Name(name) = &node.expression
+        && let Some(value) = scope.with_one_field(name, field)
+    {
+        budget.spend(1)?;
+        return Ok(value);
+    }
+    evaluate(node, scope, budget)
 }
 
 /// A part of a value. A text of a document is copied, which costs.

@@ -120,6 +120,13 @@ impl Program {
         names
     }
 
+    /// The fields that it reads of the object with a name; `None` if it uses the object otherwise, too.
+    #[must_use]
+    pub fn fields_of(&self, object: &str) -> Option<Vec<&str>> {
+        let mut fields = Vec::new();
+        fields_of(&self.expression, object, &mut fields).then_some(fields)
+    }
+
     /// Its value.
     pub fn evaluate<'v>(&self, scope: &mut Scope<'v>, budget: &mut Budget) -> Result<Val<'v>, EvalError> {
         eval::evaluate(&self.expression, scope, budget)
@@ -162,6 +169,19 @@ fn free_names(node: &Node, bound: &mut Vec<String>, into: &mut Vec<String>) {
                 free_names(part, bound, into);
             }
         }
+    }
+}
+
+/// Collects the fields that are read of an object; false if something else is done with it.
+fn fields_of<'n>(node: &'n Node, object: &str, into: &mut Vec<&'n str>) -> bool {
+    match &node.expression {
+        Expression::Name(name) => **name != *object,
+        Expression::Select { operand, field, .. } | Expression::Has { operand, field } if matches!(&operand.expression, Expression::Name(name) if **name == *object) =>
+        {
+            into.push(field);
+            true
+        }
+        _ => node.parts().into_iter().all(|part| fields_of(part, object, into)),
     }
 }
 

@@ -244,6 +244,14 @@ impl<'a> Call<'a> {
                 json_type(object)
             )));
         };
+        let wrong = |name: &&str| map.get(*name).is_some_and(|value| !value.is_string() && !value.is_null());
+        if let Some(name) = ["apiVersion", "kind"].into_iter().find(wrong) {
+            let found = json_type(map.get(name).unwrap_or(&Value::Null));
+            return Err(ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse \
+                 error: json: cannot unmarshal {found} into Go struct field .{name} of type string"
+            )));
+        }
         let given_version = text_member(map, "apiVersion");
         let given_kind = text_member(map, "kind");
         if given_kind.as_deref().is_some_and(|given| given != kind) {

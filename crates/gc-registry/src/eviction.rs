@@ -44,7 +44,7 @@ impl Call<'_> {
             if !found.is_empty() {
                 return Err(ApiError::new(
                     500,
-                    "InternalError",
+                    "",
                     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
                 ));
             }

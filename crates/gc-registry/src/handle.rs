@@ -38,6 +38,12 @@ impl Registry {
 
     fn perform(&self, call: &mut Call<'_>, operation: Operation) -> Result<Response, ApiError> {
         let target = call.target;
+        if let name @ ("." | "..") = target.name.as_str()
+            && !matches!(operation, Operation::Create(..))
+        {
+            let why = format!("Name parameter invalid: {name:?}: may not be '{name}'");
+            return Err(ApiError::bad_request(why));
+        }
         match (operation, target.subresource.as_str()) {
             (operation, "scale") => call.scale(operation),
             (Operation::Get { .. }, _) if is_component_status(&target.resource) => call.get_component(),

@@ -118,19 +118,20 @@ pub(crate) fn apply(
     options: &WriteOptions,
 ) -> Result<Value, ApiError> {
     let force = options.force.unwrap_or_default();
-    let object =
+    let mut object =
         with_request(call, options, |request| managed_fields::apply(live, configuration, request, force))?;
-    convertible(call, configuration, &object)?;
+    convert(call, configuration, &mut object)?;
     Ok(object)
 }
 
-/// 500 for a result with a text that is not what its field takes, such as a time: merging takes every text.
-fn convertible(call: &Call<'_>, configuration: &Value, object: &Value) -> Result<(), ApiError> {
+/// Brings the result into its types; 500 for a text or a number that is not what its field takes, such as a time: merging
+/// takes every text.
+fn convert(call: &Call<'_>, configuration: &Value, object: &mut Value) -> Result<(), ApiError> {
     let resource = call.resource();
     if resource.custom.is_some() || rules::is_definition(resource) {
         return Ok(());
     }
-    let Err(why) = schema::check_types(&rules::schema(resource), object) else { return Ok(()) };
+    let Err(why) = schema::restore(&rules::schema(resource), object) else { return Ok(()) };
     let kind = format!("{}/{}, Kind={}", resource.group, resource.version, resource.kind);
     let (namespace, name) = (meta::text(configuration, "namespace"), meta::name(configuration));
     let step = if why.starts_with("illegal base64") { "error decoding from json: " } else { "" };

@@ -105,7 +105,8 @@ pub(crate) fn normalize(object: &mut Value) {
     map.retain(|field, value| match value {
         Value::Null => false,
         Value::String(text) => !text.is_empty(),
-        Value::Array(items) => !items.is_empty(),
+        // An empty list of managed fields forgets all managers.
+        Value::Array(items) => !items.is_empty() || field == "managedFields",
         Value::Object(items) => !items.is_empty(),
         Value::Number(number) => field != "generation" || number.as_i64() != Some(0),
         Value::Bool(_) => true,

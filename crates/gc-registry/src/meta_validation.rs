@@ -246,7 +246,10 @@ fn looks(resource: &ResourceDefinition, subresource: &str) -> &'static [Look] {
     use Look::{Change, Whole};
     match (&*resource.group, &*resource.resource, subresource) {
         _ if resource.custom.is_some() => &[Change],
-        ("policy", "poddisruptionbudgets", _) | ("", "events", _) | ("batch", "cronjobs", "status") => &[],
+        ("policy", "poddisruptionbudgets", _)
+        | ("", "events", _)
+        | ("batch", "cronjobs", "status")
+        | ("admissionregistration.k8s.io", "validatingadmissionpolicies", "status") => &[],
         ("certificates.k8s.io", "certificatesigningrequests", _) => &[Whole, Change],
         (_, _, subresource) if !matches!(subresource, "" | "scale") => &[Change],
         ("", "persistentvolumes", _) => &[Whole, Whole],

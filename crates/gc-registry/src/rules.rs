@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::api::{FieldValidation, RequestContext, RequestTarget, decoding_warnings};
-use crate::crd;
+use crate::crd::{self, CustomVersion};
 use crate::error::{ApiError, FieldError};
 use crate::kinds;
 use crate::resource::{ResourceDefinition, Target};
@@ -82,8 +82,24 @@ impl<'a> Rules<'a> {
     pub(crate) fn decode(
         &self,
         object: &mut Value,
+        sent: (&[String], &[u8]),
+        validation: FieldValidation,
+    ) -> Result<Vec<String>, Strictness> {
+        self.decode_with(object, sent, validation, CustomVersion::apply_defaults)
+    }
+
+    /// As [`Self::decode`], for what an apply has merged, which keeps its nulls.
+    pub(crate) fn decode_merged(&self, object: &mut Value) -> Result<(), Strictness> {
+        let defaults = CustomVersion::apply_defaults_beside_nulls;
+        self.decode_with(object, (&[], &[]), FieldValidation::Ignore, defaults).map(drop)
+    }
+
+    fn decode_with(
+        &self,
+        object: &mut Value,
         (duplicates, text): (&[String], &[u8]),
         validation: FieldValidation,
+        apply_custom_defaults: fn(&CustomVersion, &mut Value),
     ) -> Result<Vec<String>, Strictness> {
         let mut problems: Vec<String> = Vec::new();
         if let Some(custom) = &self.resource.custom {
@@ -100,7 +116,7 @@ impl<'a> Rules<'a> {
             problems.extend(custom.prune(object));
             problems.sort();
             problems.splice(0..0, duplicates.iter().cloned());
-            custom.apply_defaults(object);
+            apply_custom_defaults(custom, object);
         } else {
             let schema = schema(self.resource);
             schema::check_types(&schema, object).map_err(|why| Self::undecodable(&why))?;

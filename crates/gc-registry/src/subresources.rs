@@ -29,6 +29,8 @@ struct BodyKind {
 }
 
 const SCALE: BodyKind = BodyKind { group: "autoscaling", version: "v1", kind: "Scale" };
+/// The versions of old that upstream's scheme still has a Scale in.
+const VERSIONS_OF_SCALE: [&str; 3] = ["extensions/v1beta1", "apps/v1beta1", "apps/v1beta2"];
 const EVICTION: BodyKind = BodyKind { group: "policy", version: "v1", kind: "Eviction" };
 const BINDING: BodyKind = BodyKind { group: "", version: "v1", kind: "Binding" };
 
@@ -42,8 +44,11 @@ impl Call<'_> {
                 Ok(self.answer_value(200, scale))
             }
             Operation::Update(body, options) => {
+                let sent = body.clone();
                 let scale = self.take_scale(body)?;
+                self.note_unknown_of_scale(&sent, options.field_validation)?;
                 self.check_name(&scale)?;
+                self.check_namespace(&scale)?;
                 self.write_scale(scale, &options)
             }
             Operation::Patch(PatchType::Apply, body, options) => self.scale_by_apply(body, &options),
@@ -89,7 +94,10 @@ impl Call<'_> {
         options: &WriteOptions,
     ) -> Result<Response, ApiError> {
         for _ in 0..MAX_TURNS {
-            let object = self.live()?;
+            let mut object = self.live()?;
+            if let Some(custom) = &self.resource().custom {
+                custom.settle_replicas(&mut object)?;
+            }
             let mut scale = self.scale_of(&object)?;
             let before = scale.clone();
             match kind {
@@ -161,10 +169,37 @@ impl Call<'_> {
         Ok(self.answer_value(written.code, scale))
     }
 
+    /// What a Scale has too much.
+    fn note_unknown_of_scale(
+        &mut self,
+        body: &RequestBody,
+        validation: FieldValidation,
+    ) -> Result<(), ApiError> {
+        let known = schema::builtin("autoscaling", "v1", "Scale").unwrap_or_default();
+        let problems = schema::strict_problems(&known, &body.value, &body.duplicates, &body.text);
+        match validation {
+            FieldValidation::Ignore => {}
+            FieldValidation::Warn => self.warnings.extend(decoding_warnings(problems)),
+            FieldValidation::Strict if problems.is_empty() => {}
+            FieldValidation::Strict => {
+                let why = format!("strict decoding error: {}", problems.join(", "));
+                return Err(ApiError::bad_request(format!(
+                    "Scale in version \"v1\" cannot be handled as a Scale: {why}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     fn take_scale(&self, body: RequestBody) -> Result<Value, ApiError> {
         let mut scale = body.value;
         let text = |field: &str| scale.get(field).and_then(Value::as_str).unwrap_or_default();
         let (version, kind) = (text("apiVersion"), text("kind"));
+        if kind == "Scale" && VERSIONS_OF_SCALE.contains(&version) {
+            return Err(ApiError::bad_request(format!(
+                "the API version in the data ({version}) does not match the expected API version (autoscaling/v1)"
+            )));
+        }
         if !matches!(version, "" | "autoscaling/v1") || !matches!(kind, "" | "Scale") {
             return Err(self.not_of_kind(SCALE, version, kind));
         }
@@ -174,7 +209,7 @@ impl Call<'_> {
         })?;
         schema::normalize(&known, &mut scale, schema::Empties::Kept);
         let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or_default();
-        if replicas < 0 {
+        if replicas < 0 && self.resource().custom.is_none() {
             let error = FieldError {
                 field: "spec.replicas".into(),
                 reason: CauseReason::Invalid,
@@ -282,12 +317,7 @@ impl Call<'_> {
         if given != name {
             return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
         }
-        let namespace = meta::text(eviction, "namespace");
-        if !namespace.is_empty() && namespace != self.target.namespace {
-            return Err(ApiError::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
-        }
+        self.check_namespace(eviction)?;
         let mut delete = delete_options(eviction.get("deleteOptions"));
         if options.dry_run && delete.dry_run.is_empty() {
             delete.dry_run.push("All".into());
@@ -311,6 +341,7 @@ impl Call<'_> {
         if given != name {
             return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
         }
+        self.check_namespace(binding)?;
         let target = |field: &str| {
             binding.pointer(&format!("/target/{field}")).and_then(Value::as_str).unwrap_or_default()
         };

@@ -181,8 +181,8 @@ impl Call<'_> {
 
     /// Defaults for what apply has merged.
     fn finish_decoding(&self, object: &mut Value) -> Result<(), ApiError> {
-        match self.rules().decode(object, (&[], &[]), FieldValidation::Ignore) {
-            Ok(_) | Err(Strictness::Strict(_)) => Ok(()),
+        match self.rules().decode_merged(object) {
+            Ok(()) | Err(Strictness::Strict(_)) => Ok(()),
             Err(Strictness::Undecodable(why)) => Err(self.rules().bad_body(&why)),
         }
     }
@@ -399,6 +399,9 @@ impl Call<'_> {
                 members.insert("kind".into(), (&*self.resource().kind).into());
             }
         }
+        if let Some(error) = self.wrong_custom_type(&new) {
+            return Err(error);
+        }
         if let Err(error) = self.check_kind(&mut new) {
             if self.resource().custom.is_some() || !matches!(kind, PatchType::Json | PatchType::Merge) {
                 return Err(error);
@@ -435,6 +438,25 @@ impl Call<'_> {
             self.warnings.push(warning);
         }
         Ok(new)
+    }
+
+    /// A patch that makes a custom resource one of another kind or version makes it an invalid one.
+    fn wrong_custom_type(&self, new: &Value) -> Option<ApiError> {
+        let resource = self.resource();
+        let wanted = [("kind", resource.kind.to_string()), ("apiVersion", resource.api_version())];
+        resource.custom.as_ref()?;
+        let given = |name: &str| new.get(name).and_then(Value::as_str).filter(|given| !given.is_empty());
+        let errors: Vec<FieldError> = wanted
+            .into_iter()
+            .filter_map(|(name, wanted)| {
+                let given = given(name).filter(|given| *given != wanted)?;
+                let detail = format!("Invalid value: {given:?}: must be {wanted}");
+                Some(FieldError { field: name.into(), reason: CauseReason::Invalid, detail })
+            })
+            .collect();
+        let (group, _) = given("apiVersion").unwrap_or_default().split_once('/').unwrap_or_default();
+        let kind = given("kind").unwrap_or(&resource.kind);
+        (!errors.is_empty()).then(|| ApiError::invalid(group, kind, &self.target.name, &errors))
     }
 
     /// Fields of the metadata that a request may leave out (spec 6.1).

@@ -178,3 +178,58 @@ fn definitions_cost_as_much_as_their_schemas_are_large() {
         started.elapsed()
     });
 }
+
+#[test]
+fn policies_cost_as_much_as_their_variables_are_many() {
+    let group = "admissionregistration.k8s.io/v1";
+    let policy = |kind: &str, size: usize| {
+        let variables: Vec<Value> = (0..size)
+            .map(|n| {
+                let before = n.saturating_sub(1);
+                let expression = if n == 0 { "1".to_owned() } else { format!("variables.v{before} + 1") };
+                json!({"name": format!("v{n}"), "expression": expression})
+            })
+            .collect();
+        let constraints = json!({"resourceRules": [{
+            "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"],
+        }]});
+        let last = size - 1;
+        let rules: Vec<Value> = (0..size)
+            .map(|n| {
+                json!({"expression": format!("variables.v{n} + variables.v{last} > 0"),
+                    "messageExpression": format!("string(variables.v{n})")})
+            })
+            .collect();
+        let patch = format!("Object{{data: {{'a': string(variables.v{last})}}}}");
+        let mut spec = json!({"matchConstraints": constraints, "variables": variables});
+        if kind == "Mutating" {
+            spec["reinvocationPolicy"] = "Never".into();
+            spec["mutations"] =
+                json!([{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": patch}}]);
+        } else {
+            spec["validations"] = rules.into();
+        }
+        json!({"metadata": {"name": "p"}, "spec": spec})
+    };
+    for kind in ["Validating", "Mutating"] {
+        let resource = |end: &str| format!("{group}/{}admissionpolic{end}", kind.to_lowercase());
+        assert_linear(&format!("a {kind} policy of many variables"), 400, |size| {
+            let world = World::default();
+            let started = Instant::now();
+            world.create(&resource("ies"), policy(kind, size)).unwrap();
+            started.elapsed()
+        });
+        assert_linear(&format!("an object before a {kind} policy of many variables"), 1_000, |size| {
+            let world = World::default();
+            world.create(&resource("ies"), policy(kind, size)).unwrap();
+            let mut binding = json!({"metadata": {"name": "b"}, "spec": {"policyName": "p"}});
+            if kind == "Validating" {
+                binding["spec"]["validationActions"] = json!(["Deny"]);
+            }
+            world.create(&resource("ybindings"), binding).unwrap();
+            let started = Instant::now();
+            world.create("v1/configmaps", json!({"metadata": {"name": "c"}, "data": {"k": "v"}})).unwrap();
+            started.elapsed()
+        });
+    }
+}

@@ -65,16 +65,29 @@ impl Checker<'_> {
             let pointer = format!("/roleRef/{field}");
             self.write.new.pointer(&pointer).and_then(Value::as_str).unwrap_or_default()
         };
-        let role = if reference("kind") == "ClusterRole" { "clusterroles" } else { "roles" };
+        let role = match reference("kind") {
+            "ClusterRole" => "clusterroles",
+            "Role" => "roles",
+            other => {
+                let why = format!("unsupported role reference kind: {}", quoted(other));
+                return Err(ApiError::new(500, "", why));
+            }
+        };
         let name = reference("name");
         if self.permitted("bind", reference("apiGroup"), role, name) {
             return Ok(());
+        }
+        if name.is_empty() {
+            return Err(ApiError::bad_request("Name parameter required."));
         }
         // The role is read from the store: what the caches of the authorizer say may be older than it.
         let namespace = if role == "roles" { self.write.target.namespace.as_str() } else { "" };
         match (self.write.read)(rbac::GROUP, role, namespace, name)? {
             Some(role) => self.holds(&rbac::rules_of(&role)),
-            // The rules of an absent role cannot be compared.
+            // The rules of an absent role cannot be compared. Upstream calls a Role what the request is about.
+            None if role == "roles" => {
+                Err(ApiError::not_found(rbac::GROUP, &self.write.target.resource.resource, name))
+            }
             None => Err(ApiError::not_found(rbac::GROUP, role, name)),
         }
     }

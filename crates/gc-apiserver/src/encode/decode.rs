@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use gc_registry::api::{DeleteOptions, PatchType, RequestBody};
-use gc_registry::error::ApiError;
+use gc_registry::error::{ApiError, CauseReason, FieldError};
+use gc_registry::resource::ResourceDefinition;
 use gc_registry::schema::{self, json_type};
 use serde_json::{Map, Value};
 
@@ -26,8 +27,42 @@ pub(crate) fn object(bytes: &Bytes, content_type: Option<&str>, kind: &str) -> R
     // Go decodes null into the zero object.
     let body =
         if body.value.is_null() { RequestBody { value: Value::Object(Map::new()), ..body } } else { body };
-    if !body.value.is_object() {
+    let Value::Object(members) = &body.value else {
         return Err(not_json(kind, &not_an_object(&body.value), bytes));
+    };
+    if let Some(why) = wrong_type_meta(members) {
+        return Err(not_json(kind, &why, bytes));
+    }
+    Ok(body)
+}
+
+/// Decodes the body of a create or an update of a custom resource, which says what it is: a body without a kind is nothing,
+/// one of another version is of another resource, and one of another kind is an invalid one of this kind.
+pub(crate) fn custom_object(
+    bytes: &Bytes,
+    content_type: Option<&str>,
+    resource: &ResourceDefinition,
+) -> Result<RequestBody, ApiError> {
+    /// How much of a body without a kind a message repeats.
+    const REPEATED_BYTES: usize = 200;
+    let kind = &*resource.kind;
+    let body = object(bytes, content_type, kind)?;
+    let member = |name: &str| body.value.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (given, version, wanted) = (member("kind"), member("apiVersion"), resource.api_version());
+    if given.is_empty() {
+        let sent = String::from_utf8_lossy(&bytes[..bytes.len().min(REPEATED_BYTES)]);
+        return Err(unrecognized(kind, &format!("Object 'Kind' is missing in '{sent}'"), bytes));
+    }
+    if version != wanted {
+        return Err(ApiError::bad_request(format!(
+            "the API version in the data ({version}) does not match the expected API version ({wanted})"
+        )));
+    }
+    if given != kind {
+        let detail = format!("Invalid value: {given:?}: must be {kind}");
+        let error = FieldError { field: "kind".into(), reason: CauseReason::Invalid, detail };
+        let name = body.value.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        return Err(ApiError::invalid(&resource.group, given, name, &[error]));
     }
     Ok(body)
 }
@@ -65,10 +100,16 @@ fn applied(bytes: &[u8]) -> Result<RequestBody, ApiError> {
 /// Decodes the body of a DELETE; the caller has seen that it is not empty.
 pub(crate) fn delete_options(bytes: &[u8], content_type: Option<&str>) -> Result<DeleteOptions, ApiError> {
     let value = match negotiate::body_type(content_type)? {
-        BodyType::Json => json(bytes).map_err(|p| not_json("DeleteOptions", &p, bytes))?.value,
+        BodyType::Json => {
+            let why = |problem| format!("couldn't get version/kind; json parse error: {problem}");
+            json(bytes).map_err(|problem| ApiError::bad_request(why(problem)))?.value
+        }
         BodyType::Yaml => yaml(bytes).map_err(|p| unrecognized("DeleteOptions", &p, bytes))?.value,
         BodyType::Protobuf => return protobuf::decode_delete_options(bytes),
     };
+    if value.is_null() {
+        return Ok(DeleteOptions::default());
+    }
     delete_options_of(&value)
 }
 
@@ -100,6 +141,14 @@ pub(crate) fn delete_options_of(value: &Value) -> Result<DeleteOptions, ApiError
         propagation_policy: text(map, "propagationPolicy"),
         dry_run: dry_run.map(|item| item.as_str().unwrap_or_default().to_owned()).collect(),
     })
+}
+
+/// What Go says of an apiVersion or a kind that is no text.
+fn wrong_type_meta(members: &Map<String, Value>) -> Option<String> {
+    let wrong = |name: &&str| members.get(*name).is_some_and(|value| !value.is_string() && !value.is_null());
+    let name = ["apiVersion", "kind"].into_iter().find(wrong)?;
+    let found = json_type(members.get(name)?);
+    Some(format!("json: cannot unmarshal {found} into Go struct field .{name} of type string"))
 }
 
 /// What Go says of a body that is no object, when it looks for its kind.

@@ -71,6 +71,9 @@ fn json_problem(error: &serde_json::Error, document: &str) -> String {
     }
     let line = document.split('\n').nth(error.line().saturating_sub(1));
     let rest = line.and_then(|line| line.get(error.column().saturating_sub(1)..));
+    if let Some(problem) = number_problem(&text, line.unwrap_or_default(), error.column()) {
+        return problem;
+    }
     match (WORDS.iter().find(|(ours, _)| text.starts_with(ours)), rest.and_then(|rest| rest.chars().next())) {
         // A comma promises another key.
         (Some(("trailing comma", _)), Some('}')) => {
@@ -79,6 +82,38 @@ fn json_problem(error: &serde_json::Error, document: &str) -> String {
         (Some((_, theirs)), Some(character)) => format!("invalid character '{character}' {theirs}"),
         _ => text,
     }
+}
+
+/// What is wrong with a number, in the words of Go's decoder. `column` is that of the last byte that was read.
+fn number_problem(text: &str, line: &str, column: usize) -> Option<String> {
+    let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+    if text.starts_with("number out of range") {
+        let end = line.len().min(column);
+        let digits = line.as_bytes().get(..end)?.iter().rev().take_while(|byte| is_part(byte)).count();
+        let number = line.get(end - digits..end)?;
+        return Some(format!(
+            "json: cannot unmarshal number {} into Go value of type float64",
+            beginning(number)
+        ));
+    }
+    if !text.starts_with("invalid number") {
+        return None;
+    }
+    // What comes after the part of the number that can be read.
+    let at = column.saturating_sub(1);
+    let found = line.get(at..)?.chars().next()?;
+    let before = line.get(..at)?;
+    let number = before.trim_end_matches(|c: char| u8::try_from(c).is_ok_and(|byte| is_part(&byte)));
+    let place = match before.bytes().last() {
+        Some(b'.') => "after decimal point in numeric literal",
+        Some(b'e' | b'E' | b'+') => "in exponent of numeric literal",
+        Some(b'-') if before.len() - number.len() > 1 => "in exponent of numeric literal",
+        Some(b'-') => "in numeric literal",
+        _ if number.trim_end().ends_with(':') => "after object key:value pair",
+        _ if number.trim().is_empty() => "after top-level value",
+        _ => "after array element",
+    };
+    Some(format!("invalid character '{found}' {place}"))
 }
 
 struct ValueSeed<'a> {
@@ -113,6 +148,10 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        // Go reads `-0` as a whole number. So it is read if it was written `-0.0`, which is stored as that anyway.
+        if value == 0.0 && value.is_sign_negative() {
+            return Ok(0.into());
+        }
         Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
     }
 

@@ -141,6 +141,8 @@ pub(crate) enum Purpose {
     WatchBuiltin,
     /// A discovery document, which is served without the router that knows its own words.
     Discovery,
+    /// A discovery document of the router.
+    Document,
 }
 
 const AVAILABLE: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
@@ -159,7 +161,13 @@ pub(crate) fn negotiate(
         nameable |= range.media_type == "*/*"
             || AVAILABLE.split(", ").any(|media_type| range.media_type.eq_ignore_ascii_case(media_type));
         let Some((form, beta)) = form_of(&range) else { continue };
-        if (form, purpose) == (Form::Table, Purpose::Review) {
+        let takes_form = match purpose {
+            Purpose::Review => form != Form::Table,
+            // Discovery documents are shown as nothing else.
+            Purpose::Discovery | Purpose::Document => form == Form::Object,
+            _ => true,
+        };
+        if !takes_form {
             continue;
         }
         let of_list = range.parameter("as") == Some("PartialObjectMetadataList");
@@ -176,7 +184,8 @@ pub(crate) fn negotiate(
             };
             let named = range.takes(offered.content_type())
                 || (encoding == Encoding::Yaml && range.takes("application/x-yaml"));
-            let by_name_alone = matches!(purpose, Purpose::Status | Purpose::List | Purpose::Review);
+            let by_name_alone =
+                matches!(purpose, Purpose::Status | Purpose::Document | Purpose::List | Purpose::Review);
             if possible && named && (nameable || !by_name_alone) {
                 return Ok(offered);
             }
@@ -227,10 +236,19 @@ pub(crate) enum BodyType {
 /// The body type of a write; a missing header counts as JSON.
 pub(crate) fn body_type(content_type: Option<&str>) -> Result<BodyType, ApiError> {
     let full = content_type.unwrap_or("application/json");
-    let media_type = full.split(';').next().unwrap_or_default().trim();
+    let mut parts = full.trim_end().split(';').map(str::trim);
+    let media_type = parts.next().unwrap_or_default();
+    let parameters: Vec<&str> = parts.collect();
+    // Nothing but the last parameter may be empty.
+    let is_broken = |(index, part): (usize, &&str)| {
+        !(part.contains('=') || part.is_empty() && index + 1 == parameters.len())
+    };
+    if parameters.iter().enumerate().any(is_broken) {
+        return Err(unsupported_media_type(AVAILABLE));
+    }
     match media_type.to_ascii_lowercase().as_str() {
         "" | "application/json" => Ok(BodyType::Json),
-        "application/yaml" | "application/x-yaml" => Ok(BodyType::Yaml),
+        "application/yaml" => Ok(BodyType::Yaml),
         "application/vnd.kubernetes.protobuf" => Ok(BodyType::Protobuf),
         _ => Err(unsupported_media_type(AVAILABLE)),
     }
@@ -290,6 +308,10 @@ mod tests {
             ("text/html", Purpose::Answer, None),
             (as_table, Purpose::Answer, Some(representation(Json, Table))),
             (as_table, Purpose::Review, None),
+            (as_table, Purpose::Discovery, None),
+            (as_table, Purpose::Document, None),
+            ("application/json", Purpose::Document, Some(representation(Json, Object))),
+            ("application/*", Purpose::Document, None),
             (
                 "application/json;as=Table;g=meta.k8s.io;v=v1,application/json",
                 Purpose::Review,
@@ -340,6 +362,10 @@ mod tests {
             (Some("application/json; charset=utf-8"), Some(BodyType::Json)),
             (Some("application/yaml"), Some(BodyType::Yaml)),
             (Some("application/vnd.kubernetes.protobuf"), Some(BodyType::Protobuf)),
+            (Some("application/json;"), Some(BodyType::Json)),
+            (Some("application/json;;"), None),
+            (Some("application/json;x"), None),
+            (Some("application/x-yaml"), None),
             (Some("text/plain"), None),
         ];
         for (content_type, want) in table {

@@ -54,7 +54,7 @@ pub(crate) fn answer(state: &State, request: &ApiRequest, path: &DiscoveryPath) 
     };
     let representation = request.representation(match path {
         DiscoveryPath::Group(_) | DiscoveryPath::Groups => Purpose::Discovery,
-        _ => Purpose::Status,
+        _ => Purpose::Document,
     })?;
     Ok(request.document(render::value(&document, representation).into(), representation.content_type()))
 }

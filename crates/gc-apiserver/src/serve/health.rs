@@ -106,6 +106,17 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
             Ok(health(state, storage.as_deref(), request, &parts))
         }
         [] | [""] => Ok(root(state, request)),
+        ["version", _, ..] => {
+            let why = "the server could not find the requested resource";
+            let mut error = ApiError::new(404, "NotFound", why);
+            error.details = Some(Box::default());
+            Err(error)
+        }
+        ["version"] | [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"]
+            if request.method == Method::HEAD =>
+        {
+            Err(ApiError::method_not_allowed())
+        }
         _ if !reading => match parts.as_slice() {
             ["version" | "metrics"] | [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => {
                 Err(ApiError::method_not_allowed())

@@ -9,7 +9,7 @@ use gc_registry::error::ApiError;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
 use http::{Method, StatusCode};
 
-use self::documents::{Document, JSON, Which};
+use self::documents::{Document, INDEX, JSON, Which};
 use crate::encode::negotiate::media_ranges;
 use crate::encode::openapi_protobuf;
 use crate::state::State;
@@ -28,19 +28,19 @@ pub(crate) async fn answer(
         return Ok(None);
     }
     let Some(which) = Which::of_path(path) else { return Ok(Some(page_not_found())) };
-    // The documents of version 3 are answered whatever the method, and an unknown one with nothing at all.
+    if request.path == "/openapi/v2/" {
+        return Ok(Some(page_not_found()));
+    }
+    // Documents are answered whatever the method, and an unknown one of version 3 with nothing at all.
     let is_three = matches!(which, Which::Three(_));
     let is_folder = request.path == "/openapi/v3/";
     if is_folder || (is_three && which.hash(&state.registry.catalog()).is_none()) {
-        let mut answer = text_answer(StatusCode::NOT_FOUND, JSON, Bytes::new());
-        answer.headers_mut().remove(CONTENT_TYPE);
-        return Ok(Some(answer));
-    }
-    if !is_three && !matches!(request.method, Method::GET | Method::HEAD) {
-        return Err(ApiError::method_not_allowed());
+        return Ok(Some(nothing(StatusCode::NOT_FOUND)));
     }
     let accept = request.header(&ACCEPT).unwrap_or("*/*");
-    let which = negotiated(which, accept)?;
+    let Some(which) = negotiated(which, accept) else {
+        return Ok(Some(nothing(StatusCode::NOT_ACCEPTABLE)));
+    };
     let wanted = which.clone();
     let found = state
         .perform(Weight::ReadMany, move |state| {
@@ -50,7 +50,7 @@ pub(crate) async fn answer(
     let Some(document) = found else { return Ok(Some(page_not_found())) };
     if let Some(hash) = request.query.get("hash").filter(|_| matches!(which, Which::Three(..))) {
         if hash != document.hash {
-            let mut answer = text_answer(StatusCode::MOVED_PERMANENTLY, JSON, Bytes::new());
+            let mut answer = text_answer(StatusCode::MOVED_PERMANENTLY, which.content_type(), Bytes::new());
             if let Ok(location) = HeaderValue::from_str(&format!("{path}?hash={}", document.hash)) {
                 answer.headers_mut().insert(LOCATION, location);
             }
@@ -63,28 +63,39 @@ pub(crate) async fn answer(
     Ok(Some(tagged(request, document, which.content_type())))
 }
 
-/// The document in the first form that the client takes.
-fn negotiated(which: Which, accept: &str) -> Result<Which, ApiError> {
-    for range in media_ranges(accept) {
-        if range.takes(JSON) {
-            return Ok(which);
-        }
-        if which == Which::Two && openapi_protobuf::ACCEPTED.iter().any(|name| range.takes(name)) {
-            return Ok(Which::TwoProtobuf);
-        }
-    }
-    let message = "only the following media types are accepted: application/json";
-    Err(ApiError::new(406, "NotAcceptable", message))
+/// An answer of a code alone.
+fn nothing(code: StatusCode) -> Answer {
+    let mut answer = text_answer(code, JSON, Bytes::new());
+    answer.headers_mut().remove(CONTENT_TYPE);
+    answer
 }
 
+/// The document in the first form that the client takes; the index has one form, whatever the client takes.
+fn negotiated(which: Which, accept: &str) -> Option<Which> {
+    if which == Which::Index {
+        return Some(which);
+    }
+    for range in media_ranges(accept) {
+        if range.takes(JSON) {
+            return Some(which);
+        }
+        if which == Which::Two && openapi_protobuf::ACCEPTED.iter().any(|name| range.takes(name)) {
+            return Some(Which::TwoProtobuf);
+        }
+    }
+    None
+}
+
+/// A document with its tag; where the client has it already, what HTTP has for that: 304 for reading, 412 otherwise.
 fn tagged(request: &ApiRequest, document: Document, content_type: &'static str) -> Answer {
     let tag = format!("\"{}\"", document.hash);
-    let known =
-        request.header(&IF_NONE_MATCH).is_some_and(|tags| tags.split(',').any(|one| one.trim() == tag));
-    let mut answer = if known {
-        text_answer(StatusCode::NOT_MODIFIED, content_type, Bytes::new())
-    } else {
-        request.document(document.bytes, content_type)
+    let is_known = |tags: &str| tags.split(',').any(|one| one.trim() == tag || one.trim() == "*");
+    let reads = matches!(request.method, Method::GET | Method::HEAD);
+    let mut answer = match request.header(&IF_NONE_MATCH).is_some_and(is_known) {
+        true if reads => nothing(StatusCode::NOT_MODIFIED),
+        true if content_type == INDEX => nothing(StatusCode::PRECONDITION_FAILED),
+        true => text_answer(StatusCode::PRECONDITION_FAILED, content_type, Bytes::new()),
+        false => request.document(document.bytes, content_type),
     };
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         answer.headers_mut().insert(ETAG, tag);

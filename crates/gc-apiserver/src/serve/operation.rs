@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use gc_registry::api::{DeleteOptions, ListOptions, Operation, PatchType, RequestTarget, WriteOptions};
 use gc_registry::error::ApiError;
+use gc_registry::resource::ResourceDefinition;
 use http::header::CONTENT_TYPE;
 
 use crate::encode::decode as bodies;
@@ -16,6 +17,8 @@ use crate::work::{self, Weight};
 /// A request whose body has arrived, and has not been decoded yet.
 pub(crate) struct Wish {
     kind: String,
+    /// The resource of a body that is one of its objects, where it is a custom one.
+    custom: Option<Arc<ResourceDefinition>>,
     content_type: Option<String>,
     body: Bytes,
     verb: Verb,
@@ -74,7 +77,9 @@ impl Wish {
         let subresource =
             target.resource.subresources.iter().find(|known| *known.name == *target.subresource);
         let kind = subresource.map_or(&target.resource.kind, |found| &found.response_kind.2).to_string();
-        Ok(Self { kind, content_type, body, verb })
+        let is_custom = target.resource.custom.is_some() && target.subresource != "scale";
+        let custom = is_custom.then(|| Arc::clone(&target.resource));
+        Ok(Self { kind, custom, content_type, body, verb })
     }
 
     /// How heavy it is to decode and do.
@@ -96,10 +101,18 @@ impl Wish {
         work::width(&self.body, self.content_type.as_deref())
     }
 
+    /// Whether the object is looked up before the body is decoded: it need not be a patch if there is none.
+    pub(crate) fn is_about_what_is_there(&self) -> bool {
+        matches!(self.verb, Verb::Patch(PatchType::Json | PatchType::Merge | PatchType::StrategicMerge, _))
+    }
+
     /// Decodes the body.
     pub(crate) fn decode(self) -> Result<Operation, ApiError> {
         let (body, content_type) = (&self.body, self.content_type.as_deref());
-        let object = || bodies::object(body, content_type, &self.kind);
+        let object = || match &self.custom {
+            Some(resource) => bodies::custom_object(body, content_type, resource),
+            None => bodies::object(body, content_type, &self.kind),
+        };
         let options = |from_query| {
             if body.is_empty() { Ok(from_query) } else { bodies::delete_options(body, content_type) }
         };

@@ -91,6 +91,11 @@ pub(crate) async fn answer(
         map.insert("spec".into(), json!({}));
         map.insert("metadata".into(), json!({}));
     }
+    if definition.kind == "SelfSubjectReview".into() {
+        // It is made anew.
+        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        map.insert("metadata".into(), json!({"creationTimestamp": now}));
+    }
     map.insert("status".into(), status);
     schema::normalize(&schema, &mut review, Empties::Kept);
     let type_meta =

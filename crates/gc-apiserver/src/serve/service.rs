@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use gc_registry::api::{Attributes, ListOptions, Operation, RequestTarget, ResponseBody, UserInfo};
 use gc_registry::catalog::Catalog;
-use gc_registry::error::ApiError;
+use gc_registry::error::{ApiError, Details};
 use gc_registry::resource::ResourceDefinition;
 use gc_types::{GoDuration, Scope};
 use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
@@ -213,6 +213,16 @@ fn about<'a>(question: &Question<'a>) -> About<'a> {
     }
 }
 
+/// The router of custom resources names what it refuses.
+fn not_supported(target: &ResourcePath, verb: &str) -> ApiError {
+    let (resource, group) = (&target.resource, &target.group);
+    let why = format!("{verb} is not supported on resources of kind \"{resource}.{group}\"");
+    let mut error = ApiError::new(405, "MethodNotAllowed", why);
+    let details = Details { group: group.clone(), kind: resource.clone(), ..Details::default() };
+    error.details = Some(Box::new(details));
+    error
+}
+
 async fn resource_request(
     state: &Arc<State>,
     request: &mut ApiRequest,
@@ -242,6 +252,10 @@ async fn resource_request(
         };
     };
     labels.subresource.clone_from(&target.subresource);
+    // The deprecated paths watch, and do nothing else.
+    if target.watch_path && !matches!(request.method, Method::GET | Method::HEAD) {
+        return Err(ApiError::method_not_allowed());
+    }
     let across_namespaces =
         definition.scope == Scope::Namespaced && !target.namespaced && !matches!(verb, "list" | "watch");
     // Objects are created in collections, and changed one by one.
@@ -251,6 +265,14 @@ async fn resource_request(
         _ => false,
     };
     let routed = request.method != Method::HEAD && found.iter().any(|known| **known == *verb);
+    if definition.custom.is_some() && request.method != Method::HEAD {
+        if matches!(verb, "update" | "patch") && target.name.is_empty() {
+            return Err(ApiError::bad_request("name must be provided"));
+        }
+        if !routed {
+            return Err(not_supported(&target, verb));
+        }
+    }
     if misplaced || across_namespaces || !routed {
         return Err(ApiError::method_not_allowed());
     }
@@ -283,9 +305,14 @@ pub(crate) fn not_served(catalog: &Catalog, group: &str) -> Result<Answer, ApiEr
 /// `?timeout=` bounds the request upstream; what is no duration is refused.
 fn refuse_bad_timeout(request: &ApiRequest) -> Result<(), ApiError> {
     match request.query.get("timeout").filter(|text| !text.is_empty()) {
-        Some(text) if text.parse::<GoDuration>().is_err() => Err(ApiError::bad_request(format!(
-            "invalid timeout specified in the request URL - time: invalid duration {text:?}"
-        ))),
+        Some(text) if text.parse::<GoDuration>().is_err() => {
+            let number = text.trim_start_matches(['+', '-']);
+            let has_unit = number.is_empty() || number.bytes().any(|byte| !byte.is_ascii_digit());
+            let what = if has_unit { "invalid duration" } else { "missing unit in duration" };
+            Err(ApiError::bad_request(format!(
+                "invalid timeout specified in the request URL - time: {what} {text:?}"
+            )))
+        }
         _ => Ok(()),
     }
 }
@@ -379,9 +406,16 @@ async fn dispatch(
     let definition = Arc::clone(&target.resource);
     let outcome = state
         .perform(wish.weight(&target), move |state| {
-            let operation = wish.decode()?;
-            state.with_context(&user, &manager, |registry, context| {
-                registry.handle(&target, operation, context)
+            let comes_later = wish.is_about_what_is_there();
+            let operation = wish.decode();
+            state.with_context(&user, &manager, |registry, context| match operation {
+                Ok(operation) => registry.handle(&target, operation, context),
+                Err(error) if comes_later => {
+                    let look = Operation::Get { resource_version: String::new() };
+                    let found = registry.handle(&target, look, context);
+                    Err(found.err().filter(|missing| missing.code == 404).unwrap_or(error))
+                }
+                Err(error) => Err(error),
             })
         })
         .await;

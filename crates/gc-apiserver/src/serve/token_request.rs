@@ -72,6 +72,12 @@ fn issue(state: &State, mut body: Value, wanted: &Wanted) -> Result<Value, ApiEr
     schema::normalize(&known, &mut body, Empties::Kept);
     body["spec"]["expirationSeconds"] =
         body["spec"]["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS).into();
+    let given = body.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    if !given.is_empty() && given != name {
+        let detail = format!("Invalid value: {given:?}: must match the service account name if specified");
+        let error = FieldError { field: "metadata.name".into(), reason: CauseReason::Invalid, detail };
+        return Err(ApiError::invalid(GROUP, "TokenRequest", name, &[error]));
+    }
     set_manager(&mut body, &known, &wanted.manager);
     let spec = body["spec"].clone();
     let seconds = spec["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
@@ -209,6 +215,9 @@ fn bind(
         }
     };
     let name = text("name");
+    if name.is_empty() {
+        return Err(ApiError::bad_request("Name parameter required."));
+    }
     let object =
         get(state, "", resource, scope, name)?.ok_or_else(|| ApiError::not_found("", resource, name))?;
     let found = reference(&object);
@@ -216,7 +225,7 @@ fn bind(
     if !uid.is_empty() && uid != found.uid {
         return Err(ApiError::conflict(
             "",
-            resource,
+            text("kind"),
             name,
             &format!(
                 "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"

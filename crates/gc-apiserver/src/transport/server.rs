@@ -197,7 +197,8 @@ impl Server {
         background.spawn(maintain(Arc::clone(&state)).boxed());
         // An etcd may have several servers, which agree on who compacts it.
         if registry.blocks() != Blocking::Always {
-            background.spawn(expire_history(Arc::clone(&state), HISTORY_PERIOD).boxed());
+            let periods = || tokio::time::sleep(HISTORY_PERIOD);
+            background.spawn(expire_history(Arc::clone(&state), periods).boxed());
         }
 
         let credentials = ClientCredentials {
@@ -391,11 +392,11 @@ async fn maintain(state: Arc<State>) {
     }
 }
 
-/// Forgets what is older than one to two periods, for as long as the server lives.
-async fn expire_history(state: Arc<State>, period: Duration) {
+/// Forgets what is older than one to two periods, for as long as the server lives. `period` waits for one to pass.
+async fn expire_history<P: Future<Output = ()>>(state: Arc<State>, mut period: impl FnMut() -> P) {
     let mut newest = None;
     loop {
-        tokio::time::sleep(period).await;
+        period().await;
         let tending = Arc::clone(&state);
         let forgetting = move || tending.registry.forget_history(newest).map_err(ApiError::internal);
         match run_blocking(forgetting).await {
@@ -417,10 +418,13 @@ fn run_blocking<T: Send + 'static>(
 mod tests {
     use super::*;
     use crate::transport::connections::IdlePatience;
+    use gc_registry::api::{Operation, RequestBody, RequestTarget, UserInfo, WriteOptions};
+    use gc_registry::storage::{RangeOptions, Revision};
     use gc_store::MemoryStorage;
     use rustls::pki_types::pem::PemObject as _;
     use rustls::pki_types::{CertificateDer, ServerName};
     use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+    use tokio::sync::Semaphore;
     use tokio_rustls::TlsConnector;
 
     const SHORT: Duration = Duration::from_millis(200);
@@ -458,6 +462,49 @@ mod tests {
         // Whether it ends in order or is cut off: what matters is that it ends.
         let ended = async { drop(stream.read_to_end(&mut Vec::new()).await) };
         tokio::time::timeout(Duration::from_secs(20), ended).await.is_ok()
+    }
+
+    /// Creates a namespace; the revision that it was created at.
+    fn create(server: &RunningServer, name: &str) -> Revision {
+        let resource = server.state.registry.catalog().find("", "v1", "namespaces").unwrap().clone();
+        let body = RequestBody::from(serde_json::json!({"metadata": {"name": name}}));
+        let operation = Operation::Create(body, WriteOptions::default());
+        let target = RequestTarget::collection(&resource);
+        let created = server.state.with_context(&UserInfo::default(), "test", |registry, context| {
+            registry.handle(&target, operation, context)
+        });
+        created.unwrap();
+        server.state.registry.forget_history(None).unwrap()
+    }
+
+    #[tokio::test]
+    async fn history_is_forgotten_after_one_to_two_periods() {
+        let server = server(Patience::default()).await;
+        // A clock that is set by hand: a period ends when the test says so, and the next one begins when the work is done.
+        let (begun, ended) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+        let clock = (Arc::clone(&begun), Arc::clone(&ended));
+        let period = move || {
+            let (begun, ended) = clock.clone();
+            async move {
+                begun.add_permits(1);
+                ended.acquire().await.unwrap().forget();
+            }
+        };
+        let expiring = tokio::spawn(expire_history(Arc::clone(&server.state), period));
+        begun.acquire().await.unwrap().forget();
+        let mut created = Vec::new();
+        for (number, readable) in [&[true][..], &[false, true], &[false, false, true]].iter().enumerate() {
+            created.push(create(&server, &format!("first-{number}")));
+            create(&server, &format!("second-{number}"));
+            ended.add_permits(1);
+            begun.acquire().await.unwrap().forget();
+            for (at, readable) in created.iter().zip(readable.iter()) {
+                let options = RangeOptions { at: Some(*at), ..RangeOptions::default() };
+                let found = server.state.registry.stored(&options);
+                assert_eq!(found.is_ok(), *readable, "after {} periods: {found:?}", number + 1);
+            }
+        }
+        expiring.abort();
     }
 
     #[tokio::test]

@@ -183,7 +183,7 @@ async fn a_binding_is_judged_by_the_role_that_is_stored() {
         assert_eq!(mallory.post(&bindings, &binding(&name, "Role", &name)).await.code, want, "{verb}");
     }
     let absent = mallory.post(&bindings, &binding("x", "Role", "absent")).await;
-    assert_eq!(status_of(&absent), (404, format!("roles.{GROUP} \"absent\" not found")));
+    assert_eq!(status_of(&absent), (404, format!("rolebindings.{GROUP} \"absent\" not found")));
     let may_bind = json!([rule(GROUP, &["rolebindings"], &["create"]),
         {"apiGroups": [GROUP], "resources": ["clusterroles"], "resourceNames": ["view"], "verbs": ["bind"]}]);
     let binder = world.grant("binder", may_bind).await;

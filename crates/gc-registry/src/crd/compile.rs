@@ -130,6 +130,8 @@ fn validations(source: &Map<String, Value>) -> Option<Box<Validations>> {
         max_properties: count("maxProperties"),
         all_of: branches("allOf"),
         any_of: if any_of_types { Vec::new() } else { branches("anyOf") },
+        is_integer_or_string: any_of_types,
+        number_format: number_format(source),
         one_of: branches("oneOf"),
         not: source.get("not").filter(|value| value.is_object()).map(|branch| compile(branch).into()),
         rules: source.get("x-kubernetes-validations").and_then(Value::as_array).cloned().unwrap_or_default(),
@@ -145,6 +147,15 @@ fn validations(source: &Map<String, Value>) -> Option<Box<Validations>> {
         found.all_of.push(Schema::of(Node::Object(object)).into());
     }
     (found != Validations::default()).then(|| Box::new(found))
+}
+
+fn number_format(source: &Map<String, Value>) -> Option<&'static str> {
+    let format = source.get("format").and_then(Value::as_str)?;
+    match source.get("type").and_then(Value::as_str)? {
+        "integer" => ["int32", "int64"].into_iter().find(|known| *known == format),
+        "number" => ["float", "double"].into_iter().find(|known| *known == format),
+        _ => None,
+    }
 }
 
 /// `[{type: integer}, {type: string}]`

@@ -71,6 +71,12 @@ pub fn apply_defaults(definition: &mut Value) {
     if conversion.is_null() {
         *conversion = json!({"strategy": "None"});
     }
+    if let Some(service) =
+        conversion.pointer_mut("/webhook/clientConfig/service").and_then(Value::as_object_mut)
+        && service.get("port").is_none_or(Value::is_null)
+    {
+        service.insert("port".into(), 443.into());
+    }
     let webhook = &conversion["webhook"];
     let has_versions =
         webhook["conversionReviewVersions"].as_array().is_some_and(|versions| !versions.is_empty());

@@ -49,10 +49,11 @@ pub(super) fn duplicate(field: impl Into<String>, value: &Value) -> FieldError {
 
 pub(super) fn not_supported(field: impl Into<String>, value: &Value, supported: &[String]) -> FieldError {
     let quoted: Vec<String> = supported.iter().map(|text| Value::from(text.as_str()).to_string()).collect();
+    let shown = if value.is_null() { "null".to_owned() } else { printed(value) };
     error(
         field,
         CauseReason::NotSupported,
-        format!("Unsupported value: {}: supported values: {}", printed(value), quoted.join(", ")),
+        format!("Unsupported value: {shown}: supported values: {}", quoted.join(", ")),
     )
 }
 

@@ -42,7 +42,7 @@ pub(super) fn is_known(format: &str) -> bool {
 pub(super) fn is_valid(format: &str, text: &str) -> bool {
     match format.replace('-', "").as_str() {
         "bsonobjectid" => is_hex(text, 24),
-        "byte" => base64::engine::general_purpose::STANDARD.decode(text).is_ok(),
+        "byte" => !text.is_empty() && base64::engine::general_purpose::STANDARD.decode(text).is_ok(),
         "cidr" => is_cidr(text),
         "date" => is_date(text),
         "datetime" => is_date_time(text),

@@ -68,6 +68,11 @@ impl CustomVersion {
         schema::apply_defaults(&self.schema, object);
     }
 
+    /// Fills in the defaults of what was applied, in which nulls stay, to be refused.
+    pub fn apply_defaults_beside_nulls(&self, object: &mut Value) {
+        schema::apply_defaults_beside_nulls(&self.schema, object);
+    }
+
     /// Prepares an object for its creation: generation 1, and no status where status is a subresource.
     pub fn prepare_create(&self, object: &mut Value) {
         if self.has_status
@@ -245,6 +250,16 @@ impl CustomVersion {
         }))
     }
 
+    /// Gives an object without replicas none, for what writes its `Scale` may be the first to set them.
+    pub fn settle_replicas(&self, object: &mut Value) -> Result<(), ApiError> {
+        match &self.scale {
+            Some(scale) if nested(object, &scale.spec_replicas).is_none() => {
+                set_nested(object, &scale.spec_replicas, 0.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Writes the wanted replicas of a `Scale` into an object.
     pub fn apply_scale(&self, object: &mut Value, wanted: &Value) -> Result<(), ApiError> {
         let Some(scale) = &self.scale else {
@@ -255,13 +270,6 @@ impl CustomVersion {
             Value::Null => 0,
             value => whole_number("spec.replicas", value)?,
         };
-        let negative_or_too_large = i32::try_from(replicas).map_or(true, |replicas| replicas < 0);
-        if negative_or_too_large {
-            let wrong =
-                field::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
-            let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            return Err(ApiError::invalid("autoscaling", "Scale", name, &[wrong]));
-        }
         set_nested(object, &scale.spec_replicas, replicas.into())
     }
 

@@ -99,17 +99,17 @@ impl Checker<'_> {
             if typed && !schema.nullable && type_name(&schema.node).is_some() {
                 self.wrong_type(&schema.node, "null");
             }
-            if !schema.nullable {
-                self.check_enumeration(schema, value);
-            }
+            self.check_enumeration(schema, value);
             return;
         }
-        if typed && !has_type(&schema.node, value) {
-            self.wrong_type(&schema.node, json_type(value));
+        if typed {
+            self.check_type(schema, value);
         }
-        self.check_integer(&schema.node, value);
         if let Some(validations) = &schema.validations {
             self.check_branches(validations, value);
+        }
+        self.check_integer(&schema.node, value, format_of(schema));
+        if let Some(validations) = &schema.validations {
             self.check_scalar(validations, value);
         }
         if let (Node::String(StringFormat::Other(format)), Value::String(text)) = (&schema.node, value)
@@ -134,8 +134,29 @@ impl Checker<'_> {
         }
     }
 
+    /// A value that is neither text nor list is compared with the format, if there is one; a text or a list fits any schema
+    /// of texts with a format.
+    fn check_type(&mut self, schema: &Schema, value: &Value) {
+        let is_right = has_type(&schema.node, value);
+        let is_textual = value.is_string() || value.is_array();
+        match format_of(schema) {
+            Some(_) if is_textual && matches!(schema.node, Node::String(_)) => {}
+            Some(format) if !is_textual => {
+                let actual = number_format(value);
+                if !is_right && actual != format {
+                    self.wrong(format, actual);
+                }
+            }
+            _ if is_right => {}
+            _ => self.wrong_type(&schema.node, json_type(value)),
+        }
+    }
+
     fn wrong_type(&mut self, node: &Node, actual: &str) {
-        let wanted = type_name(node).unwrap_or_default();
+        self.wrong(type_name(node).unwrap_or_default(), actual);
+    }
+
+    fn wrong(&mut self, wanted: &str, actual: &str) {
         let detail = format!(
             "Invalid value: \"{actual}\": {} in body must be of type {wanted}: \"{actual}\"",
             self.path
@@ -144,13 +165,14 @@ impl Checker<'_> {
     }
 
     /// Whole numbers fit their format. Upstream names no field of its own.
-    fn check_integer(&mut self, node: &Node, value: &Value) {
+    fn check_integer(&mut self, node: &Node, value: &Value, named: Option<&str>) {
         let (Node::Integer(format), Value::Number(number)) = (node, value) else { return };
         let whole = number.as_i64().or_else(|| number.as_f64().and_then(whole));
         let (fits, format) = match format {
             IntegerFormat::Int32 => {
                 (whole.is_some_and(|whole| i32::try_from(whole).is_ok()), "with format int32")
             }
+            IntegerFormat::Int64 if named.is_some() => (whole.is_some(), "with format int64"),
             IntegerFormat::Int64 => (whole.is_some(), "(default format)"),
         };
         if !fits {
@@ -171,7 +193,7 @@ impl Checker<'_> {
         else {
             return;
         };
-        if !allowed.iter().any(|one| equal(one, value)) {
+        if !allowed.iter().any(|one| is_allowed(one, value)) {
             let texts: Vec<String> = allowed
                 .iter()
                 .map(|one| one.as_str().map_or_else(|| one.to_string(), str::to_owned))
@@ -345,6 +367,12 @@ impl Checker<'_> {
     }
 
     fn check_branches(&mut self, validations: &Validations, value: &Value) {
+        if validations.is_integer_or_string && !has_type(&Node::IntOrString, value) {
+            self.bad_branch("must validate at least one schema (anyOf)");
+            let integer = Node::Integer(IntegerFormat::Int64);
+            self.wrong_type(&integer, json_type(value));
+            self.check_integer(&integer, value, None);
+        }
         if !validations.any_of.is_empty() {
             let tried = validations.any_of.iter().map(|branch| self.problems_of(branch, value));
             if let Some(best) = closest(tried) {
@@ -445,6 +473,35 @@ fn json_type(value: &Value) -> &'static str {
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
+    }
+}
+
+/// The format that values of a schema are compared with.
+fn format_of(schema: &Schema) -> Option<&str> {
+    match &schema.node {
+        Node::String(StringFormat::Other(format)) if formats::is_known(format) => Some(format),
+        _ => schema.validations.as_ref()?.number_format,
+    }
+}
+
+/// The format of a value, as upstream calls it; only numbers have one.
+fn number_format(value: &Value) -> &'static str {
+    match value {
+        Value::Number(number) if number.is_i64() => "int64",
+        Value::Number(_) => "float64",
+        _ => "",
+    }
+}
+
+/// Whether a value is one that an enumeration has. Null never is, and a number is brought into the type of that of the
+/// enumeration first.
+fn is_allowed(one: &Value, value: &Value) -> bool {
+    match (one, value) {
+        (_, Value::Null) => false,
+        (Value::Number(one), Value::Number(number)) if one.is_i64() && number.is_f64() => {
+            number.as_f64().and_then(|float| whole(float.trunc())) == one.as_i64()
+        }
+        _ => equal(one, value),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What expressions of policies and webhooks see, and how their conditions are evaluated.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use gc_cel::{Authority, Budget, Check, EvalError, Program, Question, Scope, Val};
@@ -13,7 +13,10 @@ use crate::call::Call;
 /// What one expression may cost.
 const CALL_BUDGET: u64 = 1_000_000;
 /// What all expressions of one policy or webhook may cost for one request.
-const BUDGET: u64 = 10_000_000;
+pub(crate) const BUDGET: u64 = 10_000_000;
+/// The name under which expressions know the variables of their policy.
+const VARIABLES: &str = "variables";
+const EXCEEDED: &str = "operation cancelled: actual cost limit exceeded";
 
 /// The values that expressions may name.
 #[derive(Clone, Copy)]
@@ -79,7 +82,10 @@ impl Authority for Asker<'_> {
 pub(crate) struct Evaluation<'v> {
     scope: Scope<'v>,
     left: u64,
-    variables: Vec<(String, Val<'v>)>,
+    /// The expressions of the variables of the policy that have no value yet, by their place.
+    variables: BTreeMap<usize, &'v Value>,
+    /// The place of each variable.
+    places: BTreeMap<&'v str, usize>,
     failed: BTreeMap<String, String>,
 }
 
@@ -92,35 +98,92 @@ impl<'v> Evaluation<'v> {
         scope.bind("namespaceObject", values.namespace, None);
         scope.bind("params", values.params, None);
         scope.set("authorizer", Check::authorizer(values.asker, values.asker.own.clone()));
-        scope.set("variables", Val::map(Vec::new()));
-        Self { scope, left: BUDGET, variables: Vec::new(), failed: BTreeMap::new() }
+        scope.set_object(VARIABLES);
+        Self {
+            scope,
+            left: BUDGET,
+            variables: BTreeMap::new(),
+            places: BTreeMap::new(),
+            failed: BTreeMap::new(),
+        }
     }
 
-    /// Evaluates the variables of a policy in their order. One that fails does so where it is used.
-    pub(crate) fn define(&mut self, variables: &Value) {
-        for variable in variables.as_array().into_iter().flatten() {
-            let text = |key: &str| variable[key].as_str().unwrap_or_default();
-            match self.value(text("expression")) {
-                Ok(value) => self.variables.push((text("name").to_owned(), value)),
-                Err(why) => drop(self.failed.insert(text("name").to_owned(), why)),
-            }
-            let entries = self.variables.iter().map(|(name, value)| (Val::text(name), value.clone()));
-            self.scope.set("variables", Val::map(entries.collect()));
+    /// As [`Self::new`], after expressions of the same policy that left so much of its budget.
+    pub(crate) fn with_budget(values: &Values<'v>, left: u64) -> Self {
+        Self { left, ..Self::new(values) }
+    }
+
+    /// What is left of the budget of the policy.
+    pub(crate) fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Lets expressions use the variables of a policy. Each is evaluated when the first expression uses it; one that
+    /// fails does so there.
+    pub(crate) fn define(&mut self, variables: &'v Value) {
+        for (place, variable) in variables.as_array().into_iter().flatten().enumerate() {
+            self.variables.insert(place, variable);
+            self.places.insert(variable["name"].as_str().unwrap_or_default(), place);
         }
+    }
+
+    /// The places of the variables that an expression uses. To use all of them takes part of the budget as it takes time.
+    fn used(&mut self, program: &Program) -> Vec<usize> {
+        let Some(names) = program.fields_of(VARIABLES) else {
+            let all: Vec<usize> = self.variables.keys().copied().collect();
+            self.left = self.left.saturating_sub(all.len() as u64);
+            return all;
+        };
+        names.iter().filter_map(|name| self.places.get(name)).copied().collect()
+    }
+
+    /// Evaluates the variables that an expression uses, and before them those that they use themselves.
+    fn evaluate_variables(&mut self, program: &Program) {
+        let mut open: BTreeSet<usize> = self.used(program).into_iter().collect();
+        let mut needed = BTreeMap::new();
+        while let Some(place) = open.pop_last() {
+            let Some(variable) = self.variables.remove(&place) else { continue };
+            let program = self.compiled(variable["expression"].as_str().unwrap_or_default());
+            if let Ok(program) = &program {
+                // A variable may use those before it only.
+                open.extend(self.used(program).into_iter().filter(|used| *used < place));
+            }
+            needed.insert(place, (variable["name"].as_str().unwrap_or_default(), program));
+        }
+        for (name, program) in needed.into_values() {
+            match program.and_then(|program| self.evaluated(&program)) {
+                Ok(value) => self.scope.set_field(name, value),
+                Err(why) => drop(self.failed.insert(name.to_owned(), why)),
+            }
+        }
+    }
+
+    /// A program, which takes part of the budget as it takes time.
+    fn compiled(&mut self, text: &str) -> Result<Program, String> {
+        /// Bytes that are compiled in one step.
+        const COMPILED_BYTES: usize = 8;
+        let cost = u64::try_from(text.len() / COMPILED_BYTES).unwrap_or(u64::MAX).saturating_add(1);
+        self.left = self.left.checked_sub(cost).ok_or_else(|| EXCEEDED.to_owned())?;
+        Program::compile(text).map_err(|error| format!("compilation failed: {error}"))
     }
 
     /// The value of an expression, or why it has none.
     pub(crate) fn value(&mut self, text: &str) -> Result<Val<'v>, String> {
-        let program = Program::compile(text).map_err(|error| format!("compilation failed: {error}"))?;
+        let program = self.compiled(text)?;
+        self.evaluate_variables(&program);
+        self.evaluated(&program)
+    }
+
+    fn evaluated(&mut self, program: &Program) -> Result<Val<'v>, String> {
         let most = self.left.min(CALL_BUDGET);
         let mut budget = Budget::new(most);
         let found = program.evaluate(&mut self.scope, &mut budget);
         self.left -= most - budget.left();
         found.map_err(|error| match error {
-            EvalError::TooExpensive => "operation cancelled: actual cost limit exceeded".to_owned(),
+            EvalError::TooExpensive => EXCEEDED.to_owned(),
             EvalError::Failed(why) => {
                 let name = why.strip_prefix("no such key: ").unwrap_or_default();
-                match self.failed.get(name).filter(|_| text.contains("variables.")) {
+                match self.failed.get(name).filter(|_| program.mentions(VARIABLES)) {
                     Some(cause) => format!("composited variable \"{name}\" fails to evaluate: {cause}"),
                     None => why,
                 }

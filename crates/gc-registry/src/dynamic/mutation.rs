@@ -3,7 +3,7 @@
 use gc_cel::Val;
 use serde_json::{Value, json};
 
-use super::expressions::{Asker, Conditional, Evaluation, Values};
+use super::expressions::{Asker, BUDGET, Conditional, Evaluation, Values};
 use super::policies::{namespace_object, params, refusal};
 use super::{Attributes, Configured};
 use crate::call::Call;
@@ -66,6 +66,7 @@ fn apply(
     let namespace = namespace_object(attributes);
     let asker = Asker::new(call, attributes);
     let nothing = Value::Null;
+    let mut left = BUDGET;
     for params in &params(call, spec, &binding["spec"], attributes)? {
         for mutation in spec["mutations"].as_array().into_iter().flatten() {
             let object = new.clone();
@@ -77,23 +78,25 @@ fn apply(
                 params,
                 asker: &asker,
             };
-            let mut evaluation = Evaluation::new(&values);
+            let mut evaluation = Evaluation::with_budget(&values, left);
             if !Conditional::policy(policy).holds(call, attributes, &mut evaluation)? {
                 break;
             }
             evaluation.define(&spec["variables"]);
+            let text = |form: &str| mutation[form]["expression"].as_str().unwrap_or_default();
+            let text =
+                text(if mutation["patchType"] == "JSONPatch" { "jsonPatch" } else { "applyConfiguration" });
+            let found = evaluation.value(text).map_err(|why| failed_expression(text, &why));
+            left = evaluation.left();
+            let found = to_json(&found?)?;
             if mutation["patchType"] == "JSONPatch" {
-                let text = mutation["jsonPatch"]["expression"].as_str().unwrap_or_default();
-                let patch = to_json(&evaluation.value(text).map_err(|why| failed_expression(text, &why))?)?;
-                let applied = patch::json_patch_of_policy(new, &patch);
+                let applied = patch::json_patch_of_policy(new, &found);
                 if !applied.map_err(|why| format!("JSON Patch: {why}"))? {
                     *new = object.clone();
                 }
             } else {
-                let text = mutation["applyConfiguration"]["expression"].as_str().unwrap_or_default();
-                let applied = to_json(&evaluation.value(text).map_err(|why| failed_expression(text, &why))?)?;
                 let schema = rules::schema(call.resource());
-                *new = patch::managed_fields::merge(&schema, new, &applied).map_err(|error| error.message)?;
+                *new = patch::managed_fields::merge(&schema, new, &found).map_err(|error| error.message)?;
             }
         }
     }

@@ -151,17 +151,14 @@ fn environment(catalog: &Catalog, spec: &Value, resource: &ResourceDefinition) -
 
 /// Adds the variables of a policy, each of which may use those before it.
 fn with_variables(environment: &Environment, variables: &Value) -> Environment {
-    let mut fields: Vec<(String, Type)> = Vec::new();
-    let with = |fields: &[(String, Type)]| {
-        environment.clone().with("variables", Type::object(expressions::VARIABLES, fields.iter().cloned()))
-    };
+    let mut environment = environment.clone().with("variables", Type::object(expressions::VARIABLES, []));
     for variable in variables.as_array().into_iter().flatten() {
         let text = |key: &str| variable[key].as_str().unwrap_or_default();
-        let checked = Program::check(text("expression"), &with(&fields), None);
+        let checked = Program::check(text("expression"), &environment, None);
         let found = checked.ok().map(|checked| checked.result);
-        fields.push((text("name").to_owned(), expressions::type_of_variable(found)));
+        environment.declare_field(expressions::VARIABLES, text("name"), expressions::type_of_variable(found));
     }
-    with(&fields)
+    environment
 }
 
 /// The type of the objects of a resource.

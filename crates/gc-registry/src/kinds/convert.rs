@@ -140,11 +140,15 @@ fn autoscaler_to_v2(object: &Value) -> Value {
     }
     let conditions = annotation(object, CONDITIONS);
     let current = annotation(object, CURRENT_METRICS);
+    let utilization = at(object, &["status", "currentCPUUtilizationPercentage"]).map(|utilization| {
+        let current = json!({"averageUtilization": utilization});
+        json!([{"type": "Resource", "resource": {"name": "cpu", "current": current}}])
+    });
     if let Some(status) = out.get_mut("status").and_then(Value::as_object_mut) {
         status.remove("currentCPUUtilizationPercentage");
         let current = match current {
             Some(Value::Array(current)) => Value::Array(current.iter().map(metric_to_v2).collect()),
-            _ => Value::Null,
+            _ => utilization.unwrap_or_default(),
         };
         status.insert("currentMetrics".into(), current);
         if let Some(conditions) = conditions {

@@ -36,6 +36,10 @@ impl From<DoesNotApply> for Failure {
 /// would be nested more than [`schema::MAX_DEPTH`] levels deep.
 pub fn json_patch(document: &mut Value, patch: &Value) -> Result<(), ApiError> {
     check_depth(patch)?;
+    // Go decodes null into the empty patch.
+    if patch.is_null() {
+        return Ok(());
+    }
     let operations = decode(patch)?;
     if operations.len() > MAX_OPERATIONS {
         return Err(ApiError::new(
@@ -316,7 +320,7 @@ mod tests {
             assert_eq!(got.map(at), want, "{operation}");
         }
         assert_eq!(patched(&document, &json!({})), Err(400));
-        assert_eq!(patched(&document, &json!(null)), Err(400));
+        assert_eq!(patched(&document, &json!(null)), Ok(document.clone()));
     }
 
     #[test]

@@ -103,9 +103,25 @@ fn print(value: &Value, out: &mut String) {
             }
             out.push(']');
         }
+        Value::Number(number) if !number.is_i64() => {
+            out.push_str(&number.as_f64().map(go_float).unwrap_or_default());
+        }
         other => {
             let _ = write!(out, "{other}");
         }
+    }
+}
+
+/// A float as Go's `%v` prints it: with an exponent where that has seven digits or more.
+fn go_float(float: f64) -> String {
+    let text = format!("{float:e}");
+    let Some((digits, exponent)) = text.split_once('e') else { return text };
+    match exponent.parse::<i32>() {
+        Ok(exponent) if !(-4..=5).contains(&exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.unsigned_abs())
+        }
+        _ => float.to_string(),
     }
 }
 
@@ -157,7 +173,9 @@ mod tests {
 
     #[test]
     fn a_strategic_merge_patch_is_shown_itself() {
-        let out = go_value(&json!({"b": [1, "x", null], "a": {"c": true}}));
-        assert_eq!(out, "map[a:map[c:true] b:[1 x <nil>]]");
+        let out = go_value(
+            &json!({"b": [1, "x", null, 1e3, 1.5, 1e6, 9_223_372_036_854_775_808_u64], "a": {"c": true}}),
+        );
+        assert_eq!(out, "map[a:map[c:true] b:[1 x <nil> 1000 1.5 1e+06 9.223372036854776e+18]]");
     }
 }

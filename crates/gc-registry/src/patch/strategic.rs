@@ -79,6 +79,9 @@ impl From<Error> for ApiError {
 /// whatever else cannot be merged, such as a list item without its merge key.
 pub fn strategic_merge_patch(schema: &Schema, document: &mut Value, patch: &Value) -> Result<(), ApiError> {
     check_depth(patch)?;
+    // Go decodes null into the empty patch.
+    let nothing = Value::Object(Fields::new());
+    let patch = if patch.is_null() { &nothing } else { patch };
     let Value::Object(patch) = patch else {
         return Err(ApiError::bad_request(format!(
             "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",

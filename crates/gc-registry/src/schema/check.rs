@@ -117,6 +117,10 @@ fn mismatch_of(found: &str, wanted: &str, place: &Place<'_>) -> String {
 /// generic document, where a number that does not fit its type is cut to it. The error is worded as there.
 pub(crate) fn restore(schema: &Schema, value: &mut Value) -> Result<(), String> {
     match (&schema.node, &mut *value) {
+        (
+            Node::String(StringFormat::Byte | StringFormat::DateTime | StringFormat::MicroTime),
+            Value::String(_),
+        ) => check_types(schema, value),
         (_, Value::Null)
         | (Node::String(_), Value::String(_))
         | (Node::Boolean, Value::Bool(_))
@@ -135,13 +139,22 @@ pub(crate) fn restore(schema: &Schema, value: &mut Value) -> Result<(), String> 
             let whole = number.as_i64().or_else(|| {
                 // Go's conversion of a number that is too large for any integer gives the least one.
                 let float = number.as_f64().filter(|float| float.fract() == 0.0)?;
-                Some(float_to_integer(float, *format))
+                Some(float_to_integer(float))
             });
             match whole {
                 Some(whole) => *value = cut(whole, *format).into(),
                 None => return Err(format!("cannot convert float64 to {}", go_type(schema))),
             }
             Ok(())
+        }
+        (Node::IntOrString, Value::Number(number)) => {
+            // It is written and read again, and written without a fraction.
+            let whole = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0);
+            let whole = whole.map(float_to_integer).filter(|whole| i32::try_from(*whole).is_ok());
+            if let Some(whole) = whole {
+                *value = whole.into();
+            }
+            check_types(schema, value)
         }
         (
             Node::Any
@@ -189,14 +202,10 @@ fn cut(whole: i64, format: IntegerFormat) -> i64 {
     }
 }
 
-/// A whole number as an integer; one that is too large is the least of its type.
+/// A whole number as an integer; one that is too large is the least integer.
 #[allow(clippy::cast_possible_truncation)]
-fn float_to_integer(float: f64, format: IntegerFormat) -> i64 {
-    let least = match format {
-        IntegerFormat::Int64 => i64::MIN,
-        IntegerFormat::Int32 => i64::from(i32::MIN),
-    };
-    if float.abs() < 9.2e18 { float as i64 } else { least }
+fn float_to_integer(float: f64) -> i64 {
+    if float.abs() < 9.2e18 { float as i64 } else { i64::MIN }
 }
 
 /// What Go calls the type of a JSON value.
@@ -400,7 +409,7 @@ mod tests {
         for (sent, want) in [
             (spec("replicas", json!(2.0)), Ok(spec("replicas", json!(2)))),
             (spec("replicas", json!(4_294_967_297_i64)), Ok(spec("replicas", json!(1)))),
-            (spec("replicas", json!(1e30)), Ok(spec("replicas", json!(i32::MIN)))),
+            (spec("replicas", json!(1e30)), Ok(spec("replicas", json!(0)))),
             (spec("replicas", json!(1.5)), Err("cannot convert float64 to int32")),
             (spec("replicas", json!("1")), Err("unrecognized type: int32")),
             (spec("paused", json!(1)), Err("unrecognized type: bool")),

@@ -68,12 +68,12 @@ fn collect_unknown(schema: &Schema, value: &Value, path: &mut String, found: &mu
             }
         }
         Value::Array(items) => {
-            let Node::List(list) = &schema.node else { return };
+            let Some(schema) = items_of(schema) else { return };
             for (index, item) in items.iter().enumerate() {
                 let length = path.len();
                 // Writing to a string cannot fail.
                 let _ = write!(path, "[{index}]");
-                collect_unknown(&list.items, item, path, found);
+                collect_unknown(schema, item, path, found);
                 path.truncate(length);
             }
         }
@@ -96,9 +96,20 @@ pub(super) fn known<'a>(schema: &'a Schema, name: &str) -> Known<'a> {
     match schema.field(name) {
         Some(field) => Known::As(field),
         None if schema.preserve_unknown || matches!(schema.node, Node::Any) => Known::Anything,
-        // A scalar where the document has an object: the types are checked elsewhere.
-        None if !matches!(schema.node, Node::Object(_)) => Known::Anything,
+        // Also of a scalar or a list where the document has an object.
         None => Known::Not,
+    }
+}
+
+/// The schema of the items of an array; none where they may be anything. Where the schema knows no list, its items have
+/// no fields.
+fn items_of(schema: &Schema) -> Option<&Schema> {
+    static SCALAR: OnceLock<Schema> = OnceLock::new();
+    match &schema.node {
+        Node::List(list) => Some(&list.items),
+        Node::Any => None,
+        _ if schema.preserve_unknown => None,
+        _ => Some(SCALAR.get_or_init(|| Schema::of(Node::Boolean))),
     }
 }
 
@@ -117,9 +128,9 @@ pub fn prune(schema: &Schema, value: &mut Value) {
             true
         }),
         Value::Array(items) => {
-            if let Node::List(list) = &schema.node {
+            if let Some(schema) = items_of(schema) {
                 for item in items {
-                    prune(&list.items, item);
+                    prune(schema, item);
                 }
             }
         }
@@ -130,6 +141,15 @@ pub fn prune(schema: &Schema, value: &mut Value) {
 /// Structural defaulting: fills absent fields with their defaults. `null` where it is not allowed counts as
 /// absent: it becomes the default, or is removed if there is none.
 pub fn apply_defaults(schema: &Schema, value: &mut Value) {
+    default_below(schema, value, true);
+}
+
+/// As [`apply_defaults`], but a null without a default stays.
+pub fn apply_defaults_beside_nulls(schema: &Schema, value: &mut Value) {
+    default_below(schema, value, false);
+}
+
+fn default_below(schema: &Schema, value: &mut Value, drops_nulls: bool) {
     match (value, &schema.node) {
         (Value::Object(fields), Node::Object(object)) => {
             for (name, property) in &object.properties {
@@ -142,21 +162,24 @@ pub fn apply_defaults(schema: &Schema, value: &mut Value) {
                 }
                 match &property.schema.default {
                     Some(default) => drop(fields.insert(name.to_string(), default.clone())),
-                    None => drop(fields.remove(&**name)),
+                    None if drops_nulls => drop(fields.remove(&**name)),
+                    None => {}
                 }
             }
             for (name, value) in fields {
                 if let Some(property) = object.properties.get(name.as_str()) {
-                    apply_defaults(&property.schema, value);
+                    default_below(&property.schema, value, drops_nulls);
                 }
             }
         }
         (Value::Object(fields), Node::Map(map)) => fields.retain(|_, value| {
             if value.is_null() && !map.values.nullable {
-                let Some(default) = &map.values.default else { return false };
-                *value = default.clone();
+                match &map.values.default {
+                    Some(default) => *value = default.clone(),
+                    None => return !drops_nulls,
+                }
             }
-            apply_defaults(&map.values, value);
+            default_below(&map.values, value, drops_nulls);
             true
         }),
         (Value::Array(items), Node::List(list)) => {
@@ -166,7 +189,7 @@ pub fn apply_defaults(schema: &Schema, value: &mut Value) {
                 {
                     *item = default.clone();
                 }
-                apply_defaults(&list.items, item);
+                default_below(&list.items, item, drops_nulls);
             }
         }
         _ => {}

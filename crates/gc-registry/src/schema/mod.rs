@@ -19,7 +19,9 @@ pub(crate) use check::{base64_offset, restore};
 pub use check::{check_types, json_type};
 pub use depth::{MAX_DEPTH, depth};
 pub(crate) use descriptions::{description, descriptions};
-pub use fields::{apply_defaults, delete_options, object_meta, prune, unknown_fields};
+pub use fields::{
+    apply_defaults, apply_defaults_beside_nulls, delete_options, object_meta, prune, unknown_fields,
+};
 pub use order::strict_problems;
 pub use types::{
     GoType, IntegerFormat, List, ListType, MapNode, Node, Object, Ownership, PatchStrategy, Property, Schema,

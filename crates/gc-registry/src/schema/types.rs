@@ -214,6 +214,10 @@ pub struct Validations {
     pub max_length: Option<u64>,
     /// `pattern`
     pub pattern: Option<Arc<str>>,
+    /// `format` of a number, where the type of the schema does not say it.
+    pub number_format: Option<&'static str>,
+    /// Whether `anyOf` says that the value is an integer or a string.
+    pub is_integer_or_string: bool,
     /// `minItems`
     pub min_items: Option<u64>,
     /// `maxItems`

@@ -10,6 +10,8 @@ use gc_registry::openapi;
 use crate::encode::openapi_protobuf;
 
 pub(super) const JSON: &str = "application/json";
+/// The content type of the index, which upstream leaves to Go to guess.
+pub(super) const INDEX: &str = "text/plain; charset=utf-8";
 
 /// Written documents of the present catalog. Bounded by what is served: two of version 2, an index, and one
 /// per group and version.
@@ -52,7 +54,11 @@ impl Which {
     }
 
     pub(super) fn content_type(&self) -> &'static str {
-        if *self == Self::TwoProtobuf { openapi_protobuf::CONTENT_TYPE } else { JSON }
+        match self {
+            Self::TwoProtobuf => openapi_protobuf::CONTENT_TYPE,
+            Self::Index => INDEX,
+            Self::Two | Self::Three(_) => JSON,
+        }
     }
 
     pub(super) fn hash(&self, catalog: &Catalog) -> Option<String> {

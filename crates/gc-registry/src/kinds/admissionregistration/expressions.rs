@@ -14,56 +14,54 @@ pub(crate) const OBJECT: &str = "Object";
 pub(crate) const PATCH: &str = "JSONPatch";
 const CONDITIONS_MAX: usize = 64;
 
-/// What expressions may name besides the request and its objects: each only where there is some.
+/// What expressions may name besides the request and its objects: each only where there is some. Made once for a
+/// policy, because what makes it takes time in the number of variables.
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
-    params: bool,
-    authorizer: bool,
-    /// `Object` and `JSONPatch`, of which mutations are made.
-    patches: bool,
-    /// Names and types of the variables, where there may be any.
-    variables: Option<Vec<(String, Type)>>,
+    /// Without the authorizer.
+    messages: Environment,
+    rules: Environment,
 }
 
 impl Named {
-    /// What match conditions may name: they are evaluated before variables.
+    /// What match conditions may name: they are evaluated before variables. Objects are of any kind, so that their types
+    /// are seen when expressions are evaluated.
     pub(crate) fn in_conditions(params: bool) -> Self {
-        Self { params, authorizer: true, patches: false, variables: None }
-    }
-
-    /// What the mutations of a policy may name.
-    pub(crate) fn in_mutations(self) -> Self {
-        Self { patches: true, ..self }
-    }
-
-    /// What the messages of a policy may name.
-    pub(crate) fn in_messages(&self) -> Self {
-        Self { authorizer: false, ..self.clone() }
-    }
-
-    /// Objects are of any kind, so that their types are seen when expressions are evaluated.
-    fn environment(&self) -> Environment {
         let mut environment = Environment::default();
         for name in ["object", "oldObject"] {
             environment = environment.with(name, Type::Dyn);
         }
         environment = environment.with("request", request()).with("namespaceObject", namespace());
-        if self.params {
+        if params {
             environment = environment.with("params", Type::Dyn);
         }
-        if let Some(variables) = &self.variables {
-            environment = environment.with("variables", Type::object(VARIABLES, variables.iter().cloned()));
+        let rules = environment
+            .clone()
+            .with("authorizer", Type::Library("kubernetes.authorization.Authorizer"))
+            .with("authorizer.requestResource", Type::Library("kubernetes.authorization.ResourceCheck"));
+        Self { messages: environment, rules }
+    }
+
+    /// What the mutations of a policy may name: `Object` and `JSONPatch`, too, of which they are made.
+    pub(crate) fn in_mutations(self) -> Self {
+        let texts = ["op", "path", "from"].map(|field| (field, Type::Text));
+        Self { rules: self.rules.with_open_object(OBJECT, &[]).with_open_object(PATCH, &texts), ..self }
+    }
+
+    /// What the messages of a policy may name.
+    pub(crate) fn in_messages(&self) -> Self {
+        Self { messages: self.messages.clone(), rules: self.messages.clone() }
+    }
+
+    fn with_variables(self) -> Self {
+        let with = |environment: Environment| environment.with("variables", Type::object(VARIABLES, []));
+        Self { messages: with(self.messages), rules: with(self.rules) }
+    }
+
+    fn declare(&mut self, variable: &str, of: &Type) {
+        for environment in [&mut self.messages, &mut self.rules] {
+            environment.declare_field(VARIABLES, variable, of.clone());
         }
-        if self.authorizer {
-            environment = environment
-                .with("authorizer", Type::Library("kubernetes.authorization.Authorizer"))
-                .with("authorizer.requestResource", Type::Library("kubernetes.authorization.ResourceCheck"));
-        }
-        if self.patches {
-            let texts = ["op", "path", "from"].map(|field| (field, Type::Text));
-            environment = environment.with_open_object(OBJECT, &[]).with_open_object(PATCH, &texts);
-        }
-        environment
     }
 }
 
@@ -86,7 +84,7 @@ pub(crate) fn trimmed_expression(field: &Field<'_, '_>, named: &Named, wanted: &
 
 /// The type of an expression, or what is wrong with it.
 pub(crate) fn compiled(text: &str, named: &Named, wanted: &[Type]) -> Result<Type, String> {
-    let found = match Program::check(text, &named.environment(), None) {
+    let found = match Program::check(text, &named.rules, None) {
         Ok(checked) => checked.result,
         Err(error) => return Err(format!("compilation failed: {error}")),
     };
@@ -139,7 +137,7 @@ pub(crate) fn match_conditions(field: &Field<'_, '_>, named: &Named, report: &mu
 
 /// The variables of a policy, each of which may name those before it. Returns what the rules of the policy may name.
 pub(crate) fn variables(field: &Field<'_, '_>, params: bool, report: &mut Report) -> Named {
-    let mut named = Named { variables: Some(Vec::new()), ..Named::in_conditions(params) };
+    let mut named = Named::in_conditions(params).with_variables();
     for variable in field.items() {
         let (name, text) = (variable.get("name"), variable.get("expression"));
         if name.text().trim().is_empty() {
@@ -151,9 +149,7 @@ pub(crate) fn variables(field: &Field<'_, '_>, params: bool, report: &mut Report
             report.required(&text, "expression is not specified");
         } else {
             let of = type_of_variable(expression(&text, &named, &[], report));
-            if let Some(variables) = &mut named.variables {
-                variables.push((name.text().to_owned(), of));
-            }
+            named.declare(name.text(), &of);
         }
     }
     named

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::position::{ItemError, Position, Shape, item_element};
 use super::set::{FieldSet, PathElement};
+use crate::names::quoted;
 use crate::patch::shown::go_value;
 use crate::schema::{List, Node, Schema, StringFormat};
 
@@ -302,16 +303,11 @@ fn inner<'a>(position: Position<'a>, name: &str) -> Position<'a> {
 
 /// What was expected where a value has the wrong type.
 fn mismatch(schema: &Schema, value: &Value) -> Option<String> {
-    let shown = || match value {
-        Value::String(text) => format!("&value.valueUnstructured{{Value:{text:?}}}"),
-        other => format!("&value.valueUnstructured{{Value:{other}}}"),
-    };
+    let shown = || format!("&{{{}}}", go_value(value));
     let scalar = !value.is_object() && !value.is_array();
     match &schema.node {
-        Node::Object(_) | Node::Map(_) if !value.is_object() => {
-            Some(format!("map, got &{{{}}}", go_value(value)))
-        }
-        Node::List(_) if !value.is_array() => Some(format!("list, got &{{{}}}", go_value(value))),
+        Node::Object(_) | Node::Map(_) if !value.is_object() => Some(format!("map, got {}", shown())),
+        Node::List(_) if !value.is_array() => Some(format!("list, got {}", shown())),
         Node::String(StringFormat::DateTime | StringFormat::MicroTime)
         | Node::IntOrString
         | Node::Quantity
@@ -321,12 +317,32 @@ fn mismatch(schema: &Schema, value: &Value) -> Option<String> {
         }
         Node::String(
             StringFormat::Plain | StringFormat::Byte | StringFormat::Duration | StringFormat::Other(_),
-        ) if !value.is_string() => Some(format!("string, got {}", shown())),
+        ) if !value.is_string() => {
+            Some(format!("string, got &value.valueUnstructured{{Value:{}}}", go_syntax(value)))
+        }
         Node::Integer(_) | Node::Number if !value.is_number() => {
             Some(format!("numeric (int or float), got {}", go_kind(value)))
         }
         Node::Boolean if !value.is_boolean() => Some(format!("boolean, got {}", shown())),
         _ => None,
+    }
+}
+
+/// A value as Go's `%#v` prints it.
+fn go_syntax(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::String(text) => quoted(text),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(go_syntax).collect();
+            format!("[]interface {{}}{{{}}}", items.join(", "))
+        }
+        Value::Object(fields) => {
+            let fields: Vec<String> =
+                fields.iter().map(|(name, value)| format!("{}:{}", quoted(name), go_syntax(value))).collect();
+            format!("map[string]interface {{}}{{{}}}", fields.join(", "))
+        }
+        other => go_value(other),
     }
 }
 

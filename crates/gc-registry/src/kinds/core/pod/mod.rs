@@ -644,7 +644,7 @@ fn resize(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
                 resized_container(&container, &was, report);
             }
             let changed = if restarts {
-                without_compute(container.value()) != without_compute(was.value())
+                without_compute(&without_claims(container.value())) != without_compute(was.value())
             } else {
                 container.value() != was.value()
             };
@@ -670,7 +670,13 @@ fn without_compute(container: &Value) -> Value {
             remove(&mut container, &["resources", kind]);
         }
     }
-    remove(&mut container, &["resizePolicy"]);
+    container
+}
+
+/// Upstream compares claims with none at all.
+fn without_claims(container: &Value) -> Value {
+    let mut container = container.clone();
+    remove(&mut container, &["resources", "claims"]);
     container
 }
 
