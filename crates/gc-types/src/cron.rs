@@ -79,8 +79,7 @@ impl Cron {
         let [minute, hour, day, month, weekday] = fields.as_slice() else {
             return Err(format!("expected exactly 5 fields, found {}: [{}]", fields.len(), fields.join(" ")));
         };
-        let says_nothing =
-            |field: &str| field.split(',').any(|part| matches!(part.split('/').next(), Some("*" | "?")));
+        let says_nothing = |field: &str| field.split(',').any(is_any);
         let (minutes, hours) = (bits(minute, 0, 59, &[])?, bits(hour, 0, 23, &[])?);
         let (days, months) = (bits(day, 1, 31, &[])?, bits(month, 1, 12, &MONTHS)?);
         let weekdays = bits(weekday, 0, last_weekday, &WEEKDAYS)?;
@@ -130,6 +129,12 @@ fn weekday_number(weekday: Weekday) -> i8 {
 
 fn has(bits: u64, number: i8) -> bool {
     u32::try_from(number).is_ok_and(|number| bits & (1 << number) != 0)
+}
+
+/// Whether a part of a field names every value. One with a step above 1 does not.
+fn is_any(part: &str) -> bool {
+    let (range, step) = part.split_once('/').unwrap_or((part, "1"));
+    matches!(range, "*" | "?") && step.parse() == Ok(1)
 }
 
 /// The values of a field: a list of numbers, names, ranges and steps.
@@ -201,6 +206,8 @@ mod tests {
             ("0 0 1 1 *", "2023-11-14T22:13:20Z", &utc, "2024-01-01T00:00:00Z"),
             ("0 12 * * mon-FRI", "2023-11-17T12:00:00Z", &utc, "2023-11-20T12:00:00Z"),
             ("0 0 13 * 5", "2023-11-14T00:00:00Z", &utc, "2023-11-17T00:00:00Z"),
+            ("0 0 */2 * 1", "2023-11-14T00:00:00Z", &utc, "2023-11-15T00:00:00Z"),
+            ("0 0 */1 * 1", "2023-11-14T00:00:00Z", &utc, "2023-11-20T00:00:00Z"),
             ("5 4 29 2 *", "2023-11-14T00:00:00Z", &utc, "2024-02-29T04:05:00Z"),
             ("0 0 31 2 *", "2023-11-14T00:00:00Z", &utc, "never"),
             ("@hourly", "2023-11-14T22:00:00Z", &utc, "2023-11-14T23:00:00Z"),
