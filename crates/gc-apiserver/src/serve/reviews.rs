@@ -92,7 +92,7 @@ pub(crate) async fn answer(
         map.insert("metadata".into(), json!({}));
     }
     if definition.kind == "SelfSubjectReview".into() {
-        // It is made anew.
+        // Its metadata is made by the server.
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         map.insert("metadata".into(), json!({"creationTimestamp": now}));
     }

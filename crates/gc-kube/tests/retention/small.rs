@@ -10,11 +10,19 @@ use super::*;
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+const VERSION: (&str, &str) = ("internal.apiserver.k8s.io/v1alpha1", "StorageVersion");
 const VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
 const MINUTE: i64 = 60_000;
 const DAY: i64 = 24 * HOUR;
 
 /// Has the server serve a kind that it does not serve by default.
+/// Creates a custom object, which has to say what it is.
+async fn create(world: &World, (api_version, kind): (&str, &str), path: &str, mut object: Value) {
+    object["apiVersion"] = api_version.into();
+    object["kind"] = kind.into();
+    world.create(path, object).await;
+}
+
 async fn define(world: &World, group: &str, version: &str, kind: &str, scope: &str) {
     let singular = kind.to_lowercase();
     let plural = format!("{singular}s");
@@ -32,6 +40,7 @@ async fn define(world: &World, group: &str, version: &str, kind: &str, scope: &s
 
 #[tokio::test]
 async fn pod_certificate_requests() {
+    const REQUEST: (&str, &str) = ("certificates.k8s.io/v1beta1", "PodCertificateRequest");
     const REQUESTS: &str = "/apis/certificates.k8s.io/v1beta1/namespaces/default/podcertificaterequests";
     let world = World::start().await;
     let running = world
@@ -45,7 +54,8 @@ async fn pod_certificate_requests() {
     }
     define(&world, "certificates.k8s.io", "v1beta1", "PodCertificateRequest", "Namespaced").await;
     for name in ["old", "older"] {
-        world.create(REQUESTS, json!({"metadata": {"name": name}, "spec": {"podName": "web-0"}})).await;
+        create(&world, REQUEST, REQUESTS, json!({"metadata": {"name": name}, "spec": {"podName": "web-0"}}))
+            .await;
     }
     world.pass(14 * MINUTE);
     for name in ["old", "older"] {
@@ -59,14 +69,14 @@ async fn pod_certificate_requests() {
 
 #[tokio::test]
 async fn lease_candidates() {
+    const CANDIDATE: (&str, &str) = ("coordination.k8s.io/v1beta1", "LeaseCandidate");
     const CANDIDATES: &str = "/apis/coordination.k8s.io/v1beta1/namespaces/kube-system/leasecandidates";
     let world = World::start().await;
     define(&world, "coordination.k8s.io", "v1beta1", "LeaseCandidate", "Namespaced").await;
     let spec = json!({"leaseName": "scheduler", "renewTime": "2026-01-01T00:00:00.000000Z"});
-    world.create(CANDIDATES, json!({"metadata": {"name": "a"}, "spec": spec})).await;
-    world
-        .create(CANDIDATES, json!({"metadata": {"name": "never"}, "spec": {"leaseName": "scheduler"}}))
-        .await;
+    create(&world, CANDIDATE, CANDIDATES, json!({"metadata": {"name": "a"}, "spec": spec})).await;
+    let never = json!({"metadata": {"name": "never"}, "spec": {"leaseName": "scheduler"}});
+    create(&world, CANDIDATE, CANDIDATES, never).await;
     let running =
         world.collect(Controller::LeaseCandidate, LeaseCandidateCollector::default(), NothingOutside).await;
     world.until_gone(&format!("{CANDIDATES}/never")).await;
@@ -134,7 +144,7 @@ async fn storage_versions() {
     world.create(LEASES, json!({"metadata": {"name": "apiserver-a", "labels": labels}, "spec": {}})).await;
     let version = format!("{VERSIONS}/apps.deployments");
     let entry = |server: &str, version: &str| json!({"apiServerID": server, "encodingVersion": version, "decodableVersions": ["v1"]});
-    world.create(VERSIONS, json!({"metadata": {"name": "apps.deployments"}, "spec": {}})).await;
+    create(&world, VERSION, VERSIONS, json!({"metadata": {"name": "apps.deployments"}, "spec": {}})).await;
     let status = json!({"storageVersions": [entry("apiserver-a", "v1"), entry("apiserver-b", "v2")]});
     world.patch(&format!("{version}/status"), json!({ "status": status })).await;
     let running =
