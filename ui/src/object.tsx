@@ -1,5 +1,5 @@
 // One object: why it is or is not deleted, what its deletion would lead to, what was done about it, its metadata.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { api, Refused, type ObjectAnswer, type Plan, type Policy, type Subject } from "./api";
 import { ChangeLine } from "./feed";
 import { bytes, count, plural, words } from "./format";
@@ -313,7 +313,8 @@ function Confirm(props: { plan: Plan; name: string; sending: boolean; onCancel: 
   const { plan, name } = props;
   const ready = !props.sending && (!plan.needsName || typed === name);
   const first = useRef<HTMLElement | null>(null);
-  useEffect(() => first.current?.focus(), []);
+  // Before it is painted: who types at once types into it.
+  useLayoutEffect(() => first.current?.focus(), []);
   return (
     <form
       class="confirm"
