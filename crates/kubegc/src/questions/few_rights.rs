@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use gc_apiserver::RunningServer;
 use gc_kube::ApiClient;
 use http::Method;
 use serde_json::{Value, json};
@@ -29,6 +30,28 @@ async fn created(admin: &ApiClient, path: &str, object: Value) -> String {
     created["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
 }
 
+/// A server with the namespace `shop`, and its administrator.
+async fn shop() -> (RunningServer, ApiClient) {
+    let options = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    let server = apiserver::serve(&options, None).await.unwrap();
+    let way = server.in_process("tester");
+    let admin = ApiClient::in_process(move |request| way.call(request));
+    created(&admin, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
+    (server, admin)
+}
+
+/// The user `ann`, and what is requested in her name.
+fn ann(server: &RunningServer) -> (ApiClient, Arc<Mutex<Vec<String>>>) {
+    let way = server.in_process_as("ann", &["system:authenticated"]);
+    let asked = Arc::<Mutex<Vec<String>>>::default();
+    let log = Arc::clone(&asked);
+    let client = ApiClient::in_process(move |request: http::Request<_>| {
+        log.lock().unwrap().push(format!("{} {}", request.method(), request.uri()));
+        way.call(request)
+    });
+    (client, asked)
+}
+
 /// Gives the user `ann` a Role in the namespace `shop`.
 async fn permit(admin: &ApiClient, rules: Value) {
     let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop";
@@ -49,11 +72,7 @@ async fn until_it_may_read(client: &ApiClient, path: &str) {
 /// Of an owner that is not found, a tree says what is true.
 #[tokio::test]
 async fn a_tree_says_what_became_of_owners() {
-    let options = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-    let server = apiserver::serve(&options, None).await.unwrap();
-    let way = server.in_process("tester");
-    let admin = ApiClient::in_process(move |request| way.call(request));
-    created(&admin, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
+    let (server, admin) = shop().await;
     let maps = "/api/v1/namespaces/shop/configmaps";
     let other = created(&admin, maps, json!({"metadata": {"name": "other"}})).await;
     let owner = |kind: &str, name: &str, uid: &str| json!({"apiVersion": "v1", "kind": kind, "name": name, "uid": uid});
@@ -68,8 +87,7 @@ async fn a_tree_says_what_became_of_owners() {
     ]);
     created(&admin, maps, json!({"metadata": {"name": "leaf", "ownerReferences": owners}})).await;
     permit(&admin, json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}])).await;
-    let way = server.in_process_as("ann", &["system:authenticated"]);
-    let client = ApiClient::in_process(move |request| way.call(request));
+    let (client, _) = ann(&server);
     until_it_may_read(&client, &format!("{maps}/leaf")).await;
     let leaf = Subject { resource: "configmaps".into(), namespace: "shop".into(), name: "leaf".into() };
     let question = Asked::Tree { objects: vec![leaf], owners: true, depth: None, full: false };
@@ -93,21 +111,11 @@ async fn a_tree_says_what_became_of_owners() {
 #[tokio::test]
 async fn a_report_names_what_may_not_be_read_once() {
     const MAX_REQUESTS_OF_A_REPORT: usize = 20;
-    let options = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-    let server = apiserver::serve(&options, None).await.unwrap();
-    let way = server.in_process("tester");
-    let admin = ApiClient::in_process(move |request| way.call(request));
-    created(&admin, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
+    let (server, admin) = shop().await;
     let maps = "/api/v1/namespaces/shop/configmaps";
     created(&admin, maps, json!({"metadata": {"name": "idle"}})).await;
     permit(&admin, json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}])).await;
-    let (way, asked) =
-        (server.in_process_as("ann", &["system:authenticated"]), Arc::<Mutex<Vec<String>>>::default());
-    let log = Arc::clone(&asked);
-    let client = ApiClient::in_process(move |request: http::Request<_>| {
-        log.lock().unwrap().push(format!("{} {}", request.method(), request.uri()));
-        way.call(request)
-    });
+    let (client, asked) = ann(&server);
     until_it_may_read(&client, &format!("{maps}/idle")).await;
     asked.lock().unwrap().clear();
     let gatherer = Gatherer::new(client, gather::now()).await.unwrap();
@@ -124,12 +132,8 @@ async fn a_report_names_what_may_not_be_read_once() {
 
 #[tokio::test]
 async fn a_role_in_one_namespace_is_enough() {
-    let options = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-    let server = apiserver::serve(&options, None).await.unwrap();
-    let way = server.in_process("tester");
-    let admin = ApiClient::in_process(move |request| way.call(request));
+    let (server, admin) = shop().await;
     let create = async |path: &str, object: Value| created(&admin, path, object).await;
-    create("/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
     let owned = |name: &str, (api_version, kind, owner, uid): (&str, &str, &str, &str)| {
         let reference = json!({"apiVersion": api_version, "kind": kind, "name": owner, "uid": uid,
             "controller": true, "blockOwnerDeletion": true});
@@ -152,13 +156,7 @@ async fn a_role_in_one_namespace_is_enough() {
     let rules = json!([rule("", &["pods", "configmaps"]), rule("apps", &["deployments", "replicasets"])]);
     permit(&admin, rules).await;
 
-    let (way, asked) =
-        (server.in_process_as("ann", &["system:authenticated"]), Arc::<Mutex<Vec<String>>>::default());
-    let log = Arc::clone(&asked);
-    let client = ApiClient::in_process(move |request: http::Request<_>| {
-        log.lock().unwrap().push(format!("{} {}", request.method(), request.uri()));
-        way.call(request)
-    });
+    let (client, asked) = ann(&server);
     until_it_may_read(&client, "/api/v1/namespaces/shop/pods/web-1-a").await;
     let subject = |resource: &str, name: &str| {
         vec![Subject { resource: resource.into(), namespace: "shop".into(), name: name.into() }]
