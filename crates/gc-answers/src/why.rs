@@ -12,6 +12,9 @@ use crate::stuck::{self, Place, Row};
 use crate::survey::Survey;
 use crate::text;
 
+/// The code of the conclusion about an object that a collector is to delete.
+pub const TO_BE_DELETED: &str = "ToBeDeleted";
+
 /// Who asked for a deletion, if nothing shows it.
 pub const NOTHING_SAYS: &str = "nothing in the cluster says; the audit log of the API server names the user";
 
@@ -139,7 +142,7 @@ fn by_owners(conclusion: &Conclusion) -> (&'static str, String) {
             ("Unverified", "Nothing deletes it for now: an owner could not be looked up yet.".into())
         }
         Conclusion::ToBeDeleted(verdict) => {
-            ("ToBeDeleted", format!("It is about to be deleted: {}, {verdict}.", verdict.code()))
+            (TO_BE_DELETED, format!("It is about to be deleted: {}, {verdict}.", verdict.code()))
         }
         Conclusion::ToLoseReferences(verdict) => {
             ("ToLoseReferences", format!("It stays and loses references: {}, {verdict}.", verdict.code()))

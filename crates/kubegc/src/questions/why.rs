@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use clap::Args;
 use gc_answers::text::some_of;
-use gc_answers::why::{NOTHING_SAYS, Why, needs_lists, owners, reference, why as answer_why};
+use gc_answers::why::{NOTHING_SAYS, TO_BE_DELETED, Why, needs_lists, owners, reference, why as answer_why};
 use gc_answers::{Facts, Known, Metadata, Object, Survey};
 use gc_kube::ApiClient;
 use gc_types::{ObjectKey, Timestamp, Uid};
@@ -24,9 +24,6 @@ use crate::run::LeaseFlags;
 
 /// Owners that are followed towards the roots at most.
 const MAX_OWNERS: usize = 200;
-
-/// The conclusion about an object that a collector is to delete.
-const TO_BE_DELETED: &str = "ToBeDeleted";
 
 /// What could not be seen for one reason is named up to this number.
 const UNSEEN_NAMED: usize = 3;
