@@ -231,8 +231,11 @@ impl Writer {
 
     async fn create(&mut self, key: Key, counts: Counts) -> Result<(), Forbidden> {
         let home = match &key.about {
-            About::Namespace(name) => Some(Arc::clone(name)),
-            About::Object(..) => None,
+            // A terminating namespace takes no new Events.
+            About::Namespace(name) if key.controller != Controller::Namespace.event_source() => {
+                Some(Arc::clone(name))
+            }
+            About::Namespace(_) | About::Object(..) => None,
         };
         for namespace in home.into_iter().chain([DEFAULT_NAMESPACE.into()]) {
             let event = event(&key, &counts, &namespace, jiff::Timestamp::now());
@@ -351,6 +354,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
     use std::net::{Ipv4Addr, SocketAddr};
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use gc_types::{EffectId, PropagationPolicy, ResourceId, Verdict};
 
@@ -454,6 +458,28 @@ mod tests {
         ApiClient::in_process(move |request| way.call(request))
     }
 
+    /// The same, whose refused requests are counted.
+    fn counting_refusals(up: &Up, user: &str, refused: &Arc<AtomicUsize>) -> ApiClient {
+        let (way, refused) = (up.server.in_process_as(user, &[]), Arc::clone(refused));
+        ApiClient::in_process(move |request| {
+            let (answer, refused) = (way.call(request), Arc::clone(&refused));
+            async move {
+                let answer = answer.await;
+                refused.fetch_add(usize::from(answer.status() == StatusCode::FORBIDDEN), Ordering::Relaxed);
+                answer
+            }
+        })
+    }
+
+    async fn until_gone(client: &ApiClient, path: &str) {
+        let begun = Instant::now();
+        let request = || preflight::request(Method::GET, path, None);
+        while client.call(request()).await.unwrap().head.status != StatusCode::NOT_FOUND {
+            assert!(begun.elapsed() < PATIENCE, "{path} stays");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     async fn call(client: &ApiClient, method: Method, path: &str, body: Option<&Value>) -> Value {
         let answer = client.call(preflight::request(method.clone(), path, body)).await.unwrap();
         let value: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
@@ -537,19 +563,26 @@ mod tests {
         writer.write(events.take()).await.unwrap();
         assert_eq!(shown(&client, "shop").await[0].1, 2);
 
-        let left = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "left"}});
-        call(&client, Method::POST, "/api/v1/namespaces/shop/configmaps", Some(&left)).await;
-        call(&client, Method::DELETE, "/api/v1/namespaces/shop", None).await;
-        let begun = Instant::now();
-        let shop = || preflight::request(Method::GET, "/api/v1/namespaces/shop", None);
-        while client.call(shop()).await.unwrap().head.status != StatusCode::NOT_FOUND {
-            assert!(begun.elapsed() < PATIENCE, "the namespace stays");
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        // While the namespace terminates, the server would refuse an Event in it, and is not asked.
+        let maps = "/api/v1/namespaces/shop/configmaps";
+        for (name, finalizers) in [("left", json!([])), ("held", json!(["example.com/held"]))] {
+            let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": name, "finalizers": finalizers}});
+            call(&client, Method::POST, maps, Some(&map)).await;
         }
+        call(&client, Method::DELETE, "/api/v1/namespaces/shop", None).await;
+        until_gone(&client, &format!("{maps}/left")).await;
+        let refused = Arc::new(AtomicUsize::new(0));
+        writer.client = counting_refusals(&up, "writer", &refused);
         writer.write(events.take()).await.unwrap();
         let about_shop = shown(&client, DEFAULT_NAMESPACE).await;
         assert_eq!(about_shop.len(), 1, "{about_shop:?}");
         assert_eq!(about_shop[0].0, "NamespaceTerminating");
+        assert_eq!(refused.load(Ordering::Relaxed), 0);
+        let mut held = call(&client, Method::GET, &format!("{maps}/held"), None).await;
+        held["metadata"]["finalizers"] = json!([]);
+        call(&client, Method::PUT, &format!("{maps}/held"), Some(&held)).await;
+        until_gone(&client, "/api/v1/namespaces/shop").await;
 
         let mut stranger = Writer { client: way(&up, "stranger", &[]), series: BTreeMap::new() };
         collect(&up, &client, "default").await;
