@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use gc_kube::{
     ApiClient, Clock, CollectorOptions, MetadataCollector, NothingOutside, Observer, Observers, Outside,
     PolicyCollector, ResourceTable, Restraints, RetentionCollector, retention_table, system_clock,
 };
 use gc_retention::certificates::CertificateCollector;
-use gc_retention::engine::{Counts, Engine};
+use gc_retention::engine::{Collector, Counts, Engine};
 use gc_retention::expiry::foreign::ForeignTool;
 use gc_retention::expiry::{self, ExpiryEngine, FinishedExpiry};
 use gc_retention::jobs::JobCollector;
@@ -197,6 +198,7 @@ pub(crate) struct NamespaceOptions {
 }
 
 /// Collectors at work on one cluster.
+#[derive(Default)]
 pub(crate) struct RunningCollectors {
     stop: tokio::sync::watch::Sender<bool>,
     ownership: Option<tokio::task::JoinHandle<Watched<gc_ownership::Engine>>>,
@@ -216,120 +218,66 @@ impl RunningCollectors {
         observer: Option<Arc<dyn Observer>>,
         surroundings: &Surroundings,
     ) -> Self {
-        let (stop, stopped) = tokio::sync::watch::channel(false);
         let (feed, terminating) = NamespaceFeed::new();
-        let terminating = namespaces.names.unwrap_or(terminating);
         let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::new(feed)];
         observers.extend(observer);
-        let mut running =
-            Self { stop, ownership: None, namespaces: None, retention: Vec::new(), others: Vec::new() };
-        // Terminating namespaces come from the owner-reference collector's watch; without that one,
-        // they are found by the periodic list of all namespaces.
+        let mut starter = Starter { settings, options, surroundings, running: Self::default() };
         for &controller in enabled {
             let client = client_of(controller);
-            let mut retain = Retain {
-                controller,
-                client: client.clone(),
-                options,
-                surroundings,
-                outside: Arc::new(NothingOutside),
-                stopped: stopped.clone(),
-                running: &mut running.retention,
-            };
             match controller {
-                Controller::GarbageCollector => {
-                    let collector = MetadataCollector::new(client, options.clone())
-                        .restrained_by(surroundings.restraints.clone());
-                    observers.extend((surroundings.sinks)(controller, &collector.table()));
-                    let engine = gc_ownership::Engine::new(gc_ownership::Config::default());
-                    let engine = Watched::new(engine, surroundings.activity.of(controller), 0);
-                    surroundings.activity.add_board(collector.board());
-                    let (observer, shutdown) =
-                        (Arc::new(Observers(observers.clone())), until(stopped.clone()));
-                    let run = async move { collector.run(engine, observer, shutdown).await };
-                    running.ownership = Some(tokio::spawn(run.boxed()));
-                }
+                Controller::GarbageCollector => starter.ownership(client, std::mem::take(&mut observers)),
+                // Below: the names can be received once.
                 Controller::Namespace => {}
                 Controller::PodGarbageCollector => {
-                    retain.start(PodCollector::new(settings.terminated_pod_gc_threshold));
+                    let rules = PodCollector::new(settings.terminated_pod_gc_threshold);
+                    starter.retention(controller, client, rules);
                 }
-                Controller::TtlAfterFinished => retain.start(JobCollector::default()),
-                Controller::CertificateCleaner => retain.start(CertificateCollector::default()),
+                Controller::TtlAfterFinished => {
+                    starter.retention(controller, client, JobCollector::default());
+                }
+                Controller::CertificateCleaner => {
+                    starter.retention(controller, client, CertificateCollector::default());
+                }
                 Controller::ClaimProtection => {
-                    retain.start(ClaimProtection::new(settings.claim_unused_condition));
+                    let rules = ClaimProtection::new(settings.claim_unused_condition);
+                    starter.retention(controller, client, rules);
                 }
-                Controller::VolumeProtection => retain.start(VolumeProtection::default()),
+                Controller::VolumeProtection => {
+                    starter.retention(controller, client, VolumeProtection::default());
+                }
                 Controller::AttributesClassProtection => {
-                    retain.start(AttributesClassProtection::default());
+                    starter.retention(controller, client, AttributesClassProtection::default());
                 }
-                Controller::StaleLease => retain.start(LeaseCollector::new(settings.ownerless_node_leases)),
-                Controller::LeaseCandidate => retain.start(LeaseCandidateCollector::default()),
-                Controller::PodCertificateCleaner => retain.start(PodCertificateCollector::default()),
+                Controller::StaleLease => {
+                    let rules = LeaseCollector::new(settings.ownerless_node_leases);
+                    starter.retention(controller, client, rules);
+                }
+                Controller::LeaseCandidate => {
+                    starter.retention(controller, client, LeaseCandidateCollector::default());
+                }
+                Controller::PodCertificateCleaner => {
+                    starter.retention(controller, client, PodCertificateCollector::default());
+                }
                 Controller::LegacyTokenCleaner => {
                     let period = settings.legacy_service_account_token_clean_up_period;
-                    retain.start(TokenCollector::new(gc_types::milliseconds(period)));
+                    let rules = TokenCollector::new(gc_types::milliseconds(period));
+                    starter.retention(controller, client, rules);
                 }
-                Controller::StorageVersion => retain.start(StorageVersionCollector::default()),
-                Controller::VolumeReclaim => {
-                    let storage = StorageOutside::new(retain.client.clone(), &settings.outside);
-                    retain.outside = Arc::new(storage);
-                    retain.start(VolumeReclaim::new(settings.outside.deleters()));
+                Controller::StorageVersion => {
+                    starter.retention(controller, client, StorageVersionCollector::default());
                 }
-                Controller::NodeLifecycle => match settings.outside.provider() {
-                    Ok(Some(provider)) => {
-                        retain.outside = Arc::new(MachinesOutside(provider));
-                        retain.start(NodeLifecycle::new(settings.outside.node_policy()));
-                    }
-                    Ok(None) => {}
-                    Err(error) => tracing::error!(%controller, %error, "the collector does not run"),
-                },
-                Controller::RetentionPolicy => {
-                    let collector = PolicyCollector::new(client, options.pacing, options.dry_run)
-                        .restrained_by(surroundings.restraints.clone())
-                        .named(controller.event_source())
-                        .with_clock(Arc::clone(&surroundings.clock));
-                    let shutdown = until(stopped.clone());
-                    let observer = surroundings.observer(controller, &collector.table());
-                    let observer = running.with_notices(settings, collector.table(), observer);
-                    let run = async move { collector.run(observer, shutdown).await };
-                    running.others.push(tokio::spawn(run.boxed()));
-                }
-                Controller::Expiry => {
-                    let mut by_metadata = options.clone();
-                    let finishing = expiry::FINISHING.map(|(group, name)| (group.into(), name.into()));
-                    by_metadata.ignored_resources.extend(finishing);
-                    let collector = MetadataCollector::new(client.clone(), by_metadata)
-                        .restrained_by(surroundings.restraints.clone())
-                        .named(controller.event_source())
-                        .with_clock(Arc::clone(&surroundings.clock));
-                    let shutdown = until(stopped.clone());
-                    let tools = &settings.foreign_expiry;
-                    let engine = ExpiryEngine::default().with_foreign(tools);
-                    let engine = Watched::new(engine, surroundings.activity.of(controller), 0);
-                    surroundings.activity.add_board(collector.board());
-                    let observer = surroundings.observer(controller, &collector.table());
-                    let run = async move { drop(collector.run(engine, observer, shutdown).await) };
-                    running.others.push(tokio::spawn(run.boxed()));
-                    retain.start(FinishedExpiry::default().with_foreign(tools));
-                }
+                Controller::VolumeReclaim => starter.volumes(client),
+                Controller::NodeLifecycle => starter.nodes(client),
+                Controller::RetentionPolicy => starter.policies(client),
+                Controller::Expiry => starter.expiry(client),
             }
         }
         if enabled.contains(&Controller::Namespace) {
-            let trace = Trace::new(|table| surroundings.observer(Controller::Namespace, table));
-            let settings = NamespaceSettings {
-                settle: namespaces.settle,
-                is_first: namespaces.is_first,
-                dry_run: options.dry_run,
-                pacing: options.pacing,
-                restraints: surroundings.restraints.clone(),
-                trace,
-                clock: Arc::clone(&surroundings.clock),
-                movement: surroundings.activity.of(Controller::Namespace),
-            };
-            let controller = NamespaceController::new(client_of(Controller::Namespace), settings);
-            running.namespaces = Some(tokio::spawn(controller.run(terminating, until(stopped)).boxed()));
+            // Terminating namespaces come from the owner-reference collector's watch; without that one,
+            // they are found by the periodic list of all namespaces.
+            starter.namespaces(client_of(Controller::Namespace), namespaces, terminating);
         }
-        running
+        starter.running
     }
 
     /// The observer, which also sends notices to the webhook, if there is one.
@@ -342,26 +290,29 @@ impl RunningCollectors {
         // Whether it can be used was found out before the start.
         let Ok(Some(webhook)) = settings.notices.webhook() else { return observer };
         let (sender, sending) = NoticeSender::new(webhook, table, system_clock()());
-        let stopped = until(self.stop.subscribe());
-        self.others.push(tokio::spawn(
-            async move {
-                tokio::select! {
-                    () = stopped => {}
-                    () = sending => {}
-                }
+        self.add(|stopped| async move {
+            tokio::select! {
+                () = stopped => {}
+                () = sending => {}
             }
-            .boxed(),
-        ));
+        });
         Arc::new(Observers(vec![observer, Arc::new(sender)]))
     }
 
     /// Runs something beside the collectors, until they stop.
-    pub(crate) fn add<F>(&mut self, run: impl FnOnce(futures::future::BoxFuture<'static, ()>) -> F)
+    pub(crate) fn add<F>(&mut self, run: impl FnOnce(BoxFuture<'static, ()>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let stopped: futures::future::BoxFuture<'static, ()> = Box::pin(until(self.stop.subscribe()));
+        let stopped = self.stopped();
         self.others.push(tokio::spawn(run(stopped).boxed()));
+    }
+
+    /// Ends when the collectors are stopped.
+    fn stopped(&self) -> BoxFuture<'static, ()> {
+        let mut stopped = self.stop.subscribe();
+        // An error says that the sender is gone, which is a stop as well.
+        async move { drop(stopped.wait_for(|stop| *stop).await) }.boxed()
     }
 
     /// Nothing further is sent; what is in flight gets a moment.
@@ -389,37 +340,129 @@ impl RunningCollectors {
     }
 }
 
-/// How one retention collector is started.
-struct Retain<'a> {
-    controller: Controller,
-    client: ApiClient,
+/// Starts one collector after the other, each in its own task.
+struct Starter<'a> {
+    settings: &'a ControllerOptions,
     options: &'a CollectorOptions,
     surroundings: &'a Surroundings,
-    outside: Arc<dyn Outside>,
-    stopped: tokio::sync::watch::Receiver<bool>,
-    running: &'a mut Vec<(Controller, tokio::task::JoinHandle<Counts>)>,
+    running: RunningCollectors,
 }
 
-impl Retain<'_> {
-    fn start<C: gc_retention::engine::Collector + Send + 'static>(self, rules: C) {
-        let (controller, options) = (self.controller, self.options);
-        let observer = self.surroundings.observer(controller, &retention_table());
-        // Expiry has an engine over all resources besides (0).
-        let engine = Watched::collecting(Engine::new(rules), self.surroundings.activity.of(controller), 1);
-        let collector = RetentionCollector::new(self.client, engine, options.pacing, options.dry_run)
-            .named(controller.event_source())
-            .with_clock(Arc::clone(&self.surroundings.clock))
-            .with_outside(self.outside)
-            .restrained_by(self.surroundings.restraints.clone());
-        let shutdown = until(self.stopped);
-        let run = async move { collector.run(observer, shutdown).await };
-        self.running.push((controller, tokio::spawn(run.boxed())));
+impl Starter<'_> {
+    fn ownership(&mut self, client: ApiClient, mut observers: Vec<Arc<dyn Observer>>) {
+        let (controller, surroundings) = (Controller::GarbageCollector, self.surroundings);
+        let collector = MetadataCollector::new(client, self.options.clone())
+            .restrained_by(surroundings.restraints.clone());
+        observers.extend((surroundings.sinks)(controller, &collector.table()));
+        let engine = gc_ownership::Engine::new(gc_ownership::Config::default());
+        let engine = Watched::new(engine, surroundings.activity.of(controller), 0);
+        surroundings.activity.add_board(collector.board());
+        let shutdown = self.running.stopped();
+        let run = async move { collector.run(engine, Arc::new(Observers(observers)), shutdown).await };
+        self.running.ownership = Some(tokio::spawn(run.boxed()));
     }
-}
 
-async fn until(mut stopped: tokio::sync::watch::Receiver<bool>) {
-    // An error says that the sender is gone, which is a stop as well.
-    let _ = stopped.wait_for(|stop| *stop).await;
+    fn retention<C: Collector + Send + 'static>(
+        &mut self,
+        controller: Controller,
+        client: ApiClient,
+        rules: C,
+    ) {
+        self.retention_outside(controller, client, rules, Arc::new(NothingOutside));
+    }
+
+    /// A retention collector with what it acts on outside of the cluster.
+    fn retention_outside<C: Collector + Send + 'static>(
+        &mut self,
+        controller: Controller,
+        client: ApiClient,
+        rules: C,
+        outside: Arc<dyn Outside>,
+    ) {
+        let (options, surroundings) = (self.options, self.surroundings);
+        let observer = surroundings.observer(controller, &retention_table());
+        // Expiry has an engine over all resources besides (0).
+        let engine = Watched::collecting(Engine::new(rules), surroundings.activity.of(controller), 1);
+        let collector = RetentionCollector::new(client, engine, options.pacing, options.dry_run)
+            .named(controller.event_source())
+            .with_clock(Arc::clone(&surroundings.clock))
+            .with_outside(outside)
+            .restrained_by(surroundings.restraints.clone());
+        let shutdown = self.running.stopped();
+        let run = async move { collector.run(observer, shutdown).await };
+        self.running.retention.push((controller, tokio::spawn(run.boxed())));
+    }
+
+    fn volumes(&mut self, client: ApiClient) {
+        let options = &self.settings.outside;
+        let storage = Arc::new(StorageOutside::new(client.clone(), options));
+        let rules = VolumeReclaim::new(options.deleters());
+        self.retention_outside(Controller::VolumeReclaim, client, rules, storage);
+    }
+
+    fn nodes(&mut self, client: ApiClient) {
+        let (controller, options) = (Controller::NodeLifecycle, &self.settings.outside);
+        match options.provider() {
+            Ok(Some(provider)) => {
+                let machines = Arc::new(MachinesOutside(provider));
+                self.retention_outside(
+                    controller,
+                    client,
+                    NodeLifecycle::new(options.node_policy()),
+                    machines,
+                );
+            }
+            Ok(None) => {}
+            Err(error) => tracing::error!(%controller, %error, "the collector does not run"),
+        }
+    }
+
+    fn policies(&mut self, client: ApiClient) {
+        let (controller, surroundings) = (Controller::RetentionPolicy, self.surroundings);
+        let collector = PolicyCollector::new(client, self.options.pacing, self.options.dry_run)
+            .restrained_by(surroundings.restraints.clone())
+            .named(controller.event_source())
+            .with_clock(Arc::clone(&surroundings.clock));
+        let observer = surroundings.observer(controller, &collector.table());
+        let observer = self.running.with_notices(self.settings, collector.table(), observer);
+        self.running.add(|stopped| collector.run(observer, stopped));
+    }
+
+    fn expiry(&mut self, client: ApiClient) {
+        let (controller, surroundings) = (Controller::Expiry, self.surroundings);
+        let tools = &self.settings.foreign_expiry;
+        let finishing = FinishedExpiry::default().with_foreign(tools);
+        self.retention(controller, client.clone(), finishing);
+        let mut by_metadata = self.options.clone();
+        let finishing = expiry::FINISHING.map(|(group, name)| (group.into(), name.into()));
+        by_metadata.ignored_resources.extend(finishing);
+        let collector = MetadataCollector::new(client, by_metadata)
+            .restrained_by(surroundings.restraints.clone())
+            .named(controller.event_source())
+            .with_clock(Arc::clone(&surroundings.clock));
+        let engine = ExpiryEngine::default().with_foreign(tools);
+        let engine = Watched::new(engine, surroundings.activity.of(controller), 0);
+        surroundings.activity.add_board(collector.board());
+        let observer = surroundings.observer(controller, &collector.table());
+        self.running.add(|stopped| async move { drop(collector.run(engine, observer, stopped).await) });
+    }
+
+    fn namespaces(&mut self, client: ApiClient, options: NamespaceOptions, feed: NamespaceNames) {
+        let surroundings = self.surroundings;
+        let terminating = options.names.unwrap_or(feed);
+        let settings = NamespaceSettings {
+            settle: options.settle,
+            is_first: options.is_first,
+            dry_run: self.options.dry_run,
+            pacing: self.options.pacing,
+            restraints: surroundings.restraints.clone(),
+            trace: Trace::new(|table| surroundings.observer(Controller::Namespace, table)),
+            clock: Arc::clone(&surroundings.clock),
+            movement: surroundings.activity.of(Controller::Namespace),
+        };
+        let run = NamespaceController::new(client, settings).run(terminating, self.running.stopped());
+        self.running.namespaces = Some(tokio::spawn(run.boxed()));
+    }
 }
 
 #[cfg(test)]

@@ -178,7 +178,7 @@ impl AuditSinks {
         let sinks = self.clone();
         Arc::new(move |controller, table| {
             let mut made = sinks.of(controller, table);
-            if matches!(sinks.mode, Mode::DryRun | Mode::Observe) {
+            if sinks.mode.reads_only() {
                 made.push(Arc::new(DryRunReport::new(table.clone())));
             }
             made
@@ -254,21 +254,14 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     let authority = tls.and_then(|tls| tls.authority_pem().map(str::to_owned));
 
     // Until the server is there and lets us, nothing else makes sense; but a signal ends the wait.
-    let reads_only = matches!(settings.mode, Mode::DryRun | Mode::Observe);
-    let checked = async {
-        preflight::reach(&client, true).await?;
-        preflight::check_version(&client).await;
-        let needed = (settings.controllers.as_slice(), settings.retention.deletion_events);
-        preflight::check_permissions(&client, needed, reads_only).await
-    };
     tokio::select! {
-        checked = checked => checked?,
+        checked = check_server(&client, &settings) => checked?,
         _ = ended.recv() => return Ok(()),
     }
     if settings.controllers.iter().any(|controller| controller.collector().for_every_kind) {
         tasks.spawn(gc_kube::follow_definitions(client.clone(), live.breaker.clone()).boxed());
     }
-    if !reads_only {
+    if !settings.mode.reads_only() {
         follow_orders(&client, &settings, &live, &mut tasks).await;
         if let Some(events) = events {
             tasks.spawn(events.write(gated.clone()).boxed());
@@ -288,17 +281,8 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
         Candidate::new(client, lease, lease::identity(), live.control.clone(), live.leadership.clone())
             .showing_pages_with(authority);
     tasks.spawn(reload(hangups, options.clone(), given.clone(), settings, live).boxed());
-    let led = async {
-        if !elects {
-            std::future::pending::<()>().await;
-        }
-        match candidate.acquire().await {
-            Ok(()) => candidate.keep().await,
-            Err(error) => error,
-        }
-    };
     let end = tokio::select! {
-        lost = led => End::Lost(lost),
+        lost = lead(&mut candidate, elects) => End::Lost(lost),
         _ = ended.recv() => End::Signal,
     };
     let result = match end {
@@ -321,14 +305,37 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     };
     journal.close();
     if is_observation {
-        let (agreements, disagreements) = counted.comparisons();
-        tracing::info!(
-            agreements,
-            disagreements,
-            "the observation has ended; `kubegc journal --verb observe` lists each comparison"
-        );
+        report_observation(&counted);
     }
     result
+}
+
+/// Waits for the server, and checks its version and what it permits.
+async fn check_server(client: &ApiClient, settings: &Settings) -> anyhow::Result<()> {
+    preflight::reach(client, true).await?;
+    preflight::check_version(client).await;
+    let needed = (settings.controllers.as_slice(), settings.retention.deletion_events);
+    preflight::check_permissions(client, needed, settings.mode.reads_only()).await
+}
+
+/// Leads until the lease is lost; without an election, for ever.
+async fn lead(candidate: &mut Candidate, elects: bool) -> lease::LeaseError {
+    if !elects {
+        std::future::pending::<()>().await;
+    }
+    match candidate.acquire().await {
+        Ok(()) => candidate.keep().await,
+        Err(error) => error,
+    }
+}
+
+fn report_observation(metrics: &Metrics) {
+    let (agreements, disagreements) = metrics.comparisons();
+    tracing::info!(
+        agreements,
+        disagreements,
+        "the observation has ended; `kubegc journal --verb observe` lists each comparison"
+    );
 }
 
 /// Serves the page, with the certificate that metrics have, if they have one. Answers the certificate.
@@ -429,7 +436,7 @@ fn start_others(
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let enabled = settings.other_controllers();
     let mut options = settings.collector();
-    options.dry_run = matches!(settings.mode, Mode::DryRun | Mode::Observe);
+    options.dry_run = settings.mode.reads_only();
     if settings.mode == Mode::Observe && !enabled.is_empty() {
         tracing::info!(
             controllers = ?enabled.iter().map(|controller| controller.name()).collect::<Vec<_>>(),

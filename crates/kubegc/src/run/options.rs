@@ -204,6 +204,13 @@ pub(super) enum Mode {
     ObserveFor(Duration),
 }
 
+impl Mode {
+    /// Whether nothing is ever written.
+    pub(super) fn reads_only(self) -> bool {
+        matches!(self, Self::DryRun | Self::Observe)
+    }
+}
+
 /// All settings of `run`, validated.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
@@ -300,7 +307,7 @@ impl Settings {
 
     /// Whether the Lease decides who acts.
     pub(super) fn elects(&self) -> bool {
-        self.leader_elect && !matches!(self.mode, Mode::DryRun | Mode::Observe)
+        self.leader_elect && !self.mode.reads_only()
     }
 
     /// The collector's options.
