@@ -471,11 +471,10 @@ mod tests {
         })
     }
 
-    async fn until_gone(client: &ApiClient, path: &str) {
+    async fn until(what: &str, is_true: impl AsyncFn() -> bool) {
         let begun = Instant::now();
-        let request = || preflight::request(Method::GET, path, None);
-        while client.call(request()).await.unwrap().head.status != StatusCode::NOT_FOUND {
-            assert!(begun.elapsed() < PATIENCE, "{path} stays");
+        while !is_true().await {
+            assert!(begun.elapsed() < PATIENCE, "waited too long: {what}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -571,7 +570,7 @@ mod tests {
             call(&client, Method::POST, maps, Some(&map)).await;
         }
         call(&client, Method::DELETE, "/api/v1/namespaces/shop", None).await;
-        until_gone(&client, &format!("{maps}/left")).await;
+        until("the deletion is counted", async || !events.0.lock().unwrap().counts.is_empty()).await;
         let refused = Arc::new(AtomicUsize::new(0));
         writer.client = counting_refusals(&up, "writer", &refused);
         writer.write(events.take()).await.unwrap();
@@ -582,7 +581,11 @@ mod tests {
         let mut held = call(&client, Method::GET, &format!("{maps}/held"), None).await;
         held["metadata"]["finalizers"] = json!([]);
         call(&client, Method::PUT, &format!("{maps}/held"), Some(&held)).await;
-        until_gone(&client, "/api/v1/namespaces/shop").await;
+        let shop = || preflight::request(Method::GET, "/api/v1/namespaces/shop", None);
+        until("the namespace is gone", async || {
+            client.call(shop()).await.unwrap().head.status == StatusCode::NOT_FOUND
+        })
+        .await;
 
         let mut stranger = Writer { client: way(&up, "stranger", &[]), series: BTreeMap::new() };
         collect(&up, &client, "default").await;
