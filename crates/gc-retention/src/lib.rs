@@ -35,5 +35,4 @@ pub mod storage_versions;
 pub mod tokens;
 pub mod volumes;
 
-/// Hashes the same in every process. Maps with it are never iterated.
-pub(crate) type FixedState = foldhash::fast::FixedState;
+pub(crate) use gc_types::FixedState;

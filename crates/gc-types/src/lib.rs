@@ -37,3 +37,6 @@ pub use protected::undeletable;
 pub use quantity::parse_quantity;
 pub use quoted::{quoted, quoted_with};
 pub use recreator::{Recreator, TrackingMark};
+
+/// Hashes the same in every process. Maps with it are never iterated in an order that shows.
+pub type FixedState = foldhash::fast::FixedState;

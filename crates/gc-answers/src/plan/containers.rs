@@ -134,7 +134,6 @@ impl Planner<'_> {
 
     /// Keeps a container with what is in it, which is returned.
     fn contain(&mut self, uid: &Uid, container: Container, others: Vec<NodeView>) -> Vec<Uid> {
-        self.holds.know_at_once();
         let inside: Vec<Uid> = others.into_iter().map(|view| view.uid).collect();
         self.containers.insert(uid.clone(), Container { inside: inside.clone(), ..container });
         inside

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gc_ownership::{NodeView, Progress};
-use gc_types::{ObjectKey, Recreator, ResourceId, Uid};
+use gc_types::{FixedState, ObjectKey, Recreator, ResourceId, Uid};
+use hashbrown::HashMap;
 
 use super::container::{Horizon, When};
 use super::planner::{Planner, Stages, survey_view};
@@ -189,7 +190,7 @@ impl Planner<'_> {
 
     /// The objects that were not rehearsed, each with its fate.
     fn leaves(&self) -> Vec<FatedLeaf> {
-        let at_once = self.holds.at_once().iter();
+        let at_once = self.holds.at_once().into_iter();
         let mut leaves: Vec<FatedLeaf> =
             at_once.map(|uid| FatedLeaf { uid: uid.clone(), fate: Fate::Deleted, follows: None }).collect();
         for container in self.containers.values() {
@@ -259,13 +260,12 @@ impl Planner<'_> {
         }
         radius.items.sort_by(|left, right| left.order().cmp(&right.order()));
         let number = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);
-        let mut places: Vec<(&Uid, u32)> =
+        let places: HashMap<&Uid, u32, FixedState> =
             radius.items.iter().enumerate().map(|(place, item)| (&item.uid, number(place))).collect();
-        places.sort_unstable();
         for (place, item) in radius.items.iter().enumerate() {
             for owner in self.survey.engine.owners_of(&item.uid) {
-                let found = places.binary_search_by(|(uid, _)| (*uid).cmp(&owner.coordinates.uid));
-                radius.edges.extend(found.map(|found| (places[found].1, number(place))));
+                let found = places.get(&owner.coordinates.uid);
+                radius.edges.extend(found.map(|owner| (*owner, number(place))));
             }
         }
         radius.edges.sort_unstable();
