@@ -167,20 +167,15 @@ fn own_schema(writer: &mut Writer<'_>, from: &Object) {
     extensions(writer, 36, from);
 }
 
-/// Only scalars have a place in the message.
+/// Only scalars have a place in the message: of other values it says that there is one.
 fn default(writer: &mut Writer<'_>, from: &Object) {
-    match from.get("default") {
-        Some(Value::Bool(value)) => writer.message(33, |writer| writer.number(2, (*value).into())),
-        Some(Value::String(value)) => {
-            writer.message(33, |writer| writer.bytes(3, value.as_bytes()));
-        }
-        Some(value) => {
-            if let Some(number) = value.as_f64() {
-                writer.message(33, |writer| writer.double(1, number));
-            }
-        }
-        None => {}
-    }
+    let Some(value) = from.get("default") else { return };
+    writer.message(33, |writer| match value {
+        Value::Bool(value) => writer.number(2, (*value).into()),
+        Value::String(value) => writer.bytes(3, value.as_bytes()),
+        Value::Number(value) => writer.double(1, value.as_f64().unwrap_or_default()),
+        _ => {}
+    });
 }
 
 #[cfg(test)]
@@ -245,7 +240,7 @@ mod tests {
         #[prost(message, optional, tag = "31")]
         properties: Option<Schemas>,
         #[prost(message, optional, tag = "33")]
-        default: Option<Default>,
+        default: Option<DefaultType>,
     }
 
     #[derive(Clone, PartialEq, Message)]
@@ -255,7 +250,7 @@ mod tests {
     }
 
     #[derive(Clone, PartialEq, Message)]
-    struct Default {
+    struct DefaultType {
         #[prost(double, optional, tag = "1")]
         number: Option<f64>,
         #[prost(string, optional, tag = "3")]
@@ -273,6 +268,7 @@ mod tests {
                     "list": {"type": "array", "items": {"$ref": "#/components/schemas/other"}},
                     "name": {"type": "string", "default": ""},
                     "size": {"type": "integer", "default": 0},
+                    "spec": {"type": "object", "default": {}},
                 },
             }}},
         });
@@ -281,13 +277,14 @@ mod tests {
         let of_type = |kind: &str| Schema { kind: kind.into(), ..Schema::default() };
         let reference = Some(Reference { reference: "#/components/schemas/other".into() });
         let items = Some(Items { schema: vec![SchemaOrReference { schema: None, reference }] });
-        let text = Some(Default { text: Some(String::new()), number: None });
-        let number = Some(Default { number: Some(0.0), text: None });
+        let text = Some(DefaultType { text: Some(String::new()), number: None });
+        let number = Some(DefaultType { number: Some(0.0), text: None });
         let properties = Schemas {
             entries: vec![
                 entry("list", Schema { items, ..of_type("array") }),
                 entry("name", Schema { default: text, ..of_type("string") }),
                 entry("size", Schema { default: number, ..of_type("integer") }),
+                entry("spec", Schema { default: Some(DefaultType::default()), ..of_type("object") }),
             ],
         };
         let thing =
