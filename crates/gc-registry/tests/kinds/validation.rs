@@ -561,7 +561,7 @@ fn fields_of_features_that_are_off_are_dropped() {
 
 /// A valid object with one value changed.
 /// What is refused in a create of an object of `resource.k8s.io`, without the rule that a name breaks.
-fn device_problems(resource: &str, spec: Value) -> Vec<String> {
+fn device_problems(resource: &str, spec: &Value) -> Vec<String> {
     let all = problems(resource, json!({"metadata": {"name": "a"}, "spec": spec}));
     all.iter().map(|problem| problem.split(": a ").next().unwrap_or_default().to_owned()).collect()
 }
@@ -592,13 +592,13 @@ fn devices_are_refused_where_upstream_says() {
             "attributes[k]: Invalid value: \"\": exactly one value must be specified",
         ),
     ] {
-        let found = device_problems("resource.k8s.io/v1/resourceslices", slice(device));
+        let found = device_problems("resource.k8s.io/v1/resourceslices", &slice(device));
         assert_eq!(found, [format!("{devices}.{wanted}")]);
     }
     let claim = json!({"devices": {
         "requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}],
         "constraints": [{"matchAttribute": "example.com/a", "distinctAttribute": ""}]}});
-    assert_eq!(device_problems("resource.k8s.io/v1/resourceclaims", claim), Vec::<String>::new());
+    assert_eq!(device_problems("resource.k8s.io/v1/resourceclaims", &claim), Vec::<String>::new());
 }
 
 #[test]

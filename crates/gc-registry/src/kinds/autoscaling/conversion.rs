@@ -345,12 +345,9 @@ fn metric(sources: &Sources, item: &Value) -> Value {
 fn set_target_type(source: &str, metric: &mut Value) {
     let has = |name: &str| at(metric, &["target", name]).is_some();
     let kind = match source {
-        "pods" => "AverageValue",
         "object" if !has("averageValue") => "Value",
-        "object" => "AverageValue",
         "external" if has("value") => "Value",
-        "external" => "AverageValue",
-        _ if has("averageUtilization") => "Utilization",
+        "resource" | "containerResource" if has("averageUtilization") => "Utilization",
         _ => "AverageValue",
     };
     if source == "object" && kind == "AverageValue" && is_zero(at(metric, &["target", "value"])) {
