@@ -393,6 +393,9 @@ async fn openapi_documents_are_answered_whatever_the_method() {
     let server = TestServer::start().await;
     let known: &[(&str, &str)] = &[("if-none-match", "*")];
     let html: &[(&str, &str)] = &[("accept", "text/html")];
+    let protobuf: &[(&str, &str)] =
+        &[("accept", "application/com.github.proto-openapi.spec.v3@v1.0+protobuf")];
+    let three = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
     let text = "text/plain; charset=utf-8";
     for (method, path, headers, code, content_type) in [
         ("GET", "/openapi/v3", &[][..], 200, text),
@@ -401,6 +404,7 @@ async fn openapi_documents_are_answered_whatever_the_method() {
         ("GET", "/openapi/v3", known, 304, ""),
         ("POST", "/openapi/v3", known, 412, ""),
         ("GET", "/openapi/v3/apis/apps/v1", html, 406, ""),
+        ("GET", "/openapi/v3/apis/apps/v1", protobuf, 200, three),
         ("GET", "/openapi/v3/apis/apps/v1", known, 304, ""),
         ("POST", "/openapi/v3/apis/apps/v1", known, 412, "application/json"),
         ("POST", "/openapi/v2", &[], 200, "application/json"),

@@ -73,10 +73,10 @@ impl Call<'_> {
             let chosen = self.prepare_new(&mut new, options.dry_run)?;
             rules.finish(&mut new);
             let name = meta::name(&new).to_owned();
-            let mut errors = meta_validation::validate(self.resource(), &new);
+            let mut errors = self.admin_access(&new, None)?;
+            errors.extend(meta_validation::validate(self.resource(), &new));
             errors.extend(rules.validate_create(&new));
             errors.extend(self.privileged_containers(&new));
-            errors.extend(self.admin_access(&new, None)?);
             if errors.is_empty() {
                 errors = meta_validation::validate_last(self.resource(), &new);
             }

@@ -134,10 +134,9 @@ fn convert(call: &Call<'_>, configuration: &Value, object: &mut Value) -> Result
     let Err(why) = schema::restore(&rules::schema(resource), object) else { return Ok(()) };
     let kind = format!("{}/{}, Kind={}", resource.group, resource.version, resource.kind);
     let (namespace, name) = (meta::text(configuration, "namespace"), meta::name(configuration));
-    let step = if why.starts_with("illegal base64") { "error decoding from json: " } else { "" };
     let why = format!(
         "failed to convert new object ({namespace}/{name}; {kind}) to proper version: unable to convert unstructured \
-         object to {kind}: {step}{why}"
+         object to {kind}: {why}"
     );
     Err(ApiError::new(500, "", why))
 }

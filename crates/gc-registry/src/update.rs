@@ -218,11 +218,11 @@ impl Call<'_> {
                 managed::update(self, Some(&live), &mut new, options);
                 managed::disown_absent_replicas(self, &mut new);
             }
-            let mut errors =
-                meta_validation::validate_update(self.resource(), &self.target.subresource, &new, &live);
+            let mut errors = self.admin_access(&new, Some(&live))?;
+            let subresource = &self.target.subresource;
+            errors.extend(meta_validation::validate_update(self.resource(), subresource, &new, &live));
             errors.extend(rules.validate_update(&new, &live));
             errors.extend(self.privileged_containers(&new));
-            errors.extend(self.admin_access(&new, Some(&live))?);
             if !errors.is_empty() {
                 return Err(self.invalid(&self.target.name, &errors));
             }

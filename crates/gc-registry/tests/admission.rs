@@ -420,6 +420,12 @@ fn administrative_access_to_devices_needs_a_label_on_the_namespace() {
         );
         assert_eq!(tried(&world, resource, object.clone()).unwrap_err(), why);
     }
+    // It is refused before anything else is.
+    let mut worse = objects[0].2.clone();
+    worse["spec"]["devices"]["requests"][0]["name"] = "Bad Name!".into();
+    let error = tried(&world, objects[0].1, worse).unwrap_err();
+    let first = "is invalid: [spec.devices.requests[0].adminAccess: Forbidden";
+    assert!(error.contains(first), "{error}");
     let labels = json!({"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}});
     world.merge("v1/namespaces", "/default", labels).unwrap();
     for (_, resource, object) in objects {

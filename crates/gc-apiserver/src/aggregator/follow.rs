@@ -22,8 +22,10 @@ const GROUP: &str = "apiregistration.k8s.io";
 const RESOURCE: &str = "apiservices";
 /// How often each server is checked without a reason.
 const CHECK_PERIOD: Duration = Duration::from_secs(30);
-/// The least time between two rounds of checks.
+/// How long to wait before watches that broke are taken up again.
 const PAUSE: Duration = Duration::from_millis(200);
+/// The least time between two rounds of checks: upstream's conditions are there when a client asks next.
+const MOMENT: Duration = Duration::from_millis(10);
 /// Servers that are checked at the same time.
 const CHECKS_AT_ONCE: usize = 8;
 
@@ -59,7 +61,7 @@ async fn follow_once(state: &Arc<State>) -> Result<(), ApiError> {
         // A round of checks follows a change, or the end of the period.
         tokio::time::timeout(period, changed(&mut watches, &table)).await.unwrap_or(Ok(()))?;
         // Changes seldom come alone: those of one moment are handled together.
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(MOMENT).await;
         while let Some(more) = changed(&mut watches, &table).now_or_never() {
             more?;
         }

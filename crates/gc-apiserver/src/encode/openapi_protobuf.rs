@@ -1,8 +1,10 @@
-//! The OpenAPI document of version 2 as protobuf, which kubectl before 1.27 asks for.
+//! OpenAPI documents as protobuf: that of version 2, which kubectl before 1.27 asks for, and in `three` those of version 3.
 //!
 //! Follows the message numbers of gnostic's `openapi.v2` (`OpenAPIv2.proto`), for what documents of API servers hold:
 //! security definitions, headers, examples and file responses are not among it. Values of any type are YAML there, and
 //! JSON is YAML.
+
+pub(crate) mod three;
 
 use serde_json::{Map, Value};
 
@@ -129,18 +131,18 @@ fn schema(writer: &mut Writer<'_>, schema_object: &Object) {
     }
     flag(writer, 8, from, "exclusiveMaximum");
     flag(writer, 10, from, "exclusiveMinimum");
-    for (number, name) in [
-        (11, "maxLength"),
-        (12, "minLength"),
-        (14, "maxItems"),
-        (15, "minItems"),
-        (17, "maxProperties"),
-        (18, "minProperties"),
-    ] {
-        if let Some(value) = from.get(name).and_then(Value::as_i64) {
-            writer.number(number, value);
-        }
-    }
+    numbers(
+        writer,
+        from,
+        &[
+            (11, "maxLength"),
+            (12, "minLength"),
+            (14, "maxItems"),
+            (15, "minItems"),
+            (17, "maxProperties"),
+            (18, "minProperties"),
+        ],
+    );
     text(writer, 13, from, "pattern");
     flag(writer, 16, from, "uniqueItems");
     texts(writer, 19, from, "required");
@@ -186,6 +188,14 @@ fn text(writer: &mut Writer<'_>, number: u32, from: &Object, name: &str) {
 fn texts(writer: &mut Writer<'_>, number: u32, from: &Object, name: &str) {
     for item in from.get(name).and_then(Value::as_array).into_iter().flatten() {
         writer.bytes(number, item.as_str().unwrap_or_default().as_bytes());
+    }
+}
+
+fn numbers(writer: &mut Writer<'_>, from: &Object, fields: &[(u32, &str)]) {
+    for (number, name) in fields {
+        if let Some(value) = from.get(*name).and_then(Value::as_i64) {
+            writer.number(*number, value);
+        }
     }
 }
 

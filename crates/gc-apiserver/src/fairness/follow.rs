@@ -20,8 +20,10 @@ use crate::work::Weight;
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
 const RESOURCES: [&str; 2] = ["flowschemas", "prioritylevelconfigurations"];
-/// How long to wait before a watch that broke is taken up again, and at least between two readings.
+/// How long to wait before a watch that broke is taken up again.
 const PAUSE: Duration = Duration::from_millis(200);
+/// The least time between two readings: upstream's conditions are there when a client asks next.
+const MOMENT: Duration = Duration::from_millis(10);
 
 /// Reads schemas and levels, and keeps following them in the background.
 pub(crate) async fn follow(state: &Arc<State>, background: &mut JoinSet<()>) -> Result<(), ApiError> {
@@ -110,7 +112,7 @@ async fn follow_once(state: &Arc<State>, resource: &'static str) -> Result<(), A
         }
         read(state).await?;
         // Changes seldom come alone: those of a moment are read once.
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(MOMENT).await;
         let mut is_newer = false;
         while let Some(Some(event)) = std::future::poll_fn(|cx| watch.poll_next(cx)).now_or_never() {
             if let WatchEvent::Error(error) = event {

@@ -48,7 +48,7 @@ pub(crate) async fn answer(
         })
         .await?;
     let Some(document) = found else { return Ok(Some(page_not_found())) };
-    if let Some(hash) = request.query.get("hash").filter(|_| matches!(which, Which::Three(..))) {
+    if let Some(hash) = request.query.get("hash").filter(|_| is_three) {
         if hash != document.hash {
             let mut answer = text_answer(StatusCode::MOVED_PERMANENTLY, which.content_type(), Bytes::new());
             if let Ok(location) = HeaderValue::from_str(&format!("{path}?hash={}", document.hash)) {
@@ -78,6 +78,11 @@ fn negotiated(which: Which, accept: &str) -> Option<Which> {
     for range in media_ranges(accept) {
         if range.takes(JSON) {
             return Some(which);
+        }
+        if let Which::Three(path) = &which
+            && openapi_protobuf::three::ACCEPTED.iter().any(|name| range.takes(name))
+        {
+            return Some(Which::ThreeProtobuf(path.clone()));
         }
         if which == Which::Two && openapi_protobuf::ACCEPTED.iter().any(|name| range.takes(name)) {
             return Some(Which::TwoProtobuf);

@@ -34,7 +34,7 @@ impl Report {
     }
 
     /// A value as an error message shows it: texts quoted, everything else as the field's type prints it.
-    fn shown(&self, field: &Field<'_, '_>) -> String {
+    pub(crate) fn shown(&self, field: &Field<'_, '_>) -> String {
         let typed = match field.value() {
             Value::String(text) => return quoted(text),
             Value::Null | Value::Array(_) | Value::Object(_) => {

@@ -117,10 +117,12 @@ fn mismatch_of(found: &str, wanted: &str, place: &Place<'_>) -> String {
 /// generic document, where a number that does not fit its type is cut to it. The error is worded as there.
 pub(crate) fn restore(schema: &Schema, value: &mut Value) -> Result<(), String> {
     match (&schema.node, &mut *value) {
-        (
-            Node::String(StringFormat::Byte | StringFormat::DateTime | StringFormat::MicroTime),
-            Value::String(_),
-        ) => check_types(schema, value),
+        (Node::String(StringFormat::Byte), Value::String(_)) => {
+            check_types(schema, value).map_err(|why| format!("error decoding from json: {why}"))
+        }
+        (Node::String(StringFormat::DateTime | StringFormat::MicroTime), Value::String(_)) => {
+            check_types(schema, value)
+        }
         (_, Value::Null)
         | (Node::String(_), Value::String(_))
         | (Node::Boolean, Value::Bool(_))
@@ -230,15 +232,14 @@ fn go_type(schema: &Schema) -> String {
         return go.name.into();
     }
     match &schema.node {
-        Node::Any => "interface {}".into(),
-        Node::Object(_) => {
-            let name = schema.name.as_deref().unwrap_or_default();
+        Node::Any | Node::Object(_) => {
+            let Some(name) = schema.name.as_deref() else { return "interface {}".into() };
             let mut parts = name.rsplit('.');
             let last = parts.next().unwrap_or_default();
             format!("{}.{last}", parts.next().unwrap_or_default())
         }
-        Node::Map(map) => format!("map[string]{}", go_type(&map.values)),
-        Node::List(list) => format!("[]{}", go_type(&list.items)),
+        Node::Map(map) => format!("map[string]{}", go_element(&map.values)),
+        Node::List(list) => format!("[]{}", go_element(&list.items)),
         Node::String(StringFormat::Byte) => "[]uint8".into(),
         Node::String(_) => "string".into(),
         Node::Integer(IntegerFormat::Int64) => "int64".into(),
@@ -246,6 +247,15 @@ fn go_type(schema: &Schema) -> String {
         Node::Number => "float64".into(),
         Node::Boolean => "bool".into(),
         Node::Quantity => "resource.Quantity".into(),
+    }
+}
+
+/// The type of items and values. A time is a text only to its own decoder.
+fn go_element(schema: &Schema) -> String {
+    match schema.node {
+        Node::String(StringFormat::DateTime) => "v1.Time".into(),
+        Node::String(StringFormat::MicroTime) => "v1.MicroTime".into(),
+        _ => go_type(schema),
     }
 }
 
@@ -431,6 +441,49 @@ mod tests {
             let got = restore(&schema, &mut document).map(|()| document);
             assert_eq!(got, want.map_err(str::to_owned), "{sent}");
         }
+    }
+
+    #[test]
+    fn types_have_their_names_in_go() {
+        for (group, kind, sent, wanted) in [
+            (
+                "",
+                "PersistentVolumeClaim",
+                json!({"status": {"allocatedResourceStatuses": "x"}}),
+                "PersistentVolumeClaimStatus.status.allocatedResourceStatuses of type \
+                 map[v1.ResourceName]v1.ClaimResourceStatus",
+            ),
+            (
+                "policy",
+                "PodDisruptionBudget",
+                json!({"status": {"disruptedPods": "x"}}),
+                "PodDisruptionBudgetStatus.status.disruptedPods of type map[string]v1.Time",
+            ),
+            (
+                "certificates.k8s.io",
+                "CertificateSigningRequest",
+                json!({"spec": {"usages": "x"}}),
+                "CertificateSigningRequestSpec.spec.usages of type []v1.KeyUsage",
+            ),
+            (
+                "apiextensions.k8s.io",
+                "CustomResourceDefinition",
+                json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": {"enum": "x"}}}]}}),
+                "JSONSchemaProps.spec.versions.schema.openAPIV3Schema.enum of type []v1.JSON",
+            ),
+        ] {
+            let schema = builtin(group, "v1", kind).expect("built in");
+            let wanted = format!("json: cannot unmarshal string into Go struct field {wanted}");
+            assert_eq!(check_types(&schema, &sent), Err(wanted));
+        }
+    }
+
+    #[test]
+    fn bytes_that_a_patch_has_made_are_refused_in_other_words() {
+        let schema = builtin("", "v1", "Secret").expect("built in");
+        let mut secret = json!({"data": {"k": "b"}});
+        let wanted = "error decoding from json: illegal base64 data at input byte 0";
+        assert_eq!(restore(&schema, &mut secret), Err(wanted.to_owned()));
     }
 
     #[test]

@@ -150,7 +150,10 @@ impl Iterator for Flags {
 
 /// The name, type and flags of a field's line.
 pub(super) fn field(line: &'static str) -> Option<(&'static str, TypeCode, Flags)> {
-    let mut words = line.strip_prefix(' ')?.split(' ');
-    let (name, code) = (words.next()?, words.next()?);
-    Some((name, type_code(code), Flags(words)))
+    let (name, rest) = line.strip_prefix(' ')?.split_once(' ')?;
+    // The values of an enumeration may have spaces.
+    let named = rest.find('>').filter(|_| rest.find('<') < rest.find(' ')).unwrap_or(0);
+    let end = rest[named..].find(' ').map_or(rest.len(), |space| named + space);
+    let (code, flags) = rest.split_at(end);
+    Some((name, type_code(code), Flags(flags.split(' '))))
 }

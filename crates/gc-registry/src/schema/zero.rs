@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::kinds::quantity;
 
 use super::types::scalar;
-use super::{Node, Property, Schema, StringFormat};
+use super::{Node, Property, Schema, StringFormat, definition_named};
 
 /// What becomes of lists and maps without an item whose fields are always encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,14 @@ const REFUSED_WHEN_EMPTY: [(&str, &str); 5] = [
 ];
 const EPHEMERAL: &str = "io.k8s.api.core.v1.EphemeralContainer";
 const JSON_SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+const SCHEMA_OR_LIST: &str =
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray";
+/// Types with decoders of their own, which drop what a schema does not have.
+const SCHEMAS_OR_OTHERS: [&str; 3] = [
+    SCHEMA_OR_LIST,
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool",
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray",
+];
 /// Templates whose metadata may have no list but labels and annotations, not even an empty one.
 const TEMPLATES: [&str; 2] =
     ["io.k8s.api.core.v1.PersistentVolumeClaimTemplate", "io.k8s.api.resource.v1.ResourceClaimTemplateSpec"];
@@ -53,7 +61,7 @@ pub fn normalize(schema: &Schema, value: &mut Value, empties: Empties) {
                 let Some(property) = object.properties.get(name.as_str()) else {
                     return schema.preserve_unknown;
                 };
-                if value.is_null() {
+                if value.is_null() || is_no_schema(&property.schema, value) {
                     return false;
                 }
                 if is_metadata_of_template(schema, name) {
@@ -89,6 +97,11 @@ pub fn normalize(schema: &Schema, value: &mut Value, empties: Empties) {
                 normalize_element(&list.items, item, empties);
             }
         }
+        (value @ Value::Object(_), Node::Any) if is_one_of(schema, &SCHEMAS_OR_OTHERS) => {
+            if let Some(inner) = definition_named(JSON_SCHEMA) {
+                normalize(&inner, value, empties);
+            }
+        }
         (value, Node::Quantity) => quantity::canonicalize(value),
         (value @ Value::Array(_), Node::String(StringFormat::Byte)) => *value = encoded_bytes(value).into(),
         (Value::String(text), Node::String(format)) => {
@@ -98,6 +111,12 @@ pub fn normalize(schema: &Schema, value: &mut Value, empties: Empties) {
         }
         _ => {}
     }
+}
+
+/// Whether Go's decoder ignores this in the place of a schema or several.
+fn is_no_schema(schema: &Schema, value: &Value) -> bool {
+    let is_empty = value.as_array().is_none_or(Vec::is_empty);
+    is_one_of(schema, &[SCHEMA_OR_LIST]) && !value.is_object() && is_empty
 }
 
 fn is_one_of(schema: &Schema, names: &[&str]) -> bool {
@@ -164,7 +183,9 @@ fn is_dropped(property: &Property, value: &Value, empties: Empties) -> bool {
 }
 
 fn zero_of(property: &Property) -> Value {
-    if property.pointer { Value::Null } else { zero(&property.schema) }
+    // Bytes that were not sent are `nil`, which Go encodes as `null`.
+    let is_bytes = property.schema.node == Node::String(StringFormat::Byte);
+    if property.pointer || is_bytes { Value::Null } else { zero(&property.schema) }
 }
 
 /// What Go encodes where nothing was decoded.
@@ -224,6 +245,17 @@ mod tests {
                 "LimitRange",
                 json!({"spec": {"limits": [{"max": {"cpu": 1, "memory": "1024Ki"}}]}}),
                 json!({"metadata": {}, "spec": {"limits": [{"type": "", "max": {"cpu": "1", "memory": "1Mi"}}]}}),
+            ),
+            (
+                "apiextensions.k8s.io",
+                "CustomResourceDefinition",
+                json!({"spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": {"properties": {
+                    "a": {"items": "x"}, "b": {"items": []}, "c": {"items": {"type": "string", "bogus": 1}}}}}}]}}),
+                json!({"metadata": {}, "status": {"acceptedNames": {"kind": "", "plural": ""}, "conditions": null,
+                    "storedVersions": null},
+                    "spec": {"group": "", "names": {"kind": "", "plural": ""}, "scope": "", "versions": [{
+                        "name": "v1", "served": false, "storage": false, "schema": {"openAPIV3Schema": {
+                            "properties": {"a": {}, "b": {}, "c": {"items": {"type": "string"}}}}}}]}}),
             ),
         ] {
             let schema = builtin(group, "v1", kind).expect("built in");

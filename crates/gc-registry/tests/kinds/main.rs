@@ -2,6 +2,7 @@
 // Tests may unwrap: a failure is the report.
 #![allow(clippy::unwrap_used)]
 
+mod autoscalers;
 mod defaults;
 mod laws;
 mod printers;

@@ -250,10 +250,11 @@ fn events_change_form_between_their_groups() {
 fn autoscalers_survive_a_trip_through_the_other_version() {
     let two = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "h"},
         "spec": {"maxReplicas": 3, "metrics": [
-            {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}}},
-            {"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}}],
+            {"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}},
+            {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}}}],
             "behavior": {"scaleDown": {"selectPolicy": "Max"}}},
-        "status": {"currentReplicas": 2, "desiredReplicas": 2, "currentMetrics": null, "conditions": [{"type": "AbleToScale"}]}});
+        "status": {"currentReplicas": 2, "desiredReplicas": 2, "currentMetrics": null,
+            "conditions": [{"type": "AbleToScale", "status": "True", "lastTransitionTime": null}]}});
     let one = convert("autoscaling", "v1", "HorizontalPodAutoscaler", &two);
     assert_eq!(one["spec"], json!({"maxReplicas": 3, "targetCPUUtilizationPercentage": 70}));
     assert_eq!(one["status"], json!({"currentReplicas": 2, "desiredReplicas": 2}));

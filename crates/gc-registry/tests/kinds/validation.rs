@@ -560,6 +560,100 @@ fn fields_of_features_that_are_off_are_dropped() {
 }
 
 /// A valid object with one value changed.
+/// What is refused in a create of an object of `resource.k8s.io`, without the rule that a name breaks.
+fn device_problems(resource: &str, spec: &Value) -> Vec<String> {
+    let all = problems(resource, json!({"metadata": {"name": "a"}, "spec": spec}));
+    all.iter().map(|problem| problem.split(": a ").next().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn devices_are_refused_where_upstream_says() {
+    let slice = |device: Value| {
+        json!({"driver": "d.example.com", "nodeName": "n", "devices": [device],
+            "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}})
+    };
+    let devices = "spec.devices[0]";
+    for (device, wanted) in [
+        (
+            json!({"name": "d", "attributes": {"Bad Key!": {"int": 1}}}),
+            "attributes: Invalid value: \"Bad Key!\"",
+        ),
+        (
+            json!({"name": "d", "capacity": {"Bad Key!": {"value": "1"}}}),
+            "capacity: Invalid value: \"Bad Key!\"",
+        ),
+        (
+            json!({"name": "d", "consumesCounters": [{"counterSet": "c", "counters": {"Bad Key!": {"value": "1"}}}]}),
+            "consumesCounters[0].counters: Invalid value: \"Bad Key!\"",
+        ),
+        // Lists are dropped, as their feature is off.
+        (
+            json!({"name": "d", "attributes": {"k": {"bools": [true]}}}),
+            "attributes[k]: Invalid value: \"\": exactly one value must be specified",
+        ),
+    ] {
+        let found = device_problems("resource.k8s.io/v1/resourceslices", &slice(device));
+        assert_eq!(found, [format!("{devices}.{wanted}")]);
+    }
+    let claim = json!({"devices": {
+        "requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}],
+        "constraints": [{"matchAttribute": "example.com/a", "distinctAttribute": ""}]}});
+    assert_eq!(device_problems("resource.k8s.io/v1/resourceclaims", &claim), Vec::<String>::new());
+}
+
+#[test]
+fn values_are_shown_as_upstream_shows_them() {
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {
+        "hard": {"pods": "5"}, "scopeSelector": {"matchExpressions": [
+            {"scopeName": "VolumeAttributesClass", "operator": "Exists"}]}}});
+    let selector =
+        r#"{"MatchExpressions":[{"ScopeName":"VolumeAttributesClass","Operator":"Exists","Values":null}]}"#;
+    let request = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+        "metadata": {"name": "r"}, "spec": {"signerName": "a.b/c", "usages": ["client auth"]}});
+    for (resource, object, wanted) in [
+        (
+            "v1/resourcequotas",
+            quota,
+            format!(
+                "spec.scopeSelector.matchExpressions: Invalid value: {selector}: unsupported scope applied to resource"
+            ),
+        ),
+        (
+            "certificates.k8s.io/v1/certificatesigningrequests",
+            request,
+            "spec.request: Invalid value: null: PEM block type must be CERTIFICATE REQUEST".into(),
+        ),
+    ] {
+        assert_eq!(problems(resource, object), [wanted]);
+    }
+}
+
+#[test]
+fn statuses_are_refused_in_the_order_of_upstream() {
+    let old = json!({"metadata": {"name": "v1.a.b"}, "spec": {"group": "a.b", "version": "v1"}});
+    let new =
+        json!({"metadata": {"name": "v1.a.b"}, "status": {"conditions": [{"type": "A", "status": "x"}]}});
+    let found = kinds::validate_update(target("apiregistration.k8s.io/v1/apiservices/status"), &new, &old);
+    let details: Vec<&str> = found.iter().map(|problem| problem.detail.as_str()).collect();
+    assert_eq!(details, ["Unsupported value: \"x\": supported values: \"True\", \"False\", \"Unknown\""]);
+
+    let old = json!({"metadata": {"name": "c"}, "spec": {"devices": {}}});
+    let device = json!({"driver": "a", "pool": "a", "device": "a", "networkData": {"ips": ["a", "a"]}});
+    let new = json!({"metadata": {"name": "c"}, "spec": {"devices": {}}, "status": {"devices": [device]}});
+    let found = kinds::validate_update(target("resource.k8s.io/v1/resourceclaims/status"), &new, &old);
+    let addresses = found.iter().filter(|problem| problem.field.contains(".ips["));
+    let reasons: Vec<String> = addresses.map(|e| format!("{} {}", e.reason.as_str(), e.field)).collect();
+    let place = "status.devices[0].networkData.ips";
+    assert_eq!(
+        reasons,
+        [
+            format!("FieldValueInvalid {place}[0]"),
+            format!("FieldValueInvalid {place}[1]"),
+            format!("FieldValueDuplicate {place}[1]"),
+        ]
+    );
+}
+
 fn with(resource: &str, pointer: &str, value: Value) -> Value {
     let mut object = valid(resource);
     let (parent, key) = pointer.rsplit_once('/').unwrap();

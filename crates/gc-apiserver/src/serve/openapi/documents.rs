@@ -13,7 +13,7 @@ pub(super) const JSON: &str = "application/json";
 /// The content type of the index, which upstream leaves to Go to guess.
 pub(super) const INDEX: &str = "text/plain; charset=utf-8";
 
-/// Written documents of the present catalog. Bounded by what is served: two of version 2, an index, and one
+/// Written documents of the present catalog. Bounded by what is served: two of version 2, an index, and two
 /// per group and version.
 #[derive(Default)]
 pub(crate) struct OpenApi {
@@ -35,6 +35,8 @@ pub(super) enum Which {
     Index,
     /// A document of version 3 by its path in the index.
     Three(String),
+    /// The same as protobuf.
+    ThreeProtobuf(String),
 }
 
 #[derive(Clone)]
@@ -56,6 +58,7 @@ impl Which {
     pub(super) fn content_type(&self) -> &'static str {
         match self {
             Self::TwoProtobuf => openapi_protobuf::CONTENT_TYPE,
+            Self::ThreeProtobuf(_) => openapi_protobuf::three::CONTENT_TYPE,
             Self::Index => INDEX,
             Self::Two | Self::Three(_) => JSON,
         }
@@ -64,7 +67,7 @@ impl Which {
     pub(super) fn hash(&self, catalog: &Catalog) -> Option<String> {
         match self {
             Self::Two | Self::TwoProtobuf | Self::Index => Some(openapi::v2_hash(catalog)),
-            Self::Three(path) => openapi::v3_hash(catalog, path),
+            Self::Three(path) | Self::ThreeProtobuf(path) => openapi::v3_hash(catalog, path),
         }
     }
 
@@ -76,6 +79,9 @@ impl Which {
             }
             Self::Index => openapi::v3_index(catalog),
             Self::Three(path) => openapi::v3_document(catalog, path)?,
+            Self::ThreeProtobuf(path) => {
+                return Some(openapi_protobuf::three::encode(&openapi::v3_document(catalog, path)?).into());
+            }
         };
         Some(value.to_string().into())
     }

@@ -91,7 +91,7 @@ impl Kind for ApiService {
         let status = new.get("status");
         for condition in status.get("conditions").items() {
             if !STATUSES.contains(&condition.text_of("status")) {
-                report.not_supported(&condition.get("status"), &STATUSES);
+                report.not_supported(&condition.get("status"), &["True", "False", "Unknown"]);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Horizontal pod autoscalers, in both versions.
 
+use super::conversion::{self, to_v1, to_v2};
 use super::metrics::{cross_reference, metrics};
-use crate::kinds::convert::convert;
 use crate::kinds::prelude::*;
 
 const WINDOW_SECONDS_MAX: i64 = 3600;
@@ -29,11 +29,7 @@ impl<const V1: bool> Kind for HorizontalPodAutoscaler<V1> {
         // Tables are made of the newest form of the object.
         let converted;
         let object = if V1 {
-            let mut object = row.object.clone();
-            if let Some(members) = object.as_object_mut() {
-                members.insert("apiVersion".into(), "autoscaling/v1".into());
-            }
-            converted = convert("autoscaling", "v2", "HorizontalPodAutoscaler", &object);
+            converted = to_v2(row.object);
             &converted
         } else {
             row.object
@@ -61,20 +57,15 @@ impl<const V1: bool> Kind for HorizontalPodAutoscaler<V1> {
         let Some(spec) = child(members, "spec") else { return };
         fill_absent(spec, "minReplicas", 1);
         if V1 {
-            let custom = members
-                .get("metadata")
-                .and_then(|metadata| metadata.get("annotations"))
-                .and_then(|annotations| annotations.get("autoscaling.alpha.kubernetes.io/metrics"))
-                .is_some();
-            if !custom && let Some(spec) = existing(members, "spec") {
-                fill_absent(spec, "targetCPUUtilizationPercentage", 80);
-            }
             if let Some(status) = child(members, "status") {
                 fill_absent(status, "currentReplicas", 0);
                 fill_absent(status, "desiredReplicas", 0);
             }
+            rewrite(members, |object| *object = to_v1(&to_v2(object)));
             return;
         }
+        rewrite(members, conversion::remove_round_trip);
+        let Some(spec) = child(members, "spec") else { return };
         if spec.get("metrics").is_none() {
             spec.insert(
                 "metrics".into(),
@@ -93,12 +84,29 @@ impl<const V1: bool> Kind for HorizontalPodAutoscaler<V1> {
         }
     }
 
+    fn reset_status(object: &mut Value) {
+        remove(object, &["status"]);
+        conversion::remove_annotations(object, &conversion::OF_STATUS);
+    }
+
+    fn prepare_update(new: &mut Value, old: &Value, _: &Context<'_>) {
+        if V1 {
+            conversion::keep_annotations(new, old, &conversion::OF_STATUS);
+        }
+    }
+
+    fn prepare_status(new: &mut Value, old: &Value, _: &Context<'_>) {
+        if V1 {
+            conversion::keep_annotations(new, old, &conversion::OF_SPEC);
+        }
+    }
+
     fn validate(object: &Field<'_, '_>, report: &mut Report) {
-        spec(V1, object, None, report);
+        check(V1, object, None, report);
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-        spec(V1, new, Some(old), report);
+        check(V1, new, Some(old), report);
     }
 
     fn validate_status(new: &Field<'_, '_>, _: &Field<'_, '_>, report: &mut Report) {
@@ -108,7 +116,16 @@ impl<const V1: bool> Kind for HorizontalPodAutoscaler<V1> {
     }
 }
 
-fn spec(v1: bool, object: &Field<'_, '_>, old: Option<&Field<'_, '_>>, report: &mut Report) {
+/// Upstream checks the internal type, which has the form of v2.
+fn check(v1: bool, object: &Field<'_, '_>, old: Option<&Field<'_, '_>>, report: &mut Report) {
+    if v1 {
+        spec(&Field::root(&to_v2(object.value())), old, report);
+    } else {
+        spec(object, old, report);
+    }
+}
+
+fn spec(object: &Field<'_, '_>, old: Option<&Field<'_, '_>>, report: &mut Report) {
     let spec = object.get("spec");
     let (least, most) = (spec.get("minReplicas"), spec.get("maxReplicas"));
     if least.integer().is_some_and(|replicas| replicas < 1) {
@@ -132,26 +149,20 @@ fn spec(v1: bool, object: &Field<'_, '_>, old: Option<&Field<'_, '_>>, report: &
     if !kept {
         api_version(&version, reference.text_of("kind"), report);
     }
-    if v1 {
-        let percent = spec.get("targetCPUUtilizationPercentage");
-        if percent.integer().is_some_and(|percent| percent < 1) {
-            // Upstream checks the newer form of the same.
-            let metrics = spec.get("metrics");
-            let first = metrics.index(0);
-            let resource = first.get("resource");
-            let inner = resource.get("target");
-            report.invalid(&inner.named("averageUtilization", percent.value()), POSITIVE);
-        }
-    }
     metrics(&spec.get("metrics"), least.integer() == Some(0), report);
-    if v1 {
-        return;
-    }
     let behavior = spec.get("behavior");
     for member in ["scaleUp", "scaleDown"] {
         if behavior.has(member) {
             scaling_rules(&behavior.get(member), report);
         }
+    }
+}
+
+fn rewrite(members: &mut Members, change: impl Fn(&mut Value)) {
+    let mut object = Value::Object(std::mem::take(members));
+    change(&mut object);
+    if let Value::Object(changed) = object {
+        *members = changed;
     }
 }
 

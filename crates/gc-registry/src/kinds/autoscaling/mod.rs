@@ -1,7 +1,10 @@
 //! The group autoscaling.
 
+mod conversion;
 mod horizontal_pod_autoscaler;
 mod metrics;
+
+pub(super) use conversion::{to_v1, to_v2};
 
 use super::kind::{Rules, Served};
 

@@ -191,7 +191,8 @@ fn request(object: &Field<'_, '_>, report: &mut Report) {
     if !text.contains("-----BEGIN CERTIFICATE REQUEST-----")
         && !text.contains("-----BEGIN NEW CERTIFICATE REQUEST-----")
     {
-        report.invalid(&body, "PEM block type must be CERTIFICATE REQUEST");
+        let shown = if body.is_set() { quoted(body.text()) } else { "null".into() };
+        report.invalid_shown(&body, &shown, "PEM block type must be CERTIFICATE REQUEST");
     }
     let usages = spec.get("usages");
     if usages.list().is_empty() {

@@ -156,7 +156,9 @@ fn scope_selector(spec: &Field<'_, '_>, standard: &[&str], report: &mut Report) 
         }
         for resource in standard {
             if !is_scoped(scope.text(), resource) {
-                report.invalid(&field, "unsupported scope applied to resource");
+                // Upstream shows the whole selector.
+                let shown = report.shown(&selector);
+                report.invalid_shown(&field, &shown, "unsupported scope applied to resource");
             }
         }
         if OF_PODS.contains(&scope.text()) && operator.text() != "Exists" {

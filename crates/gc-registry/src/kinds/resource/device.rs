@@ -27,12 +27,12 @@ pub(super) fn device(field: &Field<'_, '_>, location: Location, report: &mut Rep
     label(&field.get("name"), report);
     let (attributes, capacity) = (field.get("attributes"), field.get("capacity"));
     for (name, value) in attributes.entries() {
-        attribute_name(&value, name, report);
+        attribute_name(&attributes, name, report);
         attribute(&value, report);
     }
     let shared = field.get("allowMultipleAllocations").flag();
     for (name, value) in capacity.entries() {
-        attribute_name(&value, name, report);
+        attribute_name(&capacity, name, report);
         request_policy(&value, shared, report);
     }
     let count = attributes.entries().count() + capacity.entries().count();
@@ -108,7 +108,7 @@ fn attribute(field: &Field<'_, '_>, report: &mut Report) {
         }
     }
     match given {
-        0 => report.required(field, "exactly one value must be specified"),
+        0 => report.invalid_text(field, "", "exactly one value must be specified"),
         1 => {}
         _ => report.invalid(field, "exactly one value must be specified"),
     }
@@ -260,7 +260,7 @@ pub(super) fn counters(field: &Field<'_, '_>, report: &mut Report) {
         report.too_many(field, count, COUNTERS_MAX);
         return;
     }
-    for (name, counter) in field.entries() {
-        report.each_of(&counter, name, crate::kinds::shared::names::dns_label(name));
+    for (name, _) in field.entries() {
+        report.each_of(field, name, crate::kinds::shared::names::dns_label(name));
     }
 }

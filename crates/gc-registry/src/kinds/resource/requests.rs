@@ -211,18 +211,14 @@ fn constraint(field: &Field<'_, '_>, names: &Names<'_>, report: &mut Report) {
     references(&field.get("requests"), names, report);
     let (same, distinct) = (field.get("matchAttribute"), field.get("distinctAttribute"));
     match (same.is_set(), distinct.is_set()) {
-        (true, true) => {
-            let why = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields \
-                are set";
-            report.invalid_shown(field, &"null", why);
-        }
         (false, false) => {
             // Upstream says so whether there are none or several.
             let why = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields \
                 are set";
             report.required(field, why);
         }
-        (true, false) => full_attribute_name(&same, report),
+        // Upstream ignores the other one.
+        (true, _) => full_attribute_name(&same, report),
         (false, true) => full_attribute_name(&distinct, report),
     }
 }

@@ -15,6 +15,9 @@ const SPECIAL_DEVICES_MAX: usize = 64;
 const COUNTER_SETS_MAX: usize = 8;
 pub(super) const COUNTERS_MAX: usize = 32;
 
+/// Values of attributes that need the feature gate DRAListTypeAttributes, which is off by default.
+const LISTS_OF_ATTRIBUTES: [&str; 4] = ["bools", "ints", "strings", "versions"];
+
 pub(crate) struct ResourceSlice;
 
 impl Kind for ResourceSlice {
@@ -47,6 +50,10 @@ impl Kind for ResourceSlice {
         let Some(spec) = existing(members, "spec") else { return };
         for device in items(spec, "devices") {
             device.remove("nodeAllocatableResourceMappings");
+            let attributes = existing(device, "attributes").into_iter().flatten();
+            for attribute in attributes.filter_map(|(_, attribute)| attribute.as_object_mut()) {
+                attribute.retain(|name, _| !LISTS_OF_ATTRIBUTES.contains(&name.as_str()));
+            }
         }
     }
 

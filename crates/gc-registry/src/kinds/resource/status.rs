@@ -204,9 +204,6 @@ fn network_data(field: &Field<'_, '_>, report: &mut Report) {
     let addresses = field.get("ips");
     let mut seen = BTreeSet::new();
     for address in limited(&addresses, ADDRESSES_MAX, report) {
-        if !seen.insert(address.text()) {
-            report.duplicate(&address);
-        }
         match parse_cidr(address.text()) {
             None => report.invalid(&address, NOT_AN_INTERFACE_ADDRESS),
             Some((ip, length)) => {
@@ -215,6 +212,11 @@ fn network_data(field: &Field<'_, '_>, report: &mut Report) {
                     report.invalid(&address, &format!("must be in canonical form ({wanted:?})"));
                 }
             }
+        }
+    }
+    for address in addresses.items().take(ADDRESSES_MAX) {
+        if !seen.insert(address.text()) {
+            report.duplicate(&address);
         }
     }
 }
