@@ -5,6 +5,8 @@ use std::io::Write;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use gc_retention::permissions::Controller;
 use gc_types::GoDuration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -14,7 +16,7 @@ use super::output::{Answer, Output};
 use super::scope::NamespaceFlags;
 use super::sources::{JournalFlags, Source};
 use crate::UsageError;
-use crate::journal::{Found, Object, Query, Selection, long_name, text};
+use crate::journal::{self, Found, OUTCOMES, Object, Query, Selection, VERBS, long_name, text};
 use crate::table::Table;
 
 /// Maximum width of a line for people.
@@ -61,14 +63,14 @@ pub(crate) struct JournalOptions {
     /// Only about this resource, such as pods or replicasets.apps
     #[arg(long, value_name = "RESOURCE")]
     resource: Option<String>,
-    /// Only with this outcome, such as applied, conflict, refused, failed or disagreement
-    #[arg(long, value_name = "OUTCOME")]
+    /// Only with this outcome
+    #[arg(long, value_name = "OUTCOME", value_parser = PossibleValuesParser::new(OUTCOMES))]
     outcome: Option<String>,
-    /// Only with this verb, such as delete, set-owners, remove-finalizer or observe
-    #[arg(long, value_name = "VERB")]
+    /// Only with this verb
+    #[arg(long, value_name = "VERB", value_parser = PossibleValuesParser::new(VERBS))]
     verb: Option<String>,
     /// Only from this collector, such as ttl-after-finished-controller
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", hide_possible_values = true, value_parser = known_collectors())]
     controller: Option<String>,
     /// Maximum number of entries, newest first; 0 means all
     #[arg(long, value_name = "N", default_value_t = 1_000)]
@@ -78,6 +80,18 @@ pub(crate) struct JournalOptions {
     output: Output,
     #[command(flatten)]
     access: Access,
+}
+
+/// The collectors by their names, and by those that --controllers also takes.
+fn known_collectors() -> impl TypedValueParser<Value = String> {
+    let of = |name: &'static str| {
+        let controller = Controller::ALL.into_iter().find(|controller| controller.name() == name);
+        PossibleValue::new(name).aliases(controller.and_then(Controller::alias))
+    };
+    PossibleValuesParser::new(journal::collectors().map(of)).map(|called| {
+        let named = Controller::ALL.into_iter().find(|controller| controller.is_named(&called));
+        named.map_or(called, |controller| controller.name().to_owned())
+    })
 }
 
 impl JournalOptions {

@@ -135,3 +135,32 @@ fn run_keeps_a_journal_without_a_flag() {
     std::fs::copy(server.folder.path().join(file), other.folder.path().join(file)).unwrap();
     assert_eq!(ask(&other, &["journal"]), "Nothing is recorded.\n");
 }
+
+/// A word that no entry has is a mistake of whoever asks, and not an empty journal.
+#[test]
+fn unknown_words_are_refused_with_those_that_are_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("journal");
+    std::fs::write(&file, "").unwrap();
+    let asked = |flags: &[&str]| {
+        let arguments = [&["journal", "--journal", file.to_str().unwrap()], flags].concat();
+        let (code, _, error) = kubegc(&arguments, std::path::Path::new("/dev/null"));
+        (code, error)
+    };
+    for (flag, wrong, near, known) in [
+        ("--verb", "delte", "delete", "set-owners"),
+        ("--outcome", "aplied", "applied", "held-by-clock"),
+        ("--controller", "podgc-controler", "podgc", "node-containers"),
+    ] {
+        let (code, error) = asked(&[flag, wrong]);
+        assert_eq!(code, Some(2), "{error}");
+        assert!(error.contains(&format!("'{wrong}'")) && error.contains(&format!("'{near}")), "{error}");
+        assert!(error.contains(known), "{error}");
+    }
+    for right in
+        [["--verb", "barrier"], ["--controller", "podgc"], ["--controller", "ttl-after-finished-controller"]]
+    {
+        let (code, error) = asked(&right);
+        assert_eq!(code, Some(0), "{right:?}: {error}");
+    }
+}
