@@ -10,7 +10,7 @@ use gc_types::GoDuration;
 
 use super::attached::{Answered, Asked, Confirmation, Inquiry, MAXIMUM_SUBJECTS};
 use super::gather::{self, Gatherer, Scope};
-use super::plan::{self, Planned};
+use super::plan::{self, Planned, Planning};
 use super::resident::{Lists, Permitted, Resident};
 use super::subject::{Confirmed, Subject};
 use super::target::Named;
@@ -66,10 +66,11 @@ async fn answer_in_time(
                 UsageError::new(format!("policy={policy}: expected background, foreground or orphan"))
             })?;
             let named = named(gatherer, objects)?;
-            let (radius, unseen, targets) = plan::ask(gatherer, &named, cascade.policy(), patience).await?;
+            let planning = plan::ask(gatherer, named, cascade.policy(), patience).await?;
+            let Planning { radius, unseen, targets, .. } = planning.complete()?;
             let planned = Planned { radius: &radius, full };
             let mut answered = Answered::new(&planned, inquiry.form, unseen, radius.hangs())?;
-            if let [target] = &targets[..] {
+            if let [(_, target)] = &targets[..] {
                 answered.confirm = Some(Confirmation {
                     confirmed: Confirmed::of(&radius, target),
                     needs_name: plan::needs_confirmation(&radius),

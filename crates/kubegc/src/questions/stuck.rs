@@ -17,7 +17,7 @@ use super::attached::{Asked, AttachFlags};
 use super::gather::{self, Gatherer, Scope};
 use super::output::{Answer, Output};
 use super::scope::{ScopeFlags, WatchFlag};
-use super::target::FileFlags;
+use super::target::{FileFlags, Partial};
 use crate::UsageError;
 use crate::table::Table;
 
@@ -98,7 +98,7 @@ async fn one(
         }
     }
     let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
-    let named = options.files.named(&gatherer, &scope.namespace)?;
+    let Partial { found: named, failures } = options.files.named(&gatherer, &scope.namespace)?;
     let mut answer = ask(&gatherer, &scope, patience).await?;
     answer.keep_older(at_least);
     if !options.files.is_empty() {
@@ -106,6 +106,7 @@ async fn one(
     }
     gather::warn(&answer.unseen);
     super::output::print(&answer, &options.output)?;
+    gather::fail(failures)?;
     Ok(!answer.rows.is_empty())
 }
 

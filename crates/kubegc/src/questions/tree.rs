@@ -20,7 +20,7 @@ use super::columns::Columns;
 use super::gather::{self, Gatherer, Scope};
 use super::output::{Answer, Output};
 use super::scope::WatchFlag;
-use super::target::{Named, Targets};
+use super::target::{Named, Partial, Targets};
 use super::why::{self, LookedUp};
 use crate::table::Table;
 
@@ -102,7 +102,7 @@ pub(crate) fn tree(options: &TreeOptions) -> anyhow::Result<()> {
         let client = options.access.connect().await?;
         let repeated = options.watch.repeat(async || {
             let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
-            let named = options.targets.resolve(&gatherer).await?;
+            let Partial { found: named, mut failures } = options.targets.resolve(&gatherer).await?;
             let question = || Asked::Tree { objects: attached::subjects(&named), owners, depth, full };
             match options.attach.ask(&options.access, &client, &options.output, question).await? {
                 Some(answer) => {
@@ -111,7 +111,6 @@ pub(crate) fn tree(options: &TreeOptions) -> anyhow::Result<()> {
                 }
                 None => {
                     let mut forest = Forest::new(gatherer.now, Shape { owners, depth, full });
-                    let mut failures = Vec::new();
                     for named in &named {
                         match forest.add(&gatherer, named, patience).await {
                             Ok(unseen) => gather::warn(unseen.as_slice()),
@@ -121,10 +120,9 @@ pub(crate) fn tree(options: &TreeOptions) -> anyhow::Result<()> {
                     if !forest.trees.is_empty() {
                         super::output::print(&forest, &options.output)?;
                     }
-                    gather::fail(failures)?;
                 }
             }
-            Ok(())
+            gather::fail(failures)
         });
         repeated.await
     })

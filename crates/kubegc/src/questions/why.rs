@@ -18,7 +18,7 @@ use super::journal;
 use super::output::{Answer, Output};
 use super::scope::WatchFlag;
 use super::sources::{JournalFlags, Source};
-use super::target::{Named, Targets};
+use super::target::{Named, Partial, Targets};
 use crate::journal::{Object as JournalObject, Query, Selection};
 use crate::run::LeaseFlags;
 
@@ -102,12 +102,12 @@ pub(crate) fn why(options: &WhyOptions) -> anyhow::Result<()> {
 /// Asks once and prints the answer.
 async fn one(options: &WhyOptions, client: &ApiClient, patience: std::time::Duration) -> anyhow::Result<()> {
     let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
-    let named = options.targets.resolve(&gatherer).await?;
+    let Partial { found: named, mut failures } = options.targets.resolve(&gatherer).await?;
     if let Some(answer) = asked(options, client, &named).await? {
-        return super::output::print(&answer, &options.output);
+        super::output::print(&answer, &options.output)?;
+        return gather::fail(failures);
     }
     let mut answers = Answers::at(gatherer.now);
-    let mut failures = Vec::new();
     for named in named {
         match about(options, &gatherer, &named, patience).await {
             Ok(one) => answers.answers.push(one),
