@@ -15,7 +15,7 @@ use super::resident::{Lists, Permitted, Resident};
 use super::subject::{Confirmed, Subject};
 use super::target::Named;
 use super::tree::{Forest, Shape};
-use super::{stuck, view, why};
+use super::{stuck, surveyed, view, why};
 use crate::UsageError;
 
 /// Answers an inquiry from what a gatherer reads.
@@ -60,6 +60,12 @@ async fn answer_in_time(
                 answers.add(gatherer, &named, patience).await?;
             }
             Answered::new(&answers, inquiry.form, Vec::new(), false)
+        }
+        Asked::Doctor { namespace } => {
+            let scope = Scope { namespace, ..Scope::default() };
+            let surveyed = surveyed::ask(gatherer, &scope, patience).await?;
+            let found = !surveyed.stuck.is_empty() || !surveyed.lints.is_empty();
+            Answered::new(&surveyed, inquiry.form, Vec::new(), found)
         }
         Asked::Plan { objects, policy, full } => {
             let cascade = view::cascade(&policy).ok_or_else(|| {
