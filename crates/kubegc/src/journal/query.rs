@@ -214,6 +214,14 @@ impl Query {
         all
     }
 
+    /// What the resource is called that is asked for, if one is.
+    pub(crate) fn resource_name(&mut self) -> Option<&mut String> {
+        match &mut self.object {
+            Some(Object::Named { kind, .. }) => Some(kind),
+            Some(Object::Uid(_)) | None => self.resource.as_mut(),
+        }
+    }
+
     /// Whether an entry is asked for.
     pub(crate) fn matches(&self, entry: &Value) -> bool {
         let is = |field: &str, wanted: &Option<String>| {

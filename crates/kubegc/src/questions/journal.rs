@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::access::Access;
+use super::gather::{self, Gatherer};
 use super::output::{Answer, Output};
 use super::scope::NamespaceFlags;
 use super::sources::{JournalFlags, Source};
@@ -98,8 +99,8 @@ impl JournalOptions {
     fn selection(&self, now: Timestamp) -> Result<Selection, UsageError> {
         let since = match (&self.since, &self.since_time) {
             (Some(text), _) => {
-                let age: GoDuration =
-                    text.parse().map_err(|error| UsageError::new(format!("--since: {error}")))?;
+                let age = GoDuration::parse_with_days(text)
+                    .map_err(|error| UsageError::new(format!("--since: {error}")))?;
                 Some(now.checked_sub(age.to_std()).unwrap_or(Timestamp::MIN))
             }
             (None, Some(text)) => {
@@ -111,7 +112,7 @@ impl JournalOptions {
         let query = Query {
             since,
             object: object.map_err(|error| UsageError::new(format!("--{error}")))?,
-            namespace: self.namespaces.namespace.clone(),
+            namespace: Some(self.namespaces.namespace().to_owned()).filter(|name| !name.is_empty()),
             resource: self.resource.as_deref().map(long_name),
             outcome: self.outcome.clone(),
             verb: self.verb.clone(),
@@ -254,19 +255,41 @@ impl Answer for Found {
 
 /// `kubegc journal`
 pub(crate) fn journal(options: &JournalOptions) -> Result<()> {
-    let selection = options.selection(Timestamp::now())?;
+    let mut selection = options.selection(Timestamp::now())?;
     if options.follow && !matches!(options.output, Output::Text | Output::Json) {
         return Err(UsageError::new("--follow prints text or json").into());
     }
     crate::tasks::block_on(async {
         let source = options.flags.find(&options.access).await?;
-        let found = source.search(&selection).await?;
+        let mut found = source.search(&selection).await?;
+        if found.entries.is_empty() && rename(options, &mut selection.query).await {
+            found = source.search(&selection).await?;
+        }
         warn(&found);
         if !options.follow {
             return super::output::print(&found, &options.output);
         }
         follow(options, &selection, &source, found).await
     })
+}
+
+/// Calls the resource that is asked for by the name that entries have, where the server knows another one. Whether it does.
+async fn rename(options: &JournalOptions, query: &mut Query) -> bool {
+    let Some(called) = query.resource_name() else { return false };
+    // A journal can be read without its server.
+    let Ok(client) = options.access.connect().await else { return false };
+    let Ok(gatherer) = Gatherer::new(client, gather::now()).await else { return false };
+    match gatherer.catalog.find(called).map(|found| found[0].name.to_string()) {
+        Ok(name) if name == *called => false,
+        Ok(name) => {
+            *called = name;
+            true
+        }
+        Err(error) => {
+            eprintln!("warning: {error}");
+            false
+        }
+    }
 }
 
 fn warn(found: &Found) {

@@ -164,3 +164,33 @@ fn unknown_words_are_refused_with_those_that_are_known() {
         assert_eq!(code, Some(0), "{right:?}: {error}");
     }
 }
+
+/// A resource is called as kubectl calls it, and a word that the server does not know is named.
+#[test]
+fn resources_are_called_as_the_server_calls_them() {
+    let server = Kubegc::start("up");
+    let admin = Admin::of(&server);
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    let names = json!({"plural": "widgets", "singular": "widget", "kind": "Widget", "shortNames": ["wd"]});
+    let versions = json!([{"name": "v1", "served": true, "storage": true, "schema": schema}]);
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.acme.dev"},
+        "spec": {"group": "acme.dev", "scope": "Namespaced", "names": names, "versions": versions}});
+    admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition);
+    let widgets = "/apis/acme.dev/v1/namespaces/default/widgets";
+    until("widgets are served", || admin.get(widgets).0 == 200);
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "no-such-uid"});
+    let metadata = json!({"name": "stray", "ownerReferences": [owner]});
+    admin.create(widgets, &json!({"apiVersion": "acme.dev/v1", "kind": "Widget", "metadata": metadata}));
+    until("it is collected", || admin.get(&format!("{widgets}/stray")).0 == 404);
+    for flag in ["--object=default/wd/stray", "--resource=wd"] {
+        let mut said = String::new();
+        until("the journal has it", || {
+            said = ask(&server, &["journal", "--verb=delete", flag, "-o", "name"]);
+            said == "widgets.acme.dev/stray\n"
+        });
+    }
+    let (code, said, error) = kubegc(&["journal", "--resource=podz"], &server.kubeconfig);
+    assert_eq!((code, &*said), (Some(0), "Nothing is recorded.\n"));
+    assert!(error.starts_with("warning: the server has no resource that is called \"podz\""), "{error}");
+}

@@ -149,6 +149,9 @@ fn scopes_narrow_the_answers() {
     let file = server.folder.path().join("held.yaml");
     std::fs::write(&file, held.to_string()).unwrap();
     let file = file.to_str().unwrap();
+    let empty = server.folder.path().join("journal");
+    std::fs::write(&empty, "").unwrap();
+    let empty = empty.to_str().unwrap();
     let policy = server.folder.path().join("policy.yaml");
     let text = "apiVersion: kubegc.io/v1alpha1\nkind: RetentionPolicy\nmetadata: {name: old}\n\
                 spec: {target: {apiVersion: v1, kind: ConfigMap}, selector: {matchLabels: {app: web}}, maxAge: 7d}\n";
@@ -157,6 +160,9 @@ fn scopes_narrow_the_answers() {
     for (line, expected) in [
         (&["stuck", "-o", "name"][..], "configmaps/held\nconfigmaps/far\n"),
         (&["stuck", "-o", "name", "-n", "other"], "configmaps/far\n"),
+        (&["stuck", "-o", "name", "-n", "other", "-A"], "configmaps/held\nconfigmaps/far\n"),
+        (&["stuck", "--for", "1w2d"], "Nothing is stuck.\n"),
+        (&["journal", "--journal", empty, "--since", "1d", "-n", "other", "-A"], "Nothing is recorded.\n"),
         (&["stuck", "-o", "name", "-l", "app=web"], "configmaps/held\n"),
         (&["stuck", "-o", "name", "-f", file], "configmaps/held\n"),
         (&["garbage", "-o", "name"], "configmaps/idle\nconfigmaps/lazy\n"),
