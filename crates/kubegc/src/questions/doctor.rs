@@ -44,6 +44,8 @@ pub(super) struct Facts {
     pub(super) orders: Orders,
     /// kube-controller-manager's Lease.
     pub(super) controller_manager: Option<Held>,
+    /// Why it could not be read.
+    pub(super) controller_manager_unread: Option<String>,
     pub(super) their_collector: TheirCollector,
     /// Whose permissions were checked, and which rules are missing.
     pub(super) permissions: (String, Vec<MissingRule>),
@@ -269,6 +271,10 @@ fn orders(facts: &Facts, findings: &mut Vec<Finding>) {
 /// kube-controller-manager's own collector.
 fn rivals(facts: &Facts, findings: &mut Vec<Finding>) {
     const CHECK: &str = "kube-controller-manager";
+    if let Some(why) = &facts.controller_manager_unread {
+        findings.push(finding(CHECK, State::Notice, format!("whether it runs here is not known: {why}")));
+        return;
+    }
     let runs = facts.controller_manager.as_ref().is_some_and(|held| held.is_held(facts.now));
     let we_lead = facts.lease.1.as_ref().is_some_and(|held| held.is_held(facts.now));
     let advice =
@@ -587,6 +593,11 @@ pub(super) mod tests {
                 }),
                 "kube-controller-manager",
                 "wrong its garbage collector is off, and kubegc does not lead: nothing is collected",
+            ),
+            (
+                change(&|f| f.controller_manager_unread = Some("this user may not read lease a/b".into())),
+                "kube-controller-manager",
+                "notice whether it runs here is not known: this user may not read lease a/b",
             ),
             (
                 change(&|f| f.permissions.1 = vec![missing(true)]),

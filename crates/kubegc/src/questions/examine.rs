@@ -164,17 +164,14 @@ async fn examine(
         Ok(None) => facts.orders.tripped = Some(BTreeMap::new()),
         Err(error) => {
             facts.orders.tripped = Some(BTreeMap::new());
-            // What is forbidden is forbidden to whoever asks; the account of the collectors is checked below.
-            let why = match error.downcast_ref::<preflight::Forbidden>() {
-                Some(_) => format!("this user may not read lease {}", facts.lease.0),
-                None => format!("lease {} cannot be read: {error:#}", facts.lease.0),
-            };
-            facts.lease_unread = Some(why);
+            facts.lease_unread = Some(unread(&lease, &error));
         }
     }
     let theirs = LeaseName { namespace: "kube-system".into(), name: CONTROLLER_MANAGER.into() };
-    facts.controller_manager =
-        control::read(client, &theirs).await.ok().flatten().map(|lease| Held::of(&lease));
+    match control::read(client, &theirs).await {
+        Ok(lease) => facts.controller_manager = lease.map(|lease| Held::of(&lease)),
+        Err(error) => facts.controller_manager_unread = Some(unread(&theirs, &error)),
+    }
     facts.their_collector = their_collector(client).await;
     if !facts.is_up {
         check_permissions(client, options, enabled, &lease, &mut facts).await;
@@ -192,6 +189,14 @@ async fn examine(
         }
     }
     Ok(facts)
+}
+
+/// Why a Lease is not known. What is forbidden is forbidden to whoever asks; the account of the collectors is checked elsewhere.
+fn unread(lease: &LeaseName, error: &anyhow::Error) -> String {
+    match error.downcast_ref::<preflight::Forbidden>() {
+        Some(_) => format!("this user may not read lease {lease}"),
+        None => format!("lease {lease} cannot be read: {error:#}"),
+    }
 }
 
 /// What a server or collector with a graph says about the objects, or else what is read here; and whether it was such an answer.

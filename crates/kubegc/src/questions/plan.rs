@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use gc_answers::plan::{BlastRadius, Fate, Item, Target, plan as plan_deletion};
 use gc_answers::text::{count, some_of, thousands};
@@ -214,7 +214,7 @@ pub(super) async fn ask(
     };
     let mut found = Vec::new();
     for named in named {
-        match found_object(gatherer, &named).await {
+        match with_metadata(gatherer, &named).await {
             Ok((object, metadata)) => {
                 let Named { resource, namespace, name } = &named;
                 let target = Target {
@@ -255,13 +255,8 @@ pub(super) async fn ask(
 }
 
 /// An object, and its metadata.
-async fn found_object(gatherer: &Gatherer, named: &Named) -> anyhow::Result<(Value, Metadata)> {
-    let Named { resource, namespace, name } = named;
-    let object = match gatherer.object(&resource.name, namespace, name).await {
-        Known::Present(object) => object,
-        Known::Absent => return Err(gather::not_found(resource, namespace, name)),
-        Known::Unreadable(message) => bail!("{}/{name} cannot be read: {message}", resource.name),
-    };
+async fn with_metadata(gatherer: &Gatherer, named: &Named) -> anyhow::Result<(Value, Metadata)> {
+    let object = named.read(gatherer).await?;
     let metadata = serde_json::from_value(object.clone()).context("the object's metadata cannot be read")?;
     Ok((object, metadata))
 }

@@ -4,14 +4,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use gc_answers::Facts;
 use gc_answers::lint::{Lint, argument, lint, relevant, unexamined};
 use gc_answers::stuck::Row;
-use gc_answers::{Facts, Survey};
+use gc_answers::survey::Unlisted;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::doctor;
-use super::gather::{self, Gatherer, Scope};
+use super::gather::{Gatherer, Scope};
 use super::output::Answer;
 use super::stuck;
 
@@ -43,27 +44,20 @@ pub(super) async fn ask(gatherer: &Gatherer, scope: &Scope, patience: Duration) 
     let mut facts = Facts::at(gatherer.now);
     let lints = |facts: &Facts| lint(&survey, facts, &scope.namespace);
     let lints = gatherer.answer_keeping(&mut facts, relevant, lints).await;
-    let unread = |why: &str| why != gather::FORBIDDEN;
+    let name = |id| survey.catalog.get(id).map(|resource| resource.name.to_string()).unwrap_or_default();
+    let unlisted = survey.unlisted().iter().map(|(id, why)| (name(*id), why));
+    let (forbidden, unreadable): (Vec<_>, Vec<_>) =
+        unlisted.partition(|(_, why)| **why == Unlisted::Forbidden);
+    let unreadable = unreadable.into_iter().map(|(name, why)| format!("{name} could not be read: {why}"));
     Ok(Surveyed {
         resources: gatherer.examined(scope).count(),
-        unreadable: unlisted(&survey, unread, |name, why| format!("{name} could not be read: {why}")),
-        forbidden: unlisted(&survey, |why| !unread(why), |name, _| name),
+        unreadable: unreadable.collect(),
+        forbidden: forbidden.into_iter().map(|(name, _)| name).collect(),
         undiscovered: gatherer.catalog.failed.clone(),
         stuck: by_cause(&stuck),
         lints,
         unexamined: unexamined(&survey).into_iter().chain(facts.unseen()).collect(),
     })
-}
-
-/// The resources that could not be listed for such a reason, as `show` shows them.
-fn unlisted(
-    survey: &Survey,
-    is_meant: impl Fn(&str) -> bool,
-    show: impl Fn(String, &str) -> String,
-) -> Vec<String> {
-    let name = |id| survey.catalog.get(id).map(|resource| resource.name.to_string()).unwrap_or_default();
-    let meant = survey.unlisted().iter().filter(|(_, why)| is_meant(why));
-    meant.map(|(id, why)| show(name(*id), why)).collect()
 }
 
 /// Root causes, each with how many objects it holds directly and one of them.

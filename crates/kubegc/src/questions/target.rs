@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use gc_answers::stuck::Place;
-use gc_answers::{Catalog, Resource};
+use gc_answers::{Catalog, Known, Resource};
 use serde_json::Value;
 
-use super::gather::Gatherer;
+use super::gather::{self, Gatherer};
 use crate::UsageError;
 
 /// The files of a directory that are manifests end so.
@@ -86,7 +86,7 @@ impl<T> Partial<T> {
 
     /// Everything that was asked for, or an error.
     pub(super) fn complete(self) -> anyhow::Result<Vec<T>> {
-        super::gather::fail(self.failures)?;
+        gather::fail(self.failures)?;
         Ok(self.found)
     }
 }
@@ -100,6 +100,16 @@ pub(super) struct Named {
 }
 
 impl Named {
+    /// The object, which has to exist. What may not be read is never said not to exist.
+    pub(super) async fn read(&self, gatherer: &Gatherer) -> anyhow::Result<Value> {
+        let Self { resource, namespace, name } = self;
+        match gatherer.object(&resource.name, namespace, name).await {
+            Known::Present(object) => Ok(object),
+            Known::Absent => Err(gather::not_found(resource, namespace, name)),
+            Known::Unreadable(why) => bail!("{}/{name} cannot be read: {why}", resource.name),
+        }
+    }
+
     /// Whether it is the object at this place.
     pub(super) fn is_at(&self, place: &Place) -> bool {
         self.resource.name.to_string() == place.resource
