@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gc_ownership::{Stray, StrayReference};
 use gc_types::{ObjectKey, ResourceId, Timestamp};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::catalog::{GroupResource, Resource};
@@ -44,7 +45,7 @@ pub enum Severity {
 }
 
 /// What a lint is about. Its name is stable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Code {
     /// No object has the UID of a reference, nor its name.
     DanglingReference,
@@ -124,7 +125,8 @@ impl Code {
 }
 
 /// One thing that is wrong, with all objects of which it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Lint {
     /// What.
     pub code: Code,
@@ -161,10 +163,10 @@ pub fn argument(place: &Place) -> String {
     }
 }
 
-/// All lints, the worst first.
+/// All lints of what was surveyed, in one namespace or (with an empty one) in all; the worst first.
 #[must_use]
-pub fn lint(survey: &Survey, facts: &Facts) -> Vec<Lint> {
-    let mut linter = Linter { survey, facts, totals: totals(survey), found: BTreeMap::new() };
+pub fn lint(survey: &Survey, facts: &Facts, namespace: &str) -> Vec<Lint> {
+    let mut linter = Linter { survey, facts, namespace, totals: totals(survey), found: BTreeMap::new() };
     linter.references();
     linter.rings();
     linter.pods();
@@ -288,6 +290,8 @@ impl Found {
 struct Linter<'a> {
     survey: &'a Survey,
     facts: &'a Facts,
+    /// Empty for all.
+    namespace: &'a str,
     totals: BTreeMap<ResourceId, usize>,
     found: BTreeMap<(Code, String), Found>,
 }
@@ -322,7 +326,8 @@ impl Linter<'_> {
         let resource = GroupResource::new(group, name);
         let Some(served) = self.survey.catalog.named(&resource) else { return &[] };
         let number = self.totals.get(&served.id).copied().unwrap_or_default();
-        if number == 0 || number > MAXIMUM_EXAMINED { &[] } else { self.facts.all(&resource, "") }
+        let namespace = if served.is_namespaced() { self.namespace } else { "" };
+        if number == 0 || number > MAXIMUM_EXAMINED { &[] } else { self.facts.all(&resource, namespace) }
     }
 
     fn place(&self, group: &str, name: &str, object: &Object) -> Place {

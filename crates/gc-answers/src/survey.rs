@@ -229,6 +229,28 @@ impl Page {
     }
 }
 
+/// Why a resource could not be listed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unlisted {
+    /// Nothing is served there.
+    #[error("it is not served")]
+    NotServed,
+    /// The user who asks may not list it.
+    #[error("this user may not list it")]
+    Forbidden,
+    /// The server answered with an error.
+    #[error("{code}: {message}")]
+    Failed {
+        /// The status.
+        code: u16,
+        /// What it says.
+        message: String,
+    },
+    /// There was no answer, or one that cannot be read: why.
+    #[error("{0}")]
+    Unread(String),
+}
+
 /// The metadata of everything in scope.
 #[derive(Debug)]
 pub struct Survey {
@@ -240,7 +262,7 @@ pub struct Survey {
     terminating: BTreeMap<ObjectKey, Metadata>,
     finalizers: BTreeMap<ObjectKey, Vec<String>>,
     marks: BTreeMap<ObjectKey, (Uid, Marks)>,
-    unlisted: BTreeMap<ResourceId, String>,
+    unlisted: BTreeMap<ResourceId, Unlisted>,
     reads: BTreeSet<EffectId>,
     asked: usize,
 }
@@ -301,7 +323,7 @@ impl Survey {
     }
 
     /// A resource could not be listed: why.
-    pub fn not_listed(&mut self, resource: ResourceId, why: String) {
+    pub fn not_listed(&mut self, resource: ResourceId, why: Unlisted) {
         self.unlisted.insert(resource, why);
     }
 
@@ -366,7 +388,7 @@ impl Survey {
 
     /// Resources that could not be listed, each with why.
     #[must_use]
-    pub const fn unlisted(&self) -> &BTreeMap<ResourceId, String> {
+    pub const fn unlisted(&self) -> &BTreeMap<ResourceId, Unlisted> {
         &self.unlisted
     }
 

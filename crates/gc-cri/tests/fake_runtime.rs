@@ -5,6 +5,9 @@
 #[path = "support/fake.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of kubegc")]
 mod fake;
+#[path = "support/grpc.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-csi and kubegc")]
+mod grpc;
 #[path = "support/messages.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of kubegc")]
 mod messages;

@@ -4,6 +4,9 @@
 #[path = "support/driver.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of kubegc")]
 mod driver;
+#[path = "../../gc-cri/tests/support/grpc.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-cri and kubegc")]
+mod grpc;
 
 use std::collections::HashMap;
 use std::time::Duration;

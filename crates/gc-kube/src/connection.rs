@@ -179,6 +179,8 @@ impl std::str::FromStr for Token {
 pub struct Access {
     /// The kubeconfig, in place of `$KUBECONFIG` and `~/.kube/config`.
     pub kubeconfig: Option<std::path::PathBuf>,
+    /// The account of this pod, in place of `~/.kube/config`.
+    pub account: bool,
     /// The context.
     pub context: Option<String>,
     /// The cluster, in place of the context's.
@@ -259,10 +261,16 @@ async fn configuration(access: &Access) -> Result<kube::Config, ConnectError> {
     let mut config = match kubeconfig {
         Some(kubeconfig) => kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?,
         None if chosen => kube::Config::from_kubeconfig(&options).await?,
-        None => match (kube::Config::infer().await, &access.server) {
-            // A server that needs no credentials needs no kubeconfig.
-            (Err(_), Some(server)) => kube::Config::new(server_url(server)?),
-            (config, _) => config?,
+        None => match &access.server {
+            // The account of this pod is for its own cluster, and a server that needs no credentials needs no kubeconfig.
+            Some(server) => match kube::Config::from_kubeconfig(&options).await {
+                Ok(config) => config,
+                Err(_) => kube::Config::new(server_url(server)?),
+            },
+            None if access.account => kube::Config::incluster().map_err(|error| {
+                ConnectError::Configuration(format!("the service account of this pod is unusable: {error}"))
+            })?,
+            None => kube::Config::infer().await?,
         },
     };
     if let Some(server) = &access.server {

@@ -59,22 +59,12 @@ fn stream(events: Vec<Value>, end: End) -> Response<Body> {
     Response::new(body)
 }
 
-/// An engine that records its events.
-struct Recorder(mpsc::UnboundedSender<String>);
+/// An engine that passes on what it observes, and wants nothing.
+struct Passive<F>(F);
 
-impl EventEngine for Recorder {
+impl<F: FnMut(Event) + Send + 'static> EventEngine for Passive<F> {
     fn handle(&mut self, event: Event) {
-        let line = match event {
-            Event::ListStarted(_) => "list".into(),
-            Event::Synced { resource_version, .. } => format!("synced {resource_version}"),
-            Event::Progress { resource_version, .. } => format!("progress {resource_version}"),
-            Event::Stale(_) => "stale".into(),
-            Event::Observed(object) => format!("{} {}", object.key.name, object.resource_version),
-            Event::Removed { key, resource_version, .. } => format!("-{} {resource_version}", key.name),
-            Event::ResourceGone(_) => "gone".into(),
-            _ => return,
-        };
-        let _ = self.0.send(line);
+        (self.0)(event);
     }
 
     fn poll_effect(&mut self) -> Option<Effect> {
@@ -90,6 +80,31 @@ impl EventEngine for Recorder {
     fn objects_of(&self, _resource: ResourceId) -> Option<usize> {
         None
     }
+}
+
+/// An engine that records those of its events of which `line` makes one.
+fn recorder(
+    report: mpsc::UnboundedSender<String>,
+    line: impl Fn(Event) -> Option<String> + Send + 'static,
+) -> impl EventEngine {
+    Passive(move |event| {
+        if let Some(line) = line(event) {
+            let _ = report.send(line);
+        }
+    })
+}
+
+fn of_objects(event: Event) -> Option<String> {
+    Some(match event {
+        Event::ListStarted(_) => "list".into(),
+        Event::Synced { resource_version, .. } => format!("synced {resource_version}"),
+        Event::Progress { resource_version, .. } => format!("progress {resource_version}"),
+        Event::Stale(_) => "stale".into(),
+        Event::Observed(object) => format!("{} {}", object.key.name, object.resource_version),
+        Event::Removed { key, resource_version, .. } => format!("-{} {resource_version}", key.name),
+        Event::ResourceGone(_) => "gone".into(),
+        _ => return None,
+    })
 }
 
 struct Run {
@@ -141,7 +156,8 @@ fn run(script: Vec<Script>) -> Run {
     let (report, reported) = mpsc::unbounded_channel();
     let collector = MetadataCollector::new(client, CollectorOptions::default());
     let board = collector.board();
-    tokio::spawn(collector.run(Recorder(report), Arc::new(NoObserver), std::future::pending()));
+    let engine = recorder(report, of_objects);
+    tokio::spawn(collector.run(engine, Arc::new(NoObserver), std::future::pending()));
     Run { reported, asked, board }
 }
 

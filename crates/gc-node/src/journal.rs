@@ -3,7 +3,7 @@
 use gc_retention::containers::plan::ContainerRemovalReason;
 use gc_retention::containers::sandboxes::SandboxRemovalReason;
 use gc_retention::images::plan::{Removal, RemovalReason};
-use gc_retention::node_report::{COLLECTOR, IMAGE_UNUSED_TOO_LONG};
+use gc_retention::node_report::{COLLECTOR, COLLECTOR_OF_CONTAINERS, IMAGE_UNUSED_TOO_LONG};
 use gc_types::UnixNanoseconds;
 use serde_json::{Value, json};
 
@@ -58,7 +58,7 @@ fn image(removal: &Removal, outcome: &Outcome) -> Value {
 }
 
 fn entries(report: &ContainerReport) -> Vec<Value> {
-    let of = |kind: &str, name: &str| json!({"verb": "remove", "controller": "node-containers", "kind": kind, "name": name});
+    let of = |kind: &str, name: &str| json!({"verb": "remove", "controller": COLLECTOR_OF_CONTAINERS, "kind": kind, "name": name});
     let outcome = |failure: &Option<String>| if failure.is_some() { "failed" } else { "applied" };
     let mut found = Vec::new();
     for gone in &report.containers {

@@ -33,6 +33,10 @@ mod uses;
 #[allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used, reason = "shared with other tests")]
 mod fake;
 #[cfg(test)]
+#[path = "../../gc-cri/tests/support/grpc.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used, reason = "shared with other tests")]
+mod grpc;
+#[cfg(test)]
 #[path = "../../gc-cri/tests/support/messages.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with other tests")]
 mod messages;

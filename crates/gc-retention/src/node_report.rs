@@ -15,6 +15,8 @@ pub const ANNOTATION: &str = "kubegc.io/node-report";
 pub const LABEL: (&str, &str) = ("kubegc.io/report", "node");
 /// Who decides about the images in a report.
 pub const COLLECTOR: &str = "node-images";
+/// Who removes containers, sandboxes and logs.
+pub const COLLECTOR_OF_CONTAINERS: &str = "node-containers";
 /// The code of their verdict.
 pub const IMAGE_UNUSED_TOO_LONG: &str = "ImageUnusedTooLong";
 /// How long removals are reported.

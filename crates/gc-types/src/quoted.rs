@@ -13,12 +13,17 @@ pub fn quoted(text: &str) -> String {
         // Writing to a text cannot fail.
         let _ = match c {
             c if c.is_ascii_control() => write!(out, "\\x{:02x}", u32::from(c)),
-            c if c.is_control() || (c.is_whitespace() && !c.is_ascii()) => {
-                write!(out, "\\u{:04x}", u32::from(c))
-            }
-            c => out.write_char(c),
+            c if is_printed(c) => out.write_char(c),
+            c if u32::from(c) <= 0xffff => write!(out, "\\u{:04x}", u32::from(c)),
+            c => write!(out, "\\U{:08x}", u32::from(c)),
         };
     })
+}
+
+/// Whether Go prints a character, which is no ASCII control character, as it is: letters, marks, numbers, punctuation, symbols
+/// and the blank. Rust's debug form prints the same characters, except for marks at the begin of a text.
+fn is_printed(c: char) -> bool {
+    c.is_ascii() || String::from_iter(['a', c]).escape_debug().count() == 2
 }
 
 /// A text in double quotes, with Go's escapes where they have a name; all other characters are written by `other`.
@@ -56,6 +61,9 @@ mod tests {
             ("a\"b\\", r#""a\"b\\""#),
             ("\0\n\u{7f}", r#""\x00\n\x7f""#),
             ("jürgen 😀\u{a0}\u{85}", "\"jürgen 😀\\u00a0\\u0085\""),
+            ("a\u{200b}\u{ad}\u{feff}\u{3000}\u{2028}", r#""a\u200b\u00ad\ufeff\u3000\u2028""#),
+            ("\u{e000}\u{e0001}\u{10ffff}", r#""\ue000\U000e0001\U0010ffff""#),
+            ("e\u{301}'´", "\"e\u{301}'´\""),
         ] {
             assert_eq!(quoted(text), wanted);
         }

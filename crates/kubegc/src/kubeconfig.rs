@@ -25,15 +25,78 @@ pub(crate) fn default_data_dir() -> anyhow::Result<PathBuf> {
         .context("neither $XDG_DATA_HOME nor $HOME is set: say --data-dir DIR or --ephemeral")
 }
 
-/// The kubeconfig of the server that `kubegc up` runs on this machine, where no other says which cluster is meant:
-/// `$KUBECONFIG` and `~/.kube/config` are asked first, by everybody who asks this.
-pub(crate) fn of_local_server() -> Option<PathBuf> {
-    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let home_has_one =
-        std::env::var_os("HOME").is_some_and(|home| Path::new(&home).join(".kube/config").exists());
-    if is_set("KUBECONFIG") || home_has_one || is_set("KUBERNETES_SERVICE_HOST") {
-        return None;
+/// The token of a pod's account.
+const TOKEN_OF_POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+
+/// Who looks for a cluster that no flag names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// A person, as with kubectl: `~/.kube/config` comes before the account of a pod.
+    #[default]
+    Person,
+    /// A controller, as with client-go's `BuildConfigFromFlags`: the account of its pod comes first.
+    Controller,
+}
+
+/// Where the cluster is found that no flag names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// In `$KUBECONFIG`.
+    Environment,
+    /// By the account of this pod.
+    Account,
+    /// In `~/.kube/config`.
+    Home,
+    /// In the kubeconfig of the server that `kubegc up` runs on this machine.
+    Local(PathBuf),
+    /// Nowhere.
+    Nowhere,
+}
+
+/// What there is to be found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Places {
+    environment: bool,
+    account: bool,
+    home: bool,
+}
+
+impl Caller {
+    /// Where it finds its cluster.
+    pub(crate) fn find(self) -> Found {
+        let home = std::env::var_os("HOME");
+        let places = Places {
+            environment: is_set("KUBECONFIG"),
+            account: is_in_pod(),
+            home: home.is_some_and(|home| Path::new(&home).join(".kube/config").exists()),
+        };
+        self.found(places, of_local_server)
     }
+
+    fn found(self, places: Places, local: impl FnOnce() -> Option<PathBuf>) -> Found {
+        match (places, self) {
+            (Places { environment: true, .. }, _) => Found::Environment,
+            (Places { account: true, .. }, Self::Controller) => Found::Account,
+            (Places { home: true, .. }, _) => Found::Home,
+            (Places { account: true, .. }, Self::Person) => Found::Account,
+            _ => local().map_or(Found::Nowhere, Found::Local),
+        }
+    }
+}
+
+fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty())
+}
+
+/// Whether this process is in a pod that has an account.
+pub(crate) fn is_in_pod() -> bool {
+    is_set("KUBERNETES_SERVICE_HOST")
+        && is_set("KUBERNETES_SERVICE_PORT")
+        && Path::new(TOKEN_OF_POD).is_file()
+}
+
+/// The kubeconfig of the server that `kubegc up` runs on this machine.
+fn of_local_server() -> Option<PathBuf> {
     crate::up::detach::kubeconfig().or_else(|| {
         let file = default_data_dir().ok()?.join(FILE_NAME);
         file.exists().then_some(file)
@@ -118,6 +181,32 @@ mod tests {
             certificate_pem: text("certificate"),
             key_pem: text("key"),
         }
+    }
+
+    #[test]
+    fn clusters_are_found_as_by_client_go() {
+        use Caller::{Controller, Person};
+        let of = |present: &str| Places {
+            environment: present.contains("environment"),
+            account: present.contains("account"),
+            home: present.contains("home"),
+        };
+        let local = || Some(PathBuf::from("local"));
+        for (present, caller, expected) in [
+            ("environment account home", Person, Found::Environment),
+            ("environment account home", Controller, Found::Environment),
+            ("account home", Person, Found::Home),
+            ("account home", Controller, Found::Account),
+            ("account", Person, Found::Account),
+            ("account", Controller, Found::Account),
+            ("home", Person, Found::Home),
+            ("home", Controller, Found::Home),
+            ("", Person, Found::Local("local".into())),
+            ("", Controller, Found::Local("local".into())),
+        ] {
+            assert_eq!(caller.found(of(present), local), expected, "{present} {caller:?}");
+        }
+        assert_eq!(Person.found(Places::default(), || None), Found::Nowhere);
     }
 
     #[test]

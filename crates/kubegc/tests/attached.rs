@@ -14,6 +14,8 @@ mod broken;
 mod chains;
 #[path = "attached/faults.rs"]
 mod faults;
+#[path = "attached/identity.rs"]
+mod identity;
 #[path = "attached/image.rs"]
 mod image;
 #[path = "attached/leader.rs"]

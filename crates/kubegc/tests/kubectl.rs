@@ -8,6 +8,9 @@ mod collectors;
 #[path = "../../gc-csi/tests/support/driver.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-csi")]
 mod driver;
+#[path = "../../gc-cri/tests/support/grpc.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-cri and gc-csi")]
+mod grpc;
 mod support;
 #[path = "kubectl/workloads.rs"]
 mod workloads;

@@ -4,6 +4,9 @@
 #[path = "../../gc-cri/tests/support/fake.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-cri")]
 mod fake;
+#[path = "../../gc-cri/tests/support/grpc.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-cri and gc-csi")]
+mod grpc;
 #[path = "../../gc-cri/tests/support/messages.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-cri")]
 mod messages;

@@ -327,13 +327,13 @@ fn questions_are_answered_from_the_graph() {
         (Some(1), "error: configmaps \"nothing\" not found in namespace \"default\"")
     );
     // Of several objects, those that are there are answered about.
-    for question in ["why", "tree"] {
-        let (code, out, error) =
-            kubegc(&[question, "cm", "nothing", "stray", "nil", "-o", "name"], &server.kubeconfig);
+    for question in [&["why"][..], &["tree"], &["plan", "delete"]] {
+        let arguments = [question, &["cm", "nothing", "stray", "nil", "-o", "name"]].concat();
+        let (code, out, error) = kubegc(&arguments, &server.kubeconfig);
         let missing: Vec<&str> = error.lines().filter(|line| line.starts_with("error: ")).collect();
         let not_found = |name| format!("error: configmaps \"{name}\" not found in namespace \"default\"");
         assert_eq!((code, missing), (Some(1), vec![&*not_found("nothing"), &*not_found("nil")]), "{error}");
-        assert!(out.trim().ends_with("/stray"), "{question}: {out}");
+        assert!(out.trim().ends_with("/stray"), "{question:?}: {out}");
     }
 }
 

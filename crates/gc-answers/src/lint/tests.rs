@@ -50,7 +50,7 @@ fn lints(objects: &[(&str, &str, Value)]) -> Vec<Lint> {
     while let Some((id, _)) = survey.next_read() {
         survey.answer_read(id, Outcome::Absent);
     }
-    lint(&survey, &facts)
+    lint(&survey, &facts, "")
 }
 
 fn object(namespace: &str, name: &str, owners: &[Value]) -> Value {

@@ -11,6 +11,7 @@ use std::cell::Cell;
 use super::container::{Container, When};
 use super::planner::{DEFINITIONS, Planner, survey_view};
 use crate::catalog::GroupResource;
+use crate::survey::Unlisted;
 use crate::text;
 
 impl Planner<'_> {
@@ -76,7 +77,8 @@ impl Planner<'_> {
                 self.rehearse_followers(resource.id);
                 contents = self.survey.engine.contents(|instance, _| instance == resource.id);
                 // What only this user may not list is no obstacle to the server.
-                let why = self.survey.unlisted().get(&resource.id).filter(|why| why.starts_with('5'));
+                let why = self.survey.unlisted().get(&resource.id);
+                let why = why.filter(|why| matches!(why, Unlisted::Failed { code: 500.., .. }));
                 unlisted = why.map(|why| format!("its objects cannot be listed ({why})"));
             }
         }

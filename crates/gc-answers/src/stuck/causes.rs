@@ -8,7 +8,7 @@ use crate::commands::{kubectl, set_finalizers};
 use crate::facts::Known;
 use crate::finalizers::{self, Controller};
 use crate::object::Object;
-use crate::survey::Metadata;
+use crate::survey::{Metadata, Unlisted};
 use crate::text;
 
 /// Blocking dependents that one message names.
@@ -175,8 +175,8 @@ impl Diagnosis<'_> {
         vec![self.without_collector(key, metadata, "foregroundDeletion")]
     }
 
-    fn unreadable(&self, resource: &str, why: &str, key: &ObjectKey, metadata: &Metadata) -> Cause {
-        if let Some(cause) = self.conversion(why) {
+    fn unreadable(&self, resource: &str, why: &Unlisted, key: &ObjectKey, metadata: &Metadata) -> Cause {
+        if let Some(cause) = self.conversion(&why.to_string()) {
             return cause;
         }
         Cause {

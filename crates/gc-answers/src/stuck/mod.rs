@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use gc_types::{ObjectKey, Timestamp};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::facts::Facts;
@@ -30,7 +31,8 @@ pub(crate) use volumes::{narrow, users};
 pub const CONTROLLER_PATIENCE_MILLISECONDS: i64 = 10_000;
 
 /// An object as answers name it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Place {
     /// `apiVersion`
     pub api_version: String,

@@ -1,19 +1,13 @@
-//! A container runtime that lives in memory and fails on request. It speaks gRPC over HTTP/2 on a Unix
-//! socket, frame by frame, so that a test can break a stream in the middle, answer late, or never.
+//! A container runtime that lives in memory and fails on request.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bytes::{BufMut, Bytes, BytesMut};
-use futures::StreamExt as _;
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, StreamBody};
-use hyper::body::{Frame, Incoming};
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
-use tokio::net::UnixListener;
 
+pub use super::grpc::Answer;
+use super::grpc::Server;
 use super::messages as cri;
 
 /// The gRPC status codes that are used here.
@@ -23,29 +17,6 @@ pub mod code {
     pub const RESOURCE_EXHAUSTED: u32 = 8;
     pub const UNIMPLEMENTED: u32 = 12;
     pub const UNAVAILABLE: u32 = 14;
-}
-
-/// The runtime's answer to one call.
-#[derive(Clone, Debug)]
-pub enum Answer {
-    /// These messages, and success.
-    Messages(Vec<Vec<u8>>),
-    /// These messages, and then the connection breaks.
-    Broken(Vec<Vec<u8>>),
-    /// A failure with code and text.
-    Failure(u32, String),
-    /// No answer, ever.
-    Silence,
-}
-
-impl Answer {
-    pub fn one(message: &impl Message) -> Self {
-        Self::Messages(vec![message.encode_to_vec()])
-    }
-
-    pub fn failure(code: u32, text: &str) -> Self {
-        Self::Failure(code, text.to_owned())
-    }
 }
 
 type Rule = Box<dyn FnMut(&mut State, &str, &str) -> Option<Answer> + Send>;
@@ -238,8 +209,8 @@ fn named(method: &str, body: &[u8]) -> String {
 /// A fake runtime that serves until it is dropped.
 pub struct Fake {
     pub socket: PathBuf,
+    server: Server,
     state: Arc<Mutex<State>>,
-    runtime: Option<tokio::runtime::Runtime>,
     folder: tempfile::TempDir,
 }
 
@@ -262,9 +233,11 @@ impl Fake {
             rule: None,
         };
         let socket = folder.path().join("cri.sock");
-        let mut fake = Self { socket, state: Arc::new(Mutex::new(state)), runtime: None, folder };
-        fake.listen();
-        fake
+        let state = Arc::new(Mutex::new(state));
+        let answering = Arc::clone(&state);
+        let answers = move |path: &str, body: &[u8]| answering.lock().unwrap().answer(path, body);
+        let server = Server::start(socket.clone(), answers);
+        Self { socket, server, state, folder }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -281,89 +254,13 @@ impl Fake {
 
     /// Stops, closing all connections; when this returns, nothing answers any more.
     pub fn stop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            // On a thread of its own, since the test may be asynchronous, where blocking is forbidden.
-            let ending =
-                std::thread::spawn(move || runtime.shutdown_timeout(std::time::Duration::from_secs(5)));
-            ending.join().unwrap();
-        }
-        let _ = std::fs::remove_file(&self.socket);
+        self.server.stop();
     }
 
     /// Listens (again).
     pub fn listen(&mut self) {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let listener = {
-            let _entered = runtime.enter();
-            UnixListener::bind(&self.socket).unwrap()
-        };
-        let state = Arc::clone(&self.state);
-        runtime.spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let state = Arc::clone(&state);
-                tokio::spawn(async move {
-                    let service =
-                        hyper::service::service_fn(move |request| serve(Arc::clone(&state), request));
-                    let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                    let _ = server.serve_connection(TokioIo::new(stream), service).await;
-                });
-            }
-        });
-        self.runtime = Some(runtime);
+        self.server.listen();
     }
-}
-
-impl Drop for Fake {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-type Body = UnsyncBoxBody<Bytes, std::io::Error>;
-
-async fn serve(
-    state: Arc<Mutex<State>>,
-    request: http::Request<Incoming>,
-) -> Result<http::Response<Body>, std::io::Error> {
-    let path = request.uri().path().to_owned();
-    let body = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
-    let answer = state.lock().unwrap().answer(&path, body.get(5..).unwrap_or_default());
-    let ok = || -> Result<Frame<Bytes>, std::io::Error> {
-        let mut trailers = http::HeaderMap::new();
-        trailers.insert("grpc-status", http::HeaderValue::from_static("0"));
-        Ok(Frame::trailers(trailers))
-    };
-    let data = |message: Vec<u8>| Ok(Frame::data(frame(&message)));
-    let response = http::Response::builder().header("content-type", "application/grpc");
-    let (response, frames) = match answer {
-        Answer::Messages(messages) => {
-            (response, messages.into_iter().map(data).chain([ok()]).collect::<Vec<_>>())
-        }
-        Answer::Broken(messages) => {
-            let broken = Err(std::io::Error::other("broken on purpose"));
-            (response, messages.into_iter().map(data).chain([broken]).collect())
-        }
-        Answer::Failure(code, text) => {
-            (response.header("grpc-status", code.to_string()).header("grpc-message", text), Vec::new())
-        }
-        Answer::Silence => std::future::pending().await,
-    };
-    // Each frame separately, so that the frames before a break are really sent.
-    let frames = futures::stream::iter(frames).then(|frame| async {
-        tokio::task::yield_now().await;
-        frame
-    });
-    response.body(UnsyncBoxBody::new(StreamBody::new(frames))).map_err(std::io::Error::other)
-}
-
-/// gRPC's frame: not compressed, length, message.
-fn frame(message: &[u8]) -> Bytes {
-    let mut frame = BytesMut::with_capacity(message.len() + 5);
-    frame.put_u8(0);
-    frame.put_u32(u32::try_from(message.len()).unwrap());
-    frame.put_slice(message);
-    frame.freeze()
 }
 
 /// An image `sha256:000…number` of this many bytes.

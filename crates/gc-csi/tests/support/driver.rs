@@ -6,13 +6,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bytes::{BufMut, Bytes, BytesMut};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, StreamBody};
-use hyper::body::{Frame, Incoming};
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
-use tokio::net::UnixListener;
+
+use super::grpc::{Answer, Server};
 
 #[derive(Clone, PartialEq, Message)]
 struct PluginInfo {
@@ -90,18 +86,12 @@ pub struct State {
     pub deletions: Vec<(String, HashMap<String, String>)>,
 }
 
-enum Answer {
-    Message(Vec<u8>),
-    Failure(u32, String),
-    Silence,
-}
-
 /// A driver that serves until it is dropped.
 pub struct Driver {
     pub name: String,
+    server: Server,
     folder: tempfile::TempDir,
     state: Arc<Mutex<State>>,
-    runtime: Option<tokio::runtime::Runtime>,
 }
 
 impl Driver {
@@ -110,9 +100,12 @@ impl Driver {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("volumes")).unwrap();
         let state = Arc::new(Mutex::new(State { mood: Mood::Good, deletions: Vec::new() }));
-        let mut driver = Self { name: name.to_owned(), folder, state, runtime: None };
-        driver.listen();
-        driver
+        let (answering, own) = (Arc::clone(&state), name.to_owned());
+        let volumes = folder.path().join("volumes");
+        let answers =
+            move |path: &str, body: &[u8]| answer(&mut answering.lock().unwrap(), &own, &volumes, path, body);
+        let server = Server::start(folder.path().join("csi.sock"), answers);
+        Self { name: name.to_owned(), server, folder, state }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -148,67 +141,36 @@ impl Driver {
 
     /// Stops, closing all its connections.
     pub fn stop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-        let _ = std::fs::remove_file(self.socket());
+        self.server.stop();
     }
 
     /// Listens (again).
     pub fn listen(&mut self) {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let listener = {
-            let _entered = runtime.enter();
-            UnixListener::bind(self.socket()).unwrap()
-        };
-        let about = Arc::new((self.name.clone(), self.folder.path().join("volumes")));
-        let state = Arc::clone(&self.state);
-        runtime.spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let (state, about) = (Arc::clone(&state), Arc::clone(&about));
-                tokio::spawn(async move {
-                    let service = hyper::service::service_fn(move |request| {
-                        serve(Arc::clone(&state), Arc::clone(&about), request)
-                    });
-                    let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                    let _ = server.serve_connection(TokioIo::new(stream), service).await;
-                });
-            }
-        });
-        self.runtime = Some(runtime);
+        self.server.listen();
     }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-fn one(message: &impl Message) -> Answer {
-    Answer::Message(message.encode_to_vec())
 }
 
 fn answer(state: &mut State, name: &str, volumes: &Path, path: &str, body: &[u8]) -> Answer {
     let mood = state.mood.clone();
     match mood {
         Mood::Hangs => return Answer::Silence,
-        Mood::Garbage => return Answer::Message(vec![0xff; 9]),
+        Mood::Garbage => return Answer::Messages(vec![vec![0xff; 9]]),
         _ => {}
     }
     let typed = |has: bool| Capabilities {
         capabilities: if has { vec![Wrapped { inner: Some(Typed { r#type: 1 }) }] } else { Vec::new() },
     };
     match path {
-        "/csi.v1.Identity/GetPluginInfo" => one(&PluginInfo {
+        "/csi.v1.Identity/GetPluginInfo" => Answer::one(&PluginInfo {
             name: if let Mood::Named(other) = mood { other } else { name.to_owned() },
             vendor_version: "1".into(),
             manifest: HashMap::new(),
         }),
-        "/csi.v1.Identity/Probe" => one(&Probe { ready: Some(Flag { value: mood != Mood::NotReady }) }),
-        "/csi.v1.Identity/GetPluginCapabilities" => one(&typed(mood != Mood::NoController)),
-        "/csi.v1.Controller/ControllerGetCapabilities" => one(&typed(mood != Mood::NoDeletion)),
+        "/csi.v1.Identity/Probe" => {
+            Answer::one(&Probe { ready: Some(Flag { value: mood != Mood::NotReady }) })
+        }
+        "/csi.v1.Identity/GetPluginCapabilities" => Answer::one(&typed(mood != Mood::NoController)),
+        "/csi.v1.Controller/ControllerGetCapabilities" => Answer::one(&typed(mood != Mood::NoDeletion)),
         "/csi.v1.Controller/DeleteVolume" => {
             let request = DeleteVolume::decode(body).unwrap();
             state.deletions.push((request.volume_id.clone(), request.secrets));
@@ -217,44 +179,8 @@ fn answer(state: &mut State, name: &str, volumes: &Path, path: &str, body: &[u8]
             }
             // A volume that is not there is deleted.
             let _ = std::fs::remove_dir_all(volumes.join(&request.volume_id));
-            Answer::Message(Vec::new())
+            Answer::Messages(vec![Vec::new()])
         }
-        _ => Answer::Failure(12, "unknown method".into()),
+        _ => Answer::failure(12, "unknown method"),
     }
-}
-
-type Body = UnsyncBoxBody<Bytes, std::io::Error>;
-
-async fn serve(
-    state: Arc<Mutex<State>>,
-    about: Arc<(String, PathBuf)>,
-    request: http::Request<Incoming>,
-) -> Result<http::Response<Body>, std::io::Error> {
-    let path = request.uri().path().to_owned();
-    let body = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
-    let message = body.get(5..).unwrap_or_default();
-    let answer = answer(&mut state.lock().unwrap(), &about.0, &about.1, &path, message);
-    let response = http::Response::builder().header("content-type", "application/grpc");
-    let (response, frames) = match answer {
-        Answer::Message(message) => {
-            let mut trailers = http::HeaderMap::new();
-            trailers.insert("grpc-status", http::HeaderValue::from_static("0"));
-            (response, vec![Ok(Frame::data(frame(&message))), Ok(Frame::trailers(trailers))])
-        }
-        Answer::Failure(code, text) => {
-            (response.header("grpc-status", code.to_string()).header("grpc-message", text), Vec::new())
-        }
-        Answer::Silence => std::future::pending().await,
-    };
-    let body = StreamBody::new(futures::stream::iter(frames));
-    response.body(UnsyncBoxBody::new(body)).map_err(std::io::Error::other)
-}
-
-/// gRPC's frame: not compressed, length, message.
-fn frame(message: &[u8]) -> Bytes {
-    let mut frame = BytesMut::with_capacity(message.len() + 5);
-    frame.put_u8(0);
-    frame.put_u32(u32::try_from(message.len()).unwrap());
-    frame.put_slice(message);
-    frame.freeze()
 }

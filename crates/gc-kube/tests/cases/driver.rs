@@ -13,47 +13,27 @@ use tokio::sync::watch;
 
 use super::*;
 
-/// An engine that stops at its first object until the server has handed out a number of batches, and records its events.
-struct Slow {
-    observed: mpsc::UnboundedSender<String>,
-    handed_out: Arc<AtomicUsize>,
-    stopped: bool,
-}
-
 /// More than the queue (16) and what is taken in at once (16) hold together with the batch in hand.
 const BURST: u64 = 100;
 
-impl EventEngine for Slow {
-    fn handle(&mut self, event: Event) {
-        if let Event::Observed(object) = event {
-            if !std::mem::replace(&mut self.stopped, true) {
-                let deadline = std::time::Instant::now() + Duration::from_secs(5);
-                let is_full = || self.handed_out.load(Ordering::Relaxed) >= gc_kube::QUEUED_BATCHES + 2;
-                // Tasks of this worker continue elsewhere meanwhile.
-                tokio::task::block_in_place(|| {
-                    while !is_full() && std::time::Instant::now() < deadline {
-                        std::thread::yield_now();
-                    }
-                });
-                assert!(is_full(), "the queue was never full");
-            }
-            let _ = self.observed.send(object.key.name.to_string());
+/// An engine that stops at its first object until the server has handed out a number of batches, and records its events.
+fn slow(observed: mpsc::UnboundedSender<String>, handed_out: Arc<AtomicUsize>) -> impl EventEngine {
+    let mut stopped = false;
+    Passive(move |event| {
+        let Event::Observed(object) = event else { return };
+        if !std::mem::replace(&mut stopped, true) {
+            let deadline = std::time::Instant::now() + Duration::from_secs(5);
+            let is_full = || handed_out.load(Ordering::Relaxed) >= gc_kube::QUEUED_BATCHES + 2;
+            // Tasks of this worker continue elsewhere meanwhile.
+            tokio::task::block_in_place(|| {
+                while !is_full() && std::time::Instant::now() < deadline {
+                    std::thread::yield_now();
+                }
+            });
+            assert!(is_full(), "the queue was never full");
         }
-    }
-
-    fn poll_effect(&mut self) -> Option<Effect> {
-        None
-    }
-
-    fn next_wakeup(&self) -> Option<Timestamp> {
-        None
-    }
-
-    fn set_clock(&mut self, _now: Timestamp) {}
-
-    fn objects_of(&self, _resource: ResourceId) -> Option<usize> {
-        None
-    }
+        let _ = observed.send(object.key.name.to_string());
+    })
 }
 
 /// Events were dropped when more than seventeen batches waited: one was taken out of the queue and not delivered.
@@ -82,9 +62,8 @@ async fn a_burst_of_batches_is_told_whole() {
         }
     });
     let (observed, mut outcomes) = mpsc::unbounded_channel();
-    let engine = Slow { observed, handed_out, stopped: false };
     let collector = MetadataCollector::new(client, CollectorOptions::default());
-    tokio::spawn(collector.run(engine, Arc::new(NoObserver), std::future::pending()));
+    tokio::spawn(collector.run(slow(observed, handed_out), Arc::new(NoObserver), std::future::pending()));
     for number in 1..=BURST {
         let name = tokio::time::timeout(Duration::from_secs(5), outcomes.recv()).await.unwrap().unwrap();
         assert_eq!(name, format!("m{number}"));

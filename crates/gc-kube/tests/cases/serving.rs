@@ -24,33 +24,14 @@ struct World {
     board: StatusBoard,
 }
 
-/// Reports which resources come and go.
-struct Resources(mpsc::UnboundedSender<String>);
-
-impl EventEngine for Resources {
-    fn handle(&mut self, event: Event) {
-        let line = match event {
-            Event::ResourceServed(info) => format!("served {}", info.gvr.resource),
-            Event::ResourceGone(_) => "gone".into(),
-            Event::Discovered => "discovered".into(),
-            _ => return,
-        };
-        let _ = self.0.send(line);
-    }
-
-    fn poll_effect(&mut self) -> Option<Effect> {
-        None
-    }
-
-    fn next_wakeup(&self) -> Option<Timestamp> {
-        None
-    }
-
-    fn set_clock(&mut self, _now: Timestamp) {}
-
-    fn objects_of(&self, _resource: ResourceId) -> Option<usize> {
-        None
-    }
+/// Which resources come and go.
+fn of_resources(event: Event) -> Option<String> {
+    Some(match event {
+        Event::ResourceServed(info) => format!("served {}", info.gvr.resource),
+        Event::ResourceGone(_) => "gone".into(),
+        Event::Discovered => "discovered".into(),
+        _ => return None,
+    })
 }
 
 /// Starts a collector. `first_list` is what the list of definitions shows.
@@ -102,7 +83,8 @@ fn world(first_list: Vec<Value>) -> World {
     let (report, reported) = mpsc::unbounded_channel();
     let collector = MetadataCollector::new(client, CollectorOptions::default());
     let board = collector.board();
-    tokio::spawn(collector.run(Resources(report), Arc::new(NoObserver), std::future::pending()));
+    let engine = recorder(report, of_resources);
+    tokio::spawn(collector.run(engine, Arc::new(NoObserver), std::future::pending()));
     World { served, definitions, watched_at, reported, board }
 }
 
@@ -189,7 +171,8 @@ async fn failing_discovery_is_shown_and_got_over() {
     let (report, mut reported) = mpsc::unbounded_channel();
     let collector = MetadataCollector::new(client, CollectorOptions::default());
     let board = collector.board();
-    tokio::spawn(collector.run(Resources(report), Arc::new(NoObserver), std::future::pending()));
+    let engine = recorder(report, of_resources);
+    tokio::spawn(collector.run(engine, Arc::new(NoObserver), std::future::pending()));
     let shows = async |what: &dyn Fn(&gc_kube::DiscoveryStatus) -> bool| {
         let seen = async {
             while !what(&board.discovery()) {

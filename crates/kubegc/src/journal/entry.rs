@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use gc_kube::breaker::Trip;
 use gc_kube::{Observer, ResourceTable};
+use gc_retention::node_report;
 use gc_retention::permissions::Controller;
 use gc_types::{
     Change, Effect, FinalizerName, HeldBy, ObjectKey, Outcome, OutsideCall, PropagationPolicy, Request,
@@ -29,7 +30,7 @@ impl Observer for JournalObserver {
 
     fn tripped(&self, trip: &Trip) {
         self.journal.record(json!({
-            "verb": "stop", "outcome": "tripped", "resource": &*trip.resource, "verdict": "BreakerTripped", "message": &*trip.why,
+            "verb": STOP, "outcome": TRIPPED, "resource": &*trip.resource, "verdict": "BreakerTripped", "message": &*trip.why,
             "controller": self.controller.name(),
         }));
     }
@@ -40,39 +41,96 @@ pub(super) fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
+/// Words that entries use, each under a name, and all of them: filters take no others.
+macro_rules! words {
+    ($(#[$doc:meta])* $all:ident: $($name:ident = $word:literal,)*) => {
+        $(pub(crate) const $name: &str = $word;)*
+
+        $(#[$doc])*
+        pub(crate) const $all: &[&str] = &[$($name),*];
+    };
+}
+
+words! {
+    /// What entries are about.
+    VERBS:
+    BARRIER = "barrier",
+    DELETE = "delete",
+    DELETE_STORAGE = "delete-storage",
+    EVENT = "event",
+    FORCE_DELETE = "force-delete",
+    LOOK_UP_MACHINE = "look-up-machine",
+    OBSERVE = "observe",
+    PATCH = "patch",
+    READ = "read",
+    REMOVE = "remove",
+    REMOVE_FINALIZER = "remove-finalizer",
+    SET_FINALIZERS = "set-finalizers",
+    SET_OWNERS = "set-owners",
+    SET_STATUS = "set-status",
+    STOP = "stop",
+}
+
+words! {
+    /// What became of it.
+    OUTCOMES:
+    ABSENT = "absent",
+    AGREEMENT = "agreement",
+    APPLIED = "applied",
+    CONFLICT = "conflict",
+    DISAGREEMENT = "disagreement",
+    DRY_RUN = "dry-run",
+    FAILED = "failed",
+    FOUND = "found",
+    HELD_BY_BREAKER = "held-by-breaker",
+    HELD_BY_CLOCK = "held-by-clock",
+    HELD_BY_CONFIGURATION = "held-by-configuration",
+    KEPT = "kept",
+    NOT_SERVED = "not-served",
+    OBSERVED = "observed",
+    REFUSED = "refused",
+    TRIPPED = "tripped",
+}
+
+/// Everyone who writes entries.
+pub(crate) fn collectors() -> impl Iterator<Item = &'static str> {
+    let on_nodes = [node_report::COLLECTOR, node_report::COLLECTOR_OF_CONTAINERS];
+    Controller::ALL.into_iter().map(Controller::name).chain(on_nodes)
+}
+
 /// `delete`, `set-owners`, …: what an effect asks for, in one word.
 pub(crate) fn verb(request: &Request) -> &'static str {
     match request {
-        Request::Delete { .. } => "delete",
-        Request::SetOwners { .. } => "set-owners",
-        Request::RemoveFinalizer { .. } => "remove-finalizer",
-        Request::Read { .. } => "read",
-        Request::Barrier { .. } => "barrier",
-        Request::RecordEvent(_) => "event",
-        Request::Guarded { change: Change::ForceDelete, .. } => "force-delete",
-        Request::Guarded { change: Change::Finalizers(_), .. } => "set-finalizers",
-        Request::Guarded { change: Change::Status(_) | Change::MergeStatus(_), .. } => "set-status",
-        Request::Guarded { change: Change::Merge(_), .. } => "patch",
-        Request::Outside { call: OutsideCall::DeleteStorage(_), .. } => "delete-storage",
-        Request::Outside { call: OutsideCall::LookUpMachine { .. }, .. } => "look-up-machine",
+        Request::Delete { .. } => DELETE,
+        Request::SetOwners { .. } => SET_OWNERS,
+        Request::RemoveFinalizer { .. } => REMOVE_FINALIZER,
+        Request::Read { .. } => READ,
+        Request::Barrier { .. } => BARRIER,
+        Request::RecordEvent(_) => EVENT,
+        Request::Guarded { change: Change::ForceDelete, .. } => FORCE_DELETE,
+        Request::Guarded { change: Change::Finalizers(_), .. } => SET_FINALIZERS,
+        Request::Guarded { change: Change::Status(_) | Change::MergeStatus(_), .. } => SET_STATUS,
+        Request::Guarded { change: Change::Merge(_), .. } => PATCH,
+        Request::Outside { call: OutsideCall::DeleteStorage(_), .. } => DELETE_STORAGE,
+        Request::Outside { call: OutsideCall::LookUpMachine { .. }, .. } => LOOK_UP_MACHINE,
     }
 }
 
 /// What became of it, in one word.
 pub(crate) fn word(outcome: &Outcome) -> &'static str {
     match outcome {
-        Outcome::Applied(_) => "applied",
-        Outcome::Found(_) => "found",
-        Outcome::Absent => "absent",
-        Outcome::Conflict => "conflict",
-        Outcome::NotServed => "not-served",
-        Outcome::Held(HeldBy::DryRun) => "dry-run",
-        Outcome::Held(HeldBy::Observe) => "observed",
-        Outcome::Held(HeldBy::Breaker) => "held-by-breaker",
-        Outcome::Held(HeldBy::Configuration) => "held-by-configuration",
-        Outcome::Held(HeldBy::Clock) => "held-by-clock",
-        Outcome::Refused { .. } => "refused",
-        Outcome::Failed { .. } => "failed",
+        Outcome::Applied(_) => APPLIED,
+        Outcome::Found(_) => FOUND,
+        Outcome::Absent => ABSENT,
+        Outcome::Conflict => CONFLICT,
+        Outcome::NotServed => NOT_SERVED,
+        Outcome::Held(HeldBy::DryRun) => DRY_RUN,
+        Outcome::Held(HeldBy::Observe) => OBSERVED,
+        Outcome::Held(HeldBy::Breaker) => HELD_BY_BREAKER,
+        Outcome::Held(HeldBy::Configuration) => HELD_BY_CONFIGURATION,
+        Outcome::Held(HeldBy::Clock) => HELD_BY_CLOCK,
+        Outcome::Refused { .. } => REFUSED,
+        Outcome::Failed { .. } => FAILED,
     }
 }
 

@@ -17,7 +17,10 @@ use anyhow::Context as _;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-pub(crate) use entry::{JournalObserver, entry, subject, verb, word};
+pub(crate) use entry::{
+    AGREEMENT, DISAGREEMENT, JournalObserver, OBSERVE, OUTCOMES, VERBS, collectors, entry, subject, verb,
+    word,
+};
 pub(crate) use file::JournalOptions;
 use file::RotatedFile;
 #[cfg(any(test, fuzzing))]

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::entry::{OUTCOMES, VERBS, collectors};
 use super::file::numbered;
 use crate::UsageError;
 
@@ -156,6 +157,16 @@ impl Query {
     /// Reads one parameter of a request; `None` if there is none of this name.
     fn set(&mut self, name: &str, value: &str) -> Option<Result<(), UsageError>> {
         let text = || Some(value.to_owned());
+        let known: Vec<&str> = match name {
+            "outcome" => OUTCOMES.to_vec(),
+            "verb" => VERBS.to_vec(),
+            "controller" => collectors().collect(),
+            _ => Vec::new(),
+        };
+        if !known.is_empty() && !known.contains(&value) {
+            let expected = known.join(", ");
+            return Some(Err(UsageError::new(format!("{name}={value}: expected one of {expected}"))));
+        }
         match name {
             "namespace" => self.namespace = text(),
             "resource" => self.resource = Some(long_name(value)),
@@ -201,6 +212,14 @@ impl Query {
         all.extend(self.since.map(|since| ("since", since.to_string())));
         all.push(("barriers", (!self.without_barriers).to_string()));
         all
+    }
+
+    /// What the resource is called that is asked for, if one is.
+    pub(crate) fn resource_name(&mut self) -> Option<&mut String> {
+        match &mut self.object {
+            Some(Object::Named { kind, .. }) => Some(kind),
+            Some(Object::Uid(_)) | None => self.resource.as_mut(),
+        }
     }
 
     /// Whether an entry is asked for.

@@ -214,6 +214,10 @@ mod tests {
             ("tail=many", "tail=many: expected a number of entries"),
             ("follow=yes", "follow=yes: expected true or false"),
             ("after=x", "after=x: expected the number of an entry"),
+            (
+                "verb=delte",
+                "verb=delte: expected one of barrier, delete, delete-storage, event, force-delete, look-up-machine, observe, patch, read, remove, remove-finalizer, set-finalizers, set-owners, set-status, stop",
+            ),
             ("barriers=1", "barriers=1: expected true or false"),
             (
                 "object=a/b/c/d",
@@ -236,7 +240,7 @@ mod tests {
             resource: Some("pods".into()),
             outcome: Some("applied".into()),
             verb: None,
-            controller: Some("c".into()),
+            controller: Some("expiry-controller".into()),
             server: Some("https://c".into()),
             without_barriers: true,
         };

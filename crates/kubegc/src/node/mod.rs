@@ -23,6 +23,7 @@ use gc_retention::pressure::{self, Amount, EvictionSettings, Measure, Role, Sign
 use serde_json::Value;
 use tracing::{info, warn};
 
+use crate::kubeconfig::{self, Caller};
 use crate::logging::LogOptions;
 use crate::operations::{self, Pages, Protection, Shown, TlsFlags};
 use crate::questions::access::{self, ContextFlags};
@@ -79,7 +80,7 @@ pub(crate) struct NodeOptions {
     /// Name of this node, for Events and to find its pods [default: the host name]
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     node_name: Option<String>,
-    /// Kubeconfig file, to read the pods of this node; "" for none [default: the service account of this pod, else none]
+    /// Kubeconfig file, to read the pods of this node; "" for none [default: in a pod $KUBECONFIG or its service account, else none]
     // Not clap's own parser of paths, which refuses an empty one.
     #[arg(long, help_heading = access::HEADING, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     kubeconfig: Option<PathBuf>,
@@ -288,11 +289,11 @@ async fn api_client(options: &NodeOptions) -> Result<Option<gc_kube::ApiClient>>
             }
             return Ok(None);
         }
-        None if !is_given && std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() => return Ok(None),
+        None if !is_given && !kubeconfig::is_in_pod() => return Ok(None),
         kubeconfig => kubeconfig.as_ref(),
     };
     let timeout = access::patience(&options.request_timeout)?;
-    Ok(Some(options.cluster.client(kubeconfig).await?.with_request_timeout(timeout)))
+    Ok(Some(options.cluster.client(kubeconfig, Caller::Controller).await?.with_request_timeout(timeout)))
 }
 
 /// Two collectors on one node fight: names what a kubelet beside this agent still does (section 19).

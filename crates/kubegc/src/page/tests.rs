@@ -22,6 +22,7 @@ fn everything_that_is_served_is_described() {
         Asked::Tree { objects: vec![subject()], owners: false, depth: None, full: false },
         Asked::Why { objects: vec![subject()] },
         Asked::Plan { objects: vec![subject()], policy: "orphan".into(), full: false },
+        Asked::Doctor { namespace: String::new() },
     ];
     let alternatives = inquiry["question"]["oneOf"].as_array().unwrap();
     assert_eq!(alternatives.len(), questions.len());

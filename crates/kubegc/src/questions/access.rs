@@ -9,6 +9,7 @@ use gc_kube::connection::{Access as ClusterAccess, ConnectError, REQUEST_TIMEOUT
 use gc_types::GoDuration;
 
 use crate::UsageError;
+use crate::kubeconfig::{Caller, Found};
 use crate::run::preflight;
 
 /// The heading of these flags in help texts.
@@ -68,11 +69,18 @@ impl ContextFlags {
     }
 
     /// What they say, with this kubeconfig.
-    pub(crate) fn with_kubeconfig(&self, kubeconfig: Option<PathBuf>) -> ClusterAccess {
-        // The credentials of a server on this machine are for no other server.
-        let local = || self.server.is_none().then(crate::kubeconfig::of_local_server).flatten();
+    pub(crate) fn with_kubeconfig(&self, kubeconfig: Option<PathBuf>, caller: Caller) -> ClusterAccess {
+        // The credentials of a server on this machine are for no other server, nor are those of a pod.
+        let is_open = kubeconfig.is_none() && self.server.is_none();
+        let found = if is_open { caller.find() } else { Found::Nowhere };
+        let account = found == Found::Account;
+        let local = match found {
+            Found::Local(file) => Some(file),
+            Found::Environment | Found::Account | Found::Home | Found::Nowhere => None,
+        };
         ClusterAccess {
-            kubeconfig: kubeconfig.or_else(local),
+            kubeconfig: kubeconfig.or(local),
+            account,
             context: self.context.clone(),
             cluster: self.cluster.clone(),
             user: self.user.clone(),
@@ -84,8 +92,12 @@ impl ContextFlags {
     }
 
     /// A client of the cluster that they lead to, with this kubeconfig. An unusable configuration is a usage error.
-    pub(crate) async fn client(&self, kubeconfig: Option<&PathBuf>) -> Result<ApiClient, UsageError> {
-        let access = self.with_kubeconfig(kubeconfig.cloned());
+    pub(crate) async fn client(
+        &self,
+        kubeconfig: Option<&PathBuf>,
+        caller: Caller,
+    ) -> Result<ApiClient, UsageError> {
+        let access = self.with_kubeconfig(kubeconfig.cloned(), caller);
         ApiClient::configured(&access).await.map_err(|error| {
             let message = preflight::one_line(&error);
             UsageError::new(match (kubeconfig, &error) {
@@ -126,12 +138,12 @@ impl Access {
 
     /// What the flags say.
     pub(super) fn of_cluster(&self) -> ClusterAccess {
-        self.context.with_kubeconfig(self.kubeconfig.clone())
+        self.context.with_kubeconfig(self.kubeconfig.clone(), Caller::Person)
     }
 
     /// A client of the cluster, which has answered.
     pub(crate) async fn connect(&self) -> anyhow::Result<ApiClient> {
-        let client = self.context.client(self.kubeconfig.as_ref()).await?;
+        let client = self.context.client(self.kubeconfig.as_ref(), Caller::Person).await?;
         // A server that hangs is given up in time, too.
         let client = client.with_request_timeout(self.patience()?.min(REQUEST_TIMEOUT));
         preflight::reach(&client, false).await?;

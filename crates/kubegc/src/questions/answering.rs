@@ -10,12 +10,12 @@ use gc_types::GoDuration;
 
 use super::attached::{Answered, Asked, Confirmation, Inquiry, MAXIMUM_SUBJECTS};
 use super::gather::{self, Gatherer, Scope};
-use super::plan::{self, Planned};
+use super::plan::{self, Planned, Planning};
 use super::resident::{Lists, Permitted, Resident};
 use super::subject::{Confirmed, Subject};
 use super::target::Named;
 use super::tree::{Forest, Shape};
-use super::{stuck, view, why};
+use super::{stuck, surveyed, view, why};
 use crate::UsageError;
 
 /// Answers an inquiry from what a gatherer reads.
@@ -61,15 +61,22 @@ async fn answer_in_time(
             }
             Answered::new(&answers, inquiry.form, Vec::new(), false)
         }
+        Asked::Doctor { namespace } => {
+            let scope = Scope { namespace, ..Scope::default() };
+            let surveyed = surveyed::ask(gatherer, &scope, patience).await?;
+            let found = !surveyed.stuck.is_empty() || !surveyed.lints.is_empty();
+            Answered::new(&surveyed, inquiry.form, Vec::new(), found)
+        }
         Asked::Plan { objects, policy, full } => {
             let cascade = view::cascade(&policy).ok_or_else(|| {
                 UsageError::new(format!("policy={policy}: expected background, foreground or orphan"))
             })?;
             let named = named(gatherer, objects)?;
-            let (radius, unseen, targets) = plan::ask(gatherer, &named, cascade.policy(), patience).await?;
+            let planning = plan::ask(gatherer, named, cascade.policy(), patience).await?;
+            let Planning { radius, unseen, targets, .. } = planning.complete()?;
             let planned = Planned { radius: &radius, full };
             let mut answered = Answered::new(&planned, inquiry.form, unseen, radius.hangs())?;
-            if let [target] = &targets[..] {
+            if let [(_, target)] = &targets[..] {
                 answered.confirm = Some(Confirmation {
                     confirmed: Confirmed::of(&radius, target),
                     needs_name: plan::needs_confirmation(&radius),

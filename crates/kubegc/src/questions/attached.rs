@@ -15,6 +15,7 @@ use super::output::{Answer, Output};
 use super::subject::{Confirmed, Subject};
 use super::target::Named;
 use crate::page::MAXIMUM_ORDER_BYTES;
+use crate::run::control::LeaseName;
 use crate::run::{LeaseFlags, preflight};
 
 /// Where servers and collectors are asked.
@@ -27,10 +28,10 @@ pub(super) const MAXIMUM_SUBJECTS: usize = 20;
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct AttachFlags {
     #[command(flatten)]
-    collector: CollectorFlags,
+    pub(super) collector: CollectorFlags,
     /// List the cluster, also where a server that `kubegc up` runs would answer
     #[arg(long, conflicts_with = "collector")]
-    no_collector: bool,
+    pub(super) no_collector: bool,
 }
 
 /// A question, and the form that its answer is to have.
@@ -88,12 +89,17 @@ pub(crate) enum Asked {
     Why { objects: Vec<Subject> },
     /// What the deletion of these objects would lead to.
     Plan { objects: Vec<Subject>, policy: String, full: bool },
+    /// What is wrong with the objects: what is stuck, and what is left behind.
+    Doctor {
+        /// Only in this namespace; empty for all.
+        namespace: String,
+    },
 }
 
 impl Asked {
     pub(super) fn subjects(&self) -> &[Subject] {
         match self {
-            Self::Stuck { .. } => &[],
+            Self::Stuck { .. } | Self::Doctor { .. } => &[],
             Self::Tree { objects, .. } | Self::Why { objects } | Self::Plan { objects, .. } => objects,
         }
     }
@@ -107,7 +113,7 @@ pub(crate) struct Answered {
     answer: Value,
     /// What could not be seen.
     pub(crate) unseen: Vec<String>,
-    /// Whether something is stuck, or would hang.
+    /// Whether something is stuck or wrong, or would hang.
     pub(crate) found: bool,
     /// What a deletion by this plan confirms; only of plans for one object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -302,6 +308,24 @@ pub(super) async fn if_it_answers(asked: &ApiClient, inquiry: &Inquiry) -> anyho
     }
     eprintln!("warning: {address}: {code}: {message}; listing the cluster");
     Ok(None)
+}
+
+/// The answer of the collector that is named, or of the server if it answers questions. The address that was named may be that
+/// of the metrics and the journal alone.
+pub(super) async fn of_whoever_answers(
+    (collector, lease): (&CollectorFlags, &LeaseName),
+    access: &Access,
+    client: &ApiClient,
+    inquiry: &Inquiry,
+) -> Option<Answered> {
+    let asked = async {
+        let page = collector.connect_to_page(access, lease).await?;
+        if_it_answers(page.as_ref().unwrap_or(client), inquiry).await
+    };
+    asked.await.unwrap_or_else(|error| {
+        tracing::debug!("neither a collector nor the server answers: {error:#}");
+        None
+    })
 }
 
 /// Whether a status only means that the cluster has to be listed.

@@ -23,7 +23,7 @@ const PAGES_PORT: u16 = 10_357;
 /// Which collector.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct CollectorFlags {
-    /// Ask the collector at its --bind-address (stuck, tree, plan, top and ui: at its --ui-bind-address; why: at either), for example through `kubectl port-forward`
+    /// Ask the collector at its --bind-address (stuck, tree, plan, top and ui: at its --ui-bind-address; why and doctor: at either), for example through `kubectl port-forward`
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(super) collector: Option<String>,
     /// Certificate authority (PEM) of the collector's --tls-cert-file [default: what the leader writes onto its Lease]

@@ -11,6 +11,7 @@ use gc_answers::stuck::Place;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::surveyed::Surveyed;
 use crate::run::control::{Held, Orders};
 use crate::table::Table;
 
@@ -43,26 +44,19 @@ pub(super) struct Facts {
     pub(super) orders: Orders,
     /// kube-controller-manager's Lease.
     pub(super) controller_manager: Option<Held>,
+    /// Why it could not be read.
+    pub(super) controller_manager_unread: Option<String>,
     pub(super) their_collector: TheirCollector,
     /// Whose permissions were checked, and which rules are missing.
     pub(super) permissions: (String, Vec<MissingRule>),
     /// Whether kubegc seems to be installed: there is a Lease, its account has a permission, or the command names an account.
     pub(super) is_installed: bool,
-    /// What could not be checked.
+    /// Why permissions could not be checked.
     pub(super) unchecked: Vec<String>,
-    /// Resources that are read, and those that cannot be, each with why.
-    pub(super) resources: usize,
-    pub(super) unreadable: Vec<String>,
-    /// Resources that the user who asks may not list.
-    pub(super) forbidden: Vec<String>,
-    /// Group versions that discovery could not see.
-    pub(super) undiscovered: Vec<String>,
+    /// What is to be seen of the objects.
+    pub(super) surveyed: Surveyed,
     /// APIServices that are not available, with why.
     pub(super) unavailable: BTreeMap<String, String>,
-    /// What is stuck, by root cause: how many objects, and one of them.
-    pub(super) stuck: BTreeMap<String, (usize, String)>,
-    /// What is wrong in the cluster although nothing is stuck.
-    pub(super) lints: Vec<Lint>,
     /// Whether the server is `kubegc up`, with collectors of its own.
     pub(super) is_up: bool,
     /// The answer of a collector's `/debug/kubegc/resources`, if one was asked.
@@ -154,8 +148,9 @@ pub(super) fn diagnose(facts: &Facts) -> Vec<Finding> {
     orders(facts, &mut findings);
     rivals(facts, &mut findings);
     permissions(facts, &mut findings);
-    apis(facts, &mut findings);
-    stuck(facts, &mut findings);
+    apis(&facts.surveyed, &mut findings);
+    unavailable(&facts.unavailable, &mut findings);
+    stuck(&facts.surveyed, &mut findings);
     if let Some(collector) = &facts.collector {
         self::collector(collector, &mut findings);
     }
@@ -163,10 +158,19 @@ pub(super) fn diagnose(facts: &Facts) -> Vec<Finding> {
         let unread = finding("collector", State::Wrong, format!("its page cannot be read: {error}"));
         findings.push(unread.advise("give --collector the address of its --bind-address"));
     }
-    findings.extend(facts.lints.iter().map(of_lint));
+    findings.extend(facts.surveyed.lints.iter().map(of_lint));
     // What several checks came upon is said once.
     let mut said = BTreeSet::new();
     findings.retain(|finding| said.insert((finding.check, finding.message.clone())));
+    findings
+}
+
+/// Judges what is to be seen of the objects alone.
+pub(super) fn of_objects(surveyed: &Surveyed) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    apis(surveyed, &mut findings);
+    stuck(surveyed, &mut findings);
+    findings.extend(surveyed.lints.iter().map(of_lint));
     findings
 }
 
@@ -267,6 +271,10 @@ fn orders(facts: &Facts, findings: &mut Vec<Finding>) {
 /// kube-controller-manager's own collector.
 fn rivals(facts: &Facts, findings: &mut Vec<Finding>) {
     const CHECK: &str = "kube-controller-manager";
+    if let Some(why) = &facts.controller_manager_unread {
+        findings.push(finding(CHECK, State::Notice, format!("whether it runs here is not known: {why}")));
+        return;
+    }
     let runs = facts.controller_manager.as_ref().is_some_and(|held| held.is_held(facts.now));
     let we_lead = facts.lease.1.as_ref().is_some_and(|held| held.is_held(facts.now));
     let advice =
@@ -327,7 +335,10 @@ fn permissions(facts: &Facts, findings: &mut Vec<Finding>) {
     findings.extend(facts.unchecked.iter().map(|what| finding("permissions", State::Notice, what.clone())));
 }
 
-fn apis(facts: &Facts, findings: &mut Vec<Finding>) {
+/// What depends on something that cannot be read.
+const WAITS: &str = "what depends on it waits, everything else is collected";
+
+fn apis(facts: &Surveyed, findings: &mut Vec<Finding>) {
     let resources = &facts.unreadable;
     if resources.is_empty() && facts.undiscovered.is_empty() && facts.forbidden.is_empty() {
         findings.push(finding(
@@ -336,28 +347,35 @@ fn apis(facts: &Facts, findings: &mut Vec<Finding>) {
             format!("{} resources can be read", facts.resources),
         ));
     }
+    let unexamined = facts
+        .unexamined
+        .iter()
+        .map(|what| finding("resources", State::Notice, what.clone()).about("unexamined"));
+    findings.extend(listed("resources", unexamined));
     if !facts.forbidden.is_empty() {
         let all = gc_answers::text::count(facts.forbidden.len(), "resource");
         let some = gc_answers::text::some_of(&facts.forbidden, 3);
         let message = format!("this user may not list {all}, which were not examined: {some}");
         findings.push(finding("resources", State::Notice, message).about("forbidden"));
     }
-    let waits = "what depends on it waits, everything else is collected";
     let (converted, others): (Vec<&String>, Vec<&String>) =
         resources.iter().partition(|why| why.contains("conversion webhook"));
     for (check, unread) in [("resources", others), ("conversion", converted)] {
         let each = unread.into_iter().map(|why| {
             let subject = why.split_whitespace().next().unwrap_or_default();
-            finding(check, State::Wrong, why.clone()).about(subject).advise(waits)
+            finding(check, State::Wrong, why.clone()).about(subject).advise(WAITS)
         });
         findings.extend(listed(check, each));
     }
     let groups = facts.undiscovered.iter().map(|version| {
         let message = format!("{version} cannot be discovered");
-        finding("discovery", State::Wrong, message).about(version).advise(waits)
+        finding("discovery", State::Wrong, message).about(version).advise(WAITS)
     });
     findings.extend(listed("discovery", groups));
-    let services = facts.unavailable.iter().map(|(name, why)| {
+}
+
+fn unavailable(services: &BTreeMap<String, String>, findings: &mut Vec<Finding>) {
+    let services = services.iter().map(|(name, why)| {
         let message = format!("{name} is not available: {why}");
         let advice =
             format!("until it is, no namespace can be deleted; `kubectl describe apiservice/{name}`");
@@ -371,12 +389,13 @@ fn listed(check: &'static str, all: impl ExactSizeIterator<Item = Finding>) -> V
     let more = all.len().saturating_sub(LISTED);
     let mut findings: Vec<Finding> = all.take(LISTED).collect();
     if more > 0 {
-        findings.push(finding(check, State::Wrong, format!("and {more} more")).about("more"));
+        let state = findings.last().map_or(State::Wrong, |last| last.state);
+        findings.push(finding(check, state, format!("and {more} more")).about("more"));
     }
     findings
 }
 
-fn stuck(facts: &Facts, findings: &mut Vec<Finding>) {
+fn stuck(facts: &Surveyed, findings: &mut Vec<Finding>) {
     if facts.stuck.is_empty() {
         findings.push(if facts.forbidden.is_empty() {
             finding("stuck", State::Fine, "nothing is stuck")
@@ -502,7 +521,7 @@ pub(super) mod tests {
             orders: Orders { tripped: Some(BTreeMap::new()), ..Orders::default() },
             permissions: ("kubegc".into(), vec![]),
             is_installed: true,
-            resources: 60,
+            surveyed: Surveyed { resources: 60, ..Surveyed::default() },
             ..Facts::default()
         }
     }
@@ -576,6 +595,11 @@ pub(super) mod tests {
                 "wrong its garbage collector is off, and kubegc does not lead: nothing is collected",
             ),
             (
+                change(&|f| f.controller_manager_unread = Some("this user may not read lease a/b".into())),
+                "kube-controller-manager",
+                "notice whether it runs here is not known: this user may not read lease a/b",
+            ),
+            (
                 change(&|f| f.permissions.1 = vec![missing(true)]),
                 "permissions",
                 "wrong kubegc lacks the rule {verbs: [delete]}",
@@ -594,19 +618,28 @@ pub(super) mod tests {
                 "leader",
                 "notice kubegc is not installed here: there is no lease kube-system/kubegc, and kubegc has no permissions",
             ),
-            (change(&|f| f.unreadable = vec!["widgets: 500".into()]), "resources", "wrong widgets: 500"),
             (
-                change(&|f| f.forbidden = vec!["pods".into(), "nodes".into()]),
+                change(&|f| f.surveyed.unreadable = vec!["widgets: 500".into()]),
+                "resources",
+                "wrong widgets: 500",
+            ),
+            (
+                change(&|f| f.surveyed.forbidden = vec!["pods".into(), "nodes".into()]),
                 "resources",
                 "notice this user may not list 2 resources, which were not examined: pods, nodes",
             ),
             (
-                change(&|f| f.undiscovered = vec!["metrics.k8s.io/v1beta1".into()]),
+                change(&|f| f.surveyed.unexamined = vec!["30000 pods were not examined".into()]),
+                "resources",
+                "notice 30000 pods were not examined",
+            ),
+            (
+                change(&|f| f.surveyed.undiscovered = vec!["metrics.k8s.io/v1beta1".into()]),
                 "discovery",
                 "wrong metrics.k8s.io/v1beta1 cannot be discovered",
             ),
             (
-                change(&|f| f.forbidden = vec!["pods".into()]),
+                change(&|f| f.surveyed.forbidden = vec!["pods".into()]),
                 "stuck",
                 "notice nothing is stuck, as far as this user can see",
             ),
@@ -616,12 +649,12 @@ pub(super) mod tests {
                 "wrong v1.metrics is not available: no endpoints",
             ),
             (
-                change(&|f| f.stuck = one("FinalizerHeld a.b/c")),
+                change(&|f| f.surveyed.stuck = one("FinalizerHeld a.b/c")),
                 "stuck",
                 "notice FinalizerHeld a.b/c: 2 objects, such as x/y",
             ),
             (
-                change(&|f| f.stuck = [("FinalizerHeld a.b/c".into(), (1, "x/y".into()))].into()),
+                change(&|f| f.surveyed.stuck = [("FinalizerHeld a.b/c".into(), (1, "x/y".into()))].into()),
                 "stuck",
                 "notice FinalizerHeld a.b/c: x/y",
             ),
@@ -689,7 +722,7 @@ pub(super) mod tests {
     pub(in crate::questions) fn sick() -> Vec<Finding> {
         let mut facts = healthy();
         facts.orders.paused = Some("<me> & co".into());
-        facts.lints = vec![dangling(), dangling()];
+        facts.surveyed.lints = vec![dangling(), dangling()];
         diagnose(&facts)
     }
 
@@ -730,7 +763,8 @@ pub(super) mod tests {
     #[test]
     fn many_findings_are_counted() {
         let unreadable = (0..13).map(|number| format!("r{number}")).collect();
-        let findings = diagnose(&Facts { unreadable, ..healthy() });
+        let surveyed = Surveyed { unreadable, ..Surveyed::default() };
+        let findings = diagnose(&Facts { surveyed, ..healthy() });
         let own: Vec<&str> = findings
             .iter()
             .filter(|finding| finding.check == "resources")

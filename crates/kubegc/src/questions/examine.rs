@@ -4,21 +4,20 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use gc_answers::Facts as Gathered;
-use gc_answers::lint::{lint, relevant, unexamined};
-use gc_answers::stuck::{Row, diagnose};
 use gc_kube::ApiClient;
 use gc_retention::permissions::{self, Controller};
 use http::Method;
 use serde_json::{Value, json};
 
 use super::access::Access;
-use super::collector::{self, CollectorFlags};
+use super::attached::{self, Asked, AttachFlags, Inquiry};
+use super::collector;
 use super::doctor::{self, Facts, Finding, State, TheirCollector};
 use super::formats;
 use super::gather::{self, Gatherer, Scope};
-use super::output::Output;
+use super::output::{Answer as _, Output};
 use super::scope::{NamespaceFlags, WatchFlag};
+use super::surveyed::{self, Surveyed};
 use crate::UsageError;
 use crate::run::control::{self, Held, LeaseName, Orders};
 use crate::run::{DEFAULT_CONTROLLERS, LeaseFlags, preflight};
@@ -60,7 +59,7 @@ pub(crate) struct DoctorOptions {
           allow_hyphen_values = true)]
     controllers: Vec<String>,
     #[command(flatten)]
-    collector: CollectorFlags,
+    attach: AttachFlags,
     #[command(flatten)]
     lease: LeaseFlags,
 }
@@ -142,10 +141,7 @@ async fn examine(
     enabled: &[Controller],
     patience: Duration,
 ) -> anyhow::Result<Facts> {
-    let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
-    let scope = Scope { namespace: options.namespaces.namespace().to_owned(), ..Scope::default() };
-    gatherer.check_namespace(&scope).await?;
-    let survey = gatherer.survey(&scope, patience).await?;
+    let (surveyed, has_answered) = survey(client, options, patience).await?;
     let version = get(client, "/version").await.unwrap_or_default();
     let git_version = version["gitVersion"].as_str().unwrap_or("of unknown version");
     let lease = options.lease.name();
@@ -155,14 +151,7 @@ async fn examine(
         server: format!("{git_version} at {}", client.address()),
         version: preflight::doubtful_version(&version),
         lease: (format!("{}/{}", lease.namespace, lease.name), None),
-        resources: gatherer.examined(&scope).count(),
-        unreadable: unlisted(
-            &survey,
-            |why| why != gather::FORBIDDEN,
-            |name, why| format!("{name} could not be read: {why}"),
-        ),
-        forbidden: unlisted(&survey, |why| why == gather::FORBIDDEN, |name, _| name),
-        undiscovered: gatherer.catalog.failed.clone(),
+        surveyed,
         unavailable: unavailable(client).await,
         is_up: preflight::has_collectors(client).await,
         ..Facts::default()
@@ -175,43 +164,61 @@ async fn examine(
         Ok(None) => facts.orders.tripped = Some(BTreeMap::new()),
         Err(error) => {
             facts.orders.tripped = Some(BTreeMap::new());
-            // What is forbidden is forbidden to whoever asks; the account of the collectors is checked below.
-            let why = match error.downcast_ref::<preflight::Forbidden>() {
-                Some(_) => format!("this user may not read lease {}", facts.lease.0),
-                None => format!("lease {} cannot be read: {error:#}", facts.lease.0),
-            };
-            facts.lease_unread = Some(why);
+            facts.lease_unread = Some(unread(&lease, &error));
         }
     }
     let theirs = LeaseName { namespace: "kube-system".into(), name: CONTROLLER_MANAGER.into() };
-    facts.controller_manager =
-        control::read(client, &theirs).await.ok().flatten().map(|lease| Held::of(&lease));
+    match control::read(client, &theirs).await {
+        Ok(lease) => facts.controller_manager = lease.map(|lease| Held::of(&lease)),
+        Err(error) => facts.controller_manager_unread = Some(unread(&theirs, &error)),
+    }
     facts.their_collector = their_collector(client).await;
     if !facts.is_up {
         check_permissions(client, options, enabled, &lease, &mut facts).await;
     }
-    let mut gathered = Gathered::at(gatherer.now);
-    let mut stuck = gatherer.answer(&mut gathered, |gathered| diagnose(&survey, gathered)).await;
-    if !scope.namespace.is_empty() {
-        stuck.retain(|row| row.concerns(&scope.namespace));
-    }
-    facts.stuck = by_cause(&stuck);
-    // What was read for the one is not kept for the other.
-    gathered = Gathered::at(gatherer.now);
-    facts.lints = gatherer.answer_keeping(&mut gathered, relevant, |gathered| lint(&survey, gathered)).await;
-    facts.unchecked.extend(unexamined(&survey));
-    facts.unchecked.extend(gathered.unseen());
-    if let Some(collector) = options.collector.connect(&options.access, &lease).await? {
+    if let Some(collector) = options.attach.collector.connect(&options.access, &lease).await? {
         let address = collector.address().to_owned();
         let page = collector::page(&collector, "/debug/kubegc/resources");
         // A page that cannot be read is a finding, and no reason to stop.
         match tokio::time::timeout(PAGE_TIMEOUT, page).await {
             Ok(Ok(page)) => facts.collector = Some(page),
+            // It has answered at its --ui-bind-address, where this page is not.
+            Ok(Err(_)) if has_answered => {}
             Ok(Err(error)) => facts.collector_error = Some(format!("{address}: {error:#}")),
             Err(_) => facts.collector_error = Some(format!("{address} does not answer")),
         }
     }
     Ok(facts)
+}
+
+/// Why a Lease is not known. What is forbidden is forbidden to whoever asks; the account of the collectors is checked elsewhere.
+fn unread(lease: &LeaseName, error: &anyhow::Error) -> String {
+    match error.downcast_ref::<preflight::Forbidden>() {
+        Some(_) => format!("this user may not read lease {lease}"),
+        None => format!("lease {lease} cannot be read: {error:#}"),
+    }
+}
+
+/// What a server or collector with a graph says about the objects, or else what is read here; and whether it was such an answer.
+async fn survey(
+    client: &ApiClient,
+    options: &DoctorOptions,
+    patience: Duration,
+) -> anyhow::Result<(Surveyed, bool)> {
+    let AttachFlags { collector, no_collector } = &options.attach;
+    let scope = Scope { namespace: options.namespaces.namespace().to_owned(), ..Scope::default() };
+    let question = Asked::Doctor { namespace: scope.namespace.clone() };
+    if let Some(inquiry) = Inquiry::new(&Output::Json, question).filter(|_| !no_collector) {
+        let lease = options.lease.name();
+        let answer =
+            attached::of_whoever_answers((collector, &lease), &options.access, client, &inquiry).await;
+        // Another version may see what this one does not know.
+        if let Some(surveyed) = answer.and_then(|answer| serde_json::from_value(answer.value()).ok()) {
+            return Ok((surveyed, true));
+        }
+    }
+    let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
+    Ok((surveyed::ask(&gatherer, &scope, patience).await?, false))
 }
 
 /// A JSON answer, if it is one and a success.
@@ -359,29 +366,4 @@ fn groups(subject: &str) -> Vec<String> {
         groups.extend(["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")]);
     }
     groups
-}
-
-/// The resources that could not be listed for such a reason, as `show` shows them.
-fn unlisted(
-    survey: &gc_answers::Survey,
-    is_meant: impl Fn(&str) -> bool,
-    show: impl Fn(String, &str) -> String,
-) -> Vec<String> {
-    let name = |id| survey.catalog.get(id).map(|resource| resource.name.to_string()).unwrap_or_default();
-    let meant = survey.unlisted().iter().filter(|(_, why)| is_meant(why));
-    meant.map(|(id, why)| show(name(*id), why)).collect()
-}
-
-/// Root causes, each with how many objects it holds directly and one of them.
-fn by_cause(rows: &[Row]) -> BTreeMap<String, (usize, String)> {
-    let mut causes = BTreeMap::new();
-    for row in rows {
-        let one = row.objects.first().map(|(place, _)| match &*place.namespace {
-            "" => place.reference(),
-            namespace => format!("{} -n {namespace}", place.reference()),
-        });
-        let cause = format!("{} {}", row.cause.code.name(), row.cause.subject);
-        causes.insert(cause, (row.objects.len(), one.unwrap_or_default()));
-    }
-    causes
 }

@@ -198,3 +198,29 @@ async fn a_role_in_one_namespace_is_enough() {
     }
     server.shutdown().await;
 }
+
+/// What may not be read is never said not to exist, nor to be used.
+#[tokio::test]
+async fn what_may_not_be_read_is_not_said_to_be_absent() {
+    let (server, admin) = shop().await;
+    created(&admin, "/api/v1/namespaces", json!({"metadata": {"name": "bank"}})).await;
+    permit(&admin, json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}])).await;
+    let (client, _) = ann(&server);
+    until_it_may_read(&client, "/api/v1/namespaces/shop/configmaps").await;
+    let gatherer = Gatherer::new(client, gather::now()).await.unwrap();
+    let object = Subject { resource: "configmaps".into(), namespace: "bank".into(), name: "vault".into() };
+    let objects = || vec![object.clone()];
+    for question in [
+        Asked::Tree { objects: objects(), owners: false, depth: None, full: false },
+        Asked::Tree { objects: objects(), owners: true, depth: None, full: false },
+        Asked::Why { objects: objects() },
+        Asked::Plan { objects: objects(), policy: "background".into(), full: false },
+    ] {
+        let inquiry = Inquiry { form: Form::Text, question: question.clone() };
+        let error = answering::answer(&gatherer, inquiry, PATIENCE).await.unwrap_err().to_string();
+        assert!(error.starts_with("configmaps/vault cannot be read: "), "{question:?}: {error}");
+    }
+    let error = garbage::ask(&gatherer, &Scope::default(), PATIENCE).await.unwrap_err().to_string();
+    assert_eq!(error, gather::NOTHING_TO_LIST);
+    server.shutdown().await;
+}

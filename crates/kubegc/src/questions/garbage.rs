@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::io::Write as _;
 
+use anyhow::bail;
 use clap::Args;
 use gc_answers::garbage::{Certainty, Finding, Garbage, Report, Usable};
+use gc_answers::survey::Unlisted;
 use gc_answers::text::{count, some_of, thousands};
 use gc_answers::upcoming::{Horizon, upcoming};
 use gc_answers::{Facts, GroupResource, Resource};
@@ -87,18 +89,21 @@ pub(super) async fn ask(
         if namespace.is_empty() { None } else { gather::listable(gatherer.client(), namespace).await };
     let each = async |resource: &Resource, reading, take: &mut dyn FnMut(&Value)| {
         if rules.as_ref().is_some_and(|rules| !rules.contain(&resource.name)) {
-            return Err(gather::FORBIDDEN.to_owned());
+            return Err(Unlisted::Forbidden);
         }
         let namespace = if resource.is_namespaced() { namespace } else { "" };
         gatherer.each(resource, namespace, reading, take).await
     };
-    let mut forbidden = BTreeSet::new();
-    let mut unread = |garbage: &mut Garbage, resource: &Resource, read: Result<(), String>| match read {
-        Ok(()) => {}
-        Err(why) if why == gather::FORBIDDEN => {
-            forbidden.insert(resource.name.to_string());
+    let (mut forbidden, mut asked) = (BTreeSet::new(), BTreeSet::new());
+    let mut unread = |garbage: &mut Garbage, resource: &Resource, read: Result<(), Unlisted>| {
+        asked.insert(resource.name.to_string());
+        match read {
+            Ok(()) => {}
+            Err(Unlisted::Forbidden) => {
+                forbidden.insert(resource.name.to_string());
+            }
+            Err(why) => garbage.unseen(format!("{} could not be listed: {why}", resource.name)),
         }
-        Err(why) => garbage.unseen(format!("{} could not be listed: {why}", resource.name)),
     };
     let catalog = &gatherer.catalog;
     for usable in [Usable::ServiceAccount, Usable::ConfigMap, Usable::Secret, Usable::Claim] {
@@ -117,10 +122,17 @@ pub(super) async fn ask(
         let read = each(resource, Reading::Whole, &mut |object| garbage.refer(resource, object)).await;
         unread(&mut garbage, resource, read);
     }
+    if forbidden.len() == asked.len() {
+        match namespace {
+            "" => bail!(gather::NOTHING_TO_LIST),
+            namespace => bail!("this user may list nothing in namespace {namespace:?}"),
+        }
+    }
     if !forbidden.is_empty() {
         let names: Vec<String> = forbidden.into_iter().collect();
         let number = count(names.len(), "resource");
-        garbage.unseen(format!("{number} could not be read ({}): {}", some_of(&names, 3), gather::FORBIDDEN));
+        let (some, why) = (some_of(&names, 3), Unlisted::Forbidden);
+        garbage.unseen(format!("{number} could not be read ({some}): {why}"));
     }
     // Owners and users have other labels.
     let everything = Scope { namespace: namespace.to_owned(), ..Scope::default() };

@@ -9,7 +9,7 @@ use anyhow::bail;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use gc_answers::stuck::Place;
-use gc_answers::survey::Page;
+use gc_answers::survey::{Page, Unlisted};
 use gc_answers::{Catalog, Facts, GroupResource, Known, Metadata, Need, Resource, Survey};
 use gc_kube::{ApiClient, push_segment};
 use gc_retention::node_report;
@@ -36,8 +36,9 @@ const LIST_FROM: usize = 20;
 /// … unless its pages cost more: as many single reads cost what a page of whole objects costs.
 const READS_PER_PAGE: usize = 10;
 
-/// Why a resource is not listed that the user may not list.
-pub(super) const FORBIDDEN: &str = "this user may not list it";
+/// What is said to a user without any right to list everywhere.
+pub(super) const NOTHING_TO_LIST: &str =
+    "this user may list nothing in the whole cluster; -n NAMESPACE asks about one namespace";
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
@@ -87,13 +88,6 @@ fn without_writers(_: &GroupResource, mut object: Value) -> Option<Value> {
     Some(object)
 }
 
-/// Why there is no list.
-enum Unlisted {
-    NotServed,
-    /// The reason.
-    Unread(String),
-}
-
 /// What a GET brought.
 enum Got {
     Body(bytes::Bytes),
@@ -102,7 +96,28 @@ enum Got {
     /// Nothing is served there.
     NotServed,
     Refused(String),
-    Failed(String),
+    Failed(Unlisted),
+}
+
+impl Got {
+    /// The body of a list, or why there is none.
+    fn listed(self) -> Result<bytes::Bytes, Unlisted> {
+        match self {
+            Self::Body(body) => Ok(body),
+            Self::NoObject | Self::NotServed => Err(Unlisted::NotServed),
+            Self::Refused(_) => Err(Unlisted::Forbidden),
+            Self::Failed(why) => Err(why),
+        }
+    }
+}
+
+/// The JSON of a list.
+fn json_list(body: &[u8]) -> Result<Value, Unlisted> {
+    serde_json::from_slice(body).map_err(unreadable)
+}
+
+fn unreadable(error: serde_json::Error) -> Unlisted {
+    Unlisted::Unread(format!("the list cannot be read: {error}"))
 }
 
 impl Gatherer {
@@ -111,9 +126,8 @@ impl Gatherer {
         let document = async |path: &str| match get(&client, path, AGGREGATED).await {
             Got::Body(body) => Ok(body),
             Got::NoObject | Got::NotServed => bail!("{} does not serve {path}", client.address()),
-            Got::Refused(why) | Got::Failed(why) => {
-                bail!("{} cannot say what it serves: {why}", client.address())
-            }
+            Got::Refused(why) => bail!("{} cannot say what it serves: {why}", client.address()),
+            Got::Failed(why) => bail!("{} cannot say what it serves: {why}", client.address()),
         };
         let (core, named) = futures::join!(document("/api"), document("/apis"));
         let catalog = Catalog::read(&core?, &named?)?;
@@ -169,7 +183,7 @@ impl Gatherer {
             |resource: &Resource| listable.as_ref().is_none_or(|rules| rules.contain(&resource.name));
         let (resources, refused): (Vec<Resource>, Vec<Resource>) = resources.into_iter().partition(may_list);
         for resource in refused {
-            survey.not_listed(resource.id, FORBIDDEN.into());
+            survey.not_listed(resource.id, Unlisted::Forbidden);
         }
         self.list_all(&mut survey, &[(scope.clone(), resources)], patience).await?;
         Ok(survey)
@@ -216,8 +230,8 @@ impl Gatherer {
                             survey.listed(resource.id, version);
                         }
                     }
-                    Err(Unlisted::Unread(why)) => survey.not_listed(resource.id, why),
                     Err(Unlisted::NotServed) => {}
+                    Err(why) => survey.not_listed(resource.id, why),
                 }
             }
         };
@@ -380,10 +394,7 @@ impl Gatherer {
         while let Some((_, page)) = pages.next().await {
             match page {
                 Ok(page) => items.extend(page.into_items()),
-                Err(Unlisted::Unread(why)) => bail!("{} cannot be listed: {why}", resource.name),
-                Err(Unlisted::NotServed) => {
-                    bail!("{} cannot be listed: it is not served", resource.name)
-                }
+                Err(why) => bail!("{} cannot be listed: {why}", resource.name),
             }
         }
         Ok(items)
@@ -399,7 +410,7 @@ impl Gatherer {
             Got::NoObject => Outcome::Absent,
             Got::NotServed => Outcome::NotServed,
             Got::Refused(message) => Outcome::Refused { code: 403, message },
-            Got::Failed(message) => failed(message),
+            Got::Failed(why) => failed(why.to_string()),
         }
     }
 
@@ -411,13 +422,8 @@ impl Gatherer {
     ) -> BoxStream<'a, (&'a Resource, Result<Page, Unlisted>)> {
         let pages = futures::stream::unfold(Some(String::new()), move |token| async move {
             let path = list_path(resource, &scope.namespace, &scope.selector, &token?, PAGE_METADATA);
-            let page = match get(&self.client, &path, METADATA_LIST).await {
-                Got::Body(body) => Page::read(&body)
-                    .map_err(|error| Unlisted::Unread(format!("the list cannot be read: {error}"))),
-                Got::NoObject | Got::NotServed => Err(Unlisted::NotServed),
-                Got::Refused(_) => Err(Unlisted::Unread(FORBIDDEN.to_owned())),
-                Got::Failed(why) => Err(Unlisted::Unread(why)),
-            };
+            let body = get(&self.client, &path, METADATA_LIST).await.listed();
+            let page = body.and_then(|body| Page::read(&body).map_err(unreadable));
             let next = page.as_ref().ok().and_then(|page| page.next().map(str::to_owned));
             Some(((resource, page), next))
         });
@@ -537,33 +543,32 @@ impl Gatherer {
             },
             Got::NoObject => Known::Absent,
             Got::NotServed => Known::Unreadable("its resource is not served".into()),
-            Got::Refused(why) | Got::Failed(why) => Known::Unreadable(why),
+            Got::Refused(why) => Known::Unreadable(why),
+            Got::Failed(why) => Known::Unreadable(why.to_string()),
         }
     }
 
     /// Hands over each object of a resource, in one namespace or (with an empty one) in all; keeps one page at a time. What
-    /// is not served has no objects; the error of what may not be listed is [`FORBIDDEN`].
+    /// is not served has no objects.
     pub(super) async fn each(
         &self,
         resource: &Resource,
         namespace: &str,
         reading: Reading,
         mut take: impl FnMut(&Value),
-    ) -> Result<(), String> {
+    ) -> Result<(), Unlisted> {
         let (accept, limit) = match reading {
             Reading::Whole => ("application/json", PAGE_OBJECTS),
             Reading::Metadata => (METADATA_LIST, PAGE_METADATA),
         };
         let mut token = String::new();
         loop {
-            let page: Value =
-                match get(&self.client, &list_path(resource, namespace, "", &token, limit), accept).await {
-                    Got::Body(body) => serde_json::from_slice(&body)
-                        .map_err(|error| format!("the list cannot be read: {error}"))?,
-                    Got::NoObject | Got::NotServed => return Ok(()),
-                    Got::Refused(_) => return Err(FORBIDDEN.to_owned()),
-                    Got::Failed(why) => return Err(why),
-                };
+            let path = list_path(resource, namespace, "", &token, limit);
+            let page = match get(&self.client, &path, accept).await.listed() {
+                Ok(body) => json_list(&body)?,
+                Err(Unlisted::NotServed) => return Ok(()),
+                Err(why) => return Err(why),
+            };
             page["items"].as_array().into_iter().flatten().for_each(&mut take);
             page["metadata"]["continue"].as_str().unwrap_or_default().clone_into(&mut token);
             if token.is_empty() {
@@ -601,14 +606,11 @@ impl Gatherer {
         let (mut items, mut token) = (Vec::new(), String::new());
         loop {
             let path = list_path(resource, namespace, "", &token, PAGE_OBJECTS);
-            let mut page: Value = match get(&self.client, &path, "application/json").await {
-                Got::Body(body) => match serde_json::from_slice(&body) {
-                    Ok(page) => page,
-                    Err(error) => return Known::Unreadable(format!("the list cannot be read: {error}")),
-                },
-                Got::NoObject | Got::NotServed => return Known::Absent,
-                Got::Refused(_) => return Known::Unreadable(FORBIDDEN.to_owned()),
-                Got::Failed(why) => return Known::Unreadable(why),
+            let body = get(&self.client, &path, "application/json").await.listed();
+            let mut page = match body.and_then(|body| json_list(&body)) {
+                Ok(page) => page,
+                Err(Unlisted::NotServed) => return Known::Absent,
+                Err(why) => return Known::Unreadable(why.to_string()),
             };
             let next = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
             if let Some(found) = page["items"].as_array_mut() {
@@ -667,7 +669,7 @@ async fn get(client: &ApiClient, path: &str, accept: &'static str) -> Got {
     request.headers_mut().insert(ACCEPT, HeaderValue::from_static(accept));
     let answer = match client.call(request).await {
         Ok(answer) => answer,
-        Err(error) => return Got::Failed(preflight::one_line(&error)),
+        Err(error) => return Got::Failed(Unlisted::Unread(preflight::one_line(&error))),
     };
     match answer.head.status {
         status if status.is_success() => Got::Body(answer.body),
@@ -678,7 +680,10 @@ async fn get(client: &ApiClient, path: &str, accept: &'static str) -> Got {
             if status["reason"] == "NotFound" && names { Got::NoObject } else { Got::NotServed }
         }
         StatusCode::FORBIDDEN | StatusCode::METHOD_NOT_ALLOWED => Got::Refused(preflight::message(&answer)),
-        status => Got::Failed(format!("{}: {}", status.as_u16(), preflight::message(&answer))),
+        status => {
+            let message = preflight::message(&answer);
+            Got::Failed(Unlisted::Failed { code: status.as_u16(), message })
+        }
     }
 }
 

@@ -5,16 +5,19 @@ use std::io::Write;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use gc_retention::permissions::Controller;
 use gc_types::GoDuration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::access::Access;
+use super::gather::{self, Gatherer};
 use super::output::{Answer, Output};
 use super::scope::NamespaceFlags;
 use super::sources::{JournalFlags, Source};
 use crate::UsageError;
-use crate::journal::{Found, Object, Query, Selection, long_name, text};
+use crate::journal::{self, Found, OUTCOMES, Object, Query, Selection, VERBS, long_name, text};
 use crate::table::Table;
 
 /// Maximum width of a line for people.
@@ -61,14 +64,14 @@ pub(crate) struct JournalOptions {
     /// Only about this resource, such as pods or replicasets.apps
     #[arg(long, value_name = "RESOURCE")]
     resource: Option<String>,
-    /// Only with this outcome, such as applied, conflict, refused, failed or disagreement
-    #[arg(long, value_name = "OUTCOME")]
+    /// Only with this outcome
+    #[arg(long, value_name = "OUTCOME", value_parser = PossibleValuesParser::new(OUTCOMES))]
     outcome: Option<String>,
-    /// Only with this verb, such as delete, set-owners, remove-finalizer or observe
-    #[arg(long, value_name = "VERB")]
+    /// Only with this verb
+    #[arg(long, value_name = "VERB", value_parser = PossibleValuesParser::new(VERBS))]
     verb: Option<String>,
     /// Only from this collector, such as ttl-after-finished-controller
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", hide_possible_values = true, value_parser = known_collectors())]
     controller: Option<String>,
     /// Maximum number of entries, newest first; 0 means all
     #[arg(long, value_name = "N", default_value_t = 1_000)]
@@ -80,12 +83,24 @@ pub(crate) struct JournalOptions {
     access: Access,
 }
 
+/// The collectors by their names, and by those that --controllers also takes.
+fn known_collectors() -> impl TypedValueParser<Value = String> {
+    let of = |name: &'static str| {
+        let controller = Controller::ALL.into_iter().find(|controller| controller.name() == name);
+        PossibleValue::new(name).aliases(controller.and_then(Controller::alias))
+    };
+    PossibleValuesParser::new(journal::collectors().map(of)).map(|called| {
+        let named = Controller::ALL.into_iter().find(|controller| controller.is_named(&called));
+        named.map_or(called, |controller| controller.name().to_owned())
+    })
+}
+
 impl JournalOptions {
     fn selection(&self, now: Timestamp) -> Result<Selection, UsageError> {
         let since = match (&self.since, &self.since_time) {
             (Some(text), _) => {
-                let age: GoDuration =
-                    text.parse().map_err(|error| UsageError::new(format!("--since: {error}")))?;
+                let age = GoDuration::parse_with_days(text)
+                    .map_err(|error| UsageError::new(format!("--since: {error}")))?;
                 Some(now.checked_sub(age.to_std()).unwrap_or(Timestamp::MIN))
             }
             (None, Some(text)) => {
@@ -97,7 +112,7 @@ impl JournalOptions {
         let query = Query {
             since,
             object: object.map_err(|error| UsageError::new(format!("--{error}")))?,
-            namespace: self.namespaces.namespace.clone(),
+            namespace: Some(self.namespaces.namespace().to_owned()).filter(|name| !name.is_empty()),
             resource: self.resource.as_deref().map(long_name),
             outcome: self.outcome.clone(),
             verb: self.verb.clone(),
@@ -240,19 +255,41 @@ impl Answer for Found {
 
 /// `kubegc journal`
 pub(crate) fn journal(options: &JournalOptions) -> Result<()> {
-    let selection = options.selection(Timestamp::now())?;
+    let mut selection = options.selection(Timestamp::now())?;
     if options.follow && !matches!(options.output, Output::Text | Output::Json) {
         return Err(UsageError::new("--follow prints text or json").into());
     }
     crate::tasks::block_on(async {
         let source = options.flags.find(&options.access).await?;
-        let found = source.search(&selection).await?;
+        let mut found = source.search(&selection).await?;
+        if found.entries.is_empty() && rename(options, &mut selection.query).await {
+            found = source.search(&selection).await?;
+        }
         warn(&found);
         if !options.follow {
             return super::output::print(&found, &options.output);
         }
         follow(options, &selection, &source, found).await
     })
+}
+
+/// Calls the resource that is asked for by the name that entries have, where the server knows another one. Whether it does.
+async fn rename(options: &JournalOptions, query: &mut Query) -> bool {
+    let Some(called) = query.resource_name() else { return false };
+    // A journal can be read without its server.
+    let Ok(client) = options.access.connect().await else { return false };
+    let Ok(gatherer) = Gatherer::new(client, gather::now()).await else { return false };
+    match gatherer.catalog.find(called).map(|found| found[0].name.to_string()) {
+        Ok(name) if name == *called => false,
+        Ok(name) => {
+            *called = name;
+            true
+        }
+        Err(error) => {
+            eprintln!("warning: {error}");
+            false
+        }
+    }
 }
 
 fn warn(found: &Found) {

@@ -30,6 +30,7 @@ mod situations;
 mod sources;
 pub(crate) mod stuck;
 mod subject;
+mod surveyed;
 pub(crate) mod target;
 pub(crate) mod tree;
 pub(crate) mod version;

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use gc_answers::plan::{BlastRadius, Fate, Item, Target, plan as plan_deletion};
 use gc_answers::text::{count, some_of, thousands};
-use gc_answers::{Facts, Known, Survey};
+use gc_answers::{Facts, Known, Metadata, Survey};
 use gc_kube::ApiClient;
-use gc_types::{ObjectKey, PropagationPolicy, Uid};
-use http::Method;
+use gc_types::PropagationPolicy;
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::access::Access;
@@ -19,7 +19,7 @@ use super::attached::{self, Asked, AttachFlags};
 use super::gather::{self, Gatherer, Scope};
 use super::output::{Answer, Output};
 use super::scope::WatchFlag;
-use super::target::{Named, Targets};
+use super::target::{Named, Partial, Targets};
 use crate::UsageError;
 use crate::run::preflight;
 use crate::table::Table;
@@ -124,6 +124,35 @@ impl Cascade {
     }
 }
 
+/// What came of planning a deletion.
+pub(super) struct Planning {
+    /// The plan for the objects that were found.
+    pub(super) radius: BlastRadius,
+    /// What could not be seen.
+    pub(super) unseen: Vec<String>,
+    /// The objects that were found.
+    pub(super) targets: Vec<(Named, Target)>,
+    /// Why nothing is planned for the others.
+    pub(super) failures: Vec<anyhow::Error>,
+}
+
+impl Planning {
+    /// An error if there are objects for which nothing is planned.
+    pub(super) fn complete(mut self) -> anyhow::Result<Self> {
+        gather::fail(std::mem::take(&mut self.failures))?;
+        Ok(self)
+    }
+
+    /// Shows the plan, unless it is about nothing.
+    fn show(&self, full: bool, output: &Output) -> anyhow::Result<()> {
+        if self.targets.is_empty() {
+            return Ok(());
+        }
+        gather::warn(&self.unseen);
+        super::output::print(&Planned { radius: &self.radius, full }, output)
+    }
+}
+
 /// A plan with how it is shown.
 pub(super) struct Planned<'a> {
     pub(super) radius: &'a BlastRadius,
@@ -144,7 +173,7 @@ pub(crate) fn plan(command: &PlanCommand) -> anyhow::Result<()> {
 /// Asks once and prints the plan. Whether something would hang.
 async fn one(options: &PlanOptions, client: &ApiClient, patience: Duration) -> anyhow::Result<bool> {
     let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
-    let named = options.targets.resolve(&gatherer).await?;
+    let Partial { found: named, failures } = options.targets.resolve(&gatherer).await?;
     let question = || Asked::Plan {
         objects: attached::subjects(&named),
         policy: options.cascade.name().to_lowercase(),
@@ -153,64 +182,83 @@ async fn one(options: &PlanOptions, client: &ApiClient, patience: Duration) -> a
     if let Some(answer) = options.attach.ask(&options.access, client, &options.output, question).await? {
         gather::warn(&answer.unseen);
         super::output::print(&answer, &options.output)?;
+        gather::fail(failures)?;
         return Ok(answer.found);
     }
-    let (radius, unseen, _) = ask(&gatherer, &named, options.cascade.policy(), patience).await?;
-    gather::warn(&unseen);
-    super::output::print(&Planned { radius: &radius, full: options.full }, &options.output)?;
-    Ok(radius.hangs())
+    let planning = ask(&gatherer, named, options.cascade.policy(), patience).await?;
+    planning.show(options.full, &options.output)?;
+    gather::fail(failures.into_iter().chain(planning.failures).collect())?;
+    Ok(planning.radius.hangs())
 }
 
-/// Gathers and plans.
+/// Gathers and plans. An object that is missing is no reason not to plan for the others.
 pub(super) async fn ask(
     gatherer: &Gatherer,
-    named: &[Named],
+    named: Vec<Named>,
     policy: PropagationPolicy,
     patience: Duration,
-) -> anyhow::Result<(BlastRadius, Vec<String>, Vec<Target>)> {
+) -> anyhow::Result<Planning> {
     // What depends on an object in a namespace is in that namespace.
     let namespace = match named.split_first() {
         Some((first, others)) if others.iter().all(|other| other.namespace == first.namespace) => {
-            &*first.namespace
+            first.namespace.clone()
         }
-        _ => "",
+        _ => String::new(),
     };
-    let scope = Scope { namespace: namespace.to_owned(), ..Scope::default() };
-    let mut survey = gatherer.survey(&scope, patience).await?;
     let mut facts = Facts::at(gatherer.now);
-    let mut targets = Vec::new();
-    for Named { resource, namespace, name } in named {
-        let object = match gatherer.object(&resource.name, namespace, name).await {
-            Known::Present(object) => object,
-            Known::Absent => return Err(gather::not_found(resource, namespace, name)),
-            Known::Unreadable(message) => bail!("{}/{name} cannot be read: {message}", resource.name),
-        };
-        let uid = Uid::new(object["metadata"]["uid"].as_str().unwrap_or_default());
-        let metadata =
-            serde_json::from_value(object.clone()).context("the object's metadata cannot be read")?;
-        // It may have been created after its list, or could be read and not listed.
-        survey.observe(resource.id, metadata);
-        facts.tell_object(resource.name.clone(), namespace, name, Known::Present(object));
-        let key = ObjectKey {
-            resource: resource.id,
-            namespace: namespace.as_str().into(),
-            name: name.as_str().into(),
-        };
-        targets.push(Target { key, uid, policy: Some(policy) });
+    let mut planning = Planning {
+        radius: BlastRadius::default(),
+        unseen: Vec::new(),
+        targets: Vec::new(),
+        failures: Vec::new(),
+    };
+    let mut found = Vec::new();
+    for named in named {
+        match with_metadata(gatherer, &named).await {
+            Ok((object, metadata)) => {
+                let Named { resource, namespace, name } = &named;
+                let target = Target {
+                    key: metadata.key(resource.id),
+                    uid: metadata.uid.clone(),
+                    policy: Some(policy),
+                };
+                facts.tell_object(resource.name.clone(), namespace, name, Known::Present(object));
+                found.push((resource.id, metadata));
+                planning.targets.push((named, target));
+            }
+            Err(error) => planning.failures.push(error),
+        }
     }
+    if planning.targets.is_empty() {
+        return Ok(planning);
+    }
+    let scope = Scope { namespace, ..Scope::default() };
+    let mut survey = gatherer.survey(&scope, patience).await?;
+    for (resource, metadata) in found {
+        // It could be read and may not be listed.
+        survey.observe(resource, metadata);
+    }
+    let targets: Vec<Target> = planning.targets.iter().map(|(_, target)| target.clone()).collect();
     let mut radius = planned(gatherer, &survey, &mut facts, &targets).await?;
-    if !namespace.is_empty() && !radius.lost_volumes.is_empty() {
+    if !scope.namespace.is_empty() && !radius.lost_volumes.is_empty() {
         let volumes = gc_answers::GroupResource::new("", "persistentvolumes");
         for volume in &radius.lost_volumes {
             gatherer.observe(&mut survey, &volumes, "", &volume.name).await;
         }
         radius = planned(gatherer, &survey, &mut facts, &targets).await?;
     }
-    let mut unseen: Vec<String> = gather::unlisted_summary(&survey).into_iter().collect();
-    unseen.extend(
-        facts.unseen().into_iter().take(1).map(|first| format!("not everything could be read: {first}")),
-    );
-    Ok((radius, unseen, targets))
+    planning.radius = radius;
+    planning.unseen.extend(gather::unlisted_summary(&survey));
+    let unread = facts.unseen().into_iter().take(1);
+    planning.unseen.extend(unread.map(|first| format!("not everything could be read: {first}")));
+    Ok(planning)
+}
+
+/// An object, and its metadata.
+async fn with_metadata(gatherer: &Gatherer, named: &Named) -> anyhow::Result<(Value, Metadata)> {
+    let object = named.read(gatherer).await?;
+    let metadata = serde_json::from_value(object.clone()).context("the object's metadata cannot be read")?;
+    Ok((object, metadata))
 }
 
 async fn planned(
@@ -318,20 +366,61 @@ pub(crate) fn delete(options: &DeleteOptions) -> anyhow::Result<()> {
     crate::tasks::block_on(async {
         let client = options.access.connect().await?;
         let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
-        let named = options.targets.resolve(&gatherer).await?;
-        let (radius, unseen, targets) = ask(&gatherer, &named, options.cascade.policy(), patience).await?;
-        gather::warn(&unseen);
-        super::output::print(&Planned { radius: &radius, full: false }, &Output::Text)?;
-        if !is_agreed(options, &radius)? {
+        let Partial { found: named, failures } = options.targets.resolve(&gatherer).await?;
+        let mut planning = ask(&gatherer, named, options.cascade.policy(), patience).await?;
+        planning.show(false, &Output::Text)?;
+        planning.failures.splice(..0, failures);
+        if planning.targets.is_empty() {
+            return gather::fail(planning.failures);
+        }
+        if !is_agreed(options, &planning.radius)? {
             writeln!(std::io::stdout(), "Nothing was deleted.")?;
-            return Ok(());
+            return gather::fail(planning.failures);
         }
-        for (named, target) in named.iter().zip(&targets) {
-            send(&client, named, target, options.cascade).await?;
-            writeln!(std::io::stdout(), "{}/{} is being deleted.", named.resource.name, named.name)?;
-        }
-        follow(&gatherer, &radius).await
+        let unsent = send_all(&client, &planning.targets, options.cascade).await?;
+        let ended = if unsent.is_empty() {
+            follow(&gatherer, &planning.radius).await
+        } else {
+            writeln!(std::io::stdout(), "Not followed: not everything that was planned is being deleted.")?;
+            Ok(())
+        };
+        planning.failures.extend(unsent);
+        gather::fail(planning.failures)?;
+        ended
     })
+}
+
+/// Asks for the deletions. Why some were not accepted.
+async fn send_all(
+    client: &ApiClient,
+    targets: &[(Named, Target)],
+    cascade: Cascade,
+) -> anyhow::Result<Vec<anyhow::Error>> {
+    let mut failures = Vec::new();
+    for (named, target) in targets {
+        let is_sent = match send(client, named, target, cascade).await {
+            Ok(()) => true,
+            // The deletion of another object may have taken it along.
+            Err(error) if error.downcast_ref::<NotDeleted>().is_some_and(|error| error.is_gone) => false,
+            Err(error) => {
+                failures.push(error);
+                continue;
+            }
+        };
+        let ending = if is_sent { "is being deleted" } else { "is gone already" };
+        writeln!(std::io::stdout(), "{}/{} {ending}.", named.resource.name, named.name)?;
+    }
+    Ok(failures)
+}
+
+/// A deletion that the server did not accept.
+#[derive(Debug, thiserror::Error)]
+#[error("{object} was not deleted: {message}")]
+struct NotDeleted {
+    object: String,
+    message: String,
+    /// There is no such object.
+    is_gone: bool,
 }
 
 /// Whether a plan needs to be confirmed: much is deleted, or what cannot be created again, or something hangs.
@@ -368,10 +457,12 @@ pub(super) async fn send(
     });
     let path = gather::object_path(&named.resource, &named.namespace, &named.name);
     let answer = client.call(preflight::request(Method::DELETE, &path, Some(&body))).await?;
-    if !answer.head.status.is_success() {
-        bail!("{}/{} was not deleted: {}", named.resource.name, named.name, preflight::message(&answer));
+    if answer.head.status.is_success() {
+        return Ok(());
     }
-    Ok(())
+    let object = format!("{}/{}", named.resource.name, named.name);
+    let is_gone = answer.head.status == StatusCode::NOT_FOUND;
+    Err(NotDeleted { object, message: preflight::message(&answer), is_gone }.into())
 }
 
 /// Follows a deletion until everything that is to be deleted is gone, or Ctrl-C.

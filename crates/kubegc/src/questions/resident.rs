@@ -243,6 +243,8 @@ mod tests {
         let questions = [
             Asked::Stuck { namespace: String::new(), at_least: "0s".to_owned() },
             Asked::Stuck { namespace: "default".to_owned(), at_least: "0s".to_owned() },
+            Asked::Doctor { namespace: String::new() },
+            Asked::Doctor { namespace: "default".to_owned() },
             Asked::Tree {
                 objects: vec![object("owner"), object("held")],
                 owners: false,
@@ -273,57 +275,118 @@ mod tests {
         server.shutdown().await;
     }
 
+    /// A server, a client of it, and what is asked of it; with a namespace that has objects of all sorts in large numbers.
+    struct Shop {
+        server: gc_apiserver::RunningServer,
+        client: ApiClient,
+        asked: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl Shop {
+        const OBJECTS: usize = 2_000;
+
+        /// The objects have this metadata.
+        async fn furnished(metadata: impl Fn(usize) -> Value) -> Self {
+            let options = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+            let server = apiserver::serve(&options, None).await.unwrap();
+            let (way, asked) = (server.in_process("tester"), Arc::<Mutex<Vec<String>>>::default());
+            let log = Arc::clone(&asked);
+            let client = ApiClient::in_process(move |request: http::Request<_>| {
+                log.lock().unwrap().push(format!("{} {}", request.method(), request.uri()));
+                way.call(request)
+            });
+            let shop = Self { server, client, asked };
+            shop.create("/api/v1/namespaces", &json!({"metadata": {"name": "shop"}})).await;
+            for number in 0..Self::OBJECTS {
+                let mut metadata = metadata(number);
+                metadata["name"] = format!("map-{number:04}").into();
+                shop.create("/api/v1/namespaces/shop/configmaps", &json!({"metadata": metadata})).await;
+            }
+            shop
+        }
+
+        async fn create(&self, path: &str, object: &Value) {
+            let request = preflight::request(Method::POST, path, Some(object));
+            let answer = self.client.call(request).await.unwrap();
+            assert!(answer.head.status.is_success(), "{path}: {}", preflight::message(&answer));
+        }
+
+        /// Beside a graph that knows everything.
+        async fn beside_a_graph(&self) -> Gatherer {
+            let gatherer = Gatherer::new(self.client.clone(), gather::now()).await.unwrap();
+            let survey = gatherer.survey(&Scope::default(), PATIENCE).await.unwrap();
+            let all = gatherer.catalog.all().iter().filter(|one| one.is_collectable());
+            let names: Vec<&'static str> = all.map(|one| &*one.name.to_string().leak()).collect();
+            let graph: Arc<dyn Resident> = Arc::new(Graph(survey, names.leak()));
+            gatherer.beside(Some(graph))
+        }
+
+        /// An answer, and what is requested for it.
+        async fn answer(&self, gatherer: &Gatherer, question: Asked) -> (Vec<String>, Vec<String>) {
+            self.asked.lock().unwrap().clear();
+            let inquiry = Inquiry { form: Form::Text, question };
+            let answer = answering::answer(gatherer, inquiry, PATIENCE).await.unwrap();
+            (answer.lines_with_unseen(), self.asked.lock().unwrap().clone())
+        }
+    }
+
     /// The plan for a large namespace is made from the graph, with what tools create again.
     #[tokio::test]
     async fn a_namespace_is_planned_from_the_graph() {
-        const OBJECTS: usize = 2_000;
         const MAX_REQUESTS: usize = 10;
-        let options = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-        let server = apiserver::serve(&options, None).await.unwrap();
-        let (way, asked) = (server.in_process("tester"), Arc::<Mutex<Vec<String>>>::default());
-        let log = Arc::clone(&asked);
-        let client = ApiClient::in_process(move |request: http::Request<_>| {
-            log.lock().unwrap().push(format!("{} {}", request.method(), request.uri()));
-            way.call(request)
-        });
-        let create = async |path: &str, object: Value| {
-            let answer = client.call(preflight::request(Method::POST, path, Some(&object))).await.unwrap();
-            assert!(answer.head.status.is_success(), "{path}: {}", preflight::message(&answer));
-        };
-        create("/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
-        for number in 0..OBJECTS {
-            let mut metadata = json!({"name": format!("map-{number:04}")});
-            match number {
-                7 => {
-                    let id = "shop:/ConfigMap:shop/map-0007";
-                    metadata["annotations"] = json!({"argocd.argoproj.io/tracking-id": id});
-                }
-                8 => metadata["labels"] = json!({"kustomize.toolkit.fluxcd.io/name": "apps"}),
-                _ => {}
-            }
-            create("/api/v1/namespaces/shop/configmaps", json!({"metadata": metadata})).await;
-        }
-        let gatherer = Gatherer::new(client.clone(), gather::now()).await.unwrap();
-        let survey = gatherer.survey(&Scope::default(), PATIENCE).await.unwrap();
-        let all = gatherer.catalog.all().iter().filter(|one| one.is_collectable());
-        let names: Vec<&'static str> = all.map(|one| &*one.name.to_string().leak()).collect();
-        let graph: Arc<dyn Resident> = Arc::new(Graph(survey, names.leak()));
-        let beside = gatherer.beside(Some(graph));
-        asked.lock().unwrap().clear();
+        let shop = Shop::furnished(|number| match number {
+            7 => json!({"annotations": {"argocd.argoproj.io/tracking-id": "shop:/ConfigMap:shop/map-0007"}}),
+            8 => json!({"labels": {"kustomize.toolkit.fluxcd.io/name": "apps"}}),
+            _ => json!({}),
+        })
+        .await;
+        let beside = shop.beside_a_graph().await;
         let namespace = Subject { resource: "ns".into(), namespace: String::new(), name: "shop".into() };
         let question = Asked::Plan { objects: vec![namespace], policy: "background".into(), full: false };
-        let inquiry = Inquiry { form: Form::Text, question };
-        let answer = answering::answer(&beside, inquiry, PATIENCE).await.unwrap();
-        let requests = asked.lock().unwrap().clone();
+        let (lines, requests) = shop.answer(&beside, question).await;
         assert!(requests.len() <= MAX_REQUESTS, "{}: {requests:#?}", requests.len());
-        let lines = answer.lines_with_unseen();
         assert!(lines[0].starts_with("2,00"), "{lines:#?}");
         let recreated = [
             "  ConfigMap/map-0007: Argo CD application shop will recreate this",
             "  ConfigMap/map-0008: Flux Kustomization apps will recreate this",
         ];
         assert_eq!(lines.iter().filter(|line| line.contains("recreate")).collect::<Vec<_>>(), recreated);
-        server.shutdown().await;
+        shop.server.shutdown().await;
+    }
+
+    /// What is wrong with references comes from the graph: only owners that it does not know are read.
+    #[tokio::test]
+    async fn references_are_examined_in_the_graph() {
+        /// One for each kind whose objects are read whole, and two for each owner that is nowhere.
+        const MAX_REQUESTS: usize = 12;
+        let owner = |api_version: &str, kind: &str, name: &str, uid: &str| {
+            let owner = json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": uid});
+            json!({"ownerReferences": [owner]})
+        };
+        let shop = Shop::furnished(|number| match number % 1_000 {
+            1 => owner("v1", "ConfigMap", "gone", "no-such-uid"),
+            2 => owner("v1", "ConfigMap", "map-0000", "another-uid"),
+            3 => owner("apps/v9", "Deployment", "web", "w"),
+            4 => owner("acme.dev/v1", "Widget", "web", "w"),
+            _ => json!({}),
+        })
+        .await;
+        let beside = shop.beside_a_graph().await;
+        let plain = Gatherer::new(shop.client.clone(), beside.now).await.unwrap();
+        for namespace in ["", "shop"] {
+            let question = || Asked::Doctor { namespace: namespace.to_owned() };
+            let (listed, _) = shop.answer(&plain, question()).await;
+            let (lines, requests) = shop.answer(&beside, question()).await;
+            assert_eq!(lines, listed);
+            assert!(requests.len() <= MAX_REQUESTS, "{}: {requests:#?}", requests.len());
+            let found: Vec<&str> = lines.iter().filter_map(|line| line.split_whitespace().next()).collect();
+            for code in
+                ["DanglingReference", "WrongUidReference", "WrongVersionReference", "UnservedOwnerKind"]
+            {
+                assert!(found.contains(&code), "{code}: {lines:#?}");
+            }
+        }
+        shop.server.shutdown().await;
     }
 
     /// A user sees of a graph what the user may list, and nothing else.

@@ -14,9 +14,9 @@ const WATCH_PAUSE: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct NamespaceFlags {
     /// Only this namespace
-    #[arg(short, long, value_name = "NAMESPACE", conflicts_with = "all_namespaces")]
-    pub(crate) namespace: Option<String>,
-    /// All namespaces (the default)
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// All namespaces (the default), whatever -n says
     #[arg(short = 'A', long)]
     all_namespaces: bool,
 }
@@ -24,7 +24,7 @@ pub(crate) struct NamespaceFlags {
 impl NamespaceFlags {
     /// The namespace; empty for all.
     pub(crate) fn namespace(&self) -> &str {
-        self.namespace.as_deref().unwrap_or_default()
+        self.namespace.as_deref().filter(|_| !self.all_namespaces).unwrap_or_default()
     }
 }
 

@@ -768,8 +768,9 @@ async fn every_situation_has_its_right_answers() {
                 situation.name, answer.code, answer.message
             ));
         }
-        let (radius, _, _) =
-            plan::ask(&gatherer, &[named], PropagationPolicy::Background, PATIENCE).await.unwrap();
+        let planning =
+            plan::ask(&gatherer, vec![named], PropagationPolicy::Background, PATIENCE).await.unwrap();
+        let radius = planning.complete().unwrap().radius;
         if radius.summary() != situation.plan {
             wrong.push(format!(
                 "{}: plan: {:?}, expected {:?}",

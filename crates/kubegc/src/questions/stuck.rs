@@ -17,7 +17,7 @@ use super::attached::{Asked, AttachFlags};
 use super::gather::{self, Gatherer, Scope};
 use super::output::{Answer, Output};
 use super::scope::{ScopeFlags, WatchFlag};
-use super::target::FileFlags;
+use super::target::{FileFlags, Partial};
 use crate::UsageError;
 use crate::table::Table;
 
@@ -69,8 +69,8 @@ pub(super) struct StuckAnswer {
 
 /// `kubegc stuck`
 pub(crate) fn stuck(options: &StuckOptions) -> anyhow::Result<()> {
-    let at_least: GoDuration =
-        options.at_least.parse().map_err(|error| UsageError::new(format!("--for: {error}")))?;
+    let at_least = GoDuration::parse_with_days(&options.at_least)
+        .map_err(|error| UsageError::new(format!("--for: {error}")))?;
     let patience = options.access.patience()?;
     let anything = crate::tasks::block_on(async {
         let client = options.access.connect().await?;
@@ -89,8 +89,7 @@ async fn one(
     let scope = options.scope.scope();
     // A graph has no labels, and answers about everything.
     if scope.selector.is_empty() && options.files.is_empty() {
-        let question =
-            || Asked::Stuck { namespace: scope.namespace.clone(), at_least: options.at_least.clone() };
+        let question = || Asked::Stuck { namespace: scope.namespace.clone(), at_least: at_least.to_string() };
         if let Some(answer) = options.attach.ask(&options.access, client, &options.output, question).await? {
             gather::warn(&answer.unseen);
             super::output::print(&answer, &options.output)?;
@@ -98,7 +97,7 @@ async fn one(
         }
     }
     let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
-    let named = options.files.named(&gatherer, &scope.namespace)?;
+    let Partial { found: named, failures } = options.files.named(&gatherer, &scope.namespace)?;
     let mut answer = ask(&gatherer, &scope, patience).await?;
     answer.keep_older(at_least);
     if !options.files.is_empty() {
@@ -106,6 +105,7 @@ async fn one(
     }
     gather::warn(&answer.unseen);
     super::output::print(&answer, &options.output)?;
+    gather::fail(failures)?;
     Ok(!answer.rows.is_empty())
 }
 
@@ -119,7 +119,7 @@ pub(super) async fn ask(
     let survey = gatherer.survey(scope, patience).await?;
     let listable = survey.catalog.all().iter().filter(|resource| resource.is_collectable()).count();
     if scope.namespace.is_empty() && survey.unlisted().len() == listable {
-        bail!("this user may list nothing in the whole cluster; -n NAMESPACE asks about one namespace");
+        bail!(gather::NOTHING_TO_LIST);
     }
     Ok(diagnosed(gatherer, &survey, scope).await)
 }

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use gc_answers::stuck::Place;
-use gc_answers::{Catalog, Resource};
+use gc_answers::{Catalog, Known, Resource};
 use serde_json::Value;
 
-use super::gather::Gatherer;
+use super::gather::{self, Gatherer};
 use crate::UsageError;
 
 /// The files of a directory that are manifests end so.
@@ -51,15 +51,43 @@ impl FileFlags {
     }
 
     /// The objects that are named in the files; those that say no namespace are in this one, or, if it is empty, in that of the context.
-    pub(super) fn named(&self, gatherer: &Gatherer, namespace: &str) -> anyhow::Result<Vec<Named>> {
+    pub(super) fn named(&self, gatherer: &Gatherer, namespace: &str) -> anyhow::Result<Partial<Named>> {
         let namespace = if namespace.is_empty() { gatherer.default_namespace() } else { namespace };
-        let mut named = Vec::new();
+        let mut named = Partial::default();
         for file in &self.filenames {
             for object in manifests(file)? {
-                named.push(of_manifest(&object, namespace, &gatherer.catalog)?);
+                named.add(of_manifest(&object, namespace, &gatherer.catalog));
             }
         }
         Ok(named)
+    }
+}
+
+/// What was found of what was asked for, and why the rest was not: kubectl answers about the others, too.
+#[derive(Debug)]
+pub(super) struct Partial<T> {
+    pub(super) found: Vec<T>,
+    pub(super) failures: Vec<anyhow::Error>,
+}
+
+impl<T> Default for Partial<T> {
+    fn default() -> Self {
+        Self { found: Vec::new(), failures: Vec::new() }
+    }
+}
+
+impl<T> Partial<T> {
+    pub(super) fn add(&mut self, one: anyhow::Result<T>) {
+        match one {
+            Ok(found) => self.found.push(found),
+            Err(failure) => self.failures.push(failure),
+        }
+    }
+
+    /// Everything that was asked for, or an error.
+    pub(super) fn complete(self) -> anyhow::Result<Vec<T>> {
+        gather::fail(self.failures)?;
+        Ok(self.found)
     }
 }
 
@@ -72,6 +100,16 @@ pub(super) struct Named {
 }
 
 impl Named {
+    /// The object, which has to exist. What may not be read is never said not to exist.
+    pub(super) async fn read(&self, gatherer: &Gatherer) -> anyhow::Result<Value> {
+        let Self { resource, namespace, name } = self;
+        match gatherer.object(&resource.name, namespace, name).await {
+            Known::Present(object) => Ok(object),
+            Known::Absent => Err(gather::not_found(resource, namespace, name)),
+            Known::Unreadable(why) => bail!("{}/{name} cannot be read: {why}", resource.name),
+        }
+    }
+
     /// Whether it is the object at this place.
     pub(super) fn is_at(&self, place: &Place) -> bool {
         self.resource.name.to_string() == place.resource
@@ -145,7 +183,7 @@ impl Targets {
     }
 
     /// What is asked for.
-    pub(super) fn wanted(&self, gatherer: &Gatherer) -> anyhow::Result<Vec<Wanted>> {
+    pub(super) fn wanted(&self, gatherer: &Gatherer) -> anyhow::Result<Partial<Wanted>> {
         if self.all_namespaces && self.selector.is_none() {
             return Err(UsageError::new("-A selects objects by their labels: say -l SELECTOR").into());
         }
@@ -162,41 +200,45 @@ impl Targets {
                 wanted.push(Wanted { resource: resource.clone(), namespace, name });
             }
         }
-        let files = self.files.named(gatherer, namespace)?;
-        wanted.extend(files.into_iter().map(|Named { resource, namespace, name }| Wanted {
+        let Partial { found, failures } = self.files.named(gatherer, namespace)?;
+        wanted.extend(found.into_iter().map(|Named { resource, namespace, name }| Wanted {
             resource,
             namespace,
             name: Some(name),
         }));
-        if wanted.is_empty() {
+        if wanted.is_empty() && failures.is_empty() {
             let what = match &self.selector {
                 Some(_) => "-l needs a type, such as `pods -l app=web`",
                 None => "name an object, such as deploy/web, or give -f FILE",
             };
             return Err(UsageError::new(what).into());
         }
-        Ok(wanted)
+        Ok(Partial { found: wanted, failures })
     }
 
     /// The objects that are meant. Those of a selector are listed.
-    pub(super) async fn resolve(&self, gatherer: &Gatherer) -> anyhow::Result<Vec<Named>> {
-        let mut named = Vec::new();
-        for Wanted { resource, namespace, name } in self.wanted(gatherer)? {
-            match name {
-                Some(name) => named.push(Named { resource, namespace, name }),
-                None => {
-                    let selector = self.selector().unwrap_or_default();
-                    let found = gatherer.names(&resource, &namespace, selector).await?;
-                    let found = found.into_iter().map(|(namespace, name)| Named {
+    pub(super) async fn resolve(&self, gatherer: &Gatherer) -> anyhow::Result<Partial<Named>> {
+        let Partial { found, failures } = self.wanted(gatherer)?;
+        let mut named = Partial { found: Vec::new(), failures };
+        for Wanted { resource, namespace, name } in found {
+            let Some(name) = name else {
+                let selector = self.selector().unwrap_or_default();
+                match gatherer.names(&resource, &namespace, selector).await {
+                    Ok(names) => named.found.extend(names.into_iter().map(|(namespace, name)| Named {
                         resource: resource.clone(),
                         namespace,
                         name,
-                    });
-                    named.extend(found);
+                    })),
+                    Err(error) => named.failures.push(error),
                 }
+                continue;
+            };
+            let one = Named { resource, namespace, name };
+            if !named.found.contains(&one) {
+                named.found.push(one);
             }
         }
-        if named.is_empty() {
+        if named.found.is_empty() && named.failures.is_empty() {
             let labels = self.selector().unwrap_or_default();
             bail!("no {} with labels {labels} in {}", self.objects.join(" "), self.place(gatherer));
         }

@@ -5,11 +5,11 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::Args;
 use gc_answers::text::{age, count, plural, thousands};
 use gc_answers::tree::{Direction, Tree, tree as tree_of};
-use gc_answers::{Known, Object, Survey};
+use gc_answers::{Known, Metadata, Object, Survey};
 use gc_ownership::{NodeView, Presence};
 use gc_types::{ObjectKey, Timestamp, Uid};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use super::columns::Columns;
 use super::gather::{self, Gatherer, Scope};
 use super::output::{Answer, Output};
 use super::scope::WatchFlag;
-use super::target::{Named, Targets};
+use super::target::{Named, Partial, Targets};
 use super::why::{self, LookedUp};
 use crate::table::Table;
 
@@ -102,7 +102,7 @@ pub(crate) fn tree(options: &TreeOptions) -> anyhow::Result<()> {
         let client = options.access.connect().await?;
         let repeated = options.watch.repeat(async || {
             let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
-            let named = options.targets.resolve(&gatherer).await?;
+            let Partial { found: named, mut failures } = options.targets.resolve(&gatherer).await?;
             let question = || Asked::Tree { objects: attached::subjects(&named), owners, depth, full };
             match options.attach.ask(&options.access, &client, &options.output, question).await? {
                 Some(answer) => {
@@ -111,7 +111,6 @@ pub(crate) fn tree(options: &TreeOptions) -> anyhow::Result<()> {
                 }
                 None => {
                     let mut forest = Forest::new(gatherer.now, Shape { owners, depth, full });
-                    let mut failures = Vec::new();
                     for named in &named {
                         match forest.add(&gatherer, named, patience).await {
                             Ok(unseen) => gather::warn(unseen.as_slice()),
@@ -121,10 +120,9 @@ pub(crate) fn tree(options: &TreeOptions) -> anyhow::Result<()> {
                     if !forest.trees.is_empty() {
                         super::output::print(&forest, &options.output)?;
                     }
-                    gather::fail(failures)?;
                 }
             }
-            Ok(())
+            gather::fail(failures)
         });
         repeated.await
     })
@@ -148,17 +146,14 @@ impl Forest {
     pub(super) async fn add(
         &mut self,
         gatherer: &Gatherer,
-        Named { resource, namespace, name }: &Named,
+        named: &Named,
         patience: Duration,
     ) -> anyhow::Result<Option<String>> {
+        let Named { resource, namespace, name } = named;
         let missing = || gather::not_found(resource, namespace, name);
         let mut looked_up = LookedUp::new();
         let (survey, uid) = if self.shape.owners {
-            let object = match gatherer.object(&resource.name, namespace, name).await {
-                Known::Present(object) => Object::new(object),
-                Known::Absent => return Err(missing()),
-                Known::Unreadable(why) => bail!("{}/{name} cannot be read: {why}", resource.name),
-            };
+            let object = Object::new(named.read(gatherer).await?);
             // Owners are read one by one.
             let mut survey = gatherer.empty_survey();
             looked_up = why::observe_with_owners(gatherer, &mut survey, &object, resource.id).await;
@@ -171,13 +166,17 @@ impl Forest {
                 key.resource == resource.id && *key.namespace == **namespace && *key.name == **name
             };
             let listed = survey.engine.select(is_meant).into_iter().next().map(|view| view.uid);
-            let uid = match listed {
-                Some(uid) => Some(uid),
+            let uid = if let Some(uid) = listed {
+                uid
+            } else {
                 // It may have been created after its list, or may be read and not listed.
-                None => gatherer.observe(&mut survey, &resource.name, namespace, name).await,
+                let metadata: Metadata = serde_json::from_value(named.read(gatherer).await?)?;
+                let uid = metadata.uid.clone();
+                survey.observe(resource.id, metadata);
+                uid
             };
             gatherer.complete(&mut survey).await;
-            (survey, uid.with_context(missing)?)
+            (survey, uid)
         };
         let direction = if self.shape.owners { Direction::Owners } else { Direction::Dependents };
         let tree = tree_of(&survey, &uid, direction).with_context(missing)?;

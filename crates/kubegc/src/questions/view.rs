@@ -20,7 +20,7 @@ use serde_json::Value;
 pub(crate) use super::gather::listable;
 use super::gather::{self, Gatherer, Scope};
 use super::output::Answer as _;
-use super::plan::{self, Cascade, Planned};
+use super::plan::{self, Cascade, Planned, Planning};
 pub(crate) use super::resident::Lists;
 use super::resident::Resident;
 pub(crate) use super::subject::{Confirmed, Subject};
@@ -206,10 +206,10 @@ impl Question {
 
     /// What its deletion would lead to.
     pub(crate) async fn plan(&self, cascade: Cascade) -> anyhow::Result<PlannedDeletion> {
-        let named = std::slice::from_ref(&self.named);
-        let (radius, unseen, targets) =
-            plan::ask(&self.gatherer, named, cascade.policy(), self.patience).await?;
-        let target = targets.into_iter().next().context("the object is not there")?;
+        let named = vec![self.named.clone()];
+        let planning = plan::ask(&self.gatherer, named, cascade.policy(), self.patience).await?;
+        let Planning { radius, unseen, targets, .. } = planning.complete()?;
+        let (_, target) = targets.into_iter().next().context("the object is not there")?;
         Ok(PlannedDeletion { radius, unseen, target, cascade })
     }
 

@@ -18,7 +18,7 @@ use super::journal;
 use super::output::{Answer, Output};
 use super::scope::WatchFlag;
 use super::sources::{JournalFlags, Source};
-use super::target::{Named, Targets};
+use super::target::{Named, Partial, Targets};
 use crate::journal::{Object as JournalObject, Query, Selection};
 use crate::run::LeaseFlags;
 
@@ -102,12 +102,12 @@ pub(crate) fn why(options: &WhyOptions) -> anyhow::Result<()> {
 /// Asks once and prints the answer.
 async fn one(options: &WhyOptions, client: &ApiClient, patience: std::time::Duration) -> anyhow::Result<()> {
     let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
-    let named = options.targets.resolve(&gatherer).await?;
-    if let Some(answer) = asked(options, client, &named).await? {
-        return super::output::print(&answer, &options.output);
+    let Partial { found: named, mut failures } = options.targets.resolve(&gatherer).await?;
+    if let Some(answer) = asked(options, client, &named).await {
+        super::output::print(&answer, &options.output)?;
+        return gather::fail(failures);
     }
     let mut answers = Answers::at(gatherer.now);
-    let mut failures = Vec::new();
     for named in named {
         match about(options, &gatherer, &named, patience).await {
             Ok(one) => answers.answers.push(one),
@@ -137,31 +137,12 @@ async fn about(
 }
 
 /// The answer of the collector that is named, or of the server if it answers questions.
-async fn asked(
-    options: &WhyOptions,
-    client: &ApiClient,
-    named: &[Named],
-) -> anyhow::Result<Option<Answered>> {
+async fn asked(options: &WhyOptions, client: &ApiClient, named: &[Named]) -> Option<Answered> {
     let question = Asked::Why { objects: attached::subjects(named) };
-    let Some(inquiry) = Inquiry::new(&options.output, question).filter(|_| !options.no_collector) else {
-        return Ok(None);
-    };
-    let collector = &options.journal.collector;
-    if !collector.is_named() {
-        return attached::if_it_answers(client, &inquiry).await;
-    }
-    // The address may be that of the journal alone, which has no questions to answer.
-    let asked = async {
-        let page = collector.connect_to_page(&options.access, &LeaseFlags::default_name()).await?;
-        match page {
-            Some(page) => attached::if_it_answers(&page, &inquiry).await,
-            None => Ok(None),
-        }
-    };
-    Ok(asked.await.unwrap_or_else(|error| {
-        tracing::debug!("the collector does not answer: {error:#}");
-        None
-    }))
+    let inquiry = Inquiry::new(&options.output, question).filter(|_| !options.no_collector)?;
+    let lease = LeaseFlags::default_name();
+    attached::of_whoever_answers((&options.journal.collector, &lease), &options.access, client, &inquiry)
+        .await
 }
 
 /// Adds what the journal of a collector says: who deleted the object, or why it is still there although it is to be deleted.

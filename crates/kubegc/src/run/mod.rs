@@ -37,6 +37,7 @@ use crate::collector_metrics::CollectorMetrics;
 use crate::collectors::{MakeSinks, NamespaceOptions, RunningCollectors, Surroundings};
 use crate::deletion_events::DeletionEvents;
 use crate::journal::{Journal, JournalObserver};
+use crate::kubeconfig::Caller;
 use crate::logging;
 use crate::namespaces::{NamespaceFeed, NamespaceNames};
 use crate::operations::{self, Protection, Shown, TlsFlags};
@@ -190,7 +191,11 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     let mut ended = apiserver::stop_signals()?;
     let hangups = tokio::signal::unix::signal(SignalKind::hangup()).context("cannot listen to SIGHUP")?;
     let timeout = options.request_timeout()?;
-    let client = options.cluster.client(settings.kubeconfig.as_ref()).await?.with_request_timeout(timeout);
+    let client = options
+        .cluster
+        .client(settings.kubeconfig.as_ref(), Caller::Controller)
+        .await?
+        .with_request_timeout(timeout);
     let live = Live::new(&settings);
     let permission = live.leadership.clone();
     let gated = client.gated(move || permission.may_act());

@@ -22,7 +22,7 @@ use gc_types::{
 use serde_json::{Value, json};
 
 use super::metrics::{Metrics, SharedEngine};
-use crate::journal::Journal;
+use crate::journal::{self, Journal};
 
 /// Maximum number of predictions, and of deletions to be explained, that are kept; further ones are not compared, and are
 /// counted.
@@ -396,9 +396,9 @@ impl Observation {
             tracing::warn!(kind = comparison.kind, resource, %namespace, %name, uid = %comparison.uid, reason,
                 "observed: disagreement");
         }
-        let word = if comparison.agreed { "agreement" } else { "disagreement" };
+        let word = if comparison.agreed { journal::AGREEMENT } else { journal::DISAGREEMENT };
         let mut entry = json!({
-            "verb": "observe", "outcome": word, "kind": comparison.kind, "resource": resource,
+            "verb": journal::OBSERVE, "outcome": word, "kind": comparison.kind, "resource": resource,
             "namespace": &**namespace, "name": &**name, "uid": comparison.uid.to_string(),
         });
         if let Some(reason) = &comparison.reason {

@@ -57,7 +57,7 @@ pub(crate) struct Options {
     /// Configuration file (KubeControllerManagerConfiguration); flags override it, SIGHUP reloads it
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// Kubeconfig file [default: $KUBECONFIG, ~/.kube/config, or the service account of this pod]
+    /// Kubeconfig file [default: $KUBECONFIG, the service account of this pod, or ~/.kube/config]
     #[arg(long, help_heading = access::HEADING, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
     /// Report what would be done and change nothing; takes no Lease

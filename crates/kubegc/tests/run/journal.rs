@@ -135,3 +135,62 @@ fn run_keeps_a_journal_without_a_flag() {
     std::fs::copy(server.folder.path().join(file), other.folder.path().join(file)).unwrap();
     assert_eq!(ask(&other, &["journal"]), "Nothing is recorded.\n");
 }
+
+/// A word that no entry has is a mistake of whoever asks, and not an empty journal.
+#[test]
+fn unknown_words_are_refused_with_those_that_are_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("journal");
+    std::fs::write(&file, "").unwrap();
+    let asked = |flags: &[&str]| {
+        let arguments = [&["journal", "--journal", file.to_str().unwrap()], flags].concat();
+        let (code, _, error) = kubegc(&arguments, std::path::Path::new("/dev/null"));
+        (code, error)
+    };
+    for (flag, wrong, near, known) in [
+        ("--verb", "delte", "delete", "set-owners"),
+        ("--outcome", "aplied", "applied", "held-by-clock"),
+        ("--controller", "podgc-controler", "podgc", "node-containers"),
+    ] {
+        let (code, error) = asked(&[flag, wrong]);
+        assert_eq!(code, Some(2), "{error}");
+        assert!(error.contains(&format!("'{wrong}'")) && error.contains(&format!("'{near}")), "{error}");
+        assert!(error.contains(known), "{error}");
+    }
+    for right in
+        [["--verb", "barrier"], ["--controller", "podgc"], ["--controller", "ttl-after-finished-controller"]]
+    {
+        let (code, error) = asked(&right);
+        assert_eq!(code, Some(0), "{right:?}: {error}");
+    }
+}
+
+/// A resource is called as kubectl calls it, and a word that the server does not know is named.
+#[test]
+fn resources_are_called_as_the_server_calls_them() {
+    let server = Kubegc::start("up");
+    let admin = Admin::of(&server);
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    let names = json!({"plural": "widgets", "singular": "widget", "kind": "Widget", "shortNames": ["wd"]});
+    let versions = json!([{"name": "v1", "served": true, "storage": true, "schema": schema}]);
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.acme.dev"},
+        "spec": {"group": "acme.dev", "scope": "Namespaced", "names": names, "versions": versions}});
+    admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition);
+    let widgets = "/apis/acme.dev/v1/namespaces/default/widgets";
+    until("widgets are served", || admin.get(widgets).0 == 200);
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "no-such-uid"});
+    let metadata = json!({"name": "stray", "ownerReferences": [owner]});
+    admin.create(widgets, &json!({"apiVersion": "acme.dev/v1", "kind": "Widget", "metadata": metadata}));
+    until("it is collected", || admin.get(&format!("{widgets}/stray")).0 == 404);
+    for flag in ["--object=default/wd/stray", "--resource=wd"] {
+        let mut said = String::new();
+        until("the journal has it", || {
+            said = ask(&server, &["journal", "--verb=delete", flag, "-o", "name"]);
+            said == "widgets.acme.dev/stray\n"
+        });
+    }
+    let (code, said, error) = kubegc(&["journal", "--resource=podz"], &server.kubeconfig);
+    assert_eq!((code, &*said), (Some(0), "Nothing is recorded.\n"));
+    assert!(error.starts_with("warning: the server has no resource that is called \"podz\""), "{error}");
+}

@@ -149,6 +149,9 @@ fn scopes_narrow_the_answers() {
     let file = server.folder.path().join("held.yaml");
     std::fs::write(&file, held.to_string()).unwrap();
     let file = file.to_str().unwrap();
+    let empty = server.folder.path().join("journal");
+    std::fs::write(&empty, "").unwrap();
+    let empty = empty.to_str().unwrap();
     let policy = server.folder.path().join("policy.yaml");
     let text = "apiVersion: kubegc.io/v1alpha1\nkind: RetentionPolicy\nmetadata: {name: old}\n\
                 spec: {target: {apiVersion: v1, kind: ConfigMap}, selector: {matchLabels: {app: web}}, maxAge: 7d}\n";
@@ -157,6 +160,9 @@ fn scopes_narrow_the_answers() {
     for (line, expected) in [
         (&["stuck", "-o", "name"][..], "configmaps/held\nconfigmaps/far\n"),
         (&["stuck", "-o", "name", "-n", "other"], "configmaps/far\n"),
+        (&["stuck", "-o", "name", "-n", "other", "-A"], "configmaps/held\nconfigmaps/far\n"),
+        (&["stuck", "--for", "1w2d"], "Nothing is stuck.\n"),
+        (&["journal", "--journal", empty, "--since", "1d", "-n", "other", "-A"], "Nothing is recorded.\n"),
         (&["stuck", "-o", "name", "-l", "app=web"], "configmaps/held\n"),
         (&["stuck", "-o", "name", "-f", file], "configmaps/held\n"),
         (&["garbage", "-o", "name"], "configmaps/idle\nconfigmaps/lazy\n"),
@@ -225,4 +231,31 @@ fn a_deletion_that_gets_stuck_names_what_is_left() {
     let (code, said, _) = kubegc(&["delete", "cm/held", "--yes"], &server.kubeconfig);
     let ends = "\nStuck: ConfigMap/held; `kubegc stuck` explains why.\n";
     assert!(code == Some(2) && said.ends_with(ends), "{code:?} {said}");
+}
+
+/// What is missing of several objects is an error, and no reason to leave the others alone, as for kubectl.
+#[test]
+fn a_deletion_of_several_objects_passes_over_what_is_missing() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    for name in ["a", "b", "c"] {
+        admin.map(name, None);
+    }
+    let manifest =
+        |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}});
+    let list = json!({"kind": "List", "items": [manifest("Gadget", "g"), manifest("ConfigMap", "c")]});
+    let file = server.folder.path().join("list.json");
+    std::fs::write(&file, list.to_string()).unwrap();
+    let not_found = "error: configmaps \"nothing\" not found in namespace \"default\"\n";
+    let not_served = "error: the server does not serve Gadget of v1\n";
+    for (line, deleted, expected) in [
+        (&["delete", "cm", "nothing", "a", "b", "--yes"][..], &["a", "b"][..], not_found),
+        (&["delete", "cm", "nothing", "--yes"], &[], not_found),
+        (&["delete", "--yes", "-f", file.to_str().unwrap()], &["c"], not_served),
+    ] {
+        let (code, said, error) = kubegc(line, &server.kubeconfig);
+        assert_eq!((code, &*error), (Some(1), expected), "{line:?}: {said}");
+        assert!(deleted.iter().all(|name| !admin.exists(name)), "{said}");
+        assert_eq!(said.is_empty(), deleted.is_empty(), "{said}");
+    }
 }

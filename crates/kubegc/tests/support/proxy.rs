@@ -77,6 +77,8 @@ pub struct Forwarded {
     pub path: String,
     /// The server's answer, once it is there.
     pub code: Option<u16>,
+    /// The user and the groups that it impersonates.
+    pub identity: Vec<String>,
 }
 
 struct Shared {
@@ -308,7 +310,9 @@ async fn forward(
     let number = {
         let mut forwarded = shared.forwarded.lock().unwrap();
         let (method, path) = (method.clone(), path.to_owned());
-        forwarded.push(Forwarded { at: Instant::now(), method, path, code: None });
+        let all = |name| headers.get_all(name).into_iter().map(|value| value.to_str().unwrap().to_owned());
+        let identity = all("impersonate-user").chain(all("impersonate-group")).collect();
+        forwarded.push(Forwarded { at: Instant::now(), method, path, code: None, identity });
         forwarded.len() - 1
     };
     let upstream = shared.upstream.lock().unwrap().clone();

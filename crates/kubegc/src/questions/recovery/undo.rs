@@ -146,7 +146,7 @@ impl Selection {
             .map_err(|error| UsageError::new(format!("--since: {error}")))?
             .map(|since| gatherer.now.after(-since.to_milliseconds_rounded_up()));
         let is_named = since.is_none() && options.cascade.is_none();
-        let wanted = if is_named { targets.wanted(gatherer)? } else { Vec::new() };
+        let wanted = if is_named { targets.wanted(gatherer)?.complete()? } else { Vec::new() };
         let namespace = targets.namespace().filter(|_| !is_named).unwrap_or_default().to_owned();
         Ok(Self { cascade: options.cascade.clone(), since, wanted, namespace, labels })
     }

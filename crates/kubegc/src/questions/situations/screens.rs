@@ -104,11 +104,11 @@ async fn answers_look_as_they_should() {
         assert_eq!(forest.add(&gatherer, &named(object), PATIENCE).await.unwrap(), None);
         shows(&world, name, &forest);
     }
-    let targets = [named("cm/owner"), named("deploy/web")];
-    let (radius, unseen, _) =
-        plan::ask(&gatherer, &targets, PropagationPolicy::Foreground, PATIENCE).await.unwrap();
-    assert_eq!(unseen, [""; 0]);
-    shows(&world, "plan_delete", &Planned { radius: &radius, full: false });
+    let targets = vec![named("cm/owner"), named("deploy/web")];
+    let planning = plan::ask(&gatherer, targets, PropagationPolicy::Foreground, PATIENCE).await.unwrap();
+    let planning = planning.complete().unwrap();
+    assert_eq!(planning.unseen, [""; 0]);
+    shows(&world, "plan_delete", &Planned { radius: &planning.radius, full: false });
     let report = garbage::ask(&gatherer, &scope, PATIENCE).await.unwrap();
     shows(&world, "garbage", &GarbageAnswer { report });
     shows(&world, "doctor", &Examined(&sick()));
