@@ -113,10 +113,10 @@ impl Got {
 
 /// The JSON of a list.
 fn json_list(body: &[u8]) -> Result<Value, Unlisted> {
-    serde_json::from_slice(body).map_err(unreadable)
+    serde_json::from_slice(body).map_err(|error| unreadable(&error))
 }
 
-fn unreadable(error: serde_json::Error) -> Unlisted {
+fn unreadable(error: &serde_json::Error) -> Unlisted {
     Unlisted::Unread(format!("the list cannot be read: {error}"))
 }
 
@@ -423,7 +423,7 @@ impl Gatherer {
         let pages = futures::stream::unfold(Some(String::new()), move |token| async move {
             let path = list_path(resource, &scope.namespace, &scope.selector, &token?, PAGE_METADATA);
             let body = get(&self.client, &path, METADATA_LIST).await.listed();
-            let page = body.and_then(|body| Page::read(&body).map_err(unreadable));
+            let page = body.and_then(|body| Page::read(&body).map_err(|error| unreadable(&error)));
             let next = page.as_ref().ok().and_then(|page| page.next().map(str::to_owned));
             Some(((resource, page), next))
         });
