@@ -163,19 +163,24 @@ impl Diagnosis<'_> {
                 force: Some(self.without(key, metadata, "foregroundDeletion")),
             })];
         }
-        if let Some((resource, why)) = self.survey.unlisted().iter().next() {
-            let name = self
-                .survey
-                .catalog
-                .get(*resource)
-                .map(|resource| resource.name.to_string())
-                .unwrap_or_default();
-            return vec![Hold::Cause(self.unreadable(&name, why, key, metadata))];
+        let (unseen, failed): (Vec<_>, Vec<_>) =
+            self.survey.unlisted().iter().partition(|(_, why)| **why == Unlisted::Forbidden);
+        let name =
+            |id| self.survey.catalog.get(id).map(|resource| resource.name.to_string()).unwrap_or_default();
+        if let Some((resource, why)) = failed.into_iter().next() {
+            return vec![Hold::Cause(self.unreadable(&name(*resource), why, key, metadata))];
+        }
+        if !unseen.is_empty() {
+            let names: Vec<String> = unseen.into_iter().map(|(id, _)| name(*id)).collect();
+            return vec![Hold::Cause(unseen_dependents(&names))];
         }
         vec![self.without_collector(key, metadata, "foregroundDeletion")]
     }
 
     fn unreadable(&self, resource: &str, why: &Unlisted, key: &ObjectKey, metadata: &Metadata) -> Cause {
+        if *why == Unlisted::Forbidden {
+            return unseen_dependents(&[resource.to_owned()]);
+        }
         if let Some(cause) = self.conversion(&why.to_string()) {
             return cause;
         }
@@ -291,5 +296,20 @@ fn look_at(controller: &Controller) -> Option<String> {
             Some(kubectl(&controller.namespace, &["describe", &target]))
         }
         _ => None,
+    }
+}
+
+/// What blocks may be of a resource that the user who asks may not list: that is for somebody else to see, and nothing to force.
+fn unseen_dependents(resources: &[String]) -> Cause {
+    let first = resources.first().map(String::as_str).unwrap_or_default();
+    Cause {
+        code: Code::ResourceUnreadable,
+        subject: first.to_owned(),
+        message: format!(
+            "nothing that this user may list blocks it; dependents may be among what it may not list: {}",
+            text::some_of(resources, NAMED)
+        ),
+        help: vec![kubectl("", &["auth", "can-i", "list", first, "-A"])],
+        force: None,
     }
 }

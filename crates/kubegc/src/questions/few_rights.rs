@@ -224,3 +224,34 @@ async fn what_may_not_be_read_is_not_said_to_be_absent() {
     assert_eq!(error, gather::NOTHING_TO_LIST);
     server.shutdown().await;
 }
+
+/// What a user may not list is not taken for the cause of a deletion that hangs.
+#[tokio::test]
+async fn what_may_not_be_listed_is_no_root_cause() {
+    let (server, admin) = shop().await;
+    let maps = "/api/v1/namespaces/shop/configmaps";
+    created(&admin, maps, json!({"metadata": {"name": "held"}})).await;
+    let foreground = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"});
+    let request = preflight::request(Method::DELETE, &format!("{maps}/held"), Some(&foreground));
+    assert!(admin.call(request).await.unwrap().head.status.is_success());
+    permit(&admin, json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}])).await;
+    let (client, _) = ann(&server);
+    until_it_may_read(&client, maps).await;
+    for (client, cause, is_forced) in [
+        (
+            &client,
+            "ConfigMap/held: nothing that this user may list blocks it; dependents may be among",
+            false,
+        ),
+        (&admin, "ConfigMap/held: nothing blocks it, and no garbage collector removes the finalizer", true),
+    ] {
+        // A collector would have acted by then.
+        let gatherer = Gatherer::new(client.clone(), gather::now().after(60_000)).await.unwrap();
+        let question = Asked::Stuck { namespace: "shop".to_owned(), at_least: "0s".to_owned() };
+        let inquiry = Inquiry { form: Form::Text, question };
+        let lines = answering::answer(&gatherer, inquiry, PATIENCE).await.unwrap().lines_with_unseen();
+        assert!(lines.iter().any(|line| line.contains(cause)), "{lines:#?}");
+        assert_eq!(lines.iter().any(|line| line.contains("by force:")), is_forced, "{lines:#?}");
+    }
+    server.shutdown().await;
+}
