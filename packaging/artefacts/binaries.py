@@ -13,6 +13,7 @@ ELF, MACH_O = b"\x7fELF\x02\x01", b"\xcf\xfa\xed\xfe"
 ELF_MACHINES = {62: "amd64", 183: "arm64"}
 MACH_MACHINES = {0x01000007: "amd64", 0x0100000C: "arm64"}
 PT_INTERP = 3
+SHT_SYMTAB = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +66,13 @@ def of(contents, path="the binary"):
     return Binary(contents, Platform(system, machine), static)
 
 
+def has_symbols(contents):
+    """Whether an ELF file has a table of symbols, which is a sixth of the program and for debuggers alone."""
+    table, (size, count) = struct.unpack_from("<Q", contents, 40)[0], struct.unpack_from("<HH", contents, 58)
+    kinds = [struct.unpack_from("<I", contents, table + number * size + 4)[0] for number in range(count)]
+    return contents[:6] == ELF and SHT_SYMTAB in kinds
+
+
 def host():
     """The platform of this machine."""
     machines = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
@@ -110,4 +118,7 @@ def build(target=None, target_dir=None):
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment})
     if done.returncode != 0:
         raise DistError(f"{' '.join(command)}: failed")
-    return target_dir / target / "dist" / "kubegc"
+    binary = target_dir / target / "dist" / "kubegc"
+    if "-linux-" in target and has_symbols(binary.read_bytes()):
+        raise DistError(f"{binary}: it has symbols; expected the profile `dist` to leave them out for the package kubegc, too")
+    return binary

@@ -9,7 +9,7 @@ import tarfile
 import tomllib
 
 from . import deb, indexes, npm, oci, release, wheel
-from .binaries import Binary
+from .binaries import Binary, has_symbols
 from .checks import need, run
 from .contents import Contents
 from .facts import NAME, REPOSITORY, ROOT, VERSION, Platform
@@ -34,6 +34,13 @@ def check_the_same_binary_gives_the_same_artefacts(bench):
                 npm.platform_package(binary, beside), oci.image([binary], "kubegc:1"), (name, chart), oci.chart(chart)]
 
     assert made() == made()
+
+
+def check_symbols_are_left_out(bench):
+    assert bench.platform.system != "linux" or not has_symbols(bench.binary.contents)
+    # Cargo strips a program as its package says, which does not inherit this from its profile.
+    profile = tomllib.loads((ROOT / "Cargo.toml").read_text())["profile"]["dist"]
+    assert profile["package"]["kubegc"]["strip"] == "symbols", profile["package"]["kubegc"]
 
 
 def check_bill_of_materials(bench):
