@@ -44,9 +44,14 @@ pub(super) fn pod(name: &str, node: &str, more: Value) -> Value {
     pod
 }
 
+/// How long ago nodes reported, which answers show in whole days: half a day from where that number changes.
+const HEARTBEAT_HOURS_AGO: i64 = 327 * 24 + 12;
+
 pub(super) fn node(name: &str, ready: &str) -> Value {
+    let reported = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(HEARTBEAT_HOURS_AGO);
+    let reported = reported.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let condition = json!({"type": "Ready", "status": ready, "reason": "KubeletReady",
-                           "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+                           "lastHeartbeatTime": reported, "lastTransitionTime": reported});
     object("Node", name, json!({"status": {"conditions": [condition]}}))
 }
 
