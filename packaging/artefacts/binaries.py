@@ -68,9 +68,11 @@ def of(contents, path="the binary"):
 
 def has_symbols(contents):
     """Whether an ELF file has a table of symbols, which is a sixth of the program and for debuggers alone."""
+    if contents[:6] != ELF:
+        return False
     table, (size, count) = struct.unpack_from("<Q", contents, 40)[0], struct.unpack_from("<HH", contents, 58)
     kinds = [struct.unpack_from("<I", contents, table + number * size + 4)[0] for number in range(count)]
-    return contents[:6] == ELF and SHT_SYMTAB in kinds
+    return SHT_SYMTAB in kinds
 
 
 def host():

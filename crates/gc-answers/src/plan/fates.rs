@@ -190,7 +190,7 @@ impl Planner<'_> {
 
     /// The objects that were not rehearsed, each with its fate.
     fn leaves(&self) -> Vec<FatedLeaf> {
-        let at_once = self.holds.at_once().into_iter();
+        let at_once = self.holds.at_once();
         let mut leaves: Vec<FatedLeaf> =
             at_once.map(|uid| FatedLeaf { uid: uid.clone(), fate: Fate::Deleted, follows: None }).collect();
         for container in self.containers.values() {
@@ -290,7 +290,7 @@ fn item_kind(survey: &Survey, key: &ObjectKey) -> ItemKind {
 }
 
 impl Item {
-    fn order(&self) -> (Fate, &str, &str, &str) {
-        (self.fate, &self.kind.kind, &self.namespace, &self.name)
+    fn order(&self) -> (Fate, &str, &str, &str, &Uid) {
+        (self.fate, &self.kind.kind, &self.namespace, &self.name, &self.uid)
     }
 }

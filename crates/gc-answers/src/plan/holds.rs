@@ -72,11 +72,9 @@ impl<'a> Holds<'a> {
         self.at_once.insert(uid);
     }
 
-    /// The leaves that are gone before anything else happens, in order.
-    pub(super) fn at_once(&self) -> Vec<&Uid> {
-        let mut uids: Vec<&Uid> = self.at_once.iter().collect();
-        uids.sort_unstable();
-        uids
+    /// The leaves that are gone before anything else happens, in no order: whoever shows them sorts them.
+    pub(super) fn at_once(&self) -> impl Iterator<Item = &Uid> {
+        self.at_once.iter()
     }
 
     pub(super) fn is_at_once(&self, uid: &Uid) -> bool {

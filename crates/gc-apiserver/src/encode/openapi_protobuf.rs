@@ -124,17 +124,13 @@ fn schema(writer: &mut Writer<'_>, schema_object: &Object) {
     if let Some(default) = from.get("default") {
         any(writer, 5, default);
     }
-    for (number, name) in [(6, "multipleOf"), (7, "maximum"), (9, "minimum")] {
-        if let Some(value) = from.get(name).and_then(Value::as_f64) {
-            writer.double(number, value);
-        }
-    }
+    doubles(writer, from, [(6, "multipleOf"), (7, "maximum"), (9, "minimum")]);
     flag(writer, 8, from, "exclusiveMaximum");
     flag(writer, 10, from, "exclusiveMinimum");
     numbers(
         writer,
         from,
-        &[
+        [
             (11, "maxLength"),
             (12, "minLength"),
             (14, "maxItems"),
@@ -146,9 +142,7 @@ fn schema(writer: &mut Writer<'_>, schema_object: &Object) {
     text(writer, 13, from, "pattern");
     flag(writer, 16, from, "uniqueItems");
     texts(writer, 19, from, "required");
-    for value in from.get("enum").and_then(Value::as_array).into_iter().flatten() {
-        any(writer, 20, value);
-    }
+    choices(writer, 20, from);
     match from.get("additionalProperties") {
         Some(Value::Bool(allowed)) => writer.message(21, |writer| writer.number(2, (*allowed).into())),
         Some(Value::Object(found)) => {
@@ -191,10 +185,25 @@ fn texts(writer: &mut Writer<'_>, number: u32, from: &Object, name: &str) {
     }
 }
 
-fn numbers(writer: &mut Writer<'_>, from: &Object, fields: &[(u32, &str)]) {
+fn doubles<const N: usize>(writer: &mut Writer<'_>, from: &Object, fields: [(u32, &str); N]) {
     for (number, name) in fields {
-        if let Some(value) = from.get(*name).and_then(Value::as_i64) {
-            writer.number(*number, value);
+        if let Some(value) = from.get(name).and_then(Value::as_f64) {
+            writer.double(number, value);
+        }
+    }
+}
+
+/// The values of an enumeration.
+fn choices(writer: &mut Writer<'_>, number: u32, from: &Object) {
+    for value in from.get("enum").and_then(Value::as_array).into_iter().flatten() {
+        any(writer, number, value);
+    }
+}
+
+fn numbers<const N: usize>(writer: &mut Writer<'_>, from: &Object, fields: [(u32, &str); N]) {
+    for (number, name) in fields {
+        if let Some(value) = from.get(name).and_then(Value::as_i64) {
+            writer.number(number, value);
         }
     }
 }

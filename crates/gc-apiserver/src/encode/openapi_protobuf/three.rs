@@ -3,7 +3,9 @@
 
 use serde_json::Value;
 
-use super::{Object, any, extensions, flag, message, messages, named, numbers, text, texts};
+use super::{
+    Object, any, choices, doubles, extensions, flag, message, messages, named, numbers, text, texts,
+};
 use crate::encode::protobuf_writer::Writer;
 
 /// How the media type is written in answers.
@@ -122,18 +124,14 @@ fn own_schema(writer: &mut Writer<'_>, from: &Object) {
         any(writer, 7, example);
     }
     text(writer, 9, from, "title");
-    for (number, name) in [(10, "multipleOf"), (11, "maximum"), (13, "minimum")] {
-        if let Some(value) = from.get(name).and_then(Value::as_f64) {
-            writer.double(number, value);
-        }
-    }
+    doubles(writer, from, [(10, "multipleOf"), (11, "maximum"), (13, "minimum")]);
     flag(writer, 12, from, "exclusiveMaximum");
     flag(writer, 14, from, "exclusiveMinimum");
     text(writer, 17, from, "pattern");
     numbers(
         writer,
         from,
-        &[
+        [
             (15, "maxLength"),
             (16, "minLength"),
             (18, "maxItems"),
@@ -144,9 +142,7 @@ fn own_schema(writer: &mut Writer<'_>, from: &Object) {
     );
     flag(writer, 20, from, "uniqueItems");
     texts(writer, 23, from, "required");
-    for value in from.get("enum").and_then(Value::as_array).into_iter().flatten() {
-        any(writer, 24, value);
-    }
+    choices(writer, 24, from);
     text(writer, 25, from, "type");
     for (number, name) in [(26, "allOf"), (27, "oneOf"), (28, "anyOf")] {
         messages(writer, number, from, name, schema);
