@@ -2,7 +2,7 @@
 //! EC2. Also objects in S3, which is reached and signed for alike.
 //!
 //! An answer is one of three states or an error, and never a guess: one that is late, too large, malformed, or about
-//! another machine is an error. The formats are described in docs/nodes.md.
+//! another machine is an error. The formats are described in docs/machines.md.
 
 mod aws;
 mod client;

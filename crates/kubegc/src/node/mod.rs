@@ -55,7 +55,7 @@ impl From<Collect> for gc_node::Collect {
     // Every option may also follow the subcommand, where people look for it.
     mut_args(|argument| argument.global(true)),
     after_help = "Without a subcommand, runs as a daemon: images every five minutes, containers every minute.\n\
-    See docs/node.md for how to hand collection over from a kubelet on the same node."
+    See docs/node-agent.md for how to hand collection over from a kubelet on the same node."
 )]
 pub(crate) struct NodeOptions {
     #[command(subcommand)]
