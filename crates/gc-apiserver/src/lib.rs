@@ -14,6 +14,7 @@ mod flow_metrics;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod metrics;
+mod own;
 mod serve;
 mod state;
 mod transport;
@@ -30,6 +31,7 @@ pub use exposition::exposition;
 pub use serve::extension::{
     Audience, Extension, ExtensionAnswer, ExtensionBody, ExtensionRequest, SharedBody,
 };
+pub use state::Clock;
 pub use transport::in_process::InProcess;
 pub use transport::listener_tls::ListenerTls;
 pub use transport::query::query_pairs;

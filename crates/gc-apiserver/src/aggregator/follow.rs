@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 
 use super::forward::check;
 use super::{ApiService, Table};
+use crate::own;
 use crate::state::{State, system_user};
 use crate::work::Weight;
 
@@ -22,27 +23,19 @@ const GROUP: &str = "apiregistration.k8s.io";
 const RESOURCE: &str = "apiservices";
 /// How often each server is checked without a reason.
 const CHECK_PERIOD: Duration = Duration::from_secs(30);
-/// How long to wait before watches that broke are taken up again.
-const PAUSE: Duration = Duration::from_millis(200);
-/// The least time between two rounds of checks: upstream's conditions are there when a client asks next.
-const MOMENT: Duration = Duration::from_millis(10);
 /// Servers that are checked at the same time.
 const CHECKS_AT_ONCE: usize = 8;
 
 /// Reads the APIServices, and keeps following them in the background.
 pub(crate) async fn follow(state: &Arc<State>, background: &mut JoinSet<()>) -> Result<(), ApiError> {
     read(state).await?;
-    background.spawn(keep_following(Arc::clone(state)).boxed());
+    let state = Arc::clone(state);
+    let follow = own::keep_following("APIServices", move || {
+        let state = Arc::clone(&state);
+        async move { follow_once(&state).await }
+    });
+    background.spawn(follow.boxed());
     Ok(())
-}
-
-async fn keep_following(state: Arc<State>) {
-    loop {
-        if let Err(error) = follow_once(&state).await {
-            tracing::warn!(%error, "APIServices cannot be read, and those that were read last apply");
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
 }
 
 async fn follow_once(state: &Arc<State>) -> Result<(), ApiError> {
@@ -61,19 +54,11 @@ async fn follow_once(state: &Arc<State>) -> Result<(), ApiError> {
         // A round of checks follows a change, or the end of the period.
         tokio::time::timeout(period, changed(&mut watches, &table)).await.unwrap_or(Ok(()))?;
         // Changes seldom come alone: those of one moment are handled together.
-        tokio::time::sleep(MOMENT).await;
+        tokio::time::sleep(own::MOMENT).await;
         while let Some(more) = changed(&mut watches, &table).now_or_never() {
             more?;
         }
     }
-}
-
-fn target(state: &State, group: &str, resource: &str) -> Result<RequestTarget, ApiError> {
-    let catalog = state.registry.catalog();
-    let definition = catalog
-        .find(group, "v1", resource)
-        .ok_or_else(|| ApiError::internal(format!("{resource}.{group} is not served")))?;
-    Ok(RequestTarget::collection(definition))
 }
 
 async fn watch(state: &Arc<State>, group: &'static str, resource: &'static str) -> Result<Watch, ApiError> {
@@ -84,7 +69,7 @@ async fn watch(state: &Arc<State>, group: &'static str, resource: &'static str) 
                 resource_version_match: Some(gc_registry::api::VersionMatch::NotOlderThan),
                 ..options
             };
-            state.registry.watch(&target(state, group, resource)?, &options)
+            state.registry.watch(&own::target(state, group, resource)?, &options)
         })
         .await
 }
@@ -128,22 +113,7 @@ fn is_behind(metadata: &Value, table: &Table) -> bool {
 
 /// Reads the table, and publishes it with what is known of its servers.
 async fn read(state: &Arc<State>) -> Result<Arc<Table>, ApiError> {
-    let objects = state
-        .perform(Weight::ReadMany, |state| {
-            let target = target(state, GROUP, RESOURCE)?;
-            let list = Operation::List(ListOptions::default());
-            let answer = state.with_context(&system_user(), "", |registry, context| {
-                registry.handle(&target, list, context)
-            })?;
-            let ResponseBody::List(list) = answer.body else {
-                return Err(ApiError::internal("a list was not answered with a list"));
-            };
-            list.items
-                .iter()
-                .map(|item| Ok((**item.value()?).clone()))
-                .collect::<Result<Vec<Value>, ApiError>>()
-        })
-        .await?;
+    let objects = state.perform(Weight::ReadMany, |state| own::list(state, GROUP, RESOURCE)).await?;
     state.aggregator.publish(Table::read(&objects, &state.aggregator.table()));
     Ok(state.aggregator.table())
 }
@@ -176,7 +146,7 @@ async fn report(state: &Arc<State>, service: &ApiService) -> Result<(), ApiError
     let (name, availability) = (service.name.clone(), service.availability.clone());
     state
         .perform(Weight::Write, move |state| {
-            let target = RequestTarget { name, ..target(state, GROUP, RESOURCE)? };
+            let target = RequestTarget { name, ..own::target(state, GROUP, RESOURCE)? };
             let status = RequestTarget { subresource: "status".into(), ..target.clone() };
             state.with_context(&system_user(), "kube-aggregator", |registry, context| {
                 let read = Operation::Get { resource_version: String::new() };

@@ -1,0 +1,48 @@
+//! Following objects of the server's own store: aggregated servers, priority and fairness.
+
+use std::time::Duration;
+
+use gc_registry::api::{ListOptions, Operation, RequestTarget, ResponseBody};
+use gc_registry::error::ApiError;
+use serde_json::Value;
+
+use crate::state::{State, system_user};
+
+/// How long to wait before a watch that broke is taken up again.
+const PAUSE: Duration = Duration::from_millis(200);
+/// The least time between two readings: upstream's conditions are there when a client asks next.
+pub(crate) const MOMENT: Duration = Duration::from_millis(10);
+
+/// The collection of a resource in version `v1`.
+pub(crate) fn target(state: &State, group: &str, resource: &str) -> Result<RequestTarget, ApiError> {
+    let catalog = state.registry.catalog();
+    let definition = catalog
+        .find(group, "v1", resource)
+        .ok_or_else(|| ApiError::internal(format!("{resource}.{group} is not served")))?;
+    Ok(RequestTarget::collection(definition))
+}
+
+/// All objects of a resource.
+pub(crate) fn list(state: &State, group: &str, resource: &str) -> Result<Vec<Value>, ApiError> {
+    let target = target(state, group, resource)?;
+    let operation = Operation::List(ListOptions::default());
+    let answer = state
+        .with_context(&system_user(), "", |registry, context| registry.handle(&target, operation, context))?;
+    let ResponseBody::List(list) = answer.body else {
+        return Err(ApiError::internal("a list was not answered with a list"));
+    };
+    list.items.iter().map(|item| Ok((**item.value()?).clone())).collect()
+}
+
+/// Starts `follow` again whenever it ends, for as long as the server runs.
+pub(crate) async fn keep_following<F>(what: &str, mut follow: impl FnMut() -> F)
+where
+    F: Future<Output = Result<(), ApiError>>,
+{
+    loop {
+        if let Err(error) = follow().await {
+            tracing::warn!(%error, "{what} cannot be read, and what was read last applies");
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
