@@ -1,5 +1,6 @@
 //! One request at a time, from its header to its answer: resources, watches, discovery, OpenAPI, health and reviews.
 
+pub(crate) mod connections;
 pub(crate) mod discovery;
 pub(crate) mod extension;
 pub(crate) mod health;

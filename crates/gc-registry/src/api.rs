@@ -126,7 +126,7 @@ pub struct ListOptions {
     /// `sendInitialEvents`
     pub send_initial_events: Option<bool>,
     /// `timeoutSeconds`
-    pub timeout_seconds: Option<u64>,
+    pub timeout_seconds: Option<i64>,
 }
 
 /// `fieldValidation`
@@ -148,10 +148,18 @@ pub struct WriteOptions {
     pub dry_run: bool,
     /// `fieldManager`
     pub field_manager: String,
-    /// `fieldValidation`
-    pub field_validation: FieldValidation,
+    /// `fieldValidation`, if it was given.
+    pub field_validation: Option<FieldValidation>,
     /// `force`, for apply only.
     pub force: Option<bool>,
+}
+
+impl WriteOptions {
+    /// What becomes of unknown and duplicate fields.
+    #[must_use]
+    pub fn validation(&self) -> FieldValidation {
+        self.field_validation.unwrap_or_default()
+    }
 }
 
 /// Kinds of patch, by content type.

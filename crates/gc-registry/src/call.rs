@@ -220,7 +220,7 @@ impl<'a> Call<'a> {
     ) -> Result<Value, ApiError> {
         let mut object = body.value;
         self.check_kind(&mut object)?;
-        match self.rules().decode(&mut object, (&body.duplicates, &body.text), options.field_validation) {
+        match self.rules().decode(&mut object, (&body.duplicates, &body.text), options.validation()) {
             Ok(warnings) => self.warnings.extend(warnings),
             Err(Strictness::Undecodable(why)) => return Err(self.rules().bad_body(&why)),
             Err(Strictness::Strict(problems)) => {

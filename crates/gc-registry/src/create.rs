@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::api::{RequestBody, Response, WriteOptions};
 use crate::call::{Call, MAX_TURNS, Stored};
 use crate::crd;
+use crate::dynamic::Options;
 use crate::error::ApiError;
 use crate::list::parse_version_of_write;
 use crate::managed::{self, Operation};
@@ -86,7 +87,7 @@ impl Call<'_> {
             // A POST has no name in its path: this is a PUT or an apply that found nothing to change.
             self.admit_creation_by_update()?;
             self.admit_owner_references(&new, None)?;
-            self.validate_dynamically(Some(&new), None, options.dry_run)?;
+            self.validate_dynamically(Some(&new), None, &Options::Write(options))?;
             let mut charges = self.validate(&new, None)?;
             charges.extend(self.places(&new, None, &chosen, options.dry_run)?);
             let key = persist::object_key(self.resource(), &self.target.namespace, &name);

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::api::{DeleteOptions, Response};
 use crate::call::{Call, MAX_TURNS, Stored};
 use crate::crd::{self, CLEANUP_FINALIZER, Termination};
+use crate::dynamic::Options;
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::meta;
 use crate::names::quoted;
@@ -158,13 +159,8 @@ impl Call<'_> {
         key: &Key,
         deletion: &Deletion,
     ) -> Result<Deleted, ApiError> {
-        if self.resource().is("", "namespaces")
-            && let Some(deleted) = self.delete_namespace_first(name, key, deletion)?
-        {
-            return Ok(deleted);
-        }
-        if rules::is_definition(self.resource())
-            && let Some(deleted) = self.delete_definition_first(name, key, deletion)?
+        if (self.resource().is("", "namespaces") || rules::is_definition(self.resource()))
+            && let Some(deleted) = self.delete_marked_first(name, key, deletion)?
         {
             return Ok(deleted);
         }
@@ -189,7 +185,7 @@ impl Call<'_> {
                 return Ok(Deleted::Kept(stored));
             }
             self.admit_deletion(name)?;
-            self.validate_dynamically(None, Some(&live), deletion.dry_run)?;
+            self.validate_deletion(&live, &deletion, &grace)?;
             let finalizers = self.gc_finalizers(&live, &deletion);
             let finished = finalizers.is_empty() && !matches!(grace, Grace::Graceful { .. });
             if finished {
@@ -235,6 +231,20 @@ impl Call<'_> {
             last_written = Some(written);
         }
         Err(self.modified(name))
+    }
+
+    /// Asks admission about a deletion. It sees the time that a pod gets, also where the client did not choose one.
+    fn validate_deletion(&self, live: &Value, deletion: &Deletion, grace: &Grace) -> Result<(), ApiError> {
+        // What evicts was admitted as an eviction.
+        if self.target.subresource == "eviction" {
+            return Ok(());
+        }
+        let seconds = match grace {
+            Grace::Graceful { seconds, first: true, .. } => Some(*seconds),
+            _ => deletion.grace,
+        };
+        let deletion = Deletion { grace: seconds, ..deletion.clone() };
+        self.validate_dynamically(None, Some(live), &Options::Delete(&deletion))
     }
 
     /// Preconditions; `first` is spec 3.1 step 3, which names the Kind.
@@ -304,7 +314,7 @@ impl Call<'_> {
 
     /// The finalizers after the rules of spec 3.3.
     fn gc_finalizers(&self, live: &Value, deletion: &Deletion) -> Vec<String> {
-        let before: Vec<String> = meta::finalizers(live).into_iter().map(str::to_owned).collect();
+        let before = finalizers(live);
         if !self.registry.config.garbage_collector {
             return before;
         }
@@ -351,65 +361,38 @@ impl Call<'_> {
         }
     }
 
-    /// Spec 12.2, steps 1 to 3; `None` is step 4.
-    fn delete_namespace_first(
+    /// The first DELETE of a namespace or definition, which marks it and leaves the rest to its controller (spec 9, 12.2).
+    ///
+    /// `None` if it is marked already and the generic deletion follows.
+    fn delete_marked_first(
         &self,
         name: &str,
         key: &Key,
         deletion: &Deletion,
     ) -> Result<Option<Deleted>, ApiError> {
+        let is_namespace = self.resource().is("", "namespaces");
         for _ in 0..MAX_TURNS {
             let Some(stored) = self.read(key)? else { return Err(self.not_found(name)) };
             let live = self.decode(&stored)?;
             self.check_special_preconditions(name, &live, deletion)?;
             if meta::is_deleting(&live) {
-                return Ok(has_spec_finalizers(&live).then_some(Deleted::Kept(stored)));
+                let is_kept = is_namespace && has_spec_finalizers(&live);
+                return Ok(is_kept.then_some(Deleted::Kept(stored)));
             }
             self.admit_deletion(name)?;
-            self.validate_dynamically(None, Some(&live), deletion.dry_run)?;
+            // Whatever races with the deletion would delete another object.
+            let uid = Some(meta::uid(&live).to_owned());
+            let exact = Deletion { uid, ..deletion.clone() };
+            self.validate_dynamically(None, Some(&live), &Options::Delete(&exact))?;
             let mut new = live.clone();
-            let before: Vec<String> = meta::finalizers(&live).into_iter().map(str::to_owned).collect();
-            let finalizers = match (deletion.orphan_dependents, deletion.policy) {
-                (Some(true), _) | (None, Some(Policy::Orphan)) => with_gc_finalizer(before, Some(ORPHAN)),
-                (Some(false), _) | (None, Some(Policy::Foreground)) => {
-                    with_gc_finalizer(before, Some(FOREGROUND))
-                }
-                (None, Some(Policy::Background)) => with_gc_finalizer(before, None),
-                (None, None) => before,
-            };
-            meta::set_finalizers(&mut new, finalizers);
+            if is_namespace {
+                meta::set_finalizers(&mut new, namespace_finalizers(&live, deletion));
+                meta::member_map(&mut new, "status").insert("phase".into(), "Terminating".into());
+            } else {
+                meta::set_finalizers(&mut new, definition_finalizers(&live));
+                crd::set_termination(&mut new, Termination::Pending, self.context.now);
+            }
             meta::metadata_mut(&mut new).insert("deletionTimestamp".into(), self.now().into());
-            meta::member_map(&mut new, "status").insert("phase".into(), "Terminating".into());
-            if let Some(deleted) = self.write_mark(key, &stored, new, deletion)? {
-                return Ok(Some(deleted));
-            }
-        }
-        Err(self.modified(name))
-    }
-
-    /// Spec 9, first DELETE; `None` is any later one.
-    fn delete_definition_first(
-        &self,
-        name: &str,
-        key: &Key,
-        deletion: &Deletion,
-    ) -> Result<Option<Deleted>, ApiError> {
-        for _ in 0..MAX_TURNS {
-            let Some(stored) = self.read(key)? else { return Err(self.not_found(name)) };
-            let live = self.decode(&stored)?;
-            self.check_special_preconditions(name, &live, deletion)?;
-            if meta::is_deleting(&live) {
-                return Ok(None);
-            }
-            let mut new = live.clone();
-            let mut finalizers: Vec<String> =
-                meta::finalizers(&live).into_iter().map(str::to_owned).collect();
-            if !finalizers.iter().any(|finalizer| finalizer == CLEANUP_FINALIZER) {
-                finalizers.push(CLEANUP_FINALIZER.to_owned());
-            }
-            meta::set_finalizers(&mut new, finalizers);
-            meta::metadata_mut(&mut new).insert("deletionTimestamp".into(), self.now().into());
-            crd::set_termination(&mut new, Termination::Pending, self.context.now);
             if let Some(deleted) = self.write_mark(key, &stored, new, deletion)? {
                 return Ok(Some(deleted));
             }
@@ -461,6 +444,30 @@ impl Call<'_> {
         }
         Ok(())
     }
+}
+
+/// The finalizers of a namespace after its first DELETE (spec 12.2).
+fn namespace_finalizers(live: &Value, deletion: &Deletion) -> Vec<String> {
+    let before = finalizers(live);
+    match (deletion.orphan_dependents, deletion.policy) {
+        (Some(true), _) | (None, Some(Policy::Orphan)) => with_gc_finalizer(before, Some(ORPHAN)),
+        (Some(false), _) | (None, Some(Policy::Foreground)) => with_gc_finalizer(before, Some(FOREGROUND)),
+        (None, Some(Policy::Background)) => with_gc_finalizer(before, None),
+        (None, None) => before,
+    }
+}
+
+/// The finalizers of a definition after its first DELETE (spec 9).
+fn definition_finalizers(live: &Value) -> Vec<String> {
+    let mut after = finalizers(live);
+    if !after.iter().any(|finalizer| finalizer == CLEANUP_FINALIZER) {
+        after.push(CLEANUP_FINALIZER.to_owned());
+    }
+    after
+}
+
+fn finalizers(object: &Value) -> Vec<String> {
+    meta::finalizers(object).into_iter().map(str::to_owned).collect()
 }
 
 /// The list without the two GC finalizers and with the chosen one at the end; untouched if that is the same set.

@@ -1,5 +1,6 @@
 //! Errors as Kubernetes' `Status` objects.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use gc_types::group_resource;
@@ -79,7 +80,7 @@ pub struct ApiError {
     /// HTTP status code.
     pub code: u16,
     /// `reason`, such as `NotFound`; empty is left out.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// `message`.
     pub message: String,
     /// `details`, if any (name, group, kind, uid, causes, retryAfterSeconds).
@@ -121,8 +122,8 @@ pub struct Cause {
 impl ApiError {
     /// An error without details.
     #[must_use]
-    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        let message = message.into();
+    pub fn new(code: u16, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        let (reason, message) = (reason.into(), message.into());
         Self { code, reason, message, details: None, warnings: Vec::new(), continue_token: String::new() }
     }
 
@@ -213,8 +214,6 @@ impl ApiError {
 
     fn about(code: u16, reason: &'static str, group: &str, kind: &str, name: &str, what: &str) -> Self {
         Self {
-            code,
-            reason,
             message: format!("{} \"{name}\" {what}", group_resource(group, kind)),
             details: Some(Box::new(Details {
                 name: name.into(),
@@ -234,7 +233,7 @@ impl ApiError {
             "status": "Failure", "message": self.message, "code": self.code,
         });
         if !self.reason.is_empty() {
-            status["reason"] = self.reason.into();
+            status["reason"] = (*self.reason).into();
         }
         if !self.continue_token.is_empty() {
             status["metadata"]["continue"] = self.continue_token.as_str().into();

@@ -43,7 +43,9 @@ fn number(text: &str) -> Result<Revision, String> {
     if text.is_empty() {
         return Ok(Revision(0));
     }
-    text.parse().map(Revision).map_err(|_| {
+    // Go takes no sign here, and Rust does.
+    let digits = Some(text).filter(|text| !text.starts_with('+'));
+    digits.and_then(|digits| digits.parse().ok()).map(Revision).ok_or_else(|| {
         let why = if text.bytes().all(|byte| byte.is_ascii_digit()) {
             "value out of range"
         } else {

@@ -90,6 +90,8 @@ pub(crate) fn read(
         is_foreign = custom.webhook().is_some() && stored_as != wanted;
         if is_foreign {
             stored_as.clone_into(&mut api_version);
+        } else if stored_as != wanted {
+            custom.keep_fields_of(&wanted, &mut value);
         }
     }
     if let Some(map) = value.as_object_mut() {

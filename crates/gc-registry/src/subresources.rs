@@ -8,6 +8,7 @@ use crate::api::{
 };
 use crate::call::{Call, MAX_TURNS, Stored, internal_group};
 use crate::deletion::Deletion;
+use crate::dynamic::{Operation as Admitted, Options};
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::kinds;
 use crate::meta;
@@ -21,14 +22,20 @@ use crate::update::{Change, check_apply_options};
 const TOPOLOGY_LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
 
 /// The kind of a subresource's body.
-#[derive(Clone, Copy)]
-struct BodyKind {
-    group: &'static str,
-    version: &'static str,
-    kind: &'static str,
+#[derive(Clone, Copy, Debug)]
+pub struct BodyKind {
+    /// API group; empty for the core.
+    pub group: &'static str,
+    /// Version.
+    pub version: &'static str,
+    /// Kind.
+    pub kind: &'static str,
 }
 
-const SCALE: BodyKind = BodyKind { group: "autoscaling", version: "v1", kind: "Scale" };
+impl BodyKind {
+    pub(crate) const SCALE: Self = Self { group: "autoscaling", version: "v1", kind: "Scale" };
+}
+
 /// The versions of old that upstream's scheme still has a Scale in.
 const VERSIONS_OF_SCALE: [&str; 3] = ["extensions/v1beta1", "apps/v1beta1", "apps/v1beta2"];
 const EVICTION: BodyKind = BodyKind { group: "policy", version: "v1", kind: "Eviction" };
@@ -46,7 +53,7 @@ impl Call<'_> {
             Operation::Update(body, options) => {
                 let sent = body.clone();
                 let scale = self.take_scale(body)?;
-                self.note_unknown_of_scale(&sent, options.field_validation)?;
+                self.note_unknown_of_scale(&sent, options.validation())?;
                 self.check_name(&scale)?;
                 self.check_namespace(&scale)?;
                 self.write_scale(scale, &options)
@@ -149,7 +156,7 @@ impl Call<'_> {
             return Err(Self::patch_error(&shown(), &why));
         }
         let unknown = schema::unknown_fields(&known, scale);
-        match options.field_validation {
+        match options.validation() {
             FieldValidation::Ignore => {}
             FieldValidation::Warn => self.warnings.extend(unknown),
             FieldValidation::Strict if unknown.is_empty() => {}
@@ -201,7 +208,7 @@ impl Call<'_> {
             )));
         }
         if !matches!(version, "" | "autoscaling/v1") || !matches!(kind, "" | "Scale") {
-            return Err(self.not_of_kind(SCALE, version, kind));
+            return Err(self.not_of_kind(BodyKind::SCALE, version, kind));
         }
         let known = schema::builtin("autoscaling", "v1", "Scale").unwrap_or_default();
         schema::check_types(&known, &scale).map_err(|why| {
@@ -311,13 +318,17 @@ impl Call<'_> {
     /// POST to `…/eviction`: a deletion with the options in the body (spec 8), where a disruption budget allows it.
     pub(crate) fn evict(&mut self, body: &RequestBody, options: &WriteOptions) -> Result<Response, ApiError> {
         let name = self.target.name.clone();
-        let eviction = &self.take_kind(body, EVICTION, options.field_validation)?;
+        let mut eviction = self.take_kind(body, EVICTION, options.validation())?;
         self.admit_creation(&name)?;
+        let asked = (Admitted::Create, &Options::Write(options));
+        self.mutate_body(&mut eviction, asked, Some(EVICTION))?;
+        let eviction = &eviction;
         let given = meta::name(eviction);
         if given != name {
             return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
         }
         self.check_namespace(eviction)?;
+        self.validate_body(eviction, asked, Some(EVICTION))?;
         let mut delete = delete_options(eviction.get("deleteOptions"));
         if options.dry_run && delete.dry_run.is_empty() {
             delete.dry_run.push("All".into());
@@ -331,13 +342,16 @@ impl Call<'_> {
 
     /// POST to `…/binding`, or to `bindings` with the name of the pod.
     pub(crate) fn bind(&mut self, body: &RequestBody, options: &WriteOptions) -> Result<Response, ApiError> {
-        let binding = &self.take_kind(body, BINDING, options.field_validation)?;
-        let given = meta::name(binding).to_owned();
+        let mut binding = self.take_kind(body, BINDING, options.validation())?;
+        let given = meta::name(&binding).to_owned();
         let name = if self.target.name.is_empty() { given.clone() } else { self.target.name.clone() };
         if name.is_empty() {
             return Err(ApiError::bad_request("Name parameter required."));
         }
         self.admit_creation(&name)?;
+        let asked = (Admitted::Create, &Options::Write(options));
+        self.mutate_body(&mut binding, asked, Some(BINDING))?;
+        let binding = &binding;
         if given != name {
             return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
         }
@@ -362,6 +376,7 @@ impl Call<'_> {
             [one] => return Err(ApiError::new(500, "", one.as_str())),
             many => return Err(ApiError::new(500, "", format!("[{}]", many.join(", ")))),
         }
+        self.validate_body(binding, asked, Some(BINDING))?;
         let key: crate::storage::Key = format!("/core/pods/{}/{name}", self.target.namespace).into();
         let Some(pods) = self.registry.catalog().find("", "v1", "pods").cloned() else {
             return Err(ApiError::internal("pods are not served"));

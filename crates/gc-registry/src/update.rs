@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::api::{FieldValidation, PatchType, RequestBody, Response, WriteOptions, decoding_warnings};
 use crate::call::{Call, MAX_TURNS, Stored};
 use crate::create;
+use crate::dynamic::Options;
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::list::parse_version_of_write;
 use crate::managed::{self, Operation};
@@ -111,7 +112,7 @@ impl Call<'_> {
         }
         // Unknown fields and values of the wrong type are reported by the merge, which types them;
         // defaults are not filled in, or the manager would own them.
-        match options.field_validation {
+        match options.validation() {
             FieldValidation::Strict if !body.duplicates.is_empty() => {
                 return Err(ApiError::bad_request(format!(
                     "error strict decoding patch: error converting YAML to JSON: {}",
@@ -228,7 +229,7 @@ impl Call<'_> {
             }
             self.admit_owner_references(&new, Some(&live))?;
             self.admit_certificate(&new, &live)?;
-            self.validate_dynamically(Some(&new), Some(&live), options.dry_run)?;
+            self.validate_dynamically(Some(&new), Some(&live), &Options::Write(options))?;
             let mut charges = self.validate(&new, Some(&live))?;
             charges.extend(self.places(&new, Some(&live), &chosen, options.dry_run)?);
             let mut before_acceptance = None;
@@ -411,11 +412,11 @@ impl Call<'_> {
             return Err(refused(&new, why));
         }
         let document = new.clone();
-        if options.field_validation == FieldValidation::Warn {
+        if options.validation() == FieldValidation::Warn {
             self.warnings.append(&mut odd);
         }
-        let decoded = match self.rules().decode(&mut new, (&body.duplicates, &[]), options.field_validation) {
-            Ok(_) if options.field_validation == FieldValidation::Strict && !odd.is_empty() => {
+        let decoded = match self.rules().decode(&mut new, (&body.duplicates, &[]), options.validation()) {
+            Ok(_) if options.validation() == FieldValidation::Strict && !odd.is_empty() => {
                 Err(Strictness::Strict(odd))
             }
             Err(Strictness::Strict(problems)) => Err(Strictness::Strict([odd, problems].concat())),

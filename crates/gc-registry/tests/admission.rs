@@ -10,12 +10,8 @@ use gc_registry::api::{DeleteOptions, Operation, WriteOptions};
 use serde_json::{Value, json};
 use world::{World, body, pod, request};
 
-const DRY: WriteOptions = WriteOptions {
-    dry_run: true,
-    field_manager: String::new(),
-    field_validation: gc_registry::api::FieldValidation::Warn,
-    force: None,
-};
+const DRY: WriteOptions =
+    WriteOptions { dry_run: true, field_manager: String::new(), field_validation: None, force: None };
 
 /// A dry run of a create: the object, or the code and the message.
 fn tried(world: &World, resource: &str, object: Value) -> Result<Value, String> {
@@ -664,6 +660,6 @@ fn evictions_spend_what_a_budget_allows() {
         (&0.into(), &json!({"a": "2026-01-01T00:00:00Z"}))
     );
     let error = evict("b").unwrap_err();
-    assert_eq!((error.code, error.reason), (429, "TooManyRequests"));
+    assert_eq!((error.code, &*error.reason), (429, "TooManyRequests"));
     assert_eq!(why("b"), "The disruption budget p needs 1 healthy pods and has 2 currently");
 }

@@ -148,7 +148,7 @@ fn d67_namespaces_are_not_deleted_by_collection() {
     let world = World::default();
     let error = delete_collection(&world, "v1/namespaces", ListOptions::default(), DeleteOptions::default())
         .unwrap_err();
-    assert_eq!((error.code, error.reason), (405, "MethodNotAllowed"));
+    assert_eq!((error.code, &*error.reason), (405, "MethodNotAllowed"));
 }
 
 #[test]

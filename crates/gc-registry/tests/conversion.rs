@@ -366,7 +366,7 @@ fn failures_name_the_version_that_was_to_be_converted() {
         ("v1", Operation::Delete(DeleteOptions::default()), "default/a"),
     ] {
         let error = world.run(V2, place, operation).unwrap_err();
-        assert_eq!((error.code, error.reason, error.message), (500, "", failed(version)));
+        assert_eq!((error.code, &*error.reason, error.message), (500, "", failed(version)));
     }
     assert_eq!(world.watch(V2, "default", &ListOptions::default()).unwrap_err().code, 500);
     *fake.broken.lock().unwrap() = Some(Ok(json!({"kind": "ConversionReview"})));

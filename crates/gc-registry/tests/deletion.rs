@@ -128,7 +128,7 @@ fn d23_create_while_the_old_object_is_deleting() {
     world.config_map("a", &["foo.com/x"]);
     world.delete(CM, A, DeleteOptions::default()).unwrap();
     let error = world.create(CM, json!({"metadata": {"name": "a"}})).unwrap_err();
-    assert_eq!((error.code, error.reason), (409, "AlreadyExists"));
+    assert_eq!((error.code, &*error.reason), (409, "AlreadyExists"));
     assert_eq!(error.message, "object is being deleted: configmaps \"a\" already exists");
 }
 

@@ -115,6 +115,60 @@ fn policies_refuse_what_their_expressions_say() {
 }
 
 #[test]
+fn policies_see_the_first_deletion_of_what_its_controller_finishes() {
+    let rule = json!({
+        "apiGroups": ["*"], "apiVersions": ["*"], "operations": ["DELETE"],
+        "resources": ["namespaces", "customresourcedefinitions"],
+    });
+    let world = with_policy(
+        json!({
+            "matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": "oldObject.metadata.name.startsWith('free')", "message": "kept"}],
+        }),
+        json!({}),
+    );
+    let definition = |group: &str| {
+        json!({
+            "metadata": {"name": format!("things.{group}.example.com")},
+            "spec": {
+                "group": format!("{group}.example.com"), "scope": "Namespaced",
+                "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object"}},
+                }],
+            },
+        })
+    };
+    let definitions = "apiextensions.k8s.io/v1/customresourcedefinitions";
+    world.create(definitions, definition("a")).unwrap();
+    world.create("v1/namespaces", json!({"metadata": {"name": "n"}})).unwrap();
+    world.create("v1/namespaces", json!({"metadata": {"name": "free"}})).unwrap();
+    let delete = |resource: &str, name: &str| {
+        outcome(world.delete(resource, name, DeleteOptions::default()).map(|_| Value::Null))
+    };
+    let denied = |what: &str| {
+        format!(
+            "422 Invalid {what} is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: kept"
+        )
+    };
+    assert_eq!(
+        [
+            delete(definitions, "/things.a.example.com"),
+            delete("v1/namespaces", "/n"),
+            delete("v1/namespaces", "/free"),
+        ],
+        [
+            denied(r#"customresourcedefinitions.apiextensions.k8s.io "things.a.example.com""#),
+            denied(r#"namespaces "n""#),
+            "ok".to_owned(),
+        ]
+    );
+    let kept = world.get(definitions, "/things.a.example.com").unwrap();
+    assert_eq!(kept["metadata"].get("deletionTimestamp"), None);
+}
+
+#[test]
 fn bindings_choose_what_is_looked_at_and_what_follows() {
     let never = json!({"validations": [{"expression": "false", "message": "never"}]});
     let world = with_policy(never.clone(), json!({"validationActions": ["Warn"]}));
@@ -334,6 +388,45 @@ fn webhooks_refuse_and_unreachable_ones_do_as_their_policy_says() {
         assert_eq!(outcome(created.map(|created| world::body(&created))), expected, "{webhook}");
         let created = create(&world, WriteOptions::default());
         assert_eq!(outcome(created.map(|created| world::body(&created))), expected, "{webhook}");
+    }
+}
+
+#[test]
+fn mutating_webhooks_are_asked_about_deletions_and_change_nothing() {
+    let on_delete = json!({"rules": [{
+        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["configmaps"],
+    }]});
+    let modified = "500 InternalError Internal error occurred: admission webhook \"first.example.com\" attempted to modify \
+                    the object, which is not supported for this operation";
+    for (name, expected) in
+        [("no", "403  admission webhook \"no.example.com\" denied the request: no"), ("first", modified)]
+    {
+        let (world, _) = with_webhooks(&[webhook(name, on_delete.clone())], &[]);
+        create(&world, WriteOptions::default()).unwrap();
+        let deleted = world.delete("v1/configmaps", "default/a", DeleteOptions::default());
+        assert_eq!(outcome(deleted.map(|deleted| world::body(&deleted))), expected);
+    }
+}
+
+#[test]
+fn a_policy_without_its_parameters_refuses_whatever_the_actions_of_its_binding_are() {
+    let spec = json!({
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "validations": [{"expression": "false"}],
+    });
+    let param_ref = json!({"selector": {"matchLabels": {"no": "such"}}, "parameterNotFoundAction": "Deny"});
+    for (failure, expected) in [
+        (
+            "Fail",
+            "422 Invalid configmaps \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: \
+             failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction",
+        ),
+        ("Ignore", "ok"),
+    ] {
+        let mut spec = spec.clone();
+        spec["failurePolicy"] = failure.into();
+        let binding = json!({"validationActions": ["Warn"], "paramRef": param_ref});
+        let world = with_policy(spec, binding);
+        assert_eq!(outcome(world.create("v1/configmaps", config_map("a", json!({})))), expected);
     }
 }
 

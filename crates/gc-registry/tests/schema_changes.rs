@@ -40,6 +40,27 @@ fn change(world: &World, versions: Value) {
 }
 
 #[test]
+fn another_version_shows_the_fields_that_it_has() {
+    let fields = |names: &[&str]| {
+        let properties: serde_json::Map<String, Value> =
+            names.iter().map(|name| ((*name).to_owned(), json!({"type": "integer"}))).collect();
+        json!({"type": "object", "properties": properties})
+    };
+    let versions = [version("v1", true, fields(&["a", "b"])), version("v2", false, fields(&["a", "z"]))];
+    let world = with_definition(json!(versions));
+    world.create(THINGS, json!({"metadata": {"name": "t"}, "spec": {"a": 1, "b": 2}})).unwrap();
+    let second = "example.com/v2/things";
+    assert_eq!(world.get(second, "default/t").unwrap()["spec"], json!({"a": 1}));
+    let listed =
+        world::body(&world.list(second, "default", gc_registry::api::ListOptions::default()).unwrap());
+    assert_eq!(listed[0]["spec"], json!({"a": 1}));
+    assert_eq!(world.get(THINGS, "default/t").unwrap()["spec"], json!({"a": 1, "b": 2}));
+    // A change through it keeps what it shows.
+    world.merge(second, "default/t", json!({"metadata": {"labels": {"x": "y"}}})).unwrap();
+    assert_eq!(world.get(THINGS, "default/t").unwrap()["spec"], json!({"a": 1}));
+}
+
+#[test]
 fn what_was_stored_before_is_read_by_the_schema_of_today() {
     let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let world = with_definition(json!([version("v1", true, anything)]));

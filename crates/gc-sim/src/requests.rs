@@ -89,7 +89,7 @@ impl Answer for Said {
             Err(error) => {
                 let details = error.details.as_deref().cloned().unwrap_or_default();
                 Some(Status {
-                    reason: error.reason.to_owned(),
+                    reason: error.reason.clone().into_owned(),
                     message: error.message.clone(),
                     name: details.name,
                     group: details.group,

@@ -223,7 +223,7 @@ mod tests {
         ];
         for (text, want) in table {
             let error = object(&text.into(), Some("application/json"), "ConfigMap").unwrap_err();
-            assert_eq!((error.code, error.reason), (400, "BadRequest"));
+            assert_eq!((error.code, &*error.reason), (400, "BadRequest"));
             assert!(error.message.contains(want), "{} should contain {want}", error.message);
         }
     }

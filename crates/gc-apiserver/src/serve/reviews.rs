@@ -6,6 +6,7 @@ use std::sync::Arc;
 use gc_registry::api::{
     Attributes, FieldValidation, Object, RequestTarget, Response, ResponseBody, UserInfo,
 };
+use gc_registry::dynamic::Admission;
 use gc_registry::error::ApiError;
 use gc_registry::kinds;
 use gc_registry::object::TypeMeta;
@@ -20,7 +21,7 @@ use crate::encode::negotiate::Purpose;
 use crate::state::State;
 use crate::transport::answers::write_answer;
 use crate::transport::exchange::{Answer, ApiRequest};
-use crate::work;
+use crate::work::{self, Weight};
 
 const GROUPS: [&str; 2] = ["authorization.k8s.io", "authentication.k8s.io"];
 
@@ -51,7 +52,6 @@ pub(crate) async fn answer(
     let problems = schema::strict_problems(&schema, &review, &body.duplicates, &body.text);
     let problems = strictness(request, problems, definition)?;
     schema::normalize(&schema, &mut review, Empties::Kept);
-    let spec = review.get("spec").cloned().unwrap_or_else(|| json!({}));
     let given = review.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
     if !target.namespace.is_empty() && !given.is_empty() && given != target.namespace {
         let why = "the namespace of the provided object does not match the namespace sent on the request";
@@ -65,6 +65,9 @@ pub(crate) async fn answer(
             return Err(ApiError { warnings: problems, ..error });
         }
     }
+    let (mut review, warnings) = admitted(state, request, target, review).await?;
+    let problems = [problems, warnings].concat();
+    let spec = review.get("spec").cloned().unwrap_or_else(|| json!({}));
     let status = match &*definition.kind {
         "SelfSubjectAccessReview" => access(state, &request.user, &spec),
         "SubjectAccessReview" | "LocalSubjectAccessReview" => access(state, &subject(&spec), &spec),
@@ -93,7 +96,7 @@ pub(crate) async fn answer(
     }
     if definition.kind == "SelfSubjectReview".into() {
         // Its metadata is made by the server.
-        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let now = request.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         map.insert("metadata".into(), json!({"creationTimestamp": now}));
     }
     map.insert("status".into(), status);
@@ -119,13 +122,38 @@ fn complete_metadata(review: &mut Value, namespace: &str) {
     }
 }
 
+/// A review as admission leaves it, and the warnings.
+async fn admitted(
+    state: &Arc<State>,
+    request: &ApiRequest,
+    target: &RequestTarget,
+    mut review: Value,
+) -> Result<(Value, Vec<String>), ApiError> {
+    review["kind"] = (*target.resource.kind).into();
+    review["apiVersion"] = target.resource.api_version().into();
+    if !state.registry.admits() {
+        return Ok((review, Vec::new()));
+    }
+    let options = request.query.write_options("CreateOptions")?;
+    let (user, manager, target) = (request.user.clone(), request.manager(), target.clone());
+    state
+        .perform(Weight::Write, move |state| {
+            let admission = (Admission::Create(&options), None);
+            let warnings = state.with_context(&user, &manager, |registry, context| {
+                registry.admit(&target, &mut review, admission, context)
+            })?;
+            Ok((review, warnings))
+        })
+        .await
+}
+
 /// Unknown and duplicate fields: refused, warned of or ignored.
 fn strictness(
     request: &ApiRequest,
     problems: Vec<String>,
     definition: &ResourceDefinition,
 ) -> Result<Vec<String>, ApiError> {
-    let validation = request.query.write_options("CreateOptions")?.field_validation;
+    let validation = request.query.write_options("CreateOptions")?.validation();
     match validation {
         FieldValidation::Ignore => Ok(Vec::new()),
         FieldValidation::Strict if !problems.is_empty() => {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use gc_registry::api::{Attributes, ListOptions, Operation, RequestTarget, ResponseBody, UserInfo};
 use gc_registry::catalog::Catalog;
+use gc_registry::dynamic::Admission;
 use gc_registry::error::{ApiError, Details};
 use gc_registry::resource::ResourceDefinition;
 use gc_types::{GoDuration, Scope};
@@ -16,7 +17,8 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 
 use crate::aggregator;
-use crate::auth::authentication::{self, CertificateIdentity};
+use crate::auth::authentication;
+use crate::auth::client_certificates::ClientCertificate;
 use crate::auth::impersonation;
 use crate::auth::rbac::Question;
 use crate::encode::negotiate::{Form, Purpose};
@@ -26,7 +28,7 @@ use crate::metrics::RequestLabels;
 use crate::serve::extension::{self, Audience, trimmed};
 use crate::serve::operation::Wish;
 use crate::serve::watching::{WatchSetup, WatchStream};
-use crate::serve::{discovery, health, log_options, reviews, token_request};
+use crate::serve::{connections, discovery, health, log_options, reviews, token_request};
 use crate::state::State;
 use crate::transport::answers::{error_answer, write_answer};
 use crate::transport::body::AnswerBody;
@@ -43,7 +45,7 @@ const WATCH_MINIMUM_SECONDS: u64 = 1800;
 /// Answers a request. Never fails: errors become a Status.
 pub(crate) async fn serve<B>(
     state: Arc<State>,
-    certificate: Option<CertificateIdentity>,
+    certificate: ClientCertificate,
     request: Request<B>,
 ) -> Result<Answer, Infallible>
 where
@@ -63,9 +65,10 @@ where
         body: body.map_err(Into::into).boxed(),
         user: UserInfo::default(),
         flow: Flow::default(),
+        now: state.clock.now(),
         read: None,
     };
-    let answered = answer(&state, certificate.as_ref(), &mut request, &mut labels).await;
+    let answered = answer(&state, &certificate, &mut request, &mut labels).await;
     let mut response = answered.unwrap_or_else(|error| error_answer(&error, &request));
     let long_running = matches!(response.body(), AnswerBody::Watch(_) | AnswerBody::Stream(_));
     if head {
@@ -109,7 +112,7 @@ fn known_method(method: &Method) -> &'static str {
 
 async fn answer(
     state: &Arc<State>,
-    certificate: Option<&CertificateIdentity>,
+    certificate: &ClientCertificate,
     request: &mut ApiRequest,
     labels: &mut RequestLabels,
 ) -> Result<Answer, ApiError> {
@@ -151,12 +154,8 @@ async fn answer(
 }
 
 /// The user of a browser's session, which counts for the paths of the extension alone and where nothing else says who asks.
-fn session_user(
-    state: &State,
-    certificate: Option<&CertificateIdentity>,
-    headers: &HeaderMap,
-) -> Option<UserInfo> {
-    if certificate.is_some() || headers.contains_key(AUTHORIZATION) {
+fn session_user(state: &State, certificate: &ClientCertificate, headers: &HeaderMap) -> Option<UserInfo> {
+    if !matches!(certificate, ClientCertificate::Absent) || headers.contains_key(AUTHORIZATION) {
         return None;
     }
     state.extension.as_ref()?.sessions()?.user(headers, jiff::Timestamp::now().as_second())
@@ -452,10 +451,11 @@ async fn node_subresource(
     if target.subresource == "log" {
         log_options::check(&request.query, &target.name)?;
     }
+    let _place = state.work.place(&state.metrics, &request.flow, 1).await?;
+    admit_connection(state, request, &target).await?;
     let whole = RequestTarget { subresource: String::new(), ..target.clone() };
     let (user, manager) = (request.user.clone(), request.manager());
     let read = Operation::Get { resource_version: String::new() };
-    let _place = state.work.place(&state.metrics, &request.flow, 1).await?;
     let found = state
         .perform(Weight::Read, move |state| {
             state.with_context(&user, &manager, |registry, context| registry.handle(&whole, read, context))
@@ -495,6 +495,28 @@ async fn node_subresource(
             ),
         ),
     })
+}
+
+/// Asks admission about a connection, before anything is read.
+async fn admit_connection(
+    state: &Arc<State>,
+    request: &ApiRequest,
+    target: &RequestTarget,
+) -> Result<(), ApiError> {
+    let Some((kind, mut options)) = connections::options(target, &request.query) else { return Ok(()) };
+    if !state.registry.admits() {
+        return Ok(());
+    }
+    let (user, manager, target) = (request.user.clone(), request.manager(), target.clone());
+    let admission = (Admission::Connect, Some(kind));
+    state
+        .perform(Weight::Write, move |state| {
+            state.with_context(&user, &manager, |registry, context| {
+                registry.admit(&target, &mut options, admission, context)
+            })
+        })
+        .await
+        .map(drop)
 }
 
 /// The container of a log must be one of the pod's, and named where there are several.
@@ -547,14 +569,15 @@ async fn watch(
         other => other,
     };
     let seconds = match options.timeout_seconds {
-        Some(seconds) if seconds > 0 => seconds,
+        // A negative time has passed already.
+        Some(seconds) if seconds != 0 => u64::try_from(seconds).unwrap_or(0),
         _ => {
             WATCH_MINIMUM_SECONDS
                 + u64::try_from(state.entropy() % u128::from(WATCH_MINIMUM_SECONDS)).unwrap_or(0)
         }
     };
-    let table = (representation.form == Form::Table)
-        .then(|| (Table::of(&definition, jiff::Timestamp::now()), include));
+    let table =
+        (representation.form == Form::Table).then(|| (Table::of(&definition, state.clock.now()), include));
     let stream = WatchStream::new(WatchSetup {
         watch,
         representation,

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use gc_registry::api::{Object, RequestTarget, Response, ResponseBody};
+use gc_registry::api::{Object, RequestTarget, Response, ResponseBody, UserInfo, WriteOptions};
+use gc_registry::dynamic::{Admission, BodyKind};
 use gc_registry::error::{ApiError, Cause, CauseReason, FieldError};
 use gc_registry::object::TypeMeta;
 use gc_registry::patch::managed_fields::{self, ManagerRequest};
@@ -34,33 +35,30 @@ pub(crate) async fn answer(
 ) -> Result<Answer, ApiError> {
     let representation = request.representation(Purpose::Review)?;
     let options = request.query.write_options("CreateOptions")?;
-    let manager = if options.field_manager.is_empty() { request.manager() } else { options.field_manager };
-    let wanted = Wanted {
-        namespace: target.namespace.clone(),
-        name: target.name.clone(),
-        dry_run: options.dry_run,
-        manager,
-    };
+    let manager =
+        if options.field_manager.is_empty() { request.manager() } else { options.field_manager.clone() };
+    let wanted = Wanted { target: target.clone(), user: request.user.clone(), options, manager };
     let content_type = request.header(&CONTENT_TYPE).map(str::to_owned);
     let bytes = request.read_body(&state.work.bodies).await?;
     let body = work::decode_object(bytes, content_type, "TokenRequest").await?.value;
-    let review = state.perform(Weight::Read, move |state| issue(state, body, &wanted)).await?;
+    let (review, warnings) = state.perform(Weight::Write, move |state| issue(state, body, &wanted)).await?;
     let type_meta = TypeMeta { api_version: "authentication.k8s.io/v1".into(), kind: "TokenRequest".into() };
     let object = Arc::new(Object::from_value(Arc::new(type_meta), review));
-    let response = Response { code: 201, body: ResponseBody::Object(object), warnings: Vec::new() };
+    let response = Response { code: 201, body: ResponseBody::Object(object), warnings };
     write_answer(request, &target.resource, representation, response)
 }
 
 /// For whom a token is wanted, and by whom.
 struct Wanted {
-    namespace: String,
-    name: String,
-    dry_run: bool,
+    target: RequestTarget,
+    user: UserInfo,
+    options: WriteOptions,
     manager: String,
 }
 
-fn issue(state: &State, mut body: Value, wanted: &Wanted) -> Result<Value, ApiError> {
-    let (namespace, name) = (wanted.namespace.as_str(), wanted.name.as_str());
+/// The token, and warnings.
+fn issue(state: &State, mut body: Value, wanted: &Wanted) -> Result<(Value, Vec<String>), ApiError> {
+    let (namespace, name) = (wanted.target.namespace.as_str(), wanted.target.name.as_str());
     let account = get(state, "", "serviceaccounts", namespace, name)?
         .ok_or_else(|| ApiError::not_found("", "serviceaccounts", name))?;
     refuse_terminating(state, namespace, name)?;
@@ -98,6 +96,9 @@ fn issue(state: &State, mut body: Value, wanted: &Wanted) -> Result<Value, ApiEr
             }],
         ));
     }
+    let warnings = admit(state, &mut body, wanted)?;
+    let spec = body["spec"].clone();
+    let seconds = spec["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
     let mut audiences: Vec<String> = spec
         .get("audiences")
         .and_then(Value::as_array)
@@ -129,7 +130,7 @@ fn issue(state: &State, mut body: Value, wanted: &Wanted) -> Result<Value, ApiEr
         sub: format!("system:serviceaccount:{namespace}:{name}"),
     };
     // A dry run issues nothing that works.
-    let token = if wanted.dry_run {
+    let token = if wanted.options.dry_run {
         String::new()
     } else {
         state.signer.sign(&claims).map_err(ApiError::internal)?
@@ -147,7 +148,18 @@ fn issue(state: &State, mut body: Value, wanted: &Wanted) -> Result<Value, ApiEr
     body["spec"]["audiences"] = json!(audiences);
     body["spec"]["expirationSeconds"] = seconds.into();
     body["status"] = json!({"token": token, "expirationTimestamp": second(stamp)});
-    Ok(body)
+    Ok((body, warnings))
+}
+
+/// Lets admission see the request, and change it.
+fn admit(state: &State, body: &mut Value, wanted: &Wanted) -> Result<Vec<String>, ApiError> {
+    const KIND: BodyKind = BodyKind { group: GROUP, version: "v1", kind: "TokenRequest" };
+    body["kind"] = KIND.kind.into();
+    body["apiVersion"] = "authentication.k8s.io/v1".into();
+    let admission = (Admission::Create(&wanted.options), Some(KIND));
+    state.with_context(&wanted.user, &wanted.manager, |registry, context| {
+        registry.admit(&wanted.target, body, admission, context)
+    })
 }
 
 /// Notes who asks: what a request has is its writer's.

@@ -100,7 +100,7 @@ impl Query {
             resource_version_match,
             allow_watch_bookmarks: self.boolean("allowWatchBookmarks").unwrap_or(false),
             send_initial_events: self.boolean("sendInitialEvents"),
-            timeout_seconds: self.integer("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok()),
+            timeout_seconds: self.integer("timeoutSeconds")?,
         })
     }
 
@@ -118,9 +118,10 @@ impl Query {
         }
         let dry_run = !dry_run.is_empty();
         let field_validation = match self.get("fieldValidation") {
-            None | Some("" | "Warn") => FieldValidation::Warn,
-            Some("Ignore") => FieldValidation::Ignore,
-            Some("Strict") => FieldValidation::Strict,
+            None | Some("") => None,
+            Some("Warn") => Some(FieldValidation::Warn),
+            Some("Ignore") => Some(FieldValidation::Ignore),
+            Some("Strict") => Some(FieldValidation::Strict),
             Some(other) => {
                 return Err(invalid_options(
                     kind,
@@ -280,7 +281,7 @@ mod tests {
         let table = [("dryRun=Some", 422), ("fieldValidation=Perhaps", 422), ("fieldManager=%07", 422)];
         for (text, code) in table {
             let error = Query::parse(text).write_options("CreateOptions").unwrap_err();
-            assert_eq!((error.code, error.reason), (code, "Invalid"), "{text}");
+            assert_eq!((error.code, &*error.reason), (code, "Invalid"), "{text}");
         }
         assert_eq!(Query::parse("limit=many").list_options().unwrap_err().code, 400);
     }

@@ -84,6 +84,13 @@ impl CustomVersion {
         }
     }
 
+    /// Removes the fields that a version does not have, from an object that the strategy `None` brings there.
+    pub(crate) fn keep_fields_of(&self, api_version: &str, object: &mut Value) {
+        if let Some(schema) = self.schema_of(api_version) {
+            schema::prune(schema, object);
+        }
+    }
+
     /// The schema of a version.
     pub(crate) fn schema_of(&self, api_version: &str) -> Option<&Schema> {
         self.versions.schemas.get(api_version).map(|schema| &**schema)

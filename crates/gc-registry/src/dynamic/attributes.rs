@@ -2,13 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::Operation;
+use super::{Operation, Options};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::kinds;
 use crate::meta;
 use crate::persist;
 use crate::resource::ResourceDefinition;
+use crate::subresources::BodyKind;
 
 /// A request as admission sees it.
 pub(crate) struct Attributes {
@@ -17,7 +18,10 @@ pub(crate) struct Attributes {
     pub(crate) subresource: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    pub(crate) dry_run: bool,
+    dry_run: bool,
+    options: Value,
+    /// The kind of what was sent, where that is not the object itself.
+    kind: Option<BodyKind>,
     /// The namespace of the request, if it is in one.
     pub(crate) namespace_object: Option<Value>,
     pub(crate) user: Value,
@@ -39,10 +43,10 @@ impl Attributes {
     /// What is known of a request; `None` if nothing that is configured may be about it.
     pub(crate) fn of(
         call: &Call<'_>,
-        operation: Operation,
+        (operation, options): (Operation, &Options<'_>),
+        kind: Option<BodyKind>,
         new: Option<&Value>,
         old: Option<&Value>,
-        dry_run: bool,
     ) -> Result<Option<Self>, ApiError> {
         let resource = call.resource();
         // What configures admission could otherwise lock everybody out, for good.
@@ -52,8 +56,9 @@ impl Attributes {
             return Ok(None);
         }
         let object = new.or(old);
-        let name = match (call.target.name.as_str(), object) {
-            ("", Some(object)) => meta::name(object).to_owned(),
+        let name = match (call.target.name.as_str(), new) {
+            ("", Some(new)) => meta::name(new).to_owned(),
+            // A deletion of a collection names nothing.
             (name, _) => name.to_owned(),
         };
         let labels = |object: Option<&Value>| {
@@ -84,7 +89,9 @@ impl Attributes {
             subresource: call.target.subresource.clone(),
             namespace: call.target.namespace.clone(),
             name,
-            dry_run,
+            dry_run: options.is_dry_run(),
+            options: options.shown(operation),
+            kind,
             namespace_object,
             user: user_info,
             uid: meta::new_uid((call.context.entropy)()),
@@ -187,16 +194,24 @@ impl Attributes {
         kinds::convert::convert(&form.group, &form.version, &self.resource.kind, object)
     }
 
-    /// `request` of an AdmissionReview, without the objects.
-    pub(crate) fn request(&self, form: &Form, options_kind: &str) -> Value {
-        let own = &self.resource;
-        let is_scale = self.subresource == "scale";
-        let kind = |group: &str, version: &str| {
-            if is_scale {
-                json!({"group": "autoscaling", "version": "v1", "kind": "Scale"})
-            } else {
-                json!({"group": group, "version": version, "kind": &*own.kind})
+    /// The schema of what was sent.
+    pub(crate) fn schema(&self, call: &Call<'_>) -> std::sync::Arc<crate::schema::Schema> {
+        match self.kind {
+            Some(BodyKind { group, version, kind }) => {
+                crate::schema::builtin(group, version, kind).unwrap_or_default()
             }
+            None => crate::rules::schema(call.resource()),
+        }
+    }
+
+    /// `request` of an AdmissionReview, without the objects.
+    pub(crate) fn request(&self, form: &Form) -> Value {
+        let own = &self.resource;
+        let kind = |group: &str, version: &str| match self.kind {
+            Some(BodyKind { group, version, kind }) => {
+                json!({"group": group, "version": version, "kind": kind})
+            }
+            None => json!({"group": group, "version": version, "kind": &*own.kind}),
         };
         let resource = |group: &str, version: &str, resource: &str| json!({"group": group, "version": version, "resource": resource});
         let mut request = json!({
@@ -208,7 +223,7 @@ impl Attributes {
             "operation": self.operation.as_str(),
             "userInfo": self.user,
             "dryRun": self.dry_run,
-            "options": {"kind": options_kind, "apiVersion": "meta.k8s.io/v1"},
+            "options": self.options,
         });
         for (key, value) in [
             ("name", &self.name),
@@ -221,15 +236,6 @@ impl Attributes {
             }
         }
         request
-    }
-
-    /// The kind of the options of the request.
-    pub(crate) fn options_kind(&self) -> &'static str {
-        match self.operation {
-            Operation::Create => "CreateOptions",
-            Operation::Update => "UpdateOptions",
-            Operation::Delete => "DeleteOptions",
-        }
     }
 }
 

@@ -8,6 +8,7 @@ mod attributes;
 mod configured;
 mod expressions;
 mod mutation;
+mod options;
 mod outside;
 mod policies;
 mod review;
@@ -17,25 +18,29 @@ mod webhooks;
 
 use serde_json::Value;
 
-use crate::api::WriteOptions;
+use crate::api::{RequestContext, RequestTarget, WriteOptions};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::meta;
+use crate::registry::Registry;
 use crate::rules::Strictness;
+pub use crate::subresources::BodyKind;
 
 pub(crate) use attributes::Attributes;
 pub(crate) use configured::{Configured, PREFIX};
+pub(crate) use options::Options;
 pub use outside::{
     ConditionsReport, Outside, WebhookAnswer, WebhookCall, WebhookEnd, WebhookFailure, WebhookReport,
 };
 pub use service::EndpointError;
 
-/// What a write does to an object, as admission names it.
+/// What a request does to an object, as admission names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Create,
     Update,
     Delete,
+    Connect,
 }
 
 impl Operation {
@@ -44,7 +49,53 @@ impl Operation {
             Self::Create => "CREATE",
             Self::Update => "UPDATE",
             Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
         }
+    }
+}
+
+/// What is admitted and not stored, or not as it is.
+#[derive(Clone, Copy, Debug)]
+pub enum Admission<'a> {
+    /// A review or a request for a token.
+    Create(&'a WriteOptions),
+    /// A connection to a pod, a node or a service.
+    Connect,
+}
+
+impl Registry {
+    /// Lets admission see what the server answers without storing it, and change it: reviews, requests for tokens, connections.
+    ///
+    /// Gives the warnings.
+    ///
+    /// # Errors
+    /// The refusal of a policy or webhook.
+    pub fn admit(
+        &self,
+        target: &RequestTarget,
+        body: &mut Value,
+        (admission, kind): (Admission<'_>, Option<BodyKind>),
+        context: &RequestContext<'_>,
+    ) -> Result<Vec<String>, ApiError> {
+        let call = Call::new(self, target, context);
+        let asked = match &admission {
+            Admission::Create(options) => (Operation::Create, &Options::Write(options)),
+            Admission::Connect => (Operation::Connect, &Options::None),
+        };
+        let admitted =
+            call.mutate_body(body, asked, kind).and_then(|()| call.validate_body(body, asked, kind));
+        let warnings = call.noted.take();
+        match admitted {
+            Ok(()) => Ok(warnings),
+            Err(error) => Err(ApiError { warnings, ..error }),
+        }
+    }
+
+    /// Whether admission is configured that [`Self::admit`] would ask.
+    #[must_use]
+    pub fn admits(&self) -> bool {
+        let configured = self.configured();
+        !(configured.validates_nothing() && configured.mutates_nothing())
     }
 }
 
@@ -61,7 +112,8 @@ impl Call<'_> {
             return Ok(());
         }
         let operation = if old.is_some() { Operation::Update } else { Operation::Create };
-        let Some(attributes) = Attributes::of(self, operation, Some(new), old, options.dry_run)? else {
+        let options = &Options::Write(options);
+        let Some(attributes) = Attributes::of(self, (operation, options), None, Some(new), old)? else {
             return Ok(());
         };
         let before = new.clone();
@@ -83,15 +135,15 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Asks validating policies and webhooks about a write.
+    /// Asks validating policies and webhooks about a write, and the mutating ones about a deletion, which they can refuse.
     pub(crate) fn validate_dynamically(
         &self,
         new: Option<&Value>,
         old: Option<&Value>,
-        dry_run: bool,
+        options: &Options<'_>,
     ) -> Result<(), ApiError> {
         let configured = self.registry.configured();
-        if configured.validates_nothing() {
+        if configured.validates_nothing() && (new.is_some() || configured.mutates_nothing()) {
             return Ok(());
         }
         let operation = match (new, old) {
@@ -107,11 +159,48 @@ impl Call<'_> {
             }
         };
         let (new, old) = (shown(new)?, shown(old)?);
-        let Some(attributes) = Attributes::of(self, operation, new.as_ref(), old.as_ref(), dry_run)? else {
-            return Ok(());
-        };
+        let kind = is_scale.then_some(BodyKind::SCALE);
+        let attributes = Attributes::of(self, (operation, options), kind, new.as_ref(), old.as_ref())?;
+        let Some(attributes) = attributes else { return Ok(()) };
+        if new.is_none() {
+            webhooks::admit_deletion(self, &configured, &attributes, old.as_ref())?;
+        }
         policies::validate(self, &configured, &attributes, new.as_ref(), old.as_ref())?;
         webhooks::validate(self, &configured, &attributes, new.as_ref(), old.as_ref())
+    }
+
+    /// Lets admission change and refuse the body of a subresource: an eviction, a binding, a request for a token.
+    pub(crate) fn mutate_body(
+        &self,
+        body: &mut Value,
+        (operation, options): (Operation, &Options<'_>),
+        kind: Option<BodyKind>,
+    ) -> Result<(), ApiError> {
+        let configured = self.registry.configured();
+        if configured.mutates_nothing() {
+            return Ok(());
+        }
+        let attributes = Attributes::of(self, (operation, options), kind, Some(body), None)?;
+        let Some(attributes) = attributes else { return Ok(()) };
+        mutation::mutate(self, &configured, &attributes, body, None)?;
+        webhooks::mutate(self, &configured, &attributes, body, None)
+    }
+
+    /// Asks validating policies and webhooks about the body of a subresource.
+    pub(crate) fn validate_body(
+        &self,
+        body: &Value,
+        (operation, options): (Operation, &Options<'_>),
+        kind: Option<BodyKind>,
+    ) -> Result<(), ApiError> {
+        let configured = self.registry.configured();
+        if configured.validates_nothing() {
+            return Ok(());
+        }
+        let attributes = Attributes::of(self, (operation, options), kind, Some(body), None)?;
+        let Some(attributes) = attributes else { return Ok(()) };
+        policies::validate(self, &configured, &attributes, Some(body), None)?;
+        webhooks::validate(self, &configured, &attributes, Some(body), None)
     }
 
     fn note_all(&self, warnings: Vec<String>) {

@@ -9,7 +9,6 @@ use super::{Attributes, Configured};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::patch;
-use crate::rules;
 
 /// Lets all policies change an object, in the order of their names.
 pub(crate) fn mutate(
@@ -62,7 +61,7 @@ fn apply(
     if attributes.matches_resources(&binding["spec"]["matchResources"]).is_none() {
         return Ok(());
     }
-    let request = attributes.request(&form, attributes.options_kind());
+    let request = attributes.request(&form);
     let namespace = namespace_object(attributes);
     let asker = Asker::new(call, attributes);
     let nothing = Value::Null;
@@ -95,7 +94,7 @@ fn apply(
                     *new = object.clone();
                 }
             } else {
-                let schema = rules::schema(call.resource());
+                let schema = attributes.schema(call);
                 *new = patch::managed_fields::merge(&schema, new, &found).map_err(|error| error.message)?;
             }
         }

@@ -17,9 +17,11 @@ const MOST_PARAMS: usize = 1_000;
 struct Denied {
     message: String,
     reason: &'static str,
+    /// What it compares with could not be found: that refuses the request whatever the actions of its binding are.
+    is_misconfigured: bool,
 }
 
-/// Asks all policies about a write: the first that denies refuses it, the others may warn.
+/// Asks all policies about a request: the first that denies refuses it, and all may warn.
 pub(crate) fn validate(
     call: &Call<'_>,
     configured: &Configured,
@@ -27,6 +29,7 @@ pub(crate) fn validate(
     new: Option<&Value>,
     old: Option<&Value>,
 ) -> Result<(), ApiError> {
+    let mut refused = Ok(());
     for policy in &configured.validating_policies {
         let name = policy["metadata"]["name"].as_str().unwrap_or_default();
         for binding in &configured.validating_bindings {
@@ -38,23 +41,24 @@ pub(crate) fn validate(
             let actions =
                 binding["spec"]["validationActions"].as_array().map(Vec::as_slice).unwrap_or_default();
             for denied in denials {
-                if actions.iter().any(|action| *action == "Warn") {
+                if !denied.is_misconfigured && actions.iter().any(|action| *action == "Warn") {
                     call.note(format!(
                         "Validation failed for ValidatingAdmissionPolicy '{name}' with binding '{binding_name}': {}",
                         denied.message
                     ));
                 }
-                if actions.is_empty() || actions.iter().any(|action| *action == "Deny") {
+                let denies = actions.is_empty() || actions.iter().any(|action| *action == "Deny");
+                if denied.is_misconfigured || denies {
                     let message = format!(
                         "ValidatingAdmissionPolicy '{name}' with binding '{binding_name}' denied request: {}",
                         denied.message
                     );
-                    return Err(refusal(call, attributes, &message, denied.reason));
+                    refused = refused.and_then(|()| Err(refusal(call, attributes, &message, denied.reason)));
                 }
             }
         }
     }
-    Ok(())
+    refused
 }
 
 pub(super) fn refusal(
@@ -63,8 +67,9 @@ pub(super) fn refusal(
     message: &str,
     reason: &'static str,
 ) -> ApiError {
-    let mut error = call.forbidden(&attributes.name, message);
-    error.reason = reason;
+    let name = if attributes.name.is_empty() { "Unknown" } else { &attributes.name };
+    let mut error = call.forbidden(name, message);
+    error.reason = reason.into();
     error.code = match reason {
         "Unauthorized" => 401,
         "Forbidden" => 403,
@@ -95,17 +100,17 @@ fn judge(
         return Vec::new();
     }
     let fails = spec["failurePolicy"] != "Ignore";
-    let failed = |why: String| {
-        let denied = fails.then_some(Denied { message: why, reason: "Invalid" });
+    let failed = |message: String, is_misconfigured: bool| {
+        let denied = fails.then_some(Denied { message, reason: "Invalid", is_misconfigured });
         denied.into_iter().collect::<Vec<_>>()
     };
     let params = match params(call, spec, &binding["spec"], attributes) {
         Ok(params) => params,
-        Err(why) => return failed(why),
+        Err(why) => return failed(why, true),
     };
     let converted = |object: Option<&Value>| object.map(|object| attributes.converted(&form, object));
     let (object, old_object) = (converted(new).unwrap_or_default(), converted(old).unwrap_or_default());
-    let request = attributes.request(&form, attributes.options_kind());
+    let request = attributes.request(&form);
     let namespace = namespace_object(attributes);
     let asker = Asker::new(call, attributes);
     let mut denials = Vec::new();
@@ -123,7 +128,7 @@ fn judge(
             Ok(true) => {}
             Ok(false) => continue,
             Err(why) => {
-                denials.extend(failed(why));
+                denials.extend(failed(why, false));
                 continue;
             }
         }
@@ -145,11 +150,13 @@ fn validations(evaluation: &mut Evaluation<'_>, spec: &Value, fails: bool) -> Ve
                 denials.push(Denied {
                     message: message.unwrap_or_else(|| format!("failed expression: {expression}")),
                     reason: reason(validation["reason"].as_str()),
+                    is_misconfigured: false,
                 });
             }
             Err(why) if fails => denials.push(Denied {
                 message: format!("expression '{expression}' resulted in error: {why}"),
                 reason: "Invalid",
+                is_misconfigured: false,
             }),
             Ok(true) | Err(_) => {}
         }

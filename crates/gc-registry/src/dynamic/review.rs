@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 
 use super::Attributes;
 use super::attributes::Form;
-use crate::error::ApiError;
+use crate::error::{ApiError, Cause, Details};
+
+/// How many causes of a refusal are passed on.
+const MOST_CAUSES: usize = 1_000;
 
 /// What a webhook decided.
 #[derive(Debug, Default, PartialEq)]
@@ -26,7 +29,7 @@ pub(crate) fn review(
     new: Option<&Value>,
     old: Option<&Value>,
 ) -> Value {
-    let mut request = attributes.request(form, attributes.options_kind());
+    let mut request = attributes.request(form);
     let converted =
         |object: Option<&Value>| object.map_or(Value::Null, |object| attributes.converted(form, object));
     request["object"] = converted(new);
@@ -39,7 +42,13 @@ pub(crate) fn review(
 }
 
 /// What an answer says; an error if it is no answer to the review.
-pub(crate) fn decision(webhook: &str, version: &str, uid: &str, answer: &Value) -> Result<Decision, String> {
+pub(crate) fn decision(
+    (webhook, version): (&str, &str),
+    uid: &str,
+    answer: &Value,
+    mutates: bool,
+) -> Result<Decision, String> {
+    let is_v1 = version == "v1";
     let expected = format!("admission.k8s.io/{version}");
     let (kind, given) =
         (answer["kind"].as_str().unwrap_or_default(), answer["apiVersion"].as_str().unwrap_or_default());
@@ -52,7 +61,8 @@ pub(crate) fn decision(webhook: &str, version: &str, uid: &str, answer: &Value) 
     if !response.is_object() {
         return Err("webhook response was absent".to_owned());
     }
-    if response["uid"] != uid {
+    // The first version did not repeat the UID of the question.
+    if is_v1 && response["uid"] != uid {
         return Err(format!(
             "expected response.uid={uid:?}, got {:?}",
             response["uid"].as_str().unwrap_or_default()
@@ -64,9 +74,22 @@ pub(crate) fn decision(webhook: &str, version: &str, uid: &str, answer: &Value) 
         return Ok(Decision { refused: Some(refusal(webhook, &response["status"])), patch: None, warnings });
     }
     let patch = match response["patch"].as_str().filter(|text| !text.is_empty()) {
+        Some(_) if !mutates && is_v1 => {
+            return Err("validating webhook may not return response.patch".to_owned());
+        }
+        Some(_) if !mutates => None,
+        None if !mutates && is_v1 && !response["patchType"].is_null() => {
+            return Err("validating webhook may not return response.patchType".to_owned());
+        }
+        None if is_v1 && !response["patchType"].is_null() => {
+            return Err("webhook returned response.patchType but not response.patch".to_owned());
+        }
         None => None,
-        Some(_) if response["patchType"] != "JSONPatch" => {
+        Some(_) if is_v1 && response["patchType"].is_null() => {
             return Err("webhook returned response.patch but not response.patchType".to_owned());
+        }
+        Some(_) if is_v1 && response["patchType"] != "JSONPatch" => {
+            return Err(format!("unsupported patch type {}", response["patchType"]));
         }
         Some(text) => {
             let bytes = STANDARD.decode(text).map_err(|why| format!("response.patch is no base64: {why}"))?;
@@ -87,29 +110,29 @@ fn refusal(webhook: &str, status: &Value) -> ApiError {
     };
     let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok());
     let code = code.filter(|code| (400..600).contains(code)).unwrap_or(400);
-    ApiError::new(code, known_reason(text("reason")), message)
+    let details = status["details"].is_object().then(|| Box::new(details(&status["details"])));
+    ApiError { details, ..ApiError::new(code, text("reason").to_owned(), message) }
 }
 
-fn known_reason(reason: &str) -> &'static str {
-    const KNOWN: [&str; 16] = [
-        "Unauthorized",
-        "Forbidden",
-        "NotFound",
-        "AlreadyExists",
-        "Conflict",
-        "Gone",
-        "Invalid",
-        "ServerTimeout",
-        "Timeout",
-        "TooManyRequests",
-        "BadRequest",
-        "MethodNotAllowed",
-        "NotAcceptable",
-        "RequestEntityTooLarge",
-        "InternalError",
-        "ServiceUnavailable",
-    ];
-    KNOWN.iter().find(|known| **known == reason).copied().unwrap_or_default()
+/// The details that a webhook gives, up to as many causes as a client could read.
+fn details(given: &Value) -> Details {
+    let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    let causes = given["causes"].as_array().into_iter().flatten().take(MOST_CAUSES);
+    let seconds = given["retryAfterSeconds"].as_u64().and_then(|seconds| u32::try_from(seconds).ok());
+    Details {
+        name: text(given, "name"),
+        group: text(given, "group"),
+        kind: text(given, "kind"),
+        uid: text(given, "uid"),
+        causes: causes
+            .map(|cause| Cause {
+                reason: text(cause, "reason"),
+                message: text(cause, "message"),
+                field: text(cause, "field"),
+            })
+            .collect(),
+        retry_after_seconds: seconds.filter(|seconds| *seconds > 0),
+    }
 }
 
 #[cfg(test)]
@@ -119,7 +142,7 @@ mod tests {
     #[test]
     fn answers_are_taken_at_their_word_and_no_further() {
         let answer = |response: Value| json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response});
-        let decided = |answer: Value| decision("h.example.com", "v1", "u", &answer);
+        let decided = |answer: Value| decision(("h.example.com", "v1"), "u", &answer, true);
         assert_eq!(decided(answer(json!({"uid": "u", "allowed": true}))), Ok(Decision::default()));
         let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]);
         let encoded = STANDARD.encode(patch.to_string());
@@ -154,7 +177,7 @@ mod tests {
                 "admission webhook \"h.example.com\" denied the request: no",
             ),
         ] {
-            assert_eq!(refused(status), Some((code, reason, message.to_owned())));
+            assert_eq!(refused(status), Some((code, reason.into(), message.to_owned())));
         }
         for (answer, why) in [
             (

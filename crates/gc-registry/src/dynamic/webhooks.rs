@@ -87,7 +87,7 @@ fn conditions_hold(
     let values = Values {
         object: &object,
         old_object: &old_object,
-        request: &attributes.request(&asked.form, attributes.options_kind()),
+        request: &attributes.request(&asked.form),
         namespace: &namespace_object(attributes),
         params: &Value::Null,
         asker: &Asker::new(call, attributes),
@@ -141,11 +141,12 @@ impl Asked<'_> {
         attributes: &Attributes,
         answer: Result<Value, WebhookFailure>,
     ) -> (Result<Option<Value>, ApiError>, WebhookEnd) {
-        let decided = answer.and_then(|answer| {
-            review::decision(self.name, self.version(), &attributes.uid, &answer)
-                .map_err(WebhookFailure::unavailable)
-        });
-        match decided {
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(failure) => return self.failed("failed to call webhook", &failure),
+        };
+        let mutates = matches!(self.step, Step::Admit);
+        match review::decision((self.name, self.version()), &attributes.uid, &answer, mutates) {
             Ok(Decision { refused: Some(error), warnings, .. }) => {
                 call.note_all(warnings);
                 let end = WebhookEnd::Rejected(error.code);
@@ -155,13 +156,17 @@ impl Asked<'_> {
                 call.note_all(warnings);
                 (Ok(patch), WebhookEnd::Allowed)
             }
-            Err(failure) if self.ignores_failure() => (Ok(None), WebhookEnd::FailedOpen(failure.code)),
-            Err(failure) => {
-                let why =
-                    format!("failed calling webhook {:?}: failed to call webhook: {failure}", self.name);
-                (Err(ApiError::internal(why)), WebhookEnd::FailedClosed(failure.code))
-            }
+            Err(why) => self.failed("received invalid webhook response", &WebhookFailure::unavailable(why)),
         }
+    }
+
+    /// What a webhook that gave no decision means for the request.
+    fn failed(&self, step: &str, failure: &WebhookFailure) -> (Result<Option<Value>, ApiError>, WebhookEnd) {
+        if self.ignores_failure() {
+            return (Ok(None), WebhookEnd::FailedOpen(failure.code));
+        }
+        let why = format!("failed calling webhook {:?}: {step}: {failure}", self.name);
+        (Err(ApiError::internal(why)), WebhookEnd::FailedClosed(failure.code))
     }
 
     fn report(&self, call: &Call<'_>, attributes: &Attributes, took: Duration, end: WebhookEnd) {
@@ -218,19 +223,56 @@ fn ask(
     new: &mut Value,
     old: Option<&Value>,
 ) -> Result<(), ApiError> {
-    let answer = match webhook.call(call, attributes, Some(new), old) {
-        Ok(asked) => send(call, &[asked]).pop().unwrap_or_else(no_answer),
-        Err(failure) => WebhookAnswer { result: Err(failure), took: Duration::ZERO },
-    };
-    let (patch, mut end) = webhook.judged(call, attributes, answer.result);
+    let (patch, took, mut end) = answered(call, webhook, attributes, Some(new), old);
     let changed = match patch {
         Ok(Some(patch)) => {
             apply(webhook, attributes, new, &patch).inspect_err(|_| end = WebhookEnd::NotApplied)
         }
         other => other.map(drop),
     };
-    webhook.report(call, attributes, answer.took, end);
+    webhook.report(call, attributes, took, end);
     changed
+}
+
+/// Asks mutating webhooks about a deletion: they can refuse it, and have nothing to change.
+pub(crate) fn admit_deletion(
+    call: &Call<'_>,
+    configured: &Configured,
+    attributes: &Attributes,
+    old: Option<&Value>,
+) -> Result<(), ApiError> {
+    for webhook in &asked(call, (Step::Admit, &configured.mutating_webhooks), attributes, None, old)? {
+        let (patch, took, mut end) = answered(call, webhook, attributes, None, old);
+        let admitted = match patch {
+            Ok(Some(patch)) if patch.as_array().is_some_and(|patch| !patch.is_empty()) => {
+                end = WebhookEnd::NotApplied;
+                Err(ApiError::internal(format!(
+                    "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
+                    webhook.name
+                )))
+            }
+            other => other.map(drop),
+        };
+        webhook.report(call, attributes, took, end);
+        admitted?;
+    }
+    Ok(())
+}
+
+/// Calls a webhook: what it decided, how long that took, and how it ended.
+fn answered(
+    call: &Call<'_>,
+    webhook: &Asked<'_>,
+    attributes: &Attributes,
+    new: Option<&Value>,
+    old: Option<&Value>,
+) -> (Result<Option<Value>, ApiError>, Duration, WebhookEnd) {
+    let answer = match webhook.call(call, attributes, new, old) {
+        Ok(asked) => send(call, &[asked]).pop().unwrap_or_else(no_answer),
+        Err(failure) => WebhookAnswer { result: Err(failure), took: Duration::ZERO },
+    };
+    let (patch, end) = webhook.judged(call, attributes, answer.result);
+    (patch, answer.took, end)
 }
 
 /// Applies the patch of a webhook, in the version that the webhook was asked in.
@@ -242,7 +284,9 @@ fn apply(
 ) -> Result<(), ApiError> {
     let mut changed = attributes.converted(&webhook.form, new);
     // A patch that does not apply is an error whatever the failure policy says: the webhook did answer.
-    patch::json_patch(&mut changed, patch).map_err(|error| ApiError::internal(error.message))?;
+    if !patch::json_patch_of_policy(&mut changed, patch).map_err(ApiError::internal)? {
+        return Err(ApiError::internal("a test of the patch failed"));
+    }
     let resource = &attributes.resource;
     *new = crate::kinds::convert::convert(&resource.group, &resource.version, &resource.kind, &changed);
     Ok(())

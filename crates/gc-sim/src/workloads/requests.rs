@@ -138,7 +138,7 @@ fn object_of(response: &Response) -> Option<Value> {
 }
 
 fn reason(error: &ApiError) -> FailureReason {
-    match (error.code, error.reason) {
+    match (error.code, &*error.reason) {
         (409, "AlreadyExists") => FailureReason::AlreadyExists,
         (409, _) => FailureReason::Conflict,
         (404, _) => FailureReason::NotFound,
