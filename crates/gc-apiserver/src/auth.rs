@@ -3,6 +3,7 @@
 pub(crate) mod aggregation;
 pub(crate) mod authentication;
 pub(crate) mod certificates;
+pub(crate) mod client_certificates;
 pub(crate) mod escalation;
 pub(crate) mod front_proxy;
 pub(crate) mod impersonation;

@@ -20,6 +20,36 @@ use crate::serve::watching::FrameCache;
 use crate::transport::stop::Stop;
 use crate::work::{Weight, Work};
 
+/// The clock that objects are stamped with, and that ages are shown by. Keys, tokens and sessions follow the machine's.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> jiff::Timestamp + Send + Sync>);
+
+impl Clock {
+    /// A clock that a test sets.
+    pub fn new(now: impl Fn() -> jiff::Timestamp + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
+    /// The time.
+    #[must_use]
+    pub fn now(&self) -> jiff::Timestamp {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for Clock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Clock").field(&self.now()).finish()
+    }
+}
+
+impl Default for Clock {
+    /// The machine's.
+    fn default() -> Self {
+        Self::new(jiff::Timestamp::now)
+    }
+}
+
 /// What all requests share.
 pub(crate) struct State {
     /// The registry.
@@ -42,6 +72,8 @@ pub(crate) struct State {
     pub(crate) work: Work,
     /// Written watch events.
     pub(crate) frames: Arc<FrameCache>,
+    /// What objects are stamped with.
+    pub(crate) clock: Clock,
     /// Resolves when the server stops.
     pub(crate) stop: Stop,
     /// `host:port`, for discovery.
@@ -61,6 +93,8 @@ pub(crate) struct StateParts {
     pub(crate) signer: TokenSigner,
     /// See [`State`].
     pub(crate) aggregator: Aggregator,
+    /// See [`State`].
+    pub(crate) clock: Clock,
     /// See [`State`].
     pub(crate) stop: Stop,
     /// See [`State`].
@@ -87,6 +121,7 @@ impl State {
             metrics: Metrics::new(),
             work: Work::new(u64::from_le_bytes(seed)),
             frames: Arc::default(),
+            clock: parts.clock,
             stop: parts.stop,
             advertised: parts.advertised,
             extension: parts.extension,
@@ -125,7 +160,7 @@ impl State {
     ) -> T {
         let entropy = || self.entropy();
         let context = RequestContext {
-            now: jiff::Timestamp::now(),
+            now: self.clock.now(),
             user,
             entropy: &entropy,
             authorizer: &*self.rbac,

@@ -116,6 +116,48 @@ async fn the_client_certificate_is_the_administrator() {
     assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
 }
 
+/// What a request over a connection with this certificate, and perhaps a token, is answered.
+async fn answered_as(
+    server: &TestServer,
+    shown: (&rcgen::Certificate, &rcgen::KeyPair),
+    authorization: &str,
+    path: &str,
+) -> String {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let key = rustls::pki_types::PrivateKeyDer::try_from(shown.1.serialize_der()).unwrap();
+    let mut stream = server.connect_as(b"http/1.1", Some((vec![shown.0.der().clone()], key))).await;
+    let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{authorization}connection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test]
+async fn a_certificate_that_proves_nothing_is_a_401_and_not_a_broken_connection() {
+    let server = TestServer::start().await;
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut wanted = rcgen::CertificateParams::new(["somebody".to_owned()]).unwrap();
+    wanted.distinguished_name.push(rcgen::DnType::CommonName, "kubegc-admin");
+    wanted.distinguished_name.push(rcgen::DnType::OrganizationName, "system:masters");
+    let foreign = wanted.clone().self_signed(&key).unwrap();
+    wanted.not_after = rcgen::date_time_ymd(2020, 1, 1);
+    let expired = wanted.self_signed(&key).unwrap();
+    let token = format!("authorization: Bearer {}\r\n", support::TOKEN);
+    for (certificate, authorization, path, expected) in [
+        (&foreign, "", CONFIG_MAPS, "HTTP/1.1 401"),
+        (&expired, "", CONFIG_MAPS, "HTTP/1.1 401"),
+        // Also where nobody needs to be anybody.
+        (&foreign, "", "/version", "HTTP/1.1 401"),
+        (&foreign, "authorization: Bearer wrong\r\n", CONFIG_MAPS, "HTTP/1.1 401"),
+        (&foreign, &token, CONFIG_MAPS, "HTTP/1.1 200"),
+    ] {
+        let answer = answered_as(&server, (certificate, &key), authorization, path).await;
+        assert!(answer.starts_with(expected), "{path} {authorization}: {answer}");
+        assert!(!expected.ends_with("401") || answer.contains(r#""reason":"Unauthorized""#), "{answer}");
+    }
+}
+
 #[tokio::test]
 async fn impersonation_needs_permission_and_takes_rights_away() {
     let server = TestServer::start().await;

@@ -175,6 +175,7 @@ impl World {
             token_auth_file: None,
             hosts: Vec::new(),
             keys: gc_apiserver::GivenKeys::default(),
+            clock: gc_apiserver::Clock::default(),
             extension: None,
         };
         let server = Server::start(config, Arc::new(registry)).await.unwrap();

@@ -123,6 +123,9 @@ pub(crate) struct ServerOptions {
     /// The store to serve instead of a new one.
     #[arg(skip)]
     pub(crate) prepared: Option<Arc<MemoryStorage>>,
+    /// What objects are stamped with.
+    #[arg(skip)]
+    pub(crate) clock: gc_apiserver::Clock,
 }
 
 impl ServerOptions {
@@ -155,6 +158,7 @@ impl ServerOptions {
             refuse_privileged: false,
             keys: GivenKeys::default(),
             prepared: None,
+            clock: gc_apiserver::Clock::default(),
         }
     }
 
@@ -295,6 +299,7 @@ pub(crate) async fn serve(
         token_auth_file: options.token_auth_file.clone(),
         hosts,
         keys: options.keys.clone(),
+        clock: options.clock.clone(),
         extension,
     };
     Server::start(config, Arc::new(registry)).await.map_err(suggest_port)

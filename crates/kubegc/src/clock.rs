@@ -33,6 +33,17 @@ impl CollectorClock {
         })
     }
 
+    /// What the server stamps objects with: the same time, so that what is created after a test set the clock ahead is new.
+    pub(crate) fn of_objects(&self) -> gc_apiserver::Clock {
+        let ahead = Arc::clone(&self.ahead);
+        gc_apiserver::Clock::new(move || {
+            let ahead = jiff::SignedDuration::from_millis(ahead.load(Ordering::Relaxed));
+            let now = jiff::Timestamp::now();
+            // Beyond the last time that exists there is no other.
+            now.checked_add(ahead).unwrap_or(jiff::Timestamp::MAX)
+        })
+    }
+
     /// What stops collectors: that they are held. They read the time when the offset changes.
     pub(crate) fn restraints(&self) -> Restraints {
         Restraints { held: self.changed.subscribe(), ..Restraints::default() }

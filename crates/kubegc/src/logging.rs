@@ -22,9 +22,16 @@ pub(crate) struct LogOptions {
     /// Format of the log on standard error
     #[arg(long, value_enum)]
     pub(crate) log_format: Option<LogFormat>,
-    /// Log level, such as `info` or `gc_apiserver=debug`
-    #[arg(long, env = "KUBEGC_LOG", default_value = "info")]
-    pub(crate) log_level: String,
+    /// Log level, such as `info` or `gc_apiserver=debug` [default: info; warn beside a command of `up`]
+    #[arg(long, env = "KUBEGC_LOG")]
+    pub(crate) log_level: Option<String>,
+}
+
+impl LogOptions {
+    /// Text at this level.
+    pub(crate) fn text(level: &str) -> Self {
+        Self { log_format: Some(LogFormat::Text), log_level: Some(level.to_owned()) }
+    }
 }
 
 /// Starts logging, as text unless something else is asked for. An invalid level is an error.
@@ -48,17 +55,16 @@ fn unknown_level(filter: &str) -> Option<&str> {
 }
 
 fn start_as(options: &LogOptions, format: LogFormat) -> anyhow::Result<()> {
-    let invalid = |why: String| {
-        crate::UsageError::new(format!("--log-level {:?} is invalid: {why}", options.log_level))
-    };
-    if let Some(word) = unknown_level(&options.log_level) {
+    let level = options.log_level.as_deref().unwrap_or("info");
+    let invalid = |why: String| crate::UsageError::new(format!("--log-level {level:?} is invalid: {why}"));
+    if let Some(word) = unknown_level(level) {
         return Err(invalid(format!(
             "{word:?} is not a level; expected off, error, warn, info, debug or trace, or TARGET=LEVEL such as \
              gc_apiserver=debug"
         ))
         .into());
     }
-    let filter = EnvFilter::try_new(&options.log_level).map_err(|error| invalid(error.to_string()))?;
+    let filter = EnvFilter::try_new(level).map_err(|error| invalid(error.to_string()))?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -9,6 +9,9 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, ServiceAccount};
+use kube::api::{Api, DeleteParams, PostParams};
 use support::Kubegc;
 
 /// The binary with an environment of its own: no kubeconfig, no data, no server in the background.
@@ -47,8 +50,13 @@ fn a_command_has_a_server_and_its_exit_code_is_passed_on() {
     assert_eq!(left(home.path()), [""; 0], "nothing is kept");
 
     let (code, _, error) = ended(home.path(), &["up", "--", "/no/such/command"]);
-    assert_eq!(code, 1, "{error}");
+    assert_eq!(code, 127, "{error}");
     assert!(error.contains("cannot run /no/such/command"), "{error}");
+    let (code, _, error) = ended(home.path(), &["up", "--", "/"]);
+    assert_eq!(code, 126, "{error}");
+    let (code, _, error) = ended(home.path(), &["up", "--"]);
+    assert_eq!(code, 2, "{error}");
+    assert!(error.contains("no command after --"), "{error}");
     let (code, ..) = ended(home.path(), &["up", "--", "sh", "-c", "kill -9 $$"]);
     assert_eq!(code, 128 + 9);
     assert_eq!(left(home.path()), [""; 0], "nothing is kept");
@@ -160,6 +168,9 @@ async fn the_clock_is_set_and_settling_is_awaited_over_http() {
     assert_eq!(settled["settled"], true);
     for (method, path, expected) in [
         ("POST", "/kubegc/v1/clock?advance=soon", 400),
+        ("POST", "/kubegc/v1/clock?advance=-1h", 400),
+        ("POST", "/kubegc/v1/clock?advance=2000000h", 400),
+        ("DELETE", "/kubegc/v1/fork?name=7", 404),
         ("POST", "/kubegc/v1/settle?until=then", 400),
         ("DELETE", "/kubegc/v1/clock", 405),
         ("GET", "/kubegc/v1/nothing", 404),
@@ -167,16 +178,40 @@ async fn the_clock_is_set_and_settling_is_awaited_over_http() {
         let error = ask(method, path).await.unwrap_err();
         assert!(matches!(&error, kube::Error::Api(status) if status.code == expected), "{path}: {error}");
     }
+    assert_eq!(ask("POST", "/kubegc/v1/settle?timeout=0s").await.unwrap()["settled"], true);
+    what_is_created_later_is_new(&client, &ask("POST", "/kubegc/v1/clock?advance=36h").await.unwrap()).await;
+    ask("POST", "/kubegc/v1/settle?timeout=30s").await.unwrap();
+    let requests: Api<CertificateSigningRequest> = Api::all(client);
+    requests.get("new").await.expect("a request is collected when it is a day old, and this one is new");
     // Who may not call the path, may not set the clock.
     let anonymous = hyper_answer(&server.url, "/kubegc/v1/clock").await;
     assert_eq!(anonymous, 403);
 }
 
+/// Objects are stamped by the clock that the collectors go by.
+async fn what_is_created_later_is_new(client: &kube::Client, clock: &serde_json::Value) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut asked = rcgen::CertificateParams::default();
+    asked.distinguished_name.push(rcgen::DnType::CommonName, "somebody");
+    let asked = asked.serialize_request(&key).unwrap().pem().unwrap();
+    let request = serde_json::json!({
+        "metadata": {"name": "new"},
+        "spec": {
+            "request": k8s_openapi::ByteString(asked.into_bytes()),
+            "signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"],
+        },
+    });
+    let request = serde_json::from_value(request).unwrap();
+    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
+    let created = requests.create(&PostParams::default(), &request).await.unwrap();
+    let created = created.metadata.creation_timestamp.unwrap().0;
+    let now: jiff::Timestamp = clock["now"].as_str().unwrap().parse().unwrap();
+    let seconds = (created.as_second() - now.as_second()).abs();
+    assert!(seconds < 60, "created {created}, when the clock said {now}");
+}
+
 #[tokio::test]
 async fn a_server_is_reset_and_forked_over_http() {
-    use k8s_openapi::api::core::v1::{ConfigMap, Node, ServiceAccount};
-    use kube::api::{Api, DeleteParams, PostParams};
-
     let server = Kubegc::start("up");
     let client = server.client().await;
     let ask = async |method: &str, path: &str| {

@@ -13,6 +13,7 @@ use http::header::AUTHORIZATION;
 use tokio::task::JoinSet;
 
 use crate::auth::aggregation;
+use crate::auth::client_certificates::ClientCertificate;
 use crate::auth::rbac::{self, Question, SERVICE_ACCOUNT_PREFIX};
 use crate::auth::tokens::{Claims, ISSUER};
 use crate::state::{State, system_user};
@@ -39,10 +40,12 @@ fn unauthorized() -> ApiError {
 /// The user behind a request, before any impersonation.
 pub(crate) async fn authenticate(
     state: &Arc<State>,
-    certificate: Option<&CertificateIdentity>,
+    certificate: &ClientCertificate,
     headers: &HeaderMap,
 ) -> Result<UserInfo, ApiError> {
-    if let Some(identity) = certificate.filter(|identity| !identity.0.is_empty()) {
+    if let ClientCertificate::Verified(identity) = certificate
+        && !identity.0.is_empty()
+    {
         let user = UserInfo { name: identity.0.clone(), groups: identity.1.clone(), ..UserInfo::default() };
         return Ok(authenticated(user));
     }
@@ -50,6 +53,10 @@ pub(crate) async fn authenticate(
     let mut parts = header.trim().splitn(3, ' ');
     let bearer = parts.next().is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer"));
     let token = parts.next().filter(|_| bearer).unwrap_or_default();
+    // Whoever shows a certificate means to be somebody.
+    if token.is_empty() && matches!(certificate, ClientCertificate::Refused) {
+        return Err(unauthorized());
+    }
     if token.is_empty() {
         let groups = vec![UNAUTHENTICATED.to_owned()];
         return Ok(UserInfo { name: ANONYMOUS.into(), groups, ..UserInfo::default() });

@@ -19,6 +19,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 
 use super::certificates::CertificateAuthority;
+use super::client_certificates::{AnyCertificate, ClientAuthorities};
 
 /// How long certificates last.
 const YEARS: i16 = 10;
@@ -319,18 +320,28 @@ impl Pki {
         Ok(config)
     }
 
-    /// TLS of the server: HTTP/2 and HTTP/1.1, client certificates of our authority taken but not required.
-    pub(crate) fn server_config(&self) -> Result<rustls::ServerConfig, PkiError> {
+    /// Whose clients are believed: our authority, and those that are given.
+    pub(crate) fn client_authorities(&self) -> Result<ClientAuthorities, PkiError> {
         let tls = |error: &dyn std::fmt::Display| PkiError::Tls(error.to_string());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = rustls::RootCertStore::empty();
         for authority in std::iter::once(&self.ca_der).chain(&self.client_authorities) {
             roots.add(authority.clone()).map_err(|error| tls(&error))?;
         }
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-            .allow_unauthenticated()
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
             .build()
             .map_err(|error| tls(&error))?;
+        Ok(ClientAuthorities::new(verifier))
+    }
+
+    /// TLS of the server: HTTP/2 and HTTP/1.1, client certificates taken but not required.
+    pub(crate) fn server_config(
+        &self,
+        authorities: &ClientAuthorities,
+    ) -> Result<rustls::ServerConfig, PkiError> {
+        let tls = |error: &dyn std::fmt::Display| PkiError::Tls(error.to_string());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = Arc::new(AnyCertificate(authorities.clone()));
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| tls(&error))?
@@ -560,7 +571,7 @@ mod tests {
         let second = Pki::load_or_make(&keep, &[], now()).unwrap();
         assert_eq!(first.ca_pem, second.ca_pem);
         assert_eq!(first.token_key, second.token_key);
-        second.server_config().unwrap();
+        second.server_config(&second.client_authorities().unwrap()).unwrap();
         assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
         for file in fs::read_dir(&folder).unwrap() {
             let file = file.unwrap();

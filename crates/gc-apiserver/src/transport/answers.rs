@@ -30,7 +30,7 @@ pub(crate) fn write_answer(
         ResponseBody::Object(object) => object.type_meta().kind.clone(),
         ResponseBody::Status(_) | ResponseBody::List(_) => Arc::clone(&definition.kind),
     };
-    let table = || Arc::new(Table::of(definition, jiff::Timestamp::now()).for_kind(&kind));
+    let table = || Arc::new(Table::of(definition, request.now).for_kind(&kind));
     let mut response = match answer.body {
         ResponseBody::Status(status) => {
             let form = Representation { form: Form::Object, ..representation };

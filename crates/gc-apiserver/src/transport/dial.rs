@@ -1,15 +1,17 @@
 //! Connections that the server opens: to webhooks and aggregated API servers.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use http_body::Body;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
@@ -69,7 +71,7 @@ where
         .map_err(|why| format!("dial tcp {host}:{port}: connect: {}", shown(&why)))?;
     let name = ServerName::try_from(peer.name.clone()).map_err(|why| format!("tls: {why}"))?;
     let tls = TlsConnector::from(Arc::new(client_config(&peer.trust, identity)?));
-    let stream = tls.connect(name, stream).await.map_err(|why| format!("tls: {why}"))?;
+    let stream = tls.connect(name, stream).await.map_err(|why| refused_certificate(&why))?;
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|why| why.to_string())?;
     let driver = tokio::spawn(connection).abort_handle();
     Ok(Connection { sender, driver })
@@ -80,10 +82,8 @@ fn client_config(trust: &Trust, identity: Option<&Identity>) -> Result<ClientCon
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|why| why.to_string())?;
-    let builder = match trust {
-        Trust::Authorities(bundle) => builder.with_root_certificates(roots(bundle)?),
-        Trust::Anyone => builder.dangerous().with_custom_certificate_verifier(Arc::new(Unchecked(provider))),
-    };
+    let verifier = PeerVerifier::new(trust, provider)?;
+    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     match identity {
         None => Ok(builder.with_no_client_auth()),
         Some(identity) => builder
@@ -92,17 +92,30 @@ fn client_config(trust: &Trust, identity: Option<&Identity>) -> Result<ClientCon
     }
 }
 
-/// The authorities of a bundle, and no others.
-fn roots(bundle: &[u8]) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(bundle) {
-        let certificate = certificate.map_err(|why| format!("caBundle cannot be read: {why}"))?;
-        roots.add(certificate).map_err(|why| format!("caBundle cannot be used: {why}"))?;
+/// The certificates of a bundle; those of the machine for an empty one, as upstream has it.
+fn authorities(bundle: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    static OF_THE_MACHINE: LazyLock<Vec<CertificateDer<'static>>> =
+        LazyLock::new(|| rustls_native_certs::load_native_certs().certs);
+    if bundle.is_empty() {
+        return Ok(OF_THE_MACHINE.clone());
     }
-    if roots.is_empty() {
-        return Err("tls: caBundle names no authority, and this server trusts no other".to_owned());
-    }
-    Ok(roots)
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bundle).collect();
+    let read = read.map_err(|why| format!("caBundle cannot be read: {why}"))?;
+    if read.is_empty() { Err("unable to load root certificates".to_owned()) } else { Ok(read) }
+}
+
+/// An error of a handshake in the words of Go, where it is a common one.
+fn refused_certificate(error: &std::io::Error) -> String {
+    let why = error.get_ref().and_then(|why| why.downcast_ref::<rustls::Error>());
+    let Some(rustls::Error::InvalidCertificate(why)) = why else { return format!("tls: {error}") };
+    let why = match why {
+        CertificateError::UnknownIssuer => "certificate signed by unknown authority".to_owned(),
+        CertificateError::Expired | CertificateError::NotValidYet => {
+            "certificate has expired or is not yet valid".to_owned()
+        }
+        other => other.to_string(),
+    };
+    format!("tls: failed to verify certificate: x509: {why}")
 }
 
 /// An error of a connection in the words of Go, where it is a common one.
@@ -113,20 +126,62 @@ fn shown(error: &std::io::Error) -> String {
     }
 }
 
-/// Takes any certificate, where the object that names the peer says so.
+/// Checks the certificate of a peer as Go does.
 #[derive(Debug)]
-struct Unchecked(Arc<CryptoProvider>);
+struct PeerVerifier {
+    provider: Arc<CryptoProvider>,
+    /// What is believed; nothing is checked without.
+    trusted: Option<Trusted>,
+}
 
-impl ServerCertVerifier for Unchecked {
+#[derive(Debug)]
+struct Trusted {
+    by_authority: Arc<WebPkiServerVerifier>,
+    /// The certificates of the bundle. A server that shows one of them is believed even if it is that of an authority: what
+    /// `openssl req -x509` makes is both.
+    named: Vec<CertificateDer<'static>>,
+}
+
+impl PeerVerifier {
+    fn new(trust: &Trust, provider: Arc<CryptoProvider>) -> Result<Self, String> {
+        let Trust::Authorities(bundle) = trust else { return Ok(Self { provider, trusted: None }) };
+        let named = authorities(bundle)?;
+        let mut roots = RootCertStore::empty();
+        let (_, unusable) = roots.add_parsable_certificates(named.iter().cloned());
+        if roots.is_empty() {
+            return Err(format!("caBundle cannot be used: {unusable} of its certificates cannot be read"));
+        }
+        let by_authority =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+                .build()
+                .map_err(|why| format!("caBundle cannot be used: {why}"))?;
+        Ok(Self { provider, trusted: Some(Trusted { by_authority, named }) })
+    }
+}
+
+/// Whether the only objection to a certificate is that it is that of an authority. Its dates have been checked before.
+fn is_authority(error: &rustls::Error) -> bool {
+    let rustls::Error::InvalidCertificate(CertificateError::Other(why)) = error else { return false };
+    why.0.downcast_ref::<webpki::Error>() == Some(&webpki::Error::CaUsedAsEndEntity)
+}
+
+impl ServerCertVerifier for PeerVerifier {
     fn verify_server_cert(
         &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
+        own: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
+        let Some(trusted) = &self.trusted else { return Ok(ServerCertVerified::assertion()) };
+        match trusted.by_authority.verify_server_cert(own, others, name, ocsp, now) {
+            Err(error) if is_authority(&error) && trusted.named.contains(own) => {
+                verify_server_name(&ParsedCertificate::try_from(own)?, name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            verified => verified,
+        }
     }
 
     fn verify_tls12_signature(
@@ -135,7 +190,7 @@ impl ServerCertVerifier for Unchecked {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
     }
 
@@ -145,11 +200,11 @@ impl ServerCertVerifier for Unchecked {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }

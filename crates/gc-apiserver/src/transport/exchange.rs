@@ -54,6 +54,8 @@ pub(crate) struct ApiRequest {
     pub(crate) user: UserInfo,
     /// The flow of priority and fairness that it belongs to, once it is known who asks.
     pub(crate) flow: Flow,
+    /// When it arrived, by the clock of the objects.
+    pub(crate) now: jiff::Timestamp,
     /// The body, once it has been read, and the room that it takes.
     pub(crate) read: Option<(Bytes, Option<Held>)>,
 }

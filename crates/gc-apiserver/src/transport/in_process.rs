@@ -9,6 +9,7 @@ use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 
 use crate::auth::authentication::{CertificateIdentity, authenticated};
+use crate::auth::client_certificates::ClientCertificate;
 use crate::auth::rbac::Question;
 use crate::serve::service;
 use crate::state::State;
@@ -78,7 +79,7 @@ impl InProcess {
     {
         let (state, identity) = (Arc::clone(&self.state), Arc::clone(&self.identity));
         async move {
-            match service::serve(state, Some(identity), request).await {
+            match service::serve(state, ClientCertificate::Verified(identity), request).await {
                 Ok(answer) => answer.map(BodyExt::boxed_unsync),
                 Err(never) => match never {},
             }

@@ -19,16 +19,17 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::aggregator::Aggregator;
 use crate::auth::certificates::CertificateAuthority;
+use crate::auth::client_certificates::ClientAuthorities;
 use crate::auth::front_proxy::{CLIENT_NAME, FrontProxy};
 use crate::auth::kubeconfig::ClientCredentials;
-use crate::auth::pki::{GivenKeys, Keep, Pki, PkiError, certificate_subject};
+use crate::auth::pki::{GivenKeys, Keep, Pki, PkiError};
 use crate::auth::static_tokens::Authenticator;
 use crate::auth::tokens::TokenSigner;
 use crate::serve::extension::Extension;
 use crate::serve::health;
 use crate::serve::service;
 use crate::serve::webhooks::Webhooks;
-use crate::state::{State, StateParts, system_user};
+use crate::state::{Clock, State, StateParts, system_user};
 use crate::transport::connections::{Limits, Patience, Peers, converse};
 use crate::transport::in_process::InProcess;
 use crate::transport::stop::Stop;
@@ -60,6 +61,8 @@ pub struct ServerConfig {
     pub hosts: Vec<String>,
     /// Keys and certificates that are given, and not made.
     pub keys: GivenKeys,
+    /// What objects are stamped with.
+    pub clock: Clock,
     /// Who answers further paths, if anybody does.
     pub extension: Option<Arc<dyn Extension>>,
 }
@@ -148,7 +151,8 @@ impl Server {
         let keep = folder.as_deref().map_or(Keep::InMemory, Keep::Folder);
         let pki = Pki::load_or_make(&keep, &hosts, jiff::Timestamp::now())?.with(&config.keys)?;
         let front_proxy = FrontProxy::load_or_make(&keep, jiff::Timestamp::now())?;
-        let acceptor = TlsAcceptor::from(Arc::new(pki.server_config()?));
+        let authorities = pki.client_authorities()?;
+        let acceptor = TlsAcceptor::from(Arc::new(pki.server_config(&authorities)?));
         let signer = TokenSigner::new(&pki.token_key)
             .map_err(|detail| PkiError::BadKey { what: "service-account.key".into(), detail })?;
         let authenticator =
@@ -163,6 +167,7 @@ impl Server {
             authenticator,
             signer,
             aggregator: Aggregator::new(front_proxy.identity),
+            clock: config.clock.clone(),
             stop: stopped,
             advertised: advertised.clone(),
             extension: config.extension.clone(),
@@ -207,7 +212,7 @@ impl Server {
             certificate_pem: pki.admin_certificate_pem.clone(),
             key_pem: pki.admin_key_pem.clone(),
         };
-        let accepting = Accepting { state: Arc::clone(&state), acceptor, patience };
+        let accepting = Accepting { state: Arc::clone(&state), acceptor, authorities, patience };
         let serving = tokio::spawn(serve(accepting, listener, background).boxed());
         let authority = Arc::clone(&pki.authority);
         Ok(RunningServer { address, credentials, authority, state, stop: Some(stop), serving })
@@ -292,6 +297,7 @@ impl Drop for RunningServer {
 struct Accepting {
     state: Arc<State>,
     acceptor: TlsAcceptor,
+    authorities: ClientAuthorities,
     patience: Patience,
 }
 
@@ -345,7 +351,7 @@ async fn serve(accepting: Accepting, listener: TcpListener, mut background: Join
 }
 
 async fn connection(accepting: Accepting, stream: TcpStream) {
-    let Accepting { state, acceptor, patience } = accepting;
+    let Accepting { state, acceptor, authorities, patience } = accepting;
     let _ = stream.set_nodelay(true);
     let handshake = tokio::time::timeout(patience.handshake, acceptor.accept(stream)).await;
     let stream = match handshake {
@@ -357,9 +363,8 @@ async fn connection(accepting: Accepting, stream: TcpStream) {
         Err(_) => return,
     };
     state.metrics.connections.inc();
-    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-    let identity = certificate.map(|certificate| Arc::new(certificate_subject(certificate)));
-    let answer = |request| service::serve(Arc::clone(&state), identity.clone(), request);
+    let certificate = authorities.examine(stream.get_ref().1.peer_certificates());
+    let answer = |request| service::serve(Arc::clone(&state), certificate.clone(), request);
     converse(stream, patience.idle, state.stop.clone(), answer).await;
     state.metrics.connections.dec();
 }
@@ -438,6 +443,7 @@ mod tests {
             token_auth_file: None,
             hosts: Vec::new(),
             keys: GivenKeys::default(),
+            clock: Clock::default(),
             extension: None,
         };
         Server::start_with(patience, config, Arc::new(registry.unwrap())).await.unwrap()

@@ -64,6 +64,7 @@ impl TestServer {
             token_auth_file: None,
             hosts: Vec::new(),
             keys: gc_apiserver::GivenKeys::default(),
+            clock: gc_apiserver::Clock::default(),
             extension: None,
         };
         let server = Server::start(config, Arc::new(registry)).await.unwrap();
@@ -74,18 +75,28 @@ impl TestServer {
 
     /// A TLS connection; `client_certificate` shows the administrator's.
     pub async fn connect(&self, protocol: &[u8], client_certificate: bool) -> TlsStream<TcpStream> {
+        let credentials = self.server.credentials();
+        let shown = client_certificate.then(|| {
+            let chain = vec![CertificateDer::from_pem_slice(credentials.certificate_pem.as_bytes()).unwrap()];
+            (chain, PrivateKeyDer::from_pem_slice(credentials.key_pem.as_bytes()).unwrap())
+        });
+        self.connect_as(protocol, shown).await
+    }
+
+    /// A TLS connection that shows a certificate.
+    pub async fn connect_as(
+        &self,
+        protocol: &[u8],
+        shown: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+    ) -> TlsStream<TcpStream> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(self.roots.clone());
-        let credentials = self.server.credentials();
-        let mut config = if client_certificate {
-            let chain = vec![CertificateDer::from_pem_slice(credentials.certificate_pem.as_bytes()).unwrap()];
-            let key = PrivateKeyDer::from_pem_slice(credentials.key_pem.as_bytes()).unwrap();
-            builder.with_client_auth_cert(chain, key).unwrap()
-        } else {
-            builder.with_no_client_auth()
+        let mut config = match shown {
+            Some((chain, key)) => builder.with_client_auth_cert(chain, key).unwrap(),
+            None => builder.with_no_client_auth(),
         };
         config.alpn_protocols = vec![protocol.to_vec()];
         let stream = TcpStream::connect(self.server.address()).await.unwrap();

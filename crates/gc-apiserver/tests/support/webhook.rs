@@ -47,8 +47,14 @@ pub async fn serve_requests(
     answer: impl Fn(&Parts, &Bytes) -> Option<Response> + Send + Sync + 'static,
 ) -> (SocketAddr, String) {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    let made = rcgen::generate_simple_self_signed(names).unwrap();
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let mut wanted = rcgen::CertificateParams::new(names).unwrap();
+    if authority_of_clients.is_none() {
+        // As `openssl req -x509` makes them: the certificate of a server and of an authority in one.
+        wanted.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    }
+    let signing_key = rcgen::KeyPair::generate().unwrap();
+    let cert = wanted.self_signed(&signing_key).unwrap();
+    let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -62,7 +68,7 @@ pub async fn serve_requests(
             config.with_client_cert_verifier(verifier.build().unwrap())
         }
     };
-    let config = config.with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+    let config = config.with_single_cert(vec![cert.der().clone()], key).unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -88,5 +94,5 @@ pub async fn serve_requests(
             });
         }
     });
-    (address, STANDARD.encode(made.cert.pem()))
+    (address, STANDARD.encode(cert.pem()))
 }

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::apiserver::ServerOptions;
 use crate::clock::CollectorClock;
 use crate::collectors::{ControllerOptions, Surroundings};
-use crate::logging::{self, LogFormat, LogOptions};
+use crate::logging::{self, LogOptions};
 use crate::up::Up;
 use crate::workloads::WorkloadOptions;
 use shop::{ACTS, Act, Item, ORDERS};
@@ -47,7 +47,7 @@ pub(crate) struct Options {
 
 /// Plays it. Fails if an end state is not as it should be.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    logging::start(&LogOptions { log_format: Some(LogFormat::Text), log_level: options.log_level.clone() })?;
+    logging::start(&LogOptions::text(&options.log_level))?;
     let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let wrong = crate::tasks::block_on(async {
         let mut out = std::io::stdout().lock();

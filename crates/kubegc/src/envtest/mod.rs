@@ -22,7 +22,7 @@ use prometheus_client::registry::Registry;
 use crate::apiserver::{self, ServerOptions};
 use crate::clock::CollectorClock;
 use crate::collectors::{ControllerOptions, Surroundings};
-use crate::logging::{self, LogFormat, LogOptions};
+use crate::logging::{self, LogOptions};
 use crate::operations::{self, PageAnswer, Pages, Protection, Shown};
 use crate::up::Up;
 use crate::workloads::WorkloadOptions;
@@ -187,7 +187,7 @@ fn program(
         let names: Vec<String> = given.without_effect.iter().map(|name| format!("--{name}")).collect();
         eprintln!("{name} (kubegc): accepted without effect: {}", names.join(", "));
     }
-    logging::start(&LogOptions { log_format: Some(LogFormat::Text), log_level: "warn".to_owned() })?;
+    logging::start(&LogOptions::text("warn"))?;
     run(&given)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,7 @@
 //! `kubegc up -- COMMAND`.
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -12,7 +13,11 @@ use tokio::sync::mpsc;
 /// What shells add to the number of a signal that ended a command.
 const ENDED_BY_SIGNAL: i32 = 128;
 
-/// Runs a command with this kubeconfig, and answers its exit code. A signal to stop is passed on to it.
+/// What shells, `env` and `timeout` answer for a program that does not exist, and for one that cannot be run.
+const NOT_FOUND: u8 = 127;
+const NOT_EXECUTABLE: u8 = 126;
+
+/// Runs a command with this kubeconfig, and answers its exit code. A signal to stop is passed on to it, a second one kills it.
 pub(super) async fn run(
     command: &[OsString],
     kubeconfig: &Path,
@@ -20,19 +25,29 @@ pub(super) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let (program, arguments) = command.split_first().context("no command is given")?;
     let kubeconfig = std::path::absolute(kubeconfig)?;
-    let mut child = tokio::process::Command::new(program)
+    let started = tokio::process::Command::new(program)
         .args(arguments)
         .env("KUBECONFIG", &kubeconfig)
         .kill_on_drop(true)
-        .spawn()
-        .with_context(|| format!("cannot run {}", program.display()))?;
+        .spawn();
+    let mut child = match started {
+        Ok(child) => child,
+        Err(error) => {
+            // An error of its own would exit with 1, as failed tests do.
+            writeln!(std::io::stderr(), "error: cannot run {}: {error}", program.display())?;
+            let is_absent = error.kind() == std::io::ErrorKind::NotFound;
+            return Ok(ExitCode::from(if is_absent { NOT_FOUND } else { NOT_EXECUTABLE }));
+        }
+    };
+    let mut signal = Signal::TERM;
     let status = loop {
         tokio::select! {
             status = child.wait() => break status?,
             Some(()) = stop.recv() => {
                 let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
                 // It may have ended just now.
-                let _ = id.map(|id| kill_process(id, Signal::TERM));
+                let _ = id.map(|id| kill_process(id, signal));
+                signal = Signal::KILL;
             }
         }
     };

@@ -39,6 +39,11 @@ const FORK: &str = "/kubegc/v1/fork";
 /// How long is waited unless the request says otherwise, and at most.
 const DEFAULT_PATIENCE: Duration = Duration::from_secs(10);
 const LONGEST_PATIENCE: Duration = Duration::from_mins(10);
+/// How far ahead the clock can be set: far beyond every deadline, and within the years that a timestamp can have.
+const FARTHEST_AHEAD: Duration = Duration::from_hours(100 * 365 * 24);
+const FARTHEST_AHEAD_TEXT: &str = "876000h (100 years)";
+/// How long is waited at least: the request itself is something that has just happened.
+const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 /// How long nothing must have changed to conclude that everything that can run in the process has run.
 const REST: Duration = Duration::from_millis(20);
 
@@ -113,13 +118,23 @@ impl Control {
     fn set_clock(&self, query: &[(String, String)]) -> (u16, Value) {
         match query {
             [(name, text)] if name == "advance" || name == "ahead" => match text.parse::<GoDuration>() {
-                Ok(by) if name == "advance" => self.0.clock.advance(by.to_std()),
-                Ok(ahead) => {
-                    self.0.clock.set(gc_types::milliseconds(ahead.to_std()));
+                Ok(by) if by < GoDuration::ZERO => {
+                    return refused(&format!("{name}={text}: expected a duration that is not negative"));
                 }
-                Err(error) => {
-                    return refused(&format!("{name}={text}: {error}; expected a duration such as 36h"));
+                Ok(by) if by.to_std() > FARTHEST_AHEAD => {
+                    return refused(&format!("{name}={text}: expected at most {FARTHEST_AHEAD_TEXT}"));
                 }
+                Ok(by) => {
+                    let before = if name == "advance" { self.0.clock.ahead() } else { 0 };
+                    let ahead = before.saturating_add(gc_types::milliseconds(by.to_std()));
+                    if ahead > gc_types::milliseconds(FARTHEST_AHEAD) {
+                        return refused(&format!(
+                            "{name}={text}: the clock would be more than {FARTHEST_AHEAD_TEXT} ahead"
+                        ));
+                    }
+                    self.0.clock.set(ahead);
+                }
+                Err(error) => return refused(&format!("{name}={text}: {error}")),
             },
             _ => return refused("expected one parameter, advance=DURATION or ahead=DURATION"),
         }
@@ -161,6 +176,9 @@ impl Control {
             Ok(Err(Refusal::Failed(error))) => {
                 (500, status(500, "InternalError", &format!("{error:#}"), &json!({})))
             }
+            Ok(Err(refusal @ Refusal::Unknown(_))) => {
+                (404, status(404, "NotFound", &refusal.to_string(), &json!({})))
+            }
             Ok(Err(refusal)) => refused(&refusal.to_string()),
             Err(error) => (500, status(500, "InternalError", &error.to_string(), &json!({}))),
         }
@@ -176,14 +194,12 @@ impl Control {
             [] => DEFAULT_PATIENCE,
             [(name, text)] if name == "timeout" => match text.parse::<GoDuration>() {
                 Ok(patience) => patience.to_std().min(LONGEST_PATIENCE),
-                Err(error) => {
-                    return refused(&format!("timeout={text}: {error}; expected a duration such as 10s"));
-                }
+                Err(error) => return refused(&format!("timeout={text}: {error}")),
             },
             _ => return refused("expected no parameter, or timeout=DURATION"),
         };
         let begun = Instant::now();
-        match self.settle(patience, || tokio::time::sleep(REST)).await {
+        match self.settle(patience.max(LEAST_PATIENCE), || tokio::time::sleep(REST)).await {
             Ok(()) => (200, json!({"settled": true, "took": format!("{:?}", begun.elapsed())})),
             Err(moving) => {
                 let message = format!("not settled within {patience:?}: {}", moving.join("; "));

@@ -26,6 +26,7 @@ use gc_retention::permissions::Controller;
 use prometheus_client::registry::Registry;
 use tokio::sync::{Mutex, mpsc};
 
+use crate::UsageError;
 use crate::apiserver::{self, ServerOptions};
 use crate::clock::CollectorClock;
 use crate::collector_metrics::CollectorMetrics;
@@ -170,6 +171,7 @@ impl Up {
             components,
             unattended,
             advisor,
+            clock: clock.of_objects(),
             ..options.clone()
         };
         if options.is_in_memory() {
@@ -210,7 +212,16 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     if options.detach {
         return detach::start();
     }
-    logging::start(&options.log)?;
+    if options.command.is_empty() && std::env::args_os().next_back().is_some_and(|last| last == "--") {
+        // Most likely a variable that should have held the command; a server would run until it is stopped.
+        return Err(UsageError::new("no command after --; expected one, as in: kubegc up -- pytest").into());
+    }
+    let mut log = options.log.clone();
+    if !options.command.is_empty() {
+        // What the collectors do is not what its output is read for.
+        log.log_level.get_or_insert_with(|| "warn".to_owned());
+    }
+    logging::start(&log)?;
     if options.detached {
         detach::leave_terminal()?;
     }
