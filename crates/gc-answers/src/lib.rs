@@ -5,6 +5,28 @@
 //! needs an object which was not gathered yet records a [`Need`] and continues with what is known; the
 //! gatherer answers the needs and asks again, until nothing further is needed. So an answer costs the
 //! requests that it needs, and no more.
+//!
+//! ```
+//! use gc_answers::tree::{Direction, tree};
+//! use gc_answers::{Catalog, Survey};
+//! use gc_types::{ResourceId, Timestamp, Uid};
+//!
+//! // Aggregated discovery of a server that has ConfigMaps alone.
+//! let core = br#"{"items": [{"versions": [{"version": "v1", "freshness": "Current", "resources": [{
+//!     "resource": "configmaps", "responseKind": {"kind": "ConfigMap"}, "scope": "Namespaced",
+//!     "verbs": ["list", "delete"]}]}]}]}"#;
+//! let mut survey = Survey::new(Catalog::read(core, br#"{"items": []}"#).unwrap(), Timestamp(0));
+//! for object in [
+//!     r#"{"metadata": {"namespace": "n", "name": "owner", "uid": "1", "resourceVersion": "1"}}"#,
+//!     r#"{"metadata": {"namespace": "n", "name": "part", "uid": "2", "resourceVersion": "2", "ownerReferences": [
+//!         {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "1"}]}}"#,
+//! ] {
+//!     survey.observe(ResourceId(0), serde_json::from_str(object).unwrap());
+//! }
+//! survey.complete();
+//! let tree = tree(&survey, &Uid::new("1"), Direction::Dependents).unwrap();
+//! assert_eq!(tree.below[0].view.name.as_ref() as &str, "part");
+//! ```
 
 pub mod catalog;
 pub mod commands;

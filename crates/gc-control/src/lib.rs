@@ -4,6 +4,17 @@
 //! Everything here is a state machine without I/O, clock or randomness: it takes in what was observed and what time it
 //! is, and answers what to do. `gc-kube` drives it over a network and `gc-sim` over a simulated one, so that what is
 //! simulated is what ships.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use gc_control::backoff::Backoff;
+//!
+//! // Chance is an argument, as time is: here the longest of each delay.
+//! let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_millis(300));
+//! let delays = [backoff.next_delay(1.0), backoff.next_delay(1.0), backoff.next_delay(1.0)];
+//! assert_eq!(delays.map(|delay| delay.as_millis()), [100, 200, 300]);
+//! ```
 
 pub mod backoff;
 pub mod barriers;

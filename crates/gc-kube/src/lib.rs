@@ -11,6 +11,18 @@
 //! request goes over HTTP/2 connections or is a call in the same process. Of an object, only metadata is ever
 //! asked for and kept; the retention collectors, whose verdicts need more, watch the few kinds they are about
 //! whole and keep narrow facts of them.
+//!
+//! ```
+//! use bytes::Bytes;
+//! use gc_kube::ApiClient;
+//! use http_body_util::Full;
+//!
+//! // A server in the same process: any HTTP service.
+//! let client = ApiClient::in_process(|request: http::Request<Full<Bytes>>| async move {
+//!     http::Response::new(Full::new(Bytes::from(format!("{{\"path\":\"{}\"}}", request.uri().path()))))
+//! });
+//! assert_eq!(client.namespace(), "default");
+//! ```
 
 mod backoff;
 mod barrier;

@@ -5,6 +5,26 @@
 //! [`nodes`], [`leases`], [`lease_candidates`], [`tokens`], [`storage_versions`]) are
 //! [`engine::Collector`]s over the narrow facts of [`objects`]; [`permissions`] says what each of them may do, and
 //! [`election`] which of several replicas does it.
+//!
+//! ```
+//! use gc_retention::engine::Decision;
+//! use gc_retention::jobs::{Job, verdict};
+//! use gc_types::Timestamp;
+//!
+//! // A Job that has finished at midnight and may stay for an hour.
+//! let job: Job = serde_json::from_str(
+//!     r#"{
+//!         "metadata": {"name": "report", "namespace": "shop", "uid": "u", "resourceVersion": "7"},
+//!         "spec": {"ttlSecondsAfterFinished": 3600},
+//!         "status": {"conditions": [
+//!             {"type": "Complete", "status": "True", "lastTransitionTime": "1970-01-01T00:00:00Z"}
+//!         ]}
+//!     }"#,
+//! )?;
+//! assert_eq!(verdict(&job, Timestamp(1_000)), Decision::Later(Timestamp(3_600_000)));
+//! assert!(matches!(verdict(&job, Timestamp(3_600_000)), Decision::Act(..)));
+//! # Ok::<(), serde_json::Error>(())
+//! ```
 
 pub mod ages;
 pub mod certificates;

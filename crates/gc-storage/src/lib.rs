@@ -9,6 +9,20 @@
 //! it is. That keeps every runtime out of the registry, lets the simulator call it directly, and costs one
 //! thread hand-over where milliseconds are spent anyway. Only watching is pulled with a [`Context`], so that
 //! ten thousand idle watches cost no thread.
+//!
+//! ```
+//! use gc_storage::{Committed, Condition, Key, Storage, StorageError, Transaction, Write};
+//!
+//! /// Replaces a value unless somebody else wrote it meanwhile; whether it was replaced.
+//! fn replace(store: &dyn Storage, key: &Key, value: &'static [u8]) -> Result<bool, StorageError> {
+//!     let Some(item) = store.get(key, None)?.item else { return Ok(false) };
+//!     let committed = store.commit(Transaction {
+//!         conditions: vec![Condition { key: key.clone(), mod_revision: item.mod_revision }],
+//!         writes: vec![Write::Put(key.clone(), value.into())],
+//!     })?;
+//!     Ok(matches!(committed, Committed::Done(_)))
+//! }
+//! ```
 
 use std::fmt;
 use std::sync::Arc;

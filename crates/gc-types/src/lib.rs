@@ -3,6 +3,15 @@
 //! Everything that crosses the boundary between decisions (pure crates) and actions (adapters) is defined here:
 //! observations ([`Event`]), requests ([`Effect`]), their reasons ([`Reason`]) and outcomes ([`Outcome`]). This crate
 //! depends on no other crate of the workspace.
+//!
+//! ```
+//! use gc_types::{GoDuration, group_resource};
+//!
+//! let age: GoDuration = "1h30m".parse()?;
+//! assert_eq!(age.to_string(), "1h30m0s");
+//! assert_eq!(group_resource("apps", "deployments"), "deployments.apps");
+//! # Ok::<(), gc_types::GoDurationError>(())
+//! ```
 #![doc(html_no_source)]
 
 pub mod codes;

@@ -3,6 +3,17 @@
 //! [`runtime::Runtime`] takes in what was observed and hands out requests; the driver sends them and brings back the
 //! answers. Each controller is a function from what is known ([`plan::View`]) and an object's key to a [`plan::Plan`]. There is
 //! no clock and no randomness here: the time comes with each call.
+//!
+//! ```
+//! use gc_workloads::hash::pod_template_hash;
+//! use serde_json::json;
+//!
+//! // What `pod-template-hash` is in the names and labels of ReplicaSets: the same for the same template, in any order.
+//! let template = json!({"spec": {"containers": [{"name": "web", "image": "nginx"}]}});
+//! let same = json!({"spec": {"containers": [{"image": "nginx", "name": "web"}]}});
+//! assert_eq!(pod_template_hash(&template, None), pod_template_hash(&same, None));
+//! assert_ne!(pod_template_hash(&template, None), pod_template_hash(&template, Some(1)));
+//! ```
 
 pub mod certificates;
 mod claims;

@@ -31,8 +31,9 @@ __all__ = ["Clock", "KubegcError", "NotSettled", "Server", "binary"]
 #: How long a server may take to be ready, and to end, on a slow machine.
 START_SECONDS = 60
 STOP_SECONDS = 30
-#: More than the server waits for a request to settle.
 REQUEST_SECONDS = 30
+#: How long the server waits at most until everything has settled.
+LONGEST_SETTLE_SECONDS = 600
 
 
 class KubegcError(Exception):
@@ -161,6 +162,7 @@ class Server:
                 self._process.wait()
             self._process.stdout.close()
             self._process = None
+            self.url = None
         if self._output is not None:
             self._output.close()
             self._output = None
@@ -169,12 +171,16 @@ class Server:
             self._folder = None
 
     def output(self):
-        """What the server has printed and logged so far."""
+        """What the server has printed and logged so far; nothing before it was started and after it was stopped."""
+        if self._output is None:
+            return ""
         self._output.flush()
         return pathlib.Path(self._output.name).read_text(errors="replace")
 
     def request(self, method, path, query=None, timeout=REQUEST_SECONDS):
         """Calls /kubegc/v1/PATH as an administrator, and returns the decoded answer."""
+        if self._process is None or self.url is None:
+            raise KubegcError("the server does not run; call start(), or use it in a `with` block")
         url = f"{self.url}/kubegc/v1/{path}?{urllib.parse.urlencode(query or {})}"
         request = urllib.request.Request(url, method=method, headers={"Authorization": f"Bearer {self._token}"})
         # No proxy of the environment stands before a server on this machine.
@@ -191,8 +197,11 @@ class Server:
             raise KubegcError(message) from None
 
     def settle(self, timeout=10):
-        """Returns when nothing is left to do: no collector, controller or watch. Raises `NotSettled` after `timeout` seconds."""
-        return self.request("POST", "settle", {"timeout": _duration(timeout)}, timeout + REQUEST_SECONDS)
+        """Returns when nothing is left to do: no collector, controller or watch. Raises `NotSettled` after the timeout.
+
+        The timeout is a `timedelta`, seconds, or text such as "10s"; the server waits ten minutes at most.
+        """
+        return self.request("POST", "settle", {"timeout": _duration(timeout)}, LONGEST_SETTLE_SECONDS + REQUEST_SECONDS)
 
     def advance(self, duration):
         """Sets the collectors' clock ahead."""
