@@ -6,7 +6,9 @@ use super::lifecycle;
 use super::scheduler::tolerates;
 use crate::kinds::Kind;
 use crate::plan::Settings;
-use crate::testing::{World, store, view};
+use crate::runtime::MAX_PLANS;
+use crate::testing::{World, owner, store, view};
+use crate::time;
 
 fn pod(name: &str, spec: &Value) -> Value {
     let mut whole = json!({"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Always"});
@@ -73,6 +75,36 @@ fn a_node_gets_no_more_pods_than_fit() {
     let bound = (0..5)
         .filter(|number| world.get(Kind::Pod, &format!("p{number}"))["spec"]["nodeName"] == "kubegc-node-0");
     assert_eq!(bound.collect::<Vec<_>>(), [0, 1, 2]);
+}
+
+/// Between its creation and its start, a pod waits for a few full rounds of plans of others, however many of them are queued.
+#[test]
+fn a_pod_starts_beside_ten_thousand_ending_ones() {
+    const MOST_BEFORE_IT_RUNS: usize = 4 * MAX_PLANS;
+    let mut world = World::whole();
+    for number in 0..10_000 {
+        let mut ending = pod(&format!("e{number}"), &json!({"nodeName": "kubegc-node-0"}));
+        ending["metadata"]["namespace"] = "busy".into();
+        ending["metadata"]["deletionTimestamp"] = time::format(world.now).into();
+        ending["metadata"]["deletionGracePeriodSeconds"] = 30.into();
+        world.create(Kind::Pod, ending);
+    }
+    // Another that waits for the scheduler, in the busy namespace itself.
+    let mut other = pod("other", &json!({}));
+    other["metadata"]["namespace"] = "busy".into();
+    world.create(Kind::Pod, other);
+    world.create(Kind::ReplicaSet, owner("web", &json!({"replicas": 1})));
+    let mut requests = 0;
+    let is_running = |world: &World| {
+        let mut pods = world.of_kind(Kind::Pod).into_iter();
+        pods.any(|pod| pod["metadata"]["namespace"] == "default" && pod["status"]["phase"] == "Running")
+    };
+    while !is_running(&world) {
+        requests += world.send_together();
+        assert!(requests <= MOST_BEFORE_IT_RUNS, "{requests} requests were sent for others before it");
+    }
+    assert_ne!(world.objects[&Kind::Pod.key("busy", "other")]["spec"]["nodeName"], Value::Null);
+    assert!(world.objects.len() > 9_000, "the others have not ended by then");
 }
 
 #[test]
