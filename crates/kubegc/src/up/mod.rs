@@ -23,6 +23,7 @@ use gc_apiserver::RunningServer;
 use gc_kube::{ApiClient, Observer};
 use gc_registry::api::UserInfo;
 use gc_retention::permissions::Controller;
+use gc_workloads::workloads::Workload;
 use prometheus_client::registry::Registry;
 use tokio::sync::{Mutex, mpsc};
 
@@ -49,11 +50,13 @@ const NAMESPACE_SETTLE: Duration = Duration::ZERO;
 /// The parts of the control plane whose work is done here, as ComponentStatuses name them; the scheduler is one of the workload controllers.
 const COMPONENTS: [&str; 2] = ["controller-manager", "scheduler"];
 
-/// Kinds that would have an effect in a cluster with metrics or a network, and have none here; whoever creates one is warned.
-const UNATTENDED: [(&str, &str); 3] = [
+/// Kinds that would have an effect in a cluster with metrics, a network or devices, and have none here; whoever creates one is warned.
+const UNATTENDED: [(&str, &str); 5] = [
     ("autoscaling", "HorizontalPodAutoscaler"),
     ("networking.k8s.io", "Ingress"),
+    ("networking.k8s.io", "IngressClass"),
     ("networking.k8s.io", "NetworkPolicy"),
+    ("resource.k8s.io", "ResourceClaim"),
 ];
 
 /// What `*` switches on here besides the collectors that are on by default on a cluster.
@@ -161,6 +164,7 @@ impl Up {
         let advisor = RetentionAdvisor {
             expires: enabled.contains(&Controller::Expiry),
             tools: settings.foreign_expiry.clone(),
+            simulates: living.contains(&Workload::Kubelet),
         };
         let advisor: Option<Arc<dyn gc_registry::advisor::Advisor>> = Some(Arc::new(advisor));
         let mut options = ServerOptions {

@@ -197,12 +197,16 @@ fn objects_without_effect_are_answered_with_a_warning() {
             "{maxReplicas: 2, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}"
         }
         "Ingress" => "{defaultBackend: {service: {name: web, port: {number: 80}}}}",
+        "IngressClass" => "{controller: example.com/ingress}",
+        "ResourceClaim" => "{}",
         _ => "{podSelector: {}}",
     };
     for (api_version, kind) in [
         ("autoscaling/v2", "HorizontalPodAutoscaler"),
         ("networking.k8s.io/v1", "Ingress"),
+        ("networking.k8s.io/v1", "IngressClass"),
         ("networking.k8s.io/v1", "NetworkPolicy"),
+        ("resource.k8s.io/v1", "ResourceClaim"),
     ] {
         let object = format!(
             "apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: web}}\nspec: {}\n",
