@@ -37,7 +37,7 @@ use crate::journal::{Journal, JournalOptions};
 use crate::logging::{self, LogOptions};
 use crate::operations::{self, Protection, Shown, TlsFlags};
 use crate::run;
-use crate::workloads::{self, WorkloadOptions};
+use crate::workloads::WorkloadOptions;
 use advisor::RetentionAdvisor;
 use cluster::{Cluster, Forks, Recipe};
 use control::Control;
@@ -151,9 +151,7 @@ impl Up {
         let Recipe { options, controllers: settings, workloads } = recipe;
         let surroundings =
             Surroundings { clock: clock.clock(), restraints: clock.restraints(), ..surroundings };
-        let living = workloads.enabled(&settings.controllers);
-        let mut settings = settings.clone();
-        settings.controllers.retain(|word| !workloads::is_named(word));
+        let living = workloads.enabled(&settings.controllers)?;
         let enabled = settings.enabled_with(&ALSO_ON)?;
         let control =
             Control::new(clock.clone(), surroundings.activity.clone(), surroundings.journal.clone());
@@ -184,7 +182,7 @@ impl Up {
         control.page().serve(server.in_process(ADMINISTRATOR), &server.credentials().server);
         let enabled = Enabled {
             collectors: enabled,
-            settings,
+            settings: settings.clone(),
             workloads: living,
             workload_settings: workloads.settings(server.credentials().ca_pem.clone()),
         };
