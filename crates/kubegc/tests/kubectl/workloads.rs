@@ -219,3 +219,17 @@ fn objects_without_effect_are_answered_with_a_warning() {
         assert_eq!((labeled.success, labeled.err.as_str()), (true, ""), "only its creation is warned of");
     }
 }
+
+#[test]
+fn a_pod_on_a_simulated_node_says_that_nothing_runs_in_it() {
+    let Some(server) = up() else { return };
+    kubectl(&server, &["run", "web", "--image=nginx"], "");
+    kubectl(&server, &["wait", "--for=condition=Ready", "pod/web", "--timeout=30s"], "");
+    let ways: [&[&str]; 3] =
+        [&["logs", "web"], &["exec", "web", "--", "true"], &["port-forward", "web", ":80"]];
+    for way in ways {
+        let outcome = run(&server, way, "");
+        let why = "pod web has no running containers: its node is simulated; no container runs";
+        assert!(!outcome.success && outcome.err.contains(why), "{way:?}: {}", outcome.err);
+    }
+}
