@@ -571,11 +571,14 @@ fn only_links_of_containers_that_are_surely_gone_go() {
                 .then(|| Answer::failure(code::UNKNOWN, "ambiguous prefix"))
         });
     }
+    let logs = fake.folder().join("logs");
+    std::fs::write(&logs, "no directory").unwrap();
     let (exit, text) = said(&mut agent(&fake, &CONTAINERS));
     assert_eq!(exit, Some(1), "T95: {text}");
     assert!(text.contains("cannot read the pod log directory"), "{text}");
     assert_eq!(std::fs::read_dir(&links).unwrap().count(), 6, "links are not cleaned then");
-    std::fs::create_dir(fake.folder().join("logs")).unwrap();
+    // One that does not exist is empty.
+    std::fs::remove_file(&logs).unwrap();
     let (exit, text) = said(&mut agent(&fake, &CONTAINERS));
     assert_eq!(exit, Some(0), "{text}");
     let mut left: Vec<String> = std::fs::read_dir(&links)

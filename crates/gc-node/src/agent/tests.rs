@@ -472,3 +472,11 @@ async fn a_clock_that_is_set_ahead_ages_images_and_begins_passes() {
     };
     tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(running, test) }).await.unwrap();
 }
+
+/// On a node on which no pod has run yet.
+#[tokio::test]
+async fn a_log_directory_that_does_not_exist_is_empty() {
+    let mut world = World::new(0, NodeConfig::of_tests()).await;
+    std::fs::remove_dir(world.fake.folder().join("logs")).unwrap();
+    world.agent.container_pass(false, &world.state, &world.stop).await.unwrap();
+}
