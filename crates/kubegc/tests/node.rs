@@ -123,9 +123,10 @@ fn what_is_wrong_is_said_in_one_line() {
     });
     let header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
     std::fs::write(at("types.yaml"), format!("{header}imageGCHighThresholdPercent: much\n")).unwrap();
+    std::fs::write(at("twice.yaml"), format!("{header}maxPods: 1\nmaxPods: 2\n")).unwrap();
     std::fs::write(at("broken.yaml"), "a: [").unwrap();
     std::fs::write(at("misspelled.yaml"), format!("{header}imageGCHighTresholdPercent: 1\n")).unwrap();
-    let misspelled = at("misspelled.yaml");
+    let (misspelled, twice) = (at("misspelled.yaml"), at("twice.yaml"));
     let endpoint = |name: &str| format!("unix://{}", at(name));
     let (missing, other, types, broken, absent) = (
         endpoint("absent.sock"),
@@ -152,7 +153,12 @@ fn what_is_wrong_is_said_in_one_line() {
         (
             &["--once", "--config", &types],
             2,
-            "imageGCHighThresholdPercent: expected an integer, found the string",
+            "types.yaml: line 3, column 1: imageGCHighThresholdPercent: expected an integer, found the string",
+        ),
+        (
+            &["--once", "--config", &twice],
+            2,
+            "twice.yaml is not valid YAML: duplicate mapping key: maxPods at line 4, column 1",
         ),
         (
             &["--once", "--config", &misspelled],

@@ -6,6 +6,7 @@ pub(crate) mod fuzz;
 mod journal;
 mod output;
 mod pages;
+mod places;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -129,14 +130,20 @@ pub(crate) fn run(options: NodeOptions) -> Result<()> {
         Some(path) => read_file(path).map_err(|error| crate::UsageError::new(format!("{error:#}")))?,
         None => (Value::Null, String::new()),
     };
-    let misspelled = config::misspelled(&file, &text);
+    let misspelled = places::misspelled(&file, &text);
     if let (Some(path), false) = (&options.flags.config, misspelled.is_empty()) {
         return Err(crate::UsageError::new(format!("{}: {}", path.display(), misspelled.join("; "))).into());
     }
     if options.test_clock && !options.bind_address.ip().to_canonical().is_loopback() {
         return Err(crate::UsageError::new("--test-clock needs --bind-address on a loopback address").into());
     }
-    let (settings, notices) = config::resolve(&file, &options.flags).map_err(crate::UsageError::new)?;
+    let (settings, notices) = config::resolve(&file, &options.flags).map_err(|errors| {
+        let errors = match &options.flags.config {
+            Some(path) => errors.located(path, &text, &options.flags),
+            None => errors,
+        };
+        crate::UsageError::new(errors)
+    })?;
     for notice in &notices {
         info!("{notice}");
     }
