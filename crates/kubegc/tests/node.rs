@@ -170,6 +170,12 @@ fn what_is_wrong_is_said_in_one_line() {
             2,
             "--test-clock needs --bind-address on a loopback address",
         ),
+        (
+            &["images", "--once"],
+            2,
+            "--once is for collecting; `images` and `containers` only show what is there",
+        ),
+        (&["containers", "--dry-run"], 2, "--dry-run is for collecting"),
         (&["--once", "--config", &broken], 2, "is not valid YAML"),
         (&["--once", "--config", &absent], 2, "cannot read"),
     ];

@@ -134,6 +134,11 @@ pub(crate) fn run(options: NodeOptions) -> Result<()> {
     if let (Some(path), false) = (&options.flags.config, misspelled.is_empty()) {
         return Err(crate::UsageError::new(format!("{}: {}", path.display(), misspelled.join("; "))).into());
     }
+    if options.command.is_some() && (options.once || options.dry_run) {
+        let flag = if options.once { "--once" } else { "--dry-run" };
+        let why = format!("{flag} is for collecting; `images` and `containers` only show what is there");
+        return Err(crate::UsageError::new(why).into());
+    }
     if options.test_clock && !options.bind_address.ip().to_canonical().is_loopback() {
         return Err(crate::UsageError::new("--test-clock needs --bind-address on a loopback address").into());
     }
