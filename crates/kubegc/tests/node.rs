@@ -16,6 +16,8 @@ mod support;
 mod cluster;
 #[path = "node/configuration.rs"]
 mod configuration;
+#[path = "node/silent.rs"]
+mod silent;
 #[path = "node/terminal.rs"]
 mod terminal;
 

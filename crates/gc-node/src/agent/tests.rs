@@ -453,7 +453,8 @@ async fn a_clock_that_is_set_ahead_ages_images_and_begins_passes() {
     let World { fake, agent, state, .. } = World::new(2, NodeConfig { ages, ..NodeConfig::of_tests() }).await;
     drop(state);
     let (clock, (sender, stop)) = (TestClock::default(), Stop::new());
-    let agent = agent.with_clock(clock.clone()).lock(&fake.folder().join("state")).unwrap();
+    let locks = Locks::take(agent.client.endpoint(), &fake.folder().join("state")).unwrap();
+    let agent = agent.with_clock(clock.clone()).alone(locks).unwrap();
     let health = crate::health::Health::new(&[Collect::Images]);
     let running = async { Box::pin(agent.run(&[Collect::Images], &health, &stop)).await.unwrap() };
     let test = async {
