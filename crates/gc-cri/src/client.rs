@@ -109,10 +109,7 @@ impl CriClient {
     /// Connects and makes the handshake. Fails with one clear reason: no answer, no permission, not CRI.
     pub async fn connect(endpoint: Endpoint, options: Options) -> Result<(Self, RuntimeVersion), CriError> {
         // The connection itself is made lazily and again after a restart; this first attempt finds errors early.
-        UnixStream::connect(endpoint.path()).await.map_err(|error| match error.kind() {
-            std::io::ErrorKind::PermissionDenied => CriError::PermissionDenied { endpoint: endpoint.clone() },
-            _ => CriError::Unreachable { endpoint: endpoint.clone(), why: error.to_string() },
-        })?;
+        Self::reach(&endpoint).await?;
         let path = endpoint.path().to_owned();
         let connector = tower::service_fn(move |_: Uri| {
             let path = path.clone();
@@ -125,6 +122,15 @@ impl CriClient {
         let client = Self { endpoint, channel, options, unary_lists_only: Arc::default() };
         let version = client.version().await?;
         Ok((client, version))
+    }
+
+    /// Whether something listens at an endpoint, and this process may connect to it. Never waits for an answer.
+    pub async fn reach(endpoint: &Endpoint) -> Result<(), CriError> {
+        let reached = UnixStream::connect(endpoint.path()).await;
+        reached.map(drop).map_err(|error| match error.kind() {
+            std::io::ErrorKind::PermissionDenied => CriError::PermissionDenied { endpoint: endpoint.clone() },
+            _ => CriError::Unreachable { endpoint: endpoint.clone(), why: error.to_string() },
+        })
     }
 
     /// The endpoint that it is connected to.

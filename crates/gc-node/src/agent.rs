@@ -34,7 +34,7 @@ use crate::reports::{ReportTarget, Reporter};
 use crate::state::{StateDirectory, UnknownPods};
 
 pub use preview::{ContainerView, DiskUse, ImagePreview, ImageView, LeftoverPreview, Preview, keep_message};
-pub use sole::{Pass, SoleAgent};
+pub use sole::{Locks, Pass, SoleAgent};
 
 /// Images that are kept, named when too little could be freed.
 const MAX_NAMED_IMAGES: usize = 5;

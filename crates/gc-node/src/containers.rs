@@ -280,10 +280,17 @@ impl Collector<'_> {
     /// Log directories of deleted pods, in the order of their names.
     pub(crate) fn directories_to_remove(&self, observation: &Observation) -> Result<Vec<PathBuf>> {
         let root = &self.config.pod_logs_dir;
-        let mut entries: Vec<LogEntry> = fs::read_dir(root)
-            .with_context(|| format!("cannot read the pod log directory {}", root.display()))?
-            .filter_map(|entry| log_entry(&entry.ok()?, &observation.dates))
-            .collect();
+        let listed = match fs::read_dir(root) {
+            Ok(listed) => listed,
+            // No pod has run on this node yet.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => {
+                return Err(error)
+                    .with_context(|| format!("cannot read the pod log directory {}", root.display()));
+            }
+        };
+        let mut entries: Vec<LogEntry> =
+            listed.filter_map(|entry| log_entry(&entry.ok()?, &observation.dates)).collect();
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let running = Running::of(&observation.plain(), &observation.sandboxes);
         let (listed, age) = (observation.pods(), MINIMUM_LEFTOVER_AGE);

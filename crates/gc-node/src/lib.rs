@@ -42,7 +42,7 @@ mod grpc;
 mod messages;
 
 pub use agent::{
-    Agent, Collect, ContainerView, DiskUse, ImagePreview, ImageView, LeftoverPreview, Pass, Preview,
+    Agent, Collect, ContainerView, DiskUse, ImagePreview, ImageView, LeftoverPreview, Locks, Pass, Preview,
     SoleAgent, keep_message,
 };
 pub use clock::{Stop, TestClock};

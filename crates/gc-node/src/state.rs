@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -174,17 +174,24 @@ impl StateDirectory {
 }
 
 /// Prevents a second agent for the same runtime, whatever its state directory: two would disagree on what to keep.
-/// The lock is on the directory of the socket, which both see, and ends with the process.
+/// The lock is on the directory of the socket, which both see whatever links lead to it, and ends with the process.
 pub(crate) fn lock_runtime(endpoint: &Endpoint) -> Result<Option<File>> {
-    let Some(folder) = endpoint.path().parent() else { return Ok(None) };
+    // A socket that does not exist yet is not behind a link either.
+    let socket = fs::canonicalize(endpoint.path()).unwrap_or_else(|_| endpoint.path().to_owned());
+    let Some(folder) = socket.parent() else { return Ok(None) };
     let Ok(lock) = File::open(folder) else {
-        // Only the socket itself is mounted.
         warn!(
             "cannot open {}, so that a second agent on this runtime would not be noticed",
             folder.display()
         );
         return Ok(None);
     };
+    if is_mounted_alone(&socket, &lock) {
+        warn!(
+            "{} is mounted without its directory, so that a second agent on this runtime would not be noticed",
+            socket.display()
+        );
+    }
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(lock)),
         Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -192,6 +199,12 @@ pub(crate) fn lock_runtime(endpoint: &Endpoint) -> Result<Option<File>> {
         }
         Err(error) => Err(error).with_context(|| format!("cannot lock {}", folder.display())),
     }
+}
+
+/// Whether a socket is on another filesystem than its directory: it was mounted by itself, and others see it in other directories.
+fn is_mounted_alone(socket: &Path, folder: &File) -> bool {
+    let (Ok(socket), Ok(folder)) = (fs::metadata(socket), folder.metadata()) else { return false };
+    socket.dev() != folder.dev()
 }
 
 /// The saved state of an agent in this directory, for queries: nothing is locked, moved or created.
@@ -382,6 +395,20 @@ mod tests {
         assert_eq!(refused, format!("another agent uses {endpoint}; one runtime has one collector"));
         drop(first);
         assert!(lock_runtime(&endpoint).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_link_to_the_socket_leads_to_the_same_runtime() {
+        let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (socket, link) = (folder.path().join("runtime.sock"), elsewhere.path().join("link.sock"));
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        std::os::unix::fs::symlink(&socket, &link).unwrap();
+        let at = |path: &Path| Endpoint::parse(&format!("unix://{}", path.display())).unwrap();
+        let first = lock_runtime(&at(&socket)).unwrap();
+        assert!(first.is_some());
+        let refused = lock_runtime(&at(&link)).unwrap_err().to_string();
+        assert!(refused.starts_with("another agent uses"), "{refused}");
+        assert!(!is_mounted_alone(&socket, first.as_ref().unwrap()));
     }
 
     /// T178.

@@ -30,6 +30,7 @@ pub mod nodes;
 pub mod object;
 pub mod plan;
 pub mod pods;
+mod queue;
 pub mod replicasets;
 pub mod resources;
 mod revisions;

@@ -14,6 +14,7 @@ use crate::events::Recorder;
 use crate::kinds::{Key, Kind};
 use crate::object::Object;
 use crate::plan::{Action, FailedAction, Failure, FailureReason, Note, Plan, Request, Settings, View};
+use crate::queue::{Queue, Turns, Work};
 use crate::store::{Change, Store};
 use crate::time::Milliseconds;
 use crate::workloads::Workload;
@@ -24,8 +25,6 @@ pub const MAX_IN_FLIGHT: usize = 64;
 pub const MAX_PLANS: usize = 256;
 /// Maximum number of queued Events; further ones are dropped and counted.
 pub const MAX_WAITING_EVENTS: usize = 10_000;
-/// While pods wait to be reconciled, one reconciliation in this number is of an object that owns pods.
-pub const POD_SHARE: u32 = 8;
 /// A reconciled object rests for one millisecond per this number of objects that were visited for it, so that owners of many
 /// objects are not reconciled after each change of one of them.
 pub const VISITS_PER_MILLISECOND: usize = 100;
@@ -79,61 +78,6 @@ pub enum Observation {
     Gone(Kind, Value),
 }
 
-type Work = (Workload, Key);
-
-/// What is to be reconciled. Pods come before what counts them, so that a burst of changes of pods becomes one change of their
-/// owner's status; the owners get their share however many pods there are.
-#[derive(Debug, Default)]
-struct Ready {
-    pods: VecDeque<Work>,
-    others: VecDeque<Work>,
-    /// Reconciliations of pods since the last one of anything else.
-    streak: u32,
-    /// The scheduler places one pod after the other, as kube-scheduler does: where the next one fits depends on it.
-    unplaced: VecDeque<Work>,
-    is_placing: bool,
-}
-
-impl Ready {
-    fn push(&mut self, work: Work) {
-        let of_a_pod = work.1.kind == Kind::Pod;
-        if of_a_pod { self.pods.push_back(work) } else { self.others.push_back(work) }
-    }
-
-    /// The next one, which is at work until it has [ended](Self::ended).
-    fn pop(&mut self) -> Option<Work> {
-        loop {
-            let work = self.next()?;
-            if work.0 != Workload::Scheduler {
-                return Some(work);
-            }
-            if !self.is_placing {
-                self.is_placing = true;
-                return Some(work);
-            }
-            self.unplaced.push_back(work);
-        }
-    }
-
-    fn ended(&mut self, work: &Work) {
-        if work.0 == Workload::Scheduler {
-            self.is_placing = false;
-            self.pods.extend(self.unplaced.pop_front());
-        }
-    }
-
-    fn next(&mut self) -> Option<Work> {
-        if self.streak < POD_SHARE - 1
-            && let Some(work) = self.pods.pop_front()
-        {
-            self.streak += 1;
-            return Some(work);
-        }
-        self.streak = 0;
-        self.others.pop_front().or_else(|| self.pods.pop_front())
-    }
-}
-
 /// A plan at work.
 #[derive(Debug)]
 struct Running {
@@ -181,13 +125,13 @@ pub struct Runtime {
     settings: Settings,
     workloads: Vec<Workload>,
     unlisted: BTreeSet<Kind>,
-    ready: Ready,
+    ready: Queue,
     queued: BTreeSet<Work>,
     running: BTreeMap<Work, Running>,
     /// Changed while their plan was at work.
     dirty: BTreeSet<Work>,
     /// Works whose current step has requests that are not sent yet.
-    sendable: VecDeque<Work>,
+    sendable: Turns,
     in_flight: BTreeMap<RequestId, (Work, Request)>,
     events_in_flight: BTreeSet<RequestId>,
     timers: BTreeSet<(Milliseconds, Work)>,
@@ -217,11 +161,11 @@ impl Runtime {
             settings,
             workloads,
             unlisted,
-            ready: Ready::default(),
+            ready: Queue::default(),
             queued: BTreeSet::new(),
             running: BTreeMap::new(),
             dirty: BTreeSet::new(),
-            sendable: VecDeque::new(),
+            sendable: Turns::default(),
             in_flight: BTreeMap::new(),
             events_in_flight: BTreeSet::new(),
             timers: BTreeSet::new(),
@@ -415,7 +359,7 @@ impl Runtime {
     }
 
     fn send_of_plans(&mut self) -> Option<Sent> {
-        while let Some(work) = self.sendable.front().cloned() {
+        while let Some(work) = self.sendable.pop() {
             let next = self.running.get_mut(&work).and_then(|running| {
                 let request = running.waiting.pop_front()?;
                 running.unanswered += 1;
@@ -425,12 +369,9 @@ impl Runtime {
                     running.waiting.is_empty(),
                 ))
             });
-            let Some((action, request, last)) = next else {
-                self.sendable.pop_front();
-                continue;
-            };
-            if last {
-                self.sendable.pop_front();
+            let Some((action, request, last)) = next else { continue };
+            if !last {
+                self.sendable.put_back(work.clone());
             }
             let id = self.new_id();
             let sent = Sent { id, workload: work.0, action, why: request.why };
@@ -470,7 +411,7 @@ impl Runtime {
             while let Some(step) = running.steps.pop_front() {
                 if !step.is_empty() {
                     running.waiting = step.into();
-                    self.sendable.push_back(work);
+                    self.sendable.push(work);
                     return;
                 }
             }

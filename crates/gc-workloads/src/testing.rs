@@ -194,19 +194,22 @@ impl World {
     /// Sends all requests that can be sent before the first of them is answered, and so on until there are none.
     pub(crate) fn settle_with_late_answers(&mut self) {
         for _ in 0..MOST_REQUESTS {
-            let mut sent = Vec::new();
-            while let Some(next) = self.runtime.next_request(self.now) {
-                sent.push(next);
-            }
-            if sent.is_empty() {
+            if self.send_together() == 0 {
                 return;
-            }
-            for sent in sent {
-                let answer = self.perform(sent.action);
-                self.runtime.answered(sent.id, answer, self.now);
             }
         }
         panic!("it does not come to rest");
+    }
+
+    /// Sends all requests that can be sent before the first of them is answered, and answers them. Returns how many they were.
+    pub(crate) fn send_together(&mut self) -> usize {
+        let sent: Vec<_> = std::iter::from_fn(|| self.runtime.next_request(self.now)).collect();
+        let count = sent.len();
+        for sent in sent {
+            let answer = self.perform(sent.action);
+            self.runtime.answered(sent.id, answer, self.now);
+        }
+        count
     }
 
     fn perform(&mut self, action: Action) -> Answer {

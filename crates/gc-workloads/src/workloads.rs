@@ -49,6 +49,8 @@ pub enum Workload {
     VolumeBinding,
     /// [`crate::storage::provisioning`]
     Provisioning,
+    /// [`crate::storage::ephemeral`]
+    EphemeralVolume,
     /// [`crate::disruption`]
     Disruption,
     /// Approves what kubelets ask for.
@@ -114,6 +116,7 @@ impl Workload {
         Self::LoadBalancer,
         Self::VolumeBinding,
         Self::Provisioning,
+        Self::EphemeralVolume,
         Self::Disruption,
         Self::CertificateApproval,
         Self::CertificateSigning,
@@ -142,6 +145,7 @@ impl Workload {
             Self::LoadBalancer => "service-lb-controller",
             Self::VolumeBinding => "volume-binding-controller",
             Self::Provisioning => "simulated-provisioner",
+            Self::EphemeralVolume => "ephemeral-volume-controller",
             Self::Disruption => "disruption-controller",
             Self::CertificateApproval => "certificatesigningrequest-approving-controller",
             Self::CertificateSigning => "certificatesigningrequest-signing-controller",
@@ -191,6 +195,7 @@ impl Workload {
             Self::LoadBalancer => "service-controller",
             Self::VolumeBinding => "persistentvolume-controller",
             Self::Provisioning => storage::PROVISIONER,
+            Self::EphemeralVolume => "ephemeral_volume",
             Self::Disruption => "controllermanager",
             other => other.name(),
         }
@@ -229,6 +234,7 @@ impl Workload {
             Self::VolumeBinding | Self::Provisioning => {
                 &[Kind::PersistentVolumeClaim, Kind::PersistentVolume, Kind::StorageClass]
             }
+            Self::EphemeralVolume => &[Kind::Pod, Kind::PersistentVolumeClaim],
             Self::Disruption => &[
                 Kind::PodDisruptionBudget,
                 Kind::Pod,
@@ -351,6 +357,11 @@ impl Workload {
                 rule("storage.k8s.io", "storageclasses", &["create"]),
                 WRITE_EVENTS,
             ],
+            Self::EphemeralVolume => rules![
+                rule("", "pods/finalizers", UPDATE),
+                rule("", "persistentvolumeclaims", &["create"]),
+                WRITE_EVENTS,
+            ],
             Self::Disruption => rules![rule("policy", "poddisruptionbudgets/status", UPDATE), WRITE_EVENTS],
             Self::CertificateApproval => rules![
                 rule("certificates.k8s.io", "certificatesigningrequests/approval", UPDATE),
@@ -411,6 +422,7 @@ impl Workload {
             Self::LoadBalancer => services::balancers::wakes(change, keys),
             Self::VolumeBinding => storage::binding::wakes(view, change, keys),
             Self::Provisioning => storage::provisioning::wakes(view, change, keys),
+            Self::EphemeralVolume => storage::ephemeral::wakes(view, change, keys),
             Self::Disruption => disruption::wakes(view, change, keys),
             Self::CertificateApproval | Self::CertificateSigning => certificates::wakes(change, keys),
         }
@@ -437,6 +449,7 @@ impl Workload {
             Self::LoadBalancer => services::balancers::reconcile(view, key),
             Self::VolumeBinding => storage::binding::reconcile(view, key),
             Self::Provisioning => storage::provisioning::reconcile(view, key),
+            Self::EphemeralVolume => storage::ephemeral::reconcile(view, key),
             Self::Disruption => disruption::reconcile(view, key),
             Self::CertificateApproval => certificates::approve(view, key),
             Self::CertificateSigning => certificates::sign(view, key),

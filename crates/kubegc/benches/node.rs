@@ -5,7 +5,8 @@
 //! `cargo bench -p kubegc --bench node [-- installed 1.7 2]` (root needed): the releases of containerd to measure, by default all
 //! that there are (`scripts/containerd` unpacks the newer ones). Sizes by environment: `NODE_BENCH_CONTAINERS` (default
 //! "300 2000"), `NODE_BENCH_IMAGES` (default "300 1000"), `NODE_BENCH_ROUNDS` (default 3); `NODE_BENCH_KUBEGC` is the binary that
-//! is measured, if not the one that is built with this. Each round measures both, on equal contents, in alternating order.
+//! is measured, if not the one that is built with this. Each round measures both, on equal contents, in alternating order. Sizes that
+//! have a bar get a verdict; if one is missed, the exit code is 1.
 #![allow(clippy::unwrap_used, missing_docs)] // a broken assumption should stop the measurement
 
 #[path = "../../gc-cri/tests/support/messages.rs"]
@@ -32,17 +33,22 @@ fn main() {
     let asked: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
     let kubegc = std::env::var_os("NODE_BENCH_KUBEGC").unwrap_or_else(|| env!("CARGO_BIN_EXE_kubegc").into());
     let kubegc = PathBuf::from(kubegc);
+    let mut missed = 0;
     for (name, release) in [("installed", Release::Installed), ("1.7", Release::V1_7), ("2", Release::V2)] {
         let wanted = asked.is_empty() || asked.iter().any(|one| one == name);
         if wanted && unavailable_release(release).is_none() {
             println!("containerd {name}");
             for containers in sizes("NODE_BENCH_CONTAINERS", &[300, 2000]) {
-                measure(&Containers { number: containers }, release, &kubegc);
+                missed += u32::from(!measure(&Containers { number: containers }, release, &kubegc));
             }
             for images in sizes("NODE_BENCH_IMAGES", &[300, 1000]) {
-                measure(&Images { number: images }, release, &kubegc);
+                missed += u32::from(!measure(&Images { number: images }, release, &kubegc));
             }
         }
+    }
+    if missed > 0 {
+        println!("{missed} of the bars are missed");
+        std::process::exit(1);
     }
 }
 
@@ -54,6 +60,8 @@ fn sizes(name: &str, default: &[u32]) -> Vec<u32> {
 /// What is removed.
 trait Work {
     fn name(&self) -> String;
+    /// How many times as fast as the loop it has to be, where there is such a bar.
+    fn bar(&self) -> Option<f64>;
     /// Fills the runtime; what the agent would remove, in any order.
     fn fill(&self, containerd: &Containerd, round: u32) -> Vec<String>;
     fn remove(&self, containerd: &Containerd, id: &str);
@@ -72,6 +80,10 @@ struct Containers {
 impl Work for Containers {
     fn name(&self) -> String {
         format!("{} containers", self.number)
+    }
+
+    fn bar(&self) -> Option<f64> {
+        (self.number == 300).then_some(1.0)
     }
 
     fn fill(&self, containerd: &Containerd, round: u32) -> Vec<String> {
@@ -128,6 +140,14 @@ impl Work for Images {
         format!("{} images", self.number)
     }
 
+    fn bar(&self) -> Option<f64> {
+        match self.number {
+            300 => Some(3.0),
+            1000 => Some(6.0),
+            _ => None,
+        }
+    }
+
     fn fill(&self, containerd: &Containerd, round: u32) -> Vec<String> {
         let written: Vec<_> = (0..self.number)
             .map(|number| {
@@ -164,7 +184,8 @@ impl Work for Images {
     fn clear(&self, _containerd: &Containerd) {}
 }
 
-fn measure(work: &impl Work, release: Release, kubegc: &Path) {
+/// Measures and prints both. Returns whether the bar is met, if there is one.
+fn measure(work: &impl Work, release: Release, kubegc: &Path) -> bool {
     let containerd = Containerd::start_on_disk(release);
     let rounds = sizes("NODE_BENCH_ROUNDS", &[3])[0];
     let mut took = [0.0, 0.0];
@@ -190,13 +211,18 @@ fn measure(work: &impl Work, release: Release, kubegc: &Path) {
     }
     let [by_loop, by_agent] = took.map(|seconds| seconds / f64::from(rounds));
     let usage: Usage = used.unwrap();
+    let gain = by_loop / by_agent;
+    let is_met = work.bar().is_none_or(|bar| gain >= bar);
+    let verdict = work.bar().map_or_else(String::new, |bar| {
+        format!("; at least {bar} times: {}", if is_met { "met" } else { "MISSED" })
+    });
     println!(
-        "{:<18} loop {by_loop:6.2} s, kubegc {by_agent:6.2} s: {:4.1} times as fast; {:.2} s of CPU, peak {:.1} MB",
+        "{:<18} loop {by_loop:6.2} s, kubegc {by_agent:6.2} s: {gain:4.1} times as fast; {:.2} s of CPU, peak {:.1} MB{verdict}",
         work.name(),
-        by_loop / by_agent,
         usage.cpu.as_secs_f64(),
         megabytes(usage.peak_kib)
     );
+    is_met
 }
 
 /// Runs the agent, samples what the kernel counts of it, and says how long it took.

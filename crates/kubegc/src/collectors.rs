@@ -34,6 +34,7 @@ use crate::namespace_trace::Trace;
 use crate::namespaces::{NamespaceController, NamespaceFeed, NamespaceNames, NamespaceSettings};
 use crate::notices::{NoticeOptions, NoticeSender};
 use crate::outside::{MachinesOutside, OutsideOptions, StorageOutside, positive};
+use crate::workloads;
 
 /// The heading of these flags in help texts.
 pub(crate) const HEADING: &str = "Collectors";
@@ -91,15 +92,24 @@ impl Default for ControllerOptions {
 }
 
 impl ControllerOptions {
-    /// The collectors that are on.
+    /// The collectors that are on where no workload controller runs.
     pub(crate) fn enabled(&self) -> Result<Vec<Controller>, crate::UsageError> {
+        if let Some(word) = self.controllers.iter().find(|word| workloads::is_named(word)) {
+            return Err(crate::UsageError::new(format!(
+                "--controllers: {word:?} is about a workload controller; only `kubegc up` has those, a cluster has \
+                 kube-controller-manager for it"
+            )));
+        }
         self.enabled_with(&[])
     }
 
-    /// The same where `*` switches these on as well.
+    /// The same in `kubegc up`, where `*` switches these on as well. What is said of workload controllers has been read.
     pub(crate) fn enabled_with(&self, also: &[Controller]) -> Result<Vec<Controller>, crate::UsageError> {
-        let mut enabled = permissions::enabled_with(&self.controllers, also)
-            .map_err(|error| crate::UsageError::new(format!("--controllers: {error}")))?;
+        let words: Vec<&String> = self.controllers.iter().filter(|word| !workloads::is_named(word)).collect();
+        let mut enabled = permissions::enabled_with(&words, also).map_err(|error| {
+            let others = if also.is_empty() { String::new() } else { format!(", {}", workloads::names()) };
+            crate::UsageError::new(format!("--controllers: {error}{others}"))
+        })?;
         // Whether a provider can be used is said before anything starts.
         self.outside.provider()?;
         self.notices.webhook()?;

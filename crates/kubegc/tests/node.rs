@@ -16,6 +16,8 @@ mod support;
 mod cluster;
 #[path = "node/configuration.rs"]
 mod configuration;
+#[path = "node/silent.rs"]
+mod silent;
 #[path = "node/terminal.rs"]
 mod terminal;
 
@@ -123,9 +125,10 @@ fn what_is_wrong_is_said_in_one_line() {
     });
     let header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
     std::fs::write(at("types.yaml"), format!("{header}imageGCHighThresholdPercent: much\n")).unwrap();
+    std::fs::write(at("twice.yaml"), format!("{header}maxPods: 1\nmaxPods: 2\n")).unwrap();
     std::fs::write(at("broken.yaml"), "a: [").unwrap();
     std::fs::write(at("misspelled.yaml"), format!("{header}imageGCHighTresholdPercent: 1\n")).unwrap();
-    let misspelled = at("misspelled.yaml");
+    let (misspelled, twice) = (at("misspelled.yaml"), at("twice.yaml"));
     let endpoint = |name: &str| format!("unix://{}", at(name));
     let (missing, other, types, broken, absent) = (
         endpoint("absent.sock"),
@@ -152,7 +155,12 @@ fn what_is_wrong_is_said_in_one_line() {
         (
             &["--once", "--config", &types],
             2,
-            "imageGCHighThresholdPercent: expected an integer, found the string",
+            "types.yaml: line 3, column 1: imageGCHighThresholdPercent: expected an integer, found the string",
+        ),
+        (
+            &["--once", "--config", &twice],
+            2,
+            "twice.yaml is not valid YAML: duplicate mapping key: maxPods at line 4, column 1",
         ),
         (
             &["--once", "--config", &misspelled],
@@ -164,6 +172,12 @@ fn what_is_wrong_is_said_in_one_line() {
             2,
             "--test-clock needs --bind-address on a loopback address",
         ),
+        (
+            &["images", "--once"],
+            2,
+            "--once is for collecting; `images` and `containers` only show what is there",
+        ),
+        (&["containers", "--dry-run"], 2, "--dry-run is for collecting"),
         (&["--once", "--config", &broken], 2, "is not valid YAML"),
         (&["--once", "--config", &absent], 2, "cannot read"),
     ];
@@ -571,11 +585,14 @@ fn only_links_of_containers_that_are_surely_gone_go() {
                 .then(|| Answer::failure(code::UNKNOWN, "ambiguous prefix"))
         });
     }
+    let logs = fake.folder().join("logs");
+    std::fs::write(&logs, "no directory").unwrap();
     let (exit, text) = said(&mut agent(&fake, &CONTAINERS));
     assert_eq!(exit, Some(1), "T95: {text}");
     assert!(text.contains("cannot read the pod log directory"), "{text}");
     assert_eq!(std::fs::read_dir(&links).unwrap().count(), 6, "links are not cleaned then");
-    std::fs::create_dir(fake.folder().join("logs")).unwrap();
+    // One that does not exist is empty.
+    std::fs::remove_file(&logs).unwrap();
     let (exit, text) = said(&mut agent(&fake, &CONTAINERS));
     assert_eq!(exit, Some(0), "{text}");
     let mut left: Vec<String> = std::fs::read_dir(&links)

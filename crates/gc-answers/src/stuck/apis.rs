@@ -14,6 +14,14 @@ fn condition<'a>(namespace: &'a Object, kind: &str) -> Option<&'a str> {
     (condition["status"] == "True").then(|| condition["message"].as_str().unwrap_or_default())
 }
 
+/// Whether a message about the contents of a namespace names no failure, but only what has not gone yet: ours, or upstream's, in which a
+/// resource has a comma.
+fn only_says_what_remains(message: &str) -> bool {
+    let (_, parts) = message.split_once(" remaining: ").unwrap_or_default();
+    let mut parts = parts.split(", ");
+    parts.all(|part| part.starts_with("unexpected items still remain") || part.starts_with("Resource="))
+}
+
 /// The text between quotes after a phrase.
 fn quoted_after<'a>(text: &'a str, phrase: &str) -> Option<&'a str> {
     let (_, after) = text.split_once(phrase)?;
@@ -31,7 +39,8 @@ impl Diagnosis<'_> {
         for message in failing.iter().filter_map(|kind| condition(namespace, kind)) {
             holds.extend(self.discovery(name, message).into_iter().map(Hold::Cause));
         }
-        if let Some(message) = condition(namespace, "NamespaceDeletionContentFailure") {
+        let failure = condition(namespace, "NamespaceDeletionContentFailure");
+        if let Some(message) = failure.filter(|message| !only_says_what_remains(message)) {
             holds.push(Hold::Cause(self.content_failure(name, message)));
         }
         let inside = self.survey.terminating().keys().filter(|key| *key.namespace == *name);

@@ -464,7 +464,8 @@ async fn node_subresource(
     let ResponseBody::Object(object) = found.body else {
         return Err(ApiError::internal("a read answered no object"));
     };
-    let spec = &object.value()?["spec"];
+    let whole = object.value()?;
+    let spec = &whole["spec"];
     let scheduled = spec["nodeName"].as_str().is_some_and(|name| !name.is_empty());
     match &*target.subresource {
         "log" => {
@@ -483,8 +484,9 @@ async fn node_subresource(
     }
     Err(match &*target.subresource {
         "log" | "exec" | "attach" | "portforward" => ApiError::bad_request(format!(
-            "pod {} has no running containers: the embedded API server has no nodes",
-            target.name
+            "pod {} has no running containers: {}",
+            target.name,
+            why_nothing_runs(whole)
         )),
         _ => ApiError::new(
             503,
@@ -517,6 +519,21 @@ async fn admit_connection(
         })
         .await
         .map(drop)
+}
+
+/// What the container IDs of simulated nodes begin with.
+const SIMULATED: &str = "kubegc://";
+
+/// Why a pod on a node has no container that could be reached.
+fn why_nothing_runs(pod: &Value) -> &'static str {
+    let mut statuses = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+    let is_simulated =
+        statuses.any(|status| status["containerID"].as_str().is_some_and(|id| id.starts_with(SIMULATED)));
+    if is_simulated {
+        "its node is simulated; no container runs"
+    } else {
+        "the embedded API server reaches no kubelet"
+    }
 }
 
 /// The container of a log must be one of the pod's, and named where there are several.

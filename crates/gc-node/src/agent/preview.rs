@@ -42,6 +42,8 @@ pub struct ImageView {
     pub history: ImageHistory,
     /// The plan for them.
     pub plan: ImagePlan,
+    /// No agent has saved ages here yet, so that every image counts as old enough.
+    pub first_contact: bool,
     /// The moment from which ages are counted.
     pub now: UnixNanoseconds,
 }
@@ -122,9 +124,9 @@ pub struct LeftoverPreview {
 impl Agent {
     /// Every image, with the ages that a running agent saved; read without its lock.
     pub async fn image_view(mut self, state_dir: &Path) -> Result<ImageView> {
-        let (observation, plan) = self.look_at_images(state_dir).await?;
+        let (observation, plan, first_contact) = self.look_at_images(state_dir).await?;
         let Observation { started, images, .. } = observation;
-        Ok(ImageView { images, history: self.memory.history, plan, now: started })
+        Ok(ImageView { images, history: self.memory.history, plan, first_contact, now: started })
     }
 
     /// Every container, with the state of pods that a running agent saved; read without its lock.
@@ -143,12 +145,7 @@ impl Agent {
             let observation = self.look_at_containers(state_dir).await?;
             let (_nobody_asks, stop) = Stop::new();
             let collector = self.collector(&stop);
-            // A node on which no pod has run yet has no such directory; a pass would report it.
-            let log_directories = if self.config.pod_logs_dir.exists() {
-                collector.directories_to_remove(&observation)?
-            } else {
-                Vec::new()
-            };
+            let log_directories = collector.directories_to_remove(&observation)?;
             let links = collector.links_to_remove().await?;
             let containers = self.view_containers(observation);
             found.leftovers = Some(LeftoverPreview { containers, log_directories, links });
@@ -156,13 +153,18 @@ impl Agent {
         Ok(found)
     }
 
-    /// For queries: the ages that a running agent saved, read without its lock.
-    async fn look_at_images(&mut self, state_dir: &Path) -> Result<(Observation, ImagePlan)> {
+    /// For queries: the ages that a running agent saved, read without its lock, and whether there are none yet.
+    async fn look_at_images(&mut self, state_dir: &Path) -> Result<(Observation, ImagePlan, bool)> {
         self.memory.history = state::peek_all(state_dir, &self.memory.ages)?.0;
+        let first_contact = self.memory.history.is_empty();
+        if first_contact {
+            // Every image would count as new, and nothing would show what a daemon does two minutes later.
+            self.config.ages = AgePolicy { minimum_age: GoDuration::ZERO, maximum_age: None };
+        }
         self.refresh_pods().await;
         let observation = images::observe(&self.client, &mut self.memory, &self.pods.named_images).await?;
         let plan = self.plan_images(&observation)?;
-        Ok((observation, plan))
+        Ok((observation, plan, first_contact))
     }
 
     /// For queries: also the rest of what a running agent saved.
@@ -182,12 +184,7 @@ impl Agent {
     }
 
     async fn image_preview(&mut self, state_dir: &Path) -> Result<ImagePreview> {
-        let first_contact = state::peek_all(state_dir, &self.memory.ages)?.0.is_empty();
-        if first_contact {
-            // Every image would count as new, and the preview would not show what a daemon does two minutes later.
-            self.config.ages = AgePolicy { minimum_age: GoDuration::ZERO, maximum_age: None };
-        }
-        let (observation, plan) = self.look_at_images(state_dir).await?;
+        let (observation, plan, first_contact) = self.look_at_images(state_dir).await?;
         let measured = images::filesystems(&self.client).await?;
         let mut disks = Vec::new();
         for (filesystem, found) in images::assess_all(&measured, &self.config)? {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use gc_cri::Endpoint;
 use gc_retention::node_report::Tally;
 use tokio::time::sleep_until;
 use tracing::{info, warn};
@@ -32,6 +33,21 @@ pub struct SoleAgent {
     _runtime: Option<File>,
 }
 
+/// Keeps other agents from a runtime and from a state directory.
+#[derive(Debug)]
+pub struct Locks {
+    state: StateDirectory,
+    runtime: Option<File>,
+}
+
+impl Locks {
+    /// Locks both, before the runtime is asked anything.
+    pub fn take(endpoint: &Endpoint, state_dir: &Path) -> Result<Self> {
+        let runtime = state::lock_runtime(endpoint)?;
+        Ok(Self { state: StateDirectory::open(state_dir)?, runtime })
+    }
+}
+
 /// The result of one pass of each collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pass {
@@ -42,10 +58,9 @@ pub struct Pass {
 }
 
 impl Agent {
-    /// Locks the runtime and the state directory against other agents, and reads the saved state.
-    pub fn lock(mut self, state_dir: &Path) -> Result<SoleAgent> {
-        let runtime = state::lock_runtime(self.client.endpoint())?;
-        let state = StateDirectory::open(state_dir)?;
+    /// Becomes the only agent of its runtime, and reads the saved state.
+    pub fn alone(mut self, locks: Locks) -> Result<SoleAgent> {
+        let Locks { state, runtime } = locks;
         self.restore(&state)?;
         Ok(SoleAgent { agent: self, state, _runtime: runtime })
     }

@@ -453,7 +453,8 @@ async fn a_clock_that_is_set_ahead_ages_images_and_begins_passes() {
     let World { fake, agent, state, .. } = World::new(2, NodeConfig { ages, ..NodeConfig::of_tests() }).await;
     drop(state);
     let (clock, (sender, stop)) = (TestClock::default(), Stop::new());
-    let agent = agent.with_clock(clock.clone()).lock(&fake.folder().join("state")).unwrap();
+    let locks = Locks::take(agent.client.endpoint(), &fake.folder().join("state")).unwrap();
+    let agent = agent.with_clock(clock.clone()).alone(locks).unwrap();
     let health = crate::health::Health::new(&[Collect::Images]);
     let running = async { Box::pin(agent.run(&[Collect::Images], &health, &stop)).await.unwrap() };
     let test = async {
@@ -471,4 +472,12 @@ async fn a_clock_that_is_set_ahead_ages_images_and_begins_passes() {
         sender.send(true).unwrap();
     };
     tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(running, test) }).await.unwrap();
+}
+
+/// On a node on which no pod has run yet.
+#[tokio::test]
+async fn a_log_directory_that_does_not_exist_is_empty() {
+    let mut world = World::new(0, NodeConfig::of_tests()).await;
+    std::fs::remove_dir(world.fake.folder().join("logs")).unwrap();
+    world.agent.container_pass(false, &world.state, &world.stop).await.unwrap();
 }

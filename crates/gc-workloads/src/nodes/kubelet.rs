@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 
-use gc_types::GoDuration;
 use serde_json::{Map, Value, json};
 
-use super::{COMPLETES_AFTER, FAILS, SIMULATED, admission, capacity, is_kept, reports, spread};
+use super::{SIMULATED, admission, capacity, is_kept, lifetime, reports, spread};
 use crate::kinds::{Key, Kind};
 use crate::object::{Object, condition, int, items, map, text};
 use crate::plan::{Action, Plan, Request, Settings, View};
@@ -33,10 +32,12 @@ const OVERDUE_MESSAGE: &str = "Pod was active on the node longer than the specif
 /// How long after its binding a pod is rejected, so that controllers which replace a failed pod at once do so no more often than
 /// where a kubelet rejects it.
 const REJECTION_DELAY: Milliseconds = SECOND;
-/// The first pause before a failed container is started again, doubled with each further one.
-const FIRST_RESTART: Milliseconds = 10 * SECOND;
+/// The pause before a failed container is started for the second time again, doubled with each further one; the first time there is none.
+const SECOND_RESTART: Milliseconds = 10 * SECOND;
 /// The longest pause before a failed container is started again.
 const LONGEST_RESTART: Milliseconds = 300 * SECOND;
+/// Without a pause, a container is also started again that ran for longer than this before it failed.
+const LONG_RUN: Milliseconds = 2 * LONGEST_RESTART;
 
 /// A node is reconciled with its Lease, a pod when it changes, and all pods of a node that starts or stops.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
@@ -246,6 +247,8 @@ fn keep_pod(view: &View<'_>, key: &Key) -> Plan {
             let state = json!({"running": {"startedAt": time::format(view.now)}});
             plan.then(report(view, pod, node, "Running", &state, "start"));
             plan.notes = reports::started(pod, node);
+            let ignored = lifetime::bad_annotations_of_pod(view, pod);
+            plan.notes.extend(ignored.into_iter().map(|bad| reports::ignored(pod, node, &bad)));
         }
         Stage::Running(end) => {
             if let Some(state) = outdated_readiness(view, pod) {
@@ -264,7 +267,9 @@ fn keep_pod(view: &View<'_>, key: &Key) -> Plan {
         }
         Stage::End(code) => {
             let again = text(&pod.spec()["restartPolicy"]) != "Never" && code != 0;
-            if again {
+            if again && restarts_at_once(view, pod) {
+                plan.then(report(view, pod, node, "Running", &terminated(view, pod, code), "fails"));
+            } else if again {
                 plan.then(report(view, pod, node, "Running", &waiting("CrashLoopBackOff"), "fails"));
                 plan.notes = reports::failed(pod, node);
             } else {
@@ -276,6 +281,12 @@ fn keep_pod(view: &View<'_>, key: &Key) -> Plan {
         Stage::Ended => {}
     }
     plan
+}
+
+/// Whether containers that fail now are started again without a pause.
+fn restarts_at_once(view: &View<'_>, pod: &Object) -> bool {
+    let started = time::parse(&container_state(pod)["running"]["startedAt"]);
+    pods::restarts(pod) == 0 || started.is_some_and(|at| at + LONG_RUN < view.now)
 }
 
 /// The state of the containers of a running pod whose condition `Ready` is not what its containers and readiness gates make it,
@@ -326,47 +337,24 @@ fn stage(view: &View<'_>, pod: &Object) -> Stage {
     if state.is_some_and(|state| state["waiting"]["reason"] == "CrashLoopBackOff") {
         let failed =
             first.and_then(|container| time::parse(&container["lastState"]["terminated"]["finishedAt"]));
-        let restarts = u32::try_from(pods::restarts(pod)).unwrap_or_default();
-        let pause = FIRST_RESTART.saturating_mul(1 << restarts.min(10)).min(LONGEST_RESTART);
+        let doublings = u32::try_from(pods::restarts(pod) - 1).unwrap_or_default();
+        let pause = SECOND_RESTART.saturating_mul(1 << doublings.min(10)).min(LONGEST_RESTART);
         let at = failed.unwrap_or(view.now) + pause;
         return if at <= view.now { Stage::Start } else { Stage::Restarting(at) };
+    }
+    if state.is_some_and(|state| state["terminated"].is_object()) {
+        return Stage::Start;
     }
     let Some(started) = state.and_then(|state| time::parse(&state["running"]["startedAt"])) else {
         let latency = view.settings.pod_start_latency;
         let at = bound_at(pod) + latency;
         return if latency == 0 || at <= view.now { Stage::Start } else { Stage::Waiting(at) };
     };
-    match lifetime(view, pod) {
+    match lifetime::of_pod(view, pod) {
         None => Stage::Running(deadline),
         Some((after, code)) if started + after <= view.now => Stage::End(code),
         Some((after, _)) => Stage::Running(deadline.into_iter().chain([started + after]).min()),
     }
-}
-
-/// After which time a pod's containers end, and with which exit code; `None` if they run on.
-fn lifetime(view: &View<'_>, pod: &Object) -> Option<(Milliseconds, i64)> {
-    let fails = annotation(view, pod, FAILS).filter(|value| value != "false");
-    let code = fails.map(|value| value.parse().unwrap_or(1));
-    let after = annotation(view, pod, COMPLETES_AFTER);
-    let of_job = view.store.controller_of(pod).is_some_and(|owner| owner.key.kind == Kind::Job);
-    let ends = of_job && text(&pod.spec()["restartPolicy"]) != "Always";
-    match (after, code) {
-        (Some(after), code) => Some((duration(&after)?, code.unwrap_or_default())),
-        (None, Some(code)) => Some((0, code)),
-        (None, None) => ends.then_some((0, 0)),
-    }
-}
-
-/// An annotation of a pod, or else of the object that manages it.
-fn annotation(view: &View<'_>, pod: &Object, name: &str) -> Option<String> {
-    let own = pod.annotation(name);
-    own.or_else(|| view.store.controller_of(pod)?.annotation(name)).map(str::to_owned)
-}
-
-/// A Go duration in milliseconds; `None` for one that cannot be read, which means never.
-fn duration(text: &str) -> Option<Milliseconds> {
-    let duration: GoDuration = text.parse().ok()?;
-    i64::try_from(duration.to_std().as_millis()).ok()
 }
 
 fn waiting(reason: &str) -> Value {
@@ -533,13 +521,16 @@ fn containers(view: &View<'_>, pod: &Object, field: &str, state: &Value, ready: 
             let restarts = before.map_or(0, |before| int(&before["restartCount"], 0));
             let was = before.map_or(&Value::Null, |before| &before["state"]);
             let crashed = state["waiting"]["reason"] == "CrashLoopBackOff";
+            let again = state["running"].is_object()
+                && (was["waiting"]["reason"] == "CrashLoopBackOff" || was["terminated"].is_object());
             let last = if crashed {
-                let code = lifetime(view, pod).map_or(1, |(_, code)| code);
+                let code = lifetime::of_pod(view, pod).map_or(1, |(_, code)| code);
                 terminated(view, pod, code)
+            } else if again && was["terminated"].is_object() {
+                was.clone()
             } else {
                 before.map_or_else(|| json!({}), |before| before["lastState"].clone())
             };
-            let again = was["waiting"]["reason"] == "CrashLoopBackOff" && state["running"].is_object();
             let image = text(&container["image"]);
             let mut status = json!({
                 "name": name, "image": image, "imageID": "", "ready": ready, "started": state["running"].is_object(),

@@ -5,6 +5,7 @@ mod devices;
 mod host_ports;
 pub mod kubelet;
 pub mod lifecycle;
+pub mod lifetime;
 mod reports;
 pub mod scheduler;
 #[cfg(test)]

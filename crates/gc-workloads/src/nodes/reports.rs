@@ -1,5 +1,8 @@
 //! The Events that a kubelet writes about the containers of its pods.
 
+use serde_json::Value;
+
+use super::lifetime::BadAnnotation;
 use crate::object::{Object, items, text};
 use crate::plan::Note;
 
@@ -16,8 +19,9 @@ fn containers<'a>(pod: &'a Object, field: &'static str) -> impl Iterator<Item = 
 
 /// Containers are started: for the first time with the init containers before them, and later again.
 pub(super) fn started(pod: &Object, node: &Object) -> Vec<Note> {
-    let is_first =
-        items(&pod.status()["containerStatuses"]).all(|status| status["lastState"]["terminated"].is_null());
+    let has_ended =
+        |status: &Value| ["state", "lastState"].iter().any(|state| status[state]["terminated"].is_object());
+    let is_first = !items(&pod.status()["containerStatuses"]).any(has_ended);
     let init = is_first.then(|| containers(pod, "initContainers")).into_iter().flatten();
     init.chain(containers(pod, "containers"))
         .flat_map(|(_, image, path)| {
@@ -34,6 +38,11 @@ pub(super) fn started(pod: &Object, node: &Object) -> Vec<Note> {
             })
         })
         .collect()
+}
+
+/// An annotation of a pod that starts is not understood.
+pub(super) fn ignored(pod: &Object, node: &Object, bad: &BadAnnotation) -> Note {
+    Note::warning(pod, "InvalidAnnotation", bad.to_string()).from_kubelet_of(node)
 }
 
 /// Running containers are stopped.

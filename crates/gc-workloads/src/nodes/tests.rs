@@ -6,7 +6,9 @@ use super::lifecycle;
 use super::scheduler::tolerates;
 use crate::kinds::Kind;
 use crate::plan::Settings;
-use crate::testing::{World, store, view};
+use crate::runtime::MAX_PLANS;
+use crate::testing::{World, owner, store, view};
+use crate::time;
 
 fn pod(name: &str, spec: &Value) -> Value {
     let mut whole = json!({"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Always"});
@@ -73,6 +75,36 @@ fn a_node_gets_no_more_pods_than_fit() {
     let bound = (0..5)
         .filter(|number| world.get(Kind::Pod, &format!("p{number}"))["spec"]["nodeName"] == "kubegc-node-0");
     assert_eq!(bound.collect::<Vec<_>>(), [0, 1, 2]);
+}
+
+/// Between its creation and its start, a pod waits for a few full rounds of plans of others, however many of them are queued.
+#[test]
+fn a_pod_starts_beside_ten_thousand_ending_ones() {
+    const MOST_BEFORE_IT_RUNS: usize = 4 * MAX_PLANS;
+    let mut world = World::whole();
+    for number in 0..10_000 {
+        let mut ending = pod(&format!("e{number}"), &json!({"nodeName": "kubegc-node-0"}));
+        ending["metadata"]["namespace"] = "busy".into();
+        ending["metadata"]["deletionTimestamp"] = time::format(world.now);
+        ending["metadata"]["deletionGracePeriodSeconds"] = 30.into();
+        world.create(Kind::Pod, ending);
+    }
+    // Another that waits for the scheduler, in the busy namespace itself.
+    let mut other = pod("other", &json!({}));
+    other["metadata"]["namespace"] = "busy".into();
+    world.create(Kind::Pod, other);
+    world.create(Kind::ReplicaSet, owner("web", &json!({"replicas": 1})));
+    let mut requests = 0;
+    let is_running = |world: &World| {
+        let mut pods = world.of_kind(Kind::Pod).into_iter();
+        pods.any(|pod| pod["metadata"]["namespace"] == "default" && pod["status"]["phase"] == "Running")
+    };
+    while !is_running(&world) {
+        requests += world.send_together();
+        assert!(requests <= MOST_BEFORE_IT_RUNS, "{requests} requests were sent for others before it");
+    }
+    assert_ne!(world.objects[&Kind::Pod.key("busy", "other")]["spec"]["nodeName"], Value::Null);
+    assert!(world.objects.len() > 9_000, "the others have not ended by then");
 }
 
 #[test]
@@ -211,12 +243,52 @@ fn pods_complete_fail_and_restart_on_request() {
     world.pass(5);
     assert_eq!(phase(&world, "slow"), "Succeeded");
     let looping = |world: &World| world.get(Kind::Pod, "loop")["status"]["containerStatuses"][0].clone();
-    assert_eq!(looping(&world)["state"], json!({"waiting": {"reason": "CrashLoopBackOff"}}));
-    assert_eq!(looping(&world)["restartCount"], 0);
-    world.pass(6);
-    assert_eq!(looping(&world)["restartCount"], 1);
-    world.pass(20);
-    assert_eq!(looping(&world)["restartCount"], 2);
+    // The first restart comes at once, the later ones after 10 s, 20 s and so on.
+    let crashed = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+    assert_eq!((&looping(&world)["state"], &looping(&world)["restartCount"]), (&crashed, &json!(1)));
+    for (seconds, restarts) in [(4, 1), (1, 2), (19, 2), (1, 3), (39, 3), (1, 4)] {
+        world.pass(seconds);
+        assert_eq!(looping(&world)["restartCount"], restarts);
+    }
+}
+
+/// A container that ran for longer than ten minutes is started again at once, however often it failed before.
+#[test]
+fn a_long_run_ends_the_pauses_between_restarts() {
+    let mut world = World::whole();
+    for (name, after) in [("short", "600s"), ("long", "601s")] {
+        let mut pod = pod(name, &json!({}));
+        pod["metadata"]["annotations"] = json!({"kubegc.io/fails": "1", "kubegc.io/completes-after": after});
+        world.create(Kind::Pod, pod);
+    }
+    world.settle();
+    world.pass(1202);
+    let status = |name: &str| world.get(Kind::Pod, name)["status"]["containerStatuses"][0].clone();
+    assert!(status("short")["state"]["waiting"].is_object());
+    assert!(status("long")["state"]["running"].is_object());
+    assert_eq!(status("long")["lastState"]["terminated"]["exitCode"], 1);
+    assert_eq!((&status("short")["restartCount"], &status("long")["restartCount"]), (&json!(1), &json!(2)));
+}
+
+#[test]
+fn an_annotation_that_is_not_understood_is_reported() {
+    let mut world = World::whole();
+    let mut bad = pod("a", &json!({}));
+    bad["metadata"]["annotations"] = json!({"kubegc.io/fails": "300", "kubegc.io/completes-after": "5 s"});
+    world.create(Kind::Pod, bad);
+    world.settle();
+    assert_eq!(phase(&world, "a"), "Running");
+    let events = world.events("a");
+    let reported: Vec<_> = events.iter().filter(|event| event.starts_with("InvalidAnnotation ")).collect();
+    assert_eq!(
+        reported,
+        [
+            "InvalidAnnotation annotation kubegc.io/completes-after is ignored: \"5 s\" has the unknown unit \" s\"; \
+         expected one of ns, us, ms, s, m, h",
+            "InvalidAnnotation annotation kubegc.io/fails is ignored: \"300\" is neither true nor false nor an exit code \
+         from 0 to 255",
+        ]
+    );
 }
 
 #[test]
@@ -449,7 +521,7 @@ fn a_kubelet_reports_what_becomes_of_containers() {
         .map(|event| (event["involvedObject"]["fieldPath"].clone(), event["count"].clone()))
         .collect();
     let of = |path: &str, count: i64| (json!(path), json!(count));
-    assert_eq!(counts, [of("spec.initContainers{setup}", 1), of("spec.containers{c}", 2)]);
+    assert_eq!(counts, [of("spec.initContainers{setup}", 1), of("spec.containers{c}", 3)]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Storage without disks: claims are bound to volumes, and a simulated provisioner makes volumes for the classes that name it.
 
 pub mod binding;
+pub mod ephemeral;
 pub mod provisioning;
 #[cfg(test)]
 mod tests;
@@ -117,12 +118,15 @@ pub(crate) enum Claims<'a> {
 
 /// The names of the claims that a pod uses.
 pub(crate) fn claim_names(pod: &Object) -> impl Iterator<Item = String> + use<'_> {
+    claims_named(pod).map(|(name, _)| name)
+}
+
+/// The names of the claims that a pod uses, and whether they are created for an ephemeral volume of it.
+fn claims_named(pod: &Object) -> impl Iterator<Item = (String, bool)> + use<'_> {
     items(&pod.spec()["volumes"]).filter_map(|volume| {
         match volume["persistentVolumeClaim"]["claimName"].as_str() {
-            Some(name) => Some(name.to_owned()),
-            None => {
-                volume["ephemeral"].is_object().then(|| format!("{}-{}", pod.name(), text(&volume["name"])))
-            }
+            Some(name) => Some((name.to_owned(), false)),
+            None => volume["ephemeral"].is_object().then(|| (ephemeral::claim_name(pod, volume), true)),
         }
     })
 }
@@ -130,10 +134,14 @@ pub(crate) fn claim_names(pod: &Object) -> impl Iterator<Item = String> + use<'_
 /// The state of the claims that a pod uses.
 pub(crate) fn claims_of<'a>(view: &View<'a>, pod: &Object) -> Claims<'a> {
     let (mut volumes, mut waiting) = (Vec::new(), Vec::new());
-    for name in claim_names(pod) {
+    for (name, is_ephemeral) in claims_named(pod) {
         let quoted = format!("persistentvolumeclaim \"{name}\"");
         let Some(claim) = view.store.find(Kind::PersistentVolumeClaim, pod.namespace(), &name) else {
-            return Claims::Refused(format!("{quoted} not found"));
+            return Claims::Refused(if is_ephemeral {
+                format!("waiting for ephemeral volume controller to create the {quoted}")
+            } else {
+                format!("{quoted} not found")
+            });
         };
         let volume_name = text(&claim.spec()["volumeName"]);
         if claim.status()["phase"] == "Lost" {
@@ -143,6 +151,9 @@ pub(crate) fn claims_of<'a>(view: &View<'a>, pod: &Object) -> Claims<'a> {
         }
         if claim.deleting {
             return Claims::Refused(format!("{quoted} is being deleted"));
+        }
+        if let Some(problem) = ephemeral::stranger(pod, claim).filter(|_| is_ephemeral) {
+            return Claims::Refused(problem);
         }
         if is_bound(claim) {
             match view.store.find(Kind::PersistentVolume, "", volume_name) {

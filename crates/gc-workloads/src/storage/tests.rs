@@ -173,3 +173,63 @@ fn a_local_volume_binds_the_pod_to_its_node() {
     assert_eq!(phase(&world, Kind::Pod, "user"), "Running");
     assert_eq!(phase(&world, Kind::PersistentVolume, "disk"), "Bound");
 }
+
+#[test]
+fn an_ephemeral_volume_gets_a_claim_of_its_pod() {
+    let mut world = World::whole();
+    let template = json!({"metadata": {"labels": {"l": "1"}, "annotations": {"a": "1"}},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+            "storageClassName": "standard"}});
+    let with = |name: &str| {
+        json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c"}],
+            "volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}]}})
+    };
+    let uid = world.create(Kind::Pod, with("user"))["metadata"]["uid"].clone();
+    world.settle();
+    assert_eq!(phase(&world, Kind::Pod, "user"), "Running");
+    let made = world.get(Kind::PersistentVolumeClaim, "user-scratch").clone();
+    let metadata = &made["metadata"];
+    let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "user", "uid": uid, "controller": true,
+        "blockOwnerDeletion": true}]);
+    assert_eq!((&metadata["labels"], &metadata["ownerReferences"]), (&json!({"l": "1"}), &owner));
+    assert_eq!((&metadata["annotations"]["a"], &made["status"]["phase"]), (&json!("1"), &json!("Bound")));
+    // It is created again where it is deleted.
+    world.delete(&Kind::PersistentVolumeClaim.key("default", "user-scratch"), None);
+    world.settle();
+    assert_ne!(world.get(Kind::PersistentVolumeClaim, "user-scratch")["metadata"]["uid"], metadata["uid"]);
+    // One that was there before is not used, and has to make way.
+    world.create(Kind::PersistentVolumeClaim, claim("other-scratch", &"standard".into()));
+    world.create(Kind::Pod, with("other"));
+    world.settle();
+    let why = "PVC default/other-scratch was not created for pod default/other (pod is not owner)";
+    assert_eq!(
+        world.events("other"),
+        [
+            format!("FailedScheduling 0/1 nodes are available: {why}."),
+            format!("FailedBinding ephemeral volume scratch: {why}"),
+        ]
+    );
+    world.delete(&Kind::PersistentVolumeClaim.key("default", "other-scratch"), None);
+    world.settle();
+    assert_eq!(phase(&world, Kind::Pod, "other"), "Running");
+}
+
+#[test]
+fn a_refused_claim_of_an_ephemeral_volume_is_reported() {
+    let mut world = World::whole();
+    world.refused.push(Kind::PersistentVolumeClaim);
+    world.create(
+        Kind::Pod,
+        json!({"metadata": {"name": "user"}, "spec": {"containers": [{"name": "c"}],
+        "volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]}}),
+    );
+    world.settle();
+    let events = world.events("user");
+    for expected in [
+        "FailedBinding ephemeral volume scratch: create PVC user-scratch: Refused",
+        "FailedScheduling 0/1 nodes are available: waiting for ephemeral volume controller to create the \
+         persistentvolumeclaim \"user-scratch\".",
+    ] {
+        assert!(events.contains(&expected.to_owned()), "{events:?}");
+    }
+}

@@ -16,10 +16,15 @@ use gc_retention::pressure::{self, EvictionSettings, Threshold};
 use gc_types::GoDuration;
 use serde_json::Value;
 
+use super::places;
+
 /// Where the kubelet links container logs; it has no setting for it.
 const CONTAINER_LOG_LINKS_DIRECTORY: &str = "/var/log/containers";
 /// Maximum number of fields of other parts of the kubelet that a notice names; they are ignored.
 const MAX_NAMED_FIELDS: usize = 8;
+
+/// The feature gate of `imageMaximumGCAge`.
+const IMAGE_AGE_GATE: &str = "ImageMaximumGCAge";
 
 /// Headings in the help text.
 const HEADING_IMAGES: &str = "Images";
@@ -196,7 +201,7 @@ fn describe(value: &Value) -> String {
 }
 
 /// Fields that this agent reads.
-const READ: [&str; 19] = [
+pub(super) const READ: [&str; 19] = [
     "apiVersion",
     "kind",
     "imageGCHighThresholdPercent",
@@ -217,29 +222,6 @@ const READ: [&str; 19] = [
     "mergeDefaultEvictionSettings",
     "featureGates",
 ];
-
-/// Most edits between a field that is read and a misspelling of it.
-const MAX_MISSPELLING: usize = 2;
-
-/// Fields of a file that are likely misspellings of fields that are read, each with its line and column. Other unknown fields
-/// concern other parts of the kubelet, or another release of it.
-pub(super) fn misspelled(file: &Value, text: &str) -> Vec<String> {
-    let names = file.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
-    names
-        .filter(|name| !READ.contains(name))
-        .filter_map(|name| {
-            let near = |meant: &&&str| {
-                strsim::levenshtein(&name.to_lowercase(), &meant.to_lowercase()) <= MAX_MISSPELLING
-            };
-            let meant = READ.iter().find(near)?;
-            let at = text.lines().enumerate().find_map(|(line, content)| {
-                let column = content.find(name)?;
-                Some(format!("line {}, column {}: ", line + 1, column + 1))
-            });
-            Some(format!("{}unknown field {name:?}; did you mean {meant:?}?", at.unwrap_or_default()))
-        })
-        .collect()
-}
 
 /// Puts file and flags together. `file` is the parsed document, or null without one. Also returns notices: what was
 /// in the file and concerns other parts of the kubelet.
@@ -329,12 +311,19 @@ fn notices(file: &Value) -> Vec<String> {
     if other.is_empty() {
         return Vec::new();
     }
-    let named = other.iter().take(MAX_NAMED_FIELDS).copied().collect::<Vec<_>>().join(", ");
-    let more = other.len().saturating_sub(MAX_NAMED_FIELDS);
-    let and_more = if more > 0 { format!(" and {more} more") } else { String::new() };
     vec![format!(
-        "the configuration file has fields that do not concern collection, which are ignored: {named}{and_more}"
+        "the configuration file has fields that do not concern collection, which are ignored: {}",
+        named(&other)
     )]
+}
+
+/// The first of some names, and the number of the others.
+fn named(names: &[&str]) -> String {
+    let first = names.iter().take(MAX_NAMED_FIELDS).copied().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MAX_NAMED_FIELDS) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
 }
 
 fn image_settings(
@@ -387,8 +376,7 @@ fn image_settings(
             .errors
             .push(format!("imageMaximumGCAge {maximum} must be greater than imageMinimumGCAge {minimum}"));
     }
-    let gate = reader.file.pointer("/featureGates/ImageMaximumGCAge");
-    let is_off = gate.and_then(Value::as_bool) == Some(false);
+    let is_off = !gate_is_on(reader, notices);
     if is_off && maximum > GoDuration::ZERO {
         notices.push("imageMaximumGCAge has no effect: featureGates has ImageMaximumGCAge: false".into());
     }
@@ -400,6 +388,36 @@ fn image_settings(
             maximum_age: (maximum > GoDuration::ZERO && !is_off).then_some(maximum),
         },
     )
+}
+
+/// Whether the gate that concerns collection is on. All gates are checked as far as that is possible without knowing them.
+fn gate_is_on(reader: &mut Reader<'_>, notices: &mut Vec<String>) -> bool {
+    let gates =
+        reader.field("featureGates", "a map of gates to true or false", |value| value.as_object().cloned());
+    let (mut is_on, mut others) = (true, Vec::new());
+    for (name, value) in gates.into_iter().flatten() {
+        let Some(on) = value.as_bool() else {
+            let found = describe(&value);
+            reader.errors.push(format!("featureGates[{name}]: expected true or false, found {found}"));
+            continue;
+        };
+        if name == IMAGE_AGE_GATE {
+            is_on = on;
+        } else if places::is_misspelling(&name, IMAGE_AGE_GATE) {
+            let error = format!("featureGates[{name}]: unknown gate; did you mean {IMAGE_AGE_GATE:?}?");
+            reader.errors.push(error);
+        } else {
+            others.push(name);
+        }
+    }
+    if !others.is_empty() {
+        let names: Vec<&str> = others.iter().map(String::as_str).collect();
+        notices.push(format!(
+            "featureGates has gates that do not concern collection, which are ignored: {}",
+            named(&names)
+        ));
+    }
+    is_on
 }
 
 fn container_settings(
@@ -567,6 +585,10 @@ mod tests {
             (json!({"podLogsDir": "logs"}), "podLogsDir \"logs\" must be an absolute, normalised path of ASCII characters".into()),
             (json!({"podLogsDir": "/var/../log"}), "podLogsDir \"/var/../log\" must be an absolute, normalised path of ASCII characters".into()),
             (json!({"containerLogMonitorInterval": "2s"}), "containerLogMonitorInterval 2s must be at least 3s".into()),
+            (json!({"featureGates": {"ImageMaximumGCAge": "false"}}), "featureGates[ImageMaximumGCAge]: expected true or false, found the string \"false\"".into()),
+            (json!({"featureGates": {"ImageMaximumGcAges": false}}), "featureGates[ImageMaximumGcAges]: unknown gate; did you mean \"ImageMaximumGCAge\"?".into()),
+            (json!({"featureGates": {"SomethingElse": 1}}), "featureGates[SomethingElse]: expected true or false, found the number 1".into()),
+            (json!({"featureGates": true}), "featureGates: expected a map of gates to true or false, found the boolean true".into()),
             (json!({"kind": "Pod"}), "kind: expected \"KubeletConfiguration\", found \"Pod\"".into()),
             (json!({"containerRuntimeEndpoint": "npipe:////./pipe/x"}), "containerRuntimeEndpoint (--container-runtime-endpoint): container runtime endpoint \"npipe:////./pipe/x\": scheme \"npipe\" is not supported; expected unix:///path/to/socket".into()),
         ] {
@@ -637,29 +659,14 @@ mod tests {
         assert_eq!(notices, [expected]);
     }
 
-    /// What looks like a field that is read is an error; fields of other parts, and of other releases, are not.
-    #[test]
-    fn misspelled_fields_are_named_with_their_places() {
-        let text = "apiVersion: v1\nimagegcHighThresholdPercent: 1\nclusterDNS: []\nanythingElse: 1\n  evictionhard: {}\n";
-        let value = serde_json::json!({
-            "apiVersion": "v1", "imagegcHighThresholdPercent": 1, "clusterDNS": [], "anythingElse": 1, "evictionhard": {},
-        });
-        let expected = [
-            "line 5, column 3: unknown field \"evictionhard\"; did you mean \"evictionHard\"?",
-            "line 2, column 1: unknown field \"imagegcHighThresholdPercent\"; did you mean \"imageGCHighThresholdPercent\"?",
-        ];
-        let mut found = misspelled(&value, text);
-        found.sort_by_key(|line| !line.starts_with("line 5"));
-        assert_eq!(found, expected);
-    }
-
     /// As the kubelet has it: a gate that is off takes the maximum age along, a zero in a file is the default, and a limit of zero
     /// keeps no dead container at all.
     #[test]
     fn settings_that_surprise_are_explained() {
         let file = serde_json::json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-            "imageMaximumGCAge": "24h", "imageMinimumGCAge": "0s", "featureGates": {"ImageMaximumGCAge": false},
+            "imageMaximumGCAge": "24h", "imageMinimumGCAge": "0s",
+            "featureGates": {"ImageMaximumGCAge": false, "SwapOff": true},
         });
         let flags = NodeFlags { maximum_dead_containers_per_container: Some(0), ..NodeFlags::default() };
         let (Settings { node: config, .. }, notices) = resolve(&file, &flags).unwrap();
@@ -667,7 +674,10 @@ mod tests {
         assert_eq!(config.containers.maximum_per_pod_container, Some(0));
         assert!(!config.containers.keep_newest_of_live_pods);
         let beginnings: Vec<&str> = notices.iter().map(|notice| &notice[..20]).collect();
-        assert_eq!(beginnings, ["imageMinimumGCAge: 0", "imageMaximumGCAge ha", "--maximum-dead-conta"]);
+        assert_eq!(
+            beginnings,
+            ["imageMinimumGCAge: 0", "featureGates has gat", "imageMaximumGCAge ha", "--maximum-dead-conta"]
+        );
     }
 
     fn any_json() -> impl Strategy<Value = Value> {

@@ -6,6 +6,7 @@ pub(crate) mod fuzz;
 mod journal;
 mod output;
 mod pages;
+mod places;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use futures::FutureExt as _;
 use gc_cri::{CallObserver, CriClient, Endpoint};
 use gc_node::{
-    Agent, Health, Metrics, NodeConfig, PodSource, Pods, Progress, ReportTarget, SoleAgent, Stop, TestClock,
+    Agent, Health, Locks, Metrics, NodeConfig, PodSource, Pods, Progress, ReportTarget, Stop, TestClock,
 };
 use gc_retention::pressure::{self, Amount, EvictionSettings, Measure, Role, Signal, Threshold};
 use serde_json::Value;
@@ -129,14 +130,25 @@ pub(crate) fn run(options: NodeOptions) -> Result<()> {
         Some(path) => read_file(path).map_err(|error| crate::UsageError::new(format!("{error:#}")))?,
         None => (Value::Null, String::new()),
     };
-    let misspelled = config::misspelled(&file, &text);
+    let misspelled = places::misspelled(&file, &text);
     if let (Some(path), false) = (&options.flags.config, misspelled.is_empty()) {
         return Err(crate::UsageError::new(format!("{}: {}", path.display(), misspelled.join("; "))).into());
+    }
+    if options.command.is_some() && (options.once || options.dry_run) {
+        let flag = if options.once { "--once" } else { "--dry-run" };
+        let why = format!("{flag} is for collecting; `images` and `containers` only show what is there");
+        return Err(crate::UsageError::new(why).into());
     }
     if options.test_clock && !options.bind_address.ip().to_canonical().is_loopback() {
         return Err(crate::UsageError::new("--test-clock needs --bind-address on a loopback address").into());
     }
-    let (settings, notices) = config::resolve(&file, &options.flags).map_err(crate::UsageError::new)?;
+    let (settings, notices) = config::resolve(&file, &options.flags).map_err(|errors| {
+        let errors = match &options.flags.config {
+            Some(path) => errors.located(path, &text, &options.flags),
+            None => errors,
+        };
+        crate::UsageError::new(errors)
+    })?;
     for notice in &notices {
         info!("{notice}");
     }
@@ -162,14 +174,6 @@ fn parse_file(text: &str) -> Result<Value> {
 async fn start(options: NodeOptions, settings: Settings) -> Result<()> {
     let endpoint = settings.endpoint.clone().map_or_else(Endpoint::discover, Ok)?;
     let (metrics, registry) = Metrics::register();
-    let counted = metrics.clone();
-    let client_options = gc_cri::Options {
-        request_timeout: settings.request_timeout,
-        managed_label: settings.managed_label.clone(),
-        observer: CallObserver::new(move |call, took, failed| counted.operation(call, took, failed)),
-    };
-    let (client, version) = CriClient::connect(endpoint, client_options).await?;
-    info!(endpoint = %client.endpoint(), runtime = version.name, version = version.version, "connected");
     let node = options.node_name.clone().unwrap_or_else(host_name);
     let api = api_client(&options).await?;
     let source = match (&api, &options.pod_manifest_path) {
@@ -185,7 +189,20 @@ async fn start(options: NodeOptions, settings: Settings) -> Result<()> {
         warn!("--protect-namespace needs a cluster to ask; name one with --kubeconfig");
     }
     warn_of_kubelet(&options.kubelet_config, &options.collect, &settings.node);
-    let protection = Protection::of(options.bind_address, &options.tls, api.as_ref());
+    let collect: Vec<_> = options.collect.iter().map(|one| gc_node::Collect::from(*one)).collect();
+    let standing = match (&options.command, options.dry_run) {
+        (None, false) => Some(Standing::take(&options, &endpoint, &collect, api.as_ref(), registry).await?),
+        _ => None,
+    };
+    let stop = standing.as_ref().map(|standing| &standing.stop);
+    let Some(client) = connect(endpoint, client_options(&settings, &metrics), stop).await? else {
+        // A daemon has done what it was asked to, a pass has not.
+        return if options.once {
+            Err(anyhow::anyhow!("stopped before the runtime answered"))
+        } else {
+            Ok(())
+        };
+    };
     let target = api.map(|client| (client, node));
     let reports = target.as_ref().and_then(|(client, node)| {
         let namespace = options.report_namespace.clone().unwrap_or_else(|| client.namespace().to_owned());
@@ -197,61 +214,109 @@ async fn start(options: NodeOptions, settings: Settings) -> Result<()> {
         Some(target) => agent.with_reports(target),
         None => agent,
     };
-    let collect: Vec<_> = options.collect.iter().map(|one| gc_node::Collect::from(*one)).collect();
+    match standing {
+        Some(standing) => standing.collect(agent, &options, &collect).await,
+        None => answer(agent, &options, &collect).await,
+    }
+}
+
+fn client_options(settings: &Settings, metrics: &Metrics) -> gc_cri::Options {
+    let counted = metrics.clone();
+    gc_cri::Options {
+        request_timeout: settings.request_timeout,
+        managed_label: settings.managed_label.clone(),
+        observer: CallObserver::new(move |call, took, failed| counted.operation(call, took, failed)),
+    }
+}
+
+/// Connects to the runtime. `None` if a stop was requested before it answered.
+async fn connect(
+    endpoint: Endpoint,
+    client_options: gc_cri::Options,
+    stop: Option<&Stop>,
+) -> Result<Option<CriClient>> {
+    let connecting = CriClient::connect(endpoint, client_options);
+    let (client, version) = match stop {
+        None => connecting.await?,
+        Some(stop) => tokio::select! {
+            biased;
+            () = stop.requested() => return Ok(None),
+            connected = connecting => connected?,
+        },
+    };
+    info!(endpoint = %client.endpoint(), runtime = version.name, version = version.version, "connected");
+    Ok(Some(client))
+}
+
+/// Answers a question.
+async fn answer(agent: Agent, options: &NodeOptions, collect: &[gc_node::Collect]) -> Result<()> {
     let (state_dir, format, out) = (&options.state_dir, options.output, &mut std::io::stdout());
     match options.command {
         Some(NodeCommand::Images) => output::write_images(&agent.image_view(state_dir).await?, format, out),
         Some(NodeCommand::Containers) => {
             output::write_containers(&agent.container_view(state_dir).await?, format, out)
         }
-        None if options.dry_run => {
-            output::write_preview(&agent.preview(state_dir, &collect).await?, format, out)
-        }
-        None => {
-            let journal = journal::open(&options.journal)?;
-            let agent = match &journal {
-                Some(journal) => agent.with_journal(journal.recorder()),
-                None => agent,
-            };
-            let clock = options.test_clock.then(TestClock::default);
-            let agent = match &clock {
-                Some(clock) => agent.with_clock(clock.clone()),
-                None => agent,
-            };
-            if options.once {
-                return once(
-                    agent.with_progress(Progress::on_a_terminal()).lock(state_dir)?,
-                    &collect,
-                    format,
-                )
-                .await;
-            }
-            daemon(agent.lock(state_dir)?, &collect, (options.bind_address, protection?), registry, clock)
-                .await
-        }
+        None => output::write_preview(&agent.preview(state_dir, collect).await?, format, out),
     }
 }
 
-async fn once(agent: SoleAgent, collect: &[gc_node::Collect], format: Format) -> Result<()> {
-    let pass = agent.once(collect, &stop_on_signals()?).await;
-    output::write_tally(&pass.tally, format, &mut std::io::stdout())?;
-    pass.failure.map_or(Ok(()), |failure| Err(anyhow::anyhow!(failure)))
+/// What an agent that removes something has from its start on, whether or not the runtime answers already.
+struct Standing {
+    locks: Locks,
+    stop: Stop,
+    health: Arc<Health>,
+    clock: Option<TestClock>,
 }
 
-async fn daemon(
-    agent: SoleAgent,
-    collect: &[gc_node::Collect],
-    (listen, protection): (SocketAddr, Protection),
-    metrics: Arc<prometheus_client::registry::Registry>,
-    clock: Option<TestClock>,
-) -> Result<()> {
-    let stop = stop_on_signals()?;
-    let health = Arc::new(Health::new(collect));
-    let pages: Arc<dyn Pages> = Arc::new(NodePages { health: Arc::clone(&health), clock });
-    let shown = Shown { metrics, ready: Arc::clone(&health.ready), pages: Some(pages) };
-    let address = operations::serve(listen, shown, Arc::new(protection)).await?;
-    info!(%address, "metrics and health");
-    agent.run(collect, &health, &stop).await
+impl Standing {
+    /// Waits for signals, keeps other agents out and, for a daemon, serves metrics and health.
+    async fn take(
+        options: &NodeOptions,
+        endpoint: &Endpoint,
+        collect: &[gc_node::Collect],
+        api: Option<&gc_kube::ApiClient>,
+        metrics: Arc<prometheus_client::registry::Registry>,
+    ) -> Result<Self> {
+        let stop = stop_on_signals()?;
+        // That the runtime is not there, or not for this user, is the first thing to say.
+        CriClient::reach(endpoint).await?;
+        let standing = Self {
+            stop,
+            locks: Locks::take(endpoint, &options.state_dir)?,
+            health: Arc::new(Health::new(collect)),
+            clock: options.test_clock.then(TestClock::default),
+        };
+        if !options.once {
+            let protection = Protection::of(options.bind_address, &options.tls, api)?;
+            let health = Arc::clone(&standing.health);
+            let ready = Arc::clone(&health.ready);
+            let pages: Arc<dyn Pages> = Arc::new(NodePages { health, clock: standing.clock.clone() });
+            let shown = Shown { metrics, ready, pages: Some(pages) };
+            let address = operations::serve(options.bind_address, shown, Arc::new(protection)).await?;
+            info!(%address, "metrics and health");
+        }
+        Ok(standing)
+    }
+
+    /// Makes one pass, or passes until a stop is requested.
+    async fn collect(self, agent: Agent, options: &NodeOptions, collect: &[gc_node::Collect]) -> Result<()> {
+        let journal = journal::open(&options.journal)?;
+        let agent = match &journal {
+            Some(journal) => agent.with_journal(journal.recorder()),
+            None => agent,
+        };
+        let agent = match self.clock {
+            Some(clock) => agent.with_clock(clock),
+            None => agent,
+        };
+        if !options.once {
+            return agent.alone(self.locks)?.run(collect, &self.health, &self.stop).await;
+        }
+        let agent = agent.with_progress(Progress::on_a_terminal()).alone(self.locks)?;
+        let pass = agent.once(collect, &self.stop).await;
+        output::write_tally(&pass.tally, options.output, &mut std::io::stdout())?;
+        pass.failure.map_or(Ok(()), |failure| Err(anyhow::anyhow!(failure)))
+    }
 }
 
 fn stop_on_signals() -> Result<Stop> {

@@ -77,6 +77,9 @@ pub(super) fn age(duration: GoDuration) -> String {
     }
 }
 
+/// What is said where no agent has run yet.
+const FIRST_CONTACT: &str = "No ages are saved here yet, so every image counts as old enough; the first real pass only starts to count.";
+
 fn reason(reason: RemovalReason) -> &'static str {
     match reason {
         RemovalReason::Age => "unused for longer than the maximum age",
@@ -174,10 +177,7 @@ fn write_image_preview(preview: &ImagePreview, format: Format, out: &mut impl Wr
         writeln!(out, "The eviction threshold of {signal} is crossed.")?;
     }
     if preview.first_contact {
-        writeln!(
-            out,
-            "No ages are saved here yet, so every image counts as old enough; the first real pass only starts to count."
-        )?;
+        writeln!(out, "{FIRST_CONTACT}")?;
     }
     if preview.removals.is_empty() {
         writeln!(out, "No image would be removed.")?;
@@ -270,10 +270,15 @@ pub(super) fn write_images(view: &ImageView, format: Format, out: &mut impl Writ
             verdict,
         ]);
     }
-    match format {
-        Format::Json | Format::Yaml => write_value(&json!({"images": values}), format, out),
-        Format::Text | Format::Wide => table.write(out),
+    if format.is_for_programs() {
+        let document = json!({"images": values, "firstContact": view.first_contact});
+        return write_value(&document, format, out);
     }
+    table.write(out)?;
+    if view.first_contact {
+        writeln!(out, "{FIRST_CONTACT}")?;
+    }
+    Ok(())
 }
 
 /// Writes all of it.

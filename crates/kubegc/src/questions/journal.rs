@@ -139,7 +139,9 @@ fn list(entry: &Value, field: &str) -> Vec<String> {
 
 fn object(entry: &Value) -> String {
     let name = text(entry, "name");
-    let resource = text(entry, "resource");
+    // What is on a node has no resource.
+    let resource = Some(text(entry, "resource")).filter(|resource| !resource.is_empty());
+    let resource = resource.unwrap_or_else(|| text(entry, "kind"));
     if name.is_empty() { resource.to_owned() } else { format!("{resource}/{name}") }
 }
 
@@ -444,6 +446,12 @@ pub(super) mod tests {
             follow,
             "2026-09-21 14:02:00Z  delete      shop          replicasets.apps/a                    applied   OwnersAbsent"
         );
+    }
+
+    #[test]
+    fn what_was_on_a_node_is_named_by_its_kind() {
+        let image = json!({"verb": "remove", "kind": "Image", "name": "localhost/app:16"});
+        assert_eq!(object(&image), "Image/localhost/app:16");
     }
 
     #[test]

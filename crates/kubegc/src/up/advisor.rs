@@ -9,6 +9,7 @@ use gc_retention::expiry;
 use gc_retention::expiry::foreign::ForeignTool;
 use gc_retention::policies::{GROUP, KIND, Policy};
 use gc_types::{ForeignMark, Marks, Timestamp};
+use gc_workloads::nodes::lifetime;
 use serde_json::Value;
 
 /// See the module.
@@ -18,6 +19,8 @@ pub(super) struct RetentionAdvisor {
     pub(super) expires: bool,
     /// The other tools whose marks count.
     pub(super) tools: Vec<ForeignTool>,
+    /// Whether there are simulated nodes, which read annotations of pods.
+    pub(super) simulates: bool,
 }
 
 impl Advisor for RetentionAdvisor {
@@ -37,6 +40,22 @@ impl Advisor for RetentionAdvisor {
     }
 
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
+        let mut warnings = self.of_expiry(new, old);
+        if self.simulates {
+            let bad = |document| lifetime::bad_annotations(document).collect::<Vec<_>>();
+            let known = old.map(bad).unwrap_or_default();
+            let new_ones = bad(new).into_iter().filter(|one| !known.contains(one));
+            warnings.extend(new_ones.map(|one| one.to_string()));
+            if old.is_none() && needs_devices(new) {
+                warnings.push("its pods stay pending: nothing here allocates their ResourceClaims".into());
+            }
+        }
+        warnings
+    }
+}
+
+impl RetentionAdvisor {
+    fn of_expiry(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
         let marks = marks(new);
         if marks.is_empty() || old.is_some_and(|old| self::marks(old) == marks) {
             return Vec::new();
@@ -58,6 +77,17 @@ impl Advisor for RetentionAdvisor {
             Ok(_) => Vec::new(),
         }
     }
+}
+
+/// Whether a pod, or the template in a document, has ResourceClaims.
+fn needs_devices(document: &Value) -> bool {
+    let spec = &document["spec"];
+    [spec, &spec["template"]["spec"], &spec["jobTemplate"]["spec"]["template"]["spec"]].into_iter().any(
+        |pod| {
+            let is_some = |list: &Value| list.as_array().is_some_and(|list| !list.is_empty());
+            is_some(&pod["containers"]) && is_some(&pod["resourceClaims"])
+        },
+    )
 }
 
 /// What the annotations and labels of a document say.
@@ -83,8 +113,8 @@ mod tests {
 
     #[test]
     fn annotations_without_effect_are_warned_of() {
-        let on = RetentionAdvisor { expires: true, tools: vec![ForeignTool::KubeJanitor] };
-        let off = RetentionAdvisor { expires: false, tools: Vec::new() };
+        let on = RetentionAdvisor { expires: true, tools: vec![ForeignTool::KubeJanitor], simulates: true };
+        let off = RetentionAdvisor { expires: false, tools: Vec::new(), simulates: false };
         let object = |annotations: Value| json!({"metadata": {"annotations": annotations}});
         let bad = "annotation kubegc.io/ttl: \"1y\" has the unknown unit \"y\"; expected one of ns, us, ms, s, m, h, \
                    d, w; the object will not expire";
@@ -103,6 +133,14 @@ mod tests {
                 &["annotation kubegc.io/ttl: no collector acts on it here; expiry-controller is off"],
             ),
             (
+                json!({"kubegc.io/fails": "300"}),
+                &[
+                    "annotation kubegc.io/fails is ignored: \"300\" is neither true nor false nor an exit code from 0 to \
+                   255",
+                ],
+                &[],
+            ),
+            (
                 json!({"janitor/ttl": "soon"}),
                 &[
                     "janitor/ttl: \"soon\" is not understood; expected a duration such as 36h or 7d; the object \
@@ -119,6 +157,20 @@ mod tests {
             );
             assert_eq!(on.warnings(&new, Some(&new)), owned(&[]), "{new}: nothing has changed");
         }
+    }
+
+    #[test]
+    fn pods_that_wait_for_devices_are_warned_of() {
+        let on = RetentionAdvisor { expires: true, tools: Vec::new(), simulates: true };
+        let off = RetentionAdvisor { expires: true, tools: Vec::new(), simulates: false };
+        let with = |claims: Value| json!({"spec": {"containers": [{"name": "c"}], "resourceClaims": claims}});
+        let pod = with(json!([{"name": "gpu", "resourceClaimName": "gpu"}]));
+        let warned = ["its pods stay pending: nothing here allocates their ResourceClaims"];
+        assert_eq!(on.warnings(&pod, None), warned);
+        assert_eq!(on.warnings(&json!({"spec": {"template": pod}}), None), warned);
+        assert_eq!(on.warnings(&pod, Some(&pod)), owned(&[]));
+        assert_eq!(off.warnings(&pod, None), owned(&[]));
+        assert_eq!(on.warnings(&with(json!([])), None), owned(&[]));
     }
 
     fn owned(texts: &[&str]) -> Vec<String> {

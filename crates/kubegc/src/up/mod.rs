@@ -23,6 +23,7 @@ use gc_apiserver::RunningServer;
 use gc_kube::{ApiClient, Observer};
 use gc_registry::api::UserInfo;
 use gc_retention::permissions::Controller;
+use gc_workloads::workloads::Workload;
 use prometheus_client::registry::Registry;
 use tokio::sync::{Mutex, mpsc};
 
@@ -37,7 +38,7 @@ use crate::journal::{Journal, JournalOptions};
 use crate::logging::{self, LogOptions};
 use crate::operations::{self, Protection, Shown, TlsFlags};
 use crate::run;
-use crate::workloads::{self, WorkloadOptions};
+use crate::workloads::WorkloadOptions;
 use advisor::RetentionAdvisor;
 use cluster::{Cluster, Forks, Recipe};
 use control::Control;
@@ -50,11 +51,13 @@ const NAMESPACE_SETTLE: Duration = Duration::ZERO;
 /// The parts of the control plane whose work is done here, as ComponentStatuses name them; the scheduler is one of the workload controllers.
 const COMPONENTS: [&str; 2] = ["controller-manager", "scheduler"];
 
-/// Kinds that would have an effect in a cluster with metrics or a network, and have none here; whoever creates one is warned.
-const UNATTENDED: [(&str, &str); 3] = [
+/// Kinds that would have an effect in a cluster with metrics, a network or devices, and have none here; whoever creates one is warned.
+const UNATTENDED: [(&str, &str); 5] = [
     ("autoscaling", "HorizontalPodAutoscaler"),
     ("networking.k8s.io", "Ingress"),
+    ("networking.k8s.io", "IngressClass"),
     ("networking.k8s.io", "NetworkPolicy"),
+    ("resource.k8s.io", "ResourceClaim"),
 ];
 
 /// What `*` switches on here besides the collectors that are on by default on a cluster.
@@ -149,9 +152,7 @@ impl Up {
         let Recipe { options, controllers: settings, workloads } = recipe;
         let surroundings =
             Surroundings { clock: clock.clock(), restraints: clock.restraints(), ..surroundings };
-        let living = workloads.enabled(&settings.controllers);
-        let mut settings = settings.clone();
-        settings.controllers.retain(|word| !workloads::is_named(word));
+        let living = workloads.enabled(&settings.controllers)?;
         let enabled = settings.enabled_with(&ALSO_ON)?;
         let control =
             Control::new(clock.clone(), surroundings.activity.clone(), surroundings.journal.clone());
@@ -162,6 +163,7 @@ impl Up {
         let advisor = RetentionAdvisor {
             expires: enabled.contains(&Controller::Expiry),
             tools: settings.foreign_expiry.clone(),
+            simulates: living.contains(&Workload::Kubelet),
         };
         let advisor: Option<Arc<dyn gc_registry::advisor::Advisor>> = Some(Arc::new(advisor));
         let mut options = ServerOptions {
@@ -182,7 +184,7 @@ impl Up {
         control.page().serve(server.in_process(ADMINISTRATOR), &server.credentials().server);
         let enabled = Enabled {
             collectors: enabled,
-            settings,
+            settings: settings.clone(),
             workloads: living,
             workload_settings: workloads.settings(server.credentials().ca_pem.clone()),
         };

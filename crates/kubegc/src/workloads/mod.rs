@@ -28,6 +28,9 @@ const QUEUED_BATCHES: usize = 64;
 /// Without any timer, the runtime is asked this often.
 const LONGEST_SLEEP: Duration = Duration::from_mins(1);
 
+/// Number of simulated nodes.
+const DEFAULT_NODES: u32 = 1;
+
 /// A switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Switch {
@@ -45,7 +48,7 @@ pub(crate) struct WorkloadOptions {
     #[arg(long, value_enum, default_value = "on", value_name = "SWITCH")]
     pub(crate) workloads: Switch,
     /// Number of simulated nodes; 0 leaves pods to real nodes
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    #[arg(long, value_name = "COUNT", default_value_t = DEFAULT_NODES, value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub(crate) nodes: u32,
     /// Time between the binding of a simulated pod and its readiness
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
@@ -59,11 +62,19 @@ impl WorkloadOptions {
     }
 
     /// The workload controllers that are on, given what `--controllers` says of them.
-    pub(crate) fn enabled(&self, controllers: &[String]) -> Vec<Workload> {
-        if self.workloads == Switch::Off {
-            return Vec::new();
-        }
+    pub(crate) fn enabled(&self, controllers: &[String]) -> Result<Vec<Workload>, crate::UsageError> {
         let words = || controllers.iter().map(String::as_str);
+        if self.workloads == Switch::Off {
+            if let Some(word) = words().find(|word| is_named(word) && !word.starts_with('-')) {
+                let why = format!("--controllers: {word} is a workload controller, and --workloads is off");
+                return Err(crate::UsageError::new(why));
+            }
+            if self.nodes > DEFAULT_NODES {
+                let why = format!("--nodes {}: nodes are simulated only if --workloads is on", self.nodes);
+                return Err(crate::UsageError::new(why));
+            }
+            return Ok(Vec::new());
+        }
         let on = |workload: &Workload| {
             let named = words().find_map(|word| match word.strip_prefix('-') {
                 Some(name) => (name == workload.name()).then_some(false),
@@ -71,7 +82,7 @@ impl WorkloadOptions {
             });
             named.unwrap_or_else(|| words().any(|word| word == "*"))
         };
-        Workload::ALL.iter().copied().filter(on).collect()
+        Ok(Workload::ALL.iter().copied().filter(on).collect())
     }
 
     /// How the runtime is set up.
@@ -90,6 +101,12 @@ fn duration(text: &str) -> Result<Duration, String> {
 pub(crate) fn is_named(word: &str) -> bool {
     let name = word.strip_prefix('-').unwrap_or(word);
     Workload::ALL.iter().any(|workload| workload.name() == name)
+}
+
+/// The names of all workload controllers, for error messages.
+pub(crate) fn names() -> String {
+    let names: Vec<&str> = Workload::ALL.iter().map(|workload| workload.name()).collect();
+    names.join(", ")
 }
 
 /// The clients under which the controllers act.
@@ -246,4 +263,52 @@ fn read_time_zone(name: &str) -> Option<jiff::tz::TimeZone> {
 /// The kinds that these controllers have to be informed of.
 pub(crate) fn kinds(workloads: &[Workload]) -> BTreeSet<Kind> {
     workloads.iter().flat_map(|workload| workload.observes()).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collectors::ControllerOptions;
+
+    fn options(workloads: Switch, nodes: u32) -> WorkloadOptions {
+        WorkloadOptions { workloads, nodes, ..WorkloadOptions::off() }
+    }
+
+    #[test]
+    fn what_cannot_run_is_refused() {
+        let off = "--controllers: job-controller is a workload controller, and --workloads is off";
+        let nodes = "--nodes 3: nodes are simulated only if --workloads is on";
+        for (switch, count, words, expected) in [
+            (Switch::On, 3, &["job-controller"][..], Ok(&[Workload::Job][..])),
+            (Switch::Off, 0, &["*"], Ok(&[])),
+            (Switch::Off, 1, &["*", "-job-controller"], Ok(&[])),
+            (Switch::Off, 1, &["*", "job-controller"], Err(off)),
+            (Switch::Off, 3, &["job-controller"], Err(off)),
+            (Switch::Off, 3, &["*"], Err(nodes)),
+        ] {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            let found = options(switch, count).enabled(&words).map_err(|error| error.to_string());
+            assert_eq!(found, expected.map(<[_]>::to_vec).map_err(str::to_owned), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_all_that_are_known() {
+        let named =
+            |word: &str| ControllerOptions { controllers: vec![word.to_owned()], ..Default::default() };
+        let also = [gc_retention::permissions::Controller::Expiry];
+        let said = named("nosuch").enabled_with(&also).map_err(|error| error.to_string());
+        let said = said.err().unwrap_or_default();
+        assert!(said.contains("garbage-collector-controller, ") && said.ends_with(&names()), "{said}");
+        let on_a_cluster = named("nosuch").enabled().map_err(|error| error.to_string());
+        assert!(on_a_cluster.is_err_and(|said| !said.contains("job-controller")));
+        let here = named("job-controller");
+        assert!(here.enabled_with(&also).is_ok_and(|collectors| collectors.is_empty()));
+        assert_eq!(
+            here.enabled().map_err(|error| error.to_string()),
+            Err("--controllers: \"job-controller\" is about a workload controller; only `kubegc up` has those, a cluster \
+                 has kube-controller-manager for it"
+                .to_owned())
+        );
+    }
 }

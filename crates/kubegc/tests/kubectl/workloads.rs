@@ -197,12 +197,16 @@ fn objects_without_effect_are_answered_with_a_warning() {
             "{maxReplicas: 2, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}"
         }
         "Ingress" => "{defaultBackend: {service: {name: web, port: {number: 80}}}}",
+        "IngressClass" => "{controller: example.com/ingress}",
+        "ResourceClaim" => "{}",
         _ => "{podSelector: {}}",
     };
     for (api_version, kind) in [
         ("autoscaling/v2", "HorizontalPodAutoscaler"),
         ("networking.k8s.io/v1", "Ingress"),
+        ("networking.k8s.io/v1", "IngressClass"),
         ("networking.k8s.io/v1", "NetworkPolicy"),
+        ("resource.k8s.io/v1", "ResourceClaim"),
     ] {
         let object = format!(
             "apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: web}}\nspec: {}\n",
@@ -213,5 +217,19 @@ fn objects_without_effect_are_answered_with_a_warning() {
         assert_eq!(created.err, format!("Warning: no controller acts on {kind} here\n"));
         let labeled = run(&server, &["label", &kind.to_lowercase(), "web", "a=b"], "");
         assert_eq!((labeled.success, labeled.err.as_str()), (true, ""), "only its creation is warned of");
+    }
+}
+
+#[test]
+fn a_pod_on_a_simulated_node_says_that_nothing_runs_in_it() {
+    let Some(server) = up() else { return };
+    kubectl(&server, &["run", "web", "--image=nginx"], "");
+    kubectl(&server, &["wait", "--for=condition=Ready", "pod/web", "--timeout=30s"], "");
+    let ways: [&[&str]; 3] =
+        [&["logs", "web"], &["exec", "web", "--", "true"], &["port-forward", "web", ":80"]];
+    for way in ways {
+        let outcome = run(&server, way, "");
+        let why = "pod web has no running containers: its node is simulated; no container runs";
+        assert!(!outcome.success && outcome.err.contains(why), "{way:?}: {}", outcome.err);
     }
 }

@@ -122,6 +122,23 @@ pub(super) fn situations() -> Vec<Situation> {
             ..base("a namespace whose contents cannot be deleted")
         },
         Situation {
+            make: vec![
+                conditions(
+                    "NamespaceDeletionContentFailure",
+                    "Failed to delete all resource types, 1 remaining: unexpected items still remain in namespace: many for \
+                     gvr: /v1, Resource=configmaps",
+                ),
+                map("a", held()),
+            ],
+            delete: &[("ns/.", "Background"), ("cm/a", "Background")],
+            ask: "ns/.",
+            later_seconds: TEN_MINUTES,
+            stuck: &["FinalizerHeld ConfigMap/a <- Namespace/."],
+            why: ("BeingDeleted", "waits for ConfigMap/a: FinalizerHeld"),
+            plan: "2 objects: 1 ConfigMap, 1 Namespace; 2 hang",
+            ..base("a namespace whose contents have not all gone, because one is held")
+        },
+        Situation {
             make: vec![conditions(
                 "NamespaceDeletionDiscoveryFailure",
                 "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: \

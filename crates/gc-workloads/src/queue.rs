@@ -1,0 +1,179 @@
+//! What waits to be reconciled, and in which order.
+//!
+//! Pods come before what counts them, so that a burst of changes of pods becomes one change of their owner's status. The owners, and
+//! the pods that wait for a node, have their share however many pods there are; and within each of the three, namespaces take turns of
+//! one object, so that a busy one delays no other.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::kinds::{Key, Kind};
+use crate::workloads::Workload;
+
+/// While pods wait to be reconciled, one reconciliation in this number is of an object that owns pods.
+const POD_SHARE: u32 = 8;
+
+/// Which controller has to reconcile which object.
+pub(crate) type Work = (Workload, Key);
+
+/// Work in the order of its arrival within each namespace; namespaces take turns. Objects without a namespace come first, since what is
+/// in namespaces depends on them, as claims do on volumes.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    /// Of each namespace that has any; there is one entry for objects without a namespace.
+    waiting: BTreeMap<Arc<str>, VecDeque<Work>>,
+    /// The same namespaces, the next one first.
+    order: VecDeque<Arc<str>>,
+}
+
+impl Turns {
+    pub(crate) fn push(&mut self, work: Work) {
+        self.of_namespace(&work.1.namespace).push_back(work);
+    }
+
+    /// Puts back what is not finished: it is the first of its namespace again, but other namespaces come before it.
+    pub(crate) fn put_back(&mut self, work: Work) {
+        self.of_namespace(&work.1.namespace).push_front(work);
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Work> {
+        let namespace = self.order.pop_front()?;
+        let waiting = self.waiting.get_mut(&namespace)?;
+        let work = waiting.pop_front();
+        if waiting.is_empty() {
+            self.waiting.remove(&namespace);
+        } else {
+            self.take_turn(namespace);
+        }
+        work
+    }
+
+    fn take_turn(&mut self, namespace: Arc<str>) {
+        if namespace.is_empty() { self.order.push_front(namespace) } else { self.order.push_back(namespace) }
+    }
+
+    fn of_namespace(&mut self, namespace: &Arc<str>) -> &mut VecDeque<Work> {
+        if !self.waiting.contains_key(namespace) {
+            self.take_turn(Arc::clone(namespace));
+        }
+        self.waiting.entry(Arc::clone(namespace)).or_default()
+    }
+}
+
+/// What is to be reconciled.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    pods: Turns,
+    /// Pods that wait for the scheduler. It places one after the other, as kube-scheduler does: where the next one fits depends on it.
+    unplaced: Turns,
+    others: Turns,
+    /// Reconciliations of pods since the last one of anything else.
+    streak: u32,
+    is_placing: bool,
+    /// The last reconciliation of a pod was the scheduler's: the next one is not, if there is any other.
+    has_placed: bool,
+}
+
+impl Queue {
+    pub(crate) fn push(&mut self, work: Work) {
+        match work {
+            (Workload::Scheduler, _) => self.unplaced.push(work),
+            (_, Key { kind: Kind::Pod, .. }) => self.pods.push(work),
+            _ => self.others.push(work),
+        }
+    }
+
+    /// The next one, which is at work until it has [ended](Self::ended).
+    pub(crate) fn pop(&mut self) -> Option<Work> {
+        if self.streak < POD_SHARE - 1
+            && let Some(work) = self.next_pod()
+        {
+            self.streak += 1;
+            return Some(work);
+        }
+        self.streak = 0;
+        self.others.pop().or_else(|| self.next_pod())
+    }
+
+    pub(crate) fn ended(&mut self, work: &Work) {
+        if work.0 == Workload::Scheduler {
+            self.is_placing = false;
+        }
+    }
+
+    fn next_pod(&mut self) -> Option<Work> {
+        if self.has_placed
+            && let Some(work) = self.pods.pop()
+        {
+            self.has_placed = false;
+            return Some(work);
+        }
+        self.has_placed = false;
+        if !self.is_placing
+            && let Some(work) = self.unplaced.pop()
+        {
+            (self.is_placing, self.has_placed) = (true, true);
+            return Some(work);
+        }
+        self.pods.pop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(work: Option<Work>) -> String {
+        work.map_or_else(String::new, |(workload, key)| format!("{workload} {key}"))
+    }
+
+    #[test]
+    fn namespaces_take_turns() {
+        let mut turns = Turns::default();
+        for (namespace, name) in [("busy", "a"), ("busy", "b"), ("busy", "c"), ("calm", "d"), ("", "e")] {
+            turns.push((Workload::Kubelet, Kind::Pod.key(namespace, name)));
+        }
+        assert_eq!(shown(turns.pop()), "simulated-nodes pods/e");
+        let first = turns.pop();
+        assert_eq!(shown(first.clone()), "simulated-nodes pods/busy/a");
+        turns.put_back(first.unwrap_or_else(|| unreachable!("it was shown")));
+        let order: Vec<String> = std::iter::from_fn(|| turns.pop()).map(|(_, key)| key.to_string()).collect();
+        assert_eq!(order, ["pods/calm/d", "pods/busy/a", "pods/busy/b", "pods/busy/c"]);
+    }
+
+    #[test]
+    fn the_scheduler_and_the_owners_have_their_share() {
+        let mut queue = Queue::default();
+        for number in 0..9 {
+            queue.push((Workload::Kubelet, Kind::Pod.key("busy", &format!("ending-{number}"))));
+        }
+        for name in ["new-0", "new-1"] {
+            queue.push((Workload::Scheduler, Kind::Pod.key("busy", name)));
+        }
+        queue.push((Workload::ReplicaSet, Kind::ReplicaSet.key("busy", "web")));
+        let mut order = Vec::new();
+        while let Some(work) = queue.pop() {
+            // Each placement ends at once, so the scheduler is never at work when its turn comes.
+            queue.ended(&work);
+            order.push(work.1.name.to_string());
+        }
+        let expected = [
+            "new-0", "ending-0", "new-1", "ending-1", "ending-2", "ending-3", "ending-4", "web", "ending-5",
+            "ending-6", "ending-7", "ending-8",
+        ];
+        assert_eq!(order, expected);
+    }
+
+    #[test]
+    fn one_pod_is_placed_after_the_other() {
+        let mut queue = Queue::default();
+        for name in ["a", "b"] {
+            queue.push((Workload::Scheduler, Kind::Pod.key("default", name)));
+        }
+        let first = queue.pop();
+        assert_eq!(shown(first.clone()), "kube-scheduler pods/default/a");
+        assert_eq!(queue.pop(), None);
+        queue.ended(&first.unwrap_or_else(|| unreachable!("it was shown")));
+        assert_eq!(shown(queue.pop()), "kube-scheduler pods/default/b");
+    }
+}
