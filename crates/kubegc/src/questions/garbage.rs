@@ -111,6 +111,9 @@ pub(super) async fn ask(
         // The contents of Secrets are never read.
         let reading = if usable == Usable::Secret { Reading::Metadata } else { Reading::Whole };
         let read = each(resource, reading, &mut |object| garbage.target(usable, resource, object)).await;
+        if read.is_err() {
+            garbage.not_listed(usable);
+        }
         unread(&mut garbage, resource, read);
     }
     let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
