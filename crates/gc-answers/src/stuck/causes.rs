@@ -94,7 +94,7 @@ impl Diagnosis<'_> {
             (true, None) => message.push_str("; no controller was found that removes it"),
             (false, _) => {
                 let named: Vec<String> = controllers.iter().map(Controller::message).collect();
-                message = format!("{message}; responsible: {}", named.join(", "));
+                message = format!("{message}; it seems to belong to {}", named.join(", "));
             }
         }
         let mut help: Vec<String> = controllers.iter().filter_map(look_at).collect();
