@@ -191,7 +191,9 @@ async fn gone(options: &WhyOptions, gatherer: &Gatherer, named: &Named) -> anyho
     let source = match options.journal.of_server(&options.access, gatherer.client()).await {
         Ok(Some(source)) => source,
         Ok(None) => return Err(missing()),
-        Err(error) => return Err(missing().context(format!("{error:#}"))),
+        Err(error) => {
+            anyhow::bail!("{:#}; whether a collector deleted it is not known: {error:#}", missing())
+        }
     };
     let namespace = named.resource.is_namespaced().then_some(named.namespace.as_str());
     let kind = named.resource.name.to_string();
