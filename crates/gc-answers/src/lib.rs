@@ -6,6 +6,8 @@
 //! gatherer answers the needs and asks again, until nothing further is needed. So an answer costs the
 //! requests that it needs, and no more.
 
+mod admission;
+mod backend;
 pub mod catalog;
 pub mod commands;
 pub mod facts;
@@ -18,6 +20,7 @@ pub mod nodes;
 pub mod object;
 pub mod plan;
 pub mod relink;
+mod storage;
 pub mod stuck;
 pub mod survey;
 pub mod text;

@@ -8,6 +8,7 @@ use crate::catalog::{GroupResource, Resource};
 use crate::facts::{Facts, Known};
 use crate::forecast::{self, Forecast};
 use crate::object::Object;
+use crate::storage::{self, Deleter};
 use crate::stuck::{self, Place, Row};
 use crate::survey::Survey;
 use crate::text;
@@ -113,6 +114,11 @@ fn living(answer: &mut Why, facts: &Facts, object: &Object, resource: &Resource,
         }
         _ => (code, message),
     };
+    if resource.name == GroupResource::new("", "persistentvolumes")
+        && let Some((code, message)) = by_reclaim(object, facts)
+    {
+        (answer.code, answer.message) = (code, message);
+    }
     let namespace = GroupResource::new("", "namespaces");
     if !object.namespace().is_empty()
         && facts.present(&namespace, "", object.namespace()).is_some_and(Object::is_terminating)
@@ -121,6 +127,24 @@ fn living(answer: &mut Why, facts: &Facts, object: &Object, resource: &Resource,
         answer.message =
             "It is about to be deleted: NamespaceTerminating, its namespace is being deleted.".into();
     }
+}
+
+/// What becomes of a volume whose claim is gone, by reclaim policy Delete.
+fn by_reclaim(volume: &Object, facts: &Facts) -> Option<(&'static str, String)> {
+    storage::awaits_deletion(volume)?;
+    let begins = "It is deleted as soon as its storage is, by reclaim policy Delete:";
+    Some(match storage::deleter(volume, facts) {
+        Deleter::Seen(who) => ("WillBeDeleted", format!("{begins} {who} deletes it.")),
+        Deleter::Unseen(who) => {
+            ("WillBeDeleted", format!("{begins} {who} deletes it, if it is at work, which cannot be seen."))
+        }
+        Deleter::Missing(why) => (
+            stuck::Code::StorageNotDeleted.name(),
+            format!(
+                "It stays, although its claim is gone and its reclaim policy is Delete: StorageNotDeleted, {why}."
+            ),
+        ),
+    })
 }
 
 /// How long a Job lives after it has finished, seconds.

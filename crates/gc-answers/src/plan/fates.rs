@@ -80,8 +80,12 @@ impl Planner<'_> {
         for uid in going.into_iter().chain(leaves.iter().map(|leaf| &leaf.uid)) {
             self.recreated(uid, &fates, &mut radius.recreated);
         }
+        let leaf_uids = leaves.iter().map(|leaf| &leaf.uid);
+        radius.webhooks = self.deciding_webhooks(
+            fates.iter().filter(|(_, fate)| **fate != Fate::Released).map(|(uid, _)| uid).chain(leaf_uids),
+        );
         for reached_volume in self.volumes.drain(..).filter(|volume| reached(&volume.claim)) {
-            if reached_volume.is_retained {
+            if reached_volume.stays {
                 radius.retained_volumes.push(reached_volume.volume.name);
             } else {
                 radius.lost_volumes.push(reached_volume.volume);
@@ -119,6 +123,10 @@ impl Planner<'_> {
             remarks.push(format!("hangs: {why}"));
             hangs.push(format!("Pods wait: {why}"));
         }
+        if let Some(why) = self.holds.refused(view).filter(|_| fate == Fate::Hangs) {
+            remarks.push(format!("hangs: {why}"));
+            hangs.push(format!("{} cannot be deleted: {why}", text::plural(2, &view.kind)));
+        }
         for finalizer in self.holds.foreign(key) {
             if let Some(controller) = self.holds.releasing(finalizer, key) {
                 remarks.push(format!("later, when {controller} removes {finalizer}"));
@@ -140,6 +148,10 @@ impl Planner<'_> {
         if let Some(claim) = is_volume.then(|| self.holds.staying_claim(key, progress)).flatten() {
             hangs.push(format!("{title} is bound to PersistentVolumeClaim {claim}"));
             remarks.push(format!("hangs: bound to PersistentVolumeClaim {claim}"));
+        }
+        if let Some(why) = self.holds.kept_storage(&view.uid).filter(|_| fate == Fate::Hangs) {
+            remarks.push(format!("hangs: its storage is not deleted: {why}"));
+            hangs.push(format!("{title} stays with its storage: {why}"));
         }
         remarks.extend(self.container_remark(&view.uid, &title, fate, hangs));
         if remarks.is_empty() {
@@ -234,6 +246,23 @@ impl Planner<'_> {
             recreated.push(format!("{}/{}: {remark}", view.kind, view.name));
             self.remarks.entry(uid.clone()).or_default().push(remark);
         }
+    }
+
+    /// The admission webhooks that may still refuse some of these deletions, each with of how many objects.
+    fn deciding_webhooks<'u>(&self, going: impl Iterator<Item = &'u Uid>) -> Vec<String> {
+        let admission = self.holds.admission();
+        let mut deciding: BTreeMap<String, usize> = BTreeMap::new();
+        for uid in going {
+            let Some((key, deletion)) = self.survey.engine.state_of(uid) else { continue };
+            if deletion.deleting || admission.is_free(key.resource) || admission.refuses(&key).is_some() {
+                continue;
+            }
+            for webhook in admission.decides(&key) {
+                *deciding.entry(webhook).or_default() += 1;
+            }
+        }
+        let line = |(webhook, number)| format!("{webhook}, about {}", text::count(number, "object"));
+        deciding.into_iter().map(line).collect()
     }
 
     fn list_items(&mut self, fates: Fates, leaves: Vec<FatedLeaf>, radius: &mut BlastRadius) {

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::{Cause, Code, Diagnosis, Force, Hold};
+use crate::backend::{Backend, backend};
 use crate::catalog::GroupResource;
 use crate::commands::kubectl;
-use crate::facts::Known;
 use crate::object::Object;
 use crate::text;
 
@@ -20,6 +20,17 @@ fn quoted_after<'a>(text: &'a str, phrase: &str) -> Option<&'a str> {
     after.split('"').nth(1)
 }
 
+/// Why the contents of a namespace could not be deleted, as its controller reports it.
+pub(crate) fn content_failure(namespace: &Object) -> Option<&str> {
+    condition(namespace, "NamespaceDeletionContentFailure")
+}
+
+/// The admission webhook that a message about a deletion is about.
+pub(crate) fn webhook_in(message: &str) -> Option<&str> {
+    let phrases = ["failed calling webhook", "admission webhook"];
+    phrases.iter().find_map(|phrase| quoted_after(message, phrase))
+}
+
 impl Diagnosis<'_> {
     pub(super) fn namespace(&self, namespace: &Object) -> Vec<Hold> {
         let name = namespace.name();
@@ -31,7 +42,7 @@ impl Diagnosis<'_> {
         for message in failing.iter().filter_map(|kind| condition(namespace, kind)) {
             holds.extend(self.discovery(name, message).into_iter().map(Hold::Cause));
         }
-        if let Some(message) = condition(namespace, "NamespaceDeletionContentFailure") {
+        if let Some(message) = content_failure(namespace) {
             holds.push(Hold::Cause(self.content_failure(name, message)));
         }
         let inside = self.survey.terminating().keys().filter(|key| *key.namespace == *name);
@@ -98,7 +109,7 @@ impl Diagnosis<'_> {
 
     fn api_service(&self, service: &Object) -> Cause {
         let (namespace, name) = (service.text("/spec/service/namespace"), service.text("/spec/service/name"));
-        let (chain, mut help) = self.backend(namespace, name);
+        let Backend { chain, mut help, .. } = backend(self.facts, namespace, name);
         help.push(kubectl("", &["describe", &format!("apiservice/{}", service.name())]));
         Cause {
             code: Code::APIServiceUnavailable,
@@ -115,47 +126,8 @@ impl Diagnosis<'_> {
         }
     }
 
-    /// Why a Service does not answer: the Service, its endpoints and the workloads behind it.
-    fn backend(&self, namespace: &str, name: &str) -> (String, Vec<String>) {
-        let target = format!("Service {namespace}/{name}");
-        let services = GroupResource::new("", "services");
-        let service = match self.facts.object(&services, namespace, name) {
-            None => return (target, Vec::new()),
-            Some(Known::Absent) => {
-                return (format!("{target} does not exist"), vec![kubectl(namespace, &["get", "services"])]);
-            }
-            Some(Known::Unreadable(why)) => return (format!("{target} cannot be read: {why}"), Vec::new()),
-            Some(Known::Present(service)) => service,
-        };
-        let slices = self.facts.all(&GroupResource::new("discovery.k8s.io", "endpointslices"), namespace);
-        let endpoints = slices
-            .iter()
-            .filter(|slice| slice.label("kubernetes.io/service-name") == name)
-            .flat_map(|slice| slice.items("/endpoints"));
-        let ready = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] != false).count();
-        if ready > 0 {
-            let chain = format!("{target} has {} that do not answer", text::count(ready, "ready endpoint"));
-            return (chain, vec![kubectl(namespace, &["describe", &format!("service/{name}")])]);
-        }
-        let mut chain = format!("{target} has no ready endpoint");
-        let mut help = vec![kubectl(namespace, &["get", &format!("endpointslices,service/{name}")])];
-        let deployments = self.facts.all(&GroupResource::new("apps", "deployments"), namespace);
-        if let Some(deployment) = deployments.iter().find(|deployment| is_selected(service, deployment)) {
-            let (wanted, ready) =
-                (deployment.number("/spec/replicas"), deployment.number("/status/readyReplicas"));
-            let (wanted, ready) = (wanted.unwrap_or(1), ready.unwrap_or(0));
-            let name = deployment.name();
-            chain = format!("{chain} → Deployment {namespace}/{name}: {ready} of {wanted} ready");
-            help = vec![kubectl(namespace, &["describe", &format!("deployment/{}", deployment.name())])];
-        }
-        (chain, help)
-    }
-
     fn content_failure(&self, namespace: &str, message: &str) -> Cause {
-        let webhook = ["failed calling webhook", "admission webhook"]
-            .iter()
-            .find_map(|phrase| quoted_after(message, phrase));
-        if let Some(webhook) = webhook {
+        if let Some(webhook) = webhook_in(message) {
             return self.webhook(webhook, message);
         }
         self.conversion(message).unwrap_or_else(|| Cause {
@@ -193,7 +165,7 @@ impl Diagnosis<'_> {
         let (chain, help) = if is_refusal || text("name").is_empty() {
             (String::new(), Vec::new())
         } else {
-            let (chain, help) = self.backend(text("namespace"), text("name"));
+            let Backend { chain, help, .. } = backend(self.facts, text("namespace"), text("name"));
             (format!(" → {chain}"), help)
         };
         let verb = if is_refusal { "refuses" } else { "does not answer and fails" };
@@ -231,7 +203,8 @@ impl Diagnosis<'_> {
             |field: &str| definition.text(&format!("/spec/conversion/webhook/clientConfig/service/{field}"));
         let url = definition.text("/spec/conversion/webhook/clientConfig/url");
         let (chain, mut help) = if url.is_empty() {
-            self.backend(service("namespace"), service("name"))
+            let Backend { chain, help, .. } = backend(self.facts, service("namespace"), service("name"));
+            (chain, help)
         } else {
             (format!("{url} does not answer as it should"), Vec::new())
         };
@@ -281,11 +254,4 @@ impl Diagnosis<'_> {
             }),
         }
     }
-}
-
-/// Whether a Service selects the pods of a Deployment.
-fn is_selected(service: &Object, deployment: &Object) -> bool {
-    let Some(selector) = service.value()["spec"]["selector"].as_object() else { return false };
-    let labels = &deployment.value()["spec"]["template"]["metadata"]["labels"];
-    !selector.is_empty() && selector.iter().all(|(name, value)| labels[name.as_str()] == *value)
 }

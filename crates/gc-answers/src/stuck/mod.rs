@@ -23,6 +23,7 @@ use crate::finalizers::{self, Controller};
 use crate::object::{Object, Writer};
 use crate::survey::{Metadata, Survey};
 
+pub(crate) use apis::{content_failure, webhook_in};
 pub use codes::Code;
 pub(crate) use volumes::{narrow, users};
 
@@ -222,6 +223,7 @@ pub fn diagnose(survey: &Survey, facts: &Facts) -> Vec<Row> {
     }
     let mut rows = found.rows(&diagnosis);
     rows.extend(diagnosis.undecidable());
+    rows.extend(diagnosis.unreclaimed());
     in_order(rows)
 }
 

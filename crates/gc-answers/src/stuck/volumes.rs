@@ -1,19 +1,25 @@
 //! Claims and volumes that are in use.
 
+use std::collections::BTreeMap;
+
 use gc_retention::objects::{Facts as Narrow, Kind};
 use gc_retention::volumes::in_use;
-use gc_types::ObjectKey;
+use gc_types::{ObjectKey, Timestamp};
 
-use super::{Cause, Code, Diagnosis, Hold};
+use super::{CONTROLLER_PATIENCE_MILLISECONDS, Cause, Code, Diagnosis, Force, Hold, Holders, Row};
 use crate::catalog::GroupResource;
 use crate::commands::kubectl;
 use crate::facts::{Facts, Known};
 use crate::object::Object;
+use crate::storage::{self, Deleter};
 use crate::survey::Metadata;
 use crate::text;
 
 /// Pods that one message names.
 const NAMED: usize = 3;
+
+/// How long whatever deletes the storage of a volume may take before it is reported.
+const STORAGE_PATIENCE_MILLISECONDS: i64 = 600_000;
 
 /// An object as the retention module of its kind reads it.
 pub(crate) fn narrow(kind: Kind, object: &Object) -> Option<Narrow> {
@@ -117,6 +123,63 @@ impl Diagnosis<'_> {
                 force: Some(self.without(key, metadata, FINALIZER)),
             })],
         }
+    }
+
+    /// Volumes whose claim is gone and whose storage is not deleted although it should be, one row for each reason.
+    pub(super) fn unreclaimed(&self) -> Vec<Row> {
+        let name = GroupResource::new("", "persistentvolumes");
+        let Some(resource) = self.survey.catalog.named(&name) else { return Vec::new() };
+        if self.survey.engine.select(|key| key.resource == resource.id).is_empty() {
+            return Vec::new();
+        }
+        let now = self.facts.now();
+        let mut groups: BTreeMap<String, Vec<(Option<Timestamp>, &Object)>> = BTreeMap::new();
+        for volume in self.facts.all(&name, "").iter().filter(|volume| !volume.is_terminating()) {
+            let Some(since) = storage::awaits_deletion(volume) else { continue };
+            let waits = since.map_or(i64::MAX, |since| now.since(since));
+            let reason = match storage::deleter(volume, self.facts) {
+                Deleter::Missing(why) if waits >= CONTROLLER_PATIENCE_MILLISECONDS => why,
+                Deleter::Seen(who) | Deleter::Unseen(who) if waits >= STORAGE_PATIENCE_MILLISECONDS => {
+                    format!("{who} has not deleted it")
+                }
+                _ => continue,
+            };
+            groups.entry(reason).or_default().push((since, volume));
+        }
+        groups.into_iter().filter_map(|(reason, volumes)| self.unreclaimed_row(reason, volumes)).collect()
+    }
+
+    fn unreclaimed_row(&self, reason: String, mut volumes: Vec<(Option<Timestamp>, &Object)>) -> Option<Row> {
+        volumes.sort_by_key(|(since, volume)| (since.is_none(), *since, volume.name().to_owned()));
+        let (since, first) = *volumes.first()?;
+        let reference = format!("pv/{}", first.name());
+        let id = self.survey.catalog.named(&GroupResource::new("", "persistentvolumes"))?.id;
+        let place = |volume: &Object| {
+            let key = ObjectKey { resource: id, namespace: "".into(), name: volume.name().into() };
+            self.place(&key, volume.uid())
+        };
+        let objects = volumes.iter().map(|(since, volume)| (place(volume), *since)).collect();
+        let holders = volumes.iter().map(|(_, volume)| Holders {
+            finalizers: volume.texts("/metadata/finalizers").map(str::to_owned).collect(),
+            managers: Vec::new(),
+            touched: volume.last_writer(),
+        });
+        Some(Row {
+            cause: Cause {
+                code: Code::StorageNotDeleted,
+                message: format!("its claim is gone, and its storage is not deleted: {reason}"),
+                help: vec![kubectl("", &["describe", &reference])],
+                force: Some(Force {
+                    command: kubectl("", &["delete", &reference]),
+                    strands: "its storage, which is then to be deleted by hand".to_owned(),
+                }),
+                subject: reason,
+            },
+            since,
+            objects,
+            holders: holders.collect(),
+            waiting: Vec::new(),
+        })
     }
 
     /// A finalizer of the storage sidecars.
