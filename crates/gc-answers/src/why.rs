@@ -94,6 +94,10 @@ fn living(answer: &mut Why, facts: &Facts, object: &Object, resource: &Resource,
     answer.unseen = outlook.unknown.into_iter().map(|what| format!("not known: {what}")).collect();
     answer.forecast = outlook.forecast;
     answer.protections = protections(object, resource, facts);
+    let kept = outlook.kept.first().map(|kept| format!("Nothing deletes it for now: {kept}."));
+    if answer.forecast.is_none() {
+        answer.protections.extend(outlook.kept);
+    }
     let (code, message) = by_owners(conclusion);
     let by_owners_now = matches!(conclusion, Conclusion::ToBeDeleted(_));
     (answer.code, answer.message) = match &answer.forecast {
@@ -108,6 +112,9 @@ fn living(answer: &mut Why, facts: &Facts, object: &Object, resource: &Resource,
                  ttlSecondsAfterFinished {seconds}."
             );
             (code, message)
+        }
+        None if matches!(conclusion, Conclusion::NoOwners) && kept.is_some() => {
+            (code, kept.unwrap_or_default())
         }
         None if matches!(conclusion, Conclusion::NoOwners) => {
             (code, "Nothing deletes it: it has no owners, and no collector or policy that can be seen applies to it.".into())
@@ -169,9 +176,15 @@ fn by_owners(conclusion: &Conclusion) -> (&'static str, String) {
             (TO_BE_DELETED, format!("It is about to be deleted: {}, {verdict}.", verdict.code()))
         }
         Conclusion::ToLoseReferences(verdict) => {
-            ("ToLoseReferences", format!("It stays and loses references: {}, {verdict}.", verdict.code()))
+            let why = format!("{}, {verdict}", verdict.code());
+            ("ToLoseReferences", format!("It stays, and the garbage collector removes references from it: {why}."))
         }
         Conclusion::BeingDeleted => ("BeingDeleted", "It is being deleted.".into()),
+        Conclusion::WaitsForDependents(0) => (
+            "WaitsForDependents",
+            "It is being deleted, and nothing blocks it any more: the garbage collector removes its finalizer."
+                .into(),
+        ),
         Conclusion::WaitsForDependents(number) => {
             let waits = text::count(*number, "blocking dependent");
             ("WaitsForDependents", format!("It is being deleted and waits for {waits}."))

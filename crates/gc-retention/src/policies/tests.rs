@@ -748,3 +748,28 @@ fn work_follows_changes() {
     // Its deletion, and once more whether anything is left to do about it.
     assert!(engine.decisions() <= 2, "{}", engine.decisions());
 }
+
+/// Whatever records a deletion can name the policy.
+#[test]
+fn a_deletion_names_its_policy() {
+    let stored = json!({"metadata": {"name": "builds", "generation": 1}, "spec": spec(json!({}))});
+    let policy = PolicyEngine::new(&stored, ResourceId(7));
+    for mut engine in [policy.restarted(&json!({})), policy] {
+        let mut now = at(0);
+        engine.tick(now);
+        engine.list_started();
+        let look = engine.policy().cloned().unwrap().look(&job("a", 48, json!({})), now);
+        engine.observed("shop", "a", look);
+        engine.synced();
+        engine.shown();
+        let effect = loop {
+            if let Some(effect) = engine.poll_effect() {
+                break effect;
+            }
+            now = engine.next_wakeup().unwrap().max(now.after(1));
+            engine.tick(now);
+        };
+        assert_eq!(named_in(&effect.reason), Some("builds"), "{}", effect.reason);
+        assert!(effect.reason.to_string().ends_with("; retention policy builds"), "{}", effect.reason);
+    }
+}
