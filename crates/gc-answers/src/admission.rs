@@ -123,7 +123,8 @@ impl Webhook<'_> {
         if by_namespace == Answer::No {
             return Answer::No;
         }
-        let own = || labels(&resource.name, &key.namespace, &key.name);
+        // Whether it fails for certain is worth reading the object; whether it decides is not.
+        let own = || self.down.as_ref().and_then(|_| labels(&resource.name, &key.namespace, &key.name));
         let by_object = is_selected(&self.hook["objectSelector"], &own);
         let conditions = self.hook["matchConditions"].as_array().is_some_and(|all| !all.is_empty());
         let by_conditions = if conditions { Answer::Perhaps } else { Answer::Yes };

@@ -16,7 +16,7 @@ pub(crate) struct Backend {
     pub(crate) is_down: bool,
 }
 
-/// Looks at the Service, its endpoints and the workloads behind it.
+/// Follows the Service, its endpoints and the workloads behind it.
 pub(crate) fn backend(facts: &Facts, namespace: &str, name: &str) -> Backend {
     let target = format!("Service {namespace}/{name}");
     let seen = |chain: String, help: Vec<String>, is_down: bool| Backend { chain, help, is_down };

@@ -92,7 +92,7 @@ const KNOWN: &[KnownFinalizer] = &[
     known(
         "orphan",
         "the garbage collector",
-        "nothing; dependents keep a reference to the deleted owner and are deleted with it",
+        "no dependents: they are DELETED, although orphaning them was asked for, unless their references to it are removed first",
     ),
     known(
         "resources-finalizer.argocd.argoproj.io",

@@ -1,13 +1,19 @@
 //! Namespaces, and the APIs and webhooks that fail their removal.
 
+use gc_types::Timestamp;
 use serde_json::Value;
 
 use super::{Cause, Code, Diagnosis, Force, Hold};
 use crate::backend::{Backend, backend};
 use crate::catalog::GroupResource;
 use crate::commands::kubectl;
-use crate::object::Object;
+use crate::object::{Object, parse_time};
 use crate::text;
+
+/// How long a namespace controller that has reported on a namespace may report nothing further.
+const WORKING_CONTROLLER_PATIENCE_MILLISECONDS: i64 = 600_000;
+/// The Leases, in `kube-system`, of whoever runs a namespace controller.
+const CONTROLLER_LEASES: [&str; 2] = ["kube-controller-manager", "kubegc-garbage-collector"];
 
 fn condition<'a>(namespace: &'a Object, kind: &str) -> Option<&'a str> {
     let condition = namespace.condition(kind)?;
@@ -50,7 +56,7 @@ impl Diagnosis<'_> {
         // What a broken API or an object holds up is no cause of its own.
         if holds.is_empty() && namespace.texts("/spec/finalizers").any(|finalizer| finalizer == "kubernetes")
         {
-            holds.push(Hold::Cause(self.unemptied(name)));
+            holds.extend(self.unemptied(namespace).map(Hold::Cause));
         }
         holds
     }
@@ -221,37 +227,77 @@ impl Diagnosis<'_> {
         })
     }
 
-    fn unemptied(&self, namespace: &str) -> Cause {
-        let remaining = self.survey.engine.select(|key| *key.namespace == *namespace).len();
-        let (code, message) = if remaining == 0 {
-            (
+    /// A namespace that its controller leaves alone. One that has worked on it gets as long again as a finalizer's does, from the
+    /// last change that it reported on.
+    fn unemptied(&self, namespace: &Object) -> Option<Cause> {
+        let name = namespace.name();
+        let remaining = self.survey.engine.select(|key| *key.namespace == *name).len();
+        let (reported, now) = (last_report(namespace), self.facts.now());
+        let holder = self.namespace_controller();
+        let begun = namespace.time("/metadata/deletionTimestamp").filter(|_| holder.is_some());
+        let is_working = |at: Timestamp| now.since(at) < WORKING_CONTROLLER_PATIENCE_MILLISECONDS;
+        if reported.max(begun).is_some_and(is_working) {
+            return None;
+        }
+        let idle = match (reported, holder) {
+            (Some(at), _) => Some(format!("its namespace controller reported last {}", text::ago(at, now))),
+            (None, Some(holder)) => {
+                Some(format!("the namespace controller of {holder} has not begun with it"))
+            }
+            (None, None) => None,
+        };
+        let objects = text::count(remaining, "object");
+        let (code, message) = match (remaining, idle) {
+            (0, None) => (
                 Code::CollectorAbsent,
                 "nothing remains in it, and no namespace controller removes its finalizer".to_owned(),
-            )
-        } else {
-            let message = format!(
-                "no namespace controller deletes what remains in it: {}",
-                text::count(remaining, "object")
-            );
-            (Code::ContentNotDeleted, message)
+            ),
+            (0, Some(idle)) => (Code::CollectorAbsent, format!("nothing remains in it, and {idle}")),
+            (_, None) => (
+                Code::ContentNotDeleted,
+                format!("no namespace controller deletes what remains in it: {objects}"),
+            ),
+            (_, Some(idle)) => (Code::ContentNotDeleted, format!("{objects} remain in it, and {idle}")),
+        };
+        let strands = match remaining {
+            0 => "nothing: it is empty".to_owned(),
+            _ => crate::finalizers::strands("kubernetes"),
         };
         let document = serde_json::json!({
-            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}, "spec": {"finalizers": []},
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "spec": {"finalizers": []},
         });
-        let raw = format!("/api/v1/namespaces/{namespace}/finalize");
-        Cause {
+        let raw = format!("/api/v1/namespaces/{name}/finalize");
+        Some(Cause {
             code,
-            subject: namespace.to_owned(),
+            subject: name.to_owned(),
             message,
-            help: vec!["kubegc doctor".into(), kubectl("", &["describe", &format!("ns/{namespace}")])],
+            help: vec!["kubegc doctor".into(), kubectl("", &["describe", &format!("ns/{name}")])],
             force: Some(Force {
                 command: format!(
                     "echo {} | {}",
                     crate::commands::quoted(&document.to_string()),
                     kubectl("", &["replace", "--raw", &raw, "-f", "-"])
                 ),
-                strands: crate::finalizers::strands("kubernetes"),
+                strands,
             }),
-        }
+        })
     }
+
+    /// Who holds a Lease of controllers that empty namespaces.
+    fn namespace_controller(&self) -> Option<String> {
+        let leases = GroupResource::new("coordination.k8s.io", "leases");
+        CONTROLLER_LEASES.iter().find_map(|name| {
+            let lease = self.facts.present(&leases, "kube-system", name)?;
+            let seconds = lease.number("/spec/leaseDurationSeconds").unwrap_or(0);
+            let renewed = lease.time("/spec/renewTime")?;
+            let is_held = self.facts.now().since(renewed) <= seconds.saturating_mul(1000);
+            Some(lease.text("/spec/holderIdentity").to_owned()).filter(|holder| is_held && !holder.is_empty())
+        })
+    }
+}
+
+/// When the controller of a namespace reported last that something about its deletion changed.
+fn last_report(namespace: &Object) -> Option<Timestamp> {
+    let conditions = namespace.items("/status/conditions");
+    conditions.filter_map(|condition| parse_time(condition["lastTransitionTime"].as_str()?)).max()
 }

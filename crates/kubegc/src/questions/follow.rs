@@ -77,7 +77,7 @@ async fn remaining<'a>(gatherer: &Gatherer, items: Vec<&'a Item>) -> Vec<&'a Ite
     still
 }
 
-/// How much longer it takes if it goes on as it has; nothing before the first object is gone.
+/// How much longer it takes if it continues as it has; nothing before the first object is gone.
 fn estimate(elapsed: Duration, gone: usize, left: usize) -> String {
     if gone == 0 {
         return String::new();
@@ -153,6 +153,8 @@ mod tests {
             objects: vec![(place("a"), None)],
             holders: Vec::new(),
             waiting: Vec::new(),
+            other_forces: Vec::new(),
+            unlisted_forces: 0,
         };
         let (held, free) = (item("a"), item("b"));
         let why = "PersistentVolume/a: StorageNotDeleted, its storage is not deleted";
