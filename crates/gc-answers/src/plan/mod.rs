@@ -125,6 +125,8 @@ pub struct BlastRadius {
     pub items: Vec<Item>,
     /// Volumes whose storage is lost.
     pub lost_volumes: Vec<LostVolume>,
+    /// Volumes whose storage is lost when their claims, which hang, are released.
+    pub lost_when_released: Vec<LostVolume>,
     /// Volumes that stay without a claim.
     pub retained_volumes: Vec<String>,
     /// What hangs, in words.
@@ -225,6 +227,12 @@ impl BlastRadius {
             let verb = if volumes == 1 { "is" } else { "are" };
             parts.push(format!("{} with {} {verb} lost", text::count(volumes, "volume"), gibibytes(bytes)));
         }
+        let later = &self.lost_when_released;
+        if !later.is_empty() {
+            let bytes: i128 = later.iter().filter_map(|volume| volume.bytes).sum();
+            let volumes = text::count(later.len(), "volume");
+            parts.push(format!("lost when released: {volumes}, {}", gibibytes(bytes)));
+        }
         for (fate, word) in [(Fate::Later, "deleted later"), (Fate::Released, "released")] {
             match self.count(fate) {
                 0 => {}
@@ -259,6 +267,7 @@ impl BlastRadius {
         json!({
             "summary": self.summary(), "items": self.items.iter().map(item).collect::<Vec<_>>(),
             "lostVolumes": self.lost_volumes.iter().map(volume).collect::<Vec<_>>(),
+            "lostWhenReleased": self.lost_when_released.iter().map(volume).collect::<Vec<_>>(),
             "retainedVolumes": self.retained_volumes, "hangs": self.hangs, "recreated": self.recreated,
             "assumedLiving": self.assumed_living, "refused": self.refused, "webhooks": self.webhooks,
         })

@@ -133,6 +133,35 @@ fn what_the_server_never_deletes_is_refused() {
     );
 }
 
+/// A mark of a tool on an object with a controller is a copy of the controller's; some objects Kubernetes itself creates again.
+#[test]
+fn what_is_recreated_is_said_of_what_it_is_about() {
+    let mut survey = survey(&[]);
+    let map = |name: &str, owners: Value| {
+        json!({"metadata": {"namespace": "n", "name": name, "uid": name, "resourceVersion": "1", "ownerReferences": owners,
+            "annotations": {"meta.helm.sh/release-name": "shop"}}})
+    };
+    let owner =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "set", "uid": "set", "controller": true}]);
+    for object in [map("set", json!([])), map("revision", owner), map("kube-root-ca.crt", json!([]))] {
+        survey.observe(CONFIG_MAP, serde_json::from_value(object).unwrap());
+    }
+    let recreated = |targets: &[Target]| planned(&survey, targets).recreated;
+    let target = |name: &str| {
+        let key = ObjectKey { resource: CONFIG_MAP, namespace: "n".into(), name: name.into() };
+        Target { key, uid: Uid::new(name), policy: Some(PropagationPolicy::Background) }
+    };
+    let whole = recreated(&[namespace()]);
+    assert!(!whole.iter().any(|line| line.contains("revision")), "{whole:?}");
+    assert!(whole.iter().any(|line| line.starts_with("ConfigMap/set: ")), "{whole:?}");
+    assert!(
+        !whole.iter().any(|line| line.contains("publisher")),
+        "nothing is published into what is gone: {whole:?}"
+    );
+    let publisher = "ConfigMap/kube-root-ca.crt: the publisher of the root certificate will recreate this";
+    assert!(recreated(&[target("kube-root-ca.crt")]).contains(&publisher.to_owned()));
+}
+
 /// The facts of a cluster with one admission webhook; nothing answers for it if `service` does not exist.
 fn webhook(changes: &Value, service: Known<Value>) -> Facts {
     let mut hook = json!({"name": "check.acme.dev", "failurePolicy": "Fail",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
-use gc_answers::plan::{BlastRadius, Fate, Item, Target, plan as plan_deletion};
+use gc_answers::plan::{BlastRadius, Fate, Item, LostVolume, Target, gibibytes, plan as plan_deletion};
 use gc_answers::text::{count, thousands};
 use gc_answers::{Facts, Known, Metadata, Survey};
 use gc_kube::ApiClient;
@@ -33,7 +33,7 @@ const ASKED_ABOVE: usize = 10;
 const LARGEST_PLAN: usize = 500_000;
 /// Something of a plan would hang: exit code 2.
 #[derive(Debug, thiserror::Error)]
-#[error("part of the deletion would get stuck")]
+#[error("part of the deletion would be refused or get stuck")]
 pub(crate) struct SomethingHangs;
 
 /// What can be planned.
@@ -51,7 +51,7 @@ Examples:
   kubegc plan delete crd/widgets.acme.dev     a definition with its objects
   kubegc plan delete pods -l app=web -A       objects by their labels, in all namespaces
   kubegc plan delete -f app.yaml -o mermaid   a drawing
-Exit code 2: part of the deletion would get stuck.")]
+Exit code 2: part of the deletion would be refused or get stuck.")]
 pub(crate) struct PlanOptions {
     #[command(flatten)]
     targets: Targets,
@@ -236,8 +236,8 @@ pub(super) async fn ask(
     }
     let targets: Vec<Target> = planning.targets.iter().map(|(_, target)| target.clone()).collect();
     let mut radius = planned(gatherer, &survey, &mut facts, &targets).await?;
-    let reached: Vec<&String> =
-        radius.lost_volumes.iter().map(|volume| &volume.name).chain(&radius.retained_volumes).collect();
+    let lost = radius.lost_volumes.iter().chain(&radius.lost_when_released).map(|volume| &volume.name);
+    let reached: Vec<&String> = lost.chain(&radius.retained_volumes).collect();
     if !scope.namespace.is_empty() && !reached.is_empty() {
         let volumes = gc_answers::GroupResource::new("", "persistentvolumes");
         for volume in reached {
@@ -281,17 +281,16 @@ impl Answer for Planned<'_> {
         {
             section(heading, lines, self.full || is_wide, out)?;
         }
-        let lost: Vec<String> = radius
-            .lost_volumes
-            .iter()
-            .map(|volume| {
-                let size = volume
-                    .bytes
-                    .map_or_else(String::new, |bytes| format!(", {}", gc_answers::plan::gibibytes(bytes)));
-                format!("{} of claim {}{size}", volume.name, volume.claim)
-            })
-            .collect();
-        section("Volumes lost", &lost, true, out)?;
+        let shown = |volume: &LostVolume| {
+            let size = volume.bytes.map_or_else(String::new, |bytes| format!(", {}", gibibytes(bytes)));
+            format!("{} of claim {}{size}", volume.name, volume.claim)
+        };
+        for (heading, volumes) in [
+            ("Volumes lost", &radius.lost_volumes),
+            ("Volumes lost when their claims are released", &radius.lost_when_released),
+        ] {
+            section(heading, &volumes.iter().map(shown).collect::<Vec<_>>(), true, out)?;
+        }
         section("Admission webhooks that may refuse", &radius.webhooks, is_wide, out)?;
         section("Volumes that stay without a claim", &radius.retained_volumes, true, out)?;
         section("Owners that cannot be looked up and count as living", &radius.assumed_living, is_wide, out)?;
