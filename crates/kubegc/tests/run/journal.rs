@@ -202,6 +202,18 @@ fn resources_are_called_as_the_server_calls_them() {
             said == "widgets.acme.dev/stray\n"
         });
     }
+    // The journal outlives the type.
+    admin.send(
+        Method::DELETE,
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.acme.dev",
+        &Value::Null,
+    );
+    until("widgets are not served", || admin.get(widgets).0 == 404);
+    let why = ask(&server, &["why", "widget.acme.dev/stray"]);
+    assert!(why.starts_with("widgets.acme.dev/stray in default\nIt was collected at "), "{why}");
+    let (code, _, error) = kubegc(&["why", "widget/never"], &server.kubeconfig);
+    assert_eq!(code, Some(2));
+    assert!(error.contains("the server has no resource that is called \"widget\""), "{error}");
     let (code, said, error) = kubegc(&["journal", "--resource=podz"], &server.kubeconfig);
     assert_eq!((code, &*said), (Some(0), "Nothing is recorded.\n"));
     assert!(error.starts_with("warning: the server has no resource that is called \"podz\""), "{error}");
