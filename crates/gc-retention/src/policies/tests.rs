@@ -268,7 +268,7 @@ fn what_a_policy_selects() {
 }
 
 fn engine_of(spec: &Value, status: &Value) -> PolicyEngine {
-    let object = json!({"metadata": {"generation": 3}, "spec": spec, "status": status});
+    let object = json!({"metadata": {"name": "builds", "generation": 3}, "spec": spec, "status": status});
     let mut engine = PolicyEngine::new(&object, ResourceId(9));
     engine.tick(at(0));
     engine
@@ -448,7 +448,7 @@ fn a_deletion_is_guarded_and_says_why() {
     assert_eq!(
         effect.reason.to_string(),
         "the object is due by a policy: object observed at version 5; created at 2027-01-14T02:00:00Z, older than \
-         spec.maxAge"
+         spec.maxAge; retention policy builds"
     );
 }
 
