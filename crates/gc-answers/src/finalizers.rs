@@ -92,7 +92,7 @@ const KNOWN: &[KnownFinalizer] = &[
     known(
         "orphan",
         "the garbage collector",
-        "nothing; dependents keep a reference to the deleted owner and are deleted with it",
+        "no dependents: they are DELETED, although orphaning them was asked for, unless their references to it are removed first",
     ),
     known(
         "resources-finalizer.argocd.argoproj.io",
@@ -158,14 +158,15 @@ const WORKLOADS: [(&str, &str, &str, &str); 3] = [
     ("daemonset", "daemonsets", "/status/desiredNumberScheduled", "/status/numberReady"),
 ];
 
-/// The controllers that seem responsible for a finalizer: workloads, leases and webhooks that mention its domain, and
-/// workloads that are called like the field manager that set it. Those that do not work come first.
+/// The controllers that seem responsible for a finalizer: workloads and leases that mention its domain or a word of it, webhooks
+/// that mention its domain, and workloads that are called like the field manager that set it. Those that do not work come
+/// first.
 pub fn responsible(finalizer: &str, managers: &[String], facts: &Facts) -> Vec<Controller> {
-    let words = words(finalizer);
+    let marks = Marks::of(finalizer);
     let mut found = Vec::new();
     for (kind, resource, wanted, ready) in WORKLOADS {
         for workload in facts.all(&GroupResource::new("apps", resource), "") {
-            if is_called(workload, managers) || mentions(workload, &words) {
+            if is_called(workload, managers) || mentions(workload, &|text| marks.are_in(text)) {
                 let wanted = workload.number(wanted).unwrap_or(i64::from(kind != "daemonset"));
                 let ready = workload.number(ready).unwrap_or(0);
                 found.push(Controller {
@@ -179,7 +180,7 @@ pub fn responsible(finalizer: &str, managers: &[String], facts: &Facts) -> Vec<C
         }
     }
     for lease in facts.all(&GroupResource::new("coordination.k8s.io", "leases"), "") {
-        if words.iter().any(|word| lease.name().contains(word.as_str())) {
+        if marks.are_in(lease.name()) {
             found.push(self::lease(lease, facts.now()));
         }
     }
@@ -188,14 +189,17 @@ pub fn responsible(finalizer: &str, managers: &[String], facts: &Facts) -> Vec<C
         ("validating webhook", "validatingwebhookconfigurations"),
     ] {
         for webhook in facts.all(&GroupResource::new("admissionregistration.k8s.io", resource), "") {
-            if mentions(webhook, &words) {
+            if mentions(webhook, &|text| marks.has_domain(text)) {
                 let (namespace, name) = (String::new(), webhook.name().to_owned());
-                let state = "its service belongs to the same software".to_owned();
-                found.push(Controller { works: true, kind, namespace, name, state });
+                // Whether the software behind a webhook removes finalizers is not known.
+                let state = format!("it mentions {}", marks.domain);
+                found.push(Controller { works: false, kind, namespace, name, state });
             }
         }
     }
-    found.sort();
+    // A mention by a webhook says least.
+    let is_webhook = |controller: &Controller| controller.kind.ends_with("webhook");
+    found.sort_by(|left, right| (is_webhook(left), left).cmp(&(is_webhook(right), right)));
     found.truncate(CONTROLLERS_NAMED);
     found
 }
@@ -212,20 +216,40 @@ fn lease(lease: &Object, now: Timestamp) -> Controller {
     Controller { works: is_held, kind: "lease", namespace, name, state }
 }
 
-/// The words by which software is recognised: the domain of the finalizer, whole and without what is common to many.
-fn words(finalizer: &str) -> Vec<String> {
-    let domain = finalizer.split('/').next().unwrap_or(finalizer);
-    let mut words = vec![domain.to_owned()];
-    // The owner of a domain is the label before the top level, and its product the ones before that.
-    let common =
-        ["finalizer", "finalizers", "kubernetes", "example", "sigs", "k8s", "x-k8s", "cluster", "github"];
-    let labels: Vec<&str> = domain.split('.').collect();
-    for label in labels.iter().take(labels.len().saturating_sub(1)) {
-        if label.len() >= 4 && !common.contains(label) {
-            words.push((*label).to_owned());
-        }
+/// What software is recognised by.
+struct Marks<'a> {
+    /// The domain of the finalizer.
+    domain: &'a str,
+    /// Its labels, without what is common to many.
+    words: Vec<&'a str>,
+}
+
+impl<'a> Marks<'a> {
+    fn of(finalizer: &'a str) -> Self {
+        let domain = finalizer.split('/').next().unwrap_or(finalizer);
+        // The owner of a domain is the label before the top level, and its product the ones before that.
+        let common =
+            ["finalizer", "finalizers", "kubernetes", "example", "sigs", "k8s", "x-k8s", "cluster", "github"];
+        let labels: Vec<&str> = domain.split('.').collect();
+        let names = labels.iter().take(labels.len().saturating_sub(1)).copied();
+        let words = names.filter(|label| label.len() >= 4 && !common.contains(label)).collect();
+        Self { domain, words }
     }
-    words
+
+    /// Whether a text has the domain, or a subdomain of it.
+    fn has_domain(&self, text: &str) -> bool {
+        let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-');
+        let mut names = text.split(|letter: char| !is_of_name(letter));
+        names.any(|name| {
+            name == self.domain || name.strip_suffix(self.domain).is_some_and(|left| left.ends_with('.'))
+        })
+    }
+
+    /// Whether a text has the domain, or one of its words as a whole word.
+    fn are_in(&self, text: &str) -> bool {
+        let mut words = text.split(|letter: char| !letter.is_ascii_alphanumeric());
+        self.has_domain(text) || words.any(|word| self.words.contains(&word))
+    }
 }
 
 /// Whether a workload, or the image of one of its containers, is called like one of these field managers.
@@ -238,24 +262,24 @@ fn is_called(workload: &Object, managers: &[String]) -> bool {
     managers.iter().any(|manager| names.contains(&manager.as_str()))
 }
 
-/// Whether an object mentions one of these words, apart from what is written about it by others.
-fn mentions(object: &Object, words: &[String]) -> bool {
-    fn look(value: &serde_json::Value, words: &[String], depth: usize) -> bool {
+/// Whether an object has such a text, apart from what is written about it by others.
+fn mentions(object: &Object, is_meant: &dyn Fn(&str) -> bool) -> bool {
+    fn look(value: &serde_json::Value, is_meant: &dyn Fn(&str) -> bool, depth: usize) -> bool {
         match value {
-            serde_json::Value::String(text) => words.iter().any(|word| text.contains(word.as_str())),
+            serde_json::Value::String(text) => is_meant(text),
             serde_json::Value::Array(items) => {
-                depth > 0 && items.iter().any(|item| look(item, words, depth - 1))
+                depth > 0 && items.iter().any(|item| look(item, is_meant, depth - 1))
             }
             serde_json::Value::Object(fields) => {
-                depth > 0 && fields.values().any(|field| look(field, words, depth - 1))
+                depth > 0 && fields.values().any(|field| look(field, is_meant, depth - 1))
             }
             _ => false,
         }
     }
-    let (name, value) = (object.name(), object.value());
-    words.iter().any(|word| name.contains(word.as_str()))
-        || ["spec", "webhooks"].iter().any(|field| look(&value[*field], words, 12))
-        || look(&value["metadata"]["labels"], words, 1)
+    let value = object.value();
+    is_meant(object.name())
+        || ["spec", "webhooks"].iter().any(|field| look(&value[*field], is_meant, 12))
+        || look(&value["metadata"]["labels"], is_meant, 1)
 }
 
 #[cfg(test)]
@@ -281,9 +305,10 @@ mod tests {
                            "spec": {"holderIdentity": "pod-1", "leaseDurationSeconds": 15, "renewTime": "2027-01-15T05:00:00Z"}});
         facts.tell_list(GroupResource::new("apps", "deployments"), "", Known::Present(deployments));
         facts.tell_list(GroupResource::new("coordination.k8s.io", "leases"), "", Known::Present(vec![lease]));
-        let found = |finalizer: &str, manager: &str| -> Vec<String> {
-            responsible(finalizer, &[manager.to_owned()], &facts).iter().map(Controller::message).collect()
+        let asked = |facts: &Facts, finalizer: &str, manager: &str| -> Vec<String> {
+            responsible(finalizer, &[manager.to_owned()], facts).iter().map(Controller::message).collect()
         };
+        let found = |finalizer: &str, manager: &str| asked(&facts, finalizer, manager);
         assert_eq!(
             found("widgets.acme.dev/cleanup", "kubectl"),
             [
@@ -294,6 +319,20 @@ mod tests {
         );
         assert_eq!(found("hold", "widget-operator"), ["deployment ops/widget-operator (0 of 1 ready)"]);
         assert_eq!(found("example.com/hold", "kubectl"), [] as [String; 0]);
+        // A part of a word says nothing.
+        assert_eq!(
+            found("widget.acm.dev/hold", "kubectl"),
+            ["deployment ops/widget-operator (0 of 1 ready)"]
+        );
+        assert_eq!(found("operat.acm.dev/hold", "kubectl"), [] as [String; 0]);
+        let webhook =
+            |name: &str| json!({"metadata": {"name": name}, "webhooks": [{"name": format!("check.{name}")}]});
+        let webhooks = vec![webhook("x.yz.io"), webhook("deep.x.yz"), webhook("xx.yz")];
+        let name = GroupResource::new("admissionregistration.k8s.io", "validatingwebhookconfigurations");
+        facts.tell_list(name, "", Known::Present(webhooks));
+        let mentioned = responsible("x.yz/hold", &[], &facts);
+        let mentioned: Vec<String> = mentioned.iter().map(Controller::message).collect();
+        assert_eq!(mentioned, ["validating webhook deep.x.yz (it mentions x.yz)"]);
     }
 
     #[test]

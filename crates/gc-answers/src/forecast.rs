@@ -70,6 +70,8 @@ impl Forecast {
 pub struct Outlook {
     /// The first deletion to come.
     pub forecast: Option<Forecast>,
+    /// Which enforced policies select the object and keep it, and for how long.
+    pub kept: Vec<String>,
     /// What could not be asked.
     pub unknown: Vec<String>,
 }
@@ -77,7 +79,8 @@ pub struct Outlook {
 /// The first deletion of an object to come that does not depend on other objects of its kind: by a collector of
 /// Kubernetes or by annotation.
 pub(crate) fn own_outlook(object: &Object, resource: &Resource, facts: &Facts) -> Option<Forecast> {
-    let mut rehearsals = Rehearsals { object, facts, found: Vec::new(), unknown: Vec::new() };
+    let mut rehearsals =
+        Rehearsals { object, facts, found: Vec::new(), kept: Vec::new(), unknown: Vec::new() };
     rehearsals.collectors(&resource.name);
     rehearsals.annotations(&resource.name);
     rehearsals.found.into_iter().min_by_key(|forecast| forecast.at)
@@ -86,19 +89,21 @@ pub(crate) fn own_outlook(object: &Object, resource: &Resource, facts: &Facts) -
 /// What every collector makes of an object that is not being deleted yet.
 #[must_use]
 pub fn outlook(object: &Object, resource: &Resource, facts: &Facts) -> Outlook {
-    let mut rehearsals = Rehearsals { object, facts, found: Vec::new(), unknown: Vec::new() };
+    let mut rehearsals =
+        Rehearsals { object, facts, found: Vec::new(), kept: Vec::new(), unknown: Vec::new() };
     rehearsals.collectors(&resource.name);
     rehearsals.annotations(&resource.name);
     rehearsals.policies(resource);
-    let Rehearsals { mut found, unknown, .. } = rehearsals;
+    let Rehearsals { mut found, kept, unknown, .. } = rehearsals;
     found.sort_by_key(|forecast| forecast.at);
-    Outlook { forecast: found.into_iter().next(), unknown }
+    Outlook { forecast: found.into_iter().next(), kept, unknown }
 }
 
 struct Rehearsals<'a> {
     object: &'a Object,
     facts: &'a Facts,
     found: Vec<Forecast>,
+    kept: Vec<String>,
     unknown: Vec<String>,
 }
 
@@ -336,6 +341,7 @@ impl Rehearsals<'_> {
         engine.synced();
         engine.shown();
         let own = (self.object.namespace(), self.object.name());
+        let is_selected = engine.selects(own.0, own.1);
         let horizon = now.after(HORIZON_MILLISECONDS);
         for _ in 0..MAX_STEPS {
             engine.tick(now);
@@ -355,8 +361,18 @@ impl Rehearsals<'_> {
             }
             match engine.next_wakeup().filter(|at| *at <= horizon) {
                 Some(at) => now = at.max(now.after(1)),
-                None => return,
+                None => break,
             }
+        }
+        if is_selected {
+            self.kept.push(match compiled.newest() {
+                Some(1) => format!("kept by retention policy {}: it is the newest; due when a newer one exists", policy.name()),
+                Some(newest) => format!(
+                    "kept by retention policy {}: it is among the {newest} newest; due when {newest} newer ones exist",
+                    policy.name()
+                ),
+                None => format!("kept by retention policy {}: it is not due within a year", policy.name()),
+            });
         }
     }
 }

@@ -28,6 +28,8 @@
 //! assert_eq!(tree.below[0].view.name.as_ref() as &str, "part");
 //! ```
 
+mod admission;
+mod backend;
 pub mod catalog;
 pub mod commands;
 pub mod facts;
@@ -40,6 +42,7 @@ pub mod nodes;
 pub mod object;
 pub mod plan;
 pub mod relink;
+mod storage;
 pub mod stuck;
 pub mod survey;
 pub mod text;

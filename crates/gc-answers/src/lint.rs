@@ -73,6 +73,8 @@ pub enum Code {
     ReleasedVolume,
     /// A volume that could not be reclaimed.
     FailedVolume,
+    /// An admission webhook that fails every deletion that it is asked about.
+    FailingWebhook,
     /// An EndpointSlice whose Service is gone.
     OrphanedEndpointSlice,
     /// More old ReplicaSets than the history limit of their Deployment.
@@ -97,6 +99,7 @@ impl Code {
             Self::FinishedJobs => "FinishedJobs",
             Self::ReleasedVolume => "ReleasedVolume",
             Self::FailedVolume => "FailedVolume",
+            Self::FailingWebhook => "FailingWebhook",
             Self::OrphanedEndpointSlice => "OrphanedEndpointSlice",
             Self::ReplicaSetsAboveLimit => "ReplicaSetsAboveLimit",
         }
@@ -110,7 +113,8 @@ impl Code {
             | Self::WrongCoordinatesReference
             | Self::ImpossibleScopeReference
             | Self::OwnerRing
-            | Self::FailedVolume => Severity::Error,
+            | Self::FailedVolume
+            | Self::FailingWebhook => Severity::Error,
             Self::DanglingReference
             | Self::WrongUidReference
             | Self::WrongVersionReference
@@ -174,6 +178,7 @@ pub fn lint(survey: &Survey, facts: &Facts, namespace: &str) -> Vec<Lint> {
     linter.volumes();
     linter.endpoint_slices();
     linter.replica_sets();
+    linter.webhooks();
     let lints = linter.found.into_iter().map(|((code, subject), found)| found.lint(code, subject));
     let mut lints: Vec<Lint> = lints.collect();
     lints.sort_by_key(|lint| (lint.code.severity(), lint.code));
@@ -218,6 +223,9 @@ const METADATA: &[&str] = &["name", "namespace", "uid", "labels", "ownerReferenc
 /// What lints read of an object on a list; `None` if none can be about it. There may be many thousands of them.
 #[must_use]
 pub fn relevant(resource: &GroupResource, object: Value) -> Option<Value> {
+    if webhooks::CONFIGURATIONS.contains(&&*resource.resource) {
+        return Some(object);
+    }
     let object = Object::new(object);
     let is_one_of = |pointer: &str, values: [&str; 2]| values.contains(&object.text(pointer));
     let is_empty = |pointer: &str| object.number(pointer).unwrap_or_default() == 0;
@@ -250,7 +258,8 @@ pub fn relevant(resource: &GroupResource, object: Value) -> Option<Value> {
         });
         (section.to_owned(), Value::Object(members.collect()))
     });
-    is_relevant.then(|| Value::Object(kept.collect()))
+    let endpoints = object.value().get("endpoints").map(|all| ("endpoints".to_owned(), all.clone()));
+    is_relevant.then(|| Value::Object(kept.chain(endpoints).collect()))
 }
 
 /// The Job that a pod belongs to, by its label; empty if there is none.
@@ -628,6 +637,8 @@ impl Linter<'_> {
         }
     }
 }
+
+mod webhooks;
 
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@ use crate::catalog::{GroupResource, Resource};
 use crate::facts::{Facts, Known};
 use crate::forecast::{self, Forecast};
 use crate::object::Object;
+use crate::storage::{self, Deleter};
 use crate::stuck::{self, Place, Row};
 use crate::survey::Survey;
 use crate::text;
@@ -93,6 +94,10 @@ fn living(answer: &mut Why, facts: &Facts, object: &Object, resource: &Resource,
     answer.unseen = outlook.unknown.into_iter().map(|what| format!("not known: {what}")).collect();
     answer.forecast = outlook.forecast;
     answer.protections = protections(object, resource, facts);
+    let kept = outlook.kept.first().map(|kept| format!("Nothing deletes it for now: {kept}."));
+    if answer.forecast.is_none() {
+        answer.protections.extend(outlook.kept);
+    }
     let (code, message) = by_owners(conclusion);
     let by_owners_now = matches!(conclusion, Conclusion::ToBeDeleted(_));
     (answer.code, answer.message) = match &answer.forecast {
@@ -108,11 +113,19 @@ fn living(answer: &mut Why, facts: &Facts, object: &Object, resource: &Resource,
             );
             (code, message)
         }
+        None if matches!(conclusion, Conclusion::NoOwners) && kept.is_some() => {
+            (code, kept.unwrap_or_default())
+        }
         None if matches!(conclusion, Conclusion::NoOwners) => {
             (code, "Nothing deletes it: it has no owners, and no collector or policy that can be seen applies to it.".into())
         }
         _ => (code, message),
     };
+    if resource.name == GroupResource::new("", "persistentvolumes")
+        && let Some((code, message)) = by_reclaim(object, facts)
+    {
+        (answer.code, answer.message) = (code, message);
+    }
     let namespace = GroupResource::new("", "namespaces");
     if !object.namespace().is_empty()
         && facts.present(&namespace, "", object.namespace()).is_some_and(Object::is_terminating)
@@ -121,6 +134,24 @@ fn living(answer: &mut Why, facts: &Facts, object: &Object, resource: &Resource,
         answer.message =
             "It is about to be deleted: NamespaceTerminating, its namespace is being deleted.".into();
     }
+}
+
+/// What becomes of a volume whose claim is gone, by reclaim policy Delete.
+fn by_reclaim(volume: &Object, facts: &Facts) -> Option<(&'static str, String)> {
+    storage::awaits_deletion(volume)?;
+    let begins = "It is deleted as soon as its storage is, by reclaim policy Delete:";
+    Some(match storage::deleter(volume, facts) {
+        Deleter::Seen(who) => ("WillBeDeleted", format!("{begins} {who} deletes it.")),
+        Deleter::Unseen(who) => {
+            ("WillBeDeleted", format!("{begins} {who} deletes it, if it is at work, which cannot be seen."))
+        }
+        Deleter::Missing(why) => (
+            stuck::Code::StorageNotDeleted.name(),
+            format!(
+                "It stays, although its claim is gone and its reclaim policy is Delete: StorageNotDeleted, {why}."
+            ),
+        ),
+    })
 }
 
 /// How long a Job lives after it has finished, seconds.
@@ -145,9 +176,15 @@ fn by_owners(conclusion: &Conclusion) -> (&'static str, String) {
             (TO_BE_DELETED, format!("It is about to be deleted: {}, {verdict}.", verdict.code()))
         }
         Conclusion::ToLoseReferences(verdict) => {
-            ("ToLoseReferences", format!("It stays and loses references: {}, {verdict}.", verdict.code()))
+            let why = format!("{}, {verdict}", verdict.code());
+            ("ToLoseReferences", format!("It stays, and the garbage collector removes references from it: {why}."))
         }
         Conclusion::BeingDeleted => ("BeingDeleted", "It is being deleted.".into()),
+        Conclusion::WaitsForDependents(0) => (
+            "WaitsForDependents",
+            "It is being deleted, and nothing blocks it any more: the garbage collector removes its finalizer."
+                .into(),
+        ),
         Conclusion::WaitsForDependents(number) => {
             let waits = text::count(*number, "blocking dependent");
             ("WaitsForDependents", format!("It is being deleted and waits for {waits}."))

@@ -4,6 +4,7 @@
 //! kube-rs' work; its own HTTP client speaks HTTP/1.1 only, so the transport under its layers is ours. The
 //! embedded server of the same process is reached without any connection: its HTTP service is called directly.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -647,11 +648,17 @@ fn basic_authorization(user_and_password: &str) -> Option<HeaderValue> {
     HeaderValue::try_from(format!("Basic {encoded}")).ok()
 }
 
+/// Whether it was said that a certificate is not verified: every client of a process has the same configuration.
+static UNVERIFIED: AtomicBool = AtomicBool::new(false);
+
 fn https_connector<C>(
     config: &kube::Config,
     connector: C,
 ) -> Result<hyper_rustls::HttpsConnector<C>, ConnectError> {
     let tls = config.rustls_client_config().map_err(|error| ConnectError::Credentials(Box::new(error)))?;
+    if config.accept_invalid_certs && !UNVERIFIED.swap(true, Ordering::Relaxed) {
+        tracing::warn!(server = %config.cluster_url, "the server's certificate is not verified");
+    }
     let mut builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     if let Some(name) = &config.tls_server_name {
         let parsed = name.clone().try_into().map_err(|_| ConnectError::ServerName(name.clone()))?;

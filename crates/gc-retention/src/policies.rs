@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use gc_types::{GoDuration, PropagationPolicy};
+use gc_types::{Evidence, GoDuration, PropagationPolicy, Reason, codes};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -46,6 +46,24 @@ pub const NOW_PERIOD_MILLISECONDS: i64 = 60_000;
 pub const CONDITION_BUDGET: u64 = 100_000;
 /// Namespaces in which nothing is selected unless `spec.namespaces.include` contains their exact names.
 pub const SYSTEM_NAMESPACES: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];
+
+/// What the fact begins with that names the policy of a deletion.
+const NAMED: &str = "retention policy ";
+
+/// The fact that names the policy of a deletion.
+fn fact(policy: &str) -> String {
+    format!("{NAMED}{policy}")
+}
+
+/// The policy that a deletion is due by, as its reason names it.
+#[must_use]
+pub fn named_in(reason: &Reason) -> Option<&str> {
+    let mut facts = reason.evidence.iter().rev().filter(|_| reason.code() == codes::DUE_BY_POLICY);
+    facts.find_map(|fact| match fact {
+        Evidence::Fact(text) => text.strip_prefix(NAMED),
+        _ => None,
+    })
+}
 
 /// Its entry in the table.
 pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
@@ -233,6 +251,12 @@ impl Policy {
     /// How long before its deletion an object gets a notice, if it gets one.
     fn notice(&self) -> Option<i64> {
         self.notice_milliseconds.filter(|_| self.enforce)
+    }
+
+    /// How many of the newest objects of a group it keeps, if it keeps some.
+    #[must_use]
+    pub fn newest(&self) -> Option<usize> {
+        self.rules.newest.as_ref().map(|newest| newest.count)
     }
 
     /// Whether its condition depends on the time, so that all objects have to be assessed periodically.

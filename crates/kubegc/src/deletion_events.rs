@@ -10,6 +10,7 @@ use gc_answers::text::count;
 use gc_kube::connection::Answer;
 use gc_kube::{ApiClient, Observer, ResourceTable, push_segment};
 use gc_retention::permissions::Controller;
+use gc_retention::policies::named_in;
 use gc_types::{Change, Effect, ObjectKey, Outcome, Reason, Request, Uid};
 use http::{Method, StatusCode};
 use http_body_util::Full;
@@ -43,6 +44,8 @@ struct Key {
     controller: &'static str,
     code: &'static str,
     message: &'static str,
+    /// The retention policy that it was due by.
+    policy: Option<Arc<str>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,7 +147,8 @@ impl DeletionEvents {
             About::Namespace(Arc::clone(&key.namespace))
         };
         let name = Arc::clone(&key.name);
-        let key = Key { about, controller, code: reason.code(), message: reason.message() };
+        let policy = named_in(reason).map(Into::into);
+        let key = Key { about, controller, code: reason.code(), message: reason.message(), policy };
         let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if pending.counts.len() < EVENTS_AT_ONCE || pending.counts.contains_key(&key) {
             pending.counts.entry(key).or_default().add(kind, 1, &[name]);
@@ -293,9 +297,10 @@ fn events_in(namespace: &str) -> String {
 
 /// `Deleted 12 Pods (web-1, web-2, web-3, …): every owner is absent`
 fn message(key: &Key, counts: &Counts) -> String {
+    let policy = key.policy.as_ref().map_or_else(String::new, |name| format!(" (retention policy {name})"));
     match &key.about {
-        About::Object(..) => format!("Deleted: {}", key.message),
-        About::Namespace(_) => format!("Deleted {}: {}", counts.shown(), key.message),
+        About::Object(..) => format!("Deleted: {}{policy}", key.message),
+        About::Namespace(_) => format!("Deleted {}: {}{policy}", counts.shown(), key.message),
     }
 }
 
@@ -373,14 +378,43 @@ mod tests {
     }
 
     fn delete(counter: &Arc<dyn Observer>, namespace: &str, name: &str, outcome: &Outcome) {
+        let reason = Reason { verdict: Verdict::OwnersAbsent, owners: Vec::new(), evidence: Vec::new() };
+        delete_for(counter, reason, (namespace, name), outcome);
+    }
+
+    fn delete_for(
+        counter: &Arc<dyn Observer>,
+        reason: Reason,
+        (namespace, name): (&str, &str),
+        outcome: &Outcome,
+    ) {
         let key = ObjectKey { resource: ResourceId(0), namespace: namespace.into(), name: name.into() };
         let policy = PropagationPolicy::Background;
         let effect = Effect {
             id: EffectId(1),
             request: Request::Delete { key, uid: Uid::new("u"), resource_version: None, policy },
-            reason: Reason { verdict: Verdict::OwnersAbsent, owners: Vec::new(), evidence: Vec::new() },
+            reason,
         };
         counter.finished(&effect, outcome, 1, Duration::ZERO);
+    }
+
+    /// Deletions by two policies are two Events, each with the name of its policy.
+    #[test]
+    fn a_policy_is_named() {
+        let fact = |text: &str| gc_types::Evidence::Fact(text.into());
+        let events = DeletionEvents::default();
+        let counter = counter(&events, Controller::RetentionPolicy);
+        for policy in ["builds", "builds", "previews"] {
+            let evidence = vec![fact("older than 1 h"), fact(&format!("retention policy {policy}"))];
+            let verdict = Verdict::Retention(gc_types::codes::DUE_BY_POLICY);
+            let reason = Reason { verdict, owners: Vec::new(), evidence };
+            delete_for(&counter, reason, ("shop", "a"), &Outcome::Applied(None));
+        }
+        let counts = events.take().counts;
+        let messages: Vec<String> = counts.iter().map(|(key, counts)| message(key, counts)).collect();
+        let ends = ["(retention policy builds)", "(retention policy previews)"];
+        assert_eq!(messages.len(), 2, "{messages:?}");
+        assert!(messages.iter().zip(ends).all(|(message, end)| message.ends_with(end)), "{messages:?}");
     }
 
     #[test]

@@ -5,6 +5,9 @@ use std::io::IsTerminal as _;
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
+/// kube-rs warns with every connection that a certificate is not verified; we do once.
+const UNVERIFIED_ONCE: &str = "kube_client::client::tls=error";
+
 /// Formats of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
@@ -54,6 +57,11 @@ fn unknown_level(filter: &str) -> Option<&str> {
         .find(|word| word.parse::<tracing_subscriber::filter::LevelFilter>().is_err())
 }
 
+/// The filter with what holds unless it says otherwise.
+fn with_defaults(filter: &str) -> String {
+    if filter.contains("kube_client") { filter.to_owned() } else { format!("{UNVERIFIED_ONCE},{filter}") }
+}
+
 fn start_as(options: &LogOptions, format: LogFormat) -> anyhow::Result<()> {
     let level = options.log_level.as_deref().unwrap_or("info");
     let invalid = |why: String| crate::UsageError::new(format!("--log-level {level:?} is invalid: {why}"));
@@ -64,7 +72,8 @@ fn start_as(options: &LogOptions, format: LogFormat) -> anyhow::Result<()> {
         ))
         .into());
     }
-    let filter = EnvFilter::try_new(level).map_err(|error| invalid(error.to_string()))?;
+    let filter =
+        EnvFilter::try_new(with_defaults(level)).map_err(|error| invalid(error.to_string()))?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -81,6 +90,12 @@ fn start_as(options: &LogOptions, format: LogFormat) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_filter_is_completed_unless_it_says_otherwise() {
+        assert_eq!(with_defaults("info"), "kube_client::client::tls=error,info");
+        assert_eq!(with_defaults("info,kube_client=debug"), "info,kube_client=debug");
+    }
 
     #[test]
     fn a_mistyped_level_is_refused() {

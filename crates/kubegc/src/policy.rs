@@ -118,8 +118,7 @@ Examples:
   kubegc policy check policy.yaml --kubeconfig FILE           show also what they would delete
   kubegc policy new failed-pods | kubegc policy check -f -    validate standard input
 
-With one of --kubeconfig, --context, --cluster, --user and --token, it also shows what would be deleted from this cluster now,
-without changing anything."
+With one of --kubeconfig, --context, --cluster, --user and --token, it also shows what would be deleted from this cluster now, without changing anything."
 )]
 pub(crate) struct CheckOptions {
     /// File with RetentionPolicies, as YAML or JSON; - is standard input

@@ -1,26 +1,30 @@
 //! YAML as kubegc reads and writes it: errors in one line; lists as far in as what they belong to, and long text in one line.
 
-/// What the parser advises programs, not people, after it found a key twice.
-const ADVICE: &str = ", set DuplicateKeyPolicy in Options if acceptable";
+/// What the parser advises to programs that call it.
+const ADVICE: [&str; 2] = [
+    ", set DuplicateKeyPolicy in Options if acceptable",
+    "If you just use !!binary for documentation/annotation, set ignore_binary_tag_for_string in Options",
+];
 
-/// Why a text cannot be read, in one line.
+/// Why a text is not the YAML that is expected.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct YamlError(String);
+pub(crate) struct Malformed(String);
 
-impl From<serde_saphyr::Error> for YamlError {
+impl From<serde_saphyr::Error> for Malformed {
     fn from(error: serde_saphyr::Error) -> Self {
-        Self(error.to_string().replace(ADVICE, ""))
+        let text = error.to_string();
+        Self(ADVICE.iter().fold(text, |text, advice| text.replace(advice, "")))
     }
 }
 
 /// Reads one document. Errors fit in one line: the parser's own show the text around them in several.
-pub(crate) fn from_str<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, YamlError> {
+pub(crate) fn from_str<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Malformed> {
     Ok(serde_saphyr::from_str_with_options(text, serde_saphyr::options! { with_snippet: false })?)
 }
 
 /// Reads all documents of a text, likewise.
-pub(crate) fn from_multiple<T: serde::de::DeserializeOwned>(text: &str) -> Result<Vec<T>, YamlError> {
+pub(crate) fn from_multiple<T: serde::de::DeserializeOwned>(text: &str) -> Result<Vec<T>, Malformed> {
     Ok(serde_saphyr::from_multiple_with_options(text, serde_saphyr::options! { with_snippet: false })?)
 }
 
@@ -35,10 +39,14 @@ pub(crate) fn to_string(value: &impl serde::Serialize) -> Result<String, serde_s
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
-    fn a_key_that_stands_twice_is_named_without_advice_to_programs() {
-        let error =
-            super::from_str::<serde_json::Value>("a: 1\nb: 2\na: 3\n").map_err(|error| error.to_string());
-        assert_eq!(error, Err("duplicate mapping key: a at line 3, column 1".to_owned()));
+    fn errors_have_no_advice_for_programs() {
+        let read = |text: &str| from_str::<serde_json::Value>(text).map_err(|error| error.to_string());
+        let error = read("a: 1\na: 2\n").err().unwrap_or_default();
+        assert!(error.contains("duplicate mapping key: a") && error.contains("line 2"), "{error}");
+        assert!(!error.contains("Options"), "{error}");
+        assert!(from_multiple::<serde_json::Value>("a: 1\n---\na: 1\na: 2\n").is_err());
     }
 }

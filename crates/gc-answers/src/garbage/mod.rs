@@ -194,6 +194,8 @@ pub struct Garbage {
     missing: BTreeSet<(Place, Usable, String)>,
     more_missing: usize,
     unseen: Vec<String>,
+    /// Of these, not all objects were listed: one that was not seen may exist.
+    unlisted: BTreeSet<Usable>,
     includes_system: bool,
 }
 
@@ -281,6 +283,11 @@ impl Garbage {
         self.unseen.push(what);
     }
 
+    /// Not all objects of this kind could be listed.
+    pub fn not_listed(&mut self, usable: Usable) {
+        self.unlisted.insert(usable);
+    }
+
     fn used(&mut self, user: &Place, reference: &Reference, is_living: bool) {
         let Reference { kinds, namespace, name, is_optional } = reference;
         let mut is_found = false;
@@ -298,7 +305,13 @@ impl Garbage {
             }
         }
         let &[kind] = kinds.as_slice() else { return };
-        if is_found || *is_optional || !is_living || namespace != &user.namespace || namespace.is_empty() {
+        if is_found
+            || *is_optional
+            || !is_living
+            || self.unlisted.contains(&kind)
+            || namespace != &user.namespace
+            || namespace.is_empty()
+        {
             return;
         }
         if self.missing.len() < MAX_MISSING {

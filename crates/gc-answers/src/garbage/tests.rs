@@ -265,3 +265,21 @@ fn missing_targets_are_bounded() {
     let found = report(vec![], vec![("Pod n/p", json!({"spec": {"volumes": volumes}}))], false);
     assert_eq!((found.findings.len(), found.more_missing), (MAX_MISSING, 7));
 }
+
+/// Of a kind that may not be listed, no object is said not to exist.
+#[test]
+fn what_was_not_listed_is_not_missing() {
+    let spec = json!({"spec": {"volumes": [
+        {"secret": {"secretName": "hidden"}}, {"configMap": {"name": "gone"}},
+    ]}});
+    let mut garbage = Garbage::new(false);
+    garbage.not_listed(Usable::Secret);
+    let (resource, pod) = object("Pod m/p", spec);
+    garbage.refer(&resource, &pod);
+    let catalog = Catalog::read(br#"{"items":[]}"#, br#"{"items":[]}"#).unwrap();
+    let report = garbage.report(&Survey::new(catalog, Timestamp(1_800_000_000_000)), &Outlook::default());
+    assert_eq!(
+        shown(&report),
+        ["MissingTarget m/p: ConfigMap \"gone\", which it needs, does not exist".to_owned()]
+    );
+}

@@ -190,3 +190,24 @@ fn what_is_left_behind_is_counted() {
     assert!(found.iter().all(|lint| lint.objects.len() <= NAMED));
     assert_eq!(found[4].message, "volume kept of 5Gi is kept although its claim is gone");
 }
+
+/// A webhook that nothing answers for fails every deletion, unless its failures are ignored.
+#[test]
+fn webhooks_that_cannot_answer_are_reported() {
+    let hook = |name: &str, policy: &str| {
+        json!({"name": name, "failurePolicy": policy, "rules": [{"operations": ["DELETE"]}],
+               "clientConfig": {"service": {"namespace": "ops", "name": "gone"}}})
+    };
+    let hooks = json!([hook("a.acme.dev", "Fail"), hook("b.acme.dev", "Ignore")]);
+    let configuration = json!({"metadata": {"name": "checks", "uid": "u"}, "webhooks": hooks});
+    let group = GroupResource::new("admissionregistration.k8s.io", "validatingwebhookconfigurations");
+    let kept = relevant(&group, configuration.clone()).unwrap();
+    assert_eq!(kept, configuration, "the linter reads all of it");
+    let (survey, mut facts) = (Survey::new(catalog(), NOW), Facts::at(NOW));
+    facts.tell_list(group, "", Known::Present(vec![kept]));
+    facts.tell_object(GroupResource::new("", "services"), "ops", "gone", Known::Absent);
+    let found = lint(&survey, &facts, "");
+    assert_eq!(ids(&found), [("FailingWebhook/checks/a.acme.dev".to_owned(), 1)]);
+    assert!(found[0].message.ends_with("→ Service ops/gone does not exist"), "{found:#?}");
+    assert_eq!(ids(&lint(&survey, &facts, "shop")), []);
+}

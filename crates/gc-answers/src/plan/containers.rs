@@ -123,15 +123,21 @@ impl Planner<'_> {
     ) -> (Vec<Leaf>, Vec<NodeView>) {
         let begins_at_once = self.begins_at_once(container);
         // What is a root for another reason is rehearsed; what is gone by then does not matter.
-        let (leaves, rest): (Vec<Leaf>, Vec<Leaf>) = contents
-            .leaves
-            .into_iter()
-            .filter(|leaf| !self.holds.is_at_once(&leaf.uid))
-            .partition(|leaf| begins_at_once && is_plain(leaf) && !self.roots.contains_key(&leaf.uid));
+        let (leaves, rest): (Vec<Leaf>, Vec<Leaf>) =
+            contents.leaves.into_iter().filter(|leaf| !self.holds.is_at_once(&leaf.uid)).partition(|leaf| {
+                let is_root = self.roots.contains_key(&leaf.uid);
+                begins_at_once && is_plain(leaf) && !is_root && !self.is_refused(leaf)
+            });
         self.leaves += leaves.len();
         let mut others = contents.others;
         others.extend(rest.iter().filter_map(|leaf| survey_view(self.survey, &leaf.uid)));
         (leaves, others)
+    }
+
+    /// Whether an admission webhook fails the deletion of a leaf.
+    fn is_refused(&self, leaf: &Leaf) -> bool {
+        !self.holds.admission().is_free(leaf.resource)
+            && survey_view(self.survey, &leaf.uid).is_some_and(|view| self.holds.refused(&view).is_some())
     }
 
     /// Keeps a container with what is in it, which is returned.

@@ -10,6 +10,7 @@ use hashbrown::HashMap;
 use super::container::{Horizon, When};
 use super::planner::{Planner, Stages, survey_view};
 use super::{BlastRadius, Fate, Item, ItemKind};
+use crate::catalog::GroupResource;
 use crate::survey::Survey;
 use crate::text;
 
@@ -80,8 +81,16 @@ impl Planner<'_> {
         for uid in going.into_iter().chain(leaves.iter().map(|leaf| &leaf.uid)) {
             self.recreated(uid, &fates, &mut radius.recreated);
         }
-        for reached_volume in self.volumes.drain(..).filter(|volume| reached(&volume.claim)) {
-            if reached_volume.is_retained {
+        let leaf_uids = leaves.iter().map(|leaf| &leaf.uid);
+        radius.webhooks = self.deciding_webhooks(
+            fates.iter().filter(|(_, fate)| **fate != Fate::Released).map(|(uid, _)| uid).chain(leaf_uids),
+        );
+        for reached_volume in std::mem::take(&mut self.volumes) {
+            if !reached(&reached_volume.claim) {
+                let is_held = fates.get(&reached_volume.claim) == Some(&Fate::Hangs);
+                let lost = Some(reached_volume.volume).filter(|_| is_held && !reached_volume.stays);
+                radius.lost_when_released.extend(lost);
+            } else if reached_volume.stays {
                 radius.retained_volumes.push(reached_volume.volume.name);
             } else {
                 radius.lost_volumes.push(reached_volume.volume);
@@ -95,6 +104,7 @@ impl Planner<'_> {
         radius
             .lost_volumes
             .sort_by(|left, right| (&left.claim, &left.name).cmp(&(&right.claim, &right.name)));
+        radius.lost_when_released.sort_by(|left, right| left.claim.cmp(&right.claim));
         radius.hangs.sort();
         radius.hangs.dedup();
         radius
@@ -119,6 +129,10 @@ impl Planner<'_> {
             remarks.push(format!("hangs: {why}"));
             hangs.push(format!("Pods wait: {why}"));
         }
+        if let Some(why) = self.holds.refused(view).filter(|_| fate == Fate::Hangs) {
+            remarks.push(format!("hangs: {why}"));
+            hangs.push(format!("{} cannot be deleted: {why}", text::plural(2, &view.kind)));
+        }
         for finalizer in self.holds.foreign(key) {
             if let Some(controller) = self.holds.releasing(finalizer, key) {
                 remarks.push(format!("later, when {controller} removes {finalizer}"));
@@ -140,6 +154,10 @@ impl Planner<'_> {
         if let Some(claim) = is_volume.then(|| self.holds.staying_claim(key, progress)).flatten() {
             hangs.push(format!("{title} is bound to PersistentVolumeClaim {claim}"));
             remarks.push(format!("hangs: bound to PersistentVolumeClaim {claim}"));
+        }
+        if let Some(why) = self.holds.kept_storage(&view.uid).filter(|_| fate == Fate::Hangs) {
+            remarks.push(format!("hangs: its storage is not deleted: {why}"));
+            hangs.push(format!("{title} stays with its storage: {why}"));
         }
         remarks.extend(self.container_remark(&view.uid, &title, fate, hangs));
         if remarks.is_empty() {
@@ -216,6 +234,7 @@ impl Planner<'_> {
         let is_leaf = !fates.contains_key(uid);
         let owner =
             self.survey.engine.owners_of(uid).into_iter().find(|owner| owner.controller == Some(true));
+        let is_controlled = owner.is_some();
         let living_owner = owner.filter(|owner| {
             let owner = &owner.coordinates.uid;
             let is_going = fates.get(owner).is_some_and(|fate| *fate != Fate::Released);
@@ -223,17 +242,54 @@ impl Planner<'_> {
         });
         // Dependents of an owner that a tool tracks are recreated by the owner.
         let is_root = is_leaf || self.roots.contains_key(uid);
-        let recreator = if is_root { self.survey.engine.recreator_of(uid) } else { None };
-        if living_owner.is_none() && recreator.is_none() {
+        // The mark on an object that has a controller is a copy of the controller's.
+        let recreator = if is_root && !is_controlled { self.survey.engine.recreator_of(uid) } else { None };
+        let Some(view) = survey_view(self.survey, uid) else { return };
+        let kubernetes = self.kubernetes_recreates(&view);
+        if living_owner.is_none() && recreator.is_none() && kubernetes.is_none() {
             return;
         }
-        let Some(view) = survey_view(self.survey, uid) else { return };
         let by_owner = living_owner
             .map(|owner| format!("{} {} will recreate this", owner.coordinates.kind, owner.coordinates.name));
-        for remark in by_owner.into_iter().chain(recreator.map(Recreator::message)) {
+        for remark in by_owner.into_iter().chain(recreator.map(Recreator::message)).chain(kubernetes) {
             recreated.push(format!("{}/{}: {remark}", view.kind, view.name));
             self.remarks.entry(uid.clone()).or_default().push(remark);
         }
+    }
+
+    /// The admission webhooks that may still refuse some of these deletions, each with of how many objects.
+    fn deciding_webhooks<'u>(&self, going: impl Iterator<Item = &'u Uid>) -> Vec<String> {
+        let admission = self.holds.admission();
+        let mut deciding: BTreeMap<String, usize> = BTreeMap::new();
+        for uid in going {
+            let Some((key, deletion)) = self.survey.engine.state_of(uid) else { continue };
+            if deletion.deleting || admission.is_free(key.resource) || admission.refuses(&key).is_some() {
+                continue;
+            }
+            for webhook in admission.decides(&key) {
+                *deciding.entry(webhook).or_default() += 1;
+            }
+        }
+        let line = |(webhook, number)| format!("{webhook}, about {}", text::count(number, "object"));
+        deciding.into_iter().map(line).collect()
+    }
+
+    /// Which controller of Kubernetes creates an object again that was asked to be deleted.
+    fn kubernetes_recreates(&self, view: &NodeView) -> Option<String> {
+        let is_asked = self.roots.get(&view.uid).is_some_and(|root| root.reasons.contains(&When::Asked));
+        let key = view.key.as_ref().filter(|_| is_asked)?;
+        let who = match (self.resource_of(key), &*key.name) {
+            (("", "serviceaccounts"), "default") => "the service account controller",
+            (("", "configmaps"), "kube-root-ca.crt") => "the publisher of the root certificate",
+            (("apiregistration.k8s.io", "apiservices"), name) => {
+                let services = GroupResource::new("apiregistration.k8s.io", "apiservices");
+                let service = self.facts.present(&services, "", name)?;
+                let is_local = service.value()["spec"]["service"].is_null();
+                is_local.then_some("kube-apiserver, which serves this API itself,")?
+            }
+            _ => return None,
+        };
+        Some(format!("{who} will recreate this"))
     }
 
     fn list_items(&mut self, fates: Fates, leaves: Vec<FatedLeaf>, radius: &mut BlastRadius) {

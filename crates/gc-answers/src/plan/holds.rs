@@ -10,6 +10,7 @@ use hashbrown::HashSet;
 
 use super::container::Horizon;
 use super::planner::survey_view;
+use crate::admission::Admission;
 use crate::catalog::GroupResource;
 use crate::facts::{Facts, Known};
 use crate::finalizers::{self, Controller};
@@ -47,10 +48,13 @@ pub(super) struct Holds<'a> {
     at_once: HashSet<Uid, FixedState>,
     /// Pods with the node that the plan deletes.
     nodes: BTreeMap<Uid, Uid>,
+    /// Volumes whose storage nothing deletes, with the reason.
+    kept_storage: BTreeMap<Uid, String>,
     /// Nodes whose kubelet does not report, with the reason.
     silent_nodes: OnceCell<BTreeMap<String, String>>,
     users: RefCell<BTreeMap<ObjectKey, Rc<Vec<User>>>>,
     controllers: RefCell<BTreeMap<String, Rc<Vec<Controller>>>>,
+    admission: Admission<'a>,
 }
 
 impl<'a> Holds<'a> {
@@ -61,9 +65,11 @@ impl<'a> Holds<'a> {
             stuck: OnceCell::new(),
             at_once: HashSet::default(),
             nodes: BTreeMap::new(),
+            kept_storage: BTreeMap::new(),
             silent_nodes: OnceCell::new(),
             users: RefCell::default(),
             controllers: RefCell::default(),
+            admission: Admission::new(survey, facts),
         }
     }
 
@@ -84,6 +90,16 @@ impl<'a> Holds<'a> {
     /// The plan deletes the node of a pod.
     pub(super) fn on_node(&mut self, pod: Uid, node: Uid) {
         self.nodes.insert(pod, node);
+    }
+
+    /// Nothing deletes the storage of a volume, which stays with it.
+    pub(super) fn keeps_storage(&mut self, volume: Uid, why: String) {
+        self.kept_storage.insert(volume, why);
+    }
+
+    /// Why the storage of a volume is not deleted.
+    pub(super) fn kept_storage(&self, volume: &Uid) -> Option<&str> {
+        self.kept_storage.get(volume).map(String::as_str)
     }
 
     /// Why an object is stuck already, if no controller is to be waited for.
@@ -116,6 +132,17 @@ impl<'a> Holds<'a> {
         let node = pod.text("/spec/nodeName");
         let reason = silent.get(node).filter(|_| !has_ended)?;
         Some(format!("the kubelet on node {node} is not ready ({reason})"))
+    }
+
+    /// Which admission webhooks are asked about deletions.
+    pub(super) const fn admission(&self) -> &Admission<'a> {
+        &self.admission
+    }
+
+    /// Why no request to delete an object can succeed. What is being deleted already needs none.
+    pub(super) fn refused(&self, view: &NodeView) -> Option<String> {
+        let key = view.key.as_ref().filter(|_| !view.deletion.deleting)?;
+        if self.admission.is_free(key.resource) { None } else { self.admission.refuses(key) }
     }
 
     /// A node without the condition has no controller that looks after it, and says nothing.
@@ -153,8 +180,12 @@ impl<'a> Holds<'a> {
         has_finalizers: bool,
     ) -> bool {
         let Some(view) = survey_view(self.survey, uid) else { return has_finalizers };
-        let waits =
-            || self.stuck(&view, progress).is_some() || self.silent_kubelet(&view, progress).is_some();
+        let waits = || {
+            self.stuck(&view, progress).is_some()
+                || self.silent_kubelet(&view, progress).is_some()
+                || self.refused(&view).is_some()
+                || self.kept_storage.contains_key(uid)
+        };
         if horizon != Horizon::InTheEnd && waits() {
             return true;
         }

@@ -15,6 +15,7 @@ use gc_ownership::PlanError;
 use gc_types::{ObjectKey, PropagationPolicy, Uid};
 use serde_json::{Value, json};
 
+use crate::admission::Admission;
 use crate::facts::Facts;
 use crate::stuck::Place;
 use crate::survey::Survey;
@@ -124,6 +125,8 @@ pub struct BlastRadius {
     pub items: Vec<Item>,
     /// Volumes whose storage is lost.
     pub lost_volumes: Vec<LostVolume>,
+    /// Volumes whose storage is lost when their claims, which hang, are released.
+    pub lost_when_released: Vec<LostVolume>,
     /// Volumes that stay without a claim.
     pub retained_volumes: Vec<String>,
     /// What hangs, in words.
@@ -132,6 +135,8 @@ pub struct BlastRadius {
     pub recreated: Vec<String>,
     /// Which of the deletions the API server would refuse, and why.
     pub refused: Vec<String>,
+    /// Admission webhooks that may still refuse some of the deletions.
+    pub webhooks: Vec<String>,
     /// Edges for drawings: owner and dependent, by place in `items`.
     pub edges: Vec<(u32, u32)>,
     /// Owners that could not be looked up and count as living.
@@ -157,8 +162,13 @@ pub fn plan(
     limit: usize,
 ) -> Result<BlastRadius, PlanError> {
     let mut refused = Vec::new();
+    let admission = Admission::new(survey, facts);
     let is_accepted = |target: &&Target| {
-        let why = refusal(survey, &target.key);
+        let why = refusal(survey, &target.key).or_else(|| {
+            let is_terminating = survey.terminating().contains_key(&target.key);
+            let why = admission.refuses(&target.key).filter(|_| !is_terminating)?;
+            Some(format!("{}: {why}", title(survey, &target.key)))
+        });
         refused.extend(why.clone());
         why.is_none()
     };
@@ -171,13 +181,22 @@ pub fn plan(
 fn refusal(survey: &Survey, key: &ObjectKey) -> Option<String> {
     let resource = survey.resource(key)?;
     let why = gc_types::undeletable(&resource.name.group, &resource.name.resource, &key.name)?;
-    Some(format!("{}/{}: {why}", resource.kind, key.name))
+    Some(format!("{}: {why}", title(survey, key)))
+}
+
+fn title(survey: &Survey, key: &ObjectKey) -> String {
+    let kind = survey.resource(key).map(|resource| &*resource.kind).unwrap_or_default();
+    format!("{kind}/{}", key.name)
 }
 
 impl BlastRadius {
-    /// Whether something would never be deleted.
+    /// Whether something would never be deleted, or not be accepted for deletion.
     #[must_use]
     pub fn hangs(&self) -> bool {
+        !self.refused.is_empty() || self.has_hanging()
+    }
+
+    fn has_hanging(&self) -> bool {
         !self.hangs.is_empty() || self.items.iter().any(|item| item.fate == Fate::Hangs)
     }
 
@@ -208,14 +227,23 @@ impl BlastRadius {
             let verb = if volumes == 1 { "is" } else { "are" };
             parts.push(format!("{} with {} {verb} lost", text::count(volumes, "volume"), gibibytes(bytes)));
         }
+        let later = &self.lost_when_released;
+        if !later.is_empty() {
+            let bytes: i128 = later.iter().filter_map(|volume| volume.bytes).sum();
+            let volumes = text::count(later.len(), "volume");
+            parts.push(format!("lost when released: {volumes}, {}", gibibytes(bytes)));
+        }
         for (fate, word) in [(Fate::Later, "deleted later"), (Fate::Released, "released")] {
             match self.count(fate) {
                 0 => {}
                 number => parts.push(format!("{} {word}", text::thousands(number))),
             }
         }
+        if !self.refused.is_empty() {
+            parts.push(format!("{} refused", text::thousands(self.refused.len())));
+        }
         parts.push(match self.count(Fate::Hangs) {
-            0 if !self.hangs() => "nothing hangs".to_owned(),
+            0 if !self.has_hanging() => "nothing hangs".to_owned(),
             1 => "1 hangs".to_owned(),
             number => format!("{} hang", text::thousands(number)),
         });
@@ -239,8 +267,9 @@ impl BlastRadius {
         json!({
             "summary": self.summary(), "items": self.items.iter().map(item).collect::<Vec<_>>(),
             "lostVolumes": self.lost_volumes.iter().map(volume).collect::<Vec<_>>(),
+            "lostWhenReleased": self.lost_when_released.iter().map(volume).collect::<Vec<_>>(),
             "retainedVolumes": self.retained_volumes, "hangs": self.hangs, "recreated": self.recreated,
-            "assumedLiving": self.assumed_living, "refused": self.refused,
+            "assumedLiving": self.assumed_living, "refused": self.refused, "webhooks": self.webhooks,
         })
     }
 }

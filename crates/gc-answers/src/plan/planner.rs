@@ -11,6 +11,7 @@ use super::holds::Holds;
 use super::{BlastRadius, LostVolume, Target};
 use crate::catalog::GroupResource;
 use crate::facts::Facts;
+use crate::storage::{self, Deleter};
 use crate::survey::Survey;
 
 pub(super) const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
@@ -26,7 +27,8 @@ pub(super) struct Root {
 pub(super) struct ReachedVolume {
     pub(super) claim: Uid,
     pub(super) volume: LostVolume,
-    pub(super) is_retained: bool,
+    /// Whether it stays with its storage.
+    pub(super) stays: bool,
 }
 
 /// A remark about an object that holds if another one is deleted.
@@ -116,6 +118,7 @@ impl<'a> Planner<'a> {
             let Some(view) = survey_view(self.survey, uid) else { continue };
             self.holds.stuck(&view, &nothing_yet);
             self.holds.silent_kubelet(&view, &nothing_yet);
+            self.holds.refused(&view);
             if let Some(key) = view.key.as_ref().filter(|_| view.deletion.foreign_finalizers) {
                 self.holds.foreign(key).for_each(|finalizer| drop(self.holds.releasing(finalizer, key)));
                 self.holds.is_held(Horizon::InTheEnd, &nothing_yet, uid, true);
@@ -225,22 +228,33 @@ impl<'a> Planner<'a> {
             return None;
         }
         let is_retained = volume.text("/spec/persistentVolumeReclaimPolicy") != "Delete";
+        let deleter = (!is_retained).then(|| storage::deleter(volume, facts));
+        let stays = is_retained || matches!(deleter, Some(Deleter::Missing(_)));
         let lost = LostVolume {
             name: name.to_owned(),
             claim: format!("{}/{}", key.namespace, key.name),
             bytes: parse_quantity(volume.text("/spec/capacity/storage")),
         };
-        self.volumes.push(ReachedVolume { claim: uid.clone(), volume: lost, is_retained });
+        self.volumes.push(ReachedVolume { claim: uid.clone(), volume: lost, stays });
         if is_retained && !volume.is_terminating() {
             return None;
         }
         let id = self.survey.catalog.named(&volumes).map(|resource| resource.id)?;
         let key = ObjectKey { resource: id, namespace: "".into(), name: name.into() };
         let volume = Uid::new(volume.uid());
-        if !is_retained {
-            let remark = "its storage is deleted by reclaim policy Delete".to_owned();
-            self.consequences.push(Consequence { cause: uid.clone(), of: volume.clone(), remark });
-        }
+        let remark = match deleter {
+            Some(Deleter::Seen(_)) => Some("its storage is deleted by reclaim policy Delete".to_owned()),
+            Some(Deleter::Unseen(who)) => Some(format!(
+                "its storage is deleted by reclaim policy Delete, if {who} is at work, which cannot be seen"
+            )),
+            Some(Deleter::Missing(why)) => {
+                self.holds.keeps_storage(volume.clone(), why);
+                None
+            }
+            None => None,
+        };
+        let consequence = remark.map(|remark| Consequence { cause: uid.clone(), of: volume.clone(), remark });
+        self.consequences.extend(consequence);
         let policy = (!is_retained).then_some(PropagationPolicy::Background);
         self.add(&key, &volume, policy, When::Gone(uid.clone()));
         Some(volume)

@@ -4,7 +4,7 @@ use gc_types::{ResourceId, Timestamp};
 
 use super::planner::Planner;
 use super::*;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, GroupResource};
 use crate::facts::{Known, Need};
 
 const CORE: &str = r#"{"items":[{"versions":[{"version":"v1","freshness":"Current","resources":[
@@ -41,7 +41,11 @@ fn namespace() -> Target {
 
 /// The plan where nothing else exists, and how often it was asked for what.
 fn planned(survey: &Survey, targets: &[Target]) -> BlastRadius {
-    let mut facts = Facts::at(Timestamp(1_000));
+    planned_with(Facts::at(Timestamp(1_000)), survey, targets)
+}
+
+/// The plan where nothing exists but what these facts have.
+fn planned_with(mut facts: Facts, survey: &Survey, targets: &[Target]) -> BlastRadius {
     loop {
         let radius = plan(survey, &facts, targets, 100_000).unwrap();
         let needs = facts.take_needs();
@@ -127,6 +131,107 @@ fn what_the_server_never_deletes_is_refused() {
         (fates(&rest), &rest.refused[..]),
         (vec!["n Deleted".to_owned()], &refused.map(String::from)[..])
     );
+}
+
+/// A mark of a tool on an object with a controller is a copy of the controller's; some objects Kubernetes itself creates again.
+#[test]
+fn what_is_recreated_is_said_of_what_it_is_about() {
+    let mut survey = survey(&[]);
+    let map = |name: &str, owners: Value| {
+        json!({"metadata": {"namespace": "n", "name": name, "uid": name, "resourceVersion": "1", "ownerReferences": owners,
+            "annotations": {"meta.helm.sh/release-name": "shop"}}})
+    };
+    let owner =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "set", "uid": "set", "controller": true}]);
+    for object in [map("set", json!([])), map("revision", owner), map("kube-root-ca.crt", json!([]))] {
+        survey.observe(CONFIG_MAP, serde_json::from_value(object).unwrap());
+    }
+    let recreated = |targets: &[Target]| planned(&survey, targets).recreated;
+    let target = |name: &str| {
+        let key = ObjectKey { resource: CONFIG_MAP, namespace: "n".into(), name: name.into() };
+        Target { key, uid: Uid::new(name), policy: Some(PropagationPolicy::Background) }
+    };
+    let whole = recreated(&[namespace()]);
+    assert!(!whole.iter().any(|line| line.contains("revision")), "{whole:?}");
+    assert!(whole.iter().any(|line| line.starts_with("ConfigMap/set: ")), "{whole:?}");
+    assert!(
+        !whole.iter().any(|line| line.contains("publisher")),
+        "nothing is published into what is gone: {whole:?}"
+    );
+    let publisher = "ConfigMap/kube-root-ca.crt: the publisher of the root certificate will recreate this";
+    assert!(recreated(&[target("kube-root-ca.crt")]).contains(&publisher.to_owned()));
+}
+
+/// The facts of a cluster with one admission webhook; nothing answers for it if `service` does not exist.
+fn webhook(changes: &Value, service: Known<Value>) -> Facts {
+    let mut hook = json!({"name": "check.acme.dev", "failurePolicy": "Fail",
+        "clientConfig": {"service": {"namespace": "ops", "name": "checker"}},
+        "rules": [{"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]});
+    for (field, value) in changes.as_object().unwrap() {
+        hook[field] = value.clone();
+    }
+    let configuration = json!({"metadata": {"name": "checks"}, "webhooks": [hook]});
+    let mut facts = Facts::at(Timestamp(1_000));
+    let group = "admissionregistration.k8s.io";
+    let name = GroupResource::new(group, "validatingwebhookconfigurations");
+    facts.tell_list(name, "", Known::Present(vec![configuration]));
+    facts.tell_object(GroupResource::new("", "services"), "ops", "checker", service);
+    let namespace = json!({"metadata": {"name": "n", "labels": {"team": "shop"}}});
+    facts.tell_object(GroupResource::new("", "namespaces"), "", "n", Known::Present(namespace));
+    let labelled = json!({"metadata": {"namespace": "n", "name": "a", "labels": {"app": "web"}}});
+    facts.tell_object(GroupResource::new("", "configmaps"), "n", "a", Known::Present(labelled));
+    facts
+}
+
+/// A webhook that cannot answer refuses what its rules and selectors name, and nothing else.
+#[test]
+fn a_webhook_that_cannot_answer_refuses_what_it_is_asked_about() {
+    let objects = [(CONFIG_MAP, "a".to_owned(), None, None), (CONFIG_MAP, "b".to_owned(), Some("a"), None)];
+    let survey = survey(&objects);
+    let key = ObjectKey { resource: CONFIG_MAP, namespace: "n".into(), name: "a".into() };
+    let map = Target { key, uid: Uid::new("a"), policy: Some(PropagationPolicy::Background) };
+    let rule = |field: &str, value: Value| {
+        let mut rule =
+            json!({"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]});
+        rule[field] = value;
+        json!({"rules": [rule]})
+    };
+    for (changes, is_refused, decides) in [
+        (json!({}), true, 0),
+        (rule("scope", json!("Namespaced")), true, 0),
+        (rule("scope", json!("Cluster")), false, 0),
+        (rule("operations", json!(["UPDATE"])), false, 0),
+        (rule("apiGroups", json!(["apps"])), false, 0),
+        (rule("apiVersions", json!(["v2"])), false, 0),
+        (rule("resources", json!(["secrets", "configmaps/status"])), false, 0),
+        (json!({"namespaceSelector": {"matchLabels": {"team": "shop"}}}), true, 0),
+        (json!({"namespaceSelector": {"matchLabels": {"team": "bank"}}}), false, 0),
+        (json!({"objectSelector": {"matchLabels": {"app": "web"}}}), true, 0),
+        (json!({"objectSelector": {"matchLabels": {"app": "db"}}}), false, 0),
+        (json!({"failurePolicy": "Ignore"}), false, 0),
+        (json!({"matchConditions": [{"name": "c", "expression": "true"}]}), false, 1),
+        (json!({"clientConfig": {"url": "https://checker.acme.dev"}}), false, 1),
+    ] {
+        let radius = planned_with(webhook(&changes, Known::Absent), &survey, std::slice::from_ref(&map));
+        assert_eq!(
+            (radius.refused.len(), radius.webhooks.len()),
+            (usize::from(is_refused), decides),
+            "{changes}"
+        );
+        assert_eq!(radius.hangs(), is_refused, "{changes}");
+    }
+    let refused =
+        planned_with(webhook(&json!({}), Known::Absent), &survey, std::slice::from_ref(&map)).refused;
+    let why = "admission webhook check.acme.dev of checks does not answer and fails the deletion → \
+               Service ops/checker does not exist";
+    assert_eq!(refused, [format!("ConfigMap/a: {why}")]);
+    let whole = planned_with(webhook(&json!({}), Known::Absent), &survey, &[namespace()]);
+    assert_eq!(fates(&whole), ["a Hangs", "b Hangs", "n Hangs"]);
+    assert_eq!(whole.hangs, [format!("ConfigMaps cannot be deleted: {why}")]);
+    let service = Known::Unreadable("it is hidden".to_owned());
+    let unseen = planned_with(webhook(&json!({}), service), &survey, &[namespace()]);
+    assert_eq!(unseen.webhooks, ["admission webhook check.acme.dev of checks, about 2 objects"]);
+    assert!(!unseen.hangs());
 }
 
 #[test]

@@ -1,13 +1,19 @@
 //! Namespaces, and the APIs and webhooks that fail their removal.
 
+use gc_types::Timestamp;
 use serde_json::Value;
 
 use super::{Cause, Code, Diagnosis, Force, Hold};
+use crate::backend::{Backend, backend};
 use crate::catalog::GroupResource;
 use crate::commands::kubectl;
-use crate::facts::Known;
-use crate::object::Object;
+use crate::object::{Object, parse_time};
 use crate::text;
+
+/// How long a namespace controller that has reported on a namespace may report nothing further.
+const WORKING_CONTROLLER_PATIENCE_MILLISECONDS: i64 = 600_000;
+/// The Leases, in `kube-system`, of whoever runs a namespace controller.
+const CONTROLLER_LEASES: [&str; 2] = ["kube-controller-manager", "kubegc-garbage-collector"];
 
 fn condition<'a>(namespace: &'a Object, kind: &str) -> Option<&'a str> {
     let condition = namespace.condition(kind)?;
@@ -28,6 +34,17 @@ fn quoted_after<'a>(text: &'a str, phrase: &str) -> Option<&'a str> {
     after.split('"').nth(1)
 }
 
+/// Why the contents of a namespace could not be deleted, as its controller reports it.
+pub(crate) fn content_failure(namespace: &Object) -> Option<&str> {
+    condition(namespace, "NamespaceDeletionContentFailure").filter(|message| !only_says_what_remains(message))
+}
+
+/// The admission webhook that a message about a deletion is about.
+pub(crate) fn webhook_in(message: &str) -> Option<&str> {
+    let phrases = ["failed calling webhook", "admission webhook"];
+    phrases.iter().find_map(|phrase| quoted_after(message, phrase))
+}
+
 impl Diagnosis<'_> {
     pub(super) fn namespace(&self, namespace: &Object) -> Vec<Hold> {
         let name = namespace.name();
@@ -39,8 +56,7 @@ impl Diagnosis<'_> {
         for message in failing.iter().filter_map(|kind| condition(namespace, kind)) {
             holds.extend(self.discovery(name, message).into_iter().map(Hold::Cause));
         }
-        let failure = condition(namespace, "NamespaceDeletionContentFailure");
-        if let Some(message) = failure.filter(|message| !only_says_what_remains(message)) {
+        if let Some(message) = content_failure(namespace) {
             holds.push(Hold::Cause(self.content_failure(name, message)));
         }
         let inside = self.survey.terminating().keys().filter(|key| *key.namespace == *name);
@@ -48,7 +64,7 @@ impl Diagnosis<'_> {
         // What a broken API or an object holds up is no cause of its own.
         if holds.is_empty() && namespace.texts("/spec/finalizers").any(|finalizer| finalizer == "kubernetes")
         {
-            holds.push(Hold::Cause(self.unemptied(name)));
+            holds.extend(self.unemptied(namespace).map(Hold::Cause));
         }
         holds
     }
@@ -107,7 +123,7 @@ impl Diagnosis<'_> {
 
     fn api_service(&self, service: &Object) -> Cause {
         let (namespace, name) = (service.text("/spec/service/namespace"), service.text("/spec/service/name"));
-        let (chain, mut help) = self.backend(namespace, name);
+        let Backend { chain, mut help, .. } = backend(self.facts, namespace, name);
         help.push(kubectl("", &["describe", &format!("apiservice/{}", service.name())]));
         Cause {
             code: Code::APIServiceUnavailable,
@@ -124,47 +140,8 @@ impl Diagnosis<'_> {
         }
     }
 
-    /// Why a Service does not answer: the Service, its endpoints and the workloads behind it.
-    fn backend(&self, namespace: &str, name: &str) -> (String, Vec<String>) {
-        let target = format!("Service {namespace}/{name}");
-        let services = GroupResource::new("", "services");
-        let service = match self.facts.object(&services, namespace, name) {
-            None => return (target, Vec::new()),
-            Some(Known::Absent) => {
-                return (format!("{target} does not exist"), vec![kubectl(namespace, &["get", "services"])]);
-            }
-            Some(Known::Unreadable(why)) => return (format!("{target} cannot be read: {why}"), Vec::new()),
-            Some(Known::Present(service)) => service,
-        };
-        let slices = self.facts.all(&GroupResource::new("discovery.k8s.io", "endpointslices"), namespace);
-        let endpoints = slices
-            .iter()
-            .filter(|slice| slice.label("kubernetes.io/service-name") == name)
-            .flat_map(|slice| slice.items("/endpoints"));
-        let ready = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] != false).count();
-        if ready > 0 {
-            let chain = format!("{target} has {} that do not answer", text::count(ready, "ready endpoint"));
-            return (chain, vec![kubectl(namespace, &["describe", &format!("service/{name}")])]);
-        }
-        let mut chain = format!("{target} has no ready endpoint");
-        let mut help = vec![kubectl(namespace, &["get", &format!("endpointslices,service/{name}")])];
-        let deployments = self.facts.all(&GroupResource::new("apps", "deployments"), namespace);
-        if let Some(deployment) = deployments.iter().find(|deployment| is_selected(service, deployment)) {
-            let (wanted, ready) =
-                (deployment.number("/spec/replicas"), deployment.number("/status/readyReplicas"));
-            let (wanted, ready) = (wanted.unwrap_or(1), ready.unwrap_or(0));
-            let name = deployment.name();
-            chain = format!("{chain} → Deployment {namespace}/{name}: {ready} of {wanted} ready");
-            help = vec![kubectl(namespace, &["describe", &format!("deployment/{}", deployment.name())])];
-        }
-        (chain, help)
-    }
-
     fn content_failure(&self, namespace: &str, message: &str) -> Cause {
-        let webhook = ["failed calling webhook", "admission webhook"]
-            .iter()
-            .find_map(|phrase| quoted_after(message, phrase));
-        if let Some(webhook) = webhook {
+        if let Some(webhook) = webhook_in(message) {
             return self.webhook(webhook, message);
         }
         self.conversion(message).unwrap_or_else(|| Cause {
@@ -202,7 +179,7 @@ impl Diagnosis<'_> {
         let (chain, help) = if is_refusal || text("name").is_empty() {
             (String::new(), Vec::new())
         } else {
-            let (chain, help) = self.backend(text("namespace"), text("name"));
+            let Backend { chain, help, .. } = backend(self.facts, text("namespace"), text("name"));
             (format!(" → {chain}"), help)
         };
         let verb = if is_refusal { "refuses" } else { "does not answer and fails" };
@@ -240,7 +217,8 @@ impl Diagnosis<'_> {
             |field: &str| definition.text(&format!("/spec/conversion/webhook/clientConfig/service/{field}"));
         let url = definition.text("/spec/conversion/webhook/clientConfig/url");
         let (chain, mut help) = if url.is_empty() {
-            self.backend(service("namespace"), service("name"))
+            let Backend { chain, help, .. } = backend(self.facts, service("namespace"), service("name"));
+            (chain, help)
         } else {
             (format!("{url} does not answer as it should"), Vec::new())
         };
@@ -257,44 +235,77 @@ impl Diagnosis<'_> {
         })
     }
 
-    fn unemptied(&self, namespace: &str) -> Cause {
-        let remaining = self.survey.engine.select(|key| *key.namespace == *namespace).len();
-        let (code, message) = if remaining == 0 {
-            (
+    /// A namespace that its controller leaves alone. One that has worked on it gets as long again as a finalizer's does, from the
+    /// last change that it reported on.
+    fn unemptied(&self, namespace: &Object) -> Option<Cause> {
+        let name = namespace.name();
+        let remaining = self.survey.engine.select(|key| *key.namespace == *name).len();
+        let (reported, now) = (last_report(namespace), self.facts.now());
+        let holder = self.namespace_controller();
+        let begun = namespace.time("/metadata/deletionTimestamp").filter(|_| holder.is_some());
+        let is_working = |at: Timestamp| now.since(at) < WORKING_CONTROLLER_PATIENCE_MILLISECONDS;
+        if reported.max(begun).is_some_and(is_working) {
+            return None;
+        }
+        let idle = match (reported, holder) {
+            (Some(at), _) => Some(format!("its namespace controller reported last {}", text::ago(at, now))),
+            (None, Some(holder)) => {
+                Some(format!("the namespace controller of {holder} has not begun with it"))
+            }
+            (None, None) => None,
+        };
+        let objects = text::count(remaining, "object");
+        let (code, message) = match (remaining, idle) {
+            (0, None) => (
                 Code::CollectorAbsent,
                 "nothing remains in it, and no namespace controller removes its finalizer".to_owned(),
-            )
-        } else {
-            let message = format!(
-                "no namespace controller deletes what remains in it: {}",
-                text::count(remaining, "object")
-            );
-            (Code::ContentNotDeleted, message)
+            ),
+            (0, Some(idle)) => (Code::CollectorAbsent, format!("nothing remains in it, and {idle}")),
+            (_, None) => (
+                Code::ContentNotDeleted,
+                format!("no namespace controller deletes what remains in it: {objects}"),
+            ),
+            (_, Some(idle)) => (Code::ContentNotDeleted, format!("{objects} remain in it, and {idle}")),
+        };
+        let strands = match remaining {
+            0 => "nothing: it is empty".to_owned(),
+            _ => crate::finalizers::strands("kubernetes"),
         };
         let document = serde_json::json!({
-            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}, "spec": {"finalizers": []},
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "spec": {"finalizers": []},
         });
-        let raw = format!("/api/v1/namespaces/{namespace}/finalize");
-        Cause {
+        let raw = format!("/api/v1/namespaces/{name}/finalize");
+        Some(Cause {
             code,
-            subject: namespace.to_owned(),
+            subject: name.to_owned(),
             message,
-            help: vec!["kubegc doctor".into(), kubectl("", &["describe", &format!("ns/{namespace}")])],
+            help: vec!["kubegc doctor".into(), kubectl("", &["describe", &format!("ns/{name}")])],
             force: Some(Force {
                 command: format!(
                     "echo {} | {}",
                     crate::commands::quoted(&document.to_string()),
                     kubectl("", &["replace", "--raw", &raw, "-f", "-"])
                 ),
-                strands: crate::finalizers::strands("kubernetes"),
+                strands,
             }),
-        }
+        })
+    }
+
+    /// Who holds a Lease of controllers that empty namespaces.
+    fn namespace_controller(&self) -> Option<String> {
+        let leases = GroupResource::new("coordination.k8s.io", "leases");
+        CONTROLLER_LEASES.iter().find_map(|name| {
+            let lease = self.facts.present(&leases, "kube-system", name)?;
+            let seconds = lease.number("/spec/leaseDurationSeconds").unwrap_or(0);
+            let renewed = lease.time("/spec/renewTime")?;
+            let is_held = self.facts.now().since(renewed) <= seconds.saturating_mul(1000);
+            Some(lease.text("/spec/holderIdentity").to_owned()).filter(|holder| is_held && !holder.is_empty())
+        })
     }
 }
 
-/// Whether a Service selects the pods of a Deployment.
-fn is_selected(service: &Object, deployment: &Object) -> bool {
-    let Some(selector) = service.value()["spec"]["selector"].as_object() else { return false };
-    let labels = &deployment.value()["spec"]["template"]["metadata"]["labels"];
-    !selector.is_empty() && selector.iter().all(|(name, value)| labels[name.as_str()] == *value)
+/// When the controller of a namespace reported last that something about its deletion changed.
+fn last_report(namespace: &Object) -> Option<Timestamp> {
+    let conditions = namespace.items("/status/conditions");
+    conditions.filter_map(|condition| parse_time(condition["lastTransitionTime"].as_str()?)).max()
 }

@@ -1,6 +1,7 @@
 //! What holds one object that is being deleted.
 
-use gc_types::ObjectKey;
+use gc_ownership::NodeView;
+use gc_types::{ObjectKey, Uid};
 
 use super::{Cause, Code, Diagnosis, Force, Hold};
 use crate::catalog::GroupResource;
@@ -13,6 +14,8 @@ use crate::text;
 
 /// Blocking dependents that one message names.
 const NAMED: usize = 3;
+/// Commands of one kind that one cause has.
+pub(super) const COMMANDS: usize = 5;
 
 impl Diagnosis<'_> {
     /// What holds an object, by causes of its own or by other objects that are being deleted.
@@ -94,7 +97,7 @@ impl Diagnosis<'_> {
             (true, None) => message.push_str("; no controller was found that removes it"),
             (false, _) => {
                 let named: Vec<String> = controllers.iter().map(Controller::message).collect();
-                message = format!("{message}; responsible: {}", named.join(", "));
+                message = format!("{message}; it seems to belong to {}", named.join(", "));
             }
         }
         let mut help: Vec<String> = controllers.iter().filter_map(look_at).collect();
@@ -194,19 +197,39 @@ impl Diagnosis<'_> {
     }
 
     fn without_collector(&self, key: &ObjectKey, metadata: &Metadata, finalizer: &str) -> Hold {
-        let message = if finalizer == "orphan" {
-            let left = self.survey.engine.dependents(&metadata.uid).len();
-            format!("no garbage collector releases what depends on it: {}", text::count(left, "dependent"))
+        let (message, mut help) = if finalizer == "orphan" {
+            let dependents = self.survey.engine.dependents(&metadata.uid);
+            let left = text::count(dependents.len(), "dependent");
+            let keep = dependents.iter().filter_map(|view| self.without_owner(view, &metadata.uid));
+            let keep: Vec<String> = keep.take(COMMANDS).collect();
+            (format!("no garbage collector releases what depends on it: {left}"), keep)
         } else {
-            format!("nothing blocks it, and no garbage collector removes the finalizer {finalizer}")
+            let message =
+                format!("nothing blocks it, and no garbage collector removes the finalizer {finalizer}");
+            (message, Vec::new())
         };
+        help.insert(0, "kubegc doctor".into());
         Hold::Cause(Cause {
             code: Code::CollectorAbsent,
             subject: finalizer.to_owned(),
             message,
-            help: vec!["kubegc doctor".into()],
+            help,
             force: Some(self.without(key, metadata, finalizer)),
         })
+    }
+
+    /// Removes the reference to an owner from one of its dependents, if it still is where it was seen.
+    fn without_owner(&self, dependent: &NodeView, owner: &Uid) -> Option<String> {
+        let key = dependent.key.as_ref()?;
+        let owners = self.survey.engine.owners_of(&dependent.uid);
+        let place = owners.iter().position(|reference| reference.coordinates.uid == *owner)?;
+        let path = format!("/metadata/ownerReferences/{place}");
+        let patch = serde_json::json!([
+            {"op": "test", "path": format!("{path}/uid"), "value": owner.to_string()},
+            {"op": "remove", "path": path},
+        ]);
+        let (object, patch) = (self.place(key, "").reference(), patch.to_string());
+        Some(kubectl(&key.namespace, &["patch", &object, "--type=json", "-p", &patch]))
     }
 
     fn definition(&self, key: &ObjectKey, metadata: &Metadata, object: Option<&Object>) -> Vec<Hold> {

@@ -64,6 +64,7 @@ codes! {
     PodUnscheduled: "The pod was never assigned to a node, and no pod garbage collector deletes it.";
     ProtectionNotReleased: "Nothing uses the object any more, and its protection finalizer remains.";
     ResourceUnreadable: "A resource cannot be read, so it is unknown whether dependents remain.";
+    StorageNotDeleted: "The claim of a volume is gone, and nothing deletes its storage.";
     VolumeAttached: "The volume is still attached to a node.";
     VolumeInUse: "The volume is bound to a claim.";
 }

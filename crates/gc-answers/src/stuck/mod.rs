@@ -8,6 +8,8 @@ mod apis;
 mod causes;
 mod codes;
 mod pods;
+#[cfg(test)]
+mod tests;
 mod volumes;
 
 use std::cell::RefCell;
@@ -23,6 +25,7 @@ use crate::finalizers::{self, Controller};
 use crate::object::{Object, Writer};
 use crate::survey::{Metadata, Survey};
 
+pub(crate) use apis::{content_failure, webhook_in};
 pub use codes::Code;
 pub(crate) use volumes::{narrow, users};
 
@@ -119,9 +122,27 @@ pub struct Row {
     pub holders: Vec<Holders>,
     /// What waits for these objects.
     pub waiting: Vec<Place>,
+    /// What frees the objects other than the first by force, a command each, as far as they are listed.
+    pub other_forces: Vec<String>,
+    /// How many more objects need a command like these.
+    pub unlisted_forces: usize,
 }
 
 impl Row {
+    /// How its objects are freed by force, and what that leaves behind, in lines.
+    #[must_use]
+    pub fn force_lines(&self) -> Vec<String> {
+        let Some(force) = &self.cause.force else { return Vec::new() };
+        let commands = std::iter::once(&force.command).chain(&self.other_forces);
+        let mut lines: Vec<String> = commands.map(|command| format!("by force:  {command}")).collect();
+        if self.unlisted_forces > 0 {
+            let more = crate::text::count(self.unlisted_forces, "more object");
+            lines.push(format!("           and likewise for {more}"));
+        }
+        lines.push(format!("           leaves behind: {}", force.strands));
+        lines
+    }
+
     /// How long it lasts, milliseconds.
     #[must_use]
     pub fn age_milliseconds(&self, now: Timestamp) -> Option<i64> {
@@ -151,7 +172,10 @@ impl Row {
             "since": self.since.map(|since| since.to_string()),
             "ageSeconds": self.age_milliseconds(now).map(|age| age / 1000),
             "objects": objects, "waiting": waiting, "help": self.cause.help,
-            "force": self.cause.force.as_ref().map(|force| json!({"command": force.command, "strands": force.strands})),
+            "force": self.cause.force.as_ref().map(|force| json!({
+                "command": force.command, "strands": force.strands, "others": self.other_forces,
+                "unlisted": self.unlisted_forces,
+            })),
         })
     }
 }
@@ -222,6 +246,7 @@ pub fn diagnose(survey: &Survey, facts: &Facts) -> Vec<Row> {
     }
     let mut rows = found.rows(&diagnosis);
     rows.extend(diagnosis.undecidable());
+    rows.extend(diagnosis.unreclaimed());
     in_order(rows)
 }
 
@@ -313,8 +338,14 @@ impl Diagnosis<'_> {
         }
         waiting.sort();
         let since = objects.first().and_then(|(_, since)| *since);
-        let cause = held.into_iter().next()?.1;
-        Some(Row { cause, since, objects, holders, waiting })
+        let mut causes = held.into_iter().map(|(_, cause)| cause);
+        let cause = causes.next()?;
+        let own = cause.force.as_ref().map(|force| &force.command);
+        let others: BTreeSet<String> = causes.filter_map(|other| Some(other.force?.command)).collect();
+        let mut other_forces: Vec<String> = others.into_iter().filter(|other| Some(other) != own).collect();
+        let unlisted_forces = other_forces.len().saturating_sub(causes::COMMANDS);
+        other_forces.truncate(causes::COMMANDS);
+        Some(Row { cause, since, objects, holders, waiting, other_forces, unlisted_forces })
     }
 
     fn holders(&self, key: &ObjectKey) -> Holders {
@@ -361,6 +392,8 @@ impl Diagnosis<'_> {
             holders: vec![Holders::default(); objects.len()],
             objects,
             waiting: Vec::new(),
+            other_forces: Vec::new(),
+            unlisted_forces: 0,
         };
         groups.into_iter().map(row).collect()
     }

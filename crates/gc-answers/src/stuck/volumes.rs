@@ -1,19 +1,28 @@
 //! Claims and volumes that are in use.
 
+use std::collections::BTreeMap;
+
 use gc_retention::objects::{Facts as Narrow, Kind};
 use gc_retention::volumes::in_use;
-use gc_types::ObjectKey;
+use gc_types::{ObjectKey, Timestamp, Uid};
 
-use super::{Cause, Code, Diagnosis, Hold};
+use super::causes::COMMANDS;
+use super::{CONTROLLER_PATIENCE_MILLISECONDS, Cause, Code, Diagnosis, Force, Hold, Holders, Row};
 use crate::catalog::GroupResource;
 use crate::commands::kubectl;
 use crate::facts::{Facts, Known};
 use crate::object::Object;
+use crate::storage::{self, Deleter};
 use crate::survey::Metadata;
 use crate::text;
 
 /// Pods that one message names.
 const NAMED: usize = 3;
+/// Kinds that create their pods again until they are scaled down.
+const SCALED: [&str; 3] = ["Deployment", "ReplicaSet", "StatefulSet"];
+
+/// How long whatever deletes the storage of a volume may take before it is reported.
+const STORAGE_PATIENCE_MILLISECONDS: i64 = 600_000;
 
 /// An object as the retention module of its kind reads it.
 pub(crate) fn narrow(kind: Kind, object: &Object) -> Option<Narrow> {
@@ -48,22 +57,20 @@ impl Diagnosis<'_> {
         for pod in users(claim, self.facts) {
             match self.terminating_key(&pods, pod.namespace(), pod.name()) {
                 Some(pod) => holds.push(Hold::Object(pod)),
-                None => living.push(pod.name().to_owned()),
+                None => living.push(pod),
             }
         }
-        if let Some(first) = living.first() {
+        if !living.is_empty() {
+            let names: Vec<String> = living.iter().map(|pod| pod.name().to_owned()).collect();
             holds.push(Hold::Cause(Cause {
                 code: Code::ClaimInUse,
                 subject: format!("{}/{}", metadata.namespace, metadata.name),
                 message: format!(
                     "in use by {} {}",
-                    text::plural(living.len(), "Pod"),
-                    text::some_of(&living, NAMED)
+                    text::plural(names.len(), "Pod"),
+                    text::some_of(&names, NAMED)
                 ),
-                help: vec![
-                    kubectl(&metadata.namespace, &["describe", &format!("pod/{first}")]),
-                    kubectl(&metadata.namespace, &["delete", &format!("pod/{first}")]),
-                ],
+                help: self.ends_of(&living),
                 force: Some(self.without(key, metadata, FINALIZER)),
             }));
         }
@@ -71,6 +78,36 @@ impl Diagnosis<'_> {
             holds.push(self.unprotected(key, metadata, FINALIZER, "no pod uses the claim"));
         }
         holds
+    }
+
+    /// Commands that end these pods: what would create them again is scaled down, others are deleted.
+    fn ends_of(&self, pods: &[&Object]) -> Vec<String> {
+        let controller = |uid: &Uid| {
+            let owners = self.survey.engine.owners_of(uid);
+            owners.into_iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.coordinates)
+        };
+        let mut commands = Vec::new();
+        for pod in pods {
+            let mut above = controller(&Uid::new(pod.uid()));
+            if let Some(set) = above.clone().filter(|owner| &*owner.kind == "ReplicaSet") {
+                above = controller(&set.uid).or(above);
+            }
+            let scaled = above.filter(|owner| SCALED.contains(&&*owner.kind));
+            let command = match scaled {
+                Some(owner) => {
+                    let target = format!("{}/{}", owner.kind.to_lowercase(), owner.name);
+                    kubectl(pod.namespace(), &["scale", &target, "--replicas=0"])
+                }
+                None => kubectl(pod.namespace(), &["delete", &format!("pod/{}", pod.name())]),
+            };
+            if !commands.contains(&command) && commands.len() < COMMANDS {
+                commands.push(command);
+            }
+        }
+        if let Some(first) = pods.first() {
+            commands.insert(0, kubectl(first.namespace(), &["describe", &format!("pod/{}", first.name())]));
+        }
+        commands
     }
 
     fn unprotected(&self, key: &ObjectKey, metadata: &Metadata, finalizer: &str, fact: &str) -> Hold {
@@ -117,6 +154,66 @@ impl Diagnosis<'_> {
                 force: Some(self.without(key, metadata, FINALIZER)),
             })],
         }
+    }
+
+    /// Volumes whose claim is gone and whose storage is not deleted although it should be, one row for each reason.
+    pub(super) fn unreclaimed(&self) -> Vec<Row> {
+        let name = GroupResource::new("", "persistentvolumes");
+        let Some(resource) = self.survey.catalog.named(&name) else { return Vec::new() };
+        if self.survey.engine.select(|key| key.resource == resource.id).is_empty() {
+            return Vec::new();
+        }
+        let now = self.facts.now();
+        let mut groups: BTreeMap<String, Vec<(Option<Timestamp>, &Object)>> = BTreeMap::new();
+        for volume in self.facts.all(&name, "").iter().filter(|volume| !volume.is_terminating()) {
+            let Some(since) = storage::awaits_deletion(volume) else { continue };
+            let waits = since.map_or(i64::MAX, |since| now.since(since));
+            let reason = match storage::deleter(volume, self.facts) {
+                Deleter::Missing(why) if waits >= CONTROLLER_PATIENCE_MILLISECONDS => why,
+                Deleter::Seen(who) | Deleter::Unseen(who) if waits >= STORAGE_PATIENCE_MILLISECONDS => {
+                    format!("{who} has not deleted it")
+                }
+                _ => continue,
+            };
+            groups.entry(reason).or_default().push((since, volume));
+        }
+        groups.into_iter().filter_map(|(reason, volumes)| self.unreclaimed_row(reason, volumes)).collect()
+    }
+
+    fn unreclaimed_row(&self, reason: String, mut volumes: Vec<(Option<Timestamp>, &Object)>) -> Option<Row> {
+        volumes.sort_by_key(|(since, volume)| (since.is_none(), *since, volume.name().to_owned()));
+        let (since, first) = *volumes.first()?;
+        let reference = format!("pv/{}", first.name());
+        let id = self.survey.catalog.named(&GroupResource::new("", "persistentvolumes"))?.id;
+        let place = |volume: &Object| {
+            let key = ObjectKey { resource: id, namespace: "".into(), name: volume.name().into() };
+            self.place(&key, volume.uid())
+        };
+        let delete = |volume: &Object| kubectl("", &["delete", &format!("pv/{}", volume.name())]);
+        let objects = volumes.iter().map(|(since, volume)| (place(volume), *since)).collect();
+        let holders = volumes.iter().map(|(_, volume)| Holders {
+            finalizers: volume.texts("/metadata/finalizers").map(str::to_owned).collect(),
+            managers: Vec::new(),
+            touched: volume.last_writer(),
+        });
+        Some(Row {
+            cause: Cause {
+                code: Code::StorageNotDeleted,
+                message: format!("its claim is gone, and its storage is not deleted: {reason}"),
+                help: vec![kubectl("", &["describe", &reference])],
+                force: Some(Force {
+                    command: delete(first),
+                    strands: "its storage, which is then to be deleted by hand".to_owned(),
+                }),
+                subject: reason,
+            },
+            since,
+            objects,
+            holders: holders.collect(),
+            waiting: Vec::new(),
+            other_forces: volumes.iter().skip(1).take(COMMANDS).map(|(_, volume)| delete(volume)).collect(),
+            unlisted_forces: volumes.len().saturating_sub(COMMANDS + 1),
+        })
     }
 
     /// A finalizer of the storage sidecars.

@@ -34,7 +34,9 @@ impl ForeignTool {
         }
     }
 
-    const fn of(mark: ForeignMark) -> Self {
+    /// The tool that a mark is of.
+    #[must_use]
+    pub const fn of(mark: ForeignMark) -> Self {
         match mark {
             ForeignMark::JanitorTtl | ForeignMark::JanitorExpires => Self::KubeJanitor,
             ForeignMark::TtlController | ForeignMark::TtlControllerRefreshed => Self::TtlController,

@@ -46,6 +46,8 @@ pub(super) struct Run {
 /// The objects that are due by one policy.
 #[derive(Debug)]
 pub(super) struct PolicyCollector {
+    /// What the policy is called.
+    name: Arc<str>,
     policy: Arc<Policy>,
     items: BTreeMap<ObjectKey, Item>,
     /// Objects that a list in progress has not contained yet.
@@ -98,8 +100,9 @@ impl Notices {
 }
 
 impl PolicyCollector {
-    fn new(policy: Arc<Policy>, announced_until: Option<Timestamp>) -> Self {
+    fn new(name: Arc<str>, policy: Arc<Policy>, announced_until: Option<Timestamp>) -> Self {
         Self {
+            name,
             notices: Notices { until: announced_until, ..Notices::default() },
             has_been_listed: false,
             policy,
@@ -373,7 +376,8 @@ impl Collector for PolicyCollector {
             resource_version: Some(item.resource_version),
             policy: self.policy.propagation,
         };
-        Decision::Act(request, reason(gc_types::codes::DUE_BY_POLICY, item.resource_version, &[why]))
+        let facts = [why, super::fact(&self.name)];
+        Decision::Act(request, reason(gc_types::codes::DUE_BY_POLICY, item.resource_version, &facts))
     }
 
     fn finished(&mut self, Ended { key, request, outcome, .. }: Ended<'_>, _dirty: &mut Vec<ObjectKey>) {
@@ -432,6 +436,7 @@ pub fn digest(spec: &Value) -> String {
 /// One active policy. Driven like the other engines, and passed what it needs to know of its objects.
 #[derive(Debug)]
 pub struct PolicyEngine {
+    name: Arc<str>,
     pub(super) policy: Result<Arc<Policy>, Vec<Problem>>,
     pub(super) generation: i64,
     /// The `spec` that it was compiled from, and its hash.
@@ -455,7 +460,7 @@ pub struct PolicyEngine {
 }
 
 impl PolicyEngine {
-    /// A policy as stored: its `metadata.generation`, `spec`, and the `status` that was written last. Its objects
+    /// A policy as stored: its `metadata.name` and `metadata.generation`, `spec`, and the `status` that was written last. Its objects
     /// have the number `resource`.
     #[must_use]
     pub fn new(object: &Value, resource: ResourceId) -> Self {
@@ -469,8 +474,9 @@ impl PolicyEngine {
         let stand_in = || Arc::new(Policy::none());
         let is_same = status["observedSpec"] == *spec_digest;
         let announced_until = parse_time(status["noticedUntil"].as_str()).filter(|_| is_same);
-        let collector =
-            PolicyCollector::new(policy.as_ref().map_or_else(|_| stand_in(), Arc::clone), announced_until);
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let understood = policy.as_ref().map_or_else(|_| stand_in(), Arc::clone);
+        let collector = PolicyCollector::new(name.into(), understood, announced_until);
         let last_run = parse_time(status["lastRun"]["time"].as_str()).map(|begun| Run {
             begun,
             deleted: status["lastRun"]["deleted"].as_u64().unwrap_or_default(),
@@ -478,6 +484,7 @@ impl PolicyEngine {
             error: status["lastRun"]["error"].as_str().map(str::to_owned),
         });
         Self {
+            name: name.into(),
             policy,
             generation,
             spec: object["spec"].clone(),
@@ -499,7 +506,7 @@ impl PolicyEngine {
     /// The same policy with this status, before any of its objects was observed.
     #[must_use]
     pub fn restarted(&self, status: &Value) -> Self {
-        let metadata = serde_json::json!({"generation": self.generation});
+        let metadata = serde_json::json!({"name": &*self.name, "generation": self.generation});
         let object = serde_json::json!({"metadata": metadata, "spec": self.spec, "status": status});
         Self::new(&object, self.resource)
     }
@@ -560,6 +567,12 @@ impl PolicyEngine {
                 dirty.push(key);
             }
         });
+    }
+
+    /// Whether the policy selects this object, due or not.
+    #[must_use]
+    pub fn selects(&self, namespace: &str, name: &str) -> bool {
+        self.engine.collector().items.contains_key(&self.key(namespace, name))
     }
 
     /// An object is gone.

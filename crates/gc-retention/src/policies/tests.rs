@@ -268,7 +268,7 @@ fn what_a_policy_selects() {
 }
 
 fn engine_of(spec: &Value, status: &Value) -> PolicyEngine {
-    let object = json!({"metadata": {"generation": 3}, "spec": spec, "status": status});
+    let object = json!({"metadata": {"name": "builds", "generation": 3}, "spec": spec, "status": status});
     let mut engine = PolicyEngine::new(&object, ResourceId(9));
     engine.tick(at(0));
     engine
@@ -448,7 +448,7 @@ fn a_deletion_is_guarded_and_says_why() {
     assert_eq!(
         effect.reason.to_string(),
         "the object is due by a policy: object observed at version 5; created at 2027-01-14T02:00:00Z, older than \
-         spec.maxAge"
+         spec.maxAge; retention policy builds"
     );
 }
 
@@ -747,4 +747,29 @@ fn work_follows_changes() {
     assert_eq!(deleted_now(&mut engine), ["old"]);
     // Its deletion, and once more whether anything is left to do about it.
     assert!(engine.decisions() <= 2, "{}", engine.decisions());
+}
+
+/// Whatever records a deletion can name the policy.
+#[test]
+fn a_deletion_names_its_policy() {
+    let stored = json!({"metadata": {"name": "builds", "generation": 1}, "spec": spec(json!({}))});
+    let policy = PolicyEngine::new(&stored, ResourceId(7));
+    for mut engine in [policy.restarted(&json!({})), policy] {
+        let mut now = at(0);
+        engine.tick(now);
+        engine.list_started();
+        let look = engine.policy().cloned().unwrap().look(&job("a", 48, json!({})), now);
+        engine.observed("shop", "a", look);
+        engine.synced();
+        engine.shown();
+        let effect = loop {
+            if let Some(effect) = engine.poll_effect() {
+                break effect;
+            }
+            now = engine.next_wakeup().unwrap().max(now.after(1));
+            engine.tick(now);
+        };
+        assert_eq!(named_in(&effect.reason), Some("builds"), "{}", effect.reason);
+        assert!(effect.reason.to_string().ends_with("; retention policy builds"), "{}", effect.reason);
+    }
 }

@@ -7,6 +7,7 @@ use gc_kube::breaker::Trip;
 use gc_kube::{Observer, ResourceTable};
 use gc_retention::node_report;
 use gc_retention::permissions::Controller;
+use gc_retention::policies::named_in;
 use gc_types::{
     Change, Effect, FinalizerName, HeldBy, ObjectKey, Outcome, OutsideCall, PropagationPolicy, Request,
 };
@@ -229,9 +230,13 @@ pub(crate) fn entry(
         Outcome::Failed { message, .. } => (None, Some(message.as_str())),
         _ => (None, None),
     };
+    let message = match named_in(&effect.reason) {
+        Some(policy) => format!("{} (retention policy {policy})", effect.reason.message()),
+        None => effect.reason.message().to_owned(),
+    };
     let rest = json!({
         "time": now(),
-        "effect": effect.id.0, "verdict": effect.reason.code(), "message": effect.reason.message(), "owners": owners,
+        "effect": effect.id.0, "verdict": effect.reason.code(), "message": message, "owners": owners,
         "evidence": evidence, "outcome": word(outcome), "requests": round_trips,
         "durationSeconds": took.as_secs_f64(),
     });

@@ -159,7 +159,7 @@ async fn examine(
     match own {
         Ok(Some(own)) => {
             facts.orders = Orders::of_lease(&own);
-            facts.lease.1 = Some(Held::of(&own));
+            facts.lease.1 = Some(Held::of(&own)).filter(Held::was_ever_held);
         }
         Ok(None) => facts.orders.tripped = Some(BTreeMap::new()),
         Err(error) => {

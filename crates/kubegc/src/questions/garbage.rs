@@ -44,9 +44,7 @@ Examples:
   kubegc garbage -o html > garbage.html   a page to hand around
   kubegc garbage -o json | jq '.items[] | select(.certainty == \"Certain\") | .object'
 
-A ConfigMap, Secret, claim or ServiceAccount is unused if it has no owner and no field of any object refers to it. It is Unknown
-if a custom resource contains its name in a field whose meaning is not known. Programs that read objects over the API, and
-arguments of containers, are not seen. The contents of Secrets are never read. Nothing is deleted.")]
+A ConfigMap, Secret, claim or ServiceAccount is unused if it has no owner and no field of any object refers to it. It is Unknown if a custom resource contains its name in a field whose meaning is not known. Programs that read objects over the API, and arguments of containers, are not seen. The contents of Secrets are never read. Nothing is deleted.")]
 pub(crate) struct GarbageOptions {
     #[command(flatten)]
     scope: ScopeFlags,
@@ -111,6 +109,9 @@ pub(super) async fn ask(
         // The contents of Secrets are never read.
         let reading = if usable == Usable::Secret { Reading::Metadata } else { Reading::Whole };
         let read = each(resource, reading, &mut |object| garbage.target(usable, resource, object)).await;
+        if read.is_err() {
+            garbage.not_listed(usable);
+        }
         unread(&mut garbage, resource, read);
     }
     let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::bail;
@@ -63,6 +63,8 @@ pub(crate) struct Gatherer {
     pub(super) now: Timestamp,
     /// What a collector in this process knows.
     resident: Option<Arc<dyn Resident>>,
+    /// What this user may list in one namespace, and hence at most in all, where the server has said it.
+    rules: OnceLock<Listable>,
 }
 
 /// How much of objects is read.
@@ -131,7 +133,7 @@ impl Gatherer {
         };
         let (core, named) = futures::join!(document("/api"), document("/apis"));
         let catalog = Catalog::read(&core?, &named?)?;
-        Ok(Self { client, catalog, now, resident: None })
+        Ok(Self { client, catalog, now, resident: None, rules: OnceLock::new() })
     }
 
     /// Takes from this graph what it knows, in place of lists.
@@ -179,6 +181,9 @@ impl Gatherer {
         let resources: Vec<Resource> = self.examined(scope).cloned().collect();
         let listable =
             if scope.namespace.is_empty() { None } else { listable(&self.client, &scope.namespace).await };
+        if let Some(rules) = &listable {
+            self.rules.get_or_init(|| rules.clone());
+        }
         let may_list =
             |resource: &Resource| listable.as_ref().is_none_or(|rules| rules.contain(&resource.name));
         let (resources, refused): (Vec<Resource>, Vec<Resource>) = resources.into_iter().partition(may_list);
@@ -603,6 +608,9 @@ impl Gatherer {
 
     async fn list(&self, name: &GroupResource, namespace: &str, keep: Keep) -> Known<Vec<Value>> {
         let Some(resource) = self.catalog.named(name) else { return Known::Absent };
+        if namespace.is_empty() && self.rules.get().is_some_and(|rules| !rules.contain(name)) {
+            return Known::Unreadable(Unlisted::Forbidden.to_string());
+        }
         let (mut items, mut token) = (Vec::new(), String::new());
         loop {
             let path = list_path(resource, namespace, "", &token, PAGE_OBJECTS);

@@ -12,6 +12,7 @@ mod doctor;
 pub(crate) mod examine;
 #[cfg(test)]
 mod few_rights;
+mod follow;
 mod formats;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
-use gc_answers::plan::{BlastRadius, Fate, Item, Target, plan as plan_deletion};
-use gc_answers::text::{count, some_of, thousands};
+use gc_answers::plan::{BlastRadius, Fate, Item, LostVolume, Target, gibibytes, plan as plan_deletion};
+use gc_answers::text::{count, thousands};
 use gc_answers::{Facts, Known, Metadata, Survey};
 use gc_kube::ApiClient;
 use gc_types::PropagationPolicy;
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::access::Access;
 use super::attached::{self, Asked, AttachFlags};
+use super::follow;
 use super::gather::{self, Gatherer, Scope};
 use super::output::{Answer, Output};
 use super::scope::WatchFlag;
@@ -30,14 +31,9 @@ const FOLDED_ABOVE: usize = 20;
 const ASKED_ABOVE: usize = 10;
 /// Objects that a plan concerns at most.
 const LARGEST_PLAN: usize = 500_000;
-/// Objects that are named when a deletion that was followed got stuck.
-const STUCK_NAMED: usize = 5;
-/// Time between two looks while a deletion is followed.
-const FOLLOW_PAUSE: Duration = Duration::from_millis(500);
-
 /// Something of a plan would hang: exit code 2.
 #[derive(Debug, thiserror::Error)]
-#[error("part of the deletion would get stuck")]
+#[error("part of the deletion would be refused or get stuck")]
 pub(crate) struct SomethingHangs;
 
 /// What can be planned.
@@ -55,7 +51,7 @@ Examples:
   kubegc plan delete crd/widgets.acme.dev     a definition with its objects
   kubegc plan delete pods -l app=web -A       objects by their labels, in all namespaces
   kubegc plan delete -f app.yaml -o mermaid   a drawing
-Exit code 2: part of the deletion would get stuck.")]
+Exit code 2: part of the deletion would be refused or get stuck.")]
 pub(crate) struct PlanOptions {
     #[command(flatten)]
     targets: Targets,
@@ -240,10 +236,12 @@ pub(super) async fn ask(
     }
     let targets: Vec<Target> = planning.targets.iter().map(|(_, target)| target.clone()).collect();
     let mut radius = planned(gatherer, &survey, &mut facts, &targets).await?;
-    if !scope.namespace.is_empty() && !radius.lost_volumes.is_empty() {
+    let lost = radius.lost_volumes.iter().chain(&radius.lost_when_released).map(|volume| &volume.name);
+    let reached: Vec<&String> = lost.chain(&radius.retained_volumes).collect();
+    if !scope.namespace.is_empty() && !reached.is_empty() {
         let volumes = gc_answers::GroupResource::new("", "persistentvolumes");
-        for volume in &radius.lost_volumes {
-            gatherer.observe(&mut survey, &volumes, "", &volume.name).await;
+        for volume in reached {
+            gatherer.observe(&mut survey, &volumes, "", volume).await;
         }
         radius = planned(gatherer, &survey, &mut facts, &targets).await?;
     }
@@ -283,17 +281,17 @@ impl Answer for Planned<'_> {
         {
             section(heading, lines, self.full || is_wide, out)?;
         }
-        let lost: Vec<String> = radius
-            .lost_volumes
-            .iter()
-            .map(|volume| {
-                let size = volume
-                    .bytes
-                    .map_or_else(String::new, |bytes| format!(", {}", gc_answers::plan::gibibytes(bytes)));
-                format!("{} of claim {}{size}", volume.name, volume.claim)
-            })
-            .collect();
-        section("Volumes lost", &lost, true, out)?;
+        let shown = |volume: &LostVolume| {
+            let size = volume.bytes.map_or_else(String::new, |bytes| format!(", {}", gibibytes(bytes)));
+            format!("{} of claim {}{size}", volume.name, volume.claim)
+        };
+        for (heading, volumes) in [
+            ("Volumes lost", &radius.lost_volumes),
+            ("Volumes lost when their claims are released", &radius.lost_when_released),
+        ] {
+            section(heading, &volumes.iter().map(shown).collect::<Vec<_>>(), true, out)?;
+        }
+        section("Admission webhooks that may refuse", &radius.webhooks, is_wide, out)?;
         section("Volumes that stay without a claim", &radius.retained_volumes, true, out)?;
         section("Owners that cannot be looked up and count as living", &radius.assumed_living, is_wide, out)?;
         if radius.items.is_empty() {
@@ -379,7 +377,7 @@ pub(crate) fn delete(options: &DeleteOptions) -> anyhow::Result<()> {
         }
         let unsent = send_all(&client, &planning.targets, options.cascade).await?;
         let ended = if unsent.is_empty() {
-            follow(&gatherer, &planning.radius).await
+            follow::follow(&gatherer, &planning.radius, patience).await
         } else {
             writeln!(std::io::stdout(), "Not followed: not everything that was planned is being deleted.")?;
             Ok(())
@@ -463,64 +461,4 @@ pub(super) async fn send(
     let object = format!("{}/{}", named.resource.name, named.name);
     let is_gone = answer.head.status == StatusCode::NOT_FOUND;
     Err(NotDeleted { object, message: preflight::message(&answer), is_gone }.into())
-}
-
-/// Follows a deletion until everything that is to be deleted is gone, or Ctrl-C.
-async fn follow(gatherer: &Gatherer, radius: &BlastRadius) -> anyhow::Result<()> {
-    let mut left: Vec<&Item> = radius.items.iter().filter(|item| item.fate != Fate::Released).collect();
-    let (all, begun) = (left.len(), tokio::time::Instant::now());
-    let mut reported = usize::MAX;
-    loop {
-        let mut still = Vec::new();
-        for item in left {
-            if gatherer.is_there(&item.place()).await {
-                still.push(item);
-            }
-        }
-        left = still;
-        if left.is_empty() {
-            writeln!(
-                std::io::stdout(),
-                "{} deleted in {:.1} s.",
-                count(all, "object"),
-                begun.elapsed().as_secs_f64()
-            )?;
-            return Ok(());
-        }
-        if left.len() != reported {
-            reported = left.len();
-            let gone = all - reported;
-            let estimate = match gone {
-                0 => String::new(),
-                gone => {
-                    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-                    let seconds = begun.elapsed().as_secs_f64() / gone as f64 * reported as f64;
-                    format!(", about {:.0} s to go", seconds.max(1.0))
-                }
-            };
-            writeln!(
-                std::io::stdout(),
-                "{} of {} gone{estimate}; next: {}",
-                thousands(gone),
-                thousands(all),
-                left[0].title()
-            )?;
-        }
-        tokio::select! {
-            () = tokio::time::sleep(FOLLOW_PAUSE) => {}
-            _ = tokio::signal::ctrl_c() => {
-                writeln!(std::io::stdout(), "Stopped following; the deletion of {} continues in the cluster.", count(left.len(), "object"))?;
-                return Ok(());
-            }
-        }
-        if left.iter().all(|item| item.fate == Fate::Hangs) {
-            let titles: Vec<String> = left.iter().map(|item| item.title()).collect();
-            writeln!(
-                std::io::stdout(),
-                "Stuck: {}; `kubegc stuck` explains why.",
-                some_of(&titles, STUCK_NAMED)
-            )?;
-            return Err(SomethingHangs.into());
-        }
-    }
 }

@@ -20,7 +20,7 @@ use super::collector::{CollectorFlags, LeaderPages, OutOfReach};
 use super::target::Named;
 use crate::UsageError;
 use crate::journal::{self, Answered, Found, Selection};
-use crate::run::{DEFAULT_PAGES, LeaseFlags, default_journal, preflight};
+use crate::run::{DEFAULT_PAGES, LeaseFlags, default_journal, preflight, recorded_pages};
 
 /// How often a file that is followed is read again.
 const FOLLOW_PERIOD: Duration = Duration::from_millis(250);
@@ -98,14 +98,23 @@ impl JournalFlags {
         }
         let of_leader = Source::of_leader(access, client).await;
         let file = default_journal().filter(|file| file.exists());
-        match (of_leader, file) {
-            (Ok(Some(source)), _) => Ok(Some(source)),
-            (_, Some(file)) => Ok(Some(Source { kind: Kind::File(file), server })),
-            (Ok(None), None) => refused.map_or_else(|| Ok(guess.map(|(guess, _)| guess)), Err),
-            (Err(why), None) => Err(match refused {
-                Some(refused) => anyhow::anyhow!("{refused:#}; {why}"),
-                None => why.into(),
-            }),
+        let file = file.map(|file| Source { kind: Kind::File(file), server });
+        let is_about_it = match &file {
+            Some(file) => file.has_entries().await,
+            None => false,
+        };
+        let (of_leader, refused) = match (of_leader, refused) {
+            (Ok(Some(source)), _) => return Ok(Some(source)),
+            // What is about other servers hides no error.
+            _ if is_about_it => return Ok(file),
+            (Ok(None), refused) => (None, refused),
+            (Err(why), refused) => (Some(why), refused),
+        };
+        match (of_leader, refused) {
+            (None, None) => Ok(file.or(guess.map(|(guess, _)| guess))),
+            (None, Some(refused)) => Err(refused),
+            (Some(why), None) => Err(why.into()),
+            (Some(why), Some(refused)) => Err(anyhow::anyhow!("{refused:#}; {why}")),
         }
     }
 
@@ -173,12 +182,27 @@ impl Source {
 
     /// That of a collector on this machine, and whether it has anything about this server: it may work on another one.
     async fn on_this_machine(server: Option<String>) -> Option<(Self, bool)> {
-        let guess = Self { kind: Kind::Asked(ApiClient::plain(DEFAULT_PAGES).ok()?), server };
+        let mut found = None;
+        for address in recorded_pages().into_iter().chain([DEFAULT_PAGES.to_owned()]) {
+            let Ok(client) = ApiClient::plain(&address) else { continue };
+            let guess = Self { kind: Kind::Asked(client), server: server.clone() };
+            let newest = Selection { tail: 1, ..Selection::default() };
+            // Whatever else may listen there keeps no journal.
+            let Ok(Ok(answer)) = tokio::time::timeout(GUESS_PATIENCE, guess.search(&newest)).await else {
+                continue;
+            };
+            if !answer.entries.is_empty() {
+                return Some((guess, true));
+            }
+            found.get_or_insert((guess, false));
+        }
+        found
+    }
+
+    /// Whether it can be read and has anything about its server.
+    async fn has_entries(&self) -> bool {
         let newest = Selection { tail: 1, ..Selection::default() };
-        // Whatever else may listen there keeps no journal.
-        let found = tokio::time::timeout(GUESS_PATIENCE, guess.search(&newest)).await.ok()?.ok()?;
-        let has_entries = !found.entries.is_empty();
-        Some((guess, has_entries))
+        self.search(&newest).await.is_ok_and(|found| !found.entries.is_empty())
     }
 
     /// That of the collector that leads, if one does.

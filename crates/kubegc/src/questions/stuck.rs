@@ -252,9 +252,8 @@ fn explain(row: &Row, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
     for command in &row.cause.help {
         writeln!(out, "  try:       {command}")?;
     }
-    if let Some(force) = &row.cause.force {
-        writeln!(out, "  by force:  {}", force.command)?;
-        writeln!(out, "             leaves behind: {}", force.strands)?;
+    for line in row.force_lines() {
+        writeln!(out, "  {line}")?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use gc_answers::stuck::Place;
-use gc_answers::{Catalog, Known, Resource};
+use gc_answers::{Catalog, CatalogError, Known, Resource};
 use serde_json::Value;
 
 use super::gather::{self, Gatherer};
@@ -182,6 +182,14 @@ impl Targets {
         self.namespace.as_deref()
     }
 
+    /// The types and names of objects of which the server serves no type, if that is all that was named.
+    pub(super) fn unserved(&self, catalog: &Catalog) -> Vec<(String, String)> {
+        let named = pairs(&self.objects).unwrap_or_default().into_iter();
+        let unserved =
+            named.map(|(kind, name)| name.filter(|_| catalog.find(&kind).is_err()).map(|name| (kind, name)));
+        unserved.collect::<Option<Vec<_>>>().unwrap_or_default()
+    }
+
     /// What is asked for.
     pub(super) fn wanted(&self, gatherer: &Gatherer) -> anyhow::Result<Partial<Wanted>> {
         if self.all_namespaces && self.selector.is_none() {
@@ -194,7 +202,9 @@ impl Targets {
                 return Err(UsageError::new(format!("which {kind}? say {kind}/NAME, or -l SELECTOR")).into());
             }
             let is_everywhere = self.all_namespaces && name.is_none();
-            for resource in gatherer.catalog.find(&kind).map_err(UsageError::new)? {
+            for resource in
+                gatherer.catalog.find(&kind).map_err(|error| unknown(&gatherer.catalog, &error))?
+            {
                 let namespace = if is_everywhere || !resource.is_namespaced() { "" } else { namespace };
                 let (namespace, name) = (namespace.to_owned(), name.clone());
                 wanted.push(Wanted { resource: resource.clone(), namespace, name });
@@ -252,6 +262,25 @@ impl Targets {
             (false, Some(namespace)) => format!("namespace {namespace:?}"),
             (false, None) => format!("namespace {:?}", gatherer.default_namespace()),
         }
+    }
+}
+
+/// Differences from a type that may be meant by a word that names none.
+const MAX_MISSPELLING: usize = 2;
+
+/// An error about a word that names no type, with the type that it is nearest to.
+fn unknown(catalog: &Catalog, error: &CatalogError) -> UsageError {
+    let CatalogError::Unknown(word) = error else { return UsageError::new(error) };
+    let names = catalog.all().iter().flat_map(|resource| {
+        let kind = resource.kind.to_lowercase();
+        [resource.name.resource.to_string(), resource.singular.to_string(), kind]
+    });
+    let distances = names.map(|name| (strsim::levenshtein(word, &name), name));
+    // Short words are near to many.
+    let limit = MAX_MISSPELLING.min(word.chars().count() / 3);
+    match distances.filter(|(distance, _)| *distance <= limit).min() {
+        Some((_, name)) => UsageError::new(format!("{error}; did you mean {name}?")),
+        None => UsageError::new(error),
     }
 }
 
@@ -330,6 +359,17 @@ mod tests {
         let kinds: Vec<Value> =
             manifests(folder.path()).unwrap().into_iter().map(|object| object["kind"].clone()).collect();
         assert_eq!(kinds, ["A", "B", "C"]);
+    }
+
+    #[test]
+    fn a_mistyped_type_has_a_suggestion() {
+        let core = br#"{"items":[{"versions":[{"version":"v1","freshness":"Current","resources":[{"resource":"deployments",
+            "singularResource":"deployment","responseKind":{"kind":"Deployment"},"scope":"Namespaced","verbs":["list"]}]}]}]}"#;
+        let catalog = Catalog::read(core, br#"{"items":[]}"#).unwrap();
+        let said = |word: &str| unknown(&catalog, &catalog.find(word).unwrap_err()).to_string();
+        assert!(said("deploymnt").ends_with("; did you mean deployment?"), "{}", said("deploymnt"));
+        assert!(said("deploymets").ends_with("; did you mean deployments?"), "{}", said("deploymets"));
+        assert!(!said("widget").contains("did you mean"), "{}", said("widget"));
     }
 
     #[test]

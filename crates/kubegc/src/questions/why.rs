@@ -102,7 +102,14 @@ pub(crate) fn why(options: &WhyOptions) -> anyhow::Result<()> {
 /// Asks once and prints the answer.
 async fn one(options: &WhyOptions, client: &ApiClient, patience: std::time::Duration) -> anyhow::Result<()> {
     let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
-    let Partial { found: named, mut failures } = options.targets.resolve(&gatherer).await?;
+    let resolved = match options.targets.resolve(&gatherer).await {
+        Ok(resolved) => resolved,
+        Err(error) => {
+            let answers = of_unserved(options, &gatherer).await.ok_or(error)?;
+            return super::output::print(&answers, &options.output);
+        }
+    };
+    let Partial { found: named, mut failures } = resolved;
     if let Some(answer) = asked(options, client, &named).await {
         super::output::print(&answer, &options.output)?;
         return gather::fail(failures);
@@ -118,6 +125,24 @@ async fn one(options: &WhyOptions, client: &ApiClient, patience: std::time::Dura
         super::output::print(&answers, &options.output)?;
     }
     gather::fail(failures)
+}
+
+/// What the journal has about objects of types that are no longer served; `None` if it does not have them all.
+async fn of_unserved(options: &WhyOptions, gatherer: &Gatherer) -> Option<Answers> {
+    let unserved = options.targets.unserved(&gatherer.catalog);
+    if unserved.is_empty() {
+        return None;
+    }
+    let source = options.journal.of_server(&options.access, gatherer.client()).await.ok()??;
+    let mut answers = Answers::at(gatherer.now);
+    for (kind, name) in unserved {
+        // Whether objects of the type were in namespaces is not known any more.
+        let object = Some(JournalObject::named(options.targets.namespace(), &kind, &name));
+        let selection = Selection { query: Query { object, ..Query::default() }, ..Selection::default() };
+        let found = source.search(&selection).await.ok()?;
+        answers.answers.push(One::Gone(journal::why_gone(&found, &source, &format!("{kind}/{name}")).ok()?));
+    }
+    Some(answers)
 }
 
 /// The answer about one object.
@@ -191,7 +216,9 @@ async fn gone(options: &WhyOptions, gatherer: &Gatherer, named: &Named) -> anyho
     let source = match options.journal.of_server(&options.access, gatherer.client()).await {
         Ok(Some(source)) => source,
         Ok(None) => return Err(missing()),
-        Err(error) => return Err(missing().context(format!("{error:#}"))),
+        Err(error) => {
+            anyhow::bail!("{:#}; whether a collector deleted it is not known: {error:#}", missing())
+        }
     };
     let namespace = named.resource.is_namespaced().then_some(named.namespace.as_str());
     let kind = named.resource.name.to_string();
@@ -377,10 +404,7 @@ pub(super) fn text(why: &Why, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Resul
         let is_said = why.message.contains(&row.cause.message);
         let mut lines: Vec<String> = if is_said { Vec::new() } else { vec![row.cause.message.clone()] };
         lines.extend(row.cause.help.iter().map(|command| format!("try:       {command}")));
-        if let Some(force) = &row.cause.force {
-            lines.push(format!("by force:  {}", force.command));
-            lines.push(format!("           leaves behind: {}", force.strands));
-        }
+        lines.extend(row.force_lines());
         section(row.cause.code.name(), &lines)?;
     }
     section("Journal", &why.journal)?;

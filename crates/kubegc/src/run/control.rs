@@ -90,6 +90,11 @@ impl Held {
         let until = self.renewed.map(|renewed| renewed.as_second().saturating_add(self.seconds));
         !self.holder.is_empty() && until.is_some_and(|until| until >= now.as_second())
     }
+
+    /// Whether a collector has ever held it: orders may be written before one starts.
+    pub(crate) fn was_ever_held(&self) -> bool {
+        !self.holder.is_empty() || self.renewed.is_some()
+    }
 }
 
 /// What a Lease orders.
@@ -399,7 +404,7 @@ pub(crate) async fn read(client: &ApiClient, lease: &LeaseName) -> anyhow::Resul
 }
 
 /// Changes the orders on a Lease, and makes one without a holder if there is none. Answers the orders before and the
-/// Lease as written.
+/// Lease as it is then: null if there is none and nothing had to be ordered.
 pub(crate) async fn edit(
     client: &ApiClient,
     lease: &LeaseName,
@@ -413,7 +418,7 @@ pub(crate) async fn edit(
         let mut orders = before.clone();
         change(&mut orders);
         let (verb, request) = match &present {
-            Some(present) if orders == before => return Ok((before, present.clone())),
+            _ if orders == before => return Ok((before, present.unwrap_or_default())),
             Some(present) => {
                 let version = &present["metadata"]["resourceVersion"];
                 let patch =
@@ -589,5 +594,26 @@ mod tests {
         assert!(!leadership.may_act() && leadership.leads() && *held.borrow());
         control.saw(&lease(6, &json!({})));
         assert!(leadership.may_act() && !*held.borrow());
+    }
+
+    /// Without orders there is nothing to write, and a Lease that only has orders was never held.
+    #[tokio::test]
+    async fn a_lease_is_made_only_for_orders() {
+        let options = crate::apiserver::ServerOptions::ephemeral(([127, 0, 0, 1], 0).into());
+        let server = crate::apiserver::serve(&options, None).await.unwrap();
+        let way = server.in_process("tester");
+        let client = ApiClient::in_process(move |request| way.call(request));
+        let name = LeaseName { namespace: "kube-system".into(), name: "kubegc".into() };
+        let resume = |orders: &mut Orders| {
+            orders.paused = None;
+            orders.tripped = Some(BTreeMap::new());
+        };
+        assert_eq!(edit(&client, &name, resume).await.unwrap().1, Value::Null);
+        assert_eq!(read(&client, &name).await.unwrap(), None);
+        edit(&client, &name, |orders| orders.paused = Some("lunch".into())).await.unwrap();
+        let (before, lease) = edit(&client, &name, resume).await.unwrap();
+        assert_eq!(before.paused.as_deref(), Some("lunch"));
+        assert!(!Held::of(&lease).was_ever_held());
+        server.shutdown().await;
     }
 }

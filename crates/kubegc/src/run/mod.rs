@@ -49,7 +49,9 @@ use lease::Candidate;
 pub(crate) use lease::Leadership;
 use metrics::{Metrics, RunPages, SharedEngine};
 use observe::Observation;
-pub(crate) use options::{DEFAULT_CONTROLLERS, DEFAULT_PAGES, Given, LeaseFlags, Options, default_journal};
+pub(crate) use options::{
+    DEFAULT_CONTROLLERS, DEFAULT_PAGES, Given, LeaseFlags, Options, default_journal, recorded_pages,
+};
 use options::{Mode, Settings};
 use prometheus_client::registry::Registry;
 pub(crate) use report::log_sinks;
@@ -252,6 +254,7 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     let protection = Arc::new(Protection::of(settings.bind_address, &options.tls, Some(&client))?);
     let mut tls = protection.tls();
     let address = operations::serve(settings.bind_address, shown, protection).await?;
+    options::record_pages(address);
     tracing::info!(%address, server = client.address(), mode = ?settings.mode, "kubegc run");
     if let (Some(page), Some(ui)) = (page, settings.ui) {
         tls = Some(serve_page(page, ui, &client, tls, &options.tls).await?);

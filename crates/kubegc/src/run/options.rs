@@ -35,6 +35,8 @@ pub(crate) const DEFAULT_CONTROLLERS: &str = "garbage-collector-controller";
 pub(crate) const DEFAULT_PAGES: &str = "127.0.0.1:10357";
 /// The name of the journal in the user's data directory.
 const JOURNAL: &str = "run-journal.jsonl";
+/// Where the pages of the collector are, beside the journal.
+const PAGES_FILE: &str = "run-address";
 
 /// Headings in the help text.
 const HEADING_MODE: &str = "Dry run and observation";
@@ -578,6 +580,26 @@ fn journal(options: &Options, given: &Given, file: &config::Journal) -> JournalP
 /// Where the journal is unless a file is named; `None` if the user has no data directory.
 pub(crate) fn default_journal() -> Option<PathBuf> {
     Some(crate::kubeconfig::default_data_dir().ok()?.join(JOURNAL))
+}
+
+/// Notes where the pages of a collector are that shows them only on this machine, for questions of the same user.
+pub(super) fn record_pages(address: SocketAddr) {
+    let Some(file) = pages_file().filter(|_| address.ip().is_loopback()) else { return };
+    // Without the note, questions need --collector.
+    if let Err(error) = std::fs::write(&file, address.to_string()) {
+        tracing::debug!(%error, file = %file.display(), "the address of the pages cannot be noted");
+    }
+}
+
+/// Where the pages of the collector are that started last on this machine, if it noted them.
+pub(crate) fn recorded_pages() -> Option<String> {
+    let text = std::fs::read_to_string(pages_file()?).ok()?;
+    let address: SocketAddr = text.trim().parse().ok()?;
+    address.ip().is_loopback().then(|| address.to_string())
+}
+
+fn pages_file() -> Option<PathBuf> {
+    Some(crate::kubeconfig::default_data_dir().ok()?.join(PAGES_FILE))
 }
 
 #[cfg(test)]

@@ -12,6 +12,32 @@ use gc_types::{ForeignMark, Marks, Timestamp};
 use gc_workloads::nodes::lifetime;
 use serde_json::Value;
 
+/// What the names of our annotations begin with.
+const PREFIX: &str = "kubegc.io/";
+/// The annotations that people write …
+const OFFERED: [&str; 3] = ["ttl", "expires-at", "keep"];
+/// … and all that something reads or writes.
+const KNOWN: [&str; 16] = [
+    "ttl",
+    "expires-at",
+    "keep",
+    "keep-objects",
+    "completes-after",
+    "fails",
+    "simulated",
+    "paused",
+    "tripped",
+    "stopped",
+    "observe-until",
+    "pages-certificate-authority",
+    "node-report",
+    "report",
+    "restored-from",
+    "not-recorded",
+];
+/// Unknown annotations of one object that are warned of.
+const WARNED: usize = 5;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct RetentionAdvisor {
@@ -40,7 +66,8 @@ impl Advisor for RetentionAdvisor {
     }
 
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
-        let mut warnings = self.of_expiry(new, old);
+        let mut warnings: Vec<String> = unknown(new, old).collect();
+        warnings.extend(self.of_expiry(new, old));
         if self.simulates {
             let bad = |document| lifetime::bad_annotations(document).collect::<Vec<_>>();
             let known = old.map(bad).unwrap_or_default();
@@ -56,14 +83,45 @@ impl Advisor for RetentionAdvisor {
 
 impl RetentionAdvisor {
     fn of_expiry(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
+        let mut warnings = Vec::new();
         let marks = marks(new);
-        if marks.is_empty() || old.is_some_and(|old| self::marks(old) == marks) {
-            return Vec::new();
+        if !marks.is_empty() && old.is_none_or(|old| self::marks(old) != marks) {
+            warnings.extend(self.without_effect(&marks));
+            warnings.extend(self.of_others(&marks));
         }
+        warnings
+    }
+}
+
+/// Annotations of ours that nothing reads, as far as they are new.
+fn unknown(new: &Value, old: Option<&Value>) -> impl Iterator<Item = String> {
+    let annotations = new["metadata"]["annotations"].as_object().into_iter().flatten();
+    let was_there = move |name: &str| old.is_some_and(|old| !old["metadata"]["annotations"][name].is_null());
+    let names = annotations.map(|(name, _)| name).filter(move |name| !was_there(name));
+    let is_unknown = |name: &&String| name.strip_prefix(PREFIX).is_some_and(|rest| !KNOWN.contains(&rest));
+    let shown = OFFERED.map(|name| format!("{PREFIX}{name}")).join(", ");
+    let unknown = names.filter(is_unknown).take(WARNED);
+    unknown.map(move |name| format!("annotation {name} is not known and has no effect; known are {shown}"))
+}
+
+impl RetentionAdvisor {
+    /// Annotations and labels of other tools, which count for nothing here.
+    fn of_others(&self, marks: &Marks) -> Vec<String> {
+        let off = marks.foreign_marks().map(|(mark, _)| (mark, ForeignTool::of(mark)));
+        let off = off.filter(|(mark, tool)| {
+            !self.tools.contains(tool) && !matches!(mark, ForeignMark::TtlControllerRefreshed)
+        });
+        let warning = |(mark, tool): (ForeignMark, ForeignTool)| {
+            format!("{}: no collector acts on it here without --foreign-expiry={tool}", mark.key())
+        };
+        off.map(warning).collect()
+    }
+
+    fn without_effect(&self, marks: &Marks) -> Vec<String> {
         let own = [("kubegc.io/ttl", &marks.ttl), ("kubegc.io/expires-at", &marks.expires_at)];
         let own: Vec<&str> =
             own.into_iter().filter(|(_, text)| text.is_some()).map(|(name, _)| name).collect();
-        match expiry::expiry(&marks, Some(Timestamp::default()), &self.tools) {
+        match expiry::expiry(marks, Some(Timestamp::default()), &self.tools) {
             Err(bad) => vec![format!("{bad}; the object will not expire")],
             Ok(_) if !self.expires && !own.is_empty() => {
                 vec![format!(
@@ -146,7 +204,16 @@ mod tests {
                     "janitor/ttl: \"soon\" is not understood; expected a duration such as 36h or 7d; the object \
                      will not expire",
                 ],
-                &[],
+                &["janitor/ttl: no collector acts on it here without --foreign-expiry=kube-janitor"],
+            ),
+            (
+                json!({"cleanup.kyverno.io/other": "1h", "kubegc.io/tll": "1h"}),
+                &[
+                    "annotation kubegc.io/tll is not known and has no effect; known are kubegc.io/ttl, kubegc.io/expires-at, kubegc.io/keep",
+                ],
+                &[
+                    "annotation kubegc.io/tll is not known and has no effect; known are kubegc.io/ttl, kubegc.io/expires-at, kubegc.io/keep",
+                ],
             ),
         ] {
             let new = object(annotations);

@@ -18,6 +18,17 @@ fn collect_family(admin: &Admin, name: &str) {
     until("the dependent is collected", || !admin.exists(&leaf) && !admin.exists(name));
 }
 
+/// The token of an account without permissions.
+fn token_of_account(admin: &Admin) -> String {
+    let made =
+        admin.create("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "a"}}));
+    assert_eq!(made["kind"], "ServiceAccount");
+    let path = "/api/v1/namespaces/default/serviceaccounts/a/token";
+    let token = admin
+        .create(path, &json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}));
+    token["status"]["token"].as_str().unwrap().to_owned()
+}
+
 fn entries(text: &str) -> Vec<Value> {
     let document: Value = serde_json::from_str(text).unwrap();
     document["items"].as_array().unwrap().clone()
@@ -62,13 +73,7 @@ fn up_keeps_a_journal_that_commands_find_by_themselves() {
 
     // Only who may read the path does.
     let foreign = server.folder.path().join("foreign");
-    let made =
-        admin.create("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "a"}}));
-    assert_eq!(made["kind"], "ServiceAccount");
-    let path = "/api/v1/namespaces/default/serviceaccounts/a/token";
-    let token = admin
-        .create(path, &json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}));
-    kubeconfig(&foreign, &server.url, &server.ca, token["status"]["token"].as_str().unwrap());
+    kubeconfig(&foreign, &server.url, &server.ca, &token_of_account(&admin));
     let (code, _, error) = kubegc(&["journal"], &foreign);
     assert_eq!(code, Some(1));
     assert!(error.contains(" cannot be read: 403: ") && error.lines().count() == 1, "{error}");
@@ -123,6 +128,7 @@ fn run_keeps_a_journal_without_a_flag() {
         entries(&ask(&server, &[&flags, more].concat()))
     };
     until("it is recorded", || recorded(&["--collector", &address]).len() == 1);
+    assert_eq!(recorded(&[]).len(), 1, "a collector of this machine is found, whatever its port");
     assert!(admin.get(MAPS).0 == 200);
     run.signal(Signal::TERM);
     assert_eq!(run.wait().code(), Some(0));
@@ -134,6 +140,12 @@ fn run_keeps_a_journal_without_a_flag() {
     let file = "data/kubegc/run-journal.jsonl";
     std::fs::copy(server.folder.path().join(file), other.folder.path().join(file)).unwrap();
     assert_eq!(ask(&other, &["journal"]), "Nothing is recorded.\n");
+    // Nor does it hide that somebody may not see the journal of this one.
+    let foreign = other.folder.path().join("foreign");
+    kubeconfig(&foreign, &other.url, &other.ca, &token_of_account(&Admin::of(&other)));
+    let (code, said, error) = kubegc(&["journal"], &foreign);
+    assert_eq!((code, &*said), (Some(1), ""), "{error}");
+    assert!(error.contains("whether a collector leads cannot be seen"), "{error}");
 }
 
 /// A word that no entry has is a mistake of whoever asks, and not an empty journal.
@@ -190,6 +202,18 @@ fn resources_are_called_as_the_server_calls_them() {
             said == "widgets.acme.dev/stray\n"
         });
     }
+    // The journal outlives the type.
+    admin.send(
+        Method::DELETE,
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.acme.dev",
+        &Value::Null,
+    );
+    until("widgets are not served", || admin.get(widgets).0 == 404);
+    let why = ask(&server, &["why", "widget.acme.dev/stray"]);
+    assert!(why.starts_with("widgets.acme.dev/stray in default\nIt was collected at "), "{why}");
+    let (code, _, error) = kubegc(&["why", "widget/never"], &server.kubeconfig);
+    assert_eq!(code, Some(2));
+    assert!(error.contains("the server has no resource that is called \"widget\""), "{error}");
     let (code, said, error) = kubegc(&["journal", "--resource=podz"], &server.kubeconfig);
     assert_eq!((code, &*said), (Some(0), "Nothing is recorded.\n"));
     assert!(error.starts_with("warning: the server has no resource that is called \"podz\""), "{error}");

@@ -83,6 +83,9 @@ impl World {
                      "renewTime": jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.000000Z").to_string()}});
         let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
         world.expect(Method::POST, leases, &lease).await;
+        // The tests play the provisioner of this driver.
+        let driver = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "csi.acme.dev"}});
+        world.expect(Method::POST, "/apis/storage.k8s.io/v1/csidrivers", &driver).await;
         world
     }
 

@@ -46,9 +46,7 @@ The policy (YAML) says what is recorded; these are the defaults:
   maxAge: 7d
   maxSize: 1Gi
 
-Events and Leases are never recorded, Secrets only when they are listed. The directory is readable by its owner alone. With
---recipient, records are encrypted to age public keys (`age-keygen` makes a pair); `kubegc undo --identity FILE` reads them. What is
-deleted while the recorder does not run is not recorded.")]
+Events and Leases are never recorded, Secrets only when they are listed. The directory is readable by its owner alone. With --recipient, records are encrypted to age public keys (`age-keygen` makes a pair); `kubegc undo --identity FILE` reads them. What is deleted while the recorder does not run is not recorded.")]
 pub(crate) struct RecorderOptions {
     /// File with the policy, YAML or JSON
     #[arg(long, value_name = "FILE")]

@@ -37,9 +37,7 @@ Examples:
   kubegc relink --from velero-backup.tar.gz --yes   rewrite them
   kubegc relink --map OLD-UID=NEW-UID               for one owner whose UIDs are known
 
-After a restore, dependents have the UIDs of owners that no longer exist, and a collector deletes them. Pause the collectors
-before restoring (kubegc pause; or stop kube-controller-manager), relink, and resume. A reference is rewritten only if the
-backup, the journal or the map says what its UID was, and an object of the same kind lives in its place."
+After a restore, dependents have the UIDs of owners that no longer exist, and a collector deletes them. Pause the collectors before restoring (kubegc pause; or stop kube-controller-manager), relink, and resume. A reference is rewritten only if the backup, the journal or the map says what its UID was, and an object of the same kind lives in its place."
 )]
 pub(crate) struct RelinkOptions {
     /// Velero backup that was restored (tar.gz); - is standard input
@@ -65,9 +63,22 @@ pub(crate) struct RelinkOptions {
 
 fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
-        Some((old, new)) if !old.is_empty() && !new.is_empty() => Ok((old.to_owned(), new.to_owned())),
-        _ => Err("expected OLD-UID=NEW-UID".to_owned()),
+        Some((old, new)) => {
+            let wrong = [old, new].into_iter().find(|uid| !is_uid(uid));
+            wrong.map_or_else(
+                || Ok((old.to_owned(), new.to_owned())),
+                |wrong| Err(format!("{wrong:?} is no UID")),
+            )
+        }
+        None => Err("expected OLD-UID=NEW-UID".to_owned()),
     }
+}
+
+/// Whether a text has the form of the UIDs that API servers give.
+fn is_uid(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('-').collect();
+    let is_hex = |part: &&str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    parts.iter().map(|part| part.len()).eq([8, 4, 4, 4, 12]) && parts.iter().all(is_hex)
 }
 
 /// `kubegc relink`

@@ -54,8 +54,7 @@ Examples:
   kubegc undo --since 10m --records DIR --identity KEY from encrypted records
   kubegc undo --cascade UID --records DIR              an object, by the UID that it had, with all that depended on it
 
-Owners are created before their dependents, which get the new UIDs. What a controller recreates is left to it. Objects that exist
-are never overwritten. A run that was interrupted can be repeated."
+Owners are created before their dependents, which get the new UIDs. What a controller recreates is left to it. Objects that exist are never overwritten. A run that was interrupted can be repeated."
 )]
 pub(crate) struct UndoOptions {
     #[command(flatten)]

@@ -1,12 +1,44 @@
 //! Situations about who is responsible: controllers of finalizers, storage in use, definitions, policies.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::objects::{claim, conditions, definition_of, deployment, held, map, object, pod, volume};
+use super::objects::{claim, conditions, definition_of, deployment, held, map, node, object, pod, volume};
 use super::{NAMESPACE, Situation, TEN_MINUTES, UID, map_situation};
 
-/// The only retention policy of the cluster is about ConfigMaps with this label.
+/// One retention policy of the cluster is about ConfigMaps with this label.
 const LABEL: &str = "acme.dev/build";
+
+/// A webhook that is asked about the ConfigMaps of its namespace, and has no Service.
+fn failing_webhook(name: &str) -> Value {
+    object(
+        "ValidatingWebhookConfiguration",
+        name,
+        json!({"webhooks": [{
+            "name": "check.acme.dev", "failurePolicy": "Fail", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "clientConfig": {"service": {"namespace": NAMESPACE, "name": "absent"}},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
+            "rules": [{"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
+        }]}),
+    )
+}
+
+/// A volume with reclaim policy Delete, of the claim `d`.
+fn volume_of_claim(name: &str, phase: &str) -> Value {
+    let mut volume = volume(name, "Delete", &[]);
+    volume["spec"]["claimRef"] =
+        json!({"namespace": NAMESPACE, "name": "d", "uid": format!("{UID}PersistentVolumeClaim/d")});
+    volume["status"] = json!({"phase": phase});
+    volume
+}
+
+/// The same, of a provisioner that is not part of Kubernetes.
+fn provisioned_volume(name: &str) -> Value {
+    let mut volume = volume_of_claim(name, "Bound");
+    volume["metadata"]["annotations"] = json!({"pv.kubernetes.io/provisioned-by": "acme.dev/folders"});
+    volume["spec"].as_object_mut().into_iter().for_each(|spec| drop(spec.remove("csi")));
+    volume["spec"]["hostPath"] = json!({"path": "/tmp/acme"});
+    volume
+}
 
 pub(super) fn situations() -> Vec<Situation> {
     let base = map_situation;
@@ -174,6 +206,62 @@ pub(super) fn situations() -> Vec<Situation> {
             later_seconds: 7_200,
             why: ("WillBeDeleted", "is due to be deleted now: DueByPolicy, retention policy builds"),
             ..base("an object that a retention policy is about to delete")
+        },
+        Situation {
+            make: vec![map("a", json!({})), failing_webhook("refusing")],
+            plan: "nothing: the server refuses the deletion",
+            ..base("an object whose deletion a webhook without a Service fails")
+        },
+        Situation {
+            make: vec![map("a", json!({})), map("b", json!({})), failing_webhook("refusing-all")],
+            ask: "ns/.",
+            plan: "3 objects: 2 ConfigMaps, 1 Namespace; 3 hang",
+            ..base("a namespace whose contents a webhook without a Service keeps")
+        },
+        Situation {
+            make: vec![claim("d", "pv-lost", json!({})), volume_of_claim("pv-lost", "Bound")],
+            ask: "pvc/d",
+            plan: "2 objects: 1 PersistentVolume, 1 PersistentVolumeClaim; 1 hangs",
+            ..base("a claim whose volume is of a driver that is not installed")
+        },
+        Situation {
+            make: vec![
+                claim("d", "pv-used", json!({"finalizers": ["kubernetes.io/pvc-protection"]})),
+                node("ready-7", "True"),
+                pod("p", "ready-7", json!({"volumes": "d"})),
+                provisioned_volume("pv-used"),
+            ],
+            ask: "pvc/d",
+            plan: "1 object: 1 PersistentVolumeClaim; lost when released: 1 volume, 10 GiB; 1 hangs",
+            ..base("a claim in use whose volume is lost with it")
+        },
+        Situation {
+            make: vec![
+                object(
+                    "RetentionPolicy",
+                    "newest",
+                    json!({"spec": {"target": {"apiVersion": "v1", "kind": "ConfigMap"}, "enforce": true,
+                        "any": {"keepNewest": {"count": 2}}, "selector": {"matchLabels": {"acme.dev/kept": "1"}}}}),
+                ),
+                map("a", json!({"labels": {"acme.dev/kept": "1"}})),
+            ],
+            why: (
+                "NoOwners",
+                "kept by retention policy newest: it is among the 2 newest; due when 2 newer ones exist",
+            ),
+            ..base("an object that a retention policy keeps")
+        },
+        Situation {
+            make: vec![volume_of_claim("pv-left", "Released")],
+            ask: "pv/pv-left",
+            later_seconds: 60,
+            stuck: &["StorageNotDeleted PersistentVolume/pv-left"],
+            why: (
+                "StorageNotDeleted",
+                "CSI driver csi.acme.dev is not installed: no CSIDriver has this name",
+            ),
+            plan: "1 object: 1 PersistentVolume; nothing hangs",
+            ..base("a released volume of a driver that is not installed")
         },
         Situation {
             make: vec![map("a", json!({"labels": {"argocd.argoproj.io/instance": "shop"}}))],

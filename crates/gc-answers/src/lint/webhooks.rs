@@ -1,0 +1,30 @@
+//! Admission webhooks that fail what they are asked about.
+
+use super::{Code, Linter};
+pub(super) use crate::admission::CONFIGURATIONS;
+use crate::admission::{GROUP, webhooks};
+use crate::stuck::Place;
+
+impl Linter<'_> {
+    /// What holds up deletions in every namespace is a finding of the whole cluster.
+    pub(super) fn webhooks(&mut self) {
+        if !self.namespace.is_empty() {
+            return;
+        }
+        let facts = self.facts;
+        for webhook in webhooks(facts) {
+            let Some(down) = webhook.down.clone() else { continue };
+            let place = self.place(GROUP, webhook.resource, webhook.configuration);
+            let (title, subject) =
+                (webhook.title(), format!("{}/{}", webhook.configuration.name(), webhook.name()));
+            let message = move |_| format!("{title} fails every deletion that it is asked about → {down}");
+            let advice = |first: &Place| {
+                format!(
+                    "start what it calls; `kubectl delete {}` ends the checks as well as the failures",
+                    first.reference()
+                )
+            };
+            self.add(Code::FailingWebhook, &subject, place, message, advice);
+        }
+    }
+}
