@@ -286,6 +286,7 @@ impl Page {
         visitor: Result<Visitor, Refusal>,
     ) -> Option<ExtensionAnswer> {
         let answer = match guard::cross_site(&request.method, &request.headers) {
+            Some(_) if guard::is_arrival(&request) => assets::enter(),
             Some(why) => Refusal::new(403, "Forbidden", why).answer(),
             None if request.path.starts_with(PAGE) => self.page(&request)?,
             None => match visitor {
@@ -305,7 +306,7 @@ impl Page {
             let session = self.0.sessions.open(token, jiff::Timestamp::now().as_second());
             // A link that is opened again leads to the page, where a session is known.
             return Some(match session {
-                Some(session) => guard::signed_in(&session),
+                Some(session) => guard::signed_in(&session, &request.headers),
                 None if is_known(&request.user) => guard::redirect(PAGE),
                 None => assets::sign_in(),
             });
@@ -331,7 +332,7 @@ impl Page {
             ("link", false) => self.link_for(&request, &user),
             ("logout", false) => {
                 self.0.sessions.close(&request.headers);
-                Ok(guard::signed_out())
+                Ok(guard::signed_out(&request.headers))
             }
             ("pause", false) => self.pause(&request).await,
             ("resume", false) => self.resume(&request).await,
