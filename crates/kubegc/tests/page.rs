@@ -357,3 +357,23 @@ async fn the_plugins_for_k9s_run_what_they_say() {
         assert!(text.contains(answer), "{name} {selected:?}: {output:?}");
     }
 }
+
+/// Where the documents, the chart and the dashboard say that the page is.
+#[test]
+fn the_page_has_one_documented_port() {
+    let read = |path: &str| std::fs::read_to_string(support::repository().join(path)).unwrap();
+    let port = "10358";
+    assert!(
+        read("deploy/helm/kubegc/templates/statefulset.yaml")
+            .contains(&format!("--ui-bind-address=0.0.0.0:{port}"))
+    );
+    for page in ["docs/page.md", "docs/run.md"] {
+        assert!(read(page).contains(&format!(":{port}")), "{page}");
+    }
+    for path in ["deploy/monitoring/dashboard.json", "deploy/helm/kubegc/files/dashboard.json"] {
+        let dashboard: Value = serde_json::from_str(&read(path)).unwrap();
+        let variables = dashboard["templating"]["list"].as_array().unwrap();
+        let page = variables.iter().find(|variable| variable["label"] == "Page of kubegc").unwrap();
+        assert_eq!(page["query"], json!(format!("https://localhost:{port}")), "{path}");
+    }
+}
