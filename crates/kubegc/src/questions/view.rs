@@ -30,7 +30,7 @@ use super::{stuck, why};
 
 /// How far ahead deletions are foretold.
 const DUE_WITHIN_MILLISECONDS: i64 = 24 * 3_600_000;
-/// Deletions to come that are named.
+/// Deletions to come that are named, in each namespace.
 const DUE_NAMED: usize = 200;
 /// Holds the contents of an object, and is no metadata.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -89,7 +89,7 @@ impl View {
         let mut due = gatherer.answer(&mut facts, |facts| upcoming(&survey, facts, &horizon)).await;
         let leases = gatherer.node_reports(&lists).await;
         let ahead = clock.since(gatherer.now);
-        let nodes = Nodes::read(&leases, gatherer.now, (&mut due, ahead, DUE_NAMED));
+        let nodes = Nodes::read(&leases, gatherer.now, (&mut due, ahead));
         due.unknown.extend(nodes.unseen());
         Ok(Self {
             survey,
