@@ -211,7 +211,16 @@ async fn a_deletion_is_the_one_that_was_planned() {
 
 /// The lines of a feed until `done`, as its reader got them.
 async fn read_feed(client: &kube::Client, headers: &[(&str, &str)], done: impl Fn(&str) -> bool) -> String {
-    let mut request = http::Request::builder().uri("/kubegc/v1/feed?from=0");
+    read_feed_of(client, "from=0", headers, done).await
+}
+
+async fn read_feed_of(
+    client: &kube::Client,
+    query: &str,
+    headers: &[(&str, &str)],
+    done: impl Fn(&str) -> bool,
+) -> String {
+    let mut request = http::Request::builder().uri(format!("/kubegc/v1/feed?{query}"));
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
@@ -268,6 +277,38 @@ async fn readers_of_a_feed_get_what_their_user_may_list() {
         let leaves = text.matches("\"name\":\"leaf-of-").count();
         assert_eq!(leaves, 2, "{text}");
     }
+}
+
+/// A filter searches all changes that are kept, not the few of them that readers without one were sent.
+#[tokio::test]
+async fn the_feed_is_filtered_before_it_is_sampled() {
+    let server = Kubegc::start_collectors();
+    let client = server.client().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let cascade = async |owner: &str, leaves: Vec<String>| {
+        let created = create(&client, path, json!({"metadata": {"name": owner}})).await;
+        let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": created["metadata"]["uid"]}]);
+        for name in leaves {
+            create(&client, path, json!({"metadata": {"name": name, "ownerReferences": owners}})).await;
+        }
+        let deleted = ask(&client, Method::DELETE, &format!("{path}/{owner}"), &[], &json!({})).await;
+        assert!(deleted.0 < 300, "{deleted:?}");
+        let settled = ask(&client, Method::POST, "/kubegc/v1/settle?timeout=30s", &[], &Value::Null).await;
+        assert_eq!(settled.0, 200, "{}", settled.2);
+    };
+    cascade("first", vec!["needle".into()]).await;
+    cascade("second", (0..300).map(|number| format!("hay-{number}")).collect()).await;
+    let ended = |text: &str| text.contains("event: caught-up");
+    let all = read_feed_of(&client, "", &[], ended).await;
+    assert!(!all.contains("\"name\":\"needle\""), "the newest hundred are sent: {all}");
+    let found = read_feed_of(&client, "namespace=default&q=NEEDLE%20ownersabsent", &[], ended).await;
+    assert_eq!(found.matches("event: change").count(), 1, "{found}");
+    assert!(found.contains("\"name\":\"needle\"") && !found.contains("event: skipped"), "{found}");
+    let hay = read_feed_of(&client, "q=hay-", &[], ended).await;
+    assert!(hay.contains("data: {\"count\":200,\"resources\":{\"configmaps\":200},\"unknown\":0}"), "{hay}");
+    let none =
+        read_feed_of(&client, "from=0&q=needle&namespace=shop", &[], |text| text.contains("retry")).await;
+    assert!(!none.contains("needle"), "{none}");
 }
 
 /// k9s replaces `$NAME` by what is selected, wherever it stands, and runs nothing if it does not know the name.

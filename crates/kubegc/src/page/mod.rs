@@ -672,7 +672,9 @@ impl Page {
         };
         let last = request.headers.get("last-event-id").and_then(|id| id.to_str().ok());
         let from = last.or_else(|| parameter(request, "from")).and_then(|id| id.parse().ok());
-        let stream = self.0.streams.open(who(&request.user), user, from, place);
+        let text = |name: &str| parameter(request, name).unwrap_or_default();
+        let wanted = feed::Filter::new(text("namespace"), text("q"));
+        let stream = self.0.streams.open((who(&request.user), wanted), user, from, place);
         Ok(ExtensionAnswer {
             code: 200,
             content_type: "text/event-stream",
