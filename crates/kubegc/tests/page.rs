@@ -62,7 +62,8 @@ async fn a_link_opens_one_session_for_the_page_alone() {
     let (code, cookie, _) = get(&anyone, login, &[]).await;
     assert_eq!(code, 200);
     let (cookie, attributes) = cookie.split_once(';').unwrap();
-    assert!(cookie.starts_with("__Host-kubegc="), "{cookie}");
+    let name = format!("__Host-kubegc-{}", server.url.rsplit_once(':').unwrap().1);
+    assert_eq!(cookie.split_once('=').unwrap().0, name);
     assert_eq!(attributes, " Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age=3600");
     assert_eq!(get(&anyone, login, &[]).await.0, 401, "the link is spent");
     let session = [("cookie", cookie)];
@@ -207,6 +208,86 @@ async fn a_deletion_is_the_one_that_was_planned() {
     let settled = ask(&client, Method::POST, "/kubegc/v1/settle?timeout=30s", &[], &Value::Null).await;
     assert_eq!(settled.0, 200, "{}", settled.2);
     assert_eq!(get(&client, &format!("{path}/root"), &[]).await.0, 404);
+}
+
+/// A plan and a deletion of more objects than answers name: what hangs comes last, and neither the map nor whoever follows the
+/// deletion may miss it.
+#[tokio::test]
+async fn all_of_a_large_plan_is_drawn_and_followed() {
+    let server = Kubegc::start("up");
+    let client = server.client().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let root = create(&client, path, json!({"metadata": {"name": "root"}})).await;
+    let uid = root["metadata"]["uid"].as_str().unwrap().to_owned();
+    let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "root", "uid": uid}]);
+    let leaf = async |name: String, finalizers: Value| {
+        let metadata = json!({"name": name, "ownerReferences": owners, "finalizers": finalizers});
+        create(&client, path, json!({"metadata": metadata})).await;
+    };
+    for number in 0..1_030 {
+        leaf(format!("leaf-{number}"), json!([])).await;
+    }
+    leaf("held".into(), json!(["acme.dev/hold"])).await;
+    let bystander = json!({"metadata": {"name": "bystander", "ownerReferences": []}});
+    create(&client, path, bystander).await;
+
+    let subject = "resource=configmaps&namespace=default&name=root";
+    let (code, _, plan) = get(&client, &format!("/kubegc/v1/plan?{subject}"), &[]).await;
+    assert_eq!((code, &plan["objects"], &plan["omitted"]), (200, &json!(1_032), &json!(32)));
+    let groups = |plan: &Value| -> Vec<(Value, Value, usize)> {
+        let groups = plan["groups"].as_array().unwrap().iter();
+        groups
+            .map(|group| {
+                (group["fate"].clone(), group["total"].clone(), group["items"].as_array().unwrap().len())
+            })
+            .collect()
+    };
+    assert_eq!(groups(&plan), [(json!("Deleted"), json!(1_031), 8), (json!("Hangs"), json!(1), 1)]);
+
+    let id = plan["id"].as_str().unwrap();
+    let selected = "selected=configmaps/default/leaf-7";
+    let map = |plan: &str| format!("/kubegc/v1/map?namespace=default&plan={plan}&{selected}");
+    let (code, _, drawn) = get(&client, &map(id), &[]).await;
+    assert_eq!(code, 200, "{drawn}");
+    let mut nodes: Vec<(&str, u64, &Value)> = drawn["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|node| node["object"]["kind"] == "ConfigMap")
+        .map(|node| {
+            (node["object"]["name"].as_str().unwrap(), node["count"].as_u64().unwrap(), &node["fate"])
+        })
+        .filter(|(name, ..)| !name.starts_with("kube-"))
+        .collect();
+    nodes.sort_by_key(|node| (node.0 != "root", node.1, node.0));
+    assert_eq!(nodes[0], ("root", 1, &json!("Deleted")));
+    let (deleted, hangs, none) = (json!("Deleted"), json!("Hangs"), Value::Null);
+    assert_eq!(nodes[1..4], [("bystander", 1, &none), ("held", 1, &hangs), ("leaf-7", 1, &deleted)]);
+    assert_eq!((nodes[4].1, nodes[4].2), (1_029, &deleted));
+    let (code, _, forgotten) = get(&client, &map("0-0"), &[]).await;
+    assert_eq!((code, &forgotten["reason"]), (404, &json!("Forgotten")));
+
+    let order = json!({"resource": "configmaps", "namespace": "default", "name": "root", "uid": uid,
+        "policy": "background", "objects": 1_032, "lostVolumes": 0, "typed": "root"});
+    let (code, _, done) = ask(&client, Method::POST, "/kubegc/v1/delete", &[], &order).await;
+    assert_eq!(code, 202, "{done}");
+    let deletion = format!("/kubegc/v1/remaining?deletion={}", done["deletion"].as_str().unwrap());
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let remaining = loop {
+        let (code, _, remaining) = get(&client, &deletion, &[]).await;
+        assert_eq!((code, &remaining["objects"]), (200, &json!(1_032)), "{remaining}");
+        assert_ne!(remaining["remaining"], 0, "one hangs");
+        // A finalizer without a controller is reported once its patience has ended.
+        if remaining["remaining"] == 1 && remaining["hanging"] == 1 {
+            break remaining;
+        }
+        assert!(std::time::Instant::now() < end, "{remaining}");
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    };
+    let causes = &remaining["causes"];
+    assert_eq!((&causes["total"], &causes["items"][0]["objects"][0]["name"]), (&json!(1), &json!("held")));
+    let ann = [("impersonate-user", "ann"), ("impersonate-group", "system:authenticated")];
+    assert_eq!(get(&client, &deletion, &ann).await.0, 404, "it is the deletion of another user");
 }
 
 /// The lines of a feed until `done`, as its reader got them.
