@@ -184,7 +184,7 @@ mod tests {
         let id = plans.keep(user("ann"), plan(1));
         assert!(plans.of(&user("ann"), &id).is_some());
         assert!(plans.of(&user("bob"), &id).is_none());
-        for unknown in ["", "0", "0-0", &format!("{id}0")] {
+        for unknown in ["", "0", "0-0", &format!("{id}1")] {
             assert!(plans.of(&user("ann"), unknown).is_none(), "{unknown}");
         }
     }
