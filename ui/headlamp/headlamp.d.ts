@@ -20,6 +20,19 @@ declare module "@kinvolk/headlamp-plugin/lib" {
   export function registerDetailsViewSection(section: (...properties: any[]) => ReactNode): void;
   export function registerRoute(route: Route): void;
   export function registerSidebarEntry(entry: SidebarEntry): void;
+  export function registerSidebarEntryFilter(filter: (entry: SidebarEntry) => SidebarEntry | null): void;
+  export interface SettingsProperties {
+    data?: Record<string, any>;
+    onDataChange?: (data: Record<string, any>) => void;
+  }
+  export function registerPluginSettings(name: string, component: (properties: SettingsProperties) => ReactNode, displaySaveButton?: boolean): void;
+  /** What is set of a plugin, kept by the browser. */
+  export class ConfigStore<T> {
+    constructor(name: string);
+    get(): Partial<T> | undefined;
+    useConfig(): () => Partial<T> | undefined;
+  }
+  export const Utils: { getCluster(): string | null };
   export const ApiProxy: {
     request(path: string, parameters?: { method?: string; cluster?: string }, autoLogoutOnAuthError?: boolean): Promise<unknown>;
   };

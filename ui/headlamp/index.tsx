@@ -1,6 +1,16 @@
 // kubegc in Headlamp: what is stuck and due as a page of its own, and why an object is, or is not, deleted among its details. The
 // answers are those of /kubegc/v1, asked through Headlamp with the rights of its user.
-import { ApiProxy, registerDetailsViewSection, registerRoute, registerSidebarEntry } from "@kinvolk/headlamp-plugin/lib";
+import {
+  ApiProxy,
+  ConfigStore,
+  registerDetailsViewSection,
+  registerPluginSettings,
+  registerRoute,
+  registerSidebarEntry,
+  registerSidebarEntryFilter,
+  Utils,
+  type SettingsProperties,
+} from "@kinvolk/headlamp-plugin/lib";
 import { Loader, NameValueTable, SectionBox, SimpleTable } from "@kinvolk/headlamp-plugin/lib/CommonComponents";
 import { useEffect, useState, type ReactNode } from "react";
 import type { Due, ObjectAnswer, Overview, Place, StuckRow } from "../src/api";
@@ -14,6 +24,37 @@ interface KubeObject {
 
 /** Time between two questions, in milliseconds. */
 const PERIOD = 10_000;
+/** After this time a cluster is asked again whether kubegc answers there, in milliseconds. */
+const KNOWN_FOR = 60_000;
+/** The name of this plugin, under which Headlamp keeps what is set. */
+const NAME = "kubegc";
+
+/** What is set: where the page of kubegc is, which answers on clusters whose API server is not kubegc's. */
+const settings = new ConfigStore<{ page: string }>(NAME);
+const useSettings = settings.useConfig();
+
+/** The address of the page, if one is set that can be a link. */
+const pageOf = (set: Partial<{ page: string }> | undefined) => {
+  const page = set?.page?.trim().replace(/\/+$/, "") ?? "";
+  return page.startsWith("https://") ? page : "";
+};
+
+function PageLink({ page, place, children }: { page: string; place: string; children: ReactNode }) {
+  return (
+    <a href={`${page}/ui${place}`} target="_blank" rel="noreferrer">
+      {children}
+    </a>
+  );
+}
+
+function Settings({ data, onDataChange }: SettingsProperties): ReactNode {
+  return (
+    <label>
+      Address of the page of kubegc, such as https://kubegc.example.com{" "}
+      <input type="url" value={data?.page ?? ""} placeholder="https://" onChange={(event) => onDataChange?.({ ...data, page: event.currentTarget.value })} />
+    </label>
+  );
+}
 
 /** Asks the API of kubegc. */
 function ask<T>(path: string, parameters: Record<string, string>, cluster?: string): Promise<T> {
@@ -68,14 +109,29 @@ function Commands({ row }: { row: StuckRow }) {
   );
 }
 
-/** What is said where kubegc does not answer. */
-function Unanswered({ error }: { error: string }) {
-  return <p>kubegc does not answer in this cluster: {error}. Its API is served by `kubegc up`.</p>;
+/** What is said where kubegc does not answer through Headlamp. */
+function Unanswered({ error, page }: { error: string; page: string }) {
+  if (page) {
+    return (
+      <SectionBox title="Garbage collection">
+        <PageLink page={page} place="#/">
+          What is collected, stuck and due
+        </PageLink>
+      </SectionBox>
+    );
+  }
+  return (
+    <p>
+      kubegc does not answer through the API server of this cluster: {error}. That of `kubegc up` does; for `kubegc run`, set the address of its page in the
+      settings of this plugin.
+    </p>
+  );
 }
 
 function OverviewPage(): ReactNode {
   const { data, error } = useAnswer(() => ask<Overview>("overview", {}), "overview");
-  if (!data) return error ? <Unanswered error={error} /> : <Loader title="Garbage collection" />;
+  const page = pageOf(useSettings());
+  if (!data) return error ? <Unanswered error={error} page={page} /> : <Loader title="Garbage collection" />;
   const collected = data.collected.reduce((sum, one) => sum + one.total, 0);
   const mode = data.mode.state === "Paused" ? `Paused by ${data.mode.by}: ${data.mode.reason}` : data.mode.state;
   return (
@@ -86,6 +142,7 @@ function OverviewPage(): ReactNode {
             { name: "Collectors", value: mode },
             { name: "Deleted in the last hour", value: collected },
             { name: "Being deleted", value: data.terminating.total },
+            ...(page ? [{ name: "Page", value: <PageLink page={page} place="#/">{page}</PageLink> }] : []),
           ]}
         />
       </SectionBox>
@@ -127,8 +184,14 @@ function ObjectSection({ resource }: { resource: KubeObject }): ReactNode {
   const { metadata } = resource.jsonData;
   const subject = { resource: resourceOf(resource.jsonData), namespace: metadata.namespace ?? "", name: metadata.name };
   const { data } = useAnswer(() => ask<ObjectAnswer>("object", subject, resource.cluster), JSON.stringify([subject, resource.cluster]));
-  // Where kubegc does not run, the details of an object are as they were.
-  if (!data?.why) return null;
+  const page = pageOf(useSettings());
+  const link = page && (
+    <PageLink page={page} place={`#/?${new URLSearchParams({ object: `${subject.resource}/${subject.namespace}/${subject.name}` })}`}>
+      Why it is, or is not, deleted
+    </PageLink>
+  );
+  // Where kubegc does not answer and no page is set, the details of an object are as they were.
+  if (!data?.why) return link ? <SectionBox title="Garbage collection">{link}</SectionBox> : null;
   const { why } = data;
   const list = (texts: string[]) => texts.map((text) => <p key={text}>{text}</p>);
   const rows: { name: string; value: ReactNode }[] = [
@@ -136,6 +199,7 @@ function ObjectSection({ resource }: { resource: KubeObject }): ReactNode {
     ...why.holds.map((row) => ({ name: row.code, value: <Commands row={row} /> })),
     { name: "Protected by", value: list(why.protections) },
     { name: "Owners", value: list(why.owners.map((owner) => `${owner.kind}/${owner.name}: ${owner.state}`)) },
+    ...(link ? [{ name: "Page", value: link }] : []),
     { name: "What collectors did", value: list(data.journal.slice(0, 5).map((change) => `${change.time} ${change.verb}: ${change.message}`)) },
   ].filter(({ value }) => !Array.isArray(value) || value.length > 0);
   return (
@@ -145,6 +209,26 @@ function ObjectSection({ resource }: { resource: KubeObject }): ReactNode {
   );
 }
 
-registerSidebarEntry({ parent: "cluster", name: "kubegc", label: "Garbage collection", url: "/kubegc", icon: "mdi:recycle" });
-registerRoute({ path: "/kubegc", sidebar: "kubegc", name: "kubegc", exact: true, component: OverviewPage });
+registerSidebarEntry({ parent: "cluster", name: NAME, label: "Garbage collection", url: "/kubegc", icon: "mdi:recycle" });
+/** By cluster, whether kubegc answers there, and when it was asked. */
+const answering = new Map<string, { answers: boolean; asked: number }>();
+
+/** Whether kubegc answered in the cluster that is shown. Headlamp asks whenever it draws its sidebar, and gets what is known by then. */
+function answers(): boolean {
+  const cluster = Utils.getCluster() ?? "";
+  const known = answering.get(cluster);
+  if (!known || Date.now() - known.asked > KNOWN_FOR) {
+    answering.set(cluster, { answers: known?.answers ?? false, asked: Date.now() });
+    const learn = (answers: boolean) => answering.set(cluster, { answers, asked: Date.now() });
+    ask("openapi.json", {}, cluster || undefined).then(
+      () => learn(true),
+      () => learn(false),
+    );
+  }
+  return known?.answers ?? false;
+}
+
+registerPluginSettings(NAME, Settings, true);
+registerSidebarEntryFilter((entry) => (entry.name !== NAME || pageOf(settings.get()) || answers() ? entry : null));
+registerRoute({ path: "/kubegc", sidebar: NAME, name: NAME, exact: true, component: OverviewPage });
 registerDetailsViewSection(({ resource }: { resource?: KubeObject }) => (resource?.jsonData ? <ObjectSection resource={resource} /> : null));

@@ -61,8 +61,8 @@ export interface Overview {
   kinds: { kind: string; objects: number }[];
   collected: Collected[];
   terminating: { total: number; items: { object: Place; since: string | null; finalizers: string[] }[] };
-  stuck: { total: number; items: StuckRow[] };
-  due: { total: number; items: Due[] };
+  stuck: { total: number; objects: number; items: StuckRow[] };
+  due: { total: number; slots: number[]; items: Due[] };
   nodes: { total: number; removed: Removed; items: { node: string; removed: Removed; due: number; reported: string }[] };
   unseen: string[];
 }
@@ -76,6 +76,8 @@ export interface MapNode {
   members: Place[];
   finalizers: string[];
   omitted: number;
+  /** What the plan makes of all objects of the node. */
+  fate: Fate | null;
 }
 
 export interface MapEdge {
@@ -135,17 +137,26 @@ export type Fate = "Deleted" | "DeletedLater" | "Hangs" | "Released";
 export type Policy = "background" | "foreground" | "orphan";
 
 export interface Plan {
+  id: string;
   summary: string;
-  items: (Place & { fate: Fate; remarks: string[]; terminating: boolean })[];
+  groups: { fate: Fate; kind: string; total: number; items: (Place & { remarks: string[] })[] }[];
   lostVolumes: { name: string; claim: string; bytes: number | null }[];
   retainedVolumes: string[];
   hangs: string[];
   recreated: string[];
-  omitted: number;
   uid: string;
   objects: number;
   needsName: boolean;
   unseen: string[];
+}
+
+/** How much of a deletion is still there, and what holds it. */
+export interface Remaining {
+  objects: number;
+  remaining: number;
+  unfollowed: number;
+  hanging: number;
+  causes: { total: number; items: StuckRow[] };
 }
 
 /** What the server refused, with its code. */
@@ -194,18 +205,21 @@ export interface Subject {
   name: string;
 }
 
+/** The address of the feed of what fits. */
+export const feedAddress = (namespace: string, q: string): string => query("feed", { namespace, q });
+
 const named = ({ resource, namespace, name }: Subject) => ({ resource, namespace, name });
 
 export const api = {
   overview: (namespace: string, signal?: AbortSignal) => ask<Overview>(query("overview", { namespace }), { signal }),
-  map: (target: { namespace?: string; uid?: string }, signal?: AbortSignal) =>
+  map: (target: { namespace?: string; uid?: string; plan?: string; selected?: string }, signal?: AbortSignal) =>
     ask<OwnershipMap>(query("map", target), { signal }),
   search: (q: string, signal?: AbortSignal) => ask<{ items: Place[]; total: number }>(query("search", { q }), { signal }),
   object: (subject: Subject, signal?: AbortSignal) => ask<ObjectAnswer>(query("object", named(subject)), { signal }),
   plan: (subject: Subject, policy: Policy, signal?: AbortSignal) =>
     ask<Plan>(query("plan", { ...named(subject), policy }), { signal }),
   delete: (subject: Subject, plan: Plan, policy: Policy, typed: string) =>
-    order<{ uid: string; objects: number }>("delete", {
+    order<{ deletion: string }>("delete", {
       ...named(subject),
       uid: plan.uid,
       policy,
@@ -213,7 +227,8 @@ export const api = {
       lostVolumes: plan.lostVolumes.length,
       typed,
     }),
-  remaining: (uids: string[]) => order<{ remaining: number }>("remaining", { uids }),
+  remaining: (deletion: string, signal?: AbortSignal) => ask<Remaining>(query("remaining", { deletion }), { signal }),
   pause: (reason: string) => order("pause", { reason }),
-  resume: () => order("resume", {}),
+  /** Resumes all collectors, or what the circuit breaker has stopped of one resource. */
+  resume: (resource = "") => order("resume", { resource }),
 };

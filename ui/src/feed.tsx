@@ -1,10 +1,10 @@
 // What the collectors do, as it happens.
 import { Component } from "preact";
-import { useMemo, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { Change } from "./api";
-import { clock, collector, count, words } from "./format";
+import { clock, collector, count, plural, words } from "./format";
 import { Empty, Icon, ObjectLink } from "./parts";
-import { type Line, useFeed } from "./state";
+import { feed, type Line, type Skipped, useFeed } from "./state";
 
 const VERBS: Record<string, string> = {
   delete: "deleted",
@@ -17,25 +17,25 @@ const VERBS: Record<string, string> = {
   "delete-storage": "storage deleted",
 };
 
-function text(line: Line): string {
-  if ("skipped" in line) return "";
-  return [line.kind, line.name, line.namespace, line.verb, line.verdict, line.message, line.controller, line.outcome].join(" ").toLowerCase();
-}
+/** The filter is applied when nothing was typed for so long, in milliseconds. */
+const TYPING = 250;
 
 export function FeedPanel({ namespace }: { namespace: string }) {
   const { lines, connected } = useFeed();
   const [filter, setFilter] = useState("");
   const [held, setHeld] = useState<Line[] | null>(null);
   const shown = held ?? lines;
-  const wanted = useMemo(() => {
-    const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
-    return shown.filter((line) => {
-      if ("skipped" in line) return words.length === 0;
-      if (namespace && line.namespace !== namespace) return false;
-      const whole = text(line);
-      return words.every((word) => whole.includes(word));
-    });
-  }, [shown, filter, namespace]);
+  const isFiltered = namespace !== "" || filter.trim() !== "";
+  const first = useRef(true);
+  useEffect(() => {
+    const apply = () => {
+      setHeld(null);
+      feed.filter(namespace, filter.trim());
+    };
+    const timer = window.setTimeout(apply, first.current ? 0 : TYPING);
+    first.current = false;
+    return () => clearTimeout(timer);
+  }, [filter, namespace]);
   return (
     <section class="card feed" aria-labelledby="feed-title">
       <header class="card-head">
@@ -57,13 +57,13 @@ export function FeedPanel({ namespace }: { namespace: string }) {
       <div class="feed-filter">
         <input type="search" placeholder="Filter: kind, name, reason, collector" aria-label="Filter the feed" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />
       </div>
-      {wanted.length === 0 ? (
-        <Empty title={lines.length === 0 ? "Nothing has happened yet" : "Nothing fits"}>
-          {lines.length === 0 ? "Deletions appear here with their reason and evidence." : "No change in the feed fits the filter."}
+      {shown.length === 0 ? (
+        <Empty title={isFiltered ? "Nothing fits" : "Nothing has happened yet"}>
+          {isFiltered ? "No change that is kept fits the filter; others appear as they happen." : "Deletions appear here with their reason and evidence."}
         </Empty>
       ) : (
         <ol class="feed-lines" aria-label="Changes, newest first" tabIndex={0}>
-          {wanted.map((line) => (
+          {shown.map((line) => (
             <FeedLine key={line.key} line={line} />
           ))}
         </ol>
@@ -86,14 +86,16 @@ class FeedLine extends Component<{ line: Line }> {
   }
 }
 
-function SkippedLine({ line }: { line: { skipped: number; resources: Record<string, number> } }) {
+function SkippedLine({ line }: { line: Skipped }) {
   const kinds = Object.entries(line.resources)
     .sort((left, right) => right[1] - left[1])
     .slice(0, 3)
     .map(([name, number]) => `${count(number)} ${name}`);
   return (
     <li class="feed-skipped">
-      {count(line.skipped)} more changes{kinds.length > 0 && `: ${kinds.join(", ")}`}
+      {line.skipped > 0 && `${plural(line.skipped, "more change")}${kinds.length > 0 ? `: ${kinds.join(", ")}` : ""}`}
+      {line.skipped > 0 && line.unknown > 0 && "; "}
+      {line.unknown > 0 && `${plural(line.unknown, "older change")} are not kept any more, and were not searched`}
     </li>
   );
 }

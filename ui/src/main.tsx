@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { api, type Overview, type Place } from "./api";
 import { FeedPanel } from "./feed";
 import { clock, count, since } from "./format";
-import { MapView, type Fates } from "./map";
+import { MapView } from "./map";
 import { Drawer } from "./object";
 import { OverviewView } from "./overview";
 import { Command, Dialog, Empty, Failure, Icon } from "./parts";
@@ -30,14 +30,19 @@ function useTheme(): [Theme, () => void] {
 function App() {
   const route = useRoute();
   const overview = useOverview(route.namespace);
-  const [dialog, setDialog] = useState<"search" | "pause" | null>(null);
-  const [fates, setFates] = useState<Fates | null>(null);
+  const [dialog, setDialog] = useState<"search" | "pause" | "keys" | null>(null);
+  const [plan, setPlan] = useState<string | null>(null);
+  // On a narrow screen the drawer covers the map.
+  const [folded, setFolded] = useState(false);
+  useEffect(() => setFolded(false), [route.object?.resource, route.object?.namespace, route.object?.name]);
   useEffect(() => {
     const keys = (event: KeyboardEvent) => {
       const typing = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
       if ((event.key === "k" && (event.metaKey || event.ctrlKey)) || (event.key === "/" && !typing)) {
         event.preventDefault();
         setDialog("search");
+      } else if (event.key === "?" && !typing) {
+        setDialog("keys");
       } else if (!typing && !event.metaKey && !event.ctrlKey && !event.altKey) {
         const view = ({ 1: "overview", 2: "map", 3: "feed" } as const)[event.key as "1" | "2" | "3"];
         if (view) go({ view, uid: "" });
@@ -46,6 +51,10 @@ function App() {
     addEventListener("keydown", keys);
     return () => removeEventListener("keydown", keys);
   }, []);
+  // Links of alerts lead to a search.
+  useEffect(() => {
+    if (route.search) setDialog("search");
+  }, [route.search]);
   const signedOut = isSignedOut(overview.error);
   useEffect(() => {
     if (signedOut) feed.forget();
@@ -60,15 +69,16 @@ function App() {
       <Bar route={route} overview={overview.data} onSearch={() => setDialog("search")} onPause={() => setDialog("pause")} />
       {isUnreachable(overview.error) && <UnreachableBanner overview={overview.data} />}
       {overview.data?.mode.state === "Paused" && <PausedBanner overview={overview.data} onResumed={overview.refresh} />}
-      {overview.data && overview.data.stopped.length > 0 && <StoppedBanner overview={overview.data} />}
+      {overview.data && overview.data.stopped.length > 0 && <StoppedBanner overview={overview.data} onResumed={overview.refresh} />}
       <main id="main" tabIndex={-1} class={`layout view-${route.view} ${route.object ? "with-drawer" : ""}`}>
         <h1 class="hidden">{VIEWS.find(([view]) => view === route.view)![1]}</h1>
         {route.view === "overview" && <OverviewView overview={overview} namespace={route.namespace} />}
-        {route.view === "map" && <MapView route={route} overview={overview.data} fates={fates} />}
+        {route.view === "map" && <MapView route={route} overview={overview.data} plan={plan} />}
         {route.view !== "map" && <FeedPanel namespace={route.namespace} />}
-        {route.object && <Drawer subject={route.object} mayDelete={overview.data?.user.mayDelete ?? false} onFates={setFates} />}
+        {route.object && <Drawer subject={route.object} mayDelete={overview.data?.user.mayDelete ?? false} onPlan={setPlan} folded={folded} onFold={setFolded} />}
       </main>
-      {dialog === "search" && <Search onClose={() => setDialog(null)} />}
+      {dialog === "search" && <Search first={route.search} onClose={() => (setDialog(null), route.search && go({ search: "" }))} />}
+      {dialog === "keys" && <Keys onClose={() => setDialog(null)} />}
       {dialog === "pause" && <Pause onClose={() => setDialog(null)} onPaused={overview.refresh} />}
     </>
   );
@@ -147,10 +157,12 @@ function Mode({ overview }: { overview: Overview | null }) {
     );
   }
   const [word, sentence] = MODES[overview.mode.state];
+  const tripped = overview.stopped.length;
+  const isActing = overview.mode.state === "Acting" && tripped === 0;
   return (
-    <span class={`mode ${overview.mode.state === "Acting" ? "acting" : "paused"}`} role="status" title={sentence}>
+    <span class={`mode ${isActing ? "acting" : "paused"}`} role="status" title={tripped > 0 ? `${sentence}, but for what the circuit breaker has stopped` : sentence}>
       <span class="dot" aria-hidden="true" />
-      {word}
+      {tripped > 0 ? `${word}, ${count(tripped)} stopped` : word}
     </span>
   );
 }
@@ -166,23 +178,34 @@ function UnreachableBanner({ overview }: { overview: Overview | null }) {
   );
 }
 
-function StoppedBanner({ overview }: { overview: Overview }) {
+function StoppedBanner({ overview, onResumed }: { overview: Overview; onResumed: () => void }) {
+  const [error, setError] = useState<Error | null>(null);
+  const resume = (resource: string) => api.resume(resource).then(() => (setError(null), onResumed()), setError);
   return (
-    <div class="banner" role="status">
-      <div>
-        <p>
-          <strong>The circuit breaker has stopped the collection of {overview.stopped.map(({ resource }) => resource).join(", ")}.</strong>{" "}
-          <code>kubegc resume --resource RESOURCE</code> resumes it.
-        </p>
-        <ul class="plain">
-          {overview.stopped.map(({ resource, since: time, why }) => (
-            <li key={resource}>
+    <div class="banner stopped" role="status">
+      <p>
+        <strong>The circuit breaker has stopped the collection of {overview.stopped.map(({ resource }) => resource).join(", ")}.</strong> More was due for
+        deletion than it allows; everything else is collected.
+      </p>
+      <ul class="plain">
+        {overview.stopped.map(({ resource, since: time, why }) => (
+          <li key={resource}>
+            <p>
               {resource}, for {since(time, overview.now)}
               {why && `: ${why}`}
-            </li>
-          ))}
-        </ul>
-      </div>
+            </p>
+            <div class="buttons">
+              <Command text={`kubegc resume --resource ${resource}`} />
+              {overview.user.mayPause && (
+                <button type="button" class="button" onClick={() => resume(resource)}>
+                  Resume {resource}
+                </button>
+              )}
+            </div>
+          </li>
+        ))}
+      </ul>
+      {error && <span class="warning-text">{error.message}</span>}
     </div>
   );
 }
@@ -238,8 +261,8 @@ function Pause({ onClose, onPaused }: { onClose: () => void; onPaused: () => voi
   );
 }
 
-function Search({ onClose }: { onClose: () => void }) {
-  const [text, setText] = useState("");
+function Search({ first, onClose }: { first: string; onClose: () => void }) {
+  const [text, setText] = useState(first);
   const [found, setFound] = useState<{ items: Place[]; total: number } | null>(null);
   const [error, setError] = useState<Error | null>(null);
   const [chosen, setChosen] = useState(0);
@@ -260,7 +283,7 @@ function Search({ onClose }: { onClose: () => void }) {
   }, [text]);
   const open = (place: Place) => {
     onClose();
-    go({ object: { resource: place.resource, namespace: place.namespace, name: place.name } });
+    go({ search: "", object: { resource: place.resource, namespace: place.namespace, name: place.name } });
   };
   const items = found?.items ?? [];
   const keys = (event: KeyboardEvent) => {
@@ -311,6 +334,38 @@ function Search({ onClose }: { onClose: () => void }) {
   );
 }
 
+const KEYS: [string, string][] = [
+  ["1  2  3", "Overview, map, feed"],
+  ["⌘K  Ctrl+K  /", "Search objects"],
+  ["← ↑ → ↓", "On the map: to the next object"],
+  ["Enter", "On the map: open the object"],
+  ["Esc", "Close what is open"],
+  ["?", "These keys"],
+];
+
+function Keys({ onClose }: { onClose: () => void }) {
+  return (
+    <Dialog label="Keys" onClose={onClose}>
+      <h2>Keys</h2>
+      <dl class="keys">
+        {KEYS.map(([keys, meaning]) => (
+          <div key={keys}>
+            <dt>
+              <kbd>{keys}</kbd>
+            </dt>
+            <dd>{meaning}</dd>
+          </div>
+        ))}
+      </dl>
+      <div class="buttons">
+        <button type="button" class="button" onClick={onClose}>
+          Close
+        </button>
+      </div>
+    </Dialog>
+  );
+}
+
 function SignedOut() {
   return (
     <main class="gate">
@@ -324,5 +379,10 @@ function SignedOut() {
     </main>
   );
 }
+
+// The place that a link of another site led to, or that was asked for before the session began.
+const place = sessionStorage.getItem("place");
+sessionStorage.removeItem("place");
+if (place?.startsWith("#") && !location.hash) history.replaceState(null, "", place);
 
 render(<App />, document.getElementById("app")!);

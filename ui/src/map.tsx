@@ -2,7 +2,7 @@
 import dagre from "@dagrejs/dagre";
 import type { TargetedKeyboardEvent, TargetedPointerEvent, TargetedWheelEvent } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { api, type Fate, type MapNode, type NodeState, type OwnershipMap, type Overview, type Place } from "./api";
+import { api, Refused, type Fate, type MapNode, type NodeState, type OwnershipMap, type Overview, type Place } from "./api";
 import { count, plural, words } from "./format";
 import { Empty, Failure, Loading, ObjectLink } from "./parts";
 import { go, useLive, type Route } from "./state";
@@ -78,9 +78,6 @@ function layout(map: OwnershipMap): Layout {
   return { nodes, edges, width, height };
 }
 
-/** What a plan makes of the objects on the map, by UID. */
-export type Fates = Map<string, Fate>;
-
 const STATES: [NodeState, string][] = [
   ["Living", "living"],
   ["Terminating", "terminating"],
@@ -89,17 +86,24 @@ const STATES: [NodeState, string][] = [
   ["Absent", "absent owner"],
 ];
 
-export function MapView({ route, overview, fates }: { route: Route; overview: Overview | null; fates: Fates | null }) {
+export function MapView({ route, overview, plan }: { route: Route; overview: Overview | null; plan: string | null }) {
   const namespaces = overview?.namespaces ?? [];
   // Without a namespace, the one with the most objects is shown.
   const largest = namespaces.reduce((most, one) => (one.objects > (most?.objects ?? 0) ? one : most), namespaces[0]);
   const namespace = route.namespace || largest?.name || "";
-  const wanted = route.uid ? { uid: route.uid } : { namespace };
+  const selected = route.object ? `${route.object.resource}/${route.object.namespace}/${route.object.name}` : "";
+  const wanted = { ...(route.uid ? { uid: route.uid } : { namespace }), plan: plan ?? "", selected };
   const ready = !!route.uid || !!namespace;
-  const { data, error, refresh } = useLive(
+  const { data: answer, error, refresh } = useLive(
     (signal) => (ready ? api.map(wanted, signal) : Promise.resolve(null)),
-    ["map", route.uid, namespace],
+    ["map", route.uid, namespace, plan, selected],
   );
+  // The picture stays until the one with the plan or the selection has come.
+  const extent = `${route.uid} ${namespace}`;
+  const last = useRef<{ extent: string; data: OwnershipMap } | null>(null);
+  if (answer) last.current = { extent, data: answer };
+  const data = answer ?? (last.current?.extent === extent ? last.current.data : null);
+  const absent = !route.uid && error instanceof Refused && error.reason === "NotFound";
   const drawn = useMemo(() => (data ? layout(data) : null), [data]);
   const [group, setGroup] = useState<MapNode | null>(null);
   useEffect(() => setGroup(null), [route.uid, namespace]);
@@ -119,11 +123,12 @@ export function MapView({ route, overview, fates }: { route: Route; overview: Ov
           </span>
         )}
       </header>
-      {error && <Failure error={error} retry={refresh} />}
+      {absent && <Empty title="There is no such namespace">It was deleted, or never was. The others are in the list above.</Empty>}
+      {error && !absent && <Failure error={error} retry={refresh} />}
       {!drawn && !error && (overview && !ready ? <Empty title="There is nothing to draw">No objects in a namespace can be seen.</Empty> : <Loading lines={8} />)}
       {drawn && drawn.nodes.length === 0 && <Empty title="The namespace is empty" />}
-      {drawn && drawn.nodes.length > 0 && <Canvas drawn={drawn} label={namespace || route.uid} fates={fates} onGroup={setGroup} selected={route.object} />}
-      <Legend planned={fates !== null} />
+      {drawn && drawn.nodes.length > 0 && <Canvas drawn={drawn} label={namespace || route.uid} planned={plan !== null && answer !== null} onGroup={setGroup} selected={route.object} />}
+      <Legend planned={plan !== null} />
       {group && <Members node={group} onClose={() => setGroup(null)} />}
     </section>
   );
@@ -181,19 +186,25 @@ interface Window {
 }
 
 const SCALES: [number, number] = [0.15, 2];
+/** On a screen narrower than this, a map begins at a scale at which it can be read, with what is selected in the middle. */
+const NARROW_PIXELS = 600;
+const READABLE_SCALE = 0.7;
+
+type Point = { x: number; y: number };
 
 function Canvas(props: {
   drawn: Layout;
   label: string;
-  fates: Fates | null;
+  planned: boolean;
   selected: { resource: string; namespace: string; name: string } | null;
   onGroup: (node: MapNode) => void;
 }) {
-  const { drawn, fates } = props;
+  const { drawn, planned } = props;
   const frame = useRef<HTMLDivElement>(null);
   const [size, setSize] = useState({ width: 800, height: 480 });
   const [view, setView] = useState<Window | null>(null);
   const drag = useRef<{ x: number; y: number; view: Window; moved: boolean } | null>(null);
+  const fingers = useRef(new Map<number, Point>());
   useEffect(() => {
     const element = frame.current!;
     const observer = new ResizeObserver(() => setSize({ width: element.clientWidth, height: element.clientHeight }));
@@ -206,7 +217,15 @@ function Canvas(props: {
     const scale = Math.min(1, Math.max(SCALES[0], Math.min(size.width / drawn.width, size.height / drawn.height)));
     return { x: Math.max(0, (size.width - drawn.width * scale) / 2), y: Math.max(0, (size.height - drawn.height * scale) / 2), scale };
   };
-  const now = view ?? fit();
+  const begin = (): Window => {
+    const whole = fit();
+    if (size.width >= NARROW_PIXELS || whole.scale >= READABLE_SCALE) return whole;
+    const first = drawn.nodes.find(({ node }) => isSelected(node.object, props.selected)) ?? drawn.nodes[0];
+    if (!first) return whole;
+    const scale = READABLE_SCALE;
+    return { x: Math.min(0, size.width / 2 - first.x * scale), y: Math.min(0, size.height / 2 - first.y * scale), scale };
+  };
+  const now = view ?? begin();
   const zoom = (by: number, at = { x: size.width / 2, y: size.height / 2 }) => {
     const scale = Math.min(SCALES[1], Math.max(SCALES[0], now.scale * by));
     const ratio = scale / now.scale;
@@ -222,11 +241,26 @@ function Canvas(props: {
     }
   };
   const down = (event: TargetedPointerEvent<HTMLDivElement>) => {
-    if (event.button === 0) drag.current = { x: event.clientX, y: event.clientY, view: now, moved: false };
+    if (event.button !== 0) return;
+    fingers.current.set(event.pointerId, { x: event.clientX, y: event.clientY });
+    drag.current = { x: event.clientX, y: event.clientY, view: now, moved: fingers.current.size > 1 };
+  };
+  /** Two fingers zoom by how their distance changes, around the middle between them. */
+  const pinch = (event: TargetedPointerEvent<HTMLDivElement>) => {
+    const box = frame.current!.getBoundingClientRect();
+    const distance = () => {
+      const [one, other] = [...fingers.current.values()] as [Point, Point];
+      return { apart: Math.hypot(one.x - other.x, one.y - other.y), x: (one.x + other.x) / 2 - box.left, y: (one.y + other.y) / 2 - box.top };
+    };
+    const before = distance();
+    fingers.current.set(event.pointerId, { x: event.clientX, y: event.clientY });
+    const after = distance();
+    zoom(after.apart / Math.max(1, before.apart), after);
   };
   const move = (event: TargetedPointerEvent<HTMLDivElement>) => {
     const start = drag.current;
     if (!start) return;
+    if (fingers.current.size === 2 && fingers.current.has(event.pointerId)) return pinch(event);
     const [x, y] = [event.clientX - start.x, event.clientY - start.y];
     if (!start.moved && Math.abs(x) + Math.abs(y) > 4) {
       start.moved = true;
@@ -234,7 +268,8 @@ function Canvas(props: {
     }
     if (start.moved) setView({ ...start.view, x: start.view.x + x, y: start.view.y + y });
   };
-  const up = () => {
+  const up = (event: TargetedPointerEvent<HTMLDivElement>) => {
+    fingers.current.delete(event.pointerId);
     drag.current = null;
   };
   const open = (node: MapNode) => {
@@ -285,8 +320,8 @@ function Canvas(props: {
               key={placed.key}
               placed={placed}
               first={place === 0}
-              fate={fates?.get(placed.node.object.uid) ?? null}
-              dimmed={fates !== null && !fates.has(placed.node.object.uid)}
+              fate={planned ? placed.node.fate : null}
+              dimmed={planned && !placed.node.fate}
               selected={isSelected(placed.node.object, props.selected)}
               onOpen={() => open(placed.node)}
               onKey={(event) => keys(event, placed)}
@@ -301,7 +336,7 @@ function Canvas(props: {
         <button type="button" class="icon-button" aria-label="Zoom out" onClick={() => zoom(1 / 1.3)}>
           −
         </button>
-        <button type="button" class="icon-button wide" aria-label="Fit the map into the view" onClick={() => setView(null)}>
+        <button type="button" class="icon-button wide" aria-label="Fit the map into the view" onClick={() => setView(fit())}>
           Fit
         </button>
       </div>
@@ -328,7 +363,8 @@ function NodeBox(props: {
   const { width, height } = NODE;
   const name = many ? plural(node.count, "object") : cut(node.object.name, 27);
   const finalizers = node.finalizers.length > 0 ? plural(node.finalizers.length, "finalizer") : "";
-  const label = [`${node.object.kind} ${name}`, finalizers, words(node.state).toLowerCase()].filter(Boolean).join(", ");
+  const planned = props.fate && `plan: ${words(props.fate).toLowerCase()}`;
+  const label = [`${node.object.kind} ${name}`, finalizers, words(node.state).toLowerCase(), planned].filter(Boolean).join(", ");
   const classes = ["node", `state-${node.state}`, props.fate ? `fate-${props.fate}` : "", props.dimmed ? "dimmed" : "", props.selected ? "selected" : ""];
   return (
     <g class={classes.join(" ")} style={{ transform: `translate(${x - width / 2}px, ${y - height / 2}px)` }} data-key={key} role="button" tabindex={props.first ? 0 : -1} aria-label={label} onClick={props.onOpen} onKeyDown={props.onKey}>

@@ -3,7 +3,6 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { api, Refused, type ObjectAnswer, type Plan, type Policy, type Subject } from "./api";
 import { ChangeLine } from "./feed";
 import { bytes, count, plural, words } from "./format";
-import type { Fates } from "./map";
 import { StuckItem } from "./overview";
 import { Empty, Failure, Icon, Loading } from "./parts";
 import { go, useLive } from "./state";
@@ -11,7 +10,16 @@ import { go, useLive } from "./state";
 const TABS = ["Why", "Plan a deletion", "Journal", "Metadata"] as const;
 type Tab = (typeof TABS)[number];
 
-export function Drawer({ subject, mayDelete, onFates }: { subject: Subject; mayDelete: boolean; onFates: (fates: Fates | null) => void }) {
+interface DrawerProperties {
+  subject: Subject;
+  mayDelete: boolean;
+  onPlan: (plan: string | null) => void;
+  /** On a narrow screen, whether the view behind is shown. */
+  folded: boolean;
+  onFold: (folded: boolean) => void;
+}
+
+export function Drawer({ subject, mayDelete, onPlan, folded, onFold }: DrawerProperties) {
   const { data, error, refresh } = useLive(
     (signal) => api.object(subject, signal),
     ["object", subject.resource, subject.namespace, subject.name],
@@ -27,15 +35,19 @@ export function Drawer({ subject, mayDelete, onFates }: { subject: Subject; mayD
   }, [key]);
   useEffect(() => () => (came.current as HTMLElement | null)?.focus?.(), []);
   useEffect(() => {
-    if (tab !== "Plan a deletion") onFates(null);
+    if (tab !== "Plan a deletion") onPlan(null);
   }, [tab]);
-  useEffect(() => () => onFates(null), [key]);
+  useEffect(() => () => onPlan(null), [key]);
   const absent = error instanceof Refused && error.code === 404;
   const close = () => go({ object: null });
   const uid = data?.metadata?.metadata.uid ?? data?.why?.object.uid;
+  const show = () => {
+    go({ view: "map", uid });
+    onFold(true);
+  };
   const kind = data?.why?.object.kind ?? subject.resource;
   return (
-    <aside class="drawer" aria-labelledby="drawer-title" onKeyDown={(event) => event.key === "Escape" && close()}>
+    <aside class={`drawer ${folded ? "folded" : ""}`} aria-labelledby="drawer-title" onKeyDown={(event) => event.key === "Escape" && close()}>
       <header class="drawer-head">
         <div class="grow">
           <p class="quiet">
@@ -47,10 +59,13 @@ export function Drawer({ subject, mayDelete, onFates }: { subject: Subject; mayD
           </h2>
         </div>
         {uid && data?.why && (
-          <button type="button" class="button small" onClick={() => go({ view: "map", uid })}>
+          <button type="button" class="button small on-map" onClick={show}>
             Show on map
           </button>
         )}
+        <button type="button" class="button small unfold" onClick={() => onFold(false)}>
+          Show the object
+        </button>
         <button type="button" class="icon-button" aria-label="Close" onClick={close}>
           <Icon name="close" />
         </button>
@@ -83,7 +98,7 @@ export function Drawer({ subject, mayDelete, onFates }: { subject: Subject; mayD
         {absent && tab !== "Plan a deletion" && <Empty title="It is gone">Nothing is known of it any more.</Empty>}
         {!data && !error && <Loading lines={5} />}
         {data && !absent && tab === "Why" && <WhyTab data={data} />}
-        {tab === "Plan a deletion" && <PlanTab key={key} subject={subject} mayDelete={mayDelete} gone={absent || (data !== null && data.why === null)} onFates={onFates} />}
+        {tab === "Plan a deletion" && <PlanTab key={key} subject={subject} mayDelete={mayDelete} gone={absent || (data !== null && data.why === null)} onPlan={onPlan} />}
         {data && !absent && tab === "Journal" && <JournalTab data={data} />}
         {data && !absent && tab === "Metadata" && (data.yaml ? <pre class="yaml" tabIndex={0}>{data.yaml}</pre> : <Empty title="It is gone" />)}
       </div>
@@ -164,22 +179,25 @@ function JournalTab({ data }: { data: ObjectAnswer }) {
   );
 }
 
+/** What is in a namespace is deleted with it, whatever is asked for its dependents. */
+const OF_NAMESPACE = "Delete the namespace and everything in it";
 const POLICIES: [Policy, string][] = [
   ["background", "Delete the object at once, its dependents after it"],
   ["foreground", "Delete the object after the dependents that block it"],
   ["orphan", "Delete the object and keep its dependents"],
 ];
 
-type Step = { at: "plan" } | { at: "confirm" } | { at: "sending" } | { at: "following"; uids: string[]; objects: number };
+type Step = { at: "plan" } | { at: "confirm" } | { at: "sending" } | { at: "following"; deletion: string };
 
-function PlanTab(props: { subject: Subject; mayDelete: boolean; gone: boolean; onFates: (fates: Fates | null) => void }) {
-  const { subject, mayDelete, gone, onFates } = props;
+function PlanTab(props: { subject: Subject; mayDelete: boolean; gone: boolean; onPlan: (plan: string | null) => void }) {
+  const { subject, mayDelete, gone, onPlan } = props;
   const [policy, setPolicy] = useState<Policy>("background");
   const [plan, setPlan] = useState<Plan | null>(null);
   const [error, setError] = useState<Error | null>(null);
   const [step, setStep] = useState<Step>({ at: "plan" });
   const [attempt, setAttempt] = useState(0);
   const following = step.at === "following";
+  const isNamespace = subject.resource === "namespaces";
   useEffect(() => {
     if (following || gone) return;
     const abort = new AbortController();
@@ -189,7 +207,7 @@ function PlanTab(props: { subject: Subject; mayDelete: boolean; gone: boolean; o
     api.plan(subject, policy, abort.signal).then(
       (answer) => {
         setPlan(answer);
-        onFates(new Map(answer.items.map((item) => [item.uid, item.fate])));
+        onPlan(answer.id);
       },
       (failure: Error) => !abort.signal.aborted && setError(failure),
     );
@@ -199,30 +217,35 @@ function PlanTab(props: { subject: Subject; mayDelete: boolean; gone: boolean; o
     if (!plan) return;
     setStep({ at: "sending" });
     try {
-      const { objects } = await api.delete(subject, plan, policy, typed);
-      const uids = plan.items.filter((item) => item.fate !== "Released").map((item) => item.uid);
-      setStep({ at: "following", uids, objects });
+      const { deletion } = await api.delete(subject, plan, policy, typed);
+      setStep({ at: "following", deletion });
     } catch (failure) {
       setStep({ at: "plan" });
       setError(failure as Error);
       // What was shown is no longer true: the new plan is shown instead.
-      if (failure instanceof Refused && failure.reason === "PlanChanged") setPlan(failure.details as Plan);
+      if (failure instanceof Refused && failure.reason === "PlanChanged") {
+        const changed = failure.details as Plan;
+        setPlan(changed);
+        onPlan(changed.id);
+      }
     }
   };
-  if (step.at === "following") return <Following uids={step.uids} objects={step.objects} />;
+  if (step.at === "following") return <Following deletion={step.deletion} />;
   if (gone) return <Empty title="It is gone" />;
   return (
     <>
-      <fieldset class="segments">
-        <legend class="hidden">What happens to dependents</legend>
-        {POLICIES.map(([name, meaning]) => (
-          <label key={name} class={policy === name ? "chosen" : ""} title={meaning}>
-            <input type="radio" name="policy" value={name} checked={policy === name} onChange={() => setPolicy(name)} />
-            {words(name)}
-          </label>
-        ))}
-      </fieldset>
-      <p class="quiet">{POLICIES.find(([name]) => name === policy)![1]}. Nothing is deleted before you confirm.</p>
+      {!isNamespace && (
+        <fieldset class="segments">
+          <legend class="hidden">What happens to dependents</legend>
+          {POLICIES.map(([name, meaning]) => (
+            <label key={name} class={policy === name ? "chosen" : ""} title={meaning}>
+              <input type="radio" name="policy" value={name} checked={policy === name} onChange={() => setPolicy(name)} />
+              {words(name)}
+            </label>
+          ))}
+        </fieldset>
+      )}
+      <p class="quiet">{isNamespace ? OF_NAMESPACE : POLICIES.find(([name]) => name === policy)![1]}. Nothing is deleted before you confirm.</p>
       {error && <Failure error={error} retry={() => setAttempt(attempt + 1)} />}
       {!plan && !error && <Loading lines={5} />}
       {plan && (
@@ -277,33 +300,25 @@ function Warnings({ plan }: { plan: Plan }) {
   );
 }
 
-const SHOWN_OF_KIND = 8;
-
 function PlanItems({ plan }: { plan: Plan }) {
-  const groups = new Map<string, Plan["items"]>();
-  for (const item of plan.items) {
-    const key = `${item.fate}/${item.kind}`;
-    groups.set(key, [...(groups.get(key) ?? []), item]);
-  }
   return (
     <ul class="rows dense plan-items">
-      {[...groups].map(([key, items]) => (
-        <li key={key} class="plan-group">
-          <span class={`badge fate-${items[0]!.fate}`}>{words(items[0]!.fate)}</span>
+      {plan.groups.map(({ fate, kind, total, items }) => (
+        <li key={`${fate}/${kind}`} class="plan-group">
+          <span class={`badge fate-${fate}`}>{words(fate)}</span>
           <span class="grow">
-            <strong>{plural(items.length, items[0]!.kind)}</strong>
+            <strong>{plural(total, kind)}</strong>
             <span class="objects">
-              {items.slice(0, SHOWN_OF_KIND).map((item) => (
+              {items.map((item) => (
                 <span class="name" key={item.uid} title={item.remarks.join("; ")}>
                   {item.name}
                 </span>
               ))}
-              {items.length > SHOWN_OF_KIND && <span class="quiet">and {count(items.length - SHOWN_OF_KIND)} more</span>}
+              {total > items.length && <span class="quiet">and {count(total - items.length)} more</span>}
             </span>
           </span>
         </li>
       ))}
-      {plan.omitted > 0 && <li class="quiet">and {plural(plan.omitted, "more object")}</li>}
     </ul>
   );
 }
@@ -319,6 +334,12 @@ function Confirm(props: { plan: Plan; name: string; sending: boolean; onCancel: 
     <form
       class="confirm"
       aria-label="Confirm the deletion"
+      onKeyDown={(event) => {
+        if (event.key !== "Escape" || props.sending) return;
+        // It leaves the confirmation alone, and not the object with it.
+        event.stopPropagation();
+        props.onCancel();
+      }}
       onSubmit={(event) => {
         event.preventDefault();
         if (ready) props.onSend(typed);
@@ -345,18 +366,42 @@ function Confirm(props: { plan: Plan; name: string; sending: boolean; onCancel: 
   );
 }
 
-function Following({ uids, objects }: { uids: string[]; objects: number }) {
-  const { data } = useLive(() => api.remaining(uids), ["remaining", uids[0], uids.length]);
-  const remaining = data?.remaining ?? uids.length;
-  const done = remaining === 0;
+/** Time between two questions about a deletion that is under way, in milliseconds. */
+const FOLLOWED_EVERY = 2000;
+
+function Following({ deletion }: { deletion: string }) {
+  const { data, error, refresh } = useLive((signal) => api.remaining(deletion, signal), ["remaining", deletion]);
+  const isOver = data?.remaining === 0;
+  useEffect(() => {
+    if (isOver) return;
+    const timer = window.setInterval(refresh, FOLLOWED_EVERY);
+    return () => clearInterval(timer);
+  }, [deletion, isOver]);
+  if (!data) return error ? <Failure error={error} retry={refresh} /> : <Loading lines={2} />;
+  const { objects, remaining, unfollowed, hanging, causes } = data;
+  const state = isOver ? "Deleted." : hanging === remaining ? `${plural(hanging, "object")} ${hanging === 1 ? "hangs" : "hang"}.` : "The deletion is under way.";
   return (
-    <div class="following" role="status">
-      <p class="plan-summary">{done ? "Deleted." : "The deletion is under way."}</p>
-      <progress max={uids.length} value={uids.length - remaining} aria-label="Objects deleted" />
-      <p class="quiet">
-        {count(uids.length - remaining)} of {plural(uids.length, "object")} gone
-        {objects > uids.length && `, of ${count(objects)} in all`}.{!done && " It continues in the cluster when this is closed."}
-      </p>
+    <div class="following">
+      <div role="status">
+        <p class="plan-summary">{state}</p>
+        <p class="quiet">
+          {count(objects - remaining)} of {plural(objects, "object")} gone
+          {hanging > 0 && hanging < remaining && `, ${count(hanging)} hang`}.{!isOver && " It continues in the cluster when this is closed."}
+        </p>
+      </div>
+      <progress max={objects} value={objects - remaining} aria-label="Objects deleted" />
+      {unfollowed > 0 && <p class="note">{plural(unfollowed, "object")} that you may not list {unfollowed === 1 ? "is" : "are"} not followed.</p>}
+      {causes.items.length > 0 && (
+        <section>
+          <h3>What holds them</h3>
+          <ul class="rows">
+            {causes.items.map((row) => (
+              <StuckItem key={`${row.code} ${row.subject}`} row={row} open />
+            ))}
+            {causes.total > causes.items.length && <li class="line quiet">and {plural(causes.total - causes.items.length, "more root cause")}</li>}
+          </ul>
+        </section>
+      )}
     </div>
   );
 }

@@ -54,7 +54,6 @@ function Tiles({ data }: { data: Overview }) {
   const total = data.collected.reduce((sum, one) => sum + one.total, 0);
   const next = data.due.items[0];
   const oldest = data.terminating.items[0];
-  const held = data.stuck.items.reduce((sum, row) => sum + row.objectCount + row.waitingCount, 0);
   return (
     <div class="tiles">
       <div class="tile">
@@ -75,7 +74,7 @@ function Tiles({ data }: { data: Overview }) {
         <span class="tile-title">Stuck</span>
         <span class="tile-number">{count(data.stuck.total)}</span>
         <span class="tile-note">
-          {data.stuck.total > 0 ? `${data.stuck.total === 1 ? "root cause holds" : "root causes hold"} ${plural(held, "object")}` : "Nothing is stuck"}
+          {data.stuck.total > 0 ? `${data.stuck.total === 1 ? "root cause holds" : "root causes hold"} ${plural(data.stuck.objects, "object")}` : "Nothing is stuck"}
         </span>
       </div>
       <div class="tile">
@@ -99,6 +98,11 @@ function Stuck({ data, namespace }: { data: Overview; namespace: string }) {
           {data.stuck.items.map((row, place) => (
             <StuckItem key={`${row.code} ${row.subject}`} row={row} open={place === 0} />
           ))}
+          {data.stuck.total > data.stuck.items.length && (
+            <li class="line quiet">
+              and {plural(data.stuck.total - data.stuck.items.length, "more root cause")}: <code>kubegc stuck</code> prints all
+            </li>
+          )}
         </ul>
       )}
     </Card>
@@ -164,16 +168,8 @@ export function StuckItem({ row, open: initially }: { row: StuckRow; open: boole
   );
 }
 
-const DAY = 24 * 3600;
-const SLOTS = 48;
-
 function DueLine({ data }: { data: Overview }) {
-  const { items, total } = data.due;
-  const slots = new Array<number>(SLOTS).fill(0);
-  for (const item of items) {
-    const slot = Math.min(SLOTS - 1, Math.max(0, Math.floor((item.inSeconds / DAY) * SLOTS)));
-    slots[slot] = (slots[slot] ?? 0) + 1;
-  }
+  const { items, slots, total } = data.due;
   const most = Math.max(1, ...slots);
   const start = Date.parse(data.clock);
   return (
@@ -224,6 +220,7 @@ function DueList({ items, total }: { items: Due[]; total: number }) {
             <span class="badge">{words(item.code)}</span>
           </li>
         ))}
+        {all && total > items.length && <li class="line quiet">and {count(total - items.length)} more, later than these</li>}
       </ul>
       {items.length > SHOWN_DUE && (
         <button type="button" class="more" onClick={() => setAll(!all)}>
@@ -281,6 +278,7 @@ function Terminating({ data }: { data: Overview }) {
                 <span class="number">{since(time, data.now)}</span>
               </li>
             ))}
+            {all && total > items.length && <li class="line quiet">and {count(total - items.length)} more, younger than these</li>}
           </ul>
           {total > SHOWN_TERMINATING && (
             <button type="button" class="more" onClick={() => setAll(!all)}>
@@ -319,6 +317,7 @@ function Nodes({ data }: { data: Overview }) {
             <span class="number">{bytes(one.removed.freedBytes)}</span>
           </li>
         ))}
+        {everything && total > items.length && <li class="line quiet">and {plural(total - items.length, "more node")}</li>}
       </ul>
       {items.length > SHOWN_NODES && (
         <button type="button" class="more" onClick={() => setEverything(!everything)}>

@@ -76,22 +76,30 @@ export function Loading({ lines = 3 }: { lines?: number }) {
 }
 
 export function Command({ text, danger }: { text: string; danger?: boolean }) {
-  const [copied, setCopied] = useState(false);
+  const [state, setState] = useState<"ready" | "copied" | "refused">("ready");
   const timer = useRef(0);
+  const code = useRef<HTMLElement>(null);
   useEffect(() => () => clearTimeout(timer.current), []);
   const copy = async () => {
-    await navigator.clipboard.writeText(text).catch(() => undefined);
-    setCopied(true);
+    try {
+      await navigator.clipboard.writeText(text);
+      setState("copied");
+    } catch {
+      // The browser keeps its clipboard: the text is selected, so that a key copies it.
+      getSelection()?.selectAllChildren(code.current!);
+      setState("refused");
+    }
     clearTimeout(timer.current);
-    timer.current = window.setTimeout(() => setCopied(false), 1500);
+    timer.current = window.setTimeout(() => setState("ready"), 3000);
   };
   return (
     <div class={`command ${danger ? "danger" : ""}`}>
-      <code tabIndex={0} role="textbox" aria-readonly="true" aria-label="Command">
+      <code ref={code} tabIndex={0} role="textbox" aria-readonly="true" aria-label="Command">
         {text}
       </code>
-      <button type="button" class="icon-button" onClick={copy} aria-label={copied ? "Copied" : `Copy: ${text}`}>
-        <Icon name={copied ? "done" : "copy"} />
+      {state === "refused" && <span class="quiet">Not copied: press Ctrl+C or ⌘C</span>}
+      <button type="button" class="icon-button" onClick={copy} aria-label={state === "copied" ? "Copied" : `Copy: ${text}`}>
+        <Icon name={state === "copied" ? "done" : "copy"} />
       </button>
     </div>
   );

@@ -1,6 +1,6 @@
 // What the parts of the page share: the route, the overview and the feed.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { api, Refused, type Change, type Overview, type Subject } from "./api";
+import { api, feedAddress, Refused, type Change, type Overview, type Subject } from "./api";
 
 /** What the address says. */
 export interface Route {
@@ -10,6 +10,8 @@ export interface Route {
   uid: string;
   /** The object in the drawer. */
   object: Subject | null;
+  /** What is searched. */
+  search: string;
 }
 
 function read(): Route {
@@ -20,6 +22,7 @@ function read(): Route {
     view: view === "map" || view === "feed" ? view : "overview",
     namespace: parameters.get("namespace") ?? "",
     uid: parameters.get("uid") ?? "",
+    search: parameters.get("search") ?? "",
     object: object.length === 3 ? { resource: object[0]!, namespace: object[1]!, name: object[2]! } : null,
   };
 }
@@ -29,6 +32,7 @@ export function go(change: Partial<Route>): void {
   const parameters = new URLSearchParams();
   if (route.namespace) parameters.set("namespace", route.namespace);
   if (route.uid) parameters.set("uid", route.uid);
+  if (route.search) parameters.set("search", route.search);
   if (route.object) parameters.set("object", `${route.object.resource}/${route.object.namespace}/${route.object.name}`);
   const text = parameters.toString();
   location.hash = `#/${route.view === "overview" ? "" : route.view}${text ? `?${text}` : ""}`;
@@ -56,6 +60,8 @@ export interface Skipped {
   key: string;
   skipped: number;
   resources: Record<string, number>;
+  /** Changes that are not kept any more, of which it is not known whether they fit. */
+  unknown: number;
 }
 
 export type Line = (Change & { key: string }) | Skipped;
@@ -65,7 +71,7 @@ export interface Feed {
   connected: boolean;
 }
 
-/** The feed of all changes that the user may see, the newest first. */
+/** The feed of the changes that the user may see and that fit the filter, the newest first. */
 export class FeedStore {
   lines: Line[] = [];
   connected = false;
@@ -75,10 +81,21 @@ export class FeedStore {
   private drawing = 0;
   private sequence = 0;
   private again = 0;
+  private address = feedAddress("", "");
+
+  /** Shows only what fits. The server searches: what is sent without a filter is a sample. */
+  filter(namespace: string, text: string): void {
+    const address = feedAddress(namespace, text);
+    if (address === this.address) return;
+    this.address = address;
+    const was = this.source;
+    this.forget();
+    if (was) this.open();
+  }
 
   open(): void {
     this.close();
-    const source = new EventSource("/kubegc/v1/feed");
+    const source = new EventSource(this.address);
     this.source = source;
     source.addEventListener("open", () => this.connect(true));
     source.addEventListener("error", () => {
@@ -92,14 +109,15 @@ export class FeedStore {
       this.add({ ...change, key: `${change.time} ${change.number}` });
     });
     source.addEventListener("skipped", (event) => {
-      const { count, resources } = JSON.parse(event.data) as { count: number; resources: Record<string, number> };
-      this.add({ key: `s${this.sequence++}`, skipped: count, resources });
+      const { count, resources, unknown } = JSON.parse(event.data) as { count: number; resources: Record<string, number>; unknown: number };
+      this.add({ key: `s${this.sequence++}`, skipped: count, resources, unknown });
     });
   }
 
   close(): void {
     clearTimeout(this.again);
     this.source?.close();
+    this.source = null;
     this.connected = false;
   }
 

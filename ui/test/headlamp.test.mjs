@@ -18,7 +18,7 @@ const HOST = `
   import * as React from "preact/compat";
   import * as ReactJSX from "preact/compat/jsx-runtime";
   const h = React.createElement;
-  const registered = { routes: [], entries: [], sections: [] };
+  const registered = { routes: [], entries: [], sections: [], filters: [], settings: [] };
   globalThis.pluginLib = {
     React,
     ReactJSX,
@@ -34,6 +34,17 @@ const HOST = `
     ApiProxy: { request: (path, parameters, logsOut) => globalThis.ask(path, parameters, logsOut).then(JSON.parse) },
     registerRoute: (route) => registered.routes.push(route),
     registerSidebarEntry: (entry) => registered.entries.push(entry),
+    registerSidebarEntryFilter: (filter) => registered.filters.push(filter),
+    registerPluginSettings: (name, component) => registered.settings.push({ name, component }),
+    ConfigStore: class {
+      get() {
+        return globalThis.set;
+      }
+      useConfig() {
+        return () => globalThis.set;
+      }
+    },
+    Utils: { getCluster: () => globalThis.cluster ?? "here" },
     registerDetailsViewSection: (section) => registered.sections.push(section),
   };
   globalThis.registered = registered;
@@ -52,9 +63,10 @@ test("the plugin for Headlamp", { timeout: 120_000 }, async (context) => {
   page.on("pageerror", (error) => errors.push(String(error)));
   let token = "administrator-token";
   const asked = [];
+  let answered = 0;
   await page.exposeFunction("ask", async (path, parameters, logsOut) => {
     asked.push({ path, ...parameters, logsOut });
-    const answer = await cluster.ask("GET", path, { token });
+    const answer = await cluster.ask("GET", path, { token }).finally(() => setTimeout(() => (answered += 1)));
     if (answer.code !== 200) throw new Error(answer.body.message);
     return JSON.stringify(answer.body);
   });
@@ -82,6 +94,19 @@ test("the plugin for Headlamp", { timeout: 120_000 }, async (context) => {
     assert.deepEqual(last, { path: "/kubegc/v1/object?resource=deployment.apps&namespace=shop&name=web", method: "GET", cluster: "here", logsOut: false });
   });
 
+  /** Whether the sidebar has the entry, once the cluster was asked. */
+  const hasEntry = async (cluster) => {
+    const filtered = () => page.evaluate((cluster) => ((globalThis.cluster = cluster), !!globalThis.registered.filters[0](globalThis.registered.entries[0])), cluster);
+    const before = answered;
+    if (await filtered()) return true;
+    while (answered === before) await page.waitForTimeout(20);
+    return filtered();
+  };
+
+  await context.test("the sidebar has its entry where kubegc answers", async () => {
+    assert.equal(await hasEntry("here"), true);
+  });
+
   await context.test("without the API, the details stay as they are", async () => {
     token = "nobody";
     await page.evaluate(() =>
@@ -90,6 +115,29 @@ test("the plugin for Headlamp", { timeout: 120_000 }, async (context) => {
     const before = asked.length;
     while (asked.length === before) await page.waitForTimeout(20);
     assert.equal(await page.getByRole("region").count(), 0);
+    assert.equal(await hasEntry("elsewhere"), false);
+  });
+
+  await context.test("where the address of the page is set, links lead there", async () => {
+    const [{ name }] = await page.evaluate(() => globalThis.registered.settings.map(({ name }) => ({ name })));
+    assert.equal(name, "kubegc");
+    await page.evaluate(() => {
+      globalThis.set = { page: "https://gc.example.com/" };
+      globalThis.show(globalThis.registered.settings[0].component, { data: globalThis.set });
+    });
+    assert.equal(await page.getByRole("textbox").inputValue(), "https://gc.example.com/");
+    assert.equal(await hasEntry("elsewhere"), true);
+    const pod = { apiVersion: "v1", kind: "Pod", metadata: { name: "other", namespace: "shop" } };
+    await page.evaluate((jsonData) => globalThis.show(() => globalThis.registered.sections[0]({ resource: { jsonData } })), pod);
+    const link = page.getByRole("link", { name: "Why it is, or is not, deleted" });
+    assert.equal(await link.getAttribute("href"), "https://gc.example.com/ui#/?object=pod.%2Fshop%2Fother");
+    await page.evaluate(() => {
+      // Whatever is set, a link runs nothing.
+      globalThis.set = { page: "javascript:alert(1)" };
+      globalThis.show(globalThis.registered.routes[0].component);
+    });
+    await page.getByText("set the address of its page").waitFor();
+    assert.equal(await page.getByRole("link").count(), 0);
   });
   assert.deepEqual(errors, []);
 });

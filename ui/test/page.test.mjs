@@ -1,6 +1,7 @@
 // The page in a browser, against `kubegc up`: node test/page.test.mjs [FILTER]. Needs Chromium and the binary.
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
+import http from "node:http";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -22,7 +23,7 @@ async function violations(page) {
   return found.violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.target.join(" ")).join(", ")}`);
 }
 
-test("the page", { timeout: 240_000 }, async (context) => {
+test("the page", { timeout: 300_000 }, async (context) => {
   assert.ok(existsSync(binary), `${binary} is not there: cargo build -p kubegc`);
   const cluster = await start(binary);
   context.after(() => cluster.stop());
@@ -85,6 +86,13 @@ test("the page", { timeout: 240_000 }, async (context) => {
     assert.ok((await page.locator(".feed-lines > li").count()) <= 200);
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "nothing is cut off");
     assert.deepEqual(await violations(page), []);
+    // The server searches what the page was never sent.
+    const shown = await page.locator(".feed-lines").innerText();
+    const unsent = Array.from({ length: 300 }, (_, number) => `tree-300-${number}`).find((name) => !new RegExp(`${name}\\b`).test(shown));
+    await page.getByRole("searchbox").fill(`${unsent} ownersabsent`);
+    await page.locator(".feed-line").getByText(unsent, { exact: true }).waitFor({ timeout: PATIENCE });
+    await page.getByRole("searchbox").fill("tree-300");
+    await page.getByText(/^\d+ more changes: \d+ configmaps$/).first().waitFor({ timeout: PATIENCE });
     await page.getByRole("searchbox").fill("tree-300-1 nothing-like-it");
     await page.getByText("Nothing fits").waitFor();
     clean(page);
@@ -103,9 +111,12 @@ test("the page", { timeout: 240_000 }, async (context) => {
     await page.getByRole("heading", { name: "web" }).waitFor();
     await page.getByRole("tab", { name: "Plan a deletion" }).click();
     await page.getByText("9 objects: 6 Pods, 2 ReplicaSets, 1 Deployment").waitFor({ timeout: PATIENCE });
+    await page.locator(".node.fate-Deleted").nth(8).waitFor({ timeout: PATIENCE });
     assert.equal(await page.locator(".node.fate-Deleted").count(), 9);
+    assert.equal(await page.getByRole("button", { name: "Deployment web, living, plan: deleted", exact: true }).count(), 1);
     await page.getByText("Orphan", { exact: true }).click();
     await page.getByText("1 object: 1 Deployment; 2 released").waitFor({ timeout: PATIENCE });
+    await page.locator(".node.fate-Released").nth(1).waitFor({ timeout: PATIENCE });
     assert.equal(await page.locator(".node.fate-Released").count(), 2);
     assert.deepEqual(await violations(page), []);
     assert.equal((await cluster.ask("GET", "/apis/apps/v1/namespaces/shop/deployments/web")).code, 200, "nothing was deleted");
@@ -171,6 +182,144 @@ test("the page", { timeout: 240_000 }, async (context) => {
     await page.context().close();
   });
 
+  await context.test("a deletion of more objects than a plan names: what hangs is drawn, shown and followed", async () => {
+    await cluster.must("POST", "/api/v1/namespaces", { metadata: { name: "tall" } });
+    await cascade(cluster, 1100, "tall", "tower");
+    const maps = "/api/v1/namespaces/tall/configmaps";
+    const tower = await cluster.must("GET", `${maps}/tower`);
+    const ownerReferences = [{ apiVersion: "v1", kind: "ConfigMap", name: "tower", uid: tower.metadata.uid }];
+    await cluster.must("POST", maps, { metadata: { name: "zz-held", finalizers: ["search.example.com/release-tower"], ownerReferences } });
+    const page = await open({ path: "#/map?namespace=tall&object=configmaps/tall/tower" });
+    await page.getByRole("tab", { name: "Plan a deletion" }).click({ timeout: PATIENCE });
+    await page.getByText("1,102 objects: 1,102 ConfigMaps; 1 hangs").waitFor({ timeout: PATIENCE });
+    const groups = await page.locator(".plan-items").innerText();
+    assert.match(groups, /Deleted\s+1,101 ConfigMaps[\s\S]*Hangs\s+1 ConfigMap\s+zz-held/);
+    for (const name of ["ConfigMap 1,100 objects, living, plan: deleted", "ConfigMap zz-held, 1 finalizer, living, plan: hangs", "ConfigMap tower, living, plan: deleted"]) {
+      await page.getByRole("button", { name, exact: true }).waitFor({ timeout: PATIENCE });
+    }
+    assert.deepEqual(await violations(page), []);
+    await page.getByRole("button", { name: "Delete 1,102 objects…" }).click();
+    // Escape leaves the confirmation, and not the object.
+    await page.keyboard.press("Escape");
+    await page.getByRole("button", { name: "Delete 1,102 objects…" }).click({ timeout: PATIENCE });
+    await page.keyboard.type("tower");
+    await page.getByRole("button", { name: "Delete 1,102 objects", exact: true }).click();
+    const following = page.locator(".following");
+    await following.getByText("1 object hangs.").waitFor({ timeout: 4 * PATIENCE });
+    assert.match(await following.innerText(), /1,101 of 1,102 objects gone[\s\S]*What holds them[\s\S]*ConfigMap\/zz-held/);
+    assert.deepEqual(await violations(page), []);
+    await cluster.ask("PATCH", `${maps}/zz-held`, { body: { metadata: { finalizers: null } }, headers: { "content-type": "application/merge-patch+json" } });
+    await following.getByText("Deleted.").waitFor({ timeout: PATIENCE });
+    // The drawer asks about an object that is gone by now.
+    page.errors = page.errors.filter((error) => !error.includes("status of 404"));
+    clean(page);
+    await page.context().close();
+  });
+
+  await context.test("a namespace is planned with everything in it, and one that is not there is said not to be", async () => {
+    const page = await open({ path: "#/?object=namespaces//bank" });
+    await page.getByRole("tab", { name: "Plan a deletion" }).click({ timeout: PATIENCE });
+    await page.getByText("Delete the namespace and everything in it.").waitFor({ timeout: PATIENCE });
+    assert.equal(await page.getByText("Orphan", { exact: true }).count(), 0);
+    await page.goto(`${cluster.url}/ui#/map?namespace=nowhere`);
+    await page.getByText("There is no such namespace").waitFor({ timeout: PATIENCE });
+    page.errors = page.errors.filter((error) => !error.includes("status of 404"));
+    clean(page);
+    await page.context().close();
+  });
+
+  await context.test("keys are shown, and a clipboard that refuses is not said to have copied", async () => {
+    const page = await open();
+    await page.getByRole("heading", { name: "Stuck" }).waitFor({ timeout: PATIENCE });
+    await page.keyboard.press("?");
+    await page.getByRole("heading", { name: "Keys" }).waitFor();
+    assert.deepEqual(await violations(page), []);
+    await page.keyboard.press("Escape");
+    await page.getByRole("heading", { name: "Keys" }).waitFor({ state: "detached" });
+    await page.evaluate(() => (navigator.clipboard.writeText = () => Promise.reject(new Error("refused"))));
+    const command = page.getByRole("region", { name: "Stuck" }).locator(".command").first();
+    await command.getByRole("button").click();
+    await command.getByText("Not copied").waitFor();
+    assert.equal(await page.evaluate(() => getSelection().toString()), await command.locator("code").innerText());
+    clean(page);
+    await page.context().close();
+  });
+
+  await context.test("narrow: names can be read, and an object is shown on the map", async () => {
+    const page = await open({ width: 390, height: 844 });
+    const due = page.getByRole("region", { name: "Due in the next 24 hours" });
+    await due.getByText("import-0412").waitFor({ timeout: PATIENCE });
+    for (const name of await due.locator(".line .name").all()) {
+      const box = await name.boundingBox();
+      assert.ok(box.width > 40, `${await name.innerText()} is ${box.width} pixels wide`);
+    }
+    await page.goto(`${cluster.url}/ui#/?object=deployments.apps/shop/web`);
+    await page.getByRole("tab", { name: "Plan a deletion" }).click({ timeout: PATIENCE });
+    await page.getByText(/objects: 6 Pods/).waitFor({ timeout: PATIENCE });
+    await page.getByRole("button", { name: "Show on map" }).click();
+    const node = page.getByRole("button", { name: "Deployment web, living, plan: deleted", exact: true });
+    await node.waitFor({ timeout: PATIENCE });
+    const covering = await node.evaluate((element) => {
+      const box = element.getBoundingClientRect();
+      return !element.contains(document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2));
+    });
+    assert.equal(covering, false, "nothing lies over the map");
+    assert.ok((await node.boundingBox()).height > 30, "it can be read");
+    assert.deepEqual(await violations(page), []);
+    await page.getByRole("button", { name: "Show the object" }).click();
+    await page.getByText(/objects: 6 Pods/).waitFor();
+    clean(page);
+    await page.context().close();
+  });
+
+  await context.test("a link on another site leads to the page and its place, and a frame stays empty", async () => {
+    const elsewhere = http.createServer((request, response) => {
+      response.setHeader("content-type", "text/html");
+      const target = `${cluster.url}/ui#/map?namespace=bank`;
+      response.end(request.url === "/frame" ? `<iframe src="${target}"></iframe>` : `<a href="${target}">bank</a>`);
+    });
+    await new Promise((resolve) => elsewhere.listen(0, "127.0.0.1", resolve));
+    // Another host, and so another site.
+    const site = `http://localhost:${elsewhere.address().port}`;
+    const page = await open();
+    await page.goto(site);
+    await page.getByRole("link").click();
+    await page.getByRole("heading", { name: "Ownership in bank" }).waitFor({ timeout: PATIENCE });
+    assert.equal(page.url(), `${cluster.url}/ui#/map?namespace=bank`);
+    await page.goto(`${site}/frame`);
+    const frame = page.frames()[1];
+    assert.ok(!frame || !/kubegc/.test(await frame.content().catch(() => "")), "framing is refused");
+    await page.goto(`${cluster.url}/ui`);
+    await page.getByRole("heading", { name: "Stuck" }).waitFor({ timeout: PATIENCE });
+
+    // Without a session the place waits until one is opened in another tab.
+    const late = await (await browser.newContext({ ignoreHTTPSErrors: true })).newPage();
+    await late.goto(site);
+    await late.getByRole("link").click();
+    await late.getByText("A link opens this page").waitFor({ timeout: PATIENCE });
+    const other = await late.context().newPage();
+    await other.goto(await link());
+    await other.getByRole("heading", { name: "Stuck" }).waitFor({ timeout: PATIENCE });
+    await late.bringToFront();
+    await late.getByRole("heading", { name: "Ownership in bank" }).waitFor({ timeout: PATIENCE });
+    await late.context().close();
+    await page.context().close();
+    await new Promise((resolve) => (elsewhere.closeAllConnections(), elsewhere.close(resolve)));
+  });
+
+  await context.test("two pages on one host keep their sessions", async () => {
+    const second = await start(binary);
+    const page = await open();
+    await page.getByRole("heading", { name: "Stuck" }).waitFor({ timeout: PATIENCE });
+    const other = await page.context().newPage();
+    await other.goto((await second.ask("POST", "/kubegc/v1/link", { body: {} })).body.url);
+    await other.getByRole("heading", { name: "Stuck" }).waitFor({ timeout: PATIENCE });
+    await page.reload();
+    await page.getByRole("heading", { name: "Stuck" }).waitFor({ timeout: PATIENCE });
+    await page.context().close();
+    await second.stop();
+  });
+
   await context.test("pause and resume", async () => {
     const page = await open();
     await page.getByRole("button", { name: "Pause the collectors" }).click({ timeout: PATIENCE });
@@ -224,7 +373,7 @@ test("the page", { timeout: 240_000 }, async (context) => {
     assert.match(headers["content-security-policy"], /frame-ancestors 'none'/);
     assert.equal(headers["x-frame-options"], "DENY");
     const { headers: opened } = await cluster.ask("GET", new URL(await link()).pathname + new URL(await link()).search, { token: null });
-    assert.match(opened["set-cookie"][0], /^__Host-kubegc=.*; Path=\/; Secure; HttpOnly; SameSite=Strict; Max-Age=3600$/);
+    assert.match(opened["set-cookie"][0], /^__Host-kubegc-\d+=.*; Path=\/; Secure; HttpOnly; SameSite=Strict; Max-Age=3600$/);
     // The cookie is worth nothing at the Kubernetes API.
     const cookie = opened["set-cookie"][0].split(";")[0];
     const with_cookie = { token: null, headers: { cookie } };

@@ -87,6 +87,36 @@ test("the page of kubegc run", { timeout: 120_000 }, async (context) => {
     await page.context().close();
   });
 
+  await context.test("what the circuit breaker has stopped is named, and resumed by a button", async () => {
+    const trips = await start(binary, ["--controllers=ttl-after-finished-controller"]);
+    context.after(() => trips.stop());
+    const careful = await collect(trips, ["--ui-orders", "--breaker-max-deletions=1"]);
+    context.after(() => careful.stop());
+    const second = await browse(careful, chromium, executable);
+    await trips.must("POST", "/api/v1/namespaces", { metadata: { name: "shop" } });
+    context.after(() => second.browser.close());
+    const page = await second.open();
+    await page.getByText("Acting", { exact: true }).waitFor({ timeout: PATIENCE });
+    await (await cascade(trips, 5, "shop", "tree"))();
+    await page.reload();
+    await page.getByText("The circuit breaker has stopped the collection of configmaps.").waitFor({ timeout: PATIENCE });
+    assert.equal(await page.locator(".mode").innerText(), "Acting, 1 stopped");
+    const banner = page.locator(".banner.stopped");
+    assert.equal(await banner.locator("code").innerText(), "kubegc resume --resource configmaps");
+    await page.evaluate(axe);
+    const found = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+    assert.deepEqual(found.violations.map(({ id }) => id), []);
+    const lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kubegc-garbage-collector";
+    const note = async () => (await trips.ask("GET", lease)).body.metadata.annotations["kubegc.io/tripped"] ?? "";
+    for (const end = Date.now() + PATIENCE; !(await note()).includes("configmaps"); ) assert.ok(Date.now() < end, "it is noted on the Lease");
+    // One more object is deleted, and then it stops again.
+    const first = await note();
+    await banner.getByRole("button", { name: "Resume configmaps" }).click();
+    for (const end = Date.now() + PATIENCE; (await note()) === first; ) assert.ok(Date.now() < end, "it is resumed");
+    clean(page);
+    await page.context().close();
+  });
+
   await context.test("a paused collector is shown as one", async () => {
     const page = await open();
     await page.getByText("Acting", { exact: true }).waitFor({ timeout: PATIENCE });

@@ -9,6 +9,7 @@ use gc_ownership::{Conclusion, NodeView, Presence, ReferenceState};
 use gc_types::{ObjectKey, Uid};
 use serde_json::{Value, json};
 
+use crate::plan::Fate;
 use crate::stuck::Place;
 use crate::survey::Survey;
 
@@ -21,7 +22,7 @@ pub const LARGEST_BUDGET: usize = 600;
 /// Members that a group names.
 const NAMED_MEMBERS: usize = 25;
 /// More objects of one kind below the same owners are folded: what is tried, until the map fits.
-const FOLDED_ABOVE: [usize; 6] = [60, 24, 12, 6, 3, 1];
+const FOLDED_ABOVE: [usize; 5] = [24, 12, 6, 3, 1];
 
 /// What a map shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,15 @@ pub enum Extent {
     Namespace(String),
     /// An object with its owners and dependents.
     Around(Uid),
+}
+
+/// What a map shows of its objects besides the graph.
+#[derive(Clone, Copy, Default)]
+pub struct Emphasis<'a> {
+    /// What a plan makes of an object. Objects that meet different fates are never folded into one node.
+    pub fate: Option<&'a dyn Fn(&Uid) -> Option<Fate>>,
+    /// An object that is a node of its own.
+    pub alone: Option<&'a Uid>,
 }
 
 /// What an object is in the map.
@@ -76,6 +86,8 @@ pub struct Node {
     pub finalizers: Vec<String>,
     /// Objects that depend on it and are not in the map.
     pub omitted: usize,
+    /// What the plan makes of all of them, if it concerns them.
+    pub fate: Option<Fate>,
 }
 
 /// References of the objects of one node to those of another.
@@ -109,15 +121,30 @@ pub struct Map {
 struct Object {
     view: NodeView,
     state: State,
+    fate: Option<Fate>,
+    /// It is a node of its own.
+    is_alone: bool,
     /// Owner, whether it blocks, whether it is the controller, whether the reference leads nowhere.
     owners: Vec<(usize, bool, bool, bool)>,
 }
 
+impl Object {
+    fn new(view: NodeView, state: State) -> Self {
+        Self { view, state, fate: None, is_alone: false, owners: Vec::new() }
+    }
+}
+
 /// Draws a map of at most `budget` nodes. `None` if there is no such object.
 #[must_use]
-pub fn map(survey: &Survey, extent: &Extent, budget: usize) -> Option<Map> {
+pub fn map(survey: &Survey, extent: &Extent, budget: usize, emphasis: Emphasis<'_>) -> Option<Map> {
     let budget = budget.clamp(1, LARGEST_BUDGET);
-    let (objects, omitted) = collect(survey, extent)?;
+    let (mut objects, omitted) = collect(survey, extent)?;
+    for object in &mut objects {
+        let uid = &object.view.uid;
+        object.fate = emphasis.fate.and_then(|fate| fate(uid));
+        object.is_alone =
+            emphasis.alone == Some(uid) || matches!(extent, Extent::Around(root) if root == uid);
+    }
     let order = owners_first(&objects);
     let mut folded = Vec::new();
     for most in FOLDED_ABOVE {
@@ -126,7 +153,28 @@ pub fn map(survey: &Survey, extent: &Extent, budget: usize) -> Option<Map> {
             break;
         }
     }
-    Some(drawn(survey, &objects, folded, budget, omitted))
+    let (drawn_ones, left_out) = within(&objects, folded, budget);
+    Some(drawn(survey, &objects, drawn_ones, omitted + left_out))
+}
+
+/// The groups that are drawn, in their order, and how many objects the others have. What is emphasised comes before the rest.
+fn within(objects: &[Object], groups: Vec<Vec<usize>>, budget: usize) -> (Vec<Vec<usize>>, usize) {
+    let is_plain = |group: &[usize]| {
+        group.first().is_none_or(|place| objects[*place].fate.is_none() && !objects[*place].is_alone)
+    };
+    let mut order: Vec<usize> = (0..groups.len()).collect();
+    order.sort_by_key(|place| is_plain(&groups[*place]));
+    let kept: BTreeSet<usize> = order.into_iter().take(budget).collect();
+    let mut left_out = 0;
+    let mut drawn = Vec::with_capacity(kept.len());
+    for (place, group) in groups.into_iter().enumerate() {
+        if kept.contains(&place) {
+            drawn.push(group);
+        } else {
+            left_out += group.len();
+        }
+    }
+    (drawn, left_out)
 }
 
 /// The objects in question, and how many were left out.
@@ -140,8 +188,7 @@ fn collect(survey: &Survey, extent: &Extent) -> Option<(Vec<Object>, usize)> {
     views.truncate(LARGEST_MAP);
     let mut places: BTreeMap<Uid, usize> =
         views.iter().enumerate().map(|(place, view)| (view.uid.clone(), place)).collect();
-    let mut objects: Vec<Object> =
-        views.into_iter().map(|view| Object { view, state: State::Living, owners: Vec::new() }).collect();
+    let mut objects: Vec<Object> = views.into_iter().map(|view| Object::new(view, State::Living)).collect();
     // Owners outside of the namespace, and owners that are not there, are drawn as well.
     let mut next = 0;
     while let Some(uid) = objects.get(next).map(|object| object.view.uid.clone()) {
@@ -155,7 +202,7 @@ fn collect(survey: &Survey, extent: &Extent) -> Option<(Vec<Object>, usize)> {
                     None => {
                         let Some(view) = engine.view_of(&uid) else { continue };
                         places.insert(uid, objects.len());
-                        objects.push(Object { view, state: State::Absent, owners: Vec::new() });
+                        objects.push(Object::new(view, State::Absent));
                         objects.len() - 1
                     }
                 };
@@ -220,7 +267,7 @@ fn owners_first(objects: &[Object]) -> Vec<usize> {
     order
 }
 
-/// Groups of objects: of one kind and state below the same groups, if there are more of them than `most`; others alone.
+/// Groups of objects: of one kind, state and fate below the same groups, if there are more of them than `most`; others alone.
 fn fold(objects: &[Object], order: &[usize], most: usize) -> Vec<Vec<usize>> {
     let mut depth = vec![0_usize; objects.len()];
     let mut layers: Vec<Vec<usize>> = Vec::new();
@@ -236,11 +283,13 @@ fn fold(objects: &[Object], order: &[usize], most: usize) -> Vec<Vec<usize>> {
     let mut group_of = vec![usize::MAX; objects.len()];
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for layer in layers {
-        let mut alike: BTreeMap<(BTreeSet<usize>, &str, &str, State), Vec<usize>> = BTreeMap::new();
+        let mut alike: BTreeMap<(BTreeSet<usize>, &str, &str, State, Option<Fate>, bool), Vec<usize>> =
+            BTreeMap::new();
         for place in layer {
             let object = &objects[place];
             let owners = object.owners.iter().map(|(owner, ..)| group_of[*owner]).collect();
-            let kind = (owners, &*object.view.api_version, &*object.view.kind, object.state);
+            let Object { view, state, fate, is_alone, .. } = object;
+            let kind = (owners, &*view.api_version, &*view.kind, *state, *fate, *is_alone);
             alike.entry(kind).or_default().push(place);
         }
         for members in alike.into_values() {
@@ -260,21 +309,17 @@ fn fold(objects: &[Object], order: &[usize], most: usize) -> Vec<Vec<usize>> {
     groups
 }
 
-fn drawn(survey: &Survey, objects: &[Object], groups: Vec<Vec<usize>>, budget: usize, omitted: usize) -> Map {
+fn drawn(survey: &Survey, objects: &[Object], groups: Vec<Vec<usize>>, omitted: usize) -> Map {
     let mut map = Map { omitted, ..Map::default() };
     let mut place_of = vec![None; objects.len()];
     for (place, group) in groups.iter().enumerate() {
-        if place < budget {
-            for member in group {
-                place_of[*member] = Some(place);
-            }
-            map.objects += group.len();
-        } else {
-            map.omitted += group.len();
+        for member in group {
+            place_of[*member] = Some(place);
         }
+        map.objects += group.len();
     }
     let mut edges: BTreeMap<(usize, usize), (bool, bool, bool)> = BTreeMap::new();
-    let mut left_out = vec![0; budget.min(groups.len())];
+    let mut left_out = vec![0; groups.len()];
     for (number, object) in objects.iter().enumerate() {
         for (owner, blocks, is_controller, is_invalid) in &object.owners {
             match (place_of[*owner], place_of[number]) {
@@ -308,6 +353,7 @@ fn drawn(survey: &Survey, objects: &[Object], groups: Vec<Vec<usize>>, budget: u
             members: members.iter().map(|place| place_of_view(survey, &objects[*place].view)).collect(),
             finalizers: finalizers.to_vec(),
             omitted,
+            fate: first.fate,
         });
     }
     map
@@ -345,7 +391,7 @@ impl Map {
             json!({
                 "object": node.place.full_value(), "state": node.state.name(), "count": node.count,
                 "members": node.members.iter().map(Place::full_value).collect::<Vec<_>>(),
-                "finalizers": node.finalizers, "omitted": node.omitted,
+                "finalizers": node.finalizers, "omitted": node.omitted, "fate": node.fate.map(Fate::name),
             })
         };
         let edge = |edge: &Edge| {
@@ -400,7 +446,7 @@ mod tests {
 
     /// `name×count state` of each node, and `owner>dependent` of each edge with its marks.
     fn shown(survey: &Survey, extent: &Extent, budget: usize) -> (Vec<String>, Vec<String>) {
-        let map = map(survey, extent, budget).unwrap();
+        let map = map(survey, extent, budget, Emphasis::default()).unwrap();
         let name = |place: usize| map.nodes[place].place.name.clone();
         let nodes =
             map.nodes.iter().map(|node| format!("{}×{} {}", node.place.name, node.count, node.state.name()));
@@ -431,7 +477,7 @@ mod tests {
         let (mut nodes, _) = shown(&survey, &Extent::Around(Uid::new("u-other")), 50);
         nodes.sort();
         assert_eq!(nodes, ["blocked×1 Living", "other×1 Living", "root×1 Terminating"]);
-        assert_eq!(map(&survey, &Extent::Around(Uid::new("absent")), 50), None);
+        assert_eq!(map(&survey, &Extent::Around(Uid::new("absent")), 50, Emphasis::default()), None);
     }
 
     #[test]
@@ -450,10 +496,59 @@ mod tests {
         let (nodes, edges) = shown(&survey, &Extent::Namespace("n".into()), 100);
         assert_eq!(nodes, ["root×1 Living", "m000×300 Living", "m000-0×600 Living"]);
         assert_eq!(edges, ["root>m000", "m000>m000-0"]);
-        let whole = map(&survey, &Extent::Namespace("n".into()), 100).unwrap();
+        let drawn =
+            |budget| map(&survey, &Extent::Namespace("n".into()), budget, Emphasis::default()).unwrap();
+        let whole = drawn(100);
         assert_eq!((whole.objects, whole.omitted), (901, 0));
-        let cut = map(&survey, &Extent::Namespace("n".into()), 2).unwrap();
+        let cut = drawn(2);
         assert_eq!((cut.objects, cut.omitted, cut.nodes[1].omitted), (301, 600, 600));
+    }
+
+    /// An owner with leaves `l00`, `l01`, … that name it.
+    fn family(leaves: usize) -> Survey {
+        let names: Vec<String> = (0..leaves).map(|number| format!("l{number:02}")).collect();
+        let mut objects: Vec<(&str, &[&str], bool)> = vec![("root", &[], false)];
+        objects.extend(names.iter().map(|name| (name.as_str(), &["root"][..], false)));
+        survey(&objects)
+    }
+
+    #[test]
+    fn an_owner_with_many_leaves_is_folded_though_all_would_fit() {
+        let extent = Extent::Namespace("n".into());
+        assert_eq!(shown(&family(60), &extent, 120).0, ["root×1 Living", "l00×60 Living"]);
+        assert_eq!(shown(&family(24), &extent, 120).0.len(), 25);
+    }
+
+    #[test]
+    fn objects_of_different_fates_and_the_selected_one_are_not_folded_together() {
+        let survey = family(60);
+        let fate = |uid: &Uid| match &*uid.to_string() {
+            "u-l07" => Some(Fate::Hangs),
+            "u-l08" | "u-l09" => Some(Fate::Deleted),
+            _ => None,
+        };
+        let selected = Uid::new("u-l50");
+        let emphasis = Emphasis { fate: Some(&fate), alone: Some(&selected) };
+        let nodes = |extent: &Extent, budget: usize| -> Vec<String> {
+            let map = map(&survey, extent, budget, emphasis).unwrap();
+            let node = |node: &Node| format!("{}×{} {:?}", node.place.name, node.count, node.fate);
+            map.nodes.iter().map(node).collect()
+        };
+        let namespace = Extent::Namespace("n".into());
+        assert_eq!(
+            nodes(&namespace, 120),
+            [
+                "root×1 None",
+                "l00×56 None",
+                "l50×1 None",
+                "l08×1 Some(Deleted)",
+                "l09×1 Some(Deleted)",
+                "l07×1 Some(Hangs)"
+            ]
+        );
+        // What is emphasised is drawn before the rest.
+        assert_eq!(nodes(&namespace, 3), ["l50×1 None", "l08×2 Some(Deleted)", "l07×1 Some(Hangs)"]);
+        assert_eq!(nodes(&Extent::Around(Uid::new("u-l50")), 2), ["root×1 None", "l50×1 None"]);
     }
 
     #[test]

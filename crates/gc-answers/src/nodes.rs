@@ -33,8 +33,8 @@ pub struct Nodes {
 
 impl Nodes {
     /// Reads the Leases that agents report on, and adds the images that are due within a day to what is due: moments there are
-    /// of a clock that is `ahead` milliseconds ahead of `now`, and at most `limit` are listed.
-    pub fn read(leases: &[Value], now: Timestamp, (due, ahead, limit): (&mut Outlook, i64, usize)) -> Self {
+    /// of a clock that is `ahead` milliseconds ahead of `now`.
+    pub fn read(leases: &[Value], now: Timestamp, (due, ahead): (&mut Outlook, i64)) -> Self {
         let mut nodes = Self::default();
         for lease in leases {
             let text = lease["metadata"]["annotations"][ANNOTATION].as_str();
@@ -47,7 +47,7 @@ impl Nodes {
             nodes.removed += removed;
             let images =
                 images.iter().map(|image| upcoming(node, &image.name, Timestamp(image.at).after(ahead)));
-            due.add(images.collect(), total, limit);
+            due.add_all(images, total);
             let reported = report.written_at();
             nodes.all.push(NodeAnswer { node: node.to_owned(), removed, due: total, reported });
         }
@@ -128,8 +128,8 @@ mod tests {
             of_nobody,
             json!({"metadata": {"annotations": {ANNOTATION: "nonsense"}, "ownerReferences": [{"kind": "Node", "name": "d"}]}}),
         ];
-        let mut due = Outlook::default();
-        let nodes = Nodes::read(&leases, NOW, (&mut due, 10 * MINUTE, 1));
+        let mut outlook = Outlook::new(NOW, NOW.after(24 * 60 * MINUTE), 1);
+        let nodes = Nodes::read(&leases, NOW, (&mut outlook, 10 * MINUTE));
         let tally = |images: u64, bytes: u64| json!({"images": images, "freedBytes": bytes, "containers": 0, "sandboxes": 0, "logDirectories": 0, "links": 0});
         let item = |node: &str, removed: Value, due: usize, ago: i64| {
             let reported = NOW.after(-ago * MINUTE).to_string();
@@ -142,14 +142,10 @@ mod tests {
         );
         let silent = "what is due on 1 node: the agents there have not reported for two hours";
         assert_eq!(nodes.unseen().as_deref(), Some(silent));
-        assert_eq!(
-            due,
-            Outlook {
-                items: vec![upcoming("a", "redis", NOW.after(40 * MINUTE))],
-                total: 2,
-                ..Outlook::default()
-            }
-        );
+        let due = outlook.within("");
+        assert_eq!((&due.items, due.total), (&vec![upcoming("a", "redis", NOW.after(40 * MINUTE))], 2));
+        // Ninety and thirty minutes ahead, by a clock that is ten minutes ahead.
+        assert_eq!((due.slots[1], due.slots[3], due.slots.iter().sum::<usize>()), (1, 1, 2));
         assert_eq!(
             due.items[0].forecast.message(NOW),
             "will be deleted in 40 min: ImageUnusedTooLong, unused on a for the maximum age (node-images)"
@@ -165,8 +161,9 @@ mod tests {
             json!({"metadata": {"annotations": {ANNOTATION: hostile.to_string()},
             "ownerReferences": [{"kind": "Node", "name": node}]}})
         };
-        let mut due = Outlook::default();
-        let nodes = Nodes::read(&[lease("a"), lease("b")], NOW, (&mut due, i64::MIN, 1));
+        let mut outlook = Outlook::new(NOW, NOW, 1);
+        let nodes = Nodes::read(&[lease("a"), lease("b")], NOW, (&mut outlook, i64::MIN));
+        let due = outlook.within("");
         assert_eq!((nodes.removed.images, due.total, due.items.len()), (u64::MAX, usize::MAX, 1));
     }
 }

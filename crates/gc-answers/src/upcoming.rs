@@ -1,6 +1,6 @@
 //! What will be deleted within a time: the collectors' own engines, run ahead over everything in scope.
 
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use gc_retention::expiry;
 use gc_retention::permissions::Controller;
@@ -17,6 +17,9 @@ use crate::survey::Survey;
 
 /// Objects of one resource that are rehearsed at most; of more, the answer says so.
 pub const MAX_REHEARSED: usize = 5_000;
+
+/// Equal parts of the time that is asked about, in which deletions are counted.
+pub const SLOTS: usize = 48;
 
 /// Resources whose collectors wait for a time.
 const TIMED: [(&str, &str); 3] = [
@@ -45,27 +48,101 @@ impl Upcoming {
     }
 }
 
-/// What is to come within a time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What is to come within a time: all of it is counted by namespace, and the first in each are named.
+#[derive(Clone, Debug, Default)]
 pub struct Outlook {
+    from: Timestamp,
+    until: Timestamp,
+    /// Deletions that are named in each namespace.
+    limit: usize,
+    /// By namespace; an empty one for objects in none, and for images on nodes.
+    parts: BTreeMap<String, Part>,
+    /// What could not be asked.
+    pub unknown: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Part {
+    /// The soonest, of which the latest is on top.
+    first: BinaryHeap<Entry>,
+    total: usize,
+    idle: usize,
+    slots: BTreeMap<usize, usize>,
+}
+
+/// What is to come in one namespace, or everywhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Due {
     /// The first deletions, soonest first, at most as many as were asked for.
     pub items: Vec<Upcoming>,
     /// How many there are in all.
     pub total: usize,
     /// How many more there would be, if the collectors that do not run did.
     pub idle: usize,
-    /// What could not be asked.
-    pub unknown: Vec<String>,
+    /// How many there are in each of [`SLOTS`] equal parts of the time.
+    pub slots: Vec<usize>,
 }
 
 impl Outlook {
-    /// Adds `total` more deletions, of which these come first; at most `limit` of all are listed.
-    pub(crate) fn add(&mut self, more: Vec<Upcoming>, total: usize, limit: usize) {
-        self.items.extend(more);
-        self.items
-            .sort_by(|left, right| (left.forecast.at, &left.place).cmp(&(right.forecast.at, &right.place)));
-        self.items.truncate(limit);
-        self.total = self.total.saturating_add(total);
+    /// Nothing is known yet of the time between these two. `limit` deletions of each namespace are named.
+    #[must_use]
+    pub fn new(from: Timestamp, until: Timestamp, limit: usize) -> Self {
+        Self { from, until, limit, ..Self::default() }
+    }
+
+    /// What is to come in a namespace; in an empty one, everywhere.
+    #[must_use]
+    pub fn within(&self, namespace: &str) -> Due {
+        let mut due = Due { items: Vec::new(), total: 0, idle: 0, slots: vec![0; SLOTS] };
+        let mut first: Vec<&Entry> = Vec::new();
+        for (_, part) in self.parts.iter().filter(|(name, _)| namespace.is_empty() || *name == namespace) {
+            first.extend(&part.first);
+            due.total = due.total.saturating_add(part.total);
+            due.idle += part.idle;
+            for (slot, count) in &part.slots {
+                due.slots[*slot] += count;
+            }
+        }
+        first.sort();
+        due.items = first.into_iter().take(self.limit).map(|entry| entry.0.clone()).collect();
+        due
+    }
+
+    fn part(&mut self, namespace: &str) -> &mut Part {
+        self.parts.entry(namespace.to_owned()).or_default()
+    }
+
+    /// Which part of the time this moment is in.
+    fn slot(&self, at: Timestamp) -> usize {
+        let (ahead, whole) = (i128::from(at.since(self.from)), i128::from(self.until.since(self.from)));
+        let slots = i128::try_from(SLOTS).unwrap_or(i128::MAX);
+        let slot = ahead.max(0) * slots / whole.max(1);
+        usize::try_from(slot).unwrap_or(usize::MAX).min(SLOTS - 1)
+    }
+
+    fn name(&mut self, upcoming: Upcoming) {
+        let (slot, limit) = (self.slot(upcoming.forecast.at), self.limit);
+        let part = self.part(&upcoming.place.namespace);
+        *part.slots.entry(slot).or_default() += 1;
+        part.first.push(Entry(upcoming));
+        if part.first.len() > limit {
+            part.first.pop();
+        }
+    }
+
+    /// Adds one deletion.
+    fn add(&mut self, upcoming: Upcoming) {
+        self.part(&upcoming.place.namespace).total += 1;
+        self.name(upcoming);
+    }
+
+    /// Adds `total` more deletions of objects in no namespace, of which these come first.
+    pub(crate) fn add_all(&mut self, first: impl Iterator<Item = Upcoming>, total: usize) {
+        let part = self.part("");
+        part.total = part.total.saturating_add(total);
+        for upcoming in first {
+            self.name(upcoming);
+        }
     }
 }
 
@@ -75,7 +152,7 @@ pub struct Horizon<'a> {
     pub namespaces: &'a [String],
     /// Until then.
     pub until: Timestamp,
-    /// The number of deletions that are listed.
+    /// The number of deletions that are named in each namespace.
     pub limit: usize,
     /// Whether a collector runs.
     pub runs: &'a dyn Fn(&str) -> bool,
@@ -85,13 +162,10 @@ struct Gathering<'a> {
     horizon: &'a Horizon<'a>,
     survey: &'a Survey,
     facts: &'a Facts,
-    /// The soonest, of which the latest is on top.
-    found: BinaryHeap<Entry>,
-    total: usize,
-    idle: usize,
-    unknown: Vec<String>,
+    outlook: Outlook,
 }
 
+#[derive(Clone, Debug)]
 struct Entry(Upcoming);
 
 impl Entry {
@@ -123,15 +197,8 @@ impl Ord for Entry {
 /// What will be deleted within a time, if everything stays as it is.
 #[must_use]
 pub fn upcoming(survey: &Survey, facts: &Facts, horizon: &Horizon<'_>) -> Outlook {
-    let mut gathering = Gathering {
-        horizon,
-        survey,
-        facts,
-        found: BinaryHeap::new(),
-        total: 0,
-        idle: 0,
-        unknown: Vec::new(),
-    };
+    let outlook = Outlook::new(facts.now(), horizon.until, horizon.limit);
+    let mut gathering = Gathering { horizon, survey, facts, outlook };
     let namespaces = horizon.namespaces;
     for (group, resource) in TIMED {
         gathering.timed(&GroupResource::new(group, resource), namespaces);
@@ -145,14 +212,11 @@ pub fn upcoming(survey: &Survey, facts: &Facts, horizon: &Horizon<'_>) -> Outloo
             }
         }
         Some(Known::Unreadable(why)) => {
-            gathering.unknown.push(format!("what retention policies delete: {why}"));
+            gathering.outlook.unknown.push(format!("what retention policies delete: {why}"));
         }
         Some(Known::Absent) | None => {}
     }
-    let Gathering { found, total, idle, unknown, .. } = gathering;
-    let mut items: Vec<Upcoming> = found.into_vec().into_iter().map(|entry| entry.0).collect();
-    items.sort_by(|left, right| (left.forecast.at, &left.place).cmp(&(right.forecast.at, &right.place)));
-    Outlook { items, total, idle, unknown }
+    gathering.outlook
 }
 
 impl Gathering<'_> {
@@ -161,14 +225,10 @@ impl Gathering<'_> {
             return;
         }
         if !(self.horizon.runs)(forecast.collector) {
-            self.idle += 1;
+            self.outlook.part(&place.namespace).idle += 1;
             return;
         }
-        self.total += 1;
-        self.found.push(Entry(Upcoming { place, forecast }));
-        if self.found.len() > self.horizon.limit {
-            self.found.pop();
-        }
+        self.outlook.add(Upcoming { place, forecast });
     }
 
     /// Objects of a resource in these namespaces, at most [`MAX_REHEARSED`].
@@ -183,13 +243,17 @@ impl Gathering<'_> {
                 Some(Known::Present(items)) => {
                     objects.extend(items.iter().filter(|object| !object.is_terminating()).cloned());
                 }
-                Some(Known::Unreadable(why)) => self.unknown.push(format!("which {name} are due: {why}")),
+                Some(Known::Unreadable(why)) => {
+                    self.outlook.unknown.push(format!("which {name} are due: {why}"))
+                }
                 Some(Known::Absent) | None => {}
             }
         }
         if objects.len() > MAX_REHEARSED {
             let left = objects.len() - MAX_REHEARSED;
-            self.unknown.push(format!("when {left} more {name} are due: only {MAX_REHEARSED} are checked"));
+            self.outlook
+                .unknown
+                .push(format!("when {left} more {name} are due: only {MAX_REHEARSED} are checked"));
             objects.truncate(MAX_REHEARSED);
         }
         objects
@@ -319,10 +383,47 @@ mod tests {
             vec![job("done", Some(10), true), job("kept", None, true), job("running", Some(10), false)];
         facts.tell_list(GroupResource::new("batch", "jobs"), "", Known::Present(jobs));
         let horizon = Horizon { namespaces: &[String::new()], until: now.after(3_600_000), limit, runs };
-        let outlook = upcoming(&survey, &facts, &horizon);
+        let due = upcoming(&survey, &facts, &horizon).within("n");
         let items =
-            outlook.items.iter().map(|item| (item.place.name.clone(), item.forecast.at.since(now) / 1000));
-        (items.collect(), outlook.total, outlook.idle)
+            due.items.iter().map(|item| (item.place.name.clone(), item.forecast.at.since(now) / 1000));
+        (items.collect(), due.total, due.idle)
+    }
+
+    #[test]
+    fn a_namespace_has_its_own_first_ones_and_everything_is_counted() {
+        let hour = 3_600_000;
+        let mut outlook = Outlook::new(Timestamp(0), Timestamp(24 * hour), 2);
+        let due = |namespace: &str, name: &str, hours: i64| Upcoming {
+            place: Place {
+                api_version: "v1".into(),
+                kind: "ConfigMap".into(),
+                resource: "configmaps".into(),
+                namespace: namespace.into(),
+                name: name.into(),
+                uid: String::new(),
+            },
+            forecast: Forecast {
+                at: Timestamp(hours * hour),
+                code: codes::EXPIRED_BY_ANNOTATION,
+                collector: "c",
+                detail: String::new(),
+                is_upstream: false,
+            },
+        };
+        for number in 0..5 {
+            outlook.add(due("busy", &format!("b{number}"), 1));
+        }
+        outlook.add(due("rare", "r", 23));
+        outlook.add_all(std::iter::once(due("", "image", 24)), 7);
+        let shown = |namespace: &str| {
+            let due = outlook.within(namespace);
+            let names: Vec<String> = due.items.iter().map(|item| item.place.name.clone()).collect();
+            let slots = due.slots.iter().enumerate().filter(|(_, count)| **count > 0);
+            (names.join(" "), due.total, slots.map(|(slot, count)| (slot, *count)).collect::<Vec<_>>())
+        };
+        assert_eq!(shown(""), ("b0 b1".into(), 13, vec![(2, 5), (46, 1), (47, 1)]));
+        assert_eq!(shown("rare"), ("r".into(), 1, vec![(46, 1)]));
+        assert_eq!(shown("empty"), (String::new(), 0, vec![]));
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub use auth::certificates::{
 };
 pub use auth::kubeconfig::ClientCredentials;
 pub use auth::pki::{GivenKeys, PkiError, write_private};
-pub use auth::sessions::{LINK_SECONDS, SESSION_COOKIE, SESSION_SECONDS, Sessions};
+pub use auth::sessions::{LINK_SECONDS, SESSION_SECONDS, Sessions, session_cookie};
 pub use exposition::exposition;
 pub use serve::extension::{
     Audience, Extension, ExtensionAnswer, ExtensionBody, ExtensionRequest, SharedBody,

@@ -62,7 +62,8 @@ async fn a_link_opens_one_session_for_the_page_alone() {
     let (code, cookie, _) = get(&anyone, login, &[]).await;
     assert_eq!(code, 200);
     let (cookie, attributes) = cookie.split_once(';').unwrap();
-    assert!(cookie.starts_with("__Host-kubegc="), "{cookie}");
+    let name = format!("__Host-kubegc-{}", server.url.rsplit_once(':').unwrap().1);
+    assert_eq!(cookie.split_once('=').unwrap().0, name);
     assert_eq!(attributes, " Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age=3600");
     assert_eq!(get(&anyone, login, &[]).await.0, 401, "the link is spent");
     let session = [("cookie", cookie)];
@@ -209,9 +210,98 @@ async fn a_deletion_is_the_one_that_was_planned() {
     assert_eq!(get(&client, &format!("{path}/root"), &[]).await.0, 404);
 }
 
+/// A plan and a deletion of more objects than answers name: what hangs comes last, and neither the map nor whoever follows the
+/// deletion may miss it.
+#[tokio::test]
+async fn all_of_a_large_plan_is_drawn_and_followed() {
+    let server = Kubegc::start("up");
+    let client = server.client().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let root = create(&client, path, json!({"metadata": {"name": "root"}})).await;
+    let uid = root["metadata"]["uid"].as_str().unwrap().to_owned();
+    let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "root", "uid": uid}]);
+    let leaf = async |name: String, finalizers: Value| {
+        let metadata = json!({"name": name, "ownerReferences": owners, "finalizers": finalizers});
+        create(&client, path, json!({"metadata": metadata})).await;
+    };
+    for number in 0..1_030 {
+        leaf(format!("leaf-{number}"), json!([])).await;
+    }
+    leaf("held".into(), json!(["acme.dev/hold"])).await;
+    let bystander = json!({"metadata": {"name": "bystander", "ownerReferences": []}});
+    create(&client, path, bystander).await;
+
+    let subject = "resource=configmaps&namespace=default&name=root";
+    let (code, _, plan) = get(&client, &format!("/kubegc/v1/plan?{subject}"), &[]).await;
+    assert_eq!((code, &plan["objects"], &plan["omitted"]), (200, &json!(1_032), &json!(32)));
+    let groups = |plan: &Value| -> Vec<(Value, Value, usize)> {
+        let groups = plan["groups"].as_array().unwrap().iter();
+        groups
+            .map(|group| {
+                (group["fate"].clone(), group["total"].clone(), group["items"].as_array().unwrap().len())
+            })
+            .collect()
+    };
+    assert_eq!(groups(&plan), [(json!("Deleted"), json!(1_031), 8), (json!("Hangs"), json!(1), 1)]);
+
+    let id = plan["id"].as_str().unwrap();
+    let selected = "selected=configmaps/default/leaf-7";
+    let map = |plan: &str| format!("/kubegc/v1/map?namespace=default&plan={plan}&{selected}");
+    let (code, _, drawn) = get(&client, &map(id), &[]).await;
+    assert_eq!(code, 200, "{drawn}");
+    let mut nodes: Vec<(&str, u64, &Value)> = drawn["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|node| node["object"]["kind"] == "ConfigMap")
+        .map(|node| {
+            (node["object"]["name"].as_str().unwrap(), node["count"].as_u64().unwrap(), &node["fate"])
+        })
+        .filter(|(name, ..)| !name.starts_with("kube-"))
+        .collect();
+    nodes.sort_by_key(|node| (node.0 != "root", node.1, node.0));
+    assert_eq!(nodes[0], ("root", 1, &json!("Deleted")));
+    let (deleted, hangs, none) = (json!("Deleted"), json!("Hangs"), Value::Null);
+    assert_eq!(nodes[1..4], [("bystander", 1, &none), ("held", 1, &hangs), ("leaf-7", 1, &deleted)]);
+    assert_eq!((nodes[4].1, nodes[4].2), (1_029, &deleted));
+    let (code, _, forgotten) = get(&client, &map("0-0"), &[]).await;
+    assert_eq!((code, &forgotten["reason"]), (404, &json!("Forgotten")));
+
+    let order = json!({"resource": "configmaps", "namespace": "default", "name": "root", "uid": uid,
+        "policy": "background", "objects": 1_032, "lostVolumes": 0, "typed": "root"});
+    let (code, _, done) = ask(&client, Method::POST, "/kubegc/v1/delete", &[], &order).await;
+    assert_eq!(code, 202, "{done}");
+    let deletion = format!("/kubegc/v1/remaining?deletion={}", done["deletion"].as_str().unwrap());
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let remaining = loop {
+        let (code, _, remaining) = get(&client, &deletion, &[]).await;
+        assert_eq!((code, &remaining["objects"]), (200, &json!(1_032)), "{remaining}");
+        assert_ne!(remaining["remaining"], 0, "one hangs");
+        // A finalizer without a controller is reported once its patience has ended.
+        if remaining["remaining"] == 1 && remaining["hanging"] == 1 {
+            break remaining;
+        }
+        assert!(std::time::Instant::now() < end, "{remaining}");
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    };
+    let causes = &remaining["causes"];
+    assert_eq!((&causes["total"], &causes["items"][0]["objects"][0]["name"]), (&json!(1), &json!("held")));
+    let ann = [("impersonate-user", "ann"), ("impersonate-group", "system:authenticated")];
+    assert_eq!(get(&client, &deletion, &ann).await.0, 404, "it is the deletion of another user");
+}
+
 /// The lines of a feed until `done`, as its reader got them.
 async fn read_feed(client: &kube::Client, headers: &[(&str, &str)], done: impl Fn(&str) -> bool) -> String {
-    let mut request = http::Request::builder().uri("/kubegc/v1/feed?from=0");
+    read_feed_of(client, "from=0", headers, done).await
+}
+
+async fn read_feed_of(
+    client: &kube::Client,
+    query: &str,
+    headers: &[(&str, &str)],
+    done: impl Fn(&str) -> bool,
+) -> String {
+    let mut request = http::Request::builder().uri(format!("/kubegc/v1/feed?{query}"));
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
@@ -268,6 +358,38 @@ async fn readers_of_a_feed_get_what_their_user_may_list() {
         let leaves = text.matches("\"name\":\"leaf-of-").count();
         assert_eq!(leaves, 2, "{text}");
     }
+}
+
+/// A filter searches all changes that are kept, not the few of them that readers without one were sent.
+#[tokio::test]
+async fn the_feed_is_filtered_before_it_is_sampled() {
+    let server = Kubegc::start_collectors();
+    let client = server.client().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let cascade = async |owner: &str, leaves: Vec<String>| {
+        let created = create(&client, path, json!({"metadata": {"name": owner}})).await;
+        let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": created["metadata"]["uid"]}]);
+        for name in leaves {
+            create(&client, path, json!({"metadata": {"name": name, "ownerReferences": owners}})).await;
+        }
+        let deleted = ask(&client, Method::DELETE, &format!("{path}/{owner}"), &[], &json!({})).await;
+        assert!(deleted.0 < 300, "{deleted:?}");
+        let settled = ask(&client, Method::POST, "/kubegc/v1/settle?timeout=30s", &[], &Value::Null).await;
+        assert_eq!(settled.0, 200, "{}", settled.2);
+    };
+    cascade("first", vec!["needle".into()]).await;
+    cascade("second", (0..300).map(|number| format!("hay-{number}")).collect()).await;
+    let ended = |text: &str| text.contains("event: caught-up");
+    let all = read_feed_of(&client, "", &[], ended).await;
+    assert!(!all.contains("\"name\":\"needle\""), "the newest hundred are sent: {all}");
+    let found = read_feed_of(&client, "namespace=default&q=NEEDLE%20ownersabsent", &[], ended).await;
+    assert_eq!(found.matches("event: change").count(), 1, "{found}");
+    assert!(found.contains("\"name\":\"needle\"") && !found.contains("event: skipped"), "{found}");
+    let hay = read_feed_of(&client, "q=hay-", &[], ended).await;
+    assert!(hay.contains("data: {\"count\":200,\"resources\":{\"configmaps\":200},\"unknown\":0}"), "{hay}");
+    let none =
+        read_feed_of(&client, "from=0&q=needle&namespace=shop", &[], |text| text.contains("retry")).await;
+    assert!(!none.contains("needle"), "{none}");
 }
 
 /// k9s replaces `$NAME` by what is selected, wherever it stands, and runs nothing if it does not know the name.
@@ -355,5 +477,25 @@ async fn the_plugins_for_k9s_run_what_they_say() {
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(text.contains(answer), "{name} {selected:?}: {output:?}");
+    }
+}
+
+/// Where the documents, the chart and the dashboard say that the page is.
+#[test]
+fn the_page_has_one_documented_port() {
+    let read = |path: &str| std::fs::read_to_string(support::repository().join(path)).unwrap();
+    let port = "10358";
+    assert!(
+        read("deploy/helm/kubegc/templates/statefulset.yaml")
+            .contains(&format!("--ui-bind-address=0.0.0.0:{port}"))
+    );
+    for page in ["docs/page.md", "docs/run.md"] {
+        assert!(read(page).contains(&format!(":{port}")), "{page}");
+    }
+    for path in ["deploy/monitoring/dashboard.json", "deploy/helm/kubegc/files/dashboard.json"] {
+        let dashboard: Value = serde_json::from_str(&read(path)).unwrap();
+        let variables = dashboard["templating"]["list"].as_array().unwrap();
+        let page = variables.iter().find(|variable| variable["label"] == "Page of kubegc").unwrap();
+        assert_eq!(page["query"], json!(format!("https://localhost:{port}")), "{path}");
     }
 }

@@ -366,7 +366,7 @@ impl Garbage {
             why: format!("{} {name:?}, which it needs, does not exist", kind.kind()),
             bytes: None,
         }));
-        findings.extend(outlook.items.iter().map(|item| Finding {
+        findings.extend(outlook.within("").items.iter().map(|item| Finding {
             code: Code::Due,
             place: item.place.clone(),
             certainty: Certainty::Certain,

@@ -94,6 +94,16 @@ impl Item {
         }
     }
 
+    /// As data.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        let mut value = self.place().value();
+        value["fate"] = self.fate.name().into();
+        value["remarks"] = self.remarks.clone().into();
+        value["terminating"] = self.is_terminating.into();
+        value
+    }
+
     /// `Kind/name`
     #[must_use]
     pub fn title(&self) -> String {
@@ -206,6 +216,16 @@ impl BlastRadius {
         self.items.iter().filter(|item| item.fate == fate).count()
     }
 
+    /// Its objects by fate and kind.
+    #[must_use]
+    pub fn groups(&self) -> BTreeMap<(Fate, &str), Vec<&Item>> {
+        let mut groups: BTreeMap<(Fate, &str), Vec<&Item>> = BTreeMap::new();
+        for item in &self.items {
+            groups.entry((item.fate, &item.kind.kind)).or_default().push(item);
+        }
+        groups
+    }
+
     /// In one line: how many objects of which kinds, what storage is lost, what hangs.
     #[must_use]
     pub fn summary(&self) -> String {
@@ -253,19 +273,12 @@ impl BlastRadius {
     /// As data.
     #[must_use]
     pub fn value(&self) -> Value {
-        let item = |item: &Item| {
-            let mut value = item.place().value();
-            value["fate"] = item.fate.name().into();
-            value["remarks"] = item.remarks.clone().into();
-            value["terminating"] = item.is_terminating.into();
-            value
-        };
         let volume = |volume: &LostVolume| {
             let bytes = volume.bytes.and_then(|bytes| i64::try_from(bytes).ok());
             json!({"name": volume.name, "claim": volume.claim, "bytes": bytes})
         };
         json!({
-            "summary": self.summary(), "items": self.items.iter().map(item).collect::<Vec<_>>(),
+            "summary": self.summary(), "items": self.items.iter().map(Item::value).collect::<Vec<_>>(),
             "lostVolumes": self.lost_volumes.iter().map(volume).collect::<Vec<_>>(),
             "lostWhenReleased": self.lost_when_released.iter().map(volume).collect::<Vec<_>>(),
             "retainedVolumes": self.retained_volumes, "hangs": self.hangs, "recreated": self.recreated,

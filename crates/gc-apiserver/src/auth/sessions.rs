@@ -7,14 +7,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use gc_registry::api::UserInfo;
 use http::HeaderMap;
-use http::header::COOKIE;
+use http::header::{COOKIE, HOST};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use sha2::{Digest as _, Sha256};
 
 use crate::transport::exchange::header_text;
 
-/// The name of the cookie. The prefix makes browsers insist on `Secure`, on `Path=/` and on no `Domain`.
-pub const SESSION_COOKIE: &str = "__Host-kubegc";
+/// What the name of the cookie begins with. The prefix makes browsers insist on `Secure`, on `Path=/` and on no `Domain`.
+const SESSION_COOKIE: &str = "__Host-kubegc";
+/// The port of addresses without one.
+const DEFAULT_PORT: &str = "443";
 /// How long a link can be opened.
 pub const LINK_SECONDS: i64 = 10 * 60;
 /// How long a session lasts.
@@ -147,11 +149,22 @@ impl Sessions {
     }
 }
 
+/// The name of the cookie of a session at the address that a request was sent to. Browsers send the cookies of a host to all
+/// of its ports, so that the name has the port: two servers on one host do not end each other's sessions.
+#[must_use]
+pub fn session_cookie(headers: &HeaderMap) -> String {
+    let host = headers.get(HOST).map(header_text).unwrap_or_default();
+    let port = host.rsplit_once(':').map_or(DEFAULT_PORT, |(_, port)| port);
+    let is_port = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    format!("{SESSION_COOKIE}-{}", if is_port { port } else { DEFAULT_PORT })
+}
+
 fn cookie(headers: &HeaderMap) -> Option<&str> {
+    let expected = session_cookie(headers);
     let pairs = headers.get_all(COOKIE).iter().flat_map(|value| header_text(value).split(';'));
     pairs
         .filter_map(|pair| pair.trim().split_once('='))
-        .find(|(name, _)| *name == SESSION_COOKIE)
+        .find(|(name, _)| *name == expected)
         .map(|(_, value)| value)
 }
 
@@ -165,8 +178,27 @@ mod tests {
     }
 
     fn headers(token: &str) -> HeaderMap {
-        let value = format!("theme=dark; {SESSION_COOKIE}={token}");
-        HeaderMap::from_iter([(COOKIE, value.parse().unwrap())])
+        let value = format!("theme=dark; __Host-kubegc-7443={token}");
+        HeaderMap::from_iter([(COOKIE, value.parse().unwrap()), (HOST, "127.0.0.1:7443".parse().unwrap())])
+    }
+
+    #[test]
+    fn the_cookie_is_that_of_the_port() {
+        for (host, name) in [
+            ("127.0.0.1:7443", "__Host-kubegc-7443"),
+            ("[::1]:8443", "__Host-kubegc-8443"),
+            ("gc.example.com", "__Host-kubegc-443"),
+            ("[::1]", "__Host-kubegc-443"),
+            ("a:b; c", "__Host-kubegc-443"),
+        ] {
+            let headers = HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
+            assert_eq!(session_cookie(&headers), name, "{host}");
+        }
+        let sessions = Sessions::default();
+        let session = sessions.open(&sessions.link(user("ann"), None, 0), 0).unwrap();
+        let mut elsewhere = headers(&session);
+        elsewhere.insert(HOST, "127.0.0.1:8443".parse().unwrap());
+        assert!(sessions.user(&elsewhere, 1).is_none(), "it is the cookie of another port");
     }
 
     #[test]

@@ -11,8 +11,8 @@ use gc_registry::dynamic::Admission;
 use gc_registry::error::{ApiError, Details};
 use gc_registry::resource::ResourceDefinition;
 use gc_types::{GoDuration, Scope};
-use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use http::{HeaderMap, Method, Request, Response};
+use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue};
+use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 
@@ -61,7 +61,7 @@ where
         target: parts.uri.path_and_query().map_or("/", |target| target.as_str()).to_owned(),
         path: decode(parts.uri.path(), false),
         query: Query::parse(parts.uri.query().unwrap_or_default()),
-        headers: parts.headers,
+        headers: with_host(&parts.uri, parts.headers),
         body: body.map_err(Into::into).boxed(),
         user: UserInfo::default(),
         flow: Flow::default(),
@@ -95,6 +95,16 @@ where
         "request"
     );
     Ok(response)
+}
+
+/// The headers with a `Host`, which HTTP/2 has in the address of the request instead.
+fn with_host(uri: &Uri, mut headers: HeaderMap) -> HeaderMap {
+    if let Some(authority) = uri.authority()
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        headers.entry(HOST).or_insert(host);
+    }
+    headers
 }
 
 /// Methods as metrics name them; unknown ones share a name.

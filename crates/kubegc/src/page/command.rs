@@ -33,6 +33,13 @@ pub(crate) fn ui(options: &UiOptions) -> anyhow::Result<()> {
     let link = crate::tasks::block_on(async {
         let collector = options.collector.connect_to_page(&options.access, &options.lease.name()).await?;
         let serves = if collector.is_some() { "`kubegc run --ui-bind-address`" } else { "`kubegc up`" };
+        // On a cluster the page is that of the collectors, which have another address.
+        let otherwise = if collector.is_some() {
+            ""
+        } else {
+            "; for collectors beside a cluster: `kubectl -n kube-system port-forward kubegc-0 10358` and \
+             `kubegc ui --collector 127.0.0.1:10358`"
+        };
         let client = match collector {
             Some(collector) => collector,
             None => options.access.connect().await?,
@@ -43,7 +50,7 @@ pub(crate) fn ui(options: &UiOptions) -> anyhow::Result<()> {
         let answer = client.call(request).await?;
         anyhow::ensure!(
             answer.head.status.is_success(),
-            "{} opens no page: {} ({serves} does)",
+            "{} opens no page: {} ({serves} does{otherwise})",
             client.address(),
             preflight::message(&answer)
         );

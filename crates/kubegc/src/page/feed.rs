@@ -17,6 +17,8 @@ use crate::journal::{entry, verb};
 
 /// Changes that are kept.
 const KEPT_ENTRIES: usize = 4096;
+/// Longest text of a filter, in characters.
+const LONGEST_FILTER: usize = 256;
 /// Minutes that are counted.
 pub(crate) const MINUTES: usize = 60;
 /// Kinds of changes that one minute counts apart; what exceeds this is counted without its namespace and resource.
@@ -50,6 +52,8 @@ pub(crate) struct Entry {
     table: ResourceTable,
     /// Written when the first reader needs it.
     json: OnceLock<Arc<str>>,
+    /// What filters search, in lower case; written when the first filter needs it.
+    words: OnceLock<Box<str>>,
 }
 
 impl Entry {
@@ -62,9 +66,48 @@ impl Entry {
         value
     }
 
+    /// What filters search: what a reader sees of the change without opening it.
+    fn words(&self) -> &str {
+        self.words.get_or_init(|| {
+            let value = self.value();
+            let seen = ["kind", "name", "namespace", "verb", "verdict", "message", "controller", "outcome"];
+            let texts: Vec<&str> = seen.iter().filter_map(|field| value[field].as_str()).collect();
+            texts.join(" ").to_lowercase().into()
+        })
+    }
+
     /// The same as text, written once for all readers.
     pub(crate) fn json(&self) -> &Arc<str> {
         self.json.get_or_init(|| self.value().to_string().into())
+    }
+}
+
+/// Which changes a reader wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Filter {
+    /// Empty for all.
+    namespace: String,
+    /// In lower case; a change has all of them.
+    words: Vec<String>,
+}
+
+impl Filter {
+    /// Of a namespace, if it is not empty, with all words of this text, of which [`LONGEST_FILTER`] characters count.
+    pub(crate) fn new(namespace: &str, text: &str) -> Self {
+        let text: String = text.chars().take(LONGEST_FILTER).collect::<String>().to_lowercase();
+        let words = text.split_whitespace().map(str::to_owned).collect();
+        Self { namespace: namespace.to_owned(), words }
+    }
+
+    /// Whether it wants everything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.namespace.is_empty() && self.words.is_empty()
+    }
+
+    /// Whether it wants this change.
+    pub(crate) fn fits(&self, entry: &Entry) -> bool {
+        (self.namespace.is_empty() || *entry.about.namespace == *self.namespace)
+            && self.words.iter().all(|word| entry.words().contains(word.as_str()))
     }
 }
 
@@ -140,6 +183,12 @@ impl Feed {
     /// Says when there is something new: the number of the next change.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.0.next.subscribe()
+    }
+
+    /// The number of the oldest change that is kept.
+    pub(crate) fn first(&self) -> u64 {
+        let ring = self.lock();
+        ring.entries.front().map_or(ring.next, |entry| entry.number)
     }
 
     /// What was written down from this number on.
@@ -219,6 +268,7 @@ impl Feed {
             controller: observer.controller,
             table: observer.table.clone(),
             json: OnceLock::new(),
+            words: OnceLock::new(),
         }));
         let next = ring.next;
         drop(ring);
@@ -312,6 +362,27 @@ mod tests {
         assert_eq!((newest.entries.len(), newest.lost), (2, 0));
         assert_eq!(feed.since(last).entries.len(), 0);
         assert_eq!(*feed.changes().borrow(), last);
+    }
+
+    #[test]
+    fn a_filter_wants_all_its_words_in_its_namespace() {
+        let feed = Feed::default();
+        record(&feed, &[("shop", "cart-1"), ("bank", "cart-2")]);
+        let entries = feed.since(0).entries;
+        let fitting = |namespace: &str, text: &str| -> Vec<&str> {
+            let filter = Filter::new(namespace, text);
+            entries.iter().filter(|entry| filter.fits(entry)).map(|entry| &*entry.name).collect()
+        };
+        for (namespace, text, names) in [
+            ("", "", &["cart-1", "cart-2"][..]),
+            ("shop", "", &["cart-1"]),
+            ("", "CART-2", &["cart-2"]),
+            ("", "ownersabsent delete cart", &["cart-1", "cart-2"]),
+            ("shop", "cart-2", &[]),
+            ("", "shop garbage-collector", &["cart-1"]),
+        ] {
+            assert_eq!(fitting(namespace, text), names, "{namespace} {text}");
+        }
     }
 
     #[test]

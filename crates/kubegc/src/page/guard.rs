@@ -1,6 +1,6 @@
 //! Security headers for browsers, and the refusal of requests from other sites.
 
-use gc_apiserver::{ExtensionAnswer, ExtensionBody, SESSION_COOKIE, SESSION_SECONDS};
+use gc_apiserver::{ExtensionAnswer, ExtensionBody, ExtensionRequest, SESSION_SECONDS, session_cookie};
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName, HeaderValue, LOCATION, ORIGIN,
     REFERRER_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
@@ -10,6 +10,9 @@ use http::{HeaderMap, Method};
 /// Scripts and styles of this server alone, no frames around the page, nothing from elsewhere.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// Where links on other sites may lead.
+const ARRIVALS: [&str; 2] = ["/ui", "/ui/login"];
 
 /// The answer with the security headers.
 pub(super) fn protected(mut answer: ExtensionAnswer) -> ExtensionAnswer {
@@ -56,12 +59,23 @@ pub(super) fn cross_site(method: &Method, headers: &HeaderMap) -> Option<&'stati
     (method == Method::POST && !is_json).then_some("the Content-Type of an order is application/json")
 }
 
+/// Whether somebody follows a link on another site to the page. Its cookie is not sent then; what is answered is a page
+/// without content that comes again, from this site.
+pub(crate) fn is_arrival(request: &ExtensionRequest) -> bool {
+    let sent = |name: &'static str| text(&request.headers, &HeaderName::from_static(name));
+    request.method == Method::GET
+        && ARRIVALS.contains(&&*request.path)
+        && matches!(sent("sec-fetch-site"), "cross-site" | "same-site")
+        && sent("sec-fetch-mode") == "navigate"
+        && sent("sec-fetch-dest") == "document"
+}
+
 /// Opens a session: the cookie is for this server alone, unseen by scripts and never sent from other sites. The page
 /// follows by a refresh, which comes from this site where a redirect would come from that of the link.
-pub(super) fn signed_in(session: &str) -> ExtensionAnswer {
-    let cookie = format!(
-        "{SESSION_COOKIE}={session}; Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age={SESSION_SECONDS}"
-    );
+pub(super) fn signed_in(session: &str, headers: &HeaderMap) -> ExtensionAnswer {
+    let name = session_cookie(headers);
+    let cookie =
+        format!("{name}={session}; Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age={SESSION_SECONDS}");
     let page = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>kubegc</title>\
                 <link rel=\"icon\" href=\"/ui/icon.svg\">\
                 <meta http-equiv=\"refresh\" content=\"0;url=/ui\"><p><a href=\"/ui\">kubegc</a></p></html>";
@@ -69,8 +83,9 @@ pub(super) fn signed_in(session: &str) -> ExtensionAnswer {
 }
 
 /// Ends the session in the browser.
-pub(super) fn signed_out() -> ExtensionAnswer {
-    let cookie = format!("{SESSION_COOKIE}=; Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age=0");
+pub(super) fn signed_out(headers: &HeaderMap) -> ExtensionAnswer {
+    let name = session_cookie(headers);
+    let cookie = format!("{name}=; Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age=0");
     with_cookie("", cookie)
 }
 
@@ -100,6 +115,44 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use super::*;
+
+    #[test]
+    fn links_of_other_sites_may_be_followed_to_the_page_alone() {
+        let link = [
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-mode", "navigate"),
+            ("sec-fetch-dest", "document"),
+        ];
+        let with = |name: &'static str, value: &'static str| {
+            link.map(|pair| if pair.0 == name { (name, value) } else { pair })
+        };
+        let table = [
+            ("GET", "/ui", link, true),
+            ("GET", "/ui/login", link, true),
+            ("GET", "/ui", with("sec-fetch-site", "same-site"), true),
+            ("GET", "/ui", with("sec-fetch-site", "same-origin"), false),
+            ("GET", "/ui", with("sec-fetch-dest", "iframe"), false),
+            ("GET", "/ui", with("sec-fetch-mode", "no-cors"), false),
+            ("GET", "/ui/app.js", link, false),
+            ("GET", "/kubegc/v1/overview", link, false),
+            ("POST", "/ui", link, false),
+        ];
+        for (method, path, headers, is) in table {
+            let headers: Vec<(HeaderName, HeaderValue)> = headers
+                .into_iter()
+                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+                .collect();
+            let request = ExtensionRequest {
+                method: method.parse().unwrap(),
+                path: path.into(),
+                query: Vec::new(),
+                headers: HeaderMap::from_iter(headers.clone()),
+                body: bytes::Bytes::new(),
+                user: gc_registry::api::UserInfo::default(),
+            };
+            assert_eq!(is_arrival(&request), is, "{method} {path} {headers:?}");
+        }
+    }
 
     #[test]
     fn requests_of_other_sites_are_refused() {

@@ -3,6 +3,7 @@
 
 mod assets;
 pub(crate) mod command;
+mod deleting;
 pub(crate) mod feed;
 pub(crate) mod guard;
 mod home;
@@ -10,6 +11,7 @@ mod kept;
 pub(crate) mod listener;
 pub(crate) mod overview;
 mod places;
+mod plans;
 mod refusal;
 mod stream;
 mod views;
@@ -19,12 +21,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
+use gc_answers::map::Emphasis;
 use gc_apiserver::{
     Audience, ExtensionAnswer, ExtensionBody, ExtensionRequest, InProcess, LINK_SECONDS, Sessions, SharedBody,
 };
 use gc_kube::{Observer, ResourceTable};
 use gc_registry::api::UserInfo;
 use gc_retention::permissions::Controller;
+use gc_types::Uid;
 use http::Method;
 use http::header::HOST;
 use serde::Deserialize;
@@ -37,7 +41,7 @@ use crate::questions::answering;
 use crate::questions::attached::Inquiry;
 use crate::questions::gather::Gatherer;
 use crate::questions::resident::Resident;
-use crate::questions::view::{self, Question, Subject};
+use crate::questions::view::{Question, Subject};
 use crate::run::LeaseFlags;
 use crate::run::control::{self, Control, Orders};
 use feed::Feed;
@@ -46,6 +50,7 @@ use home::Home;
 use kept::Kept;
 use overview::Mode;
 use places::Places;
+use plans::Plans;
 use refusal::Refusal;
 use stream::Streams;
 use views::Views;
@@ -73,8 +78,6 @@ const MAXIMUM_READERS: usize = 256;
 const MAXIMUM_READERS_OF_USER: usize = 128;
 /// Lines of the journal about one object.
 const JOURNAL_LINES: usize = 50;
-/// Objects of a plan that are named.
-const PLAN_NAMED: usize = 1_000;
 /// What every user may ask for; answers have the rights of the user.
 const SERVED: [&str; 12] = [
     "overview",
@@ -111,6 +114,10 @@ struct Shared {
     orders: Control,
     turns: Places,
     readers: Places,
+    /// Plans that were shown, for maps.
+    plans: Plans,
+    /// Deletions that were ordered, for those who follow them.
+    deletions: Plans,
     home: Home,
 }
 
@@ -119,8 +126,21 @@ struct Shared {
 enum LiveQuestion {
     /// Of a namespace; an empty one for everything.
     Overview { namespace: String },
-    /// Around the object of a UID, if there is one, otherwise of a namespace.
-    Map { uid: Option<String>, namespace: String, budget: usize },
+    /// The ownership graph.
+    Map(MapQuestion),
+}
+
+/// Which map, and what it shows besides the graph.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct MapQuestion {
+    /// Around the object of this UID, if there is one, otherwise of a namespace.
+    uid: Option<String>,
+    namespace: String,
+    budget: usize,
+    /// A plan that was shown.
+    plan: Option<String>,
+    /// `resource/namespace/name` of an object that is a node of its own.
+    selected: Option<String>,
 }
 
 impl LiveQuestion {
@@ -137,34 +157,13 @@ impl LiveQuestion {
                         Refusal::new(400, "BadRequest", message)
                     })?,
                 };
-                let uid = parameter(request, "uid").map(str::to_owned);
-                Ok(Some(Self::Map { uid, namespace, budget }))
+                let text = |name: &str| parameter(request, name).map(str::to_owned);
+                let (uid, plan, selected) = (text("uid"), text("plan"), text("selected"));
+                Ok(Some(Self::Map(MapQuestion { uid, namespace, budget, plan, selected })))
             }
             _ => Ok(None),
         }
     }
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct DeleteOrder {
-    #[serde(flatten)]
-    subject: Subject,
-    uid: String,
-    policy: String,
-    /// How many objects the plan that was confirmed deletes.
-    objects: usize,
-    /// How many volumes it loses.
-    lost_volumes: usize,
-    /// The name of the object, typed, where the plan asks for it.
-    #[serde(default)]
-    typed: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct RemainingQuestion {
-    uids: Vec<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -172,6 +171,14 @@ struct RemainingQuestion {
 struct PauseOrder {
     #[serde(default)]
     reason: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ResumeOrder {
+    /// Only what the circuit breaker has stopped of this resource; if it is empty, what was paused.
+    #[serde(default)]
+    resource: String,
 }
 
 impl Page {
@@ -197,6 +204,8 @@ impl Page {
             orders,
             turns: Places::new(ANSWERED_AT_ONCE, ANSWERED_AT_ONCE_OF_USER),
             readers: Places::new(MAXIMUM_READERS, MAXIMUM_READERS_OF_USER),
+            plans: Plans::default(),
+            deletions: Plans::default(),
             home,
         }))
     }
@@ -286,6 +295,7 @@ impl Page {
         visitor: Result<Visitor, Refusal>,
     ) -> Option<ExtensionAnswer> {
         let answer = match guard::cross_site(&request.method, &request.headers) {
+            Some(_) if guard::is_arrival(&request) => assets::enter(),
             Some(why) => Refusal::new(403, "Forbidden", why).answer(),
             None if request.path.starts_with(PAGE) => self.page(&request)?,
             None => match visitor {
@@ -305,7 +315,7 @@ impl Page {
             let session = self.0.sessions.open(token, jiff::Timestamp::now().as_second());
             // A link that is opened again leads to the page, where a session is known.
             return Some(match session {
-                Some(session) => guard::signed_in(&session),
+                Some(session) => guard::signed_in(&session, &request.headers),
                 None if is_known(&request.user) => guard::redirect(PAGE),
                 None => assets::sign_in(),
             });
@@ -331,7 +341,7 @@ impl Page {
             ("link", false) => self.link_for(&request, &user),
             ("logout", false) => {
                 self.0.sessions.close(&request.headers);
-                Ok(guard::signed_out())
+                Ok(guard::signed_out(&request.headers))
             }
             ("pause", false) => self.pause(&request).await,
             ("resume", false) => self.resume(&request).await,
@@ -368,9 +378,7 @@ impl Page {
             off_thread(move || async move {
                 let (document, valid) = match &question {
                     LiveQuestion::Overview { namespace } => page.overview(namespace, &request, &user).await?,
-                    LiveQuestion::Map { uid, namespace, budget } => {
-                        page.map(uid.as_deref(), namespace, *budget, (&request, &user)).await?
-                    }
+                    LiveQuestion::Map(question) => page.map(question, &request, &user).await?,
                 };
                 Ok((Arc::new(SharedBody::new(document.to_string().into())), valid))
             })
@@ -397,7 +405,7 @@ impl Page {
             ("plan", true) => self.plan(request, user).await,
             ("ask", false) => self.ask(request, user).await,
             ("delete", false) => self.delete(request, user).await,
-            ("remaining", false) => self.remaining(request, user).await,
+            ("remaining", true) => self.remaining(request, user).await,
             _ => Err(not_allowed()),
         }
     }
@@ -487,15 +495,26 @@ impl Page {
     /// A map, and how long it is valid: until what the user may see is checked again.
     async fn map(
         &self,
-        uid: Option<&str>,
-        namespace: &str,
-        budget: usize,
-        (request, user): (&ExtensionRequest, &Visitor),
+        question: &MapQuestion,
+        request: &ExtensionRequest,
+        user: &Visitor,
     ) -> Result<(Value, Duration), Refusal> {
-        let views::Shared { view, until, .. } = self.view(request, user).await?;
+        let MapQuestion { uid, namespace, budget, plan, selected } = question;
+        let plan = match plan {
+            Some(id) => Some(self.0.plans.of(&who(&request.user), id).ok_or_else(plans::forgotten)?),
+            None => None,
+        };
+        let views::Shared { view, until, rights } = self.view(request, user).await?;
+        let is_known = namespace.is_empty() || !rights.has_namespaces() || view.has_namespace(namespace);
+        if uid.is_none() && !is_known {
+            return Err(Refusal::new(404, "NotFound", format!("namespace {namespace:?} not found")));
+        }
+        let fate = plan.as_ref().map(|plan| |uid: &Uid| plan.fate(uid));
+        let selected = selected.as_deref().and_then(|selected| view.uid_of(selected));
+        let emphasis = Emphasis { fate: fate.as_ref().map(|fate| fate as _), alone: selected.as_ref() };
         let map = match uid {
-            Some(uid) => view.map_around(uid, budget),
-            None => view.map_of_namespace(namespace, budget),
+            Some(uid) => view.map_around(uid, *budget, emphasis),
+            None => view.map_of_namespace(namespace, *budget, emphasis),
         };
         let map = map.ok_or_else(|| Refusal::new(404, "NotFound", "there is no such object"))?;
         Ok((map.value(), until.saturating_duration_since(Instant::now())))
@@ -543,65 +562,6 @@ impl Page {
         Ok(ExtensionAnswer::json(200, &document))
     }
 
-    async fn planned(
-        &self,
-        subject: &Subject,
-        policy: &str,
-        user: &Visitor,
-    ) -> Result<(Question, view::PlannedDeletion), Refusal> {
-        let cascade = view::cascade(policy).ok_or_else(|| {
-            let message = format!("policy={policy}: expected background, foreground or orphan");
-            Refusal::new(400, "BadRequest", message)
-        })?;
-        let question = Question::from(self.gatherer(user).await?, subject, ANSWER_PATIENCE)?;
-        let planned = question.plan(cascade).await?;
-        Ok((question, planned))
-    }
-
-    async fn plan(&self, request: &ExtensionRequest, user: &Visitor) -> Result<ExtensionAnswer, Refusal> {
-        let policy = parameter(request, "policy").unwrap_or("background");
-        let (_, planned) = self.planned(&subject(request)?, policy, user).await?;
-        Ok(ExtensionAnswer::json(200, &plan_value(&planned)))
-    }
-
-    async fn delete(&self, request: &ExtensionRequest, user: &Visitor) -> Result<ExtensionAnswer, Refusal> {
-        let order: DeleteOrder = read_order(request)?;
-        let (question, planned) = self.planned(&order.subject, &order.policy, user).await?;
-        let DeleteOrder { objects, lost_volumes, .. } = order;
-        if !planned.is_within(&view::Confirmed { uid: order.uid.clone(), objects, lost_volumes }) {
-            let mut refusal = Refusal::new(409, "PlanChanged", "the plan has changed since it was shown");
-            refusal.details = plan_value(&planned);
-            return Err(refusal);
-        }
-        if planned.needs_name() && order.typed != order.subject.name {
-            let message = "this much is deleted only when the name of the object is typed";
-            return Err(Refusal::new(422, "NameNotTyped", message));
-        }
-        question.delete(&planned).await?;
-        let Subject { resource, namespace, name } = &order.subject;
-        tracing::info!(
-            user = request.user.name,
-            resource,
-            namespace,
-            name,
-            order.policy,
-            "deleted from the page"
-        );
-        Ok(ExtensionAnswer::json(202, &json!({"uid": planned.uid(), "objects": planned.objects()})))
-    }
-
-    /// How many of these objects are still there, as the user sees it.
-    async fn remaining(
-        &self,
-        request: &ExtensionRequest,
-        user: &Visitor,
-    ) -> Result<ExtensionAnswer, Refusal> {
-        let question: RemainingQuestion = read_order(request)?;
-        let views::Shared { view, .. } = self.view(request, user).await?;
-        let remaining = question.uids.iter().filter(|uid| view.is_there(uid)).count();
-        Ok(ExtensionAnswer::json(200, &json!({"remaining": remaining})))
-    }
-
     async fn pause(&self, request: &ExtensionRequest) -> Result<ExtensionAnswer, Refusal> {
         let order: PauseOrder = read_order(request)?;
         let by = &request.user.name;
@@ -617,8 +577,20 @@ impl Page {
     }
 
     async fn resume(&self, request: &ExtensionRequest) -> Result<ExtensionAnswer, Refusal> {
-        tracing::warn!(by = request.user.name, "the collectors are resumed");
-        self.order(|orders| orders.paused = None).await?;
+        let by = &request.user.name;
+        let ResumeOrder { resource } = read_order(request)?;
+        if resource.is_empty() {
+            tracing::warn!(by, "the collectors are resumed");
+            self.order(|orders| orders.paused = None).await?;
+        } else {
+            tracing::warn!(by, resource, "the collection of a resource is resumed");
+            self.order(|orders| {
+                if let Some(tripped) = &mut orders.tripped {
+                    tripped.remove(&*resource);
+                }
+            })
+            .await?;
+        }
         Ok(ExtensionAnswer::json(200, &json!({"state": "Acting"})))
     }
 
@@ -671,7 +643,9 @@ impl Page {
         };
         let last = request.headers.get("last-event-id").and_then(|id| id.to_str().ok());
         let from = last.or_else(|| parameter(request, "from")).and_then(|id| id.parse().ok());
-        let stream = self.0.streams.open(who(&request.user), user, from, place);
+        let text = |name: &str| parameter(request, name).unwrap_or_default();
+        let wanted = feed::Filter::new(text("namespace"), text("q"));
+        let stream = self.0.streams.open((who(&request.user), wanted), user, from, place);
         Ok(ExtensionAnswer {
             code: 200,
             content_type: "text/event-stream",
@@ -717,22 +691,6 @@ fn read_order<T: serde::de::DeserializeOwned>(request: &ExtensionRequest) -> Res
     }
     serde_json::from_slice(&request.body)
         .map_err(|error| Refusal::new(400, "BadRequest", format!("the order cannot be read: {error}")))
-}
-
-/// A plan with at most [`PLAN_NAMED`] objects, and what has to be typed to carry it out.
-fn plan_value(planned: &view::PlannedDeletion) -> Value {
-    let mut value = planned.radius.value();
-    let mut omitted = 0;
-    if let Some(items) = value["items"].as_array_mut() {
-        omitted = items.len().saturating_sub(PLAN_NAMED);
-        items.truncate(PLAN_NAMED);
-    }
-    value["omitted"] = omitted.into();
-    value["uid"] = planned.uid().into();
-    value["objects"] = planned.objects().into();
-    value["needsName"] = planned.needs_name().into();
-    value["unseen"] = planned.unseen.clone().into();
-    value
 }
 
 /// Answers on a thread of its own: a large graph takes a while, and would hold up others.

@@ -1,9 +1,10 @@
 //! The first screen as data.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use gc_answers::Survey;
 use gc_answers::nodes::Nodes;
-use gc_answers::stuck::Place;
-use gc_answers::upcoming::Upcoming;
+use gc_answers::stuck::{Place, Row};
 use gc_types::Timestamp;
 use serde_json::{Value, json};
 
@@ -110,12 +111,8 @@ pub(crate) struct Stopped {
 
 /// The first screen, of one namespace or (with an empty one) of all that the user sees.
 pub(crate) fn overview(view: &View, namespace: &str, around: &Surroundings<'_>) -> Value {
-    let within = |place: &Place| namespace.is_empty() || place.namespace == namespace;
     let terminating = terminating(&view.survey, namespace);
-    let rows = view.stuck.iter().filter(|row| namespace.is_empty() || row.concerns(namespace));
-    let stuck: Vec<Value> = rows.clone().take(ROWS_SHOWN).map(|row| row_value(row, view)).collect();
-    let due: Vec<Value> =
-        view.due.items.iter().filter(|item| within(&item.place)).map(|item| due_value(item, view)).collect();
+    let due = view.due.within(namespace);
     let mut unseen = view.unseen.clone();
     unseen.extend(view.due.unknown.iter().cloned());
     if around.namespaces_omitted > 0 {
@@ -124,8 +121,8 @@ pub(crate) fn overview(view: &View, namespace: &str, around: &Surroundings<'_>) 
             "{namespaces} were not checked: too many, or the API server does not say what you may list"
         ));
     }
-    if view.due.idle > 0 {
-        let objects = gc_answers::text::count(view.due.idle, "object");
+    if due.idle > 0 {
+        let objects = gc_answers::text::count(due.idle, "object");
         unseen.push(format!("{objects} would be due if the collector did run: see --controllers"));
     }
     json!({
@@ -142,12 +139,23 @@ pub(crate) fn overview(view: &View, namespace: &str, around: &Surroundings<'_>) 
             "total": terminating.len(),
             "items": terminating.into_iter().take(TERMINATING_NAMED).collect::<Vec<_>>(),
         },
-        "stuck": {"total": rows.count(), "items": stuck},
-        "due": {"total": if namespace.is_empty() { view.due.total } else { due.len() }, "items": due},
+        "stuck": stuck(view, namespace),
+        "due": {
+            "total": due.total, "slots": due.slots,
+            "items": due.items.iter().map(|item| item.value(view.clock)).collect::<Vec<_>>(),
+        },
         // Nodes are in no namespace.
         "nodes": if namespace.is_empty() { view.nodes.value() } else { Nodes::default().value() },
         "unseen": unseen,
     })
+}
+
+/// Root causes, and how many objects all of them hold, each counted once.
+fn stuck(view: &View, namespace: &str) -> Value {
+    let rows = view.stuck.iter().filter(|row| namespace.is_empty() || row.concerns(namespace));
+    let held: BTreeSet<&Place> = rows.clone().flat_map(Row::places).collect();
+    let items: Vec<Value> = rows.clone().take(ROWS_SHOWN).map(|row| row_value(row, view)).collect();
+    json!({"total": rows.count(), "objects": held.len(), "items": items})
 }
 
 fn stopped(one: &Stopped) -> Value {
@@ -158,7 +166,7 @@ fn collected(one: &Collected) -> Value {
     json!({"controller": one.controller, "total": one.minutes.iter().sum::<u64>(), "minutes": one.minutes})
 }
 
-fn row_value(row: &gc_answers::stuck::Row, view: &View) -> Value {
+pub(super) fn row_value(row: &Row, view: &View) -> Value {
     let mut value = row.value(view.now);
     let places = |all: &mut dyn Iterator<Item = &Place>| -> Vec<Value> {
         all.take(OBJECTS_OF_ROW).map(Place::full_value).collect()
@@ -168,10 +176,6 @@ fn row_value(row: &gc_answers::stuck::Row, view: &View) -> Value {
     value["objectCount"] = row.objects.len().into();
     value["waitingCount"] = row.waiting.len().into();
     value
-}
-
-fn due_value(item: &Upcoming, view: &View) -> Value {
-    item.value(view.clock)
 }
 
 /// What is being deleted, the oldest first.
@@ -199,7 +203,7 @@ fn terminating(survey: &Survey, namespace: &str) -> Vec<Value> {
 
 /// The namespaces in which something was seen, with how much.
 fn namespaces(survey: &Survey) -> Vec<Value> {
-    let mut counts: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for ((namespace, _), count) in survey.engine.population() {
         if !namespace.is_empty() {
             *counts.entry(namespace).or_default() += count;
@@ -210,7 +214,7 @@ fn namespaces(survey: &Survey) -> Vec<Value> {
 
 /// How many objects there are of each kind, most first.
 fn kinds(survey: &Survey, namespace: &str) -> Vec<Value> {
-    let mut counts: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for ((inside, resource), count) in survey.engine.population() {
         if (namespace.is_empty() || inside == namespace)
             && let Some(resource) = survey.catalog.get(resource)

@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::feed::{Entry, Feed};
+use super::feed::{Entry, Feed, Filter};
 use super::places::Place;
 use super::visitor::{Sight, Visitor, Who};
 
@@ -39,9 +39,10 @@ struct Batch {
     text: Option<Bytes>,
 }
 
-/// All readers of one user, who may see the same.
+/// All readers of one user who want the same.
 struct Audience {
     feed: Feed,
+    filter: Filter,
     state: tokio::sync::Mutex<AudienceState>,
 }
 
@@ -73,7 +74,7 @@ impl Audience {
     async fn turn(&self, from: u64, most: usize) -> Turn {
         let mut state = self.state.lock().await;
         if Instant::now() >= state.due {
-            state.make_batch(&self.feed).await;
+            state.make_batch(self).await;
         }
         let newest = state.next;
         if let Some(batch) = state.batches.iter().find(|batch| batch.from == from) {
@@ -82,44 +83,55 @@ impl Audience {
         if from >= newest {
             return Turn { text: None, next: from, is_behind: false };
         }
-        let (unread, lost) = state.seen(&self.feed, from).await;
-        let text = written(&unread, lost, most, newest).map(Bytes::from);
+        let unread = state.seen(self, from).await;
+        let text = written(&unread, most, newest).map(Bytes::from);
         Turn { text, next: newest, is_behind: false }
     }
 }
 
 impl AudienceState {
-    async fn make_batch(&mut self, feed: &Feed) {
+    async fn make_batch(&mut self, audience: &Audience) {
         self.due = Instant::now() + BATCH_PERIOD;
-        let from = std::mem::replace(&mut self.next, *feed.changes().borrow());
+        let from = std::mem::replace(&mut self.next, *audience.feed.changes().borrow());
         if from == self.next {
             return;
         }
-        let (unread, lost) = self.seen(feed, from).await;
-        let text = written(&unread, lost, BATCH_ENTRIES, self.next).map(Bytes::from);
+        let unread = self.seen(audience, from).await;
+        let text = written(&unread, BATCH_ENTRIES, self.next).map(Bytes::from);
         if self.batches.len() >= KEPT_BATCHES {
             self.batches.pop_front();
         }
         self.batches.push_back(Batch { from, next: self.next, text });
     }
 
-    /// The changes from this number to the end of the newest batch that the audience may see, and how many were lost.
-    async fn seen(&mut self, feed: &Feed, from: u64) -> (Vec<Arc<Entry>>, u64) {
+    /// The changes from this number to the end of the newest batch that the audience may see and wants.
+    async fn seen(&mut self, audience: &Audience, from: u64) -> Seen {
         self.sight.refresh().await;
         let (next, sight) = (self.next, &mut self.sight);
-        let unread = feed.since(from);
+        let unread = audience.feed.since(from);
         let entries = unread.entries.into_iter().take_while(|entry| entry.number < next);
-        let seen = entries.filter(|entry| sight.may_see(&entry.about)).collect();
+        let seen =
+            entries.filter(|entry| sight.may_see(&entry.about) && audience.filter.fits(entry)).collect();
         // It is no longer known which of the lost changes the audience may see.
         let lost = if sight.sees_all() { unread.lost } else { 0 };
-        (seen, lost)
+        let (lost, unknown) = if audience.filter.is_empty() { (lost, 0) } else { (0, lost) };
+        Seen { entries: seen, lost, unknown }
     }
+}
+
+/// Changes for an audience.
+struct Seen {
+    entries: Vec<Arc<Entry>>,
+    /// Older ones, which are not kept any more.
+    lost: u64,
+    /// Of these, of which it is not known any more whether the audience wants them.
+    unknown: u64,
 }
 
 /// The streams of all readers.
 pub(super) struct Streams {
     feed: Feed,
-    audiences: Mutex<BTreeMap<Who, Weak<Audience>>>,
+    audiences: Mutex<BTreeMap<(Who, Filter), Weak<Audience>>>,
 }
 
 impl Streams {
@@ -127,11 +139,11 @@ impl Streams {
         Self { feed, audiences: Mutex::default() }
     }
 
-    /// The readers of this user; forgotten when the last of them has gone.
-    fn audience(&self, who: Who, visitor: Visitor) -> Arc<Audience> {
+    /// The readers of this user who want this; forgotten when the last of them has gone.
+    fn audience(&self, (who, filter): (Who, Filter), visitor: Visitor) -> Arc<Audience> {
         let mut audiences = self.audiences.lock().unwrap_or_else(PoisonError::into_inner);
         audiences.retain(|_, audience| audience.strong_count() > 0);
-        if let Some(audience) = audiences.get(&who).and_then(Weak::upgrade) {
+        if let Some(audience) = audiences.get(&(who.clone(), filter.clone())).and_then(Weak::upgrade) {
             return audience;
         }
         let state = AudienceState {
@@ -140,28 +152,32 @@ impl Streams {
             next: *self.feed.changes().borrow(),
             due: Instant::now() + BATCH_PERIOD,
         };
-        let audience = Arc::new(Audience { feed: self.feed.clone(), state: tokio::sync::Mutex::new(state) });
-        audiences.insert(who, Arc::downgrade(&audience));
+        let (feed, state) = (self.feed.clone(), tokio::sync::Mutex::new(state));
+        let audience = Arc::new(Audience { feed, filter: filter.clone(), state });
+        audiences.insert((who, filter), Arc::downgrade(&audience));
         audience
     }
 
     /// The events from this number on, or the newest ones.
     pub(super) fn open(
         &self,
-        who: Who,
+        (who, filter): (Who, Filter),
         visitor: Visitor,
         from: Option<u64>,
         place: Place,
     ) -> BoxStream<'static, Bytes> {
         let mut changes = self.feed.changes();
         let newest = *changes.borrow();
+        // A filter finds older changes than the newest ones of all.
+        let first = match filter.is_empty() {
+            true => newest.saturating_sub(u64::try_from(FIRST_ENTRIES).unwrap_or_default()),
+            false => self.feed.first(),
+        };
         // A number of another run of the server means nothing.
-        let next = from
-            .filter(|from| *from <= newest)
-            .unwrap_or_else(|| newest.saturating_sub(u64::try_from(FIRST_ENTRIES).unwrap_or_default()));
+        let next = from.filter(|from| *from <= newest).unwrap_or(first);
         changes.mark_changed();
         let reader = Reader {
-            audience: self.audience(who, visitor.clone()),
+            audience: self.audience((who, filter), visitor.clone()),
             renewed: Some(visitor),
             changes,
             next,
@@ -229,16 +245,17 @@ impl Reader {
 }
 
 /// The events of one batch, as text: what was skipped by kind, then the newest changes. Nothing if there is nothing to say.
-fn written(entries: &[Arc<Entry>], lost: u64, most: usize, next: u64) -> Option<String> {
+fn written(seen: &Seen, most: usize, next: u64) -> Option<String> {
+    let Seen { entries, lost, unknown } = seen;
     let skipped = entries.len().saturating_sub(most);
     let mut text = String::new();
-    if skipped > 0 || lost > 0 {
+    if skipped > 0 || *lost > 0 || *unknown > 0 {
         let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
         for entry in &entries[..skipped] {
             *kinds.entry(&entry.about.resource).or_default() += 1;
         }
         let count = lost + u64::try_from(skipped).unwrap_or(u64::MAX);
-        let document = json!({"count": count, "resources": kinds});
+        let document = json!({"count": count, "resources": kinds, "unknown": unknown});
         // Writing to a String cannot fail, here and below.
         let _ = write!(text, "event: skipped\ndata: {document}\n\n");
     }

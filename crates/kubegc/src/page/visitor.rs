@@ -51,6 +51,14 @@ pub(super) fn who(user: &UserInfo) -> Who {
     Who { name, uid, groups, extra }
 }
 
+impl Rights {
+    /// Whether the user may list namespaces.
+    pub(super) fn has_namespaces(&self) -> bool {
+        let is_it = |resource: &Resource| resource.name == GroupResource::new("", "namespaces");
+        self.lists.iter().any(|(within, resources)| within.is_empty() && resources.iter().any(is_it))
+    }
+}
+
 /// What a user may list.
 #[derive(Clone)]
 pub(super) struct Rights {

@@ -362,7 +362,7 @@ impl Gatherer {
     }
 
     /// Whether the very object is still there. What cannot be read counts as there.
-    pub(super) async fn is_there(&self, place: &Place) -> bool {
+    pub(crate) async fn is_there(&self, place: &Place) -> bool {
         let Some(resource) = self.catalog.of_kind(&place.api_version, &place.kind) else { return false };
         match get(&self.client, &object_path(resource, &place.namespace, &place.name), METADATA).await {
             Got::Body(body) => serde_json::from_slice::<Metadata>(&body)

@@ -1,6 +1,5 @@
 //! `kubegc plan delete` and `kubegc delete`: what a deletion leads to, and the deletion itself.
 
-use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
@@ -331,12 +330,8 @@ fn section(heading: &str, lines: &[String], is_whole: bool, out: &mut Vec<u8>) -
 
 impl Planned<'_> {
     fn table(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
-        let mut groups: BTreeMap<(Fate, &str), Vec<&Item>> = BTreeMap::new();
-        for item in &self.radius.items {
-            groups.entry((item.fate, &item.kind.kind)).or_default().push(item);
-        }
         let mut table = Table::new(&["FATE", "NAMESPACE", "OBJECT", "REMARK"]);
-        for ((fate, kind), items) in groups {
+        for ((fate, kind), items) in self.radius.groups() {
             let shown = if self.full || is_wide || items.len() <= FOLDED_ABOVE { items.len() } else { 0 };
             for item in &items[..shown] {
                 let mut remarks = item.remarks.clone();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::ValueEnum as _;
-use gc_answers::map::{Extent, Map, map};
+use gc_answers::map::{Emphasis, Extent, Map, map};
 use gc_answers::nodes::Nodes;
 use gc_answers::plan::BlastRadius;
 use gc_answers::stuck::Row;
@@ -14,7 +14,7 @@ use gc_answers::why::Why;
 use gc_answers::{Catalog, Facts, Known, Metadata, Resource, Survey};
 use gc_kube::ApiClient;
 use gc_retention::permissions::Controller;
-use gc_types::{Timestamp, Uid};
+use gc_types::{ObjectKey, Timestamp, Uid};
 use serde_json::Value;
 
 pub(crate) use super::gather::listable;
@@ -30,7 +30,7 @@ use super::{stuck, why};
 
 /// How far ahead deletions are foretold.
 const DUE_WITHIN_MILLISECONDS: i64 = 24 * 3_600_000;
-/// Deletions to come that are named.
+/// Deletions to come that are named, in each namespace.
 const DUE_NAMED: usize = 200;
 /// Holds the contents of an object, and is no metadata.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -89,7 +89,7 @@ impl View {
         let mut due = gatherer.answer(&mut facts, |facts| upcoming(&survey, facts, &horizon)).await;
         let leases = gatherer.node_reports(&lists).await;
         let ahead = clock.since(gatherer.now);
-        let nodes = Nodes::read(&leases, gatherer.now, (&mut due, ahead, DUE_NAMED));
+        let nodes = Nodes::read(&leases, gatherer.now, (&mut due, ahead));
         due.unknown.extend(nodes.unseen());
         Ok(Self {
             survey,
@@ -104,19 +104,39 @@ impl View {
     }
 
     /// Whether the object of a UID was there.
-    pub(crate) fn is_there(&self, uid: &str) -> bool {
-        let found = self.survey.engine.view_of(&Uid::new(uid));
+    pub(crate) fn has(&self, uid: &Uid) -> bool {
+        let found = self.survey.engine.view_of(uid);
         found.is_some_and(|view| view.presence == gc_ownership::Presence::Observed)
     }
 
+    /// Whether this namespace was there.
+    pub(crate) fn has_namespace(&self, name: &str) -> bool {
+        self.uid_of(&format!("namespaces//{name}")).is_some()
+    }
+
+    /// The UID of the object `resource/namespace/name`, if it was there.
+    pub(crate) fn uid_of(&self, reference: &str) -> Option<Uid> {
+        let mut words = reference.splitn(3, '/');
+        let (resource, namespace, name) = (words.next()?, words.next()?, words.next()?);
+        let resource = self.survey.catalog.find(resource).ok()?.first()?.id;
+        let is_it =
+            |key: &ObjectKey| key.resource == resource && *key.namespace == *namespace && *key.name == *name;
+        self.survey.engine.select(is_it).first().map(|view| view.uid.clone())
+    }
+
     /// The map of a namespace.
-    pub(crate) fn map_of_namespace(&self, namespace: &str, budget: usize) -> Option<Map> {
-        map(&self.survey, &Extent::Namespace(namespace.to_owned()), budget)
+    pub(crate) fn map_of_namespace(
+        &self,
+        namespace: &str,
+        budget: usize,
+        emphasis: Emphasis<'_>,
+    ) -> Option<Map> {
+        map(&self.survey, &Extent::Namespace(namespace.to_owned()), budget, emphasis)
     }
 
     /// The map around an object.
-    pub(crate) fn map_around(&self, uid: &str, budget: usize) -> Option<Map> {
-        map(&self.survey, &Extent::Around(Uid::new(uid)), budget)
+    pub(crate) fn map_around(&self, uid: &str, budget: usize, emphasis: Emphasis<'_>) -> Option<Map> {
+        map(&self.survey, &Extent::Around(Uid::new(uid)), budget, emphasis)
     }
 }
 

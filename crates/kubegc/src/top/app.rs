@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use ratatui::termion::event::Key;
 
-use super::model::{Line, Listed, Overview, Place, Row};
+use super::model::{Due, Line, Listed, Node, Overview, Place, Row, Stuck};
 use crate::questions::plan::Cascade;
 use crate::questions::view::{Confirmed, Subject};
 
@@ -12,6 +12,8 @@ use crate::questions::view::{Confirmed, Subject};
 pub(super) const KEPT_LINES: usize = 500;
 /// Longest command or filter.
 const LONGEST_INPUT: usize = 256;
+/// Columns that a key moves a pane sideways.
+const SIDE_COLUMNS: isize = 16;
 /// Rows that a page key moves.
 const PAGE_ROWS: isize = 20;
 
@@ -68,6 +70,10 @@ pub(super) enum Content {
     Tree,
     Metadata,
     Plan(Cascade),
+    /// A change that a collector made, of which everything is known.
+    Change,
+    /// How much each collector deleted.
+    Collected,
 }
 
 /// A plan that was shown, and what confirming it means.
@@ -88,6 +94,10 @@ pub(super) struct Pane {
     pub(super) lines: Option<Vec<String>>,
     /// The first line that is shown.
     pub(super) scroll: usize,
+    /// The first column that is shown.
+    pub(super) column: usize,
+    /// Words of the lines that are shown.
+    pub(super) filter: String,
     /// What can be confirmed.
     plan: Option<(Confirmed, bool)>,
 }
@@ -104,6 +114,10 @@ pub(super) enum Order {
         namespace: String,
     },
     Explain(Content, Place),
+    /// Pause the collectors, for this reason.
+    Pause(String),
+    /// Resume the collectors, or what the circuit breaker has stopped of this resource.
+    Resume(String),
     /// `is_named`: the name of the object was typed.
     Delete {
         subject: Subject,
@@ -131,6 +145,20 @@ pub(super) enum News {
     Explained(Content, Place, Result<Vec<String>, String>),
     Planned(Cascade, Place, Result<Box<ShownPlan>, String>),
     Deleted(Result<String, String>),
+    /// What became of an order to the collectors.
+    Obeyed(Result<String, String>),
+}
+
+impl Pane {
+    /// The lines that fit the filter.
+    pub(super) fn shown(&self) -> Vec<&str> {
+        let words: Vec<String> = self.filter.to_lowercase().split_whitespace().map(str::to_owned).collect();
+        let fits = |line: &&str| {
+            let line = line.to_lowercase();
+            words.iter().all(|word| line.contains(word))
+        };
+        self.lines.iter().flatten().map(String::as_str).filter(fits).collect()
+    }
 }
 
 /// The state.
@@ -168,15 +196,12 @@ impl App {
     pub(super) fn rows(&self) -> Vec<Row> {
         let overview = self.overview.as_deref();
         let all: Vec<Row> = match self.view {
-            View::Stuck => overview
-                .map_or_else(Vec::new, |all| all.stuck.items.iter().map(super::model::Stuck::row).collect()),
-            View::Due => overview
-                .map_or_else(Vec::new, |all| all.due.items.iter().map(super::model::Due::row).collect()),
-            View::Terminating => overview.map_or_else(Vec::new, |all| {
-                all.terminating.items.iter().map(|item| item.row(&all.now)).collect()
-            }),
-            View::Nodes => overview
-                .map_or_else(Vec::new, |all| all.nodes.items.iter().map(super::model::Node::row).collect()),
+            View::Stuck => overview.map_or_else(Vec::new, |all| all.stuck.rows(Stuck::row)),
+            View::Due => overview.map_or_else(Vec::new, |all| all.due.rows(Due::row)),
+            View::Terminating => {
+                overview.map_or_else(Vec::new, |all| all.terminating.rows(|item| item.row(&all.now)))
+            }
+            View::Nodes => overview.map_or_else(Vec::new, |all| all.nodes.rows(Node::row)),
             View::Feed => self.feed.iter().filter(|line| self.concerns(line)).map(Line::row).collect(),
             View::Objects => self.objects.iter().flatten().map(Listed::row).collect(),
         };
@@ -242,6 +267,10 @@ impl App {
                 self.message = done.unwrap_or_else(|failure| failure);
                 return self.list_objects();
             }
+            News::Obeyed(done) => {
+                self.message = done.unwrap_or_else(|failure| failure);
+                return vec![Order::Overview(self.namespace.clone())];
+            }
         }
         Vec::new()
     }
@@ -289,15 +318,21 @@ impl App {
                 Typed::Dropped => Vec::new(),
             },
             Input::Filter(text) => {
-                match typed(text, key) {
+                let text = match typed(text, key) {
                     Typed::More(text) => {
-                        self.filter.clone_from(&text);
-                        self.input = Input::Filter(text);
+                        self.input = Input::Filter(text.clone());
+                        text
                     }
-                    Typed::Done(text) => self.filter = text,
-                    Typed::Dropped => self.filter.clear(),
+                    Typed::Done(text) => text,
+                    Typed::Dropped => String::new(),
+                };
+                match &mut self.pane {
+                    Some(pane) => (pane.filter, pane.scroll) = (text, 0),
+                    None => {
+                        self.filter = text;
+                        self.select(0);
+                    }
                 }
-                self.select(0);
                 Vec::new()
             }
             Input::Confirm { typed: text, name } => self.confirm_key(text, name, key),
@@ -330,6 +365,7 @@ impl App {
                 return self.show(View::ALL[(self.view.index() + View::ALL.len() - 1) % View::ALL.len()]);
             }
             Key::Esc => self.filter.clear(),
+            Key::Char('\n') if self.show_evidence() => {}
             Key::Char('\n' | 'w') => return self.explain(&Content::Why),
             Key::Char('t') => return self.explain(&Content::Tree),
             Key::Char('y') => return self.explain(&Content::Metadata),
@@ -343,8 +379,13 @@ impl App {
         self.message.clear();
         let Some(pane) = self.pane.as_mut() else { return Vec::new() };
         if let Some(by) = movement(key) {
-            let last = pane.lines.as_ref().map_or(0, |lines| lines.len().saturating_sub(1));
+            let last = pane.shown().len().saturating_sub(1);
             pane.scroll = pane.scroll.saturating_add_signed(by).min(last);
+            return Vec::new();
+        }
+        if let Some(by) = sideways(key) {
+            let widest = pane.shown().iter().map(|line| line.chars().count()).max().unwrap_or_default();
+            pane.column = pane.column.saturating_add_signed(by).min(widest.saturating_sub(1));
             return Vec::new();
         }
         let (place, is_plan) = (pane.place.clone(), matches!(pane.content, Content::Plan(_)));
@@ -355,8 +396,11 @@ impl App {
             _ => None,
         };
         match key {
+            Key::Char(':') => self.input = Input::Command(String::new()),
+            Key::Char('/') => self.input = Input::Filter(pane.filter.clone()),
+            Key::Esc if !pane.filter.is_empty() => pane.filter.clear(),
             Key::Esc | Key::Char('q') => self.pane = None,
-            _ if pane.content == Content::Help => {}
+            _ if matches!(pane.content, Content::Help | Content::Collected) => {}
             Key::Char('x') if is_plan => match &pane.plan {
                 Some((_, needs_name)) => {
                     let name = needs_name.then(|| place.name.clone());
@@ -400,8 +444,21 @@ impl App {
     fn command(&mut self, text: &str) -> Vec<Order> {
         self.message.clear();
         let mut words = text.split_whitespace();
-        match (words.next().unwrap_or_default(), words.next()) {
+        let (word, next) = (words.next().unwrap_or_default(), words.next());
+        if !word.is_empty() {
+            self.pane = None;
+        }
+        match (word, next) {
             ("", _) => Vec::new(),
+            ("pause", _) => {
+                let reason = text.trim_start().strip_prefix("pause").unwrap_or_default().trim();
+                vec![Order::Pause(reason.to_owned())]
+            }
+            ("resume", resource) => vec![Order::Resume(resource.unwrap_or_default().to_owned())],
+            ("collected", _) => {
+                self.open(Content::Collected, Place::default());
+                Vec::new()
+            }
             ("q" | "quit" | "q!", _) => vec![Order::Quit],
             ("stuck", namespace) => self.show_in(View::Stuck, namespace),
             ("feed" | "journal", namespace) => self.show_in(View::Feed, namespace),
@@ -470,9 +527,31 @@ impl App {
         vec![Order::Explain(content, place)]
     }
 
+    /// Shows what is known of the selected change, if a change is selected.
+    fn show_evidence(&mut self) -> bool {
+        let rows = self.rows();
+        let selected = self.selected(rows.len());
+        let Some(Row { evidence, place: Some(place), .. }) = rows.into_iter().nth(selected) else {
+            return false;
+        };
+        if evidence.is_empty() {
+            return false;
+        }
+        self.open(Content::Change, place);
+        if let Some(pane) = &mut self.pane {
+            pane.lines = Some(evidence);
+        }
+        true
+    }
+
     fn open(&mut self, content: Content, place: Place) {
-        let lines = (content == Content::Help).then(|| HELP.lines().map(str::to_owned).collect());
-        self.pane = Some(Pane { content, place, lines, scroll: 0, plan: None });
+        let lines = match content {
+            Content::Help => Some(HELP.lines().map(str::to_owned).collect()),
+            Content::Collected => self.overview.as_deref().map(Overview::collected_lines),
+            _ => None,
+        };
+        let filter = String::new();
+        self.pane = Some(Pane { content, place, lines, scroll: 0, column: 0, filter, plan: None });
     }
 
     fn select(&mut self, row: usize) {
@@ -488,14 +567,19 @@ impl App {
 /// The keys, as the help shows them.
 const HELP: &str = " 1-6, Tab       stuck, feed, due, terminating, nodes, objects
  j k g G        move; Ctrl-F and Ctrl-B by a page
- Enter or w     why the object is, or is not, deleted
+ Enter or w     why the object is, or is not, deleted; Enter on a change of
+                the feed: its reason and evidence
  t              the tree of its dependents
  y              its metadata
  d              the plan of its deletion; then b, f or o for background,
                 foreground or orphan, and x to delete
- /              filter the table; Esc clears the filter
+ /              filter the table or the open pane; Esc clears the filter
+ Left, Right    move the open pane sideways
  :KIND [NS]     the objects of a kind, such as :deploy or :pods shop
  :freed         what was freed on nodes
+ :collected     what each collector deleted in the last hour
+ :pause [WHY]   pause the collectors; :resume [RESOURCE] resumes them, or what
+                the circuit breaker has stopped
  :ns NAME       one namespace; 0 shows all
  Ctrl-R         refresh
  q, Ctrl-C      leave";
@@ -517,6 +601,15 @@ fn typed(mut text: String, key: Key) -> Typed {
         _ => {}
     }
     Typed::More(text)
+}
+
+/// By how many columns a key moves a pane.
+fn sideways(key: Key) -> Option<isize> {
+    match key {
+        Key::Right | Key::Char('l') => Some(SIDE_COLUMNS),
+        Key::Left | Key::Char('h') => Some(-SIDE_COLUMNS),
+        _ => None,
+    }
 }
 
 /// By how many lines a key moves.

@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row as TableRow, Table, TableState, Wrap};
 
 use super::app::{App, Content, Input, Pane, View};
-use super::model::{Overview, Row};
+use super::model::{Collected, Overview, Row};
 
 /// From this width on, tables have all their columns.
 const WIDE: u16 = 120;
@@ -123,7 +123,11 @@ fn header(app: &App) -> Vec<Line<'static>> {
 /// What the collectors are doing, and what they did in the last hour.
 fn standing(overview: &Overview) -> Vec<Span<'static>> {
     let mode = &overview.mode;
+    let stopped: Vec<&str> = overview.stopped.iter().map(|one| &*one.resource).collect();
     let state = match &*mode.state {
+        "Acting" if !stopped.is_empty() => {
+            Span::from(format!("Acting, but the breaker has stopped {}", stopped.join(", "))).red()
+        }
         "Acting" => Span::from("Acting").green(),
         "Unknown" => Span::from("Collectors not attached").dim(),
         other => {
@@ -136,7 +140,7 @@ fn standing(overview: &Overview) -> Vec<Span<'static>> {
     if mode.state != "Unknown" {
         let number = usize::try_from(collected).unwrap_or(usize::MAX);
         spans.push(Span::from(format!("  {} deleted in the last hour ", thousands(number))));
-        spans.push(Span::from(sparkline(overview)).cyan());
+        spans.push(Span::from(sparkline(&overview.collected)).cyan());
     }
     if !overview.unseen.is_empty() {
         spans.push(Span::from(format!("  {} not seen", count(overview.unseen.len(), "thing"))).yellow());
@@ -144,12 +148,24 @@ fn standing(overview: &Overview) -> Vec<Span<'static>> {
     spans
 }
 
+impl Overview {
+    /// What each collector deleted in the last hour, most first.
+    pub(super) fn collected_lines(&self) -> Vec<String> {
+        let mut busy: Vec<&Collected> = self.collected.iter().collect();
+        busy.sort_by_key(|one| (std::cmp::Reverse(one.total), &one.controller));
+        let line = |one: &Collected| {
+            let number = thousands(usize::try_from(one.total).unwrap_or(usize::MAX));
+            format!("{:<40} {number:>10}  {}", one.controller, sparkline(std::slice::from_ref(one)))
+        };
+        busy.into_iter().map(line).collect()
+    }
+}
+
 /// Deletions of the last hour, the newest on the right.
-fn sparkline(overview: &Overview) -> String {
-    let minutes =
-        overview.collected.iter().map(|collector| collector.minutes.len()).max().unwrap_or_default();
+fn sparkline(collected: &[Collected]) -> String {
+    let minutes = collected.iter().map(|collector| collector.minutes.len()).max().unwrap_or_default();
     let total = |minute: usize| -> u64 {
-        overview.collected.iter().filter_map(|collector| collector.minutes.get(minute)).sum()
+        collected.iter().filter_map(|collector| collector.minutes.get(minute)).sum()
     };
     let each: Vec<u64> = (0..minutes).map(total).collect();
     let sums: Vec<u64> = each.chunks(minutes.div_ceil(SPARKS).max(1)).map(|part| part.iter().sum()).collect();
@@ -222,6 +238,10 @@ fn empty(app: &App) -> String {
         },
         View::Objects if app.objects.is_some() => "There are no such objects.",
         View::Stuck if known => "Nothing is stuck.",
+        // Which collectors run is not known then.
+        View::Due if app.overview.as_ref().is_some_and(|overview| overview.mode.state == "Unknown") => {
+            "Nothing that lists show is due for the collectors that run by default; --collector asks those that run."
+        }
         View::Due if known => "Nothing is due within 24 hours.",
         View::Terminating if known => "Nothing is being deleted.",
         View::Nodes if known => "No agent of a node (kubegc node) reports to this cluster.",
@@ -236,6 +256,8 @@ fn draw_pane(pane: &Pane, frame: &mut Frame<'_>, area: Rect) {
         Content::Why => "Why",
         Content::Tree => "Tree",
         Content::Metadata => "Metadata",
+        Content::Change => "Change",
+        Content::Collected => "Deleted in the last hour",
         Content::Plan(cascade) => match cascade {
             crate::questions::plan::Cascade::Background => "Plan (background)",
             crate::questions::plan::Cascade::Foreground => "Plan (foreground)",
@@ -243,23 +265,24 @@ fn draw_pane(pane: &Pane, frame: &mut Frame<'_>, area: Rect) {
         },
     };
     let title = match &pane.content {
-        Content::Help => format!(" {what} "),
+        Content::Help | Content::Collected => format!(" {what} "),
         _ => format!(" {what}: {} ", pane.place.title()),
     };
     let block = Block::bordered().title(title);
     let inner = block.inner(area);
     frame.render_widget(Clear, area);
     frame.render_widget(block, area);
-    let Some(lines) = &pane.lines else {
+    if pane.lines.is_none() {
         frame.render_widget(Paragraph::new(" …").dim(), inner);
         return;
-    };
-    let shown = lines.iter().skip(pane.scroll).take(usize::from(inner.height));
-    let shown: Vec<Line<'_>> = shown.map(|line| Line::from(line.as_str())).collect();
-    let text = Paragraph::new(shown);
-    // Trees and tables keep their shape; sentences are read to their end.
-    let is_prose = matches!(pane.content, Content::Why | Content::Metadata);
-    frame.render_widget(if is_prose { text.wrap(Wrap { trim: false }) } else { text }, inner);
+    }
+    let shown = pane.shown().into_iter().skip(pane.scroll).take(usize::from(inner.height));
+    let text = Paragraph::new(shown.map(Line::from).collect::<Vec<_>>());
+    // Trees and tables keep their shape, and are moved sideways; sentences are read to their end.
+    let is_prose = matches!(pane.content, Content::Why | Content::Metadata | Content::Change);
+    let column = u16::try_from(pane.column).unwrap_or(u16::MAX);
+    let text = if is_prose { text.wrap(Wrap { trim: false }) } else { text.scroll((0, column)) };
+    frame.render_widget(text, inner);
 }
 
 /// What is typed, what became of an order, or which keys do something.
@@ -283,10 +306,13 @@ fn footer(app: &App) -> Line<'static> {
             return Line::from(format!("Filter {:?}; Esc clears it", app.filter)).dim();
         }
         None => "? keys   : command   / filter   Enter why   t tree   d plan   q quit",
-        Some(Pane { content: Content::Plan(_), .. }) => {
-            "b f o background, foreground, orphan   x delete   Esc close"
+        Some(pane) if !pane.filter.is_empty() => {
+            return Line::from(format!("Filter {:?}; Esc clears it", pane.filter)).dim();
         }
-        Some(Pane { content: Content::Help, .. }) => "Esc close",
+        Some(Pane { content: Content::Plan(_), .. }) => {
+            "b f o background, foreground, orphan   x delete   ← → sideways   Esc close"
+        }
+        Some(Pane { content: Content::Help | Content::Collected, .. }) => "Esc close",
         Some(_) => "w why   t tree   y metadata   d plan   Esc close",
     };
     Line::from(keys).dim()

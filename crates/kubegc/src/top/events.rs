@@ -79,6 +79,7 @@ mod tests {
             message: "m".into(),
             outcome: "applied".into(),
             place,
+            ..Change::default()
         };
         let expected = [Line::Skipped(7), Line::Change(Box::new(change))];
         for size in [1, 2, 7, 64, STREAM.len()] {

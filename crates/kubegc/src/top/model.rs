@@ -14,6 +14,8 @@ pub(super) struct Overview {
     pub(super) now: String,
     pub(super) user: User,
     pub(super) mode: Mode,
+    #[serde(default)]
+    pub(super) stopped: Vec<Stopped>,
     pub(super) collected: Vec<Collected>,
     pub(super) terminating: List<Terminating>,
     pub(super) stuck: List<Stuck>,
@@ -37,6 +39,13 @@ pub(super) struct Mode {
     pub(super) reason: String,
 }
 
+/// A resource whose collection the circuit breaker has stopped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Stopped {
+    pub(super) resource: String,
+    pub(super) why: Option<String>,
+}
+
 /// Deletions of one collector in the last hour, by minute.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct Collected {
@@ -55,6 +64,18 @@ pub(super) struct List<T> {
 impl<T> Default for List<T> {
     fn default() -> Self {
         Self { total: 0, items: Vec::new() }
+    }
+}
+
+impl<T> List<T> {
+    /// The rows of the items, and one that says how many more there are.
+    pub(super) fn rows(&self, row: impl Fn(&T) -> Row) -> Vec<Row> {
+        let more = self.total.saturating_sub(self.items.len());
+        let last = (more > 0).then(|| {
+            let text = format!("… and {} more", thousands(more));
+            Row { cells: vec![String::new(), String::new(), text], ..Row::default() }
+        });
+        self.items.iter().map(row).chain(last).collect()
     }
 }
 
@@ -134,8 +155,34 @@ pub(super) struct Change {
     pub(super) verdict: String,
     pub(super) message: String,
     pub(super) outcome: String,
+    #[serde(default)]
+    pub(super) owners: Vec<Owner>,
+    #[serde(default)]
+    pub(super) evidence: Vec<String>,
+    pub(super) failure: Option<String>,
     #[serde(flatten)]
     pub(super) place: Place,
+}
+
+/// An owner that a change was about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Owner {
+    pub(super) kind: String,
+    pub(super) name: String,
+}
+
+impl Change {
+    /// Reason and evidence: the object itself may be gone, so that nothing else can be asked about it.
+    fn lines(&self) -> Vec<String> {
+        let mut lines = vec![
+            format!("{}  {}: {}, by {}", self.time, self.verb, self.outcome, self.controller),
+            format!("{}: {}", self.verdict, self.message),
+        ];
+        lines.extend(self.owners.iter().map(|owner| format!("owner {}/{}", owner.kind, owner.name)));
+        lines.extend(self.evidence.iter().cloned());
+        lines.extend(self.failure.iter().map(|failure| format!("failure: {failure}")));
+        lines
+    }
 }
 
 /// Changes that were not sent, because there were too many.
@@ -158,6 +205,8 @@ pub(super) struct Row {
     pub(super) place: Option<Place>,
     /// Something is wrong here.
     pub(super) is_bad: bool,
+    /// What is known of it beyond that object.
+    pub(super) evidence: Vec<String>,
 }
 
 /// One of the listed objects of a kind.
@@ -188,6 +237,7 @@ impl Listed {
             ],
             place: Some(self.place.clone()),
             is_bad: self.is_terminating,
+            ..Row::default()
         }
     }
 }
@@ -206,6 +256,7 @@ impl Stuck {
             cells: vec![age, first.namespace.clone(), object, self.code.clone(), self.message.clone()],
             place: (self.object_count > 0).then_some(first),
             is_bad: true,
+            ..Row::default()
         }
     }
 }
@@ -231,6 +282,7 @@ impl Node {
                 name: self.node.clone(),
             }),
             is_bad: false,
+            ..Row::default()
         }
     }
 }
@@ -249,6 +301,7 @@ impl Due {
             // An image on a node is no object that could be asked about.
             place: (!self.object.resource.is_empty()).then(|| self.object.clone()),
             is_bad: false,
+            ..Row::default()
         }
     }
 }
@@ -268,6 +321,7 @@ impl Terminating {
             ],
             place: Some(self.object.clone()),
             is_bad: false,
+            ..Row::default()
         }
     }
 }
@@ -299,6 +353,7 @@ impl Line {
                     ],
                     place: Some(change.place.clone()),
                     is_bad: matches!(&*change.outcome, "failed" | "refused"),
+                    evidence: change.lines(),
                 }
             }
         }

@@ -11,8 +11,10 @@ use gc_answers::Resource;
 use gc_kube::{ApiClient, push_segment};
 use gc_retention::collectors::COLLECTORS;
 use gc_types::Timestamp;
+use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::app::{Content, News, Order, ShownPlan};
@@ -195,6 +197,10 @@ impl Source {
                         source.objects(&kind, &namespace).await.map_err(|error| format!("{error:#}"));
                     News::Objects { kind, namespace, answer }
                 }
+                Order::Pause(reason) => News::Obeyed(source.order("pause", &json!({"reason": reason})).await),
+                Order::Resume(resource) => {
+                    News::Obeyed(source.order("resume", &json!({"resource": resource})).await)
+                }
                 Order::Explain(Content::Plan(cascade), place) => {
                     let answer = source.plan(cascade, &place).await.map_err(|error| format!("{error:#}"));
                     News::Planned(cascade, place, answer.map(Box::new))
@@ -210,6 +216,22 @@ impl Source {
             };
             let _ = source.news.send(news).await;
         });
+    }
+
+    /// Gives the collectors an order, through the API of their page.
+    async fn order(&self, name: &str, body: &Value) -> Result<String, String> {
+        let Some(page) = self.page() else {
+            return Err(format!(
+                "There is no page that takes orders here; `kubegc {name}` is for any cluster."
+            ));
+        };
+        let mut request = preflight::request(Method::POST, &format!("/kubegc/v1/{name}"), Some(body));
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let answer = page.call(request).await.map_err(|error| error.to_string())?;
+        match answer.head.status {
+            status if status.is_success() => Ok(format!("Ordered: {name}")),
+            status => Err(format!("{}: {}", status.as_u16(), preflight::message(&answer))),
+        }
     }
 
     async fn question(&self, subject: &Subject) -> anyhow::Result<Question> {
@@ -324,7 +346,6 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
 
     use gc_retention::node_report::{self, DueImage, NodeReport, Tally};
-    use serde_json::{Value, json};
 
     use super::super::model::{Due, List, Node};
     use super::*;

@@ -52,6 +52,9 @@ fn change(number: usize) -> Line {
         verdict: "OwnersAbsent".into(),
         message: "its owners are absent".into(),
         outcome: if number == 1 { "failed".into() } else { "applied".into() },
+        owners: vec![super::model::Owner { kind: "ReplicaSet".into(), name: "web".into() }],
+        evidence: vec!["ReplicaSet/web was removed at 03:04:01".into()],
+        failure: None,
         place: place("Pod", "pods", &format!("web-{number}")),
     }))
 }
@@ -261,6 +264,80 @@ fn explanations_are_wrapped() {
     app.learn(News::Explained(Content::Why, about, Ok(lines)));
     // Nothing of it is cut off.
     assert_eq!(picture(&app, 80).matches("FinalizerHeld.").count(), 3, "{}", picture(&app, 80));
+}
+
+#[test]
+fn a_change_is_explained_though_its_object_is_gone() {
+    let mut app = shown();
+    app.learn(News::Lines(vec![change(0)]));
+    assert_eq!(press(&mut app, "2\n"), [], "nothing has to be asked");
+    assert_pictures("change", &app);
+}
+
+#[test]
+fn commands_and_filters_work_while_a_pane_is_open() {
+    let mut app = shown();
+    press(&mut app, "?/metadata");
+    assert_eq!(app.pane.as_ref().unwrap().shown(), [" y              its metadata"]);
+    press(&mut app, "\n\u{1b}");
+    assert!(app.pane.as_ref().unwrap().shown().len() > 10, "Esc clears the filter first");
+    assert_eq!(press(&mut app, ":due\n"), []);
+    assert_eq!((app.view, &app.pane), (View::Due, &None));
+}
+
+#[test]
+fn trees_are_moved_sideways() {
+    let mut app = shown();
+    press(&mut app, "t");
+    let about = place("ConfigMap", "configmaps", "cart-index");
+    let long = format!("└─ {} the end", "a".repeat(100));
+    app.learn(News::Explained(Content::Tree, about, Ok(vec![long])));
+    assert!(!picture(&app, 80).contains("the end"));
+    for _ in 0..3 {
+        app.key(Key::Right);
+    }
+    assert!(picture(&app, 80).contains("the end"));
+    for _ in 0..9 {
+        app.key(Key::Left);
+    }
+    assert!(picture(&app, 80).contains("└─"));
+}
+
+#[test]
+fn the_breaker_and_the_collectors_are_shown_and_ordered() {
+    let mut app = shown();
+    let mut overview = overview();
+    overview.stopped = serde_json::from_value(json!([{"resource": "jobs.batch", "why": null}])).unwrap();
+    app.learn(News::Overview { namespace: String::new(), answer: Ok(Box::new(overview)) });
+    assert!(picture(&app, 80).contains("Acting, but the breaker has stopped jobs.batch"));
+    assert_eq!(press(&mut app, ":resume jobs.batch\n"), [Order::Resume("jobs.batch".into())]);
+    assert_eq!(press(&mut app, ":pause a  release\n"), [Order::Pause("a  release".into())]);
+    assert_eq!(press(&mut app, ":resume\n"), [Order::Resume(String::new())]);
+    let refreshed = app.learn(News::Obeyed(Err("403: no".into())));
+    assert_eq!((refreshed, &*app.message), (vec![Order::Overview(String::new())], "403: no"));
+    press(&mut app, ":collected\n");
+    assert_pictures("collected", &app);
+}
+
+#[test]
+fn what_is_due_is_not_denied_where_no_collector_was_asked() {
+    let mut app = shown();
+    let mut overview = overview();
+    overview.mode.state = "Unknown".into();
+    overview.due = super::model::List::default();
+    app.learn(News::Overview { namespace: String::new(), answer: Ok(Box::new(overview)) });
+    press(&mut app, "3");
+    assert!(picture(&app, 160).contains("--collector asks those that run"));
+}
+
+#[test]
+fn what_is_not_listed_is_counted() {
+    let mut app = shown();
+    let mut overview = overview();
+    overview.due.total = 1_202;
+    app.learn(News::Overview { namespace: String::new(), answer: Ok(Box::new(overview)) });
+    press(&mut app, "3");
+    assert!(picture(&app, 80).contains("… and 1,200 more"));
 }
 
 #[test]

@@ -226,7 +226,7 @@ impl Extension for Control {
     fn answer(&self, request: ExtensionRequest) -> BoxFuture<'static, Option<ExtensionAnswer>> {
         let control = self.clone();
         Box::pin(async move {
-            if let Some(why) = guard::foreign(&request.headers) {
+            if let Some(why) = guard::foreign(&request.headers).filter(|_| !guard::is_arrival(&request)) {
                 return Some(ExtensionAnswer::json(403, &status(403, "Forbidden", why, &json!({}))));
             }
             let (code, document) = match (request.method.clone(), request.path.as_str()) {
