@@ -1,4 +1,4 @@
-//! The collectors of a cluster, wired: the ownership engine over gc-kube, and the namespace controller.
+//! The collectors of a cluster, wired: their adapters over gc-kube.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use gc_kube::namespaces::{NamespaceController, NamespaceFeed, NamespaceNames, NamespaceSettings, Trace};
 use gc_kube::{
     ApiClient, Clock, CollectorOptions, MetadataCollector, NothingOutside, Observer, Observers, Outside,
     PolicyCollector, ResourceTable, Restraints, RetentionCollector, retention_table, system_clock,
@@ -30,8 +31,6 @@ use gc_types::Timestamp;
 use crate::activity::{Activity, Rests, Watched};
 use crate::collector_metrics::CollectorMetrics;
 use crate::journal::Journal;
-use crate::namespace_trace::Trace;
-use crate::namespaces::{NamespaceController, NamespaceFeed, NamespaceNames, NamespaceSettings};
 use crate::notices::{NoticeOptions, NoticeSender};
 use crate::outside::{MachinesOutside, OutsideOptions, StorageOutside, positive};
 
@@ -458,7 +457,7 @@ impl Starter<'_> {
             restraints: surroundings.restraints.clone(),
             trace: Trace::new(|table| surroundings.observer(Controller::Namespace, table)),
             clock: Arc::clone(&surroundings.clock),
-            movement: surroundings.activity.of(Controller::Namespace),
+            progress: surroundings.activity.of(Controller::Namespace),
         };
         let run = NamespaceController::new(client, settings).run(terminating, self.running.stopped());
         self.running.namespaces = Some(tokio::spawn(run.boxed()));

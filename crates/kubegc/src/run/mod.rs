@@ -22,6 +22,7 @@ use anyhow::Context as _;
 use futures::FutureExt as _;
 use gc_apiserver::ListenerTls;
 use gc_kube::breaker::{Breaker, SharedBreaker};
+use gc_kube::namespaces::{NamespaceFeed, NamespaceNames};
 use gc_kube::pacing::PacingOptions;
 use gc_kube::{
     ApiClient, MetadataCollector, Observer, Observers, ResourceTable, Restraints, StatusBoard, SyncState,
@@ -39,7 +40,6 @@ use crate::deletion_events::DeletionEvents;
 use crate::journal::{Journal, JournalObserver};
 use crate::kubeconfig::Caller;
 use crate::logging;
-use crate::namespaces::{NamespaceFeed, NamespaceNames};
 use crate::operations::{self, Protection, Shown, TlsFlags};
 use crate::page::visitor::Cluster;
 use crate::page::{Attached, Page, listener};

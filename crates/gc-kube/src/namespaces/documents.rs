@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use gc_kube::discovery::{Discovered, ServedResource};
 use gc_retention::namespaces::emptying::{Contained, Served};
 use gc_types::{Gvr, Scope};
 use serde_json::{Value, json};
+
+use crate::discovery::{Discovered, ServedResource};
 
 pub(crate) fn collection_path(resource: &Contained, namespace: &str) -> String {
     let Gvr { group, version, resource } = &resource.gvr;

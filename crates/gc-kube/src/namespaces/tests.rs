@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use bytes::Bytes;
-use gc_kube::breaker::Trip;
+use gc_control::breaker::Trip;
 use gc_retention::namespaces::emptying::{CONFLICT_TRIES, OWN_TRIES};
 use http::header::CONTENT_TYPE;
 use http::{Method, Request, Response};

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gc_kube::{Observer, ResourceTable, Route};
 use gc_retention::namespaces::emptying::{Contained, Item, View};
 use gc_types::{
     Change, Effect, EffectId, Evidence, Gvr, ObjectKey, Outcome, PropagationPolicy, Reason, Request,
     ResourceId, ResourceInfo, ResourceVersion, Scope, Uid, Verdict,
 };
+
+use crate::observer::Observer;
+use crate::resources::{ResourceTable, Route};
 
 /// Maximum number of objects of one answer that are reported at once …
 const REPORTED_AT_ONCE: usize = 1_000;
@@ -47,7 +49,7 @@ pub(crate) fn namespace_key(name: &str) -> ObjectKey {
 }
 
 /// Reports to an observer.
-pub(crate) struct Trace {
+pub struct Trace {
     observer: Arc<dyn Observer>,
     table: ResourceTable,
     numbers: Mutex<BTreeMap<(Arc<str>, Arc<str>), ResourceId>>,
@@ -56,7 +58,7 @@ pub(crate) struct Trace {
 
 impl Trace {
     /// Reports to the observer that is made for the table by which effects name resources.
-    pub(crate) fn new(observer: impl FnOnce(&ResourceTable) -> Arc<dyn Observer>) -> Self {
+    pub fn new(observer: impl FnOnce(&ResourceTable) -> Arc<dyn Observer>) -> Self {
         let table = ResourceTable::default();
         table.insert(Arc::new(Route::new(ResourceInfo {
             id: NAMESPACES,
@@ -77,7 +79,8 @@ impl Trace {
     }
 
     /// What the numbers of resources mean.
-    pub(crate) fn table(&self) -> ResourceTable {
+    #[must_use]
+    pub fn table(&self) -> ResourceTable {
         self.table.clone()
     }
 

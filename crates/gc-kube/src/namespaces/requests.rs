@@ -6,9 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use gc_control::namespaces::{Answer, Question};
-use gc_kube::discovery::discover;
-use gc_kube::pacing::Signal;
-use gc_kube::{ApiClient, Clock, retry_after};
+use gc_control::pacing::Signal;
 use gc_retention::measures::{Measurement, NAMESPACE_REQUESTS};
 use gc_retention::namespaces::documents::{item, view, with_finalizers, with_status};
 use gc_retention::namespaces::emptying::{Ask, Contained, Item, Reply};
@@ -18,8 +16,12 @@ use http::{Method, Request};
 use http_body_util::Full;
 use serde_json::Value;
 
-use crate::namespace_documents::{collection_path, delete_options, problem, served};
-use crate::namespace_trace::{Terminating, Trace};
+use super::documents::{collection_path, delete_options, problem, served};
+use super::trace::{Terminating, Trace};
+use crate::clock::Clock;
+use crate::connection::ApiClient;
+use crate::discovery::discover;
+use crate::watcher::retry_after;
 
 const PAGE_SIZE: usize = 500;
 const LIST_ACCEPT: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";

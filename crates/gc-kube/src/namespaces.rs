@@ -1,6 +1,10 @@
 //! The namespace controller: empties terminating namespaces (spec `api-deletion.md`, 12.5). What to ask and when, and what the
-//! answers mean, is decided by `gc_control::namespaces`; this runs the clock and reports how passes end, and
-//! [`crate::namespace_requests`] sends the requests.
+//! answers mean, is decided by `gc_control::namespaces`; this runs the clock and reports how passes end, and `requests` sends
+//! the requests.
+
+mod documents;
+mod requests;
+mod trace;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,24 +12,27 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
+use gc_control::controller::until;
 use gc_control::namespaces::{Answer, Ended, Now, Passes, Question};
-use gc_kube::breaker::SharedBreaker;
-use gc_kube::pacing::{PacingOptions, Signal};
-use gc_kube::{
-    ApiClient, Backoff, Clock, ControllerSurroundings, NoObserver, Observer, Restraints, changed, moment,
-    steady_clock, system_clock, until,
-};
+use gc_control::pacing::{PacingOptions, Signal};
 use gc_retention::engine::{Counts, Standing};
 use gc_retention::measures::{Measurement, Metric, NAMESPACE_DURATION, NAMESPACE_PASSES};
 use gc_retention::namespaces::emptying::{Contents, End, Reply};
 use gc_retention::permissions::Controller;
 use gc_types::{Event, EventRecord, Severity, Timestamp, Uid};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinError, JoinSet};
 
-use crate::activity::{Activity, Movement, Waiting};
-use crate::namespace_requests::Requests;
-use crate::namespace_trace::{Trace, namespace_key};
+use crate::backoff::Backoff;
+use crate::breaker::SharedBreaker;
+use crate::clock::{Clock, moment, steady_clock, system_clock};
+use crate::connection::ApiClient;
+use crate::driver::ControllerSurroundings;
+use crate::observer::{NoObserver, Observer};
+use crate::restraints::{Restraints, changed};
+use requests::Requests;
+pub use trace::Trace;
+use trace::namespace_key;
 
 /// All namespaces are listed this often (`--namespace-sync-period`).
 const SYNC_PERIOD: Duration = Duration::from_mins(5);
@@ -41,17 +48,19 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const REMEMBERED_REPORTS: usize = 10_000;
 
 /// Names of terminating namespaces, as they are observed.
-pub(crate) type NamespaceNames = mpsc::Receiver<Arc<str>>;
+pub type NamespaceNames = mpsc::Receiver<Arc<str>>;
 
 /// Gets terminating namespaces from the ownership collector's watch.
-pub(crate) struct NamespaceFeed {
+pub struct NamespaceFeed {
     names: mpsc::Sender<Arc<str>>,
     /// The number of `namespaces`, once it is known.
     resource: AtomicU32,
 }
 
 impl NamespaceFeed {
-    pub(crate) fn new() -> (Self, NamespaceNames) {
+    /// The observer, and the names that it observes.
+    #[must_use]
+    pub fn new() -> (Self, NamespaceNames) {
         let (names, receiver) = mpsc::channel(QUEUED_NAMES);
         (Self { names, resource: AtomicU32::new(u32::MAX) }, receiver)
     }
@@ -156,22 +165,45 @@ struct Reports {
     failures: HashMap<Arc<str>, Failing>,
 }
 
+/// Follows what the namespace controller has left to do, and has it check again.
+pub trait Progress: Send + Sync + 'static {
+    /// Rises whenever all namespaces are to be checked again.
+    fn nudges(&self) -> watch::Receiver<u64>;
+    /// The number of namespaces that it has something to do for, and of those in which only others have. Both count up to
+    /// this nudge.
+    fn waiting(&self, moving: usize, held: usize, nudge: u64);
+}
+
+/// Is not followed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoProgress;
+
+impl Progress for NoProgress {
+    fn nudges(&self) -> watch::Receiver<u64> {
+        watch::channel(0).1
+    }
+
+    fn waiting(&self, _moving: usize, _held: usize, _nudge: u64) {}
+}
+
 /// What the namespace controller is started with.
-pub(crate) struct NamespaceSettings {
+pub struct NamespaceSettings {
     /// How long a terminating namespace is left alone first.
-    pub(crate) settle: Duration,
+    pub settle: Duration,
     /// No controller has made passes before.
-    pub(crate) is_first: bool,
+    pub is_first: bool,
     /// It changes nothing, and logs what is in terminating namespaces.
-    pub(crate) dry_run: bool,
-    pub(crate) pacing: PacingOptions,
-    pub(crate) restraints: Restraints,
+    pub dry_run: bool,
+    /// The bounds of the concurrency limit.
+    pub pacing: PacingOptions,
+    /// What restrains it.
+    pub restraints: Restraints,
     /// Where everything that is deleted and measured is reported.
-    pub(crate) trace: Trace,
+    pub trace: Trace,
     /// The clock that measures how long namespaces have been terminating.
-    pub(crate) clock: Clock,
-    /// Where it is noted how many namespaces have something left to do.
-    pub(crate) movement: Arc<Movement>,
+    pub clock: Clock,
+    /// Where it reports how many namespaces have something left to do.
+    pub progress: Arc<dyn Progress>,
 }
 
 impl Default for NamespaceSettings {
@@ -184,26 +216,28 @@ impl Default for NamespaceSettings {
             restraints: Restraints::default(),
             trace: Trace::new(|_| Arc::new(NoObserver)),
             clock: system_clock(),
-            movement: Activity::default().of(Controller::Namespace),
+            progress: Arc::new(NoProgress),
         }
     }
 }
 
 /// Empties terminating namespaces.
-pub(crate) struct NamespaceController {
+pub struct NamespaceController {
     requests: Requests,
     work: Work,
     restraints: Restraints,
     is_first: bool,
-    movement: Arc<Movement>,
+    progress: Arc<dyn Progress>,
     /// What a dry run has said of namespaces, by their UID.
     said: BTreeMap<String, Contents>,
     _writing: JoinSet<()>,
 }
 
 impl NamespaceController {
-    pub(crate) fn new(client: ApiClient, settings: NamespaceSettings) -> Self {
-        let NamespaceSettings { settle, is_first, dry_run, pacing, restraints, trace, clock, movement } =
+    /// Nothing is sent before [`NamespaceController::run`].
+    #[must_use]
+    pub fn new(client: ApiClient, settings: NamespaceSettings) -> Self {
+        let NamespaceSettings { settle, is_first, dry_run, pacing, restraints, trace, clock, progress } =
             settings;
         let (table, observer) = (trace.table(), trace.observer());
         let source = Controller::Namespace.event_source();
@@ -222,19 +256,19 @@ impl NamespaceController {
             },
             restraints,
             is_first,
-            movement,
+            progress,
             said: BTreeMap::new(),
             _writing: writing,
         }
     }
 
     /// Runs until `shutdown`. Each name has at most one pass at a time; one that changes during its pass gets another.
-    pub(crate) async fn run(mut self, mut names: NamespaceNames, shutdown: impl Future<Output = ()>) {
+    pub async fn run(mut self, mut names: NamespaceNames, shutdown: impl Future<Output = ()>) {
         let mut shutdown = std::pin::pin!(shutdown);
         let mut resync = tokio::time::interval(SYNC_PERIOD);
         let Restraints { mut held, breaker, mut bounds } = self.restraints.clone();
         let mut stops = breaker.as_ref().map(SharedBreaker::changes);
-        let mut nudges = self.movement.nudges();
+        let mut nudges = self.progress.nudges();
         let mut nudge = 0;
         let mut is_synced = false;
         let mut reports = Reports::default();
@@ -308,7 +342,7 @@ impl NamespaceController {
         let standing = Standing { counts, waiting: passes.len(), synced, ..Standing::default() };
         self.requests.trace.observer().standing(&standing);
         let held = passes.waiting_for_others();
-        self.movement.set_waiting(Waiting { moving: passes.len() - held, held, nudge, ..Waiting::default() });
+        self.progress.waiting(passes.len() - held, held, nudge);
     }
 
     /// Reports how a pass has ended.
