@@ -11,6 +11,7 @@ use gc_kube::{
     ApiClient, Clock, CollectorOptions, MetadataCollector, NothingOutside, Observer, Observers, Outside,
     PolicyCollector, ResourceTable, Restraints, RetentionCollector, retention_table, system_clock,
 };
+use gc_outside::MachinesOutside;
 use gc_retention::certificates::CertificateCollector;
 use gc_retention::engine::{Collector, Counts, Engine};
 use gc_retention::expiry::foreign::ForeignTool;
@@ -32,7 +33,7 @@ use crate::activity::{Activity, Rests, Watched};
 use crate::collector_metrics::CollectorMetrics;
 use crate::journal::Journal;
 use crate::notices::{NoticeOptions, NoticeSender};
-use crate::outside::{MachinesOutside, OutsideOptions, StorageOutside, positive};
+use crate::outside::{OutsideOptions, positive};
 
 /// The heading of these flags in help texts.
 pub(crate) const HEADING: &str = "Collectors";
@@ -394,7 +395,7 @@ impl Starter<'_> {
 
     fn volumes(&mut self, client: ApiClient) {
         let options = &self.settings.outside;
-        let storage = Arc::new(StorageOutside::new(client.clone(), options));
+        let storage = Arc::new(options.storage(client.clone()));
         let rules = VolumeReclaim::new(options.deleters());
         self.retention_outside(Controller::VolumeReclaim, client, rules, storage);
     }

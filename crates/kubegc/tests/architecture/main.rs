@@ -56,8 +56,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("gc-kube", &["gc-types", "gc-control", "gc-ownership", "gc-retention"]),
     ("gc-cri", &["gc-types", "gc-retention"]),
     ("gc-node", &["gc-types", "gc-retention", "gc-kube", "gc-cri"]),
-    ("gc-csi", &[]),
-    ("gc-cloud", &["gc-types", "gc-retention"]),
+    ("gc-outside", &["gc-types", "gc-retention", "gc-kube"]),
     (
         "gc-sim",
         &[

@@ -19,8 +19,8 @@ use serde::Deserialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::client::{Https, allowed, fetch, https};
-use crate::{ANSWER_TIMEOUT, Machine, Provider, ProviderError, shortened};
+use crate::cloud::client::{Https, allowed, fetch, https};
+use crate::cloud::{ANSWER_TIMEOUT, Machine, Provider, ProviderError, shortened};
 pub use credentials::Credentials;
 use credentials::Source;
 use signature::{Signing, escape};

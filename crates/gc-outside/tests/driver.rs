@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use driver::{Driver, Mood};
-use gc_csi::{CsiClient, DriverEndpoint, Options};
+use gc_outside::csi::{CsiClient, DriverEndpoint, Options};
 
 const NAME: &str = "disk.example.com";
 

@@ -12,8 +12,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
 
-use crate::protocol::{self, AnswerError};
-use crate::{MAX_ANSWER_BYTES, Machine, Provider, ProviderError, shortened};
+use crate::cloud::protocol::{self, AnswerError};
+use crate::cloud::{MAX_ANSWER_BYTES, Machine, Provider, ProviderError, shortened};
 
 /// Maximum number of commands at the same time.
 const COMMANDS_AT_A_TIME: usize = 8;

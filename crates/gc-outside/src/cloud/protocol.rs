@@ -3,7 +3,7 @@
 use gc_retention::engine::MachineState;
 use serde::{Deserialize, Serialize};
 
-use crate::Machine;
+use crate::cloud::Machine;
 
 /// `apiVersion` of all documents.
 pub const API_VERSION: &str = "kubegc.io/v1alpha1";

@@ -5,12 +5,10 @@
 //!
 //! Follows spec `cluster-collectors.md`, section 9, and the Container Storage Interface v1.
 
-mod client;
+pub(crate) mod client;
 mod endpoint;
 mod error;
-#[cfg(any(test, fuzzing))]
-pub mod fuzz;
-mod protocol;
+pub(crate) mod protocol;
 
 pub use client::{CsiClient, Options};
 pub use endpoint::{DriverEndpoint, EndpointError};

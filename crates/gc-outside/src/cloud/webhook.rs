@@ -12,9 +12,9 @@ use http::{HeaderValue, Method, Request, Uri};
 use http_body_util::Full;
 use tokio::sync::Semaphore;
 
-use crate::client::{FetchError, Https, allowed, fetch, https};
-use crate::protocol::{self, AnswerError};
-use crate::{ANSWER_TIMEOUT, MAX_ANSWER_BYTES, Machine, Provider, ProviderError, shortened};
+use crate::cloud::client::{FetchError, Https, allowed, fetch, https};
+use crate::cloud::protocol::{self, AnswerError};
+use crate::cloud::{ANSWER_TIMEOUT, MAX_ANSWER_BYTES, Machine, Provider, ProviderError, shortened};
 
 /// Maximum number of lookups at the same time.
 const QUESTIONS_AT_A_TIME: usize = 16;

@@ -9,8 +9,8 @@ use futures::future::BoxFuture;
 use gc_retention::engine::MachineState;
 use serde::Deserialize;
 
-use crate::protocol::API_VERSION;
-use crate::{Machine, Provider, ProviderError};
+use crate::cloud::protocol::API_VERSION;
+use crate::cloud::{Machine, Provider, ProviderError};
 
 /// Largest file that is read, bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;

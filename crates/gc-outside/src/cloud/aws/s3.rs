@@ -13,8 +13,8 @@ use serde::Deserialize;
 use super::credentials::{Credentials, Source};
 use super::signature::{Signing, escape, sha256};
 use super::{is_plain, is_region, public_endpoint};
-use crate::client::{Https, allowed, fetch, https};
-use crate::shortened;
+use crate::cloud::client::{Https, allowed, fetch, https};
+use crate::cloud::shortened;
 
 /// Timeout of one request.
 pub const S3_TIMEOUT: Duration = Duration::from_secs(30);

@@ -8,8 +8,8 @@ use http::{Method, Request};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::MAX_ANSWER_BYTES;
-use crate::client::{Https, fetch};
+use crate::cloud::MAX_ANSWER_BYTES;
+use crate::cloud::client::{Https, fetch};
 
 /// Keys for signing requests. Debug output hides the secret.
 #[derive(Clone, PartialEq, Eq)]

@@ -4,13 +4,11 @@
 //! An answer is one of three states or an error, and never a guess: one that is late, too large, malformed, or about
 //! another machine is an error. The formats are described in docs/machines.md.
 
-mod aws;
+pub(crate) mod aws;
 mod client;
 mod exec;
-#[cfg(any(test, fuzzing))]
-pub mod fuzz;
-mod inventory;
-mod protocol;
+pub(crate) mod inventory;
+pub(crate) mod protocol;
 mod webhook;
 
 use std::time::Duration;

@@ -4,7 +4,7 @@
 mod moto;
 
 use bytes::Bytes;
-use gc_cloud::{Credentials, S3, S3Error, S3Options, Stored};
+use gc_outside::cloud::{Credentials, S3, S3Error, S3Options, Stored};
 use moto::Moto;
 
 /// Two buckets, and a user who may use one of them; from then on every request is checked.

@@ -10,8 +10,8 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint as Transport, Uri};
 use tonic_prost::ProstCodec;
 
-use crate::error::CsiError;
-use crate::{DriverEndpoint, protocol};
+use crate::csi::error::CsiError;
+use crate::csi::{DriverEndpoint, protocol};
 
 /// Largest accepted answer: answers to these calls are small.
 const MAX_ANSWER_BYTES: usize = 4 << 20;

@@ -47,7 +47,7 @@ impl DriverEndpoint {
     /// Reads `driver=unix:///path`.
     ///
     /// ```
-    /// let endpoint = gc_csi::DriverEndpoint::parse("disk.example.com=unix:///run/csi/disk.sock").unwrap();
+    /// let endpoint = gc_outside::csi::DriverEndpoint::parse("disk.example.com=unix:///run/csi/disk.sock").unwrap();
     /// assert_eq!(endpoint.driver(), "disk.example.com");
     /// ```
     pub fn parse(text: &str) -> Result<Self, EndpointError> {

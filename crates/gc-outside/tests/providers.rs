@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use gc_cloud::{
+use gc_outside::cloud::{
     ANSWER_TIMEOUT, Credentials, Ec2, Ec2Options, Exec, Inventory, Machine, Provider, Webhook, WebhookOptions,
 };
 use gc_retention::engine::MachineState;
