@@ -6,6 +6,7 @@ mod recount;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use gc_types::Quantity;
 use serde_json::Value;
 
 use self::pods::Amounts;
@@ -13,7 +14,7 @@ use super::Request;
 use crate::call::Charge;
 use crate::error::ApiError;
 use crate::kinds::access::{at, flag, integer, list, members, text};
-use crate::kinds::quantity::{self, Quantity};
+use crate::kinds::quantity;
 use crate::meta;
 use crate::persist;
 use crate::resource::ResourceDefinition;

@@ -28,7 +28,7 @@ fn below(path: &str, member: &str) -> String {
 fn fractional(path: &str, resources: Option<&Value>, resource: &str, texts: &mut Vec<String>) {
     let Some(value) = resources.and_then(|resources| resources.get(resource)) else { return };
     if let Some(Ok(amount)) = quantity::of(value)
-        && amount.is_fractional()
+        && !amount.is_whole()
     {
         texts.push(format!(
             "{path}[{resource}]: fractional byte value \"{amount}\" is invalid, must be an integer"
