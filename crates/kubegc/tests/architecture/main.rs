@@ -69,7 +69,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "gc-workloads",
         ],
     ),
-    ("kubegc-bench", &["gc-kube"]),
+    ("kubegc-bench", &["gc-kube", "gc-types"]),
     ("kubegc-testing", &["kubegc", "gc-apiserver"]),
 ];
 
