@@ -2,92 +2,40 @@
 
 mod absent;
 mod barriers;
+mod clock;
 mod config;
+mod effects;
+mod identity;
 mod lanes;
 mod observe;
 mod outcomes;
 mod retry;
 mod ring;
 mod verdict;
+mod verifications;
 mod virtual_nodes;
 mod waiting;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 
-use gc_types::{Effect, EffectId, Event, Reason, Request, ResourceId, ResourceVersion, Timestamp, Uid};
+use gc_types::{Effect, Event, ResourceId, Timestamp};
 
-use smallvec::SmallVec;
-
-use crate::graph::{EdgeFlag, Flag, Graph, NONE, NodeId, ResourceIndex};
-use absent::AbsentOwners;
-use barriers::Barrier;
+use crate::graph::{EdgeFlag, Flag, Graph, NONE, NodeId};
+use barriers::Barriers;
+use clock::{Clock, Timer};
+use effects::Effects;
 use lanes::Lanes;
 use observe::Source;
-use virtual_nodes::{Identity, Verification};
+use retry::Retries;
+use verifications::Verifications;
 
 pub use config::{Config, Stats};
-pub(crate) use retry::Retry;
 pub use verdict::ReferenceState;
 pub(crate) use waiting::Waiting;
-
-/// The decision about an item.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Action {
-    Delete,
-    Owners,
-    Finalizer,
-    Read,
-}
-
-/// The subject of an effect, for when its outcome comes.
-#[derive(Clone, Debug)]
-enum Context {
-    /// The object, the request, and the version that it was decided on.
-    Item(Uid, Action, ResourceVersion),
-    OwnerRead(Identity, Uid),
-    /// A resource, or one namespace of it.
-    Barrier(ResourceIndex, Option<Arc<str>>),
-    RecordEvent,
-}
-
-/// The lanes that a request blocks.
-type HeldLanes = SmallVec<[NodeId; 1]>;
-
-#[derive(Clone, Debug)]
-struct InFlight {
-    context: Context,
-    lanes: HeldLanes,
-}
-
-/// An effect that has not been returned yet.
-#[derive(Clone, Debug)]
-struct Wanted {
-    request: Request,
-    reason: Reason,
-    context: Context,
-    lanes: HeldLanes,
-}
-
-/// What happens at a time.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Timer {
-    /// The wait at start is over.
-    StartUp,
-    /// An item is retried.
-    Item(NodeId),
-    /// An owner has waited long enough for resources that lag behind.
-    GiveUp(NodeId),
-    /// The owner of a claim is verified by a live read.
-    OwnerRead(Identity),
-    /// A resource is asked to catch up again.
-    Barrier(ResourceIndex),
-}
 
 #[derive(Clone, Debug, Default)]
 struct Counters {
     deletions: u64,
-    retries: u64,
     gaps_given_up: u64,
 }
 
@@ -99,42 +47,20 @@ struct Counters {
 #[derive(Clone, Debug)]
 pub struct Engine {
     config: Config,
-    now: Timestamp,
+    clock: Clock,
     discovered_at: Option<Timestamp>,
     started: bool,
     pub(crate) graph: Graph,
     lanes: Lanes,
     /// The next kind of work.
     rotation: u8,
-    /// The decision of the last turn, until it is launched in the same call.
-    decided: Option<Wanted>,
-    /// Events to write; unlike decisions, they do not become stale.
-    events: VecDeque<Wanted>,
-    /// Claims whose owner is to be read, by their position.
-    read_queue: BTreeMap<u64, Identity>,
-    next_read: u64,
-    barrier_queue: VecDeque<ResourceIndex>,
-    in_flight: BTreeMap<EffectId, InFlight>,
-    /// Objects with an unanswered request. If a list omits one in the meantime and it comes back, it is the same
-    /// object: no other request about it is made until the answer.
-    asked: BTreeMap<Uid, Action>,
-    next_effect: u64,
-    verifications: BTreeMap<Identity, Verification>,
-    absent: AbsentOwners,
+    effects: Effects,
+    verifications: Verifications,
     pub(crate) waiting: BTreeMap<NodeId, Waiting>,
     /// Owners whose `foregroundDeletion` is being removed: whether they still wait is unknown.
     finishing: BTreeSet<NodeId>,
-    /// Waiting owners by the resource that blocks them, in the order of their marks.
-    held: BTreeSet<(ResourceIndex, ResourceVersion, NodeId)>,
-    barriers: BTreeMap<ResourceIndex, Barrier>,
-    /// When the last owner began to wait for barriers.
-    newest_wait: Timestamp,
-    /// Items that were held ([`gc_types::Outcome::Held`]) and are not reconciled until they change or are released.
-    held_back: BTreeSet<NodeId>,
-    pub(crate) retries: BTreeMap<NodeId, Retry>,
-    /// Until when the shared retry rate is reserved, milliseconds.
-    retry_reserved_until: i64,
-    timers: BTreeSet<(Timestamp, Timer)>,
+    barriers: Barriers,
+    pub(crate) retries: Retries,
     counters: Counters,
 }
 
@@ -142,35 +68,21 @@ impl Engine {
     /// An engine without any knowledge.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        let absent = AbsentOwners::new(config.absent_owners);
         Self {
-            config,
-            now: Timestamp::default(),
+            clock: Clock::default(),
             discovered_at: None,
             started: false,
             graph: Graph::new(),
             lanes: Lanes::default(),
             rotation: 0,
-            decided: None,
-            events: VecDeque::new(),
-            read_queue: BTreeMap::new(),
-            next_read: 0,
-            barrier_queue: VecDeque::new(),
-            in_flight: BTreeMap::new(),
-            asked: BTreeMap::new(),
-            next_effect: 0,
-            verifications: BTreeMap::new(),
-            absent,
+            effects: Effects::default(),
+            verifications: Verifications::new(config.absent_owners),
             waiting: BTreeMap::new(),
             finishing: BTreeSet::new(),
-            held: BTreeSet::new(),
-            barriers: BTreeMap::new(),
-            newest_wait: Timestamp::default(),
-            held_back: BTreeSet::new(),
-            retries: BTreeMap::new(),
-            retry_reserved_until: 0,
-            timers: BTreeSet::new(),
+            barriers: Barriers::default(),
+            retries: Retries::default(),
             counters: Counters::default(),
+            config,
         }
     }
 
@@ -182,9 +94,9 @@ impl Engine {
             Event::ResourceGone(resource) => self.resource_gone(resource),
             Event::Discovered => {
                 if self.discovered_at.is_none() {
-                    self.discovered_at = Some(self.now);
-                    let due = self.now.after(self.config.startup_wait_milliseconds);
-                    self.timers.insert((due, Timer::StartUp));
+                    let now = self.clock.now();
+                    self.discovered_at = Some(now);
+                    self.clock.set(now.after(self.config.startup_wait_milliseconds), Timer::StartUp);
                 }
             }
             Event::ListStarted(resource) => self.list_started(resource),
@@ -203,17 +115,15 @@ impl Engine {
     }
 
     fn tick(&mut self, now: Timestamp) {
-        self.now = self.now.max(now);
-        while let Some((due, _)) = self.timers.first() {
-            if *due > self.now {
-                return;
-            }
-            let Some((_, timer)) = self.timers.pop_first() else { return };
+        self.clock.advance(now);
+        while let Some(timer) = self.clock.pop_expired() {
             match timer {
                 Timer::StartUp => {}
                 Timer::Item(node) | Timer::GiveUp(node) => self.enqueue(node),
-                Timer::OwnerRead(identity) => self.read_due(identity),
-                Timer::Barrier(resource) => self.schedule_barrier(resource),
+                Timer::OwnerRead(identity) => self.verifications.read_due(identity),
+                Timer::Barrier(resource) => {
+                    self.barriers.schedule(resource, &self.config, &mut self.clock);
+                }
             }
         }
     }
@@ -225,7 +135,7 @@ impl Engine {
         {
             let listed =
                 |state: &crate::graph::Resource| state.ever_synced || !state.info.watched || !state.served;
-            self.started = self.now.since(discovered_at) >= self.config.startup_wait_milliseconds
+            self.started = self.clock.now().since(discovered_at) >= self.config.startup_wait_milliseconds
                 || self.graph.resources.iter().all(|(_, state)| listed(state));
         }
         self.started
@@ -237,10 +147,10 @@ impl Engine {
         if !self.may_act() {
             return None;
         }
-        while self.in_flight.len() < self.config.effects_in_flight {
-            // The decision of a turn applies now or never: by the next call it may no longer be valid.
-            if let Some(wanted) = self.decided.take().or_else(|| self.events.pop_front()) {
-                return Some(self.launch(wanted));
+        while self.effects.in_flight() < self.config.effects_in_flight {
+            let effect = self.effects.launch();
+            if effect.is_some() {
+                return effect;
             }
             if !self.take_turn() {
                 return None;
@@ -249,20 +159,13 @@ impl Engine {
         None
     }
 
-    fn launch(&mut self, wanted: Wanted) -> Effect {
-        let id = EffectId(self.next_effect);
-        self.next_effect += 1;
-        self.in_flight.insert(id, InFlight { context: wanted.context, lanes: wanted.lanes });
-        Effect { id, request: wanted.request, reason: wanted.reason }
-    }
-
     /// Reconciles one item, claim or barrier, each kind in turn. False if there is none.
     fn take_turn(&mut self) -> bool {
         for _ in 0..3 {
             self.rotation = (self.rotation + 1) % 3;
             let taken = match self.rotation {
-                0 => self.read_queue.pop_first().map(|(_, identity)| self.read_owner(identity)),
-                1 => self.barrier_queue.pop_front().map(|resource| self.make_barrier(resource)),
+                0 => self.verifications.next_due().map(|identity| self.read_owner(identity)),
+                1 => self.barriers.next_due().map(|resource| self.make_barrier(resource)),
                 _ => self.next_item().map(|(lane, node)| self.take_item(lane, node)),
             };
             if taken.is_some() {
@@ -320,20 +223,17 @@ impl Engine {
     /// When the engine needs the next `Event::Tick`, if at all.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Timestamp> {
-        self.timers.first().map(|(due, _)| *due)
+        self.clock.next()
     }
 
     /// Whether only repeated live reads of owners are left: nothing is queued or in flight, no item is to be retried,
     /// and every remaining read has been made at least as often as it takes to stop waiting for it.
     #[must_use]
     pub fn only_polls_left(&self) -> bool {
-        self.in_flight.is_empty()
+        self.effects.in_flight() == 0
             && self.lanes.queued() == 0
-            && self.timers.iter().all(|(_, timer)| match timer {
-                Timer::OwnerRead(identity) => self
-                    .verifications
-                    .get(identity)
-                    .is_none_or(|claim| claim.is_settled(self.config.failures_before_undecidable)),
+            && self.clock.timers().all(|timer| match timer {
+                Timer::OwnerRead(identity) => self.verifications.is_settled(identity, &self.config),
                 Timer::StartUp => true,
                 Timer::Item(_) | Timer::GiveUp(_) | Timer::Barrier(_) => false,
             })
@@ -348,15 +248,15 @@ impl Engine {
     /// The current statistics.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let oldest = self.waiting.values().map(|waiting| self.now.since(waiting.since)).max();
+        let oldest = self.waiting.values().map(|waiting| self.now().since(waiting.since)).max();
         Stats {
             objects: self.graph.objects(),
             virtual_owners: self.graph.virtual_owners(),
             references: self.graph.references(),
             queued: self.lanes.queued(),
-            in_flight: self.in_flight.len(),
-            retrying: self.retries.len().saturating_sub(self.held_back.len()),
-            held: self.held_back.len(),
+            in_flight: self.effects.in_flight(),
+            retrying: self.retries.len().saturating_sub(self.retries.held().len()),
+            held: self.retries.held().len(),
             waiting_owners: self.waiting.len(),
             oldest_waiting_milliseconds: oldest.unwrap_or(0),
             unsynced_resources: self
@@ -368,7 +268,7 @@ impl Engine {
             unknown_kind_references: self.graph.unknown_kind_references(),
             gaps_given_up: self.counters.gaps_given_up,
             deletions: self.counters.deletions,
-            retries: self.counters.retries,
+            retries: self.retries.scheduled(),
         }
     }
 
@@ -388,7 +288,7 @@ impl Engine {
     /// The time of the last `Event::Tick`.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        self.now
+        self.clock.now()
     }
 
     /// Every broken invariant of the graph (spec 1.4) and of the tables over it, as text; empty if all hold. For
@@ -397,7 +297,7 @@ impl Engine {
     pub fn verify(&self) -> Vec<String> {
         let mut broken = self.graph.verify();
         for node in self.graph.slots().filter(|&node| self.graph.has(node, Flag::OBSERVED)) {
-            if self.graph.has(node, Flag::IN_FLIGHT) != self.asked.contains_key(&self.graph.uid(node)) {
+            if self.graph.has(node, Flag::IN_FLIGHT) != self.effects.asked(&self.graph.uid(node)).is_some() {
                 broken.push(format!("node {node}: it is not so whether something was asked about it"));
             }
             let deletion = self.graph.deletion(node);
@@ -419,29 +319,20 @@ impl Engine {
                 _ => broken.push(format!("node {node}: the table of waiting owners is wrong about it")),
             }
         }
-        for node in self.held_back.iter().filter(|node| !self.retries.contains_key(node)) {
-            broken.push(format!("node {node} is held and not in the table of what is put off"));
-        }
-        for node in self.waiting.keys().chain(self.retries.keys()) {
-            if !self.graph.has(*node, Flag::OBSERVED) {
+        broken.extend(self.retries.verify());
+        broken.extend(self.verifications.verify(|owner| self.graph.is_live(owner)));
+        broken.extend(self.barriers.verify());
+        for node in self.waiting.keys().copied().chain(self.retries.iter().map(|(node, _)| node)) {
+            if !self.graph.has(node, Flag::OBSERVED) {
                 broken.push(format!("node {node} is in a table and not there"));
             }
         }
-        if self.decided.is_some() {
+        if !self.effects.has_launched_all() {
             broken.push("a decision was kept for later".to_owned());
         }
         let queued = self.graph.slots().filter(|&node| self.graph.has(node, Flag::QUEUED)).count();
         if queued != self.lanes.queued() || self.lanes.has_many_vacancies() {
             broken.push(format!("{queued} nodes wait for a turn, the queue says {:?}", self.lanes.places()));
-        }
-        if self.read_queue.len() > self.verifications.len() || self.barrier_queue.len() > self.barriers.len()
-        {
-            broken.push("more live reads or barriers are queued than are wanted".to_owned());
-        }
-        for identity in self.verifications.keys() {
-            if !self.graph.is_live(identity.owner) {
-                broken.push(format!("a claim on freed node {} is kept", identity.owner));
-            }
         }
         broken
     }

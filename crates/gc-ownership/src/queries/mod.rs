@@ -196,7 +196,7 @@ impl Engine {
             }
             cursor = self.graph.edges_of(owner).next();
         }
-        let last_failure = self.retries.get(&node).map(|retry| retry.message.clone());
+        let last_failure = self.retries.get(node).map(|retry| retry.message.clone());
         Some(Why { object: self.view(node), references, conclusion, path, last_failure })
     }
 
@@ -268,7 +268,7 @@ impl Engine {
             let age_milliseconds = Some(self.now().since(waiting.since));
             found.push(Stuck { object: self.view(node), age_milliseconds, cause });
         }
-        for (&node, retry) in self.retries.iter().filter(|(_, retry)| retry.failures > 0) {
+        for (node, retry) in self.retries.iter().filter(|(_, retry)| retry.failures > 0) {
             let cause = StuckCause::Failing { failures: retry.failures, message: retry.message.clone() };
             found.push(Stuck { object: self.view(node), age_milliseconds: None, cause });
         }
