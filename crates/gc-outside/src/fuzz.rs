@@ -12,10 +12,6 @@ use crate::cloud::{Ec2Error, Machine, inventory};
 use crate::csi::client::shortened;
 use crate::csi::{DriverEndpoint, protocol};
 
-#[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
-
 /// Longest text of a provider in an error, characters.
 const LONGEST_SAID: usize = 200;
 
@@ -126,4 +122,11 @@ pub fn csi_endpoint(data: &[u8]) {
 }
 
 #[cfg(test)]
-replay::replay_tests!(csi_answer, csi_endpoint, machine_inventory, machine_answer, ec2_answer, provider_id);
+gc_replay::replay_tests!(
+    csi_answer,
+    csi_endpoint,
+    machine_inventory,
+    machine_answer,
+    ec2_answer,
+    provider_id
+);

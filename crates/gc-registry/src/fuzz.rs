@@ -17,10 +17,6 @@ use crate::schema::{Schema, builtin, depth};
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::storage::Revision;
 
-#[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
-
 /// The JSON of each line; `None` if a line is missing or is not JSON.
 fn documents<const N: usize>(data: &[u8]) -> Option<[Value; N]> {
     let mut lines = data.splitn(N, |byte| *byte == b'\n');
@@ -252,7 +248,7 @@ pub fn stored_object(data: &[u8]) {
 }
 
 #[cfg(test)]
-replay::replay_tests!(
+gc_replay::replay_tests!(
     json_patches,
     merge_patches,
     strategic_merge_patches,

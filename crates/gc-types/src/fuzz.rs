@@ -2,10 +2,6 @@
 
 use crate::{GoDuration, GoDurationError, Quantity, ResourceVersion, Uid, parse_quantity};
 
-#[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
-
 /// A duration prints as a text of the same duration, a sign negates it, and concatenated ones add up.
 pub fn go_duration(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
@@ -61,4 +57,4 @@ pub fn identity(data: &[u8]) {
 }
 
 #[cfg(test)]
-replay::replay_tests!(go_duration, quantity, identity);
+gc_replay::replay_tests!(go_duration, quantity, identity);

@@ -57,6 +57,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("gc-cri", &["gc-types", "gc-retention"]),
     ("gc-node", &["gc-types", "gc-retention", "gc-kube", "gc-cri"]),
     ("gc-outside", &["gc-types", "gc-retention", "gc-kube"]),
+    ("gc-replay", &[]),
     (
         "gc-sim",
         &[

@@ -1,5 +1,5 @@
 //! Runs the body of a fuzz target in a test: on its committed corpus, and on mutations of it that are the same in every
-//! run. Crates include this file by path. `FUZZ_CASES=100000` tries more.
+//! run. `FUZZ_CASES=100000` tries more.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
@@ -44,21 +44,21 @@ const SPICES: [&[u8]; 32] = [
     b"-9999-01-01T00:00:00Z",
 ];
 
-/// Writes one test for each target, which is named as its body.
+/// Writes one test for each target, which is named as its body; the bodies are in the same module.
+#[macro_export]
 macro_rules! replay_tests {
     ($($target:ident),+ $(,)?) => {
         mod tests {
             $(#[test]
             fn $target() {
-                super::replay::replay(stringify!($target), super::$target);
+                $crate::replay(stringify!($target), super::$target);
             })+
         }
     };
 }
-pub(crate) use replay_tests;
 
 /// Judges the corpus of a target, and mutations of it.
-pub(crate) fn replay(target: &str, body: fn(&[u8])) {
+pub fn replay(target: &str, body: fn(&[u8])) {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
     assert!(fuzz.join(format!("fuzz_targets/{target}.rs")).exists(), "{target} is no fuzz target");
     let folder = fuzz.join("corpus").join(target);
