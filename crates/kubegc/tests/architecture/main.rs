@@ -145,6 +145,34 @@ fn no_more_than_two_files_of_a_crate_use_one_another() {
     assert!(found > 500, "only {found} files use others");
 }
 
+/// CONTRIBUTING.md: `x.rs` beside the folder `x`, and no file that is included from elsewhere, unless a test shares it.
+#[test]
+fn modules_are_written_in_one_way() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates");
+    let crates = std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path().join("src"));
+    let (mut folders, mut read, mut errors): (Vec<_>, _, _) = (crates.collect(), 0, Vec::new());
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                read += 1;
+                if path.ends_with("mod.rs") {
+                    errors.push(format!("{} is to be {}.rs", path.display(), folder.display()));
+                }
+                let text = std::fs::read_to_string(&path).unwrap();
+                for (before, _) in text.match_indices("#[path").map(|(at, _)| text.split_at(at)) {
+                    if !before.trim_end().ends_with("#[cfg(test)]") {
+                        errors.push(format!("{} includes a file by #[path]", path.display()));
+                    }
+                }
+            }
+        }
+    }
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
+    assert!(read > 500, "only {read} files were read");
+}
+
 /// What the scanner makes of a crate whose files use one another in every way that it has to understand.
 #[test]
 fn circles_are_found_in_text() {

@@ -326,7 +326,7 @@ impl Page {
                 code: 200,
                 content_type: "application/json",
                 headers: Vec::new(),
-                body: ExtensionBody::Whole(include_str!("openapi.json").into()),
+                body: ExtensionBody::Whole(include_str!("page/openapi.json").into()),
             }),
             ("link", false) => self.link_for(&request, &user),
             ("logout", false) => {
