@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| gc_registry::fuzz::quantity(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| gc_types::fuzz::quantity(data));

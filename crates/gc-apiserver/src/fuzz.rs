@@ -22,10 +22,6 @@ use crate::encode::stored_metadata;
 use crate::transport::path::{ResourcePath, Route, resource_verb, route};
 use crate::transport::query::Query;
 
-#[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
-
 /// A method and a path with its query: what they are taken apart into is what they can be put together from.
 pub fn request_line(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
@@ -252,7 +248,7 @@ pub fn certificate_request(data: &[u8]) {
 }
 
 #[cfg(test)]
-replay::replay_tests!(
+gc_replay::replay_tests!(
     request_line,
     accept_header,
     request_body,

@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use gc_types::QuantityParts;
+
 use crate::authority;
 use crate::budget::{Budget, EvalError, failed};
 use crate::format;
@@ -12,7 +14,7 @@ use crate::printed::printed;
 use crate::text;
 use crate::time::{Timestamp, parse_duration};
 use crate::tree::Operator;
-use crate::value::{Evaluated, Val, parse_quantity};
+use crate::value::{Evaluated, Val};
 
 /// Maximum size of a compiled pattern, bytes.
 const PATTERN_SIZE_LIMIT: usize = 1 << 20;
@@ -397,6 +399,11 @@ fn time_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> 
         }
         _ => None,
     }
+}
+
+/// A quantity such as `1.5Gi`, in billionths.
+fn parse_quantity(text: &str) -> Option<i128> {
+    QuantityParts::of(text).ok()?.billionths()
 }
 
 fn quantity_function<'v>(name: &str, arguments: &[Val<'v>]) -> Option<Evaluated<'v>> {

@@ -5,10 +5,6 @@ use serde_json::Value;
 
 use crate::{Budget, EvalError, Program, Scope, Val, printed};
 
-#[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
-
 /// An expression on the first line, and a document: evaluating it ends within its budget, gives the same result each
 /// time, and with a larger budget as well.
 pub fn cel(data: &[u8]) {
@@ -35,4 +31,4 @@ fn shown(value: Result<Val<'_>, EvalError>) -> Result<String, EvalError> {
 }
 
 #[cfg(test)]
-replay::replay_tests!(cel);
+gc_replay::replay_tests!(cel);

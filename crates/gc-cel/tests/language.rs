@@ -357,6 +357,8 @@ fn urls_versions_and_formats() {
         ("semver('1.2-a', true)", "error: short version cannot contain PreRelease/Build meta data".to_owned()),
         ("quantity('1Q')", "error: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'".to_owned()),
         ("quantity('1iM')", "error: unable to parse quantity's suffix".to_owned()),
+        ("quantity('0.1n').compareTo(quantity('1n'))", "int 0".to_owned()),
+        ("sign(quantity('-0.0000000001'))", "int -1".to_owned()),
         ("format.dns1123LabelPrefix().validate('a-').hasValue()", "bool false".to_owned()),
         ("format.dns1035Label().validate('1a').value()[0]", "string a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')".to_owned()),
         ("format.qualifiedName().validate('/a').value()", "list [prefix part must be non-empty]".to_owned()),

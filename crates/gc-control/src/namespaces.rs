@@ -4,7 +4,7 @@
 //! A pass decides by itself ([`Emptying`]), and so does the queue of namespaces ([`Queue`]). [`Passes`] connects them: it
 //! begins passes, hands out their questions, takes the answers in any order and reports how passes have ended. It obeys the
 //! same restraints as every [`Controller`](crate::controller::Controller): a pause, a dry run, the circuit breaker and the
-//! concurrency limit. It neither sends nor waits: `kubegc` drives it over HTTP, and `gc-sim` over the registry.
+//! concurrency limit. It neither sends nor waits: `gc-kube` drives it over HTTP, and `gc-sim` over the registry.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -475,14 +475,9 @@ fn delete_options(uid: &Uid, version: Option<ResourceVersion>, policy: Propagati
     if let Some(version) = version.filter(|version| *version != ResourceVersion::UNKNOWN) {
         preconditions["resourceVersion"] = version.to_string().into();
     }
-    let policy = match policy {
-        PropagationPolicy::Background => "Background",
-        PropagationPolicy::Foreground => "Foreground",
-        PropagationPolicy::Orphan => "Orphan",
-    };
     json!({
         "kind": "DeleteOptions", "apiVersion": "v1",
-        "preconditions": preconditions, "propagationPolicy": policy,
+        "preconditions": preconditions, "propagationPolicy": policy.name(),
     })
 }
 

@@ -10,10 +10,6 @@ use crate::listing;
 use crate::protocol;
 use crate::{Endpoint, ManagedLabel};
 
-#[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
-
 /// Answers of a runtime: every listed object is converted, objects without a name are counted, and an unknown state
 /// permits no removal.
 pub fn cri_answer(data: &[u8]) {
@@ -83,4 +79,4 @@ pub fn cri_endpoint(data: &[u8]) {
 }
 
 #[cfg(test)]
-replay::replay_tests!(cri_answer, image_info, cri_endpoint);
+gc_replay::replay_tests!(cri_answer, image_info, cri_endpoint);

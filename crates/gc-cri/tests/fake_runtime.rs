@@ -6,7 +6,7 @@
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of kubegc")]
 mod fake;
 #[path = "support/grpc.rs"]
-#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-csi and kubegc")]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-outside and kubegc")]
 mod grpc;
 #[path = "support/messages.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of kubegc")]

@@ -23,10 +23,6 @@ use crate::wire::metadata::{
 };
 use crate::wire::protobuf::DecodeError;
 
-#[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
-
 const BOTH: [Encoding; 2] = [Encoding::Protobuf, Encoding::Json];
 /// Seconds of the first and the last time that both encodings can express.
 const TOLD_SECONDS: std::ops::Range<i64> = -62_135_596_799..253_402_207_200;
@@ -507,7 +503,7 @@ mod reference {
 }
 
 #[cfg(test)]
-replay::replay_tests!(
+gc_replay::replay_tests!(
     watch_frames,
     metadata_protobuf,
     metadata_json,

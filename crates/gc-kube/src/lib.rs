@@ -37,6 +37,7 @@ pub mod event_recorder;
 mod facts;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+pub mod namespaces;
 mod objects;
 mod observer;
 mod policies;

@@ -39,8 +39,4 @@ pub fn static_pod(data: &[u8]) {
 }
 
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
-
-#[cfg(test)]
-replay::replay_tests!(node_state, static_pod);
+gc_replay::replay_tests!(node_state, static_pod);

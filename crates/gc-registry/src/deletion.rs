@@ -1,5 +1,6 @@
 //! DELETE of one object (spec `api-deletion.md`, sections 2.3, 3, 4, 8, 9, 12.2, 13).
 
+use gc_types::PropagationPolicy;
 use serde_json::{Value, json};
 
 use crate::api::{DeleteOptions, Response};
@@ -25,14 +26,6 @@ pub const FOREGROUND: &str = "foregroundDeletion";
 const JOB_WARNING: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
      remove them or set propagationPolicy=Orphan to suppress this warning";
 
-/// What a client wants done with dependents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Policy {
-    Foreground,
-    Background,
-    Orphan,
-}
-
 /// Options of a deletion, validated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Deletion {
@@ -40,7 +33,7 @@ pub(crate) struct Deletion {
     pub(crate) uid: Option<String>,
     pub(crate) resource_version: Option<String>,
     pub(crate) orphan_dependents: Option<bool>,
-    pub(crate) policy: Option<Policy>,
+    pub(crate) policy: Option<PropagationPolicy>,
     pub(crate) dry_run: bool,
 }
 
@@ -51,20 +44,15 @@ impl Deletion {
         let mut error = |field: &str, reason, detail: String| {
             errors.push(FieldError { field: field.into(), reason, detail });
         };
-        let policy = match options.propagation_policy.as_deref() {
-            None => None,
-            Some("Foreground") => Some(Policy::Foreground),
-            Some("Background") => Some(Policy::Background),
-            Some("Orphan") => Some(Policy::Orphan),
-            Some(other) => {
-                let detail = format!(
-                    "Unsupported value: {}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"",
-                    quoted(other)
-                );
-                error("propagationPolicy", CauseReason::NotSupported, detail);
-                None
-            }
-        };
+        let given = options.propagation_policy.as_deref();
+        let policy = given.and_then(PropagationPolicy::named);
+        if let (Some(other), None) = (given, policy) {
+            let detail = format!(
+                "Unsupported value: {}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"",
+                quoted(other)
+            );
+            error("propagationPolicy", CauseReason::NotSupported, detail);
+        }
         if let (Some(_), Some(given)) = (options.orphan_dependents, &options.propagation_policy) {
             let detail = format!(
                 "Invalid value: {}: orphanDependents and deletionPropagation cannot be both set",
@@ -323,12 +311,12 @@ impl Call<'_> {
         let chosen = match (deletion.orphan_dependents, deletion.policy) {
             // The first rule that applies decides; whatever none names gets no finalizer.
             _ if default == DefaultGarbageCollection::Unsupported => None,
-            (Some(true), _) | (None, Some(Policy::Orphan)) => Some(ORPHAN),
-            (None, Some(Policy::Foreground)) => Some(FOREGROUND),
+            (Some(true), _) | (None, Some(PropagationPolicy::Orphan)) => Some(ORPHAN),
+            (None, Some(PropagationPolicy::Foreground)) => Some(FOREGROUND),
             (None, None) if has(ORPHAN) => Some(ORPHAN),
             (None, None) if has(FOREGROUND) => Some(FOREGROUND),
             (None, None) if default == DefaultGarbageCollection::Orphan => Some(ORPHAN),
-            (Some(false), _) | (None, Some(Policy::Background) | None) => None,
+            (Some(false), _) | (None, Some(PropagationPolicy::Background) | None) => None,
         };
         with_gc_finalizer(before, chosen)
     }
@@ -450,9 +438,9 @@ impl Call<'_> {
 fn namespace_finalizers(live: &Value, deletion: &Deletion) -> Vec<String> {
     let before = finalizers(live);
     match (deletion.orphan_dependents, deletion.policy) {
-        (Some(true), _) | (None, Some(Policy::Orphan)) => with_gc_finalizer(before, Some(ORPHAN)),
-        (Some(false), _) | (None, Some(Policy::Foreground)) => with_gc_finalizer(before, Some(FOREGROUND)),
-        (None, Some(Policy::Background)) => with_gc_finalizer(before, None),
+        (Some(true), _) | (None, Some(PropagationPolicy::Orphan)) => with_gc_finalizer(before, Some(ORPHAN)),
+        (Some(false), _) | (None, Some(PropagationPolicy::Foreground)) => with_gc_finalizer(before, Some(FOREGROUND)),
+        (None, Some(PropagationPolicy::Background)) => with_gc_finalizer(before, None),
         (None, None) => before,
     }
 }

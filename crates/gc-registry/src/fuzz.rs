@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use crate::crd;
 use crate::crd::json_path::JsonPath;
-use crate::kinds::quantity::Quantity;
 use crate::list::Continue;
 use crate::object::{Object, TypeMeta};
 use crate::patch::managed_fields::{FieldSet, ManagerRequest, apply};
@@ -17,10 +16,6 @@ use crate::patch::{MAX_COPIED_BYTES, json_patch, merge_patch, strategic_merge_pa
 use crate::schema::{Schema, builtin, depth};
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::storage::Revision;
-
-#[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
 
 /// The JSON of each line; `None` if a line is missing or is not JSON.
 fn documents<const N: usize>(data: &[u8]) -> Option<[Value; N]> {
@@ -171,23 +166,6 @@ pub fn field_selectors(data: &[u8]) {
     }
 }
 
-/// A quantity prints as a text of the same quantity, and both of our readings of it agree.
-pub fn quantity(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
-    let (here, there) = (Quantity::parse(text), gc_types::parse_quantity(text));
-    let Ok(read) = here else {
-        assert_eq!(there, None, "refused here, and read there");
-        return;
-    };
-    let again = Quantity::parse(&read.to_string()).unwrap();
-    assert_eq!(again.to_string(), read.to_string());
-    assert!(!again.exceeds(read) && !read.exceeds(again));
-    // Values beyond what either can hold are held at the edge here and refused there.
-    if let Some(there) = there.filter(|there| there.unsigned_abs() < 1 << 62) {
-        assert_eq!(there, read.value());
-    }
-}
-
 /// A continue token that is accepted says the same when written again.
 pub fn continue_token(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
@@ -270,7 +248,7 @@ pub fn stored_object(data: &[u8]) {
 }
 
 #[cfg(test)]
-replay::replay_tests!(
+gc_replay::replay_tests!(
     json_patches,
     merge_patches,
     strategic_merge_patches,
@@ -278,7 +256,6 @@ replay::replay_tests!(
     field_sets,
     label_selectors,
     field_selectors,
-    quantity,
     continue_token,
     json_path,
     definitions,

@@ -13,10 +13,6 @@ use crate::objects::{Facts, FactsEvent, FactsPage, Kind, parse_time, time_text};
 use crate::policies::cron::{Schedule, next_time};
 use crate::policies::{Assessment, Policy};
 
-#[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
-
 /// A certificate in PEM: it ends at a time that a certificate can express, whatever precedes it.
 pub fn issued_certificate(data: &[u8]) {
     let found = x509::not_after(data);
@@ -129,4 +125,4 @@ pub fn retention_policy(data: &[u8]) {
 }
 
 #[cfg(test)]
-replay::replay_tests!(issued_certificate, facts, annotations, schedule, retention_policy);
+gc_replay::replay_tests!(issued_certificate, facts, annotations, schedule, retention_policy);

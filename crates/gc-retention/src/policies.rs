@@ -473,18 +473,7 @@ impl WireSpec {
             enforce: self.enforce,
             schedule: schedule.unwrap_or(Schedule::Continuous),
             most_per_run: most_per_run(self.max_deletions_per_run, problems),
-            propagation: match self.propagation_policy.as_deref() {
-                None | Some("Background") => PropagationPolicy::Background,
-                Some("Foreground") => PropagationPolicy::Foreground,
-                Some("Orphan") => PropagationPolicy::Orphan,
-                Some(other) => {
-                    problems.add(
-                        "propagationPolicy",
-                        format!("{other:?} is none of Background, Foreground and Orphan"),
-                    );
-                    PropagationPolicy::Background
-                }
-            },
+            propagation: propagation(self.propagation_policy.as_deref(), problems),
             namespaces: Namespaces { include: self.namespaces.include, exclude: self.namespaces.exclude },
             labels,
             fields,
@@ -539,6 +528,14 @@ impl WireRules {
     fn is_empty(&self) -> bool {
         self.keep_newest.is_none() && self.max_age.is_none() && self.ttl_after.is_none()
     }
+}
+
+fn propagation(said: Option<&str>, problems: &mut Problems) -> PropagationPolicy {
+    let Some(said) = said else { return PropagationPolicy::Background };
+    PropagationPolicy::named(said).unwrap_or_else(|| {
+        problems.add("propagationPolicy", format!("{said:?} is none of Background, Foreground and Orphan"));
+        PropagationPolicy::Background
+    })
 }
 
 fn most_per_run(said: Option<i64>, problems: &mut Problems) -> usize {

@@ -8,10 +8,6 @@ use gc_storage::{Change, Key, KeyValue, Revision};
 
 use crate::redb::disk::{decode_history, decode_object, encode_history, encode_object, seal};
 
-#[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
-
 /// A key on the first line, then a record: records are read back as they were written, and one in which any byte is
 /// changed is not read at all.
 pub fn disk_record(data: &[u8]) {
@@ -57,4 +53,4 @@ fn damaged(record: &[u8], choice: &[u8], is_refused: impl Fn(&[u8]) -> bool) {
 }
 
 #[cfg(test)]
-replay::replay_tests!(disk_record);
+gc_replay::replay_tests!(disk_record);

@@ -22,6 +22,27 @@ pub enum PropagationPolicy {
     Orphan,
 }
 
+impl PropagationPolicy {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Background, Self::Foreground, Self::Orphan];
+
+    /// As the field `propagationPolicy` has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Background => "Background",
+            Self::Foreground => "Foreground",
+            Self::Orphan => "Orphan",
+        }
+    }
+
+    /// The policy of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|policy| policy.name() == name)
+    }
+}
+
 /// The two finalizers that the owner-reference collector removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FinalizerName {

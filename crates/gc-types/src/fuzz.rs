@@ -1,10 +1,6 @@
 //! Laws about the parsed texts, as bodies of fuzz targets (`fuzz/` at the root), which also run as tests.
 
-use crate::{GoDuration, GoDurationError, ResourceVersion, Uid};
-
-#[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
+use crate::{GoDuration, GoDurationError, Quantity, ResourceVersion, Uid, parse_quantity};
 
 /// A duration prints as a text of the same duration, a sign negates it, and concatenated ones add up.
 pub fn go_duration(data: &[u8]) {
@@ -27,6 +23,22 @@ pub fn go_duration(data: &[u8]) {
     }
 }
 
+/// A quantity prints as a text of the same quantity, and its sum with zero, its difference and its value are its own.
+pub fn quantity(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(read) = Quantity::parse(text) else { return };
+    let printed = read.to_string();
+    assert_eq!(Quantity::parse(&printed).map(|again| again.to_string()), Ok(printed.clone()));
+    assert!(Quantity::parse(&printed).is_ok_and(|again| again.same_as(read)));
+    assert!((read + Quantity::default()).same_as(read) && read.without(read).is_zero());
+    // What is greater than the greatest quantity is read as that, and is a whole number of units all the same.
+    if let Some(units) =
+        parse_quantity(text).filter(|units| units.unsigned_abs() <= i64::MAX.unsigned_abs().into())
+    {
+        assert_eq!(units, read.value());
+    }
+}
+
 /// UIDs print their original text, and are equal when their texts are. Versions are numbers, or unknown.
 pub fn identity(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
@@ -45,4 +57,4 @@ pub fn identity(data: &[u8]) {
 }
 
 #[cfg(test)]
-replay::replay_tests!(go_duration, identity);
+gc_replay::replay_tests!(go_duration, quantity, identity);

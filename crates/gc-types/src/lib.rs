@@ -43,7 +43,9 @@ pub use identity::{
 };
 pub use marks::{ForeignMark, Marks, Texts, read_texts};
 pub use protected::undeletable;
-pub use quantity::parse_quantity;
+pub use quantity::{
+    Quantity, QuantityError, QuantityForm, QuantityParts, QuantityScale, kept_quantity, parse_quantity,
+};
 pub use quoted::{quoted, quoted_with};
 pub use recreator::{Recreator, TrackingMark};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gc_types::parse_quantity;
+use gc_types::{Quantity, parse_quantity};
 use serde_json::Value;
 
 use crate::object::items;
@@ -22,14 +22,7 @@ fn amount(name: &str, value: &Value) -> i128 {
         return parse_quantity(&text).unwrap_or_default();
     }
     // A thousandth of a CPU is the smallest unit, so that "1m" must not be rounded up to one.
-    match text.strip_suffix('m') {
-        Some(thousandths) => thousandths.parse().unwrap_or_default(),
-        None => match text.parse::<f64>() {
-            #[allow(clippy::cast_possible_truncation)] // a quantity is far below 2^100
-            Ok(whole) if !text.contains(['e', 'E']) => (whole * 1000.0).ceil() as i128,
-            _ => parse_quantity(&text).unwrap_or_default().saturating_mul(1000),
-        },
-    }
+    Quantity::parse(&text).map(Quantity::milli_value).unwrap_or_default()
 }
 
 impl Amounts {
@@ -137,5 +130,20 @@ mod tests {
         assert_eq!(Amounts::requested(&pod), Amounts::read(&expected));
         let free = Amounts::read(&json!({"cpu": 2, "memory": "1Gi", "pods": 0}));
         assert_eq!(free.lacking(&Amounts::requested(&pod)).collect::<Vec<_>>(), ["cpu", "pods"]);
+    }
+
+    #[test]
+    fn processors_are_counted_in_thousandths_in_every_form() {
+        for (text, thousandths) in [
+            ("2", 2_000),
+            ("0.5", 500),
+            ("250m", 250),
+            ("1.5m", 2),
+            ("1e-1", 100),
+            ("1k", 1_000_000),
+            ("x", 0),
+        ] {
+            assert_eq!(amount("cpu", &text.into()), thousandths, "{text}");
+        }
     }
 }

@@ -3,10 +3,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use futures::StreamExt as _;
 use gc_kube::wire::frames::Frames;
 use gc_kube::wire::metadata::{Encoding, WatchEvent, decode_watch_event};
+use gc_types::PropagationPolicy;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
@@ -36,29 +38,21 @@ pub(crate) struct Options {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     namespaces: Option<u32>,
     /// How the owners are deleted
-    #[arg(long, value_enum, default_value_t = Policy::Background)]
-    policy: Policy,
+    #[arg(long, default_value = "background", value_parser = policies())]
+    policy: PropagationPolicy,
     /// Delete in the foreground; the same as `--policy foreground`
     #[arg(long, conflicts_with = "policy")]
     foreground: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Policy {
-    Background,
-    Foreground,
-    Orphan,
-}
-
-impl Policy {
-    /// As the field `propagationPolicy` has it.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Background => "Background",
-            Self::Foreground => "Foreground",
-            Self::Orphan => "Orphan",
-        }
-    }
+/// The policies by the names that the command line has for them.
+fn policies() -> impl TypedValueParser<Value = PropagationPolicy> {
+    let named = |name: String| {
+        let found =
+            PropagationPolicy::ALL.into_iter().find(|policy| policy.name().eq_ignore_ascii_case(&name));
+        found.ok_or("no such policy")
+    };
+    PossibleValuesParser::new(["background", "foreground", "orphan"]).try_map(named)
 }
 
 /// The collections of a round; owners are spread over them in turn, and dependents are where their owner is.
@@ -87,7 +81,7 @@ impl Places {
 /// Creates them, deletes the owners, and waits until the last that is to go is gone.
 pub(crate) async fn run(cluster: &Cluster, options: &Options, pid: Option<u32>) -> anyhow::Result<()> {
     let Options { dependents, owners, .. } = *options;
-    let policy = if options.foreground { Policy::Foreground } else { options.policy };
+    let policy = if options.foreground { PropagationPolicy::Foreground } else { options.policy };
     let run = format!("bench-{}", jiff::Timestamp::now().as_millisecond());
     let places = Places::of(cluster, options.namespaces).await?;
     create(cluster, options, &places, &run).await?;
@@ -99,7 +93,7 @@ pub(crate) async fn run(cluster: &Cluster, options: &Options, pid: Option<u32>) 
     let before = cluster.requests().await;
     let used = pid.map(Usage::of).transpose()?;
     // Orphans stay.
-    let leaving = if policy == Policy::Orphan { owners } else { dependents + owners };
+    let leaving = if policy == PropagationPolicy::Orphan { owners } else { dependents + owners };
     let gone = async {
         let gone = watch_until_gone(cluster, watched, &run, version, leaving).await?;
         anyhow::Ok(gone.into_iter().map(|(_, at)| at))
@@ -123,7 +117,7 @@ pub(crate) async fn run(cluster: &Cluster, options: &Options, pid: Option<u32>) 
     if let (Some(pid), Some(used)) = (pid, used) {
         print_usage(used, Usage::of(pid)?, took);
     }
-    if policy == Policy::Orphan {
+    if policy == PropagationPolicy::Orphan {
         for place in &places.0 {
             let path = format!("{place}?labelSelector=kubegc-bench%3D{run}");
             cluster.call(Method::DELETE, &path, None).await?;
@@ -161,7 +155,7 @@ async fn create(cluster: &Cluster, options: &Options, places: &Places, run: &str
 async fn delete_owners(
     cluster: &Cluster,
     options: &Options,
-    policy: Policy,
+    policy: PropagationPolicy,
     places: &Places,
     run: &str,
 ) -> anyhow::Result<Instant> {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gc_answers::text::count;
+use gc_kube::namespaces::Progress;
 use gc_kube::{EventEngine, StatusBoard};
 use gc_registry::Registry;
 use gc_registry::catalog::Catalog;
@@ -188,11 +189,6 @@ impl Movement {
         }
     }
 
-    /// Changes whenever everything that waits for others is to be checked again.
-    pub(crate) fn nudges(&self) -> watch::Receiver<u64> {
-        self.nudges.subscribe()
-    }
-
     fn holds(&self) -> bool {
         lock(&self.waiting).held > 0
     }
@@ -237,6 +233,16 @@ impl Movement {
     fn note(&self, number: u8, change: impl FnOnce(&mut EngineState)) {
         change(lock(&self.engines).entry(number).or_default());
         self.activity.happened();
+    }
+}
+
+impl Progress for Movement {
+    fn nudges(&self) -> watch::Receiver<u64> {
+        self.nudges.subscribe()
+    }
+
+    fn waiting(&self, moving: usize, held: usize, nudge: u64) {
+        self.set_waiting(Waiting { moving, held, nudge, ..Waiting::default() });
     }
 }
 

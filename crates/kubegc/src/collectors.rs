@@ -1,4 +1,4 @@
-//! The collectors of a cluster, wired: the ownership engine over gc-kube, and the namespace controller.
+//! The collectors of a cluster, wired: their adapters over gc-kube.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,10 +6,12 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use gc_kube::namespaces::{NamespaceController, NamespaceFeed, NamespaceNames, NamespaceSettings, Trace};
 use gc_kube::{
     ApiClient, Clock, CollectorOptions, MetadataCollector, NothingOutside, Observer, Observers, Outside,
     PolicyCollector, ResourceTable, Restraints, RetentionCollector, retention_table, system_clock,
 };
+use gc_outside::MachinesOutside;
 use gc_retention::certificates::CertificateCollector;
 use gc_retention::engine::{Collector, Counts, Engine};
 use gc_retention::expiry::foreign::ForeignTool;
@@ -30,10 +32,8 @@ use gc_types::Timestamp;
 use crate::activity::{Activity, Rests, Watched};
 use crate::collector_metrics::CollectorMetrics;
 use crate::journal::Journal;
-use crate::namespace_trace::Trace;
-use crate::namespaces::{NamespaceController, NamespaceFeed, NamespaceNames, NamespaceSettings};
 use crate::notices::{NoticeOptions, NoticeSender};
-use crate::outside::{MachinesOutside, OutsideOptions, StorageOutside, positive};
+use crate::outside::{OutsideOptions, positive};
 use crate::workloads;
 
 /// The heading of these flags in help texts.
@@ -405,7 +405,7 @@ impl Starter<'_> {
 
     fn volumes(&mut self, client: ApiClient) {
         let options = &self.settings.outside;
-        let storage = Arc::new(StorageOutside::new(client.clone(), options));
+        let storage = Arc::new(options.storage(client.clone()));
         let rules = VolumeReclaim::new(options.deleters());
         self.retention_outside(Controller::VolumeReclaim, client, rules, storage);
     }
@@ -468,7 +468,7 @@ impl Starter<'_> {
             restraints: surroundings.restraints.clone(),
             trace: Trace::new(|table| surroundings.observer(Controller::Namespace, table)),
             clock: Arc::clone(&surroundings.clock),
-            movement: surroundings.activity.of(Controller::Namespace),
+            progress: surroundings.activity.of(Controller::Namespace),
         };
         let run = NamespaceController::new(client, settings).run(terminating, self.running.stopped());
         self.running.namespaces = Some(tokio::spawn(run.boxed()));

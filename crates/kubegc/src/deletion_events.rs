@@ -373,7 +373,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
 
     fn counter(events: &DeletionEvents, controller: Controller) -> Arc<dyn Observer> {
-        let table = crate::namespace_trace::Trace::new(|_| Arc::new(gc_kube::NoObserver)).table();
+        let table = gc_kube::namespaces::Trace::new(|_| Arc::new(gc_kube::NoObserver)).table();
         events.observer(controller, &table).unwrap()
     }
 

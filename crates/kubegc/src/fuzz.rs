@@ -5,8 +5,9 @@ pub use crate::questions::fuzz::journal_lines;
 pub use crate::run::fuzz::{controller_manager_configuration, lease_orders};
 
 #[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
-
-#[cfg(test)]
-replay::replay_tests!(kubelet_configuration, controller_manager_configuration, journal_lines, lease_orders,);
+gc_replay::replay_tests!(
+    kubelet_configuration,
+    controller_manager_configuration,
+    journal_lines,
+    lease_orders,
+);

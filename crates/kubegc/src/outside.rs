@@ -1,24 +1,17 @@
-//! What collectors do outside the API server: storage behind CSI drivers and in folders, machines at providers.
+//! The options of what collectors do outside the API server: storage behind CSI drivers and in folders, machines at providers.
 
-use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
 use clap::Args;
-use futures::future::BoxFuture;
-use gc_cloud::{Ec2, Ec2Options, Exec, Inventory, Machine, Provider, Webhook, WebhookOptions};
-use gc_csi::{CsiClient, DriverEndpoint};
-use gc_kube::{ApiClient, Outside, OutsideAnswer};
-use gc_retention::engine::StorageFailure;
+use gc_kube::ApiClient;
+use gc_outside::StorageOutside;
+use gc_outside::cloud::{self, Ec2, Ec2Options, Exec, Inventory, Provider, Webhook, WebhookOptions};
+use gc_outside::csi::{self, DriverEndpoint};
 use gc_retention::nodes::NodePolicy;
 use gc_retention::volumes::reclaim::Deleters;
-use gc_retention::volumes::secrets::{self, SecretPlace, SecretSource};
-use gc_types::{DeletionSecret, GoDuration, ObjectKey, OutsideCall, Storage};
-use http::{Method, Request, StatusCode};
-use http_body_util::Full;
-use serde_json::Value;
+use gc_types::GoDuration;
 
 use crate::UsageError;
 
@@ -92,7 +85,7 @@ impl Default for OutsideOptions {
         let policy = NodePolicy::default();
         Self {
             csi_endpoint: Vec::new(),
-            csi_timeout: gc_csi::Options::default().call_timeout,
+            csi_timeout: csi::Options::default().call_timeout,
             csi_topology: Vec::new(),
             enable_hostpath_provisioner: false,
             cloud_inventory: None,
@@ -103,7 +96,7 @@ impl Default for OutsideOptions {
             cloud_exec_argument: Vec::new(),
             cloud_aws_region: None,
             cloud_aws_endpoint: None,
-            cloud_timeout: gc_cloud::ANSWER_TIMEOUT,
+            cloud_timeout: cloud::ANSWER_TIMEOUT,
             node_monitor_period: Duration::from_secs(5),
             node_missing_confirmations: policy.confirmations,
             node_missing_period: Duration::from_mins(1),
@@ -150,6 +143,12 @@ impl OutsideOptions {
                 .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
                 .collect(),
         }
+    }
+
+    /// Storage of the drivers and folders that are named; `client` reads secrets. Must be made within a tokio runtime.
+    pub(crate) fn storage(&self, client: ApiClient) -> StorageOutside {
+        let calls = csi::Options { call_timeout: self.csi_timeout };
+        StorageOutside::new(client, &self.csi_endpoint, calls, self.enable_hostpath_provisioner)
     }
 
     /// When a node is deleted.
@@ -205,246 +204,5 @@ impl OutsideOptions {
             return Ok(Some(Arc::new(ec2)));
         }
         Ok(None)
-    }
-}
-
-/// Storage of the drivers and folders that the options name.
-pub(crate) struct StorageOutside {
-    client: ApiClient,
-    drivers: Arc<BTreeMap<String, CsiClient>>,
-    host_path: bool,
-}
-
-impl StorageOutside {
-    /// Secrets and storage classes are read by `client`. Must be made within a tokio runtime.
-    pub(crate) fn new(client: ApiClient, options: &OutsideOptions) -> Self {
-        let calls = gc_csi::Options { call_timeout: options.csi_timeout };
-        let client_of = |endpoint: &DriverEndpoint| {
-            (endpoint.driver().to_owned(), CsiClient::new(endpoint.clone(), calls))
-        };
-        let drivers = options.csi_endpoint.iter().map(client_of).collect();
-        Self { client, drivers: Arc::new(drivers), host_path: options.enable_hostpath_provisioner }
-    }
-}
-
-impl Outside for StorageOutside {
-    fn call(&self, key: ObjectKey, call: OutsideCall) -> BoxFuture<'static, OutsideAnswer> {
-        let (client, drivers, host_path) = (self.client.clone(), Arc::clone(&self.drivers), self.host_path);
-        Box::pin(async move {
-            let OutsideCall::DeleteStorage(storage) = call else {
-                return OutsideAnswer::Machine(Err("machines are not known here".to_owned()));
-            };
-            match *storage {
-                Storage::Csi { driver, handle, secret } => {
-                    let Some(driver) = drivers.get(&*driver) else {
-                        return refused(format!("no endpoint of CSI driver {driver} is known"));
-                    };
-                    let (secrets, remark) = secrets(&client, &key.name, &secret).await;
-                    let result = driver.delete_volume(&handle, secrets).await;
-                    let failed = |error: gc_csi::CsiError| StorageFailure {
-                        in_use: error.is_in_use(),
-                        message: error.to_string(),
-                    };
-                    OutsideAnswer::Storage(remark, result.map_err(failed))
-                }
-                Storage::HostPath { path } if host_path => {
-                    let removed = tokio::task::spawn_blocking(move || remove_folder(Path::new(&*path))).await;
-                    match removed {
-                        Ok(Ok(())) => OutsideAnswer::Storage(None, Ok(())),
-                        Ok(Err(message)) => refused(message),
-                        Err(error) => refused(error.to_string()),
-                    }
-                }
-                Storage::HostPath { .. } => refused("host paths are not deleted here".to_owned()),
-            }
-        })
-    }
-}
-
-fn refused(message: String) -> OutsideAnswer {
-    OutsideAnswer::Storage(None, Err(StorageFailure { in_use: false, message }))
-}
-
-/// Why something could not be read from the API server.
-#[derive(Debug, thiserror::Error)]
-enum ReadError {
-    #[error("it does not exist")]
-    Absent,
-    #[error("the server answered {0}")]
-    Refused(StatusCode),
-    #[error("{0}")]
-    Unreadable(String),
-}
-
-async fn read(client: &ApiClient, path: String) -> Result<Value, ReadError> {
-    let unreadable = |error: &dyn std::fmt::Display| ReadError::Unreadable(error.to_string());
-    let request = Request::builder()
-        .method(Method::GET)
-        .uri(path)
-        .header(http::header::ACCEPT, "application/json")
-        .body(Full::default())
-        .map_err(|error| unreadable(&error))?;
-    let answer = client.call(request).await.map_err(|error| unreadable(&error))?;
-    match answer.head.status {
-        StatusCode::OK => serde_json::from_slice(&answer.body).map_err(|error| unreadable(&error)),
-        StatusCode::NOT_FOUND => Err(ReadError::Absent),
-        status => Err(ReadError::Refused(status)),
-    }
-}
-
-/// The secrets of a deletion, and what is to be said about them. Where they are not to be had, the driver is asked
-/// without: it knows best whether it needs them (spec 9.7).
-async fn secrets(
-    client: &ApiClient,
-    volume: &str,
-    secret: &DeletionSecret,
-) -> (HashMap<String, String>, Option<String>) {
-    let without =
-        |why: String| (HashMap::new(), Some(format!("{why}; the storage is deleted without secrets")));
-    let place = match secrets::source(secret) {
-        SecretSource::None => return (HashMap::new(), None),
-        SecretSource::Secret(place) => place,
-        SecretSource::Class(class) => {
-            let path = format!("/apis/storage.k8s.io/v1/storageclasses/{class}");
-            let parameters = match read(client, path).await {
-                Ok(found) => serde_json::from_value(found["parameters"].clone()).unwrap_or_default(),
-                // Nothing says that there ever were any.
-                Err(ReadError::Absent) => return (HashMap::new(), None),
-                Err(error) => return without(format!("storage class {class}: {error}")),
-            };
-            match secrets::of_class(&parameters, volume, secret) {
-                Ok(Some(place)) => place,
-                Ok(None) => return (HashMap::new(), None),
-                Err(error) => return without(format!("storage class {class}: {error}")),
-            }
-        }
-    };
-    match read_secret(client, &place).await {
-        Ok(secrets) => (secrets, None),
-        Err(error) => without(format!("secret {}/{}: {error}", place.namespace, place.name)),
-    }
-}
-
-async fn read_secret(client: &ApiClient, place: &SecretPlace) -> Result<HashMap<String, String>, ReadError> {
-    let SecretPlace { namespace, name } = place;
-    let plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
-    if !plain(namespace) || !plain(name) {
-        return Err(ReadError::Unreadable("that is no name".to_owned()));
-    }
-    let found = read(client, format!("/api/v1/namespaces/{namespace}/secrets/{name}")).await?;
-    let mut secrets = HashMap::new();
-    for (key, value) in found["data"].as_object().into_iter().flatten() {
-        let bytes = base64::engine::general_purpose::STANDARD.decode(value.as_str().unwrap_or_default());
-        let text = bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok());
-        let text = text.ok_or_else(|| ReadError::Unreadable(format!("{key} is no text")))?;
-        secrets.insert(key.clone(), text);
-    }
-    Ok(secrets)
-}
-
-/// What upstream's deleter of host paths takes: something below a folder `/tmp`.
-fn is_below_tmp(path: &str) -> bool {
-    path.match_indices("/tmp/").any(|(at, found)| path.len() > at + found.len())
-}
-
-/// Removes a folder of a host-path volume with all that is in it; one that is not there is removed.
-fn remove_folder(path: &Path) -> Result<(), String> {
-    use std::os::unix::fs::MetadataExt as _;
-    let shown = path.display();
-    let unsupported = || format!("host_path deleter only supports /tmp/.+ but received provided {shown}");
-    let climbs = path.components().any(|part| part == std::path::Component::ParentDir);
-    if !path.is_absolute() || climbs || !path.to_str().is_some_and(is_below_tmp) {
-        return Err(unsupported());
-    }
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(unsupported()) };
-    // Links on the way must not lead elsewhere.
-    let parent = match parent.canonicalize() {
-        Ok(parent) => parent,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(format!("{shown}: {error}")),
-    };
-    let folder = parent.join(name);
-    if !folder.to_str().is_some_and(is_below_tmp) {
-        return Err(format!("{shown} leads to {}, which is not below /tmp", folder.display()));
-    }
-    let failed = |error: std::io::Error| format!("{shown}: {error}");
-    let metadata = match std::fs::symlink_metadata(&folder) {
-        Ok(metadata) => metadata,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed(error)),
-    };
-    if !metadata.is_dir() {
-        // Also a link, which is removed itself, and not its target.
-        return std::fs::remove_file(&folder).map_err(failed);
-    }
-    if std::fs::metadata(&parent).map_err(failed)?.dev() != metadata.dev() {
-        return Err(format!("{shown} is a mount point; it is not deleted"));
-    }
-    std::fs::remove_dir_all(&folder).map_err(failed)
-}
-
-/// Machines of a provider.
-pub(crate) struct MachinesOutside(pub(crate) Arc<dyn Provider>);
-
-impl Outside for MachinesOutside {
-    fn call(&self, key: ObjectKey, call: OutsideCall) -> BoxFuture<'static, OutsideAnswer> {
-        let provider = Arc::clone(&self.0);
-        Box::pin(async move {
-            let OutsideCall::LookUpMachine { provider_id } = call else {
-                return refused("storage is not known here".to_owned());
-            };
-            let machine = Machine { node: key.name.to_string(), provider_id: provider_id.to_string() };
-            OutsideAnswer::Machine(provider.look_up(machine).await.map_err(|error| error.to_string()))
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-    use super::*;
-
-    #[test]
-    fn only_folders_below_tmp_are_removed() {
-        // Not named /tmp itself, so that the folder is the test's own wherever temporary files are kept.
-        let root = tempfile::tempdir().unwrap();
-        let root = root.path().canonicalize().unwrap();
-        let tmp = root.join("tmp");
-        let make = |path: &Path| {
-            std::fs::create_dir_all(path.join("sub")).unwrap();
-            std::fs::write(path.join("sub/file"), "x").unwrap();
-        };
-        make(&tmp.join("a"));
-        make(&root.join("outside/b"));
-        std::os::unix::fs::symlink(root.join("outside"), tmp.join("link")).unwrap();
-        remove_folder(&tmp.join("a")).unwrap();
-        assert!(!tmp.join("a").exists() && tmp.exists());
-        remove_folder(&tmp.join("a")).unwrap();
-        remove_folder(&tmp.join("never/was")).unwrap();
-        // The link itself is removed.
-        remove_folder(&tmp.join("link")).unwrap();
-        assert!(root.join("outside/b/sub/file").exists() && !tmp.join("link").exists());
-        for path in ["/etc", "/tmp", "/tmp/", "tmp/a", "/tmp/../etc", "/tmp/a/../../etc", "/temp/x", "/"] {
-            let why = remove_folder(Path::new(path)).unwrap_err();
-            assert!(why.starts_with("host_path deleter only supports /tmp/.+"), "{path}: {why}");
-        }
-    }
-
-    #[test]
-    fn links_on_the_way_lead_nowhere_else() {
-        // Where temporary files are themselves below /tmp, everything is; then there is nothing to see here.
-        let root =
-            tempfile::Builder::new().prefix("kubegc-links").tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        let root = root.path().canonicalize().unwrap();
-        if is_below_tmp(root.to_str().unwrap()) {
-            return;
-        }
-        std::fs::create_dir_all(root.join("tmp")).unwrap();
-        std::fs::create_dir_all(root.join("outside/b")).unwrap();
-        std::os::unix::fs::symlink(root.join("outside"), root.join("tmp/link")).unwrap();
-        let why = remove_folder(&root.join("tmp/link/b")).unwrap_err();
-        assert!(why.ends_with("which is not below /tmp"), "{why}");
-        assert!(root.join("outside/b").exists());
     }
 }

@@ -5,11 +5,11 @@
 mod chains;
 #[path = "kubectl/collectors.rs"]
 mod collectors;
-#[path = "../../gc-csi/tests/support/driver.rs"]
-#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-csi")]
+#[path = "../../gc-outside/tests/support/driver.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-outside")]
 mod driver;
 #[path = "../../gc-cri/tests/support/grpc.rs"]
-#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-cri and gc-csi")]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-cri and gc-outside")]
 mod grpc;
 mod support;
 #[path = "kubectl/workloads.rs"]

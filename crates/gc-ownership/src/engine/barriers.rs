@@ -5,14 +5,17 @@
 //! or a single namespace where that takes fewer pages. Owners that begin to wait while it is in progress use the next
 //! one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use gc_types::{Outcome, Reason, Request, ResourceVersion, Timestamp, Verdict};
 
+use super::Engine;
+use super::clock::{Clock, Timer};
+use super::config::Config;
+use super::effects::{Context, HeldLanes, Wanted};
 use super::retry::backoff;
-use super::{Context, Engine, HeldLanes, Timer, Wanted};
-use crate::graph::{CLUSTER, ResourceIndex};
+use crate::graph::{CLUSTER, NodeId, ResourceIndex};
 
 /// Number of objects that an adapter reads with one request; decides whether one list of a whole resource is cheaper
 /// than a list of each namespace.
@@ -22,9 +25,9 @@ const NAMESPACES_REMEMBERED: usize = 1_000;
 
 /// The barrier of one resource.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Barrier {
+struct Barrier {
     /// It is queued, in progress, or about to be retried.
-    pub(crate) pending: bool,
+    pending: bool,
     /// The newest answered barrier over the whole resource; it covers every mark that was seen before it was created.
     done: Option<u64>,
     /// The same for single namespaces.
@@ -40,42 +43,169 @@ pub(crate) struct Barrier {
 
 impl Barrier {
     /// Whether it covers an owner in this namespace whose mark was seen before effect number `mark_effect`.
-    pub(super) fn covers(&self, namespace: Option<&str>, mark_effect: u64) -> bool {
+    fn covers(&self, namespace: Option<&str>, mark_effect: u64) -> bool {
         let narrow = namespace.and_then(|namespace| self.done_in.get(namespace).copied());
         self.done.max(narrow).is_some_and(|done| done >= mark_effect)
     }
+
+    fn forget_proofs(&mut self) {
+        self.done = None;
+        self.done_in.clear();
+    }
+
+    /// It was answered by this effect.
+    fn prove(&mut self, effect: u64, namespace: Option<Arc<str>>) {
+        if effect < self.valid_from {
+            return;
+        }
+        let Some(namespace) = namespace else {
+            self.done = self.done.max(Some(effect));
+            return;
+        };
+        if self.done_in.len() >= NAMESPACES_REMEMBERED {
+            self.done_in.clear();
+        }
+        let done = self.done_in.entry(namespace).or_default();
+        *done = effect.max(*done);
+    }
 }
 
-impl Engine {
+/// The barriers of all resources, and the owners that wait for them or for the progress of a watch.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Barriers {
+    by_resource: BTreeMap<ResourceIndex, Barrier>,
+    /// Those that are due.
+    queue: VecDeque<ResourceIndex>,
+    /// Waiting owners by the resource that blocks them, in the order of their marks.
+    held: BTreeSet<(ResourceIndex, ResourceVersion, NodeId)>,
+    /// When the last owner began to wait for barriers.
+    newest_wait: Timestamp,
+}
+
+impl Barriers {
+    /// An owner begins to wait.
+    pub(super) fn wait_began(&mut self, now: Timestamp) {
+        self.newest_wait = now;
+    }
+
+    /// An owner with this mark waits for a resource.
+    pub(super) fn hold(&mut self, resource: ResourceIndex, mark: ResourceVersion, node: NodeId) {
+        self.held.insert((resource, mark, node));
+    }
+
+    /// It does not any more.
+    pub(super) fn free(&mut self, resource: ResourceIndex, mark: ResourceVersion, node: NodeId) {
+        self.held.remove(&(resource, mark, node));
+    }
+
+    /// Frees the next owner that waits for a resource: any, or one whose mark it has reached.
+    pub(super) fn free_next(
+        &mut self,
+        resource: ResourceIndex,
+        reached: Option<ResourceVersion>,
+    ) -> Option<NodeId> {
+        let first = (resource, ResourceVersion::UNKNOWN, 0);
+        let &(held_by, mark, node) = self.held.range(first..).next()?;
+        if held_by != resource || reached.is_some_and(|reached| mark > reached) {
+            return None;
+        }
+        self.free(held_by, mark, node);
+        Some(node)
+    }
+
+    /// Whether no owner waits for a resource.
+    pub(super) fn holds_none(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Whether the barrier of a resource covers an owner in this namespace whose mark was seen before effect number
+    /// `mark_effect`.
+    pub(super) fn covers(&self, resource: ResourceIndex, namespace: Option<&str>, mark_effect: u64) -> bool {
+        self.by_resource.get(&resource).is_some_and(|barrier| barrier.covers(namespace, mark_effect))
+    }
+
     /// Requests a barrier for a resource, unless one is pending.
-    pub(super) fn ask_barrier(&mut self, resource: ResourceIndex) {
-        let barrier = self.barriers.entry(resource).or_default();
+    pub(super) fn ask(&mut self, resource: ResourceIndex, config: &Config, clock: &mut Clock) {
+        let barrier = self.by_resource.entry(resource).or_default();
         if barrier.pending {
             return;
         }
         barrier.pending = true;
-        barrier.asked_at = self.now;
-        self.schedule_barrier(resource);
+        barrier.asked_at = clock.now();
+        self.schedule(resource, config, clock);
     }
 
     /// Queues a pending barrier once it is due and serves all owners that begin to wait together.
-    pub(super) fn schedule_barrier(&mut self, resource: ResourceIndex) {
-        let Some(barrier) = self.barriers.get(&resource) else { return };
-        let quiet = self.newest_wait.after(self.config.barrier_quiet_milliseconds);
-        let latest = barrier.asked_at.after(self.config.barrier_gathers_milliseconds);
+    pub(super) fn schedule(&mut self, resource: ResourceIndex, config: &Config, clock: &mut Clock) {
+        let Some(barrier) = self.by_resource.get(&resource) else { return };
+        let quiet = self.newest_wait.after(config.barrier_quiet_milliseconds);
+        let latest = barrier.asked_at.after(config.barrier_gathers_milliseconds);
         let due = barrier.due.max(quiet.min(latest));
-        if due > self.now {
-            self.timers.insert((due, Timer::Barrier(resource)));
+        if due > clock.now() {
+            clock.set(due, Timer::Barrier(resource));
         } else {
-            self.barrier_queue.push_back(resource);
+            self.queue.push_back(resource);
         }
     }
 
+    /// The next barrier that is due.
+    pub(super) fn next_due(&mut self) -> Option<ResourceIndex> {
+        self.queue.pop_front()
+    }
+
+    /// No owner needs the barrier of a resource any more.
+    fn give_up(&mut self, resource: ResourceIndex) {
+        self.by_resource.remove(&resource);
+    }
+
+    /// The barrier of a resource has its answer. False if there is none.
+    fn answered(
+        &mut self,
+        (resource, namespace): (ResourceIndex, Option<Arc<str>>),
+        effect: u64,
+        outcome: &Outcome,
+        config: &Config,
+        now: Timestamp,
+    ) -> bool {
+        let Some(barrier) = self.by_resource.get_mut(&resource) else { return false };
+        barrier.pending = false;
+        if let Outcome::Applied(_) = outcome {
+            barrier.failures = 0;
+            barrier.prove(effect, namespace);
+        } else {
+            barrier.failures = barrier.failures.saturating_add(1);
+            let (first, longest) = (config.poll_first_milliseconds, config.gap_wait_milliseconds);
+            barrier.due = now.after(backoff(first, longest, barrier.failures));
+        }
+        true
+    }
+
+    /// A resource is no longer served: proofs about it by effects before this one do not hold when it is served again.
+    pub(super) fn void(&mut self, resource: ResourceIndex, next_effect: u64) {
+        if let Some(barrier) = self.by_resource.get_mut(&resource) {
+            barrier.forget_proofs();
+            barrier.valid_from = next_effect;
+        }
+    }
+
+    /// Proofs obtained so far are no longer needed or no longer valid.
+    pub(super) fn forget_proofs(&mut self) {
+        self.by_resource.retain(|_, barrier| barrier.pending);
+        self.by_resource.values_mut().for_each(Barrier::forget_proofs);
+    }
+
+    /// Every broken invariant, as text.
+    pub(super) fn verify(&self) -> Option<String> {
+        let broken = self.queue.len() > self.by_resource.len();
+        broken.then(|| "more barriers are queued than are wanted".to_owned())
+    }
+}
+
+impl Engine {
     /// Turns a pending barrier into an effect.
     pub(super) fn make_barrier(&mut self, resource: ResourceIndex) {
         if self.waiting.is_empty() {
-            // No owner needs it any more.
-            self.barriers.remove(&resource);
+            self.barriers.give_up(resource);
             return;
         }
         // The answer applies to every owner that waits now, so it must be new enough for all of them.
@@ -90,7 +220,7 @@ impl Engine {
         };
         let reason = Reason { verdict: Verdict::CatchUp, owners: Vec::new(), evidence: Vec::new() };
         let context = Context::Barrier(resource, namespace);
-        self.decided = Some(Wanted { request, reason, context, lanes: HeldLanes::new() });
+        self.effects.decide(Wanted { request, reason, context, lanes: HeldLanes::new() });
     }
 
     /// The single namespace that a barrier is to request; `None` if requesting the whole resource takes no more
@@ -128,50 +258,9 @@ impl Engine {
         namespace: Option<Arc<str>>,
         outcome: &Outcome,
     ) {
-        let Some(barrier) = self.barriers.get_mut(&resource) else { return };
-        barrier.pending = false;
-        if let Outcome::Applied(_) = outcome {
-            barrier.failures = 0;
-            if effect < barrier.valid_from {
-                return self.wake_held(resource, None);
-            }
-            match namespace {
-                None => barrier.done = barrier.done.max(Some(effect)),
-                Some(namespace) => {
-                    if barrier.done_in.len() >= NAMESPACES_REMEMBERED {
-                        barrier.done_in.clear();
-                    }
-                    let done = barrier.done_in.entry(namespace).or_default();
-                    *done = effect.max(*done);
-                }
-            }
-        } else {
-            barrier.failures = barrier.failures.saturating_add(1);
-            let wait = backoff(
-                self.config.poll_first_milliseconds,
-                self.config.gap_wait_milliseconds,
-                barrier.failures,
-            );
-            barrier.due = self.now.after(wait);
-        }
-        self.wake_held(resource, None);
-    }
-
-    /// A resource is no longer served: proofs about it do not hold when it is served again.
-    pub(super) fn void_barrier(&mut self, resource: ResourceIndex) {
-        if let Some(barrier) = self.barriers.get_mut(&resource) {
-            barrier.done = None;
-            barrier.done_in.clear();
-            barrier.valid_from = self.next_effect;
-        }
-    }
-
-    /// Proofs obtained so far are no longer needed or no longer valid.
-    pub(super) fn forget_barriers(&mut self) {
-        self.barriers.retain(|_, barrier| barrier.pending);
-        for barrier in self.barriers.values_mut() {
-            barrier.done = None;
-            barrier.done_in.clear();
+        let now = self.clock.now();
+        if self.barriers.answered((resource, namespace), effect, outcome, &self.config, now) {
+            self.wake_held(resource, None);
         }
     }
 }

@@ -32,7 +32,7 @@ impl Engine {
             }
         }
         // Proofs about it may not hold when it is served again.
-        self.void_barrier(resource);
+        self.barriers.void(resource, self.effects.next_number());
         self.wake_held(resource, None);
         self.kinds_changed();
     }
@@ -116,7 +116,7 @@ impl Engine {
         for state in self.graph.resources.iter_mut().filter(|state| state.info.comparable_versions) {
             state.progress = ResourceVersion::UNKNOWN;
         }
-        self.forget_barriers();
+        self.barriers.forget_proofs();
         self.doubt_marks();
         self.doubt_absence();
     }
@@ -238,7 +238,7 @@ impl Engine {
         };
         if placed {
             self.graph.set(node, Flag::PARITY, seen);
-            self.graph.set(node, Flag::IN_FLIGHT, self.asked.contains_key(&object.uid));
+            self.graph.set(node, Flag::IN_FLIGHT, self.effects.asked(&object.uid).is_some());
         }
         let former = self.graph.deletion(node);
         let new_version = self.graph.version(node) != object.resource_version;
@@ -288,13 +288,13 @@ impl Engine {
         }
         if owners_changed || deletion_changed || placed || new_version || source == Source::List {
             if owners_changed || deletion_changed {
-                self.retry_now(node);
+                self.retries.retry_now(node, &mut self.clock);
             }
             if self.needs_turn(node) {
                 self.enqueue(node);
             } else {
                 // Nothing is to be done any more: earlier failures do not matter.
-                self.forget_retry(node);
+                self.retries.forget(node, &mut self.clock);
             }
         }
     }
@@ -355,7 +355,7 @@ impl Engine {
     /// An object no longer exists.
     pub(super) fn depart(&mut self, node: NodeId, how: Departure) {
         self.end_waiting(node);
-        self.forget_retry(node);
+        self.retries.forget(node, &mut self.clock);
         let unlinked = self.graph.depart(node, how);
         self.uncount(&unlinked);
         self.after_unlink(&unlinked);

@@ -1,10 +1,11 @@
 //! The outcomes of effects.
 
-use gc_types::{EffectId, ObservedObject, Outcome, ResourceId, ResourceVersion, Timestamp, Uid};
+use gc_types::{EffectId, ObservedObject, Outcome, ResourceId, ResourceVersion, Uid};
 
+use super::Engine;
+use super::effects::{Action, Context};
 use super::observe::Source;
 use super::retry::backoff;
-use super::{Action, Context, Engine, Timer};
 use crate::graph::{Departure, Flag, NodeId};
 
 /// How long after an applied request an object with incomparable versions is read.
@@ -12,7 +13,7 @@ const OPAQUE_READ_MILLISECONDS: i64 = 1_000;
 
 impl Engine {
     pub(super) fn done(&mut self, effect: EffectId, outcome: Outcome) {
-        let Some(flight) = self.in_flight.remove(&effect) else { return };
+        let Some(flight) = self.effects.land(effect) else { return };
         match flight.context {
             Context::Item(uid, action, asked_on) => self.item_done(&uid, action, asked_on, outcome),
             Context::OwnerRead(identity, uid) => self.owner_read(&identity, &uid, outcome),
@@ -35,7 +36,7 @@ impl Engine {
     }
 
     fn item_done(&mut self, uid: &Uid, action: Action, asked_on: ResourceVersion, outcome: Outcome) {
-        self.asked.remove(uid);
+        self.effects.answered(uid);
         let Some(node) = self.graph.find(uid) else { return };
         self.graph.set(node, Flag::IN_FLIGHT, false);
         let dirty = self.graph.has(node, Flag::DIRTY);
@@ -76,7 +77,7 @@ impl Engine {
                 if action == Action::Delete {
                     self.counters.deletions += 1;
                 }
-                self.forget_retry(node);
+                self.retries.forget(node, &mut self.clock);
                 if action != Action::Finalizer && self.graph.has(node, Flag::UNCLEAR) {
                     // It came back since, in a list that this request may have overtaken: only a read shows its
                     // state.
@@ -97,7 +98,8 @@ impl Engine {
                 } else if asked_on == ResourceVersion::UNKNOWN {
                     // Whether the watch was faster is unknown: read it, after a while.
                     self.graph.set(node, Flag::UNCLEAR, true);
-                    self.put_off(node, self.config.poll_longest_milliseconds.min(OPAQUE_READ_MILLISECONDS));
+                    let delay = self.config.poll_longest_milliseconds.min(OPAQUE_READ_MILLISECONDS);
+                    self.retries.put_off(node, delay, &mut self.clock);
                 } else {
                     // Nothing new is known: the watch will deliver it; until then no further request is made.
                     self.graph.set(node, Flag::GRANTED, true);
@@ -113,7 +115,7 @@ impl Engine {
                 self.enqueue(node);
             }
             Outcome::Found(_) | Outcome::Absent => {
-                self.depart(node, Departure::ReadAbsent(self.now.0));
+                self.depart(node, Departure::ReadAbsent(self.clock.now().0));
                 return;
             }
             Outcome::Conflict if action == Action::Finalizer => self.retry(node, "conflict", None),
@@ -129,17 +131,17 @@ impl Engine {
         }
     }
 
+    fn retry(&mut self, node: NodeId, message: &str, retry_after: Option<u64>) {
+        self.retries.fail(node, message, retry_after, &self.config, &mut self.clock);
+    }
+
     /// Nothing was sent: the item waits until it changes or is released.
     fn hold(&mut self, node: NodeId) {
         // It still waits, because no request to end that was sent.
         if self.finishing.remove(&node) {
             self.enqueue_dependents(node);
         }
-        let retry = self.retry_mut(node);
-        retry.message = "held, until it is released".into();
-        let former = std::mem::replace(&mut retry.due, Timestamp(i64::MAX));
-        self.timers.remove(&(former, Timer::Item(node)));
-        self.held_back.insert(node);
+        self.retries.hold(node, &mut self.clock);
     }
 
     /// Queues what was held of one resource, or of all.
@@ -147,9 +149,9 @@ impl Engine {
         let concerned = |node: &NodeId| {
             resource.is_none_or(|id| self.graph.resource_id(self.graph.resource(*node)) == id)
         };
-        let nodes: Vec<NodeId> = self.held_back.iter().copied().filter(concerned).collect();
+        let nodes: Vec<NodeId> = self.retries.held().iter().copied().filter(concerned).collect();
         for node in nodes {
-            self.retry_now(node);
+            self.retries.retry_now(node, &mut self.clock);
             self.enqueue(node);
         }
     }
@@ -157,16 +159,17 @@ impl Engine {
     /// The object is not as observed: read it. The first conflict causes no delay, further ones do.
     fn conflicted(&mut self, node: NodeId) {
         self.graph.set(node, Flag::UNCLEAR, true);
-        let former = self.retries.get(&node).map_or(0, |retry| retry.conflicts);
+        let former = self.retries.get(node).map_or(0, |retry| retry.conflicts);
         if former >= self.config.conflicts_before_uid_only {
             self.retry(node, "conflict", None);
         } else {
-            self.retry_mut(node).conflicts += 1;
+            self.retries.conflict(node, self.clock.now());
             if former == 0 {
                 self.enqueue(node);
             } else {
                 let first = self.config.retry_first_milliseconds;
-                self.put_off(node, backoff(first, self.config.retry_longest_milliseconds, former));
+                let delay = backoff(first, self.config.retry_longest_milliseconds, former);
+                self.retries.put_off(node, delay, &mut self.clock);
             }
         }
     }

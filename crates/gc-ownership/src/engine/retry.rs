@@ -1,10 +1,12 @@
 //! Retries: per item with exponential backoff, over all items at a shared rate (1.6), deterministic.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gc_types::Timestamp;
 
-use super::{Engine, Timer};
+use super::clock::{Clock, Timer};
+use super::config::Config;
 use crate::graph::NodeId;
 
 /// The failures of an item.
@@ -12,8 +14,8 @@ use crate::graph::NodeId;
 pub(crate) struct Retry {
     pub(crate) failures: u32,
     /// Consecutive conflicts over unchanged references.
-    pub(crate) conflicts: u32,
-    pub(crate) due: Timestamp,
+    pub(super) conflicts: u32,
+    due: Timestamp,
     /// The server's last message.
     pub(crate) message: Arc<str>,
 }
@@ -24,71 +26,129 @@ pub(super) fn backoff(first: i64, longest: i64, failures: u32) -> i64 {
     first.saturating_mul(1 << doublings).min(longest)
 }
 
-impl Engine {
-    /// Delays an item after a failure.
-    pub(super) fn retry(&mut self, item: NodeId, message: &str, retry_after: Option<u64>) {
-        let shared = self.shared_delay();
-        let retry = self.retry_mut(item);
-        retry.failures = retry.failures.saturating_add(1);
-        retry.message = message.into();
-        let failures = retry.failures;
-        let own =
-            backoff(self.config.retry_first_milliseconds, self.config.retry_longest_milliseconds, failures);
-        let asked = retry_after.and_then(|wait| i64::try_from(wait).ok()).unwrap_or(0);
-        let delay = own.max(shared).max(asked.min(self.config.retry_longest_milliseconds));
-        self.counters.retries += 1;
-        self.put_off(item, delay);
+/// The items whose next turn is put off. Each has at most one timer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Retries {
+    by_item: BTreeMap<NodeId, Retry>,
+    /// Items that were held ([`gc_types::Outcome::Held`]) and are not reconciled until they change or are released.
+    held: BTreeSet<NodeId>,
+    /// Until when the shared retry rate is reserved, milliseconds.
+    reserved_until: i64,
+    /// How many were scheduled.
+    scheduled: u64,
+}
+
+impl Retries {
+    pub(crate) fn get(&self, item: NodeId) -> Option<&Retry> {
+        self.by_item.get(&item)
     }
 
-    pub(super) fn retry_mut(&mut self, item: NodeId) -> &mut Retry {
-        let due = self.now;
-        let message = || Arc::from("conflict");
-        self.retries.entry(item).or_insert_with(|| Retry {
-            failures: 0,
-            conflicts: 0,
-            due,
-            message: message(),
-        })
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, &Retry)> {
+        self.by_item.iter().map(|(item, retry)| (*item, retry))
+    }
+
+    /// Whether an item has no turn before a later time.
+    pub(super) fn delays(&self, item: NodeId, now: Timestamp) -> bool {
+        self.get(item).is_some_and(|retry| retry.due > now)
+    }
+
+    /// The items that are held.
+    pub(super) fn held(&self) -> &BTreeSet<NodeId> {
+        &self.held
+    }
+
+    /// The number of items that have failures or are held.
+    pub(super) fn len(&self) -> usize {
+        self.by_item.len()
+    }
+
+    /// How many retries were scheduled.
+    pub(super) fn scheduled(&self) -> u64 {
+        self.scheduled
+    }
+
+    /// Delays an item after a failure.
+    pub(super) fn fail(
+        &mut self,
+        item: NodeId,
+        message: &str,
+        retry_after: Option<u64>,
+        config: &Config,
+        clock: &mut Clock,
+    ) {
+        let shared = self.shared_delay(config, clock.now());
+        let retry = self.entry(item, clock.now());
+        retry.failures = retry.failures.saturating_add(1);
+        retry.message = message.into();
+        let longest = config.retry_longest_milliseconds;
+        let own = backoff(config.retry_first_milliseconds, longest, retry.failures);
+        let asked = retry_after.and_then(|wait| i64::try_from(wait).ok()).unwrap_or(0);
+        self.scheduled += 1;
+        self.put_off(item, own.max(shared).max(asked.min(longest)), clock);
+    }
+
+    /// An item met one more conflict over unchanged references.
+    pub(super) fn conflict(&mut self, item: NodeId, now: Timestamp) {
+        self.entry(item, now).conflicts += 1;
+    }
+
+    fn entry(&mut self, item: NodeId, now: Timestamp) -> &mut Retry {
+        let new = || Retry { failures: 0, conflicts: 0, due: now, message: Arc::from("conflict") };
+        self.by_item.entry(item).or_insert_with(new)
     }
 
     /// Schedules the next turn of an item after a delay in milliseconds, replacing an earlier schedule.
-    pub(super) fn put_off(&mut self, item: NodeId, delay: i64) {
-        let due = self.now.after(delay);
-        let former = std::mem::replace(&mut self.retry_mut(item).due, due);
-        self.timers.remove(&(former, Timer::Item(item)));
-        self.timers.insert((due, Timer::Item(item)));
+    pub(super) fn put_off(&mut self, item: NodeId, delay: i64, clock: &mut Clock) {
+        let due = clock.now().after(delay);
+        let former = std::mem::replace(&mut self.entry(item, clock.now()).due, due);
+        clock.cancel(former, Timer::Item(item));
+        clock.set(due, Timer::Item(item));
+    }
+
+    /// Nothing was sent: the item waits until it changes or is released.
+    pub(super) fn hold(&mut self, item: NodeId, clock: &mut Clock) {
+        let retry = self.entry(item, clock.now());
+        retry.message = "held, until it is released".into();
+        let former = std::mem::replace(&mut retry.due, Timestamp(i64::MAX));
+        clock.cancel(former, Timer::Item(item));
+        self.held.insert(item);
     }
 
     /// Earlier failures do not matter any more.
-    pub(super) fn forget_retry(&mut self, item: NodeId) {
-        self.held_back.remove(&item);
-        if let Some(retry) = self.retries.remove(&item) {
-            self.timers.remove(&(retry.due, Timer::Item(item)));
+    pub(super) fn forget(&mut self, item: NodeId, clock: &mut Clock) {
+        self.held.remove(&item);
+        if let Some(retry) = self.by_item.remove(&item) {
+            clock.cancel(retry.due, Timer::Item(item));
         }
     }
 
     /// The object changed: whatever failed may work now.
-    pub(super) fn retry_now(&mut self, item: NodeId) {
-        let now = self.now;
-        self.held_back.remove(&item);
-        if let Some(retry) = self.retries.get_mut(&item) {
+    pub(super) fn retry_now(&mut self, item: NodeId, clock: &mut Clock) {
+        self.held.remove(&item);
+        if let Some(retry) = self.by_item.get_mut(&item) {
             retry.conflicts = 0;
-            let former = std::mem::replace(&mut retry.due, now);
-            self.timers.remove(&(former, Timer::Item(item)));
+            let former = std::mem::replace(&mut retry.due, clock.now());
+            clock.cancel(former, Timer::Item(item));
         }
     }
 
     /// The delay by the shared retry rate.
-    fn shared_delay(&mut self) -> i64 {
-        let interval = self.config.retry_interval_milliseconds;
-        let burst = interval.saturating_mul(self.config.retry_burst);
-        let ahead = self.retry_reserved_until.max(self.now.0).saturating_add(interval);
-        let delay = ahead.saturating_sub(burst).saturating_sub(self.now.0).max(0);
-        if delay >= self.config.retry_shared_longest_milliseconds {
+    fn shared_delay(&mut self, config: &Config, now: Timestamp) -> i64 {
+        let interval = config.retry_interval_milliseconds;
+        let burst = interval.saturating_mul(config.retry_burst);
+        let ahead = self.reserved_until.max(now.0).saturating_add(interval);
+        let delay = ahead.saturating_sub(burst).saturating_sub(now.0).max(0);
+        if delay >= config.retry_shared_longest_milliseconds {
             // The backlog is at its bound; reserving more would only lengthen it.
-            return self.config.retry_shared_longest_milliseconds;
+            return config.retry_shared_longest_milliseconds;
         }
-        self.retry_reserved_until = ahead;
+        self.reserved_until = ahead;
         delay
+    }
+
+    /// Every broken invariant, as text.
+    pub(super) fn verify(&self) -> impl Iterator<Item = String> {
+        let missing = self.held.iter().filter(|item| !self.by_item.contains_key(item));
+        missing.map(|item| format!("node {item} is held and not in the table of what is put off"))
     }
 }

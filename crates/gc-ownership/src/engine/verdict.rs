@@ -6,8 +6,9 @@ use gc_types::{
 };
 use smallvec::SmallVec;
 
-use super::virtual_nodes::Finding;
-use super::{Action, Context, Engine, HeldLanes, Wanted};
+use super::Engine;
+use super::effects::{Action, Context, HeldLanes, Wanted};
+use super::verifications::{Finding, Verification};
 use crate::graph::{CLUSTER, EdgeFlag, EdgeId, Flag, NodeId, Target};
 
 /// The state of a reference.
@@ -41,7 +42,7 @@ impl Engine {
             self.graph.set(node, Flag::DIRTY, true);
             return;
         }
-        if self.retries.get(&node).is_some_and(|retry| retry.due > self.now) {
+        if self.retries.delays(node, self.clock.now()) {
             return;
         }
         self.report_wrong_references(node);
@@ -63,7 +64,7 @@ impl Engine {
         }
         if !self.graph.has(node, Flag::IN_FLIGHT) {
             // Nothing is to be done any more: earlier failures do not matter.
-            self.forget_retry(node);
+            self.retries.forget(node, &mut self.clock);
         }
     }
 
@@ -170,9 +171,9 @@ impl Engine {
 
     /// Whether an owner may have stopped waiting for its dependents, whatever was observed since the request for it.
     pub(super) fn is_finishing(&self, owner: NodeId) -> bool {
-        let asked = || self.asked.get(&self.graph.uid(owner));
+        let asked = || self.effects.asked(&self.graph.uid(owner));
         self.finishing.contains(&owner)
-            || self.graph.has(owner, Flag::IN_FLIGHT) && asked() == Some(&Action::Finalizer)
+            || self.graph.has(owner, Flag::IN_FLIGHT) && asked() == Some(Action::Finalizer)
     }
 
     /// The state of a reference as far as is known now; starts nothing.
@@ -189,12 +190,7 @@ impl Engine {
         }
     }
 
-    fn found_class(
-        &self,
-        edge: EdgeId,
-        verification: &super::virtual_nodes::Verification,
-        tolerated: u32,
-    ) -> ReferenceState {
+    fn found_class(&self, edge: EdgeId, verification: &Verification, tolerated: u32) -> ReferenceState {
         let owner = self.graph.owner(edge);
         match verification.finding {
             Finding::Absent { at } => ReferenceState::Absent(self.absence(owner, at)),
@@ -270,7 +266,7 @@ impl Engine {
         }
         let busy = self
             .retries
-            .get(&node)
+            .get(node)
             .is_some_and(|retry| retry.conflicts >= self.config.conflicts_before_uid_only);
         let version = self.graph.version(node);
         let guard = !busy && version != ResourceVersion::UNKNOWN;
@@ -307,13 +303,12 @@ impl Engine {
     pub(super) fn want(&mut self, node: NodeId, request: Request, reason: Reason, action: Action) {
         self.graph.set(node, Flag::IN_FLIGHT, true);
         let uid = self.graph.uid(node);
-        self.asked.insert(uid.clone(), action);
-        let context = Context::Item(uid, action, self.graph.version(node));
+        let context = Context::Item(uid.clone(), action, self.graph.version(node));
         let lanes: HeldLanes = self.lanes_of(node).collect();
         for &lane in &lanes {
             self.lanes.started(lane);
         }
-        self.decided = Some(Wanted { request, reason, context, lanes });
+        self.effects.decide_about(uid, action, Wanted { request, reason, context, lanes });
     }
 
     /// One Kubernetes Event per wrong reference (10.2, R-13), once the owner was observed elsewhere.
@@ -331,7 +326,7 @@ impl Engine {
             self.graph.set_edge(edge, EdgeFlag::NOTED, true);
             let (about, uid) = (self.graph.key(node), self.graph.uid(node));
             let complaint = EventRecord { about, uid, severity: Severity::Warning, reason, message };
-            self.events.push_back(Wanted {
+            self.effects.push_event(Wanted {
                 request: Request::RecordEvent(complaint),
                 reason: Reason {
                     verdict,

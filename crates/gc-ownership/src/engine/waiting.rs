@@ -4,7 +4,9 @@ use gc_types::{
     Evidence, FinalizerName, Reason, Request, ResourceId, ResourceVersion, Scope, Timestamp, Verdict,
 };
 
-use super::{Action, Engine, Timer};
+use super::Engine;
+use super::clock::Timer;
+use super::effects::Action;
 use crate::graph::{CLUSTER, EdgeFlag, EdgeId, Flag, NONE, NodeId, ResourceIndex, Unlinked};
 
 /// An owner that is marked for deletion and carries `foregroundDeletion` or `orphan`.
@@ -50,8 +52,8 @@ impl Engine {
             Waiting {
                 orphan,
                 mark: self.graph.version(node),
-                mark_effect: self.next_effect,
-                since: self.now,
+                mark_effect: self.effects.next_number(),
+                since: self.clock.now(),
                 ready_since: None,
                 blocking: 0,
                 held_by: None,
@@ -70,11 +72,11 @@ impl Engine {
         }
         let Some(waiting) = self.waiting.remove(&node) else { return };
         if let Some(resource) = waiting.held_by {
-            self.held.remove(&(resource, waiting.mark, node));
+            self.barriers.free(resource, waiting.mark, node);
         }
         if let Some(ready_since) = waiting.ready_since {
             let give_up = ready_since.after(self.config.gap_wait_milliseconds);
-            self.timers.remove(&(give_up, Timer::GiveUp(node)));
+            self.clock.cancel(give_up, Timer::GiveUp(node));
         }
         self.graph.set(node, Flag::WAITING, false);
         let mut cursor = self.graph.first_dependent(node);
@@ -83,7 +85,7 @@ impl Engine {
             cursor = self.graph.next_dependent(cursor);
         }
         if self.waiting.is_empty() {
-            self.forget_barriers();
+            self.barriers.forget_proofs();
         }
     }
 
@@ -224,9 +226,7 @@ impl Engine {
             return true;
         }
         let namespace = namespaced_owner.then(|| self.graph.namespace_text(self.graph.namespace(node)));
-        self.barriers
-            .get(&resource)
-            .is_some_and(|barrier| barrier.covers(namespace.as_deref(), waiting.mark_effect))
+        self.barriers.covers(resource, namespace.as_deref(), waiting.mark_effect)
     }
 
     pub(super) fn is_comparable(&self, node: NodeId, resource: ResourceIndex) -> bool {
@@ -258,11 +258,11 @@ impl Engine {
     /// owner again.
     fn caught_up(&mut self, node: NodeId) -> bool {
         let lagging = self.lagging(node);
-        let now = self.now;
+        let now = self.clock.now();
         let Some(waiting) = self.waiting.get_mut(&node) else { return true };
         let Some(&first) = lagging.first() else { return true };
         if waiting.ready_since.is_none() {
-            self.newest_wait = now;
+            self.barriers.wait_began(now);
         }
         let ready_since = *waiting.ready_since.get_or_insert(now);
         let give_up = ready_since.after(self.config.gap_wait_milliseconds);
@@ -271,19 +271,19 @@ impl Engine {
         }
         let mark = waiting.mark;
         if let Some(former) = waiting.held_by.replace(first) {
-            self.held.remove(&(former, mark, node));
+            self.barriers.free(former, mark, node);
         }
-        self.held.insert((first, mark, node));
-        self.timers.insert((give_up, Timer::GiveUp(node)));
+        self.barriers.hold(first, mark, node);
+        self.clock.set(give_up, Timer::GiveUp(node));
         for resource in lagging {
-            self.ask_barrier(resource);
+            self.barriers.ask(resource, &self.config, &mut self.clock);
         }
         false
     }
 
     /// History went backwards: earlier barriers prove nothing about it, and waiting owners request new ones.
     pub(super) fn doubt_marks(&mut self) {
-        let next_effect = self.next_effect;
+        let next_effect = self.effects.next_number();
         for waiting in self.waiting.values_mut() {
             waiting.mark_effect = next_effect;
         }
@@ -294,13 +294,7 @@ impl Engine {
 
     /// Queues owners that a resource blocks: all of them, or those whose mark it has reached.
     pub(super) fn wake_held(&mut self, resource: ResourceIndex, reached: Option<ResourceVersion>) {
-        loop {
-            let first = (resource, ResourceVersion::UNKNOWN, 0);
-            let Some(&(held_by, mark, node)) = self.held.range(first..).next() else { return };
-            if held_by != resource || reached.is_some_and(|reached| mark > reached) {
-                return;
-            }
-            self.held.remove(&(held_by, mark, node));
+        while let Some(node) = self.barriers.free_next(resource, reached) {
             if let Some(waiting) = self.waiting.get_mut(&node) {
                 waiting.held_by = None;
             }
@@ -314,7 +308,7 @@ impl Engine {
         state.delivered = state.delivered.max(version);
         if version > state.progress {
             state.progress = version;
-            if !self.held.is_empty() {
+            if !self.barriers.holds_none() {
                 self.wake_held(resource, Some(version));
             }
         }

@@ -95,19 +95,11 @@ pub fn object(text: &str, owners: &[&str]) -> ObservedObject {
     }
 }
 
-pub fn policy_name(policy: PropagationPolicy) -> &'static str {
-    match policy {
-        PropagationPolicy::Background => "Background",
-        PropagationPolicy::Foreground => "Foreground",
-        PropagationPolicy::Orphan => "Orphan",
-    }
-}
-
 pub fn show_request(request: &Request) -> String {
     match request {
         Request::Delete { key, resource_version, policy, .. } => {
             let guard = if resource_version.is_some() { "" } else { " uid-only" };
-            format!("delete {} {}{guard}", show(key), policy_name(*policy))
+            format!("delete {} {}{guard}", show(key), policy.name())
         }
         Request::SetOwners { key, remaining, .. } => {
             let owners: Vec<String> = remaining

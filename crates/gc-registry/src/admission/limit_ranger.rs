@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use gc_types::Quantity;
 use serde_json::Value;
 
 use super::Request;
 use super::quota::pods::{Amounts, amounts, totals};
 use crate::error::ApiError;
 use crate::kinds::access::{child, items, list, members, put, text};
-use crate::kinds::quantity::Quantity;
 
 /// Where the plugin writes down what it has set.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Operation;
 use crate::api::{FieldValidation, WriteOptions};
-use crate::deletion::{Deletion, Policy};
+use crate::deletion::Deletion;
 
 /// The options that a request was sent with.
 #[derive(Clone, Copy)]
@@ -73,11 +73,6 @@ fn show_deletion(shown: &mut Value, deletion: &Deletion) {
         shown["orphanDependents"] = orphan.into();
     }
     if let Some(policy) = deletion.policy {
-        shown["propagationPolicy"] = match policy {
-            Policy::Foreground => "Foreground",
-            Policy::Background => "Background",
-            Policy::Orphan => "Orphan",
-        }
-        .into();
+        shown["propagationPolicy"] = policy.name().into();
     }
 }

@@ -4,9 +4,10 @@
 
 use std::fmt;
 
+use gc_types::Quantity;
 use serde_json::Value;
 
-use super::quantity::{self, Quantity};
+use super::quantity;
 
 /// What is at a place where nothing is.
 static ABSENT: Value = Value::Null;

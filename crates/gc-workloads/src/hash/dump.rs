@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 
+use gc_types::{QuantityForm, QuantityParts, QuantityScale};
 use serde_json::Value;
 
 const TYPES: &str = include_str!("pod_template_types.txt");
@@ -167,42 +168,27 @@ fn dump_quantity(out: &mut String, value: &Value) {
 
 /// Numbers that need more than 64 bits, which upstream keeps in another way, are printed as zero.
 fn quantity_parts(text: &str) -> Option<(i64, i32, &'static str, &str)> {
+    /// Upstream keeps every number of `Ei` in that way.
+    const LARGEST_POWER: u32 = 50;
     if text == "0" {
         return Some((0, 0, "DecimalSI", text));
     }
-    let digits_end =
-        text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '-' && c != '+').unwrap_or(text.len());
-    let (number, suffix) = text.split_at(digits_end);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let shifted: i64 = format!("{whole}{fraction}").parse().ok()?;
-    let fraction_digits = i32::try_from(fraction.len()).ok()?;
-    let decimal = |exponent: i32, format: &'static str| {
-        let scale = exponent - fraction_digits;
-        let unsigned = format!("{}{fraction}", whole.trim_start_matches(['+', '-']));
-        let canonical = scale % 3 == 0 && !unsigned.ends_with("000") && !unsigned.starts_with('0');
-        Some((shifted, scale, format, if canonical { text } else { "" }))
-    };
-    let binary = |shift: u32| {
-        let result = shifted.checked_mul(1_i64.checked_shl(shift)?)?;
-        Some((result, 0, "BinarySI", if shifted % 8 == 0 { "" } else { text }))
-    };
-    match suffix {
-        "Ki" => binary(10),
-        "Mi" => binary(20),
-        "Gi" => binary(30),
-        "Ti" => binary(40),
-        "Pi" => binary(50),
-        "n" => decimal(-9, "DecimalSI"),
-        "u" => decimal(-6, "DecimalSI"),
-        "m" => decimal(-3, "DecimalSI"),
-        "" => decimal(0, "DecimalSI"),
-        "k" => decimal(3, "DecimalSI"),
-        "M" => decimal(6, "DecimalSI"),
-        "G" => decimal(9, "DecimalSI"),
-        "T" => decimal(12, "DecimalSI"),
-        "P" => decimal(15, "DecimalSI"),
-        "E" => decimal(18, "DecimalSI"),
-        exponent => decimal(exponent.strip_prefix(['e', 'E'])?.parse().ok()?, "DecimalExponent"),
+    let QuantityParts { negative, whole, fraction, scale, form } = QuantityParts::of(text).ok()?;
+    let sign = if negative { "-" } else { "" };
+    let shifted: i64 = format!("{sign}{whole}{fraction}").parse().ok()?;
+    match scale {
+        QuantityScale::Two(power) if power <= LARGEST_POWER => {
+            let result = shifted.checked_mul(1 << power)?;
+            Some((result, 0, "BinarySI", if shifted % 8 == 0 { "" } else { text }))
+        }
+        QuantityScale::Two(_) => None,
+        QuantityScale::Ten(exponent) => {
+            let scale = exponent.checked_sub(i32::try_from(fraction.len()).ok()?)?;
+            let unsigned = format!("{whole}{fraction}");
+            let canonical = scale % 3 == 0 && !unsigned.ends_with("000") && !unsigned.starts_with('0');
+            let format = if form == QuantityForm::Exponent { "DecimalExponent" } else { "DecimalSI" };
+            Some((shifted, scale, format, if canonical { text } else { "" }))
+        }
     }
 }
 

@@ -8,9 +8,7 @@ use gc_kube::{Observer, ResourceTable};
 use gc_retention::node_report;
 use gc_retention::permissions::Controller;
 use gc_retention::policies::named_in;
-use gc_types::{
-    Change, Effect, FinalizerName, HeldBy, ObjectKey, Outcome, OutsideCall, PropagationPolicy, Request,
-};
+use gc_types::{Change, Effect, FinalizerName, HeldBy, ObjectKey, Outcome, OutsideCall, Request};
 use serde_json::{Map, Value, json};
 
 use super::Journal;
@@ -167,12 +165,7 @@ fn request_value(request: &Request, table: &ResourceTable) -> Map<String, Value>
         Request::Delete { uid, resource_version, policy, .. } => {
             set("uid", uid.to_string().into());
             set("resourceVersion", resource_version.map(|version| version.to_string()).into());
-            let policy = match policy {
-                PropagationPolicy::Background => "Background",
-                PropagationPolicy::Foreground => "Foreground",
-                PropagationPolicy::Orphan => "Orphan",
-            };
-            set("propagationPolicy", policy.into());
+            set("propagationPolicy", policy.name().into());
         }
         Request::SetOwners { uid, resource_version, remaining, .. } => {
             set("uid", uid.to_string().into());

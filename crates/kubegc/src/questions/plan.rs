@@ -111,11 +111,7 @@ impl Cascade {
     }
 
     pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Background => "Background",
-            Self::Foreground => "Foreground",
-            Self::Orphan => "Orphan",
-        }
+        self.policy().name()
     }
 }
 

@@ -96,9 +96,9 @@ fn read_module(modules: &mut BTreeMap<Module, Source>, module: &Module, file: &P
     let children: Vec<String> = declarations(&code, "mod").map(|name| name.trim().to_owned()).collect();
     modules.insert(module.clone(), Source { code, ..Source::default() });
     for name in children {
-        let paths = [folder.join(format!("{name}.rs")), folder.join(&name).join("mod.rs")];
-        if let Some(file) = paths.iter().find(|path| path.exists()) {
-            read_module(modules, &[module.clone(), vec![name.clone()]].concat(), file, &folder.join(&name));
+        let file = folder.join(format!("{name}.rs"));
+        if file.exists() {
+            read_module(modules, &[module.clone(), vec![name.clone()]].concat(), &file, &folder.join(&name));
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use gc_types::Quantity;
 use serde_json::Value;
 
 use crate::kinds::access::{Members, at, list, members, text};
 use crate::kinds::quality_of_service;
-use crate::kinds::quantity::{self, Quantity};
+use crate::kinds::quantity;
 
 /// Amounts of resources, by name.
 pub(crate) type Amounts = BTreeMap<String, Quantity>;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use gc_types::Quantity;
 use serde_json::Value;
 
 use super::pods::{self, Amounts};
 use super::{COUNTED_BY_NAME, PER_DEVICE_CLASS, in_scopes, usage, written};
 use crate::error::ApiError;
 use crate::kinds::access::{at, members, text};
-use crate::kinds::quantity::Quantity;
 use crate::persist;
 use crate::registry::Registry;
 use crate::resource::ResourceDefinition;

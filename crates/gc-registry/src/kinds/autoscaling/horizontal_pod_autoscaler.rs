@@ -207,7 +207,7 @@ fn scaling_rules(field: &Field<'_, '_>, report: &mut Report) {
         }
     }
     let tolerance = field.get("tolerance");
-    if tolerance.quantity().is_some_and(crate::kinds::quantity::Quantity::is_negative) {
+    if tolerance.quantity().is_some_and(gc_types::Quantity::is_negative) {
         report.invalid(&tolerance, "must be greater than or equal to 0");
     }
 }

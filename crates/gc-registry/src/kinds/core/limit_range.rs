@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use gc_types::Quantity;
+
 use crate::kinds::prelude::*;
-use crate::kinds::quantity::Quantity;
 use crate::kinds::shared::names::qualified_name;
 use crate::kinds::shared::resources::{Names, is_overcommit_allowed, resource_name};
 

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use gc_types::Quantity;
+
 use super::requests::{attribute_name, limited};
 use super::resource_slice::COUNTERS_MAX;
 use super::status::{binding_conditions, taint_value};
 use crate::kinds::prelude::*;
-use crate::kinds::quantity::Quantity;
 use crate::kinds::shared::names::{dns_subdomain, label, qualified};
 use crate::kinds::shared::scheduling::node_selector;
 

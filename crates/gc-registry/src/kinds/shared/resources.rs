@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use gc_types::Quantity;
+
 use super::names::{dns_label, qualified_name};
 use crate::error::CauseReason;
 use crate::kinds::prelude::*;
-use crate::kinds::quantity::{self, Quantity};
+use crate::kinds::quantity;
 
 const HUGE_PAGES: &str = "hugepages-";
 const REQUESTS: &str = "requests.";

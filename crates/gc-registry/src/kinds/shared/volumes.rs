@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use gc_types::Quantity;
+
 use super::claims::{self, template_metadata};
 use super::downward;
 use super::labels;
@@ -12,7 +14,6 @@ use super::names::{
 use super::pod_spec::Owner;
 use super::signers;
 use crate::kinds::prelude::*;
-use crate::kinds::quantity::Quantity;
 
 const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 const MORE_THAN_ONE: &str = "may not specify more than 1 volume type";

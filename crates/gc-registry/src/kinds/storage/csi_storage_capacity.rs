@@ -1,7 +1,8 @@
 //! What storage is left where.
 
+use gc_types::Quantity;
+
 use crate::kinds::prelude::*;
-use crate::kinds::quantity::Quantity;
 use crate::kinds::shared::labels::selector;
 use crate::kinds::shared::names::subdomain;
 use crate::kinds::shared::warnings::node_labels;

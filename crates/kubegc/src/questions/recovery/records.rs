@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use gc_answers::undo::Record;
-use gc_cloud::{S3, S3Options};
+use gc_outside::cloud::{S3, S3Options};
 use gc_types::Timestamp;
 
 use super::bucket::{self, BucketStore};

@@ -1,0 +1,50 @@
+//! What the namespace controller asks for, and what discovery answers, in the words of `gc_retention::namespaces`.
+
+use std::sync::Arc;
+
+use gc_retention::namespaces::emptying::{Contained, Served};
+use gc_types::{Gvr, Scope};
+use serde_json::{Value, json};
+
+use crate::discovery::{Discovered, ServedResource};
+
+pub(crate) fn collection_path(resource: &Contained, namespace: &str) -> String {
+    let Gvr { group, version, resource } = &resource.gvr;
+    format!("{}/namespaces/{namespace}/{resource}", gc_types::api_path(group, version))
+}
+
+pub(crate) fn delete_options(uid: Option<&str>) -> Value {
+    let mut options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"});
+    if let Some(uid) = uid {
+        options["preconditions"] = json!({ "uid": uid });
+    }
+    options
+}
+
+pub(crate) fn problem(path: &str, code: u16, body: &Value) -> String {
+    format!("{path} was answered with {code}: {}", body["message"].as_str().unwrap_or("(no message)"))
+}
+
+/// What discovery says, as far as it can be in namespaces.
+pub(crate) fn served(discovered: &Discovered) -> Served {
+    let deletable =
+        |found: &ServedResource| found.scope == Scope::Namespaced && found.verbs.contains("delete");
+    let mut served = Served::default();
+    for ((group, _), found) in &discovered.resources {
+        if !discovered.is_unclear(group) {
+            *served.groups.entry(group.to_string()).or_default() |= deletable(found);
+        }
+        if deletable(found) {
+            let gvr = Gvr {
+                group: Arc::clone(&found.group),
+                version: Arc::clone(&found.version),
+                resource: Arc::clone(&found.resource),
+            };
+            let together = found.verbs.contains("deletecollection");
+            let contained = Contained { gvr, kind: Arc::clone(&found.kind), together };
+            served.resources.push(Arc::new(contained));
+        }
+    }
+    served.failed.clone_from(&discovered.failed);
+    served
+}

@@ -1,0 +1,243 @@
+//! The requests of the namespace controller: what a pass asks for, put to the server, and what it answered.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use gc_control::namespaces::{Answer, Question};
+use gc_control::pacing::Signal;
+use gc_retention::measures::{Measurement, NAMESPACE_REQUESTS};
+use gc_retention::namespaces::documents::{item, view, with_finalizers, with_status};
+use gc_retention::namespaces::emptying::{Ask, Contained, Item, Reply};
+use gc_types::Outcome;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{Method, Request};
+use http_body_util::Full;
+use serde_json::Value;
+
+use super::documents::{collection_path, delete_options, problem, served};
+use super::trace::{Terminating, Trace};
+use crate::clock::Clock;
+use crate::connection::ApiClient;
+use crate::discovery::discover;
+use crate::watcher::retry_after;
+
+const PAGE_SIZE: usize = 500;
+const LIST_ACCEPT: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+const OBJECT_ACCEPT: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+const JSON: &str = "application/json";
+
+/// Asks the server.
+#[derive(Clone)]
+pub(crate) struct Requests {
+    pub(crate) client: ApiClient,
+    pub(crate) trace: Arc<Trace>,
+    pub(crate) clock: Clock,
+    /// What the last call of a question says about the server, and the number of its calls.
+    signal: Option<(Signal, u32)>,
+    /// How many objects a question has deleted.
+    deleted: u64,
+}
+
+/// An answer with a status that was not hoped for, or none.
+fn refused(path: &str, code: u16, body: &Value) -> Reply {
+    Reply::Refused { code, why: problem(path, code, body) }
+}
+
+impl Requests {
+    pub(crate) fn new(client: ApiClient, trace: Trace, clock: Clock) -> Self {
+        Self { client, trace: Arc::new(trace), clock, signal: None, deleted: 0 }
+    }
+
+    /// Asks, and reports what was deleted or finalized.
+    pub(crate) async fn perform(mut self, question: &Question) -> Answer {
+        let Question { namespace, ask, view, document, .. } = question;
+        let namespace = Terminating::new(namespace, view);
+        let mut read = None;
+        let result = match ask {
+            Ask::Read => self.read(&namespace).await.map(|(reply, found)| {
+                read = found;
+                reply
+            }),
+            Ask::Discover => match discover(&self.client).await {
+                Ok(discovered) => Ok(Reply::Served(Arc::new(served(&discovered)))),
+                Err(error) => Err(Reply::Failed { why: error.to_string(), may_be_at_work: false }),
+            },
+            Ask::DeleteAll(resource) => self.delete_all(resource, &namespace).await,
+            Ask::Delete(resource, item) => self.delete(resource, &namespace, item).await,
+            Ask::List(resource) => {
+                let items = self.list(&collection_path(resource, &namespace.name)).await;
+                items.map(|items| Reply::Items(items.iter().map(item).collect()))
+            }
+            Ask::WriteStatus(conditions) => {
+                let path = format!("{}/status", own_path(&namespace));
+                self.put(&path, with_status(document, conditions)).await
+            }
+            Ask::Finalize(left) => self.finalize(&namespace, document, left).await,
+        };
+        let reply = result.unwrap_or_else(|failed| failed);
+        Answer { reply, read, deleted: self.deleted, signal: self.signal }
+    }
+
+    /// The names of all terminating namespaces; `None` if they cannot be listed, which is logged.
+    pub(crate) async fn terminating(&self) -> Option<Vec<Arc<str>>> {
+        let cannot = |reply: Reply| tracing::warn!(why = reply.why(), "namespaces cannot be listed");
+        let namespaces = self.clone().list("/api/v1/namespaces").await.map_err(cannot).ok()?;
+        let items = namespaces.iter().map(item).filter(|item| item.deleting && !item.name.is_empty());
+        Some(items.map(|item| item.name.into()).collect())
+    }
+
+    async fn read(&mut self, namespace: &Terminating) -> Result<(Reply, Option<Value>), Reply> {
+        let path = own_path(namespace);
+        match self.send(Method::GET, &path, JSON, None).await? {
+            (200, found) if found["metadata"]["uid"].is_string() => {
+                Ok((Reply::Namespace(Box::new(view(&found, (self.clock)()))), Some(found)))
+            }
+            (200, _) => {
+                let why = format!("GET {path} was answered with no namespace");
+                Err(Reply::Failed { why, may_be_at_work: false })
+            }
+            (code, body) => Ok((refused(&path, code, &body), None)),
+        }
+    }
+
+    async fn delete_all(&mut self, resource: &Contained, namespace: &Terminating) -> Result<Reply, Reply> {
+        let path = collection_path(resource, &namespace.name);
+        let begun = Instant::now();
+        match self.send(Method::DELETE, &path, LIST_ACCEPT, Some(delete_options(None))).await? {
+            (200..=299, body) => {
+                // What was there; a server that does not say has deleted it all the same.
+                let items: Vec<Item> = body["items"].as_array().into_iter().flatten().map(item).collect();
+                self.deleted = items.iter().filter(|item| !item.deleting).count() as u64;
+                self.trace.deleted_together(resource, namespace, &items, begun.elapsed()).await;
+                Ok(Reply::Done)
+            }
+            (code, body) => Ok(refused(&path, code, &body)),
+        }
+    }
+
+    async fn delete(
+        &mut self,
+        resource: &Contained,
+        namespace: &Terminating,
+        item: &Item,
+    ) -> Result<Reply, Reply> {
+        let path = format!("{}/{}", collection_path(resource, &namespace.name), item.name);
+        let begun = Instant::now();
+        let options = delete_options(item.uid.as_deref());
+        let (code, body) = self.send(Method::DELETE, &path, OBJECT_ACCEPT, Some(options)).await?;
+        let outcome = match code {
+            200..=299 => Outcome::Applied(None),
+            404 => Outcome::Absent,
+            409 => Outcome::Conflict,
+            code => Outcome::Refused { code, message: problem(&path, code, &body) },
+        };
+        self.deleted = u64::from(!item.deleting && matches!(outcome, Outcome::Applied(_)));
+        // Of what is terminating already, only a failure is news.
+        if !item.deleting || matches!(outcome, Outcome::Refused { .. }) {
+            self.trace.deleted(resource, namespace, item, &outcome, begun.elapsed());
+        }
+        Ok(if code < 300 { Reply::Done } else { refused(&path, code, &body) })
+    }
+
+    /// The metadata of a whole collection.
+    pub(crate) async fn list(&mut self, path: &str) -> Result<Vec<Value>, Reply> {
+        let mut items = Vec::new();
+        let mut page = format!("{path}?limit={PAGE_SIZE}");
+        loop {
+            let (code, mut body) = self.send(Method::GET, &page, LIST_ACCEPT, None).await?;
+            if code != 200 {
+                return Err(refused(path, code, &body));
+            }
+            match body.get_mut("items").map(Value::take) {
+                Some(Value::Array(found)) => items.extend(found),
+                Some(Value::Null) => {}
+                // What is no list says nothing of what is there.
+                _ => {
+                    let why = format!("GET {path} was answered with no list");
+                    return Err(Reply::Failed { why, may_be_at_work: false });
+                }
+            }
+            match body["metadata"]["continue"].as_str() {
+                Some(token) if !token.is_empty() => {
+                    page = format!("{path}?limit={PAGE_SIZE}&continue=");
+                    for byte in token.bytes() {
+                        let _ = write!(page, "%{byte:02X}"); // writing to a String cannot fail
+                    }
+                }
+                _ => return Ok(items),
+            }
+        }
+    }
+
+    async fn finalize(
+        &mut self,
+        namespace: &Terminating,
+        document: &Value,
+        left: &[String],
+    ) -> Result<Reply, Reply> {
+        let begun = Instant::now();
+        let path = format!("{}/finalize", own_path(namespace));
+        let reply = self.put(&path, with_finalizers(document, left)).await?;
+        if reply == Reply::Done {
+            self.trace.finalized(namespace, left, begun.elapsed());
+        }
+        Ok(reply)
+    }
+
+    async fn put(&mut self, path: &str, document: Value) -> Result<Reply, Reply> {
+        match self.send(Method::PUT, path, JSON, Some(document)).await? {
+            (200..=299, _) => Ok(Reply::Done),
+            (code, body) => Ok(refused(path, code, &body)),
+        }
+    }
+
+    /// One request; `Err` is [`Reply::Failed`].
+    async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        accept: &'static str,
+        body: Option<Value>,
+    ) -> Result<(u16, Value), Reply> {
+        let list = method == Method::GET && path.contains("?limit=");
+        let verb = if list { "list" } else { verb_of(&method) };
+        let mut request = Request::builder().method(method).uri(path).header(ACCEPT, accept);
+        let mut bytes = Bytes::new();
+        if let Some(body) = body {
+            request = request.header(CONTENT_TYPE, JSON);
+            bytes = body.to_string().into();
+        }
+        let unsent = |error: http::Error| Reply::Failed { why: error.to_string(), may_be_at_work: false };
+        let request = request.body(Full::new(bytes)).map_err(unsent)?;
+        let answer = self.client.call(request).await;
+        let calls = self.signal.map_or(0, |(_, calls)| calls) + 1;
+        let signal = answer.as_ref().map_or(Signal::Answered, |answer| {
+            Signal::of_answer(answer.head.status.as_u16(), || retry_after(&answer.head.headers))
+        });
+        self.signal = Some((signal, calls));
+        let code =
+            answer.as_ref().map_or_else(|_| "none".into(), |answer| answer.head.status.as_str().into());
+        let labels = vec![verb.into(), code];
+        self.trace.observer().measured(&Measurement { metric: &NAMESPACE_REQUESTS, labels, value: 1.0 });
+        let answer = answer.map_err(|error| Reply::Failed {
+            why: format!("{path}: {error}"),
+            may_be_at_work: error.may_be_at_work(),
+        })?;
+        let value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        Ok((answer.head.status.as_u16(), value))
+    }
+}
+
+fn own_path(namespace: &Terminating) -> String {
+    format!("/api/v1/namespaces/{}", namespace.name)
+}
+
+fn verb_of(method: &Method) -> &'static str {
+    match *method {
+        Method::DELETE => "delete",
+        Method::PUT => "update",
+        _ => "get",
+    }
+}

@@ -1,0 +1,397 @@
+//! Objects in a bucket of S3, or of a server that speaks its protocol: put, get, list, delete. Buckets are addressed by path, which every
+//! such server understands.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Uri};
+use http_body_util::Full;
+use serde::Deserialize;
+
+use super::credentials::{Credentials, Source};
+use super::signature::{Signing, escape, sha256};
+use super::{is_plain, is_region, public_endpoint};
+use crate::cloud::client::{Https, allowed, fetch, https};
+use crate::cloud::shortened;
+
+/// Timeout of one request.
+pub const S3_TIMEOUT: Duration = Duration::from_secs(30);
+/// The largest object that is read, bytes.
+pub const MAX_OBJECT_BYTES: usize = 64 << 20;
+/// Maximum number of pages of a list, of 1,000 objects each.
+const PAGES: usize = 1_000;
+/// The largest page of a list, bytes.
+const MAX_PAGE_BYTES: usize = 8 << 20;
+
+/// Why a request to a bucket failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum S3Error {
+    /// Not an allowed URL.
+    #[error(
+        "S3 endpoint {0:?}: expected https://HOST; http:// is only allowed for this machine (127.0.0.1, ::1)"
+    )]
+    Endpoint(String),
+    /// Not the name of a region.
+    #[error("{0:?} is no name of a region; expected one such as eu-central-1")]
+    Region(String),
+    /// Not the name of a bucket.
+    #[error("{0:?} is no name of a bucket: 3 to 63 lower-case letters, digits, dots and hyphens")]
+    Bucket(String),
+    /// The certificate authorities cannot be used.
+    #[error("S3: {0}")]
+    Authorities(String),
+    /// No credentials.
+    #[error("S3: no AWS_ACCESS_KEY_ID, and of the instance: {0}")]
+    Credentials(String),
+    /// No connection, or it broke, or the answer was too large.
+    #[error("S3: {0}")]
+    Connection(String),
+    /// No answer in time.
+    #[error("S3: no answer within {0:?}")]
+    Timeout(Duration),
+    /// Any other failure.
+    #[error("S3: {what} was answered {status} {code}: {message}")]
+    Refused {
+        /// The request.
+        what: String,
+        /// The status.
+        status: u16,
+        /// The code of S3.
+        code: String,
+        /// The beginning of its message.
+        message: String,
+    },
+    /// Not an answer to the request.
+    #[error("S3: the answer is malformed: {0}")]
+    Malformed(String),
+}
+
+/// How to reach a bucket.
+#[derive(Clone, Debug)]
+pub struct S3Options {
+    /// Its name.
+    pub bucket: String,
+    /// Its region.
+    pub region: String,
+    /// URL of the server; the region's public one if `None`.
+    pub endpoint: Option<String>,
+    /// Certificate authorities of the server (PEM); those of this machine if `None`.
+    pub authorities: Option<PathBuf>,
+    /// Signing keys; those of the environment or of the instance if `None`.
+    pub credentials: Option<Credentials>,
+    /// Timeout of an answer.
+    pub timeout: Duration,
+}
+
+impl S3Options {
+    /// A bucket of AWS.
+    #[must_use]
+    pub fn new(bucket: &str, region: &str) -> Self {
+        let (bucket, region) = (bucket.to_owned(), region.to_owned());
+        Self { bucket, region, endpoint: None, authorities: None, credentials: None, timeout: S3_TIMEOUT }
+    }
+}
+
+/// An object on a list.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Stored {
+    /// Its key.
+    pub key: String,
+    /// Its size, bytes.
+    pub size: u64,
+}
+
+/// A client of one bucket.
+pub struct S3 {
+    client: Https,
+    options: S3Options,
+    /// `https://HOST[:PORT]`
+    base: String,
+    host: String,
+    credentials: Source,
+}
+
+impl fmt::Debug for S3 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("S3").field("bucket", &self.options.bucket).finish_non_exhaustive()
+    }
+}
+
+/// A request before it is signed.
+struct Unsigned<'a> {
+    method: Method,
+    /// The key of an object; empty for the bucket.
+    key: &'a str,
+    /// In canonical form.
+    query: &'a str,
+    body: Bytes,
+}
+
+impl S3 {
+    /// A client. Sends nothing by itself.
+    pub fn new(options: S3Options) -> Result<Self, S3Error> {
+        let (region, bucket) = (&options.region, &options.bucket);
+        if !is_region(region) {
+            return Err(S3Error::Region(region.clone()));
+        }
+        let is_name = bucket.bytes().all(|byte| is_plain(byte) || byte == b'.') && !bucket.contains("..");
+        if !(3..=63).contains(&bucket.len()) || !is_name {
+            return Err(S3Error::Bucket(bucket.clone()));
+        }
+        let text = options.endpoint.clone().unwrap_or_else(|| public_endpoint("s3", region));
+        let wrong = || S3Error::Endpoint(text.clone());
+        let url: Uri = text.parse().map_err(|_| wrong())?;
+        if !allowed(&url) || !matches!(url.path(), "" | "/") || url.query().is_some() {
+            return Err(wrong());
+        }
+        let host = url.authority().map(|authority| authority.as_str().to_owned()).ok_or_else(wrong)?;
+        // A password in a URL would end up in logs.
+        if host.contains('@') {
+            return Err(wrong());
+        }
+        let client = https(options.authorities.as_deref(), options.timeout, text.starts_with("https"))
+            .map_err(S3Error::Authorities)?;
+        let base = format!("{}://{host}", url.scheme_str().unwrap_or("https"));
+        let credentials = Source::new(options.credentials.clone());
+        Ok(Self { client, options, base, host, credentials })
+    }
+
+    /// Writes an object, in place of one that has its key.
+    pub async fn put(&self, key: &str, body: Bytes) -> Result<(), S3Error> {
+        let request = Unsigned { method: Method::PUT, key, query: "", body };
+        self.send(request, MAX_PAGE_BYTES).await.map(drop)
+    }
+
+    /// Reads an object.
+    pub async fn get(&self, key: &str) -> Result<Bytes, S3Error> {
+        let request = Unsigned { method: Method::GET, key, query: "", body: Bytes::new() };
+        self.send(request, MAX_OBJECT_BYTES).await
+    }
+
+    /// Deletes an object. One that does not exist is deleted already.
+    pub async fn delete(&self, key: &str) -> Result<(), S3Error> {
+        let request = Unsigned { method: Method::DELETE, key, query: "", body: Bytes::new() };
+        self.send(request, MAX_PAGE_BYTES).await.map(drop)
+    }
+
+    /// The objects whose keys begin like this, in the order of their keys.
+    pub async fn list(&self, prefix: &str) -> Result<Vec<Stored>, S3Error> {
+        let (mut stored, mut token) = (Vec::new(), None::<String>);
+        for _ in 0..PAGES {
+            let after =
+                token.map(|token| format!("continuation-token={}&", escape(&token))).unwrap_or_default();
+            let query = format!("{after}list-type=2&prefix={}", escape(prefix));
+            let request = Unsigned { method: Method::GET, key: "", query: &query, body: Bytes::new() };
+            let page = read(&self.send(request, MAX_PAGE_BYTES).await?)?;
+            stored.extend(page.contents);
+            token = page.next.filter(|token| page.is_truncated && !token.is_empty());
+            if token.is_none() {
+                return Ok(stored);
+            }
+        }
+        Err(S3Error::Malformed(format!("the list has more than {PAGES} pages")))
+    }
+
+    async fn send(&self, request: Unsigned<'_>, largest: usize) -> Result<Bytes, S3Error> {
+        let limit = self.options.timeout;
+        tokio::time::timeout(limit, self.exchange(request, largest))
+            .await
+            .unwrap_or(Err(S3Error::Timeout(limit)))
+    }
+
+    async fn exchange(&self, request: Unsigned<'_>, largest: usize) -> Result<Bytes, S3Error> {
+        let credentials = self.credentials.get(&self.client).await.map_err(S3Error::Credentials)?;
+        let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+        let what = format!("{} {}/{}", request.method, self.options.bucket, request.key);
+        let request = self.signed(request, &credentials, &time)?;
+        let (status, body) = fetch(&self.client, request, largest)
+            .await
+            .map_err(|error| S3Error::Connection(error.to_string()))?;
+        if (200..300).contains(&status) { Ok(body) } else { Err(refusal(what, status, &body)) }
+    }
+
+    fn signed(
+        &self,
+        request: Unsigned<'_>,
+        credentials: &Credentials,
+        time: &str,
+    ) -> Result<Request<Full<Bytes>>, S3Error> {
+        let Unsigned { method, key, query, body } = request;
+        let mut path = format!("/{}", self.options.bucket);
+        for segment in key.split('/').filter(|_| !key.is_empty()) {
+            path.push('/');
+            path.push_str(&escape(segment));
+        }
+        let digest = sha256(&body);
+        let mut headers = vec![
+            ("host", self.host.as_str()),
+            ("x-amz-content-sha256", digest.as_str()),
+            ("x-amz-date", time),
+        ];
+        if let Some(token) = &credentials.session_token {
+            headers.push(("x-amz-security-token", token));
+        }
+        let authorization = Signing {
+            method: method.as_str(),
+            path: &path,
+            query,
+            headers: &headers,
+            body: &body,
+            region: &self.options.region,
+            service: "s3",
+            time,
+        }
+        .authorization(credentials);
+        let separator = if query.is_empty() { "" } else { "?" };
+        let mut signed =
+            Request::builder().method(method).uri(format!("{}{path}{separator}{query}", self.base));
+        for (name, value) in headers.iter().filter(|(name, _)| *name != "host") {
+            signed = signed.header(*name, *value);
+        }
+        signed
+            .header("authorization", authorization)
+            .body(Full::new(body))
+            .map_err(|error| S3Error::Connection(error.to_string()))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Page {
+    #[serde(default)]
+    contents: Vec<Stored>,
+    is_truncated: bool,
+    #[serde(rename = "NextContinuationToken")]
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Refusal {
+    code: String,
+    #[serde(default)]
+    message: String,
+}
+
+fn read(body: &[u8]) -> Result<Page, S3Error> {
+    let text = std::str::from_utf8(body).map_err(|error| S3Error::Malformed(error.to_string()))?;
+    quick_xml::de::from_str(text).map_err(|error| S3Error::Malformed(error.to_string()))
+}
+
+fn refusal(what: String, status: u16, body: &[u8]) -> S3Error {
+    let text = String::from_utf8_lossy(body);
+    let (code, message) = match quick_xml::de::from_str::<Refusal>(&text) {
+        Ok(Refusal { code, message }) => (shortened(&code), shortened(&message)),
+        Err(_) => (String::new(), shortened(&text)),
+    };
+    S3Error::Refused { what, status, code, message }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    fn options() -> S3Options {
+        let credentials = Credentials {
+            access_key: "AKIAIOSFODNN7EXAMPLE".into(),
+            secret_key: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".into(),
+            session_token: None,
+        };
+        S3Options {
+            endpoint: Some("http://127.0.0.1:1".into()),
+            credentials: Some(credentials),
+            ..S3Options::new("examplebucket", "us-east-1")
+        }
+    }
+
+    #[test]
+    fn a_request_has_what_was_signed() {
+        let s3 = S3::new(options()).unwrap();
+        let unsigned = Unsigned {
+            method: Method::PUT,
+            key: "records/a b$.jsonl",
+            query: "",
+            body: Bytes::from_static(b"Welcome to Amazon S3."),
+        };
+        let credentials = Credentials { session_token: Some("t".into()), ..options().credentials.unwrap() };
+        let request = s3.signed(unsigned, &credentials, "20130524T000000Z").unwrap();
+        let header = |name: &str| request.headers()[name].to_str().unwrap().to_owned();
+        assert_eq!(
+            (
+                request.method().as_str(),
+                request.uri().to_string().as_str(),
+                header("x-amz-content-sha256").as_str()
+            ),
+            (
+                "PUT",
+                "http://127.0.0.1:1/examplebucket/records/a%20b%24.jsonl",
+                "44ce7dd67c959e0d3524ffac1771dfbba87d2b6b4b4e99e42034a8b803f8b072"
+            )
+        );
+        assert!(header("authorization").starts_with(
+            "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request, \
+                 SignedHeaders=host;x-amz-content-sha256;x-amz-date;x-amz-security-token, Signature="
+        ));
+    }
+
+    #[test]
+    fn what_is_no_bucket_is_refused_before_anything_is_sent() {
+        let with = |change: &dyn Fn(&mut S3Options)| {
+            let mut options = options();
+            change(&mut options);
+            S3::new(options).err()
+        };
+        assert_eq!(with(&|_| ()), None);
+        for bucket in ["ab", "Upper", "a/b", "a..b", "a b", &"a".repeat(64)] {
+            assert_eq!(
+                with(&|options| options.bucket = bucket.to_owned()),
+                Some(S3Error::Bucket(bucket.to_owned()))
+            );
+        }
+        for endpoint in
+            ["http://example.com", "ftp://127.0.0.1", "https://h/path", "https://u:p@h", "https://h/?q", "h"]
+        {
+            assert_eq!(
+                with(&|options| options.endpoint = Some(endpoint.to_owned())),
+                Some(S3Error::Endpoint(endpoint.to_owned()))
+            );
+        }
+        assert_eq!(
+            with(&|options| options.region = "US East".into()),
+            Some(S3Error::Region("US East".into()))
+        );
+    }
+
+    #[test]
+    fn answers_are_read_strictly() {
+        let page = "<?xml version=\"1.0\"?><ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>b</Name>\
+            <IsTruncated>true</IsTruncated><Contents><Key>a&amp;b</Key><Size>3</Size><ETag>&quot;e&quot;</ETag></Contents>\
+            <Contents><Key>c</Key><Size>4</Size></Contents><NextContinuationToken>t</NextContinuationToken></ListBucketResult>";
+        let read_page = read(page.as_bytes()).unwrap();
+        let stored = |key: &str, size| Stored { key: key.to_owned(), size };
+        assert_eq!(read_page.contents, [stored("a&b", 3), stored("c", 4)]);
+        assert_eq!((read_page.is_truncated, read_page.next.as_deref()), (true, Some("t")));
+        let empty = "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>";
+        assert!(read(empty.as_bytes()).unwrap().contents.is_empty());
+        for broken in ["", "{}", "<html/>", &page[..150], "<ListBucketResult/>"] {
+            assert!(read(broken.as_bytes()).is_err(), "{broken}");
+        }
+        let refused = |code: &str, message: &str| S3Error::Refused {
+            what: "GET b/k".into(),
+            status: 403,
+            code: code.into(),
+            message: message.into(),
+        };
+        for (body, expected) in [
+            ("<Error><Code>AccessDenied</Code><Message>No</Message></Error>", refused("AccessDenied", "No")),
+            ("oops", refused("", "oops")),
+        ] {
+            assert_eq!(refusal("GET b/k".into(), 403, body.as_bytes()), expected);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Warnings about what works, but not as its author may think.
+
+pub(crate) mod addresses;
+pub(crate) mod node_labels;
+pub(crate) mod pod;
+pub(crate) mod volumes;
+
+use serde_json::Value;
+
+use crate::kinds::access::{at, integer};
+use crate::kinds::quantity;
+use crate::meta;
+use crate::names::dns_label;
+
+const IN_POD_NAMES: &str = "this is used in Pod names and hostnames, which can result in surprising behavior";
+pub(crate) const IN_THE_HOSTNAME: &str =
+    "this is used in the Pod's hostname, which can result in surprising behavior";
+const OLD_CLASS: &str = "deprecated since v1.8; use \"storageClassName\" attribute instead";
+
+const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+
+/// The path of a member; a path of nothing is left out.
+fn below(path: &str, member: &str) -> String {
+    if path.is_empty() { member.to_owned() } else { format!("{path}.{member}") }
+}
+
+/// A number of bytes of a list of resources that is none.
+fn fractional(path: &str, resources: Option<&Value>, resource: &str, texts: &mut Vec<String>) {
+    let Some(value) = resources.and_then(|resources| resources.get(resource)) else { return };
+    if let Some(Ok(amount)) = quantity::of(value)
+        && !amount.is_whole()
+    {
+        texts.push(format!(
+            "{path}[{resource}]: fractional byte value \"{amount}\" is invalid, must be an integer"
+        ));
+    }
+}
+
+/// An annotation that should not be used.
+pub(crate) fn annotation(object: &Value, key: &str, message: &str, texts: &mut Vec<String>) {
+    if at(object, &["metadata", "annotations", key]).is_some() {
+        texts.push(format!("metadata.annotations[{key}]: {message}"));
+    }
+}
+
+/// A name that becomes a part of names of hosts should be one.
+pub(crate) fn name(object: &Value, why: &str, texts: &mut Vec<String>) {
+    let problems = dns_label(meta::name(object));
+    if !problems.is_empty() {
+        texts.push(format!("metadata.name: {why}; a DNS label is recommended: [{}]", problems.join(" ")));
+    }
+}
+
+/// The name of what gives its pods theirs.
+pub(crate) fn name_of_pods(new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+    if old.is_none() {
+        name(new, IN_POD_NAMES, texts);
+    }
+}
+
+/// A template of pods. An update warns when it changes what is wanted, which its generation counts.
+pub(crate) fn template(path: &[&str], new: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+    let generation = |object: &Value| integer(object, &["metadata", "generation"]);
+    if old.is_none_or(|old| generation(old) != generation(new))
+        && let Some(template) = at(new, path)
+    {
+        pod::pod(&path.join("."), template, texts);
+    }
+}
+
+/// The old way to name the class of a volume or claim.
+pub(crate) fn storage_class(object: &Value, texts: &mut Vec<String>) {
+    annotation(object, CLASS_ANNOTATION, OLD_CLASS, texts);
+}
