@@ -244,7 +244,7 @@ impl Gathering<'_> {
                     objects.extend(items.iter().filter(|object| !object.is_terminating()).cloned());
                 }
                 Some(Known::Unreadable(why)) => {
-                    self.outlook.unknown.push(format!("which {name} are due: {why}"))
+                    self.outlook.unknown.push(format!("which {name} are due: {why}"));
                 }
                 Some(Known::Absent) | None => {}
             }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use gc_answers::plan::{BlastRadius, Fate};
+use gc_answers::plan::{BlastRadius, Fate, Item};
 use gc_answers::stuck::Place;
 use gc_types::{Timestamp, Uid};
 
@@ -46,7 +46,7 @@ impl KeptPlan {
         fates.sort_unstable();
         let going = radius.items.iter().filter(|item| item.fate != Fate::Released);
         let mut unlisted = going.filter(|item| !is_listed(&item.kind.resource, &item.namespace));
-        let places = unlisted.by_ref().take(READ_ONE_BY_ONE).map(|item| item.place()).collect();
+        let places = unlisted.by_ref().take(READ_ONE_BY_ONE).map(Item::place).collect();
         Self { at, unlisted: places, unfollowed: unlisted.count(), fates }
     }
 
@@ -145,7 +145,7 @@ mod tests {
 
     use super::*;
     use crate::page::visitor::who;
-    use gc_answers::plan::{Item, ItemKind};
+    use gc_answers::plan::ItemKind;
     use gc_registry::api::UserInfo;
 
     fn user(name: &str) -> Who {

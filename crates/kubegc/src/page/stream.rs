@@ -169,9 +169,10 @@ impl Streams {
         let mut changes = self.feed.changes();
         let newest = *changes.borrow();
         // A filter finds older changes than the newest ones of all.
-        let first = match filter.is_empty() {
-            true => newest.saturating_sub(u64::try_from(FIRST_ENTRIES).unwrap_or_default()),
-            false => self.feed.first(),
+        let first = if filter.is_empty() {
+            newest.saturating_sub(u64::try_from(FIRST_ENTRIES).unwrap_or_default())
+        } else {
+            self.feed.first()
         };
         // A number of another run of the server means nothing.
         let next = from.filter(|from| *from <= newest).unwrap_or(first);
