@@ -3,7 +3,6 @@
 use gc_retention::objects::{Facts as Narrow, Kind};
 use gc_retention::volumes::reclaim::{EXTERNAL_FINALIZER, IN_TREE_FINALIZER};
 use gc_retention::volumes::{Source, Volume};
-use gc_types::Timestamp;
 
 use crate::catalog::GroupResource;
 use crate::facts::{Facts, Known};
@@ -81,11 +80,10 @@ fn driver_of_cluster(driver: &str, is_claimed: bool, facts: &Facts) -> Deleter {
     }
 }
 
-/// Whether a volume waits until its storage is deleted, and since when, if it says so.
-pub(crate) fn awaits_deletion(volume: &Object) -> Option<Option<Timestamp>> {
-    let is_over = matches!(volume.text("/status/phase"), "Released" | "Failed");
-    let is_deleted = volume.text("/spec/persistentVolumeReclaimPolicy") == "Delete";
-    (is_over && is_deleted).then(|| volume.time("/status/lastPhaseTransitionTime"))
+/// Whether a volume waits until its storage is deleted.
+pub(crate) fn awaits_deletion(volume: &Object) -> bool {
+    matches!(volume.text("/status/phase"), "Released" | "Failed")
+        && volume.text("/spec/persistentVolumeReclaimPolicy") == "Delete"
 }
 
 #[cfg(test)]

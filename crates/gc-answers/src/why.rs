@@ -138,7 +138,9 @@ fn living(answer: &mut Why, facts: &Facts, object: &Object, resource: &Resource,
 
 /// What becomes of a volume whose claim is gone, by reclaim policy Delete.
 fn by_reclaim(volume: &Object, facts: &Facts) -> Option<(&'static str, String)> {
-    storage::awaits_deletion(volume)?;
+    if !storage::awaits_deletion(volume) {
+        return None;
+    }
     let begins = "It is deleted as soon as its storage is, by reclaim policy Delete:";
     Some(match storage::deleter(volume, facts) {
         Deleter::Seen(who) => ("WillBeDeleted", format!("{begins} {who} deletes it.")),

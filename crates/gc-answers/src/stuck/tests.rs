@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::needless_pass_by_value, reason = "tables of literals read better without references")]
 
 use gc_types::ResourceVersion;
 

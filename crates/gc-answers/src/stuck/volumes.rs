@@ -165,8 +165,9 @@ impl Diagnosis<'_> {
         }
         let now = self.facts.now();
         let mut groups: BTreeMap<String, Vec<(Option<Timestamp>, &Object)>> = BTreeMap::new();
-        for volume in self.facts.all(&name, "").iter().filter(|volume| !volume.is_terminating()) {
-            let Some(since) = storage::awaits_deletion(volume) else { continue };
+        let awaits = |volume: &&Object| !volume.is_terminating() && storage::awaits_deletion(volume);
+        for volume in self.facts.all(&name, "").iter().filter(awaits) {
+            let since = volume.time("/status/lastPhaseTransitionTime");
             let waits = since.map_or(i64::MAX, |since| now.since(since));
             let reason = match storage::deleter(volume, self.facts) {
                 Deleter::Missing(why) if waits >= CONTROLLER_PATIENCE_MILLISECONDS => why,
