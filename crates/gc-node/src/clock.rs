@@ -104,10 +104,7 @@ impl Ages {
         *self.lock() = clock;
         if let Some(Doubt::FromTheFuture(by)) = doubt {
             let seconds = by / 1_000_000_000;
-            warn!(
-                seconds,
-                "the saved ages are from the future of this machine's clock; none has grown since"
-            );
+            warn!(seconds, "the saved ages are later than this machine's clock; they do not grow");
         }
     }
 

@@ -24,7 +24,7 @@ pub struct ReportTarget {
     pub namespace: String,
 }
 
-/// Writes the report of a node onto a Lease that the Node owns, so that it goes with the Node.
+/// Writes the report of a node onto a Lease that the Node owns, so that it is deleted with the Node.
 pub(crate) struct Reporter {
     target: ReportTarget,
     /// What the Lease says, and the UID of the Node that owns it; `None` until it was read, and after a failure.

@@ -439,7 +439,9 @@ fn namespace_finalizers(live: &Value, deletion: &Deletion) -> Vec<String> {
     let before = finalizers(live);
     match (deletion.orphan_dependents, deletion.policy) {
         (Some(true), _) | (None, Some(PropagationPolicy::Orphan)) => with_gc_finalizer(before, Some(ORPHAN)),
-        (Some(false), _) | (None, Some(PropagationPolicy::Foreground)) => with_gc_finalizer(before, Some(FOREGROUND)),
+        (Some(false), _) | (None, Some(PropagationPolicy::Foreground)) => {
+            with_gc_finalizer(before, Some(FOREGROUND))
+        }
         (None, Some(PropagationPolicy::Background)) => with_gc_finalizer(before, None),
         (None, None) => before,
     }

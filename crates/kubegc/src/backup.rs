@@ -41,7 +41,7 @@ const MAXIMUM_KEY_BYTES: u64 = 1 << 20;
 /// Options of `kubegc backup`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BackupOptions {
-    /// The file to write; it will be readable by you alone, for it holds every Secret
+    /// File to write (mode 0600: it contains every Secret)
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Save the keys of this data directory, too, and read its store directly if no server runs on it

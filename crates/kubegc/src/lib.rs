@@ -85,7 +85,7 @@ enum Command {
     Stuck(questions::stuck::StuckOptions),
     /// Report what nothing uses; deletes nothing
     Garbage(questions::garbage::GarbageOptions),
-    /// After a restore, give dependents the UIDs of the owners that live
+    /// After a restore, rewrite owner references to the UIDs of the restored owners
     Relink(questions::recovery::relink::RelinkOptions),
     /// Keep the last state of deleted objects, for `kubegc undo`
     Recorder(questions::recovery::recorder::RecorderOptions),

@@ -22,7 +22,7 @@ pub(crate) enum LogFormat {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Logging")]
 pub(crate) struct LogOptions {
-    /// Format of the log on standard error
+    /// Format of the log on standard error [default: text; json for `run` and `node` without a terminal]
     #[arg(long, value_enum)]
     pub(crate) log_format: Option<LogFormat>,
     /// Log level, such as `info` or `gc_apiserver=debug` [default: info; warn beside a command of `up`]
@@ -72,8 +72,7 @@ fn start_as(options: &LogOptions, format: LogFormat) -> anyhow::Result<()> {
         ))
         .into());
     }
-    let filter =
-        EnvFilter::try_new(with_defaults(level)).map_err(|error| invalid(error.to_string()))?;
+    let filter = EnvFilter::try_new(with_defaults(level)).map_err(|error| invalid(error.to_string()))?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

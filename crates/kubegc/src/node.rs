@@ -88,7 +88,7 @@ pub(crate) struct NodeOptions {
     /// Give up and retry a request to the API server after this time
     #[arg(long, help_heading = access::HEADING, value_name = "DURATION", default_value = "30s")]
     request_timeout: String,
-    /// Namespace of the Lease that tells the page and `kubegc top` what was removed here and which images are due; "" for none
+    /// Namespace of the Lease in which removals and due images are reported, for the page and `kubegc top`; "" for none
     /// [default: that of the kubeconfig's context, or of this pod]
     #[arg(long, value_name = "NAMESPACE")]
     report_namespace: Option<String>,

@@ -75,15 +75,18 @@ pub(crate) trait Pages: Send + Sync {
     }
 }
 
+/// The heading of flags of listeners in help texts.
+pub(crate) const PAGES_HEADING: &str = "Metrics and pages";
+
 /// The certificate of pages on an address that is not loopback.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct TlsFlags {
     /// Certificate chain (PEM) for metrics and pages on an address other than loopback [default: a new self-signed one at
     /// each start]
-    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    #[arg(long, help_heading = PAGES_HEADING, value_name = "FILE", requires = "tls_private_key_file")]
     tls_cert_file: Option<PathBuf>,
     /// Key (PEM) of --tls-cert-file
-    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    #[arg(long, help_heading = PAGES_HEADING, value_name = "FILE", requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
 }
 

@@ -326,7 +326,7 @@ impl Page {
     async fn api(&self, request: ExtensionRequest, user: Visitor) -> Result<ExtensionAnswer, Refusal> {
         let path = request.path.strip_prefix(API).unwrap_or_default().to_owned();
         if ORDERS.contains(&&*path) && !self.takes_orders() {
-            let message = "this page is read-only: start `kubegc run` with --ui-orders to let it take orders";
+            let message = "this page is read-only: start `kubegc run` with --ui-orders to allow changes";
             return Err(Refusal::new(403, "ReadOnly", message));
         }
         let reads = matches!(request.method, Method::GET | Method::HEAD);

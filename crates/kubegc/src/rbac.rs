@@ -13,7 +13,7 @@ use crate::run::DEFAULT_CONTROLLERS;
 /// Options of `kubegc rbac`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// Collectors to run, as for `kubegc run`
+    /// Grant what these collectors need, named as for `kubegc run`
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = DEFAULT_CONTROLLERS,
           allow_hyphen_values = true)]
     controllers: Vec<String>,

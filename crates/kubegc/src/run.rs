@@ -398,7 +398,7 @@ fn observers(
 async fn follow_orders(client: &ApiClient, settings: &Settings, live: &Live, tasks: &mut JoinSet<()>) {
     let lease = &settings.lease.lease;
     if let Err(error) = live.control.look(client, lease).await {
-        tracing::warn!("the lease cannot be read, which pauses and resumes: {error:#}");
+        tracing::warn!("cannot read the lease; orders to pause and resume are not seen: {error:#}");
     }
     tasks.spawn(live.control.clone().follow(client.clone(), lease.clone()).boxed());
     tasks.spawn(live.control.clone().announce(client.clone(), lease.clone()).boxed());
@@ -412,7 +412,7 @@ async fn follow_orders(client: &ApiClient, settings: &Settings, live: &Live, tas
             while jiff::Timestamp::now() < until {
                 tokio::time::sleep(READINESS_PAUSE).await;
             }
-            tracing::info!("the observation is over: effects are performed from now on");
+            tracing::info!("observation ended; acting from now on");
             holding.send_replace(None);
         }
         .boxed(),

@@ -90,12 +90,12 @@ pub(crate) struct Options {
     workloads: WorkloadOptions,
     /// Address for the metrics of the collectors [default: none]; on an address other than loopback they need TLS and a
     /// token
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, help_heading = operations::PAGES_HEADING, value_name = "ADDRESS:PORT")]
     bind_address: Option<SocketAddr>,
     #[command(flatten)]
     tls: TlsFlags,
     /// Run in the background and return as soon as the server is ready; `kubegc down` stops it
-    #[arg(long, conflicts_with = "command")]
+    #[arg(long, help_heading = "API server", conflicts_with = "command")]
     detach: bool,
     /// This process is the one in the background.
     #[arg(long, hide = true)]
@@ -305,7 +305,7 @@ async fn attend(
         ..UserInfo::default()
     };
     if let Some(link) = up.control.page().link(administrator) {
-        writeln!(std::io::stdout(), "Page (the link is good once, within ten minutes): {link}")?;
+        writeln!(std::io::stdout(), "Page (the link works once and expires in ten minutes): {link}")?;
     }
     apiserver::print_ready(&up.server, kubeconfig.path())?;
     ended.recv().await;

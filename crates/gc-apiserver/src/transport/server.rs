@@ -373,7 +373,7 @@ async fn connection(accepting: Accepting, stream: TcpStream) {
 async fn pump(state: Arc<State>) {
     loop {
         let broken = std::future::poll_fn(|cx| state.registry.poll_pump(cx)).await;
-        tracing::warn!(error = %broken, "the watch on the store broke and is taken up again");
+        tracing::warn!(error = %broken, "the watch on the store failed and is restarted");
         tokio::time::sleep(PUMP_PAUSE).await;
     }
 }
@@ -391,7 +391,7 @@ async fn maintain(state: Arc<State>) {
             tending.with_context(&user, "kubegc", gc_registry::Registry::maintain)
         });
         if let Err(error) = done.await {
-            tracing::warn!(%error, "tending the registry failed, and will be tried again");
+            tracing::warn!(%error, "maintenance of the registry failed and is retried");
             tokio::time::sleep(PUMP_PAUSE).await;
         }
     }

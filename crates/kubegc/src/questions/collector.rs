@@ -56,7 +56,7 @@ impl CollectorFlags {
         let client = self.over_tls(address, access, lease).await?;
         let unknown = || {
             UsageError::new(format!(
-                "--collector {address}: nothing is known to verify its certificate with: the lease {lease} cannot be read, or \
+                "--collector {address}: no certificate authority is known for it: the lease {lease} cannot be read, or \
                  its holder has a certificate from elsewhere; add --collector-certificate-authority FILE"
             ))
         };

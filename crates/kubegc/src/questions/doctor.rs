@@ -206,7 +206,7 @@ fn leader(facts: &Facts, findings: &mut Vec<Finding>) {
                 ),
             )
             .advise("stop `kubegc run`, or run `kubegc apiserver` in place of `kubegc up`"),
-            _ => finding("leader", State::Fine, "the collectors of this server work: it is `kubegc up`"),
+            _ => finding("leader", State::Fine, "`kubegc up` runs the collectors in this server"),
         });
         return;
     }
@@ -281,9 +281,9 @@ fn rivals(facts: &Facts, findings: &mut Vec<Finding>) {
         "start it with --controllers=*,-garbage-collector-controller (docs/operating.md, \"Switching over\")";
     findings.push(match (runs, facts.their_collector) {
         (false, _) if we_lead || facts.is_up => {
-            finding(CHECK, State::Fine, "does not run here, or under another lease")
+            finding(CHECK, State::Fine, "not found; it may use another lease")
         }
-        (false, _) => finding(CHECK, State::Notice, "does not run here, or under another lease"),
+        (false, _) => finding(CHECK, State::Notice, "not found; it may use another lease"),
         (true, TheirCollector::Off) if we_lead => finding(CHECK, State::Fine, "its garbage collector is off"),
         (true, TheirCollector::Off) => finding(
             CHECK,

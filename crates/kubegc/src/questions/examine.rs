@@ -54,7 +54,7 @@ pub(crate) struct DoctorOptions {
     /// User whose permissions to check: a user name, or `self`
     #[arg(long, value_name = "USER", default_value = ACCOUNT)]
     subject: String,
-    /// Collectors to run, as for `kubegc run`
+    /// Check the permissions of these collectors, named as for `kubegc run`
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = DEFAULT_CONTROLLERS,
           allow_hyphen_values = true)]
     controllers: Vec<String>,

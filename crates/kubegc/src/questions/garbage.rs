@@ -41,7 +41,7 @@ Examples:
   kubegc garbage                          report what nothing uses, everywhere but in the namespaces of Kubernetes
   kubegc garbage -n shop                  only in one namespace
   kubegc garbage -l app=web               only objects with these labels
-  kubegc garbage -o html > garbage.html   a page to hand around
+  kubegc garbage -o html > garbage.html   a page to share
   kubegc garbage -o json | jq '.items[] | select(.certainty == \"Certain\") | .object'
 
 A ConfigMap, Secret, claim or ServiceAccount is unused if it has no owner and no field of any object refers to it. It is Unknown if a custom resource contains its name in a field whose meaning is not known. Programs that read objects over the API, and arguments of containers, are not seen. The contents of Secrets are never read. Nothing is deleted.")]

@@ -16,7 +16,7 @@ pub(crate) struct NamespaceFlags {
     /// Only this namespace
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// All namespaces (the default), whatever -n says
+    /// All namespaces (the default); overrides -n
     #[arg(short = 'A', long)]
     all_namespaces: bool,
 }

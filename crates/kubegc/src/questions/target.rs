@@ -39,7 +39,7 @@ pub(crate) struct Targets {
 /// Objects in files.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct FileFlags {
-    /// Objects in this manifest, YAML or JSON; - is standard input (repeatable)
+    /// Read objects from this manifest, YAML or JSON; - is standard input (repeatable)
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     pub(crate) filenames: Vec<PathBuf>,
 }

@@ -130,7 +130,7 @@ pub(crate) struct Options {
     leader_elect_retry_period: String,
     #[command(flatten)]
     lease: LeaseFlags,
-    /// Append every effect with its reason and outcome to this file, as JSON lines; `none` keeps only the newest entries,
+    /// Append every request with its reason and outcome to this file, as JSON lines; `none` keeps only the newest entries,
     /// in memory [default: run-journal.jsonl in the user's data directory]
     #[arg(long, help_heading = HEADING_JOURNAL, value_name = "FILE")]
     journal: Option<PathBuf>,

@@ -123,7 +123,9 @@ impl BucketStore {
     pub(super) fn append(&mut self, at: Timestamp, line: &str) {
         if self.lines.len() + line.len() > LARGEST_BATCH {
             if self.lost == 0 {
-                tracing::error!("the bucket takes no records: further ones are lost until it does");
+                tracing::error!(
+                    "cannot write to the bucket; further records are dropped until it is reachable"
+                );
             }
             self.lost += 1;
             return;

@@ -111,7 +111,7 @@ pub(super) async fn record(
             _ = prune.tick() => store.prune(gather::now())?,
             _ = look.tick() => match discover(&client).await {
                 Ok(served) => follow(&client, &policy, &served, &sink, &mut watches, &mut tasks),
-                Err(error) => tracing::warn!(%error, "discovery failed; what is known is recorded on"),
+                Err(error) => tracing::warn!(%error, "discovery failed; recording continues for the known resources"),
             },
         }
     }
