@@ -147,7 +147,7 @@ async fn a_certificate_that_proves_nothing_is_a_401_and_not_a_broken_connection(
     for (certificate, authorization, path, expected) in [
         (&foreign, "", CONFIG_MAPS, "HTTP/1.1 401"),
         (&expired, "", CONFIG_MAPS, "HTTP/1.1 401"),
-        // Also where nobody needs to be anybody.
+        // Also where anonymous requests are answered.
         (&foreign, "", "/version", "HTTP/1.1 401"),
         (&foreign, "authorization: Bearer wrong\r\n", CONFIG_MAPS, "HTTP/1.1 401"),
         (&foreign, &token, CONFIG_MAPS, "HTTP/1.1 200"),

@@ -11,7 +11,7 @@ const DEFAULT: &str = "/api/v1/namespaces/default";
 
 /// A policy about one operation, whose expression must hold.
 async fn require(server: &TestServer, (group, resource, operation): (&str, &str, &str), expression: &str) {
-    let name = format!("{}-{}", resource.replace('/', "-"), operation.to_lowercase());
+    let name = format!("{}-{}", resource.replace('/', "-").replace('*', "all"), operation.to_lowercase());
     let policy = json!({
         "metadata": {"generateName": name},
         "spec": {

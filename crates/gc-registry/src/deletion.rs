@@ -1,7 +1,7 @@
 //! DELETE of one object (spec `api-deletion.md`, sections 2.3, 3, 4, 8, 9, 12.2, 13).
 
 use gc_types::PropagationPolicy;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::api::{DeleteOptions, Response};
 use crate::call::{Call, MAX_TURNS, Stored};
@@ -38,6 +38,28 @@ pub(crate) struct Deletion {
 }
 
 impl Deletion {
+    /// What was given, as admission shows it.
+    fn shown(&self) -> Map<String, Value> {
+        let mut shown = Map::new();
+        if let Some(seconds) = self.grace {
+            shown.insert("gracePeriodSeconds".into(), seconds.into());
+        }
+        let preconditions = [("uid", &self.uid), ("resourceVersion", &self.resource_version)];
+        let given = preconditions.into_iter().filter_map(|(field, wanted)| Some((field, wanted.as_ref()?)));
+        let preconditions: Map<String, Value> =
+            given.map(|(field, wanted)| (field.into(), wanted.as_str().into())).collect();
+        if !preconditions.is_empty() {
+            shown.insert("preconditions".into(), preconditions.into());
+        }
+        if let Some(orphan) = self.orphan_dependents {
+            shown.insert("orphanDependents".into(), orphan.into());
+        }
+        if let Some(policy) = self.policy {
+            shown.insert("propagationPolicy".into(), policy.name().into());
+        }
+        shown
+    }
+
     /// Spec 2.3.
     pub(crate) fn validate(options: &DeleteOptions) -> Result<Self, ApiError> {
         let mut errors = Vec::new();
@@ -232,7 +254,7 @@ impl Call<'_> {
             _ => deletion.grace,
         };
         let deletion = Deletion { grace: seconds, ..deletion.clone() };
-        self.validate_dynamically(None, Some(live), &Options::Delete(&deletion))
+        self.validate_dynamically(None, Some(live), &Options::Delete(&deletion.shown(), deletion.dry_run))
     }
 
     /// Preconditions; `first` is spec 3.1 step 3, which names the Kind.
@@ -371,7 +393,7 @@ impl Call<'_> {
             // Whatever races with the deletion would delete another object.
             let uid = Some(meta::uid(&live).to_owned());
             let exact = Deletion { uid, ..deletion.clone() };
-            self.validate_dynamically(None, Some(&live), &Options::Delete(&exact))?;
+            self.validate_dynamically(None, Some(&live), &Options::Delete(&exact.shown(), exact.dry_run))?;
             let mut new = live.clone();
             if is_namespace {
                 meta::set_finalizers(&mut new, namespace_finalizers(&live, deletion));

@@ -23,8 +23,8 @@ use crate::call::Call;
 use crate::error::ApiError;
 use crate::meta;
 use crate::registry::Registry;
+pub use crate::resource::BodyKind;
 use crate::rules::Strictness;
-pub use crate::subresources::BodyKind;
 
 pub(crate) use attributes::Attributes;
 pub(crate) use configured::{Configured, PREFIX};

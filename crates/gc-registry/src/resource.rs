@@ -98,3 +98,19 @@ impl ResourceDefinition {
         self.verbs.iter().any(|known| **known == *verb)
     }
 }
+
+/// The kind of a subresource's body.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyKind {
+    /// API group; empty for the core.
+    pub group: &'static str,
+    /// Version.
+    pub version: &'static str,
+    /// Kind.
+    pub kind: &'static str,
+}
+
+impl BodyKind {
+    /// The body of `…/scale`.
+    pub(crate) const SCALE: Self = Self { group: "autoscaling", version: "v1", kind: "Scale" };
+}

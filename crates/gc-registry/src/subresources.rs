@@ -14,27 +14,12 @@ use crate::kinds;
 use crate::meta;
 use crate::patch;
 use crate::persist;
-use crate::resource::Target;
+use crate::resource::{BodyKind, Target};
 use crate::schema;
 use crate::update::{Change, check_apply_options};
 
 /// Labels of a node that its pods get.
 const TOPOLOGY_LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
-
-/// The kind of a subresource's body.
-#[derive(Clone, Copy, Debug)]
-pub struct BodyKind {
-    /// API group; empty for the core.
-    pub group: &'static str,
-    /// Version.
-    pub version: &'static str,
-    /// Kind.
-    pub kind: &'static str,
-}
-
-impl BodyKind {
-    pub(crate) const SCALE: Self = Self { group: "autoscaling", version: "v1", kind: "Scale" };
-}
 
 /// The versions of old that upstream's scheme still has a Scale in.
 const VERSIONS_OF_SCALE: [&str; 3] = ["extensions/v1beta1", "apps/v1beta1", "apps/v1beta2"];

@@ -303,6 +303,7 @@ impl Fake {
                     .encode(json!([{"op": "remove", "path": "/spec/size"}]).to_string());
                 answer(json!({"allowed": true, "patchType": "JSONPatch", "patch": patch}))
             }
+            "https://h/yes" => answer(json!({"allowed": true})),
             "https://h/no" => answer(json!({"allowed": false, "status": {"message": "no", "code": 403}})),
             _ => Err("connection refused".to_owned()),
         }
@@ -440,7 +441,8 @@ fn every_call_is_reported_with_what_it_meant_for_the_request() {
         (true, required("gone"), WebhookEnd::FailedClosed(503), 500),
         (true, ignored("gone"), WebhookEnd::FailedOpen(503), 201),
         (true, ignored("unfit"), WebhookEnd::NotApplied, 500),
-        (false, required("first"), WebhookEnd::Allowed, 201),
+        (false, required("yes"), WebhookEnd::Allowed, 201),
+        (false, required("first"), WebhookEnd::FailedClosed(503), 500),
         (false, required("no"), WebhookEnd::Rejected(403), 403),
         (false, required("gone"), WebhookEnd::FailedClosed(503), 500),
         (false, ignored("gone"), WebhookEnd::FailedOpen(503), 201),

@@ -263,7 +263,7 @@ async fn a_server_is_reset_and_forked_over_http() {
     maps.create(&PostParams::default(), &map).await.unwrap();
 
     for (method, path, expected) in [
-        ("DELETE", "/kubegc/v1/fork?name=1", 400),
+        ("DELETE", "/kubegc/v1/fork?name=1", 404),
         ("DELETE", "/kubegc/v1/fork?name=one", 400),
         ("DELETE", "/kubegc/v1/fork", 400),
         ("POST", "/kubegc/v1/reset?hard=true", 400),

@@ -30,9 +30,6 @@ const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 /// What this server calls itself in the audiences of tokens.
 pub(crate) const API_AUDIENCES: [&str; 1] = [ISSUER];
 
-/// Common name and organizations of a verified client certificate.
-pub(crate) type CertificateIdentity = Arc<(String, Vec<String>)>;
-
 fn unauthorized() -> ApiError {
     ApiError::new(401, "Unauthorized", "Unauthorized")
 }

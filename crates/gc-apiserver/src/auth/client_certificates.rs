@@ -8,8 +8,10 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-use super::authentication::CertificateIdentity;
 use super::pki::certificate_subject;
+
+/// Common name and organizations of a verified client certificate.
+pub(crate) type CertificateIdentity = Arc<(String, Vec<String>)>;
 
 /// What the certificate of a connection says about who is there.
 #[derive(Clone, Debug, Default)]

@@ -11,7 +11,9 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore, SignatureScheme,
+};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
@@ -110,6 +112,9 @@ fn refused_certificate(error: &std::io::Error) -> String {
     let Some(rustls::Error::InvalidCertificate(why)) = why else { return format!("tls: {error}") };
     let why = match why {
         CertificateError::UnknownIssuer => "certificate signed by unknown authority".to_owned(),
+        CertificateError::Other(other) if is_authority(other) => {
+            "certificate signed by unknown authority".to_owned()
+        }
         CertificateError::Expired | CertificateError::NotValidYet => {
             "certificate has expired or is not yet valid".to_owned()
         }
@@ -160,9 +165,8 @@ impl PeerVerifier {
 }
 
 /// Whether the only objection to a certificate is that it is that of an authority. Its dates have been checked before.
-fn is_authority(error: &rustls::Error) -> bool {
-    let rustls::Error::InvalidCertificate(CertificateError::Other(why)) = error else { return false };
-    why.0.downcast_ref::<webpki::Error>() == Some(&webpki::Error::CaUsedAsEndEntity)
+fn is_authority(error: &OtherError) -> bool {
+    error.0.downcast_ref::<webpki::Error>() == Some(&webpki::Error::CaUsedAsEndEntity)
 }
 
 impl ServerCertVerifier for PeerVerifier {
@@ -176,7 +180,9 @@ impl ServerCertVerifier for PeerVerifier {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let Some(trusted) = &self.trusted else { return Ok(ServerCertVerified::assertion()) };
         match trusted.by_authority.verify_server_cert(own, others, name, ocsp, now) {
-            Err(error) if is_authority(&error) && trusted.named.contains(own) => {
+            Err(rustls::Error::InvalidCertificate(CertificateError::Other(error)))
+                if is_authority(&error) && trusted.named.contains(own) =>
+            {
                 verify_server_name(&ParsedCertificate::try_from(own)?, name)?;
                 Ok(ServerCertVerified::assertion())
             }

@@ -8,8 +8,8 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 
-use crate::auth::authentication::{CertificateIdentity, authenticated};
-use crate::auth::client_certificates::ClientCertificate;
+use crate::auth::authentication::authenticated;
+use crate::auth::client_certificates::{CertificateIdentity, ClientCertificate};
 use crate::auth::rbac::Question;
 use crate::serve::service;
 use crate::state::State;

@@ -8,8 +8,7 @@ use crate::error::ApiError;
 use crate::kinds;
 use crate::meta;
 use crate::persist;
-use crate::resource::ResourceDefinition;
-use crate::subresources::BodyKind;
+use crate::resource::{BodyKind, ResourceDefinition};
 
 /// A request as admission sees it.
 pub(crate) struct Attributes {

@@ -1,16 +1,16 @@
 //! The options of a request, as admission shows them.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Operation;
 use crate::api::{FieldValidation, WriteOptions};
-use crate::deletion::Deletion;
 
 /// The options that a request was sent with.
 #[derive(Clone, Copy)]
 pub(crate) enum Options<'a> {
     Write(&'a WriteOptions),
-    Delete(&'a Deletion),
+    /// Those of a deletion, and whether it is a dry run.
+    Delete(&'a Map<String, Value>, bool),
     /// A connection has none.
     None,
 }
@@ -19,7 +19,7 @@ impl Options<'_> {
     pub(crate) fn is_dry_run(&self) -> bool {
         match self {
             Self::Write(options) => options.dry_run,
-            Self::Delete(deletion) => deletion.dry_run,
+            Self::Delete(_, dry_run) => *dry_run,
             Self::None => false,
         }
     }
@@ -38,7 +38,9 @@ impl Options<'_> {
         }
         match self {
             Self::Write(options) => show_write(&mut shown, options),
-            Self::Delete(deletion) => show_deletion(&mut shown, deletion),
+            Self::Delete(given, _) => {
+                shown.as_object_mut().into_iter().for_each(|shown| shown.extend((*given).clone()));
+            }
             Self::None => {}
         }
         shown
@@ -56,23 +58,5 @@ fn show_write(shown: &mut Value, options: &WriteOptions) {
             FieldValidation::Strict => "Strict",
         }
         .into();
-    }
-}
-
-fn show_deletion(shown: &mut Value, deletion: &Deletion) {
-    if let Some(seconds) = deletion.grace {
-        shown["gracePeriodSeconds"] = seconds.into();
-    }
-    let preconditions = [("uid", &deletion.uid), ("resourceVersion", &deletion.resource_version)];
-    for (field, wanted) in preconditions {
-        if let Some(wanted) = wanted {
-            shown["preconditions"][field] = wanted.as_str().into();
-        }
-    }
-    if let Some(orphan) = deletion.orphan_dependents {
-        shown["orphanDependents"] = orphan.into();
-    }
-    if let Some(policy) = deletion.policy {
-        shown["propagationPolicy"] = policy.name().into();
     }
 }
