@@ -12,4 +12,5 @@ pub(crate) mod pki;
 pub(crate) mod rbac;
 pub(crate) mod sessions;
 pub(crate) mod static_tokens;
+pub(crate) mod subject;
 pub(crate) mod tokens;

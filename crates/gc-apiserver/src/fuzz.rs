@@ -9,8 +9,8 @@ use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use serde_json::{Value, json};
 
 use crate::auth::certificates::CertificateRequest;
-use crate::auth::pki::certificate_subject;
 use crate::auth::static_tokens::token_line;
+use crate::auth::subject::certificate_subject;
 use crate::auth::tokens::{Claims, ISSUER, KubernetesClaims, Reference, TokenSigner};
 use crate::encode::decode;
 use crate::encode::documents;

@@ -2,7 +2,7 @@
 //! `gc-retention` decide, and performs the removals. Where pods come from an API server, it reads them through
 //! `gc-kube`.
 //!
-//! [`Agent`] answers queries without changing anything. [`Agent::lock`] makes it the only collector of its runtime;
+//! [`Agent`] answers queries without changing anything. [`Agent::alone`] makes it the only collector of its runtime;
 //! the [`SoleAgent`] removes, once or until it is asked to stop. The program around it passes the settings
 //! ([`NodeConfig`]), and shows the results.
 //!

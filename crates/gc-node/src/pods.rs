@@ -160,7 +160,7 @@ impl Pod {
 }
 
 impl Pods {
-    /// Nothing is known before the first [`Pods::refresh`].
+    /// Nothing is known before they were listed once.
     #[must_use]
     pub fn new(source: PodSource) -> Self {
         let state = match &source {

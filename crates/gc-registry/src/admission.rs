@@ -1,7 +1,7 @@
 //! Admission: what is set on, and refused for, an object beyond the rules of its kind.
 //!
-//! A write passes the plugins that set something ([`Call::mutate`]), is prepared and validated, and passes the plugins
-//! that refuse ([`Call::validate`]), in upstream's order. What is called from outside belongs at the end of the first
+//! A write passes the plugins that set something (`Call::mutate`), is prepared and validated, and passes the plugins
+//! that refuse (`Call::validate`), in upstream's order. What is called from outside belongs at the end of the first
 //! and before the last step of the second; quotas come last, so that nothing is charged that is refused after all.
 
 mod certificates;

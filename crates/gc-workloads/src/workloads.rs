@@ -51,7 +51,7 @@ pub enum Workload {
     Provisioning,
     /// [`crate::storage::ephemeral`]
     EphemeralVolume,
-    /// [`crate::disruption`]
+    /// `crate::disruption`
     Disruption,
     /// Approves what kubelets ask for.
     CertificateApproval,

@@ -9,7 +9,7 @@ use ring::rand::SecureRandom as _;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer};
 
-use super::pki::element;
+use super::subject::element;
 
 const BOOLEAN: u8 = 0x01;
 const INTEGER: u8 = 0x02;

@@ -8,7 +8,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-use super::pki::certificate_subject;
+use super::subject::certificate_subject;
 
 /// Common name and organizations of a verified client certificate.
 pub(crate) type CertificateIdentity = Arc<(String, Vec<String>)>;

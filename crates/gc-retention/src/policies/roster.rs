@@ -46,7 +46,7 @@ pub struct Target {
     /// Whether they are read whole, and not their metadata alone.
     pub whole: bool,
     /// Whether conditions depend on the time, so that the objects are listed again every
-    /// [`NOW_PERIOD_MILLISECONDS`](super::NOW_PERIOD_MILLISECONDS).
+    /// [`super::NOW_PERIOD_MILLISECONDS`].
     pub depends_on_time: bool,
 }
 

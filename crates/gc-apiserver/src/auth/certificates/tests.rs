@@ -7,7 +7,8 @@ use rustls::pki_types::UnixTime;
 use rustls::server::WebPkiClientVerifier;
 
 use super::*;
-use crate::auth::pki::{Keep, Pki, certificate_subject};
+use crate::auth::pki::{Keep, Pki};
+use crate::auth::subject::certificate_subject;
 
 fn at(text: &str) -> jiff::Timestamp {
     text.parse().unwrap()
