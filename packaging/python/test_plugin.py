@@ -71,8 +71,20 @@ def test_each_test_has_a_server_of_its_own(kubegc, kubegc_client):
 
 
 def test_a_refused_request_says_why(kubegc):
-    with pytest.raises(package.KubegcError, match="expected a duration"):
+    with pytest.raises(package.KubegcError, match="is not a duration"):
         kubegc.advance("soon")
+
+
+def test_timeouts_are_durations_of_every_kind(kubegc):
+    for timeout in (10, "10s", datetime.timedelta(seconds=10)):
+        assert kubegc.settle(timeout)["settled"] is True
+
+
+def test_a_server_that_does_not_run_says_so():
+    server = package.Server()
+    assert server.output() == ""
+    with pytest.raises(package.KubegcError, match="does not run"):
+        server.settle()
 
 
 def test_nothing_is_left_behind():
