@@ -32,7 +32,7 @@ pub use serve::extension::{
     Audience, Extension, ExtensionAnswer, ExtensionBody, ExtensionRequest, SharedBody,
 };
 pub use state::Clock;
-pub use transport::in_process::InProcess;
+pub use transport::in_process::{InProcess, WeakInProcess};
 pub use transport::listener_tls::ListenerTls;
 pub use transport::query::query_pairs;
 pub use transport::server::{RunningServer, Server, ServerConfig, StartError};

@@ -181,3 +181,31 @@ impl EmbeddedCluster {
         self.up.shutdown().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_cluster_that_has_ended_is_gone_from_memory() {
+        let beginning = Beginning {
+            controllers: vec!["*".to_owned()],
+            store: Arc::new(MemoryStorage::default()),
+            ahead: 0,
+        };
+        let cluster = EmbeddedCluster::start(beginning).await.unwrap();
+        let server = cluster.in_process("tester").downgrade();
+        assert!(server.upgrade().is_some());
+        cluster.shutdown().await;
+        // Work on other threads may end a moment later.
+        let is_gone = async {
+            while server.upgrade().is_some() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let gone = tokio::time::timeout(Duration::from_secs(30), is_gone).await;
+        assert!(gone.is_ok(), "something that the server keeps keeps the server");
+    }
+}

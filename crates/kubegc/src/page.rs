@@ -211,10 +211,10 @@ impl Page {
     }
 
     /// The server has begun: the way to ask it as others, and its address.
-    pub(crate) fn serve(&self, server: InProcess, address: &str) {
+    pub(crate) fn serve(&self, server: &InProcess, address: &str) {
         if let Home::Embedded(known) = &self.0.home {
             // It begins once.
-            let _ = known.set((server, address.to_owned()));
+            let _ = known.set((server.downgrade(), address.to_owned()));
         }
     }
 
@@ -257,7 +257,7 @@ impl Page {
     /// A link for the user who asks, at the address that the user asks at.
     fn link_for(&self, request: &ExtensionRequest, visitor: &Visitor) -> Result<ExtensionAnswer, Refusal> {
         let address = match &self.0.home {
-            Home::Embedded(_) => self.server()?.1.clone(),
+            Home::Embedded(_) => self.server()?.1.to_owned(),
             Home::Attached(_) => {
                 let host = request.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
                 let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
@@ -597,9 +597,7 @@ impl Page {
     /// Writes orders to the Lease, where `kubegc pause` writes them too, and obeys them at once.
     async fn order(&self, change: impl Fn(&mut Orders)) -> Result<(), Refusal> {
         let (client, lease) = match &self.0.home {
-            Home::Embedded(_) => {
-                (Visitor::Embedded(self.server()?.0.clone()).client(), LeaseFlags::default_name())
-            }
+            Home::Embedded(_) => (Visitor::Embedded(self.server()?.0).client(), LeaseFlags::default_name()),
             Home::Attached(collectors) => (collectors.client.clone(), collectors.lease.clone()),
         };
         let (_, lease) = control::edit(&client, &lease, change).await?;
@@ -618,7 +616,7 @@ impl Page {
         async move {
             let Ok((server, _)) = page.server() else { return };
             let lease = LeaseFlags::default_name();
-            let follow = page.0.orders.clone().follow(Visitor::Embedded(server.clone()).client(), lease);
+            let follow = page.0.orders.clone().follow(Visitor::Embedded(server).client(), lease);
             let mut orders = page.0.orders.orders();
             let obey = async {
                 while orders.changed().await.is_ok() {
@@ -629,12 +627,13 @@ impl Page {
         }
     }
 
-    fn server(&self) -> Result<&(InProcess, String), Refusal> {
+    fn server(&self) -> Result<(InProcess, &str), Refusal> {
         let server = match &self.0.home {
             Home::Embedded(server) => server.get(),
             Home::Attached(_) => None,
         };
-        server.ok_or_else(|| Refusal::new(503, "Unavailable", "the server has not begun yet"))
+        let server = server.and_then(|(server, address)| Some((server.upgrade()?, address.as_str())));
+        server.ok_or_else(|| Refusal::new(503, "Unavailable", "the server has not begun yet, or has ended"))
     }
 
     fn feed(&self, request: &ExtensionRequest, user: Visitor) -> Result<ExtensionAnswer, Refusal> {

@@ -181,7 +181,7 @@ impl Up {
         }
         let server = apiserver::serve(&options, Some(Arc::new(control.clone()))).await?;
         control.serve(server.registry());
-        control.page().serve(server.in_process(ADMINISTRATOR), &server.credentials().server);
+        control.page().serve(&server.in_process(ADMINISTRATOR), &server.credentials().server);
         let enabled = Enabled {
             collectors: enabled,
             settings: settings.clone(),

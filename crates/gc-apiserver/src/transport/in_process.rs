@@ -1,6 +1,6 @@
 //! The way in for the process that the server runs in: its service, called without a connection.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use gc_registry::api::{Attributes, Authorizer as _, UserInfo};
@@ -28,7 +28,34 @@ impl std::fmt::Debug for InProcess {
     }
 }
 
+/// A way in that does not keep the server: for what the server itself keeps, which would otherwise keep one another for ever.
+#[derive(Clone)]
+pub struct WeakInProcess {
+    state: Weak<State>,
+    identity: CertificateIdentity,
+}
+
+impl std::fmt::Debug for WeakInProcess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WeakInProcess").field("user", &self.identity.0).finish_non_exhaustive()
+    }
+}
+
+impl WeakInProcess {
+    /// The way in, unless the server has ended.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<InProcess> {
+        Some(InProcess { state: self.state.upgrade()?, identity: Arc::clone(&self.identity) })
+    }
+}
+
 impl InProcess {
+    /// The same without keeping the server.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakInProcess {
+        WeakInProcess { state: Arc::downgrade(&self.state), identity: Arc::clone(&self.identity) }
+    }
+
     pub(crate) fn new(state: Arc<State>, user: &str) -> Self {
         Self::with_groups(state, user, &["system:masters"])
     }

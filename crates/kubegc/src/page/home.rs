@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use gc_apiserver::InProcess;
+use gc_apiserver::WeakInProcess;
 use gc_kube::ApiClient;
 use gc_kube::breaker::{SharedBreaker, Trip};
 use gc_types::HeldBy;
@@ -16,8 +16,8 @@ use crate::run::control::LeaseName;
 /// Whose page it is.
 pub(super) enum Home {
     /// That of a server in this process and its collectors: the way to ask it as others, and its address. Known once the
-    /// server has begun.
-    Embedded(OnceLock<(InProcess, String)>),
+    /// server has begun, which keeps its page.
+    Embedded(OnceLock<(WeakInProcess, String)>),
     /// That of collectors beside a server elsewhere.
     Attached(Attached),
 }
