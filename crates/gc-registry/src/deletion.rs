@@ -38,6 +38,15 @@ pub(crate) struct Deletion {
 }
 
 impl Deletion {
+    /// The same with the time that a pod gets, also where the client did not choose one.
+    fn within(&self, grace: &Grace) -> Self {
+        let grace = match grace {
+            Grace::Graceful { seconds, first: true, .. } => Some(*seconds),
+            _ => self.grace,
+        };
+        Self { grace, ..self.clone() }
+    }
+
     /// What was given, as admission shows it.
     fn shown(&self) -> Map<String, Value> {
         let mut shown = Map::new();
@@ -195,7 +204,7 @@ impl Call<'_> {
                 return Ok(Deleted::Kept(stored));
             }
             self.admit_deletion(name)?;
-            self.validate_deletion(&live, &deletion, &grace)?;
+            self.validate_deletion(&live, || deletion.within(&grace))?;
             let finalizers = self.gc_finalizers(&live, &deletion);
             let finished = finalizers.is_empty() && !matches!(grace, Grace::Graceful { .. });
             if finished {
@@ -243,17 +252,13 @@ impl Call<'_> {
         Err(self.modified(name))
     }
 
-    /// Asks admission about a deletion. It sees the time that a pod gets, also where the client did not choose one.
-    fn validate_deletion(&self, live: &Value, deletion: &Deletion, grace: &Grace) -> Result<(), ApiError> {
+    /// Asks admission about a deletion, in the form that it has for admission. Most servers have nothing to ask, and make none.
+    fn validate_deletion(&self, live: &Value, seen: impl FnOnce() -> Deletion) -> Result<(), ApiError> {
         // What evicts was admitted as an eviction.
-        if self.target.subresource == "eviction" {
+        if self.target.subresource == "eviction" || !self.registry.admits() {
             return Ok(());
         }
-        let seconds = match grace {
-            Grace::Graceful { seconds, first: true, .. } => Some(*seconds),
-            _ => deletion.grace,
-        };
-        let deletion = Deletion { grace: seconds, ..deletion.clone() };
+        let deletion = seen();
         self.validate_dynamically(None, Some(live), &Options::Delete(&deletion.shown(), deletion.dry_run))
     }
 
@@ -391,9 +396,8 @@ impl Call<'_> {
             }
             self.admit_deletion(name)?;
             // Whatever races with the deletion would delete another object.
-            let uid = Some(meta::uid(&live).to_owned());
-            let exact = Deletion { uid, ..deletion.clone() };
-            self.validate_dynamically(None, Some(&live), &Options::Delete(&exact.shown(), exact.dry_run))?;
+            let exact = || Deletion { uid: Some(meta::uid(&live).to_owned()), ..deletion.clone() };
+            self.validate_deletion(&live, exact)?;
             let mut new = live.clone();
             if is_namespace {
                 meta::set_finalizers(&mut new, namespace_finalizers(&live, deletion));

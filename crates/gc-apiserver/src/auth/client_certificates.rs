@@ -42,7 +42,7 @@ impl ClientAuthorities {
         match self.0.verify_client_cert(own, rest, UnixTime::now()) {
             Ok(_) => ClientCertificate::Verified(Arc::new(certificate_subject(own))),
             Err(error) => {
-                tracing::info!(%error, "a client certificate proves nothing");
+                tracing::debug!(%error, "a client certificate proves nothing");
                 ClientCertificate::Refused
             }
         }
