@@ -292,6 +292,18 @@ fn every_page_is_in_the_book() {
 }
 
 #[test]
+fn every_decision_names_its_alternative() {
+    let page = std::fs::read_to_string(repository().join("docs/decisions.md")).unwrap();
+    let decisions: Vec<&str> = page.split("\n### ").skip(1).collect();
+    let names_one =
+        |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ").contains("*Instead of* ");
+    let without: Vec<&str> =
+        decisions.iter().filter(|text| !names_one(text)).filter_map(|text| text.lines().next()).collect();
+    assert!(decisions.len() > 40, "only {} decisions found", decisions.len());
+    assert!(without.is_empty(), "decisions without an alternative: {without:#?}");
+}
+
+#[test]
 fn the_generated_pages_are_current() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_kubegc"));
