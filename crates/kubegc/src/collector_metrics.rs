@@ -1,4 +1,4 @@
-//! Metrics of the retention collectors: upstream's, which the collectors declare themselves, and ours.
+//! Metrics of every collector: upstream's, which the collectors declare themselves, and ours.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
@@ -54,6 +54,7 @@ struct ManagedLabels {
 struct EffectLabels {
     controller: &'static str,
     verb: &'static str,
+    verdict: &'static str,
     outcome: &'static str,
 }
 
@@ -127,7 +128,7 @@ impl CollectorMetrics {
             "Indicates where instances of a controller are currently running",
             m.running,
         );
-        registry.register("kubegc_collector_effects", "Effects by outcome", m.effects);
+        registry.register("kubegc_effects", "Effects, by verdict and outcome", m.effects);
         registry.register("kubegc_collector_events", "Kubernetes Events queued for writing", m.events);
         registry.register("kubegc_collector_decisions", "Decisions about objects", m.decisions);
         registry.register(
@@ -195,8 +196,8 @@ impl Observer for ControllerObserver {
             let labels = EventLabels { controller: self.name, reason, r#type };
             self.metrics.events.get_or_create(&labels).inc();
         }
-        let (verb, outcome) = (verb(&effect.request), word(outcome));
-        let labels = EffectLabels { controller: self.name, verb, outcome };
+        let (verb, verdict, outcome) = (verb(&effect.request), effect.reason.code(), word(outcome));
+        let labels = EffectLabels { controller: self.name, verb, verdict, outcome };
         self.metrics.effects.get_or_create(&labels).inc();
     }
 

@@ -158,7 +158,7 @@ impl Rests for ExpiryEngine {
 /// Makes the audit sinks of a collector; the table says which resources its effects are about.
 pub(crate) type MakeSinks = dyn Fn(Controller, &ResourceTable) -> Vec<Arc<dyn Observer>> + Send + Sync;
 
-/// What the collectors other than that of owner references are started with.
+/// What the collectors are started with; `kubegc run` starts that of owner references itself.
 #[derive(Clone)]
 pub(crate) struct Surroundings {
     /// The clock that they use.
@@ -363,7 +363,7 @@ impl Starter<'_> {
         let (controller, surroundings) = (Controller::GarbageCollector, self.surroundings);
         let collector = MetadataCollector::new(client, self.options.clone())
             .restrained_by(surroundings.restraints.clone());
-        observers.extend((surroundings.sinks)(controller, &collector.table()));
+        observers.push(surroundings.observer(controller, &collector.table()));
         let engine = gc_ownership::Engine::new(gc_ownership::Config::default());
         let engine = Watched::new(engine, surroundings.activity.of(controller), 0);
         surroundings.activity.add_board(collector.board());
@@ -477,9 +477,14 @@ impl Starter<'_> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
     use std::collections::BTreeSet;
 
+    use bytes::Bytes;
     use gc_retention::collectors::COLLECTORS;
+    use http_body_util::Full;
+    use prometheus_client::registry::Registry;
 
     use super::*;
 
@@ -491,5 +496,40 @@ mod tests {
         let mut known: BTreeSet<&str> = COLLECTORS.iter().flat_map(|one| one.flags.iter().copied()).collect();
         assert!(known.insert("controllers") && known.insert("deletion-events"));
         assert_eq!(given, known);
+    }
+
+    /// Upstream's metric of the controllers that run names each of the table.
+    #[tokio::test]
+    async fn every_collector_that_runs_is_named_by_the_metric() {
+        let mut registry = Registry::default();
+        let metrics = CollectorMetrics::register(&mut registry);
+        let surroundings = Surroundings { metrics: Some(metrics), ..Surroundings::default() };
+        let broken = http::StatusCode::INTERNAL_SERVER_ERROR;
+        let client = ApiClient::in_process(move |_| {
+            let mut answer = http::Response::new(Full::new(Bytes::new()));
+            *answer.status_mut() = broken;
+            std::future::ready(answer)
+        });
+        let outside = OutsideOptions { cloud_exec: Some("/bin/false".into()), ..OutsideOptions::default() };
+        let settings = ControllerOptions { outside, ..ControllerOptions::default() };
+        let namespaces = NamespaceOptions { settle: Duration::ZERO, is_first: true, names: None };
+        let options = CollectorOptions::default();
+        let running = RunningCollectors::start(
+            |_| client.clone(),
+            &Controller::ALL,
+            &settings,
+            &options,
+            namespaces,
+            None,
+            &surroundings,
+        );
+        running.shutdown().await;
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let running: BTreeSet<&str> =
+            text.lines().filter(|line| line.starts_with("running_managed_controllers{")).collect();
+        let lines = COLLECTORS
+            .map(|one| format!("running_managed_controllers{{name=\"{}\",manager=\"kubegc\"}} 1", one.name));
+        assert_eq!(running, lines.iter().map(String::as_str).collect());
     }
 }

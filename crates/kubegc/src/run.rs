@@ -55,7 +55,7 @@ pub(crate) use options::{
 use options::{Mode, Settings};
 use prometheus_client::registry::Registry;
 pub(crate) use report::log_sinks;
-use report::{Audited, DryRunReport, LogDecisions};
+use report::{DryRunReport, LogDecisions};
 use resident::ResidentGraph;
 
 /// How often readiness is checked until it is reached.
@@ -151,15 +151,13 @@ struct AuditSinks {
     /// None where they are switched off.
     events: Option<DeletionEvents>,
     mode: Mode,
-    audited: Audited,
     /// Whose feed shows it, too.
     page: Option<Page>,
 }
 
-/// The audit sinks of collectors that run beside their server: the log, with a line for each deletion, the journal, and
-/// Events.
+/// The audit sinks of collectors that run beside their server: the log, the journal, and Events.
 pub(crate) fn sinks(journal: Arc<Journal>, events: Option<DeletionEvents>) -> Arc<MakeSinks> {
-    AuditSinks { journal, events, mode: Mode::Act, audited: Audited::Deletions, page: None }.for_others()
+    AuditSinks { journal, events, mode: Mode::Act, page: None }.for_others()
 }
 
 impl AuditSinks {
@@ -167,7 +165,7 @@ impl AuditSinks {
     fn of(&self, controller: Controller, table: &ResourceTable) -> Vec<Arc<dyn Observer>> {
         let journal = Arc::clone(&self.journal);
         let mut made: Vec<Arc<dyn Observer>> = vec![
-            Arc::new(LogDecisions::new(controller, table.clone(), self.audited)),
+            Arc::new(LogDecisions::new(controller, table.clone())),
             Arc::new(JournalObserver { journal, controller, table: table.clone() }),
         ];
         made.extend(self.events.as_ref().and_then(|events| events.observer(controller, table)));
@@ -217,21 +215,24 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
         journal: Arc::clone(&journal),
         events: events.clone(),
         mode: settings.mode,
-        audited: Audited::Writes,
         page: page.clone(),
     };
     let mut registry = Registry::default();
     let metrics = Metrics::register(&settings.lease.lease.name, &mut registry);
     let counted = metrics.clone();
     let is_observation = matches!(settings.mode, Mode::Observe | Mode::ObserveFor(_));
+    let collectors = CollectorMetrics::register(&mut registry);
     let surroundings = Surroundings {
-        metrics: Some(CollectorMetrics::register(&mut registry)),
+        metrics: Some(collectors.clone()),
         restraints: live.restraints(),
         sinks: sinks.for_others(),
         ..Surroundings::default()
     };
     let mut tasks = JoinSet::new();
     let mut observers = observers(&settings, &engine, &metrics, &sinks, &collector.table(), &mut tasks);
+    if settings.collects_by_owners() {
+        observers.push(collectors.observer(Controller::GarbageCollector));
+    }
     let (feed, terminating) = NamespaceFeed::new();
     observers.push(Arc::new(feed));
     let ready = Arc::new(AtomicBool::new(!settings.collects_by_owners()));

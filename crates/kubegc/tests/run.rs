@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use http::Method;
 use serde_json::{Value, json};
 use support::{Kubegc, Signal};
-use support_cluster::{Admin, LEASE, MAPS, QUICK_LEASE, Run, ask, kubegc, until};
+use support_cluster::{Admin, LEASE, MAPS, OWNERS, QUICK_LEASE, Run, ask, effects, kubegc, until};
 
 #[test]
 fn cascades_end_right_and_are_in_the_journal() {
@@ -58,7 +58,8 @@ fn cascades_end_right_and_are_in_the_journal() {
     assert!(graph.contains("text/vnd.graphviz") && graph.contains("orphan-leaf"), "{graph}");
     let metrics = run.page("/metrics");
     for line in [
-        "kubegc_effects_total{verb=\"delete\",outcome=\"applied\"} 4",
+        &effects(OWNERS, "delete", "OwnersAbsent", "applied", 2),
+        &effects(OWNERS, "delete", "OwnerForegroundDeleting", "applied", 2),
         "leader_election_master_status{name=\"kubegc-garbage-collector\"} 1",
         "garbagecollector_controller_resources_sync_error_total 0",
         "workqueue_depth{name=\"garbage_collector_attempt_to_delete\"} 0",
@@ -174,7 +175,7 @@ fn a_dry_run_deletes_nothing_and_says_what_it_would() {
     });
     assert!(admin.exists("leaf"));
     assert_eq!(admin.get(LEASE).0, 404, "a dry run takes no lease");
-    assert!(run.page("/metrics").contains("kubegc_effects_total{verb=\"delete\",outcome=\"dry-run\"}"));
+    assert!(run.metric(&effects(OWNERS, "delete", "OwnersAbsent", "dry-run", 1)));
 }
 
 #[test]

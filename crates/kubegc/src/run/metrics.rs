@@ -21,7 +21,7 @@ use super::control::Orders;
 use super::lease::Leadership;
 use super::observe;
 use super::work_queue::WorkQueues;
-use crate::journal::{self, Journal, verb, word};
+use crate::journal::{self, Journal, verb};
 use crate::operations::{PageAnswer, Pages};
 
 /// The engine, for the collector and for queries. Each event or question holds it for its own duration.
@@ -90,18 +90,6 @@ struct ResourceLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct VerdictLabels {
-    verb: &'static str,
-    verdict: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OutcomeLabels {
-    verb: &'static str,
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct VerbLabel {
     verb: &'static str,
 }
@@ -127,8 +115,6 @@ pub(super) struct Metrics {
     sync_errors: Counter,
     queues: WorkQueues,
     leader: Family<LeaseLabel, Gauge>,
-    verdicts: Family<VerdictLabels, Counter>,
-    effects: Family<OutcomeLabels, Counter>,
     requests: Family<VerbLabel, Counter>,
     latencies: Latencies,
     objects: Gauge,
@@ -177,8 +163,6 @@ impl Metrics {
              master",
             m.leader,
         );
-        registry.register("kubegc_verdicts", "Effects decided on, by verdict", m.verdicts);
-        registry.register("kubegc_effects", "Effects by outcome", m.effects);
         registry.register("kubegc_requests", "HTTP requests sent for effects", m.requests);
         registry.register("kubegc_effect_duration_seconds", "Time from sending to outcome", m.latencies.0);
         registry.register("kubegc_graph_objects", "Objects in the graph", m.objects);
@@ -305,14 +289,8 @@ impl Observer for Metrics {
         }
     }
 
-    fn decided(&self, effect: &Effect) {
-        let labels = VerdictLabels { verb: verb(&effect.request), verdict: effect.reason.code().to_owned() };
-        self.verdicts.get_or_create(&labels).inc();
-    }
-
     fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, took: Duration) {
         let verb = verb(&effect.request);
-        self.effects.get_or_create(&OutcomeLabels { verb, outcome: word(outcome) }).inc();
         self.requests.get_or_create(&VerbLabel { verb }).inc_by(u64::from(round_trips));
         if round_trips > 0 {
             self.latencies.0.get_or_create(&VerbLabel { verb }).observe(took.as_secs_f64());

@@ -22,67 +22,46 @@ fn object(request: &Request, table: &ResourceTable) -> String {
     format!("{resource} {}{slash}{}", key.namespace, key.name)
 }
 
-/// Which writes have an audit line at info.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Audited {
-    /// Every write.
-    Writes,
-    /// Only deletions.
-    Deletions,
-}
-
 /// The audit lines of writes at info (target `kubegc::audit`), failures at warn; every decision and read at debug.
 pub(super) struct LogDecisions {
     controller: Controller,
     table: ResourceTable,
-    audited: Audited,
 }
 
 impl LogDecisions {
     /// Of one collector, whose effects name resources by this table.
-    pub(super) fn new(controller: Controller, table: ResourceTable, audited: Audited) -> Self {
-        Self { controller, table, audited }
+    pub(super) fn new(controller: Controller, table: ResourceTable) -> Self {
+        Self { controller, table }
     }
 }
 
 /// The log alone.
 pub(crate) fn log_sinks() -> Arc<MakeSinks> {
-    Arc::new(|controller, table| {
-        vec![Arc::new(LogDecisions::new(controller, table.clone(), Audited::Deletions))]
-    })
+    Arc::new(|controller, table| vec![Arc::new(LogDecisions::new(controller, table.clone()))])
 }
 
 impl Observer for LogDecisions {
     fn decided(&self, effect: &Effect) {
         tracing::debug!(
             controller = %self.controller, effect = effect.id.0, verb = verb(&effect.request), object = %object(&effect.request, &self.table),
-            reason = %effect.reason, "decided"
+            verdict = effect.reason.code(), reason = %effect.reason, "decided"
         );
     }
 
     fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, took: Duration) {
-        let (verb, outcome_word) = (verb(&effect.request), word(outcome));
+        let (verb, verdict, outcome_word) = (verb(&effect.request), effect.reason.code(), word(outcome));
         let is_write = !matches!(effect.request, Request::Read { .. } | Request::Barrier { .. });
         let controller = self.controller.name();
         match outcome {
             Outcome::Refused { message, .. } | Outcome::Failed { message, .. } => tracing::warn!(
-                controller, effect = effect.id.0, verb, object = %object(&effect.request, &self.table), outcome = outcome_word,
-                message, reason = %effect.reason, "not done"
+                controller, effect = effect.id.0, verb, verdict, object = %object(&effect.request, &self.table),
+                outcome = outcome_word, message, reason = %effect.reason, "not done"
             ),
             Outcome::Held(_) => {
                 tracing::debug!(controller, effect = effect.id.0, outcome = outcome_word, "held");
             }
-            // An object that was gone already, or has changed since, was not deleted.
-            _ if self.audited == Audited::Deletions => {
-                if effect.request.deletes() && matches!(outcome, Outcome::Applied(_)) {
-                    tracing::info!(
-                        target: "kubegc::audit", controller, object = %object(&effect.request, &self.table),
-                        reason = %effect.reason, "deleted"
-                    );
-                }
-            }
             _ if is_write => tracing::info!(
-                target: "kubegc::audit", controller, effect = effect.id.0, verb,
+                target: "kubegc::audit", controller, effect = effect.id.0, verb, verdict,
                 object = %object(&effect.request, &self.table), uid = %uid(&effect.request),
                 outcome = outcome_word, requests = round_trips, ?took, reason = %effect.reason, "done"
             ),
@@ -128,6 +107,100 @@ impl Observer for DryRunReport {
         }
         if said.insert((object.clone(), verb, uid(&effect.request))) {
             tracing::info!(verb, object, reason = %effect.reason, "dry run: would do");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::io::Write;
+
+    use gc_types::{
+        Change, EffectId, FinalizerName, ObjectKey, Reason, ResourceId, ResourceVersion, Uid, Verdict,
+    };
+    use tracing_subscriber::fmt::MakeWriter;
+
+    use super::*;
+
+    /// A log in memory.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl<'a> MakeWriter<'a> for Log {
+        type Writer = Self;
+
+        fn make_writer(&'a self) -> Self {
+            self.clone()
+        }
+    }
+
+    /// The audit lines of these requests and outcomes: controller, verb, verdict, outcome.
+    fn audited(controller: Controller, verdict: Verdict, done: &[(Request, Outcome)]) -> Vec<[String; 4]> {
+        let log = Log::default();
+        let subscriber = tracing_subscriber::fmt().json().with_writer(log.clone()).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let observer = LogDecisions::new(controller, ResourceTable::default());
+            for (request, outcome) in done {
+                let reason = Reason { verdict, owners: Vec::new(), evidence: Vec::new() };
+                let effect = Effect { id: EffectId(1), request: request.clone(), reason };
+                observer.finished(&effect, outcome, 1, Duration::ZERO);
+            }
+        });
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        lines
+            .filter(|line| line["target"] == "kubegc::audit")
+            .map(|line| {
+                ["controller", "verb", "verdict", "outcome"]
+                    .map(|field| line["fields"][field].as_str().unwrap().to_owned())
+            })
+            .collect()
+    }
+
+    /// Deletions and patches alike, of every collector, with the code of their verdict; nothing that was not sent.
+    #[test]
+    fn every_write_has_an_audit_line_with_its_code() {
+        let key = ObjectKey { resource: ResourceId(0), namespace: "shop".into(), name: "a".into() };
+        let (uid, resource_version) = (Uid::new("u"), ResourceVersion(7));
+        let guarded =
+            |change| Request::Guarded { key: key.clone(), uid: uid.clone(), resource_version, change };
+        let finalizer = FinalizerName::Orphan;
+        let orphaned = Request::RemoveFinalizer { key: key.clone(), uid: uid.clone(), finalizer };
+        let done = [
+            (guarded(Change::ForceDelete), Outcome::Applied(None)),
+            (guarded(Change::Finalizers(Vec::new())), Outcome::Applied(None)),
+            (orphaned, Outcome::Conflict),
+            (guarded(Change::ForceDelete), Outcome::Held(HeldBy::DryRun)),
+            (Request::Read { key: key.clone() }, Outcome::Absent),
+        ];
+        let line = |controller: &str, verb: &str, verdict: &str, outcome: &str| {
+            [controller, verb, verdict, outcome].map(str::to_owned)
+        };
+        for (controller, verdict) in [
+            (Controller::GarbageCollector, Verdict::AllOrphaned),
+            (Controller::ClaimProtection, Verdict::Retention("ClaimUnused")),
+        ] {
+            let (name, code) = (controller.name(), verdict.code());
+            assert_eq!(
+                audited(controller, verdict, &done),
+                [
+                    line(name, "force-delete", code, "applied"),
+                    line(name, "set-finalizers", code, "applied"),
+                    line(name, "remove-finalizer", code, "conflict"),
+                ]
+            );
         }
     }
 }

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::broken::{DEFINITIONS, WIDGETS, widget_definition};
 use crate::support::Kubegc;
 use crate::support_cluster::{
-    Admin, LEASE, MAPS, QUICK_LEASE, Run, ask, privileged_for, privileged_for_all, uid, until,
+    Admin, LEASE, MAPS, OWNERS, QUICK_LEASE, Run, ask, effects, privileged_for, privileged_for_all, uid,
+    until,
 };
 use crate::support_proxy::Proxy;
 
@@ -51,12 +52,6 @@ fn audit_line(run: &Run, object: &str) -> Option<Value> {
     lines.find(|line| line["fields"]["object"] == object)
 }
 
-fn effects(controller: &str, verb: &str, outcome: &str, number: usize) -> String {
-    format!(
-        "kubegc_collector_effects_total{{controller=\"{controller}\",verb=\"{verb}\",outcome=\"{outcome}\"}} {number}"
-    )
-}
-
 #[test]
 fn a_finished_job_leaves_a_trace() {
     let server = Kubegc::start("apiserver");
@@ -67,7 +62,7 @@ fn a_finished_job_leaves_a_trace() {
     let account = privileged_for(&server, "garbagecollector,ttl-after-finished");
     let run = Run::with(&account, &[WITH_TTL, "--journal", file]);
     until("it is collected", || jobs_left(&admin) == 0);
-    until("it is counted", || run.metric(&effects(TTL, "delete", "applied", 1)));
+    until("it is counted", || run.metric(&effects(TTL, "delete", "TTLExpired", "applied", 1)));
     until("it is noted", || !entries(&journal).is_empty());
     let entries = entries(&journal);
     let entry = entries.iter().find(|entry| entry["verb"] == "delete").unwrap();
@@ -88,8 +83,8 @@ fn a_finished_job_leaves_a_trace() {
     assert!(entry["evidence"].as_array().unwrap().len() >= 2, "{entry}");
     let line = audit_line(&run, "jobs.batch default/done").unwrap();
     assert_eq!(
-        (&line["fields"]["controller"], &line["fields"]["verb"], &line["fields"]["uid"]),
-        (&json!(TTL), &json!("delete"), &json!(job)),
+        ["controller", "verb", "verdict", "uid"].map(|field| &line["fields"][field]),
+        [&json!(TTL), &json!("delete"), &json!("TTLExpired"), &json!(job)],
         "{line}"
     );
     let why = ask(&server, &["why", "job/done", "--journal", file]);
@@ -139,7 +134,13 @@ fn an_emptied_namespace_leaves_a_trace_of_each_object() {
         deleted["evidence"].to_string().contains(&format!("namespace shop ({shop}) has been terminating"))
     );
     assert!(audit_line(&run, "configmaps shop/b").is_some(), "{}", run.log());
-    assert!(run.metric(&effects("namespace-controller", "set-finalizers", "applied", 1)));
+    assert!(run.metric(&effects(
+        "namespace-controller",
+        "set-finalizers",
+        "NamespaceTerminating",
+        "applied",
+        1
+    )));
     assert_eq!(admin.refusals(403), [] as [String; 0]);
 }
 
@@ -208,10 +209,13 @@ fn neither_a_dry_run_nor_an_observer_changes_anything() {
         until("the expired one is reported", || would("configmaps default/expired"));
         until("the stray one is decided on", || match flag {
             "--dry-run" => would("configmaps default/stray"),
-            _ => run.metric("kubegc_effects_total{verb=\"delete\",outcome=\"observed\"} 1"),
+            _ => run.metric(&effects(OWNERS, "delete", "OwnersAbsent", "observed", 1)),
         });
-        assert!(run.metric(&effects(TTL, "delete", "dry-run", 1)), "held, and not asked for again");
-        assert!(run.metric(&effects("expiry-controller", "delete", "dry-run", 1)));
+        assert!(
+            run.metric(&effects(TTL, "delete", "TTLExpired", "dry-run", 1)),
+            "held, and not asked for again"
+        );
+        assert!(run.metric(&effects("expiry-controller", "delete", "ExpiredByAnnotation", "dry-run", 1)));
         let mut sent = proxy.forwarded();
         sent.retain(|request| request.method != Method::GET && !request.path.contains("/selfsubject"));
         let sent: Vec<String> =
@@ -238,13 +242,13 @@ fn the_breaker_and_the_configuration_stop_every_collector() {
     write("kubegc: {keptResources: [jobs.batch], breaker: {maxDeletions: 2}}\n");
     let file = format!("--config={}", path.display());
     let run = Run::with(&account, &[WITH_TTL, &file]);
-    until("all are held", || run.metric(&effects(TTL, "delete", "held-by-configuration", 4)));
+    until("all are held", || run.metric(&effects(TTL, "delete", "TTLExpired", "held-by-configuration", 4)));
     assert_eq!(jobs_left(&admin), 4);
 
     write("kubegc: {breaker: {maxDeletions: 2}}\n");
     run.signal(crate::support::Signal::HUP);
     until("it trips", || run.metric("kubegc_breaker_tripped{resource=\"jobs.batch\"} 1"));
-    until("the rest is held", || run.metric(&effects(TTL, "delete", "held-by-breaker", 2)));
+    until("the rest is held", || run.metric(&effects(TTL, "delete", "TTLExpired", "held-by-breaker", 2)));
     until("two have gone", || jobs_left(&admin) == 2);
     assert!(run.metric("kubegc_breaker_trips_total 1"));
     until("the lease says so", || {
@@ -271,8 +275,14 @@ fn a_definition_can_keep_its_objects() {
     let account = privileged_for_all(&server);
     let run = Run::with(&account, &["--controllers=garbagecollector,expiry-controller"]);
     until("both hold it", || {
-        run.metric("kubegc_effects_total{verb=\"delete\",outcome=\"held-by-configuration\"} 1")
-            && run.metric(&effects("expiry-controller", "delete", "held-by-configuration", 1))
+        run.metric(&effects(OWNERS, "delete", "OwnersAbsent", "held-by-configuration", 1))
+            && run.metric(&effects(
+                "expiry-controller",
+                "delete",
+                "ExpiredByAnnotation",
+                "held-by-configuration",
+                1,
+            ))
     });
     assert_eq!(run.state()["breaker"]["kept"], json!(["widgets.example.com"]));
     assert_eq!(admin.get(&format!("{WIDGETS}/stray")).0, 200);

@@ -501,7 +501,7 @@ fn time_takes_certificates_tokens_leases_and_storage_versions() {
     assert!(up.exists("lease/leader"));
     for line in [
         format!(
-            "kubegc_collector_effects_total{{controller=\"{TOKEN}\",verb=\"delete\",outcome=\"applied\"}} 1"
+            "kubegc_effects_total{{controller=\"{TOKEN}\",verb=\"delete\",verdict=\"LegacyTokenExpired\",outcome=\"applied\"}} 1"
         ),
         "running_managed_controllers{name=\"podcertificaterequest-cleaner-controller\",manager=\"kubegc\"} 1"
             .to_owned(),

@@ -245,7 +245,10 @@ fn the_journal_answers_why_something_is_gone() {
     let line = run.log().lines().find(|line| line.contains("kubegc::audit")).unwrap().to_owned();
     let line: Value = serde_json::from_str(&line).unwrap();
     assert_eq!(line["fields"]["object"], "configmaps default/root-0", "{line}");
-    assert_eq!((&line["fields"]["verb"], &line["fields"]["outcome"]), (&json!("delete"), &json!("applied")));
+    assert_eq!(
+        ["verb", "verdict", "outcome"].map(|field| &line["fields"][field]),
+        [&json!("delete"), &json!("OwnersAbsent"), &json!("applied")]
+    );
     assert!(line["fields"]["reason"].as_str().unwrap().starts_with("every owner is absent: "), "{line}");
 }
 

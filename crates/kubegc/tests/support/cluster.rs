@@ -25,6 +25,16 @@ pub const QUICK_LEASE: [&str; 3] = [
     "--leader-elect-retry-period=200ms",
 ];
 
+/// The collector of owner references.
+pub const OWNERS: &str = "garbage-collector-controller";
+
+/// The line of the metrics about what became of a collector's requests.
+pub fn effects(controller: &str, verb: &str, verdict: &str, outcome: &str, number: usize) -> String {
+    format!(
+        "kubegc_effects_total{{controller=\"{controller}\",verb=\"{verb}\",verdict=\"{verdict}\",outcome=\"{outcome}\"}} {number}"
+    )
+}
+
 /// Waits until something holds.
 pub fn until(what: &str, holds: impl FnMut() -> bool) {
     within(PATIENCE, what, holds);
