@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
+use gc_metrics::{Catalogue, Labelled};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Metric, Registry};
+use prometheus_client::registry::Registry;
 
 use crate::encode::negotiate;
 
@@ -28,27 +29,27 @@ pub(crate) const OTHERS: &str = "others";
 pub(crate) type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// Registers a metric, or a family of them, and returns it.
-pub(crate) fn registered<M>(registry: &mut Registry, name: impl Into<String>, help: impl Into<String>) -> M
+pub(crate) fn registered<M>(catalogue: &mut Catalogue, name: impl Into<String>, help: impl Into<String>) -> M
 where
-    M: Metric + Clone + Default,
+    M: Labelled + Clone + Default,
 {
     let metric = M::default();
-    registry.register(name, help, metric.clone());
+    catalogue.register(name, help, metric.clone());
     metric
 }
 
 /// Registers histograms with these bounds, and returns them.
 pub(crate) fn histograms<L>(
-    registry: &mut Registry,
+    catalogue: &mut Catalogue,
     name: &str,
     help: &str,
     make: fn() -> Histogram,
 ) -> Histograms<L>
 where
-    L: EncodeLabelSet + std::fmt::Debug + Clone + std::hash::Hash + Eq + Send + Sync + 'static,
+    L: EncodeLabelSet + std::fmt::Debug + Clone + Default + std::hash::Hash + Eq + Send + Sync + 'static,
 {
     let family = Family::new_with_constructor(make);
-    registry.register(name, help, Family::clone(&family));
+    catalogue.register(name, help, Family::clone(&family));
     family
 }
 

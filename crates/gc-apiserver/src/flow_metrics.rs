@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use gc_metrics::Catalogue;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
 
 use crate::exposition::{CountedNames, Histograms, OTHERS, histograms, registered};
 use crate::fairness::configuration::Flow;
@@ -18,26 +18,26 @@ use crate::fairness::seats::{Limits, Refusal};
 const BUCKETS: [f64; 13] = [0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
 
 /// A priority level.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LevelLabels {
     priority_level: Arc<str>,
 }
 
 /// Requests of a flow schema.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct FlowLabels {
     priority_level: Arc<str>,
     flow_schema: Arc<str>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RefusalLabels {
     priority_level: Arc<str>,
     flow_schema: Arc<str>,
     reason: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WaitLabels {
     priority_level: Arc<str>,
     flow_schema: Arc<str>,
@@ -52,11 +52,11 @@ struct Occupancy {
 }
 
 impl Occupancy {
-    fn new(registry: &mut Registry, what: &str, help: &str) -> Self {
+    fn new(catalogue: &mut Catalogue, what: &str, help: &str) -> Self {
         let name = |unit: &str| format!("apiserver_flowcontrol_current_{what}_{unit}");
         Self {
-            requests: registered(registry, name("requests"), format!("Requests that {help}")),
-            seats: registered(registry, name("seats"), format!("Seats of requests that {help}")),
+            requests: registered(catalogue, name("requests"), format!("Requests that {help}")),
+            seats: registered(catalogue, name("seats"), format!("Seats of requests that {help}")),
         }
     }
 
@@ -99,32 +99,32 @@ pub(crate) struct FlowMetrics {
 
 impl FlowMetrics {
     /// Registers them.
-    pub(crate) fn new(registry: &mut Registry) -> Self {
+    pub(crate) fn new(catalogue: &mut Catalogue) -> Self {
         let mut limit = |name: &str, help: &str| {
-            registered(registry, format!("apiserver_flowcontrol_{name}_limit_seats"), help)
+            registered(catalogue, format!("apiserver_flowcontrol_{name}_limit_seats"), help)
         };
         Self {
             nominal: limit("nominal", "Seats that each priority level is configured to have"),
             lower: limit("lower", "Seats that each priority level has whatever others borrow"),
             upper: limit("upper", "Seats that each priority level has with all that it may borrow"),
             dispatched: registered(
-                registry,
+                catalogue,
                 "apiserver_flowcontrol_dispatched_requests",
                 "Requests that priority and fairness let through",
             ),
             rejected: registered(
-                registry,
+                catalogue,
                 "apiserver_flowcontrol_rejected_requests",
                 "Requests that priority and fairness rejected",
             ),
             waited: histograms(
-                registry,
+                catalogue,
                 "apiserver_flowcontrol_request_wait_duration_seconds",
                 "Time that requests waited in queues",
                 || Histogram::new(BUCKETS),
             ),
-            waiting: Occupancy::new(registry, "inqueue", "wait in queues"),
-            executing: Occupancy::new(registry, "executing", "are worked on, watches while they start"),
+            waiting: Occupancy::new(catalogue, "inqueue", "wait in queues"),
+            executing: Occupancy::new(catalogue, "executing", "are worked on, watches while they start"),
             pairs: CountedNames::default(),
         }
     }
@@ -190,8 +190,8 @@ mod tests {
     }
 
     /// The lines of a metric, without their buckets.
-    fn shown(registry: &Registry, name: &str) -> Vec<String> {
-        let (_, text) = exposition(registry, None);
+    fn shown(catalogue: &Catalogue, name: &str) -> Vec<String> {
+        let (_, text) = exposition(catalogue.registry(), None);
         let prefix = format!("apiserver_flowcontrol_{name}");
         let lines = text.lines().filter(|line| line.starts_with(&prefix) && !line.contains("_bucket{"));
         let mut lines: Vec<String> = lines.map(|line| line[prefix.len()..].to_owned()).collect();
@@ -201,8 +201,8 @@ mod tests {
 
     #[test]
     fn requests_are_counted_while_they_wait_and_are_worked_on() {
-        let mut registry = Registry::default();
-        let metrics = FlowMetrics::new(&mut registry);
+        let mut catalogue = Catalogue::default();
+        let metrics = FlowMetrics::new(&mut catalogue);
         let (executing, other) = (metrics.dispatched(&flow("a"), 3), metrics.dispatched(&flow("a"), 2));
         let waiting = metrics.waiting(&flow("b"), 4);
         metrics.waited(&flow("b"), false, Duration::from_secs(2));
@@ -211,7 +211,7 @@ mod tests {
         let of = |schema: &str, more: &str, value: u32| {
             format!("{{priority_level=\"low\",flow_schema=\"{schema}\"{more}}} {value}")
         };
-        let by_name = |name: &str| shown(&registry, name);
+        let by_name = |name: &str| shown(&catalogue, name);
         assert_eq!(by_name("dispatched_requests_total"), [of("a", "", 2)]);
         assert_eq!(by_name("current_executing_requests"), [of("a", "", 1)]);
         assert_eq!(by_name("current_executing_seats"), [of("a", "", 3)]);
@@ -227,25 +227,25 @@ mod tests {
 
     #[test]
     fn the_seats_of_priority_levels_are_those_that_are_configured_now() {
-        let mut registry = Registry::default();
-        let metrics = FlowMetrics::new(&mut registry);
+        let mut catalogue = Catalogue::default();
+        let metrics = FlowMetrics::new(&mut catalogue);
         let limits = |seats| Limits { nominal: seats, lower: 1, upper: 9 };
         metrics.set_limits(vec![("removed".into(), limits(3))]);
         metrics.set_limits(vec![("system".into(), limits(5))]);
         for (name, seats) in [("nominal", 5), ("lower", 1), ("upper", 9)] {
             let want = format!("_limit_seats{{priority_level=\"system\"}} {seats}");
-            assert_eq!(shown(&registry, name), [want]);
+            assert_eq!(shown(&catalogue, name), [want]);
         }
     }
 
     #[test]
     fn pairs_of_names_are_bounded() {
-        let mut registry = Registry::default();
-        let metrics = FlowMetrics::new(&mut registry);
+        let mut catalogue = Catalogue::default();
+        let metrics = FlowMetrics::new(&mut catalogue);
         for number in 0..MAXIMUM_NAMES + 10 {
             drop(metrics.dispatched(&flow(&format!("s{number}")), 1));
         }
-        let lines = shown(&registry, "dispatched_requests_total");
+        let lines = shown(&catalogue, "dispatched_requests_total");
         assert_eq!(lines.len(), MAXIMUM_NAMES + 1);
         assert!(lines.contains(&"{priority_level=\"others\",flow_schema=\"others\"} 10".to_owned()));
     }

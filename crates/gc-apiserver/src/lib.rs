@@ -28,6 +28,7 @@ pub use auth::kubeconfig::ClientCredentials;
 pub use auth::pki::{GivenKeys, PkiError, write_private};
 pub use auth::sessions::{LINK_SECONDS, SESSION_SECONDS, Sessions, session_cookie};
 pub use exposition::exposition;
+pub use metrics::catalogues;
 pub use serve::extension::{
     Audience, Extension, ExtensionAnswer, ExtensionBody, ExtensionRequest, SharedBody,
 };

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use gc_metrics::Catalogue;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
 
 use crate::exposition::{Histograms, exposition, histograms, registered};
 use crate::fairness::seats::Limits;
@@ -55,7 +55,7 @@ impl DurationLabels {
 }
 
 /// A health check. Its names and endpoints come from fixed sets.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CheckLabels {
     /// Name of the check.
     name: String,
@@ -64,7 +64,7 @@ struct CheckLabels {
 }
 
 /// How often a health check ended so.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CheckOutcomeLabels {
     /// Name of the check.
     name: String,
@@ -76,11 +76,18 @@ struct CheckOutcomeLabels {
 
 const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 
+/// The metrics at `/metrics` and those at `/metrics/slis`.
+#[must_use]
+pub fn catalogues() -> [Catalogue; 2] {
+    let metrics = Metrics::new();
+    [metrics.catalogue, metrics.service_levels]
+}
+
 /// The server's metrics.
 pub(crate) struct Metrics {
-    registry: Registry,
+    catalogue: Catalogue,
     /// What `/metrics/slis` shows.
-    service_levels: Registry,
+    service_levels: Catalogue,
     checks: Family<CheckLabels, Gauge>,
     check_outcomes: Family<CheckOutcomeLabels, Counter>,
     requests: Family<RequestLabels, Counter>,
@@ -107,8 +114,8 @@ pub(crate) struct Metrics {
 impl Metrics {
     /// Registers everything.
     pub(crate) fn new() -> Self {
-        let (mut registry, mut service_levels) = (Registry::default(), Registry::default());
-        let (levels, all) = (&mut service_levels, &mut registry);
+        let (mut catalogue, mut service_levels) = (Catalogue::default(), Catalogue::default());
+        let (levels, all) = (&mut service_levels, &mut catalogue);
         Self {
             checks: registered(
                 levels,
@@ -152,7 +159,7 @@ impl Metrics {
             connections: registered(all, "kubegc_apiserver_connections", "Open connections"),
             webhooks: WebhookMetrics::new(all),
             seen: Mutex::default(),
-            registry,
+            catalogue,
             service_levels,
         }
     }
@@ -193,7 +200,7 @@ impl Metrics {
 
     /// Content type and text of `/metrics/slis`.
     pub(crate) fn service_levels(&self, accept: Option<&str>) -> (&'static str, String) {
-        exposition(&self.service_levels, accept)
+        exposition(self.service_levels.registry(), accept)
     }
 
     /// Counts a watch for as long as the guard lives.
@@ -211,7 +218,7 @@ impl Metrics {
     ) -> (&'static str, String) {
         self.flows.set_limits(limits);
         self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
-        exposition(&self.registry, accept)
+        exposition(self.catalogue.registry(), accept)
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use gc_metrics::Catalogue;
 use gc_registry::dynamic::{ConditionsReport, WebhookEnd, WebhookReport};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
 
 use crate::exposition::{CountedNames, Histograms, OTHERS, histograms, registered};
 
@@ -20,7 +20,7 @@ const BUCKETS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
 /// Bounds of the time that match conditions took, in seconds.
 const CONDITION_BUCKETS: [f64; 7] = [0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25];
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ConditionLabels {
     name: String,
     kind: &'static str,
@@ -28,7 +28,7 @@ struct ConditionLabels {
     operation: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DurationLabels {
     name: String,
     r#type: &'static str,
@@ -36,7 +36,7 @@ struct DurationLabels {
     rejected: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
     name: String,
     r#type: &'static str,
@@ -45,7 +45,7 @@ struct RequestLabels {
     rejected: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RejectionLabels {
     name: String,
     r#type: &'static str,
@@ -54,7 +54,7 @@ struct RejectionLabels {
     rejection_code: u16,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FailOpenLabels {
     name: String,
     r#type: &'static str,
@@ -76,43 +76,43 @@ pub(crate) struct WebhookMetrics {
 
 impl WebhookMetrics {
     /// Registers them.
-    pub(crate) fn new(registry: &mut Registry) -> Self {
+    pub(crate) fn new(catalogue: &mut Catalogue) -> Self {
         let webhook = |name: &str| format!("apiserver_admission_webhook_{name}");
         let condition = |name: &str| format!("apiserver_admission_match_condition_{name}");
         Self {
             durations: histograms(
-                registry,
+                catalogue,
                 &webhook("admission_duration_seconds"),
                 "Time that calls of admission webhooks took",
                 || Histogram::new(BUCKETS),
             ),
             requests: registered(
-                registry,
+                catalogue,
                 webhook("request"),
                 "Calls of admission webhooks by the code of their answer",
             ),
             rejections: registered(
-                registry,
+                catalogue,
                 webhook("rejection_count"),
                 "Requests that were refused by an admission webhook, or because its call failed",
             ),
             fail_open: registered(
-                registry,
+                catalogue,
                 webhook("fail_open_count"),
                 "Failed calls of admission webhooks that were ignored",
             ),
             condition_errors: registered(
-                registry,
+                catalogue,
                 condition("evaluation_errors"),
                 "Match conditions that could not be evaluated",
             ),
             condition_exclusions: registered(
-                registry,
+                catalogue,
                 condition("exclusions"),
                 "Requests that a webhook was not asked about because of its match conditions",
             ),
             condition_durations: histograms(
-                registry,
+                catalogue,
                 &condition("evaluation_seconds"),
                 "Time that match conditions took that did not all hold",
                 || Histogram::new(CONDITION_BUCKETS),
@@ -189,9 +189,9 @@ mod tests {
     }
 
     /// What is exposed, without durations and comments.
-    fn exposed(registry: &Registry) -> Vec<String> {
+    fn exposed(catalogue: &Catalogue) -> Vec<String> {
         let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+        prometheus_client::encoding::text::encode(&mut text, catalogue.registry()).unwrap();
         let kept =
             |line: &&str| !line.starts_with('#') && !line.contains("_bucket{") && !line.contains("_sum{");
         let mut lines: Vec<String> = text.lines().filter(kept).map(str::to_owned).collect();
@@ -201,8 +201,8 @@ mod tests {
 
     #[test]
     fn calls_are_counted_by_what_they_meant_for_the_request() {
-        let mut registry = Registry::default();
-        let metrics = WebhookMetrics::new(&mut registry);
+        let mut catalogue = Catalogue::default();
+        let metrics = WebhookMetrics::new(&mut catalogue);
         for end in [
             WebhookEnd::Allowed,
             WebhookEnd::Rejected(403),
@@ -225,7 +225,7 @@ mod tests {
             format!("{prefix}_rejection_count{{{call},error_type=\"{error}\",rejection_code=\"{code}\"}} 1")
         };
         assert_eq!(
-            exposed(&registry),
+            exposed(&catalogue),
             [
                 durations("false", 2),
                 durations("true", 4),
@@ -246,8 +246,8 @@ mod tests {
 
     #[test]
     fn match_conditions_are_counted_where_they_do_not_all_hold() {
-        let mut registry = Registry::default();
-        let metrics = WebhookMetrics::new(&mut registry);
+        let mut catalogue = Catalogue::default();
+        let metrics = WebhookMetrics::new(&mut catalogue);
         let took = Some(Duration::from_millis(2));
         for (errors, is_excluded, took) in [(0, false, None), (0, true, took), (2, false, took)] {
             metrics.count_conditions(&ConditionsReport {
@@ -265,7 +265,7 @@ mod tests {
             format!("apiserver_admission_match_condition_{metric}{{{labels}}} {value}")
         };
         assert_eq!(
-            exposed(&registry),
+            exposed(&catalogue),
             [
                 line("evaluation_errors_total", 2),
                 line("evaluation_seconds_count", 2),
@@ -276,12 +276,12 @@ mod tests {
 
     #[test]
     fn names_are_bounded() {
-        let mut registry = Registry::default();
-        let metrics = WebhookMetrics::new(&mut registry);
+        let mut catalogue = Catalogue::default();
+        let metrics = WebhookMetrics::new(&mut catalogue);
         for number in 0..MAXIMUM_NAMES + 10 {
             metrics.count(&report(&format!("w{number}"), WebhookEnd::Allowed));
         }
-        let lines = exposed(&registry);
+        let lines = exposed(&catalogue);
         assert_eq!(lines.len(), 2 * (MAXIMUM_NAMES + 1));
         assert!(
             lines.iter().any(|line| line.contains("name=\"others\"") && line.ends_with(" 10")),

@@ -1,42 +1,42 @@
 //! Metrics of the node agent: upstream's names, and ours (spec `node-gc.md`, section 17.4).
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use gc_metrics::Catalogue;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
 
 /// Why an image was removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "the names are the values of a label")]
 pub(crate) enum ImageReason {
     /// Unused for too long.
+    #[default]
     age,
     /// Space was needed.
     space,
 }
 
 /// Label of the count of removed images.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ImageLabel {
     /// The reason.
     pub reason: ImageReason,
 }
 
 /// The collector.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct CollectorLabel {
     /// `images` or `containers`.
     pub collector: &'static str,
 }
 
 /// The type of what was removed.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct KindLabel {
     /// `container`, `sandbox`, `log_directory` or `log_link`.
     pub kind: &'static str,
@@ -68,7 +68,7 @@ pub struct Metrics {
 }
 
 /// A call to the runtime.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OperationLabel {
     operation_type: &'static str,
 }
@@ -113,60 +113,58 @@ impl Default for Durations {
 
 impl Metrics {
     /// Registers them.
-    #[must_use]
-    pub fn register() -> (Self, Arc<Registry>) {
+    pub fn register(catalogue: &mut Catalogue) -> Self {
         let metrics = Self::default();
-        let mut registry = Registry::default();
         let m = metrics.clone();
-        registry.register(
+        catalogue.register(
             "kubelet_image_garbage_collected",
             "Total number of images garbage collected by the kubelet, whether through disk usage or image age.",
             m.images_collected,
         );
-        registry.register(
+        catalogue.register(
             "kubegc_node_removed",
             "Containers, sandboxes, log directories and links removed",
             m.removed,
         );
-        registry.register(
+        catalogue.register(
             "kubegc_node_freed_bytes",
             "Bytes freed on image filesystems, as measured",
             m.freed_bytes,
         );
-        registry.register("kubegc_node_removal_failures", "Removals that failed", m.failures);
-        registry.register("kubegc_node_known", "Images and containers listed by the runtime", m.known);
-        registry.register(
+        catalogue.register("kubegc_node_removal_failures", "Removals that failed", m.failures);
+        catalogue.register("kubegc_node_known", "Images and containers listed by the runtime", m.known);
+        catalogue.register(
             "kubegc_node_last_success_timestamp_seconds",
             "When the last pass succeeded",
             m.last_success,
         );
-        registry.register("kubegc_node_pass_duration_seconds", "Duration of passes", m.durations.0);
-        registry.register(
+        catalogue.register("kubegc_node_pass_duration_seconds", "Duration of passes", m.durations.0);
+        catalogue.register(
             "kubegc_node_pods_known",
             "Whether every pod of the node is known (1), or only limits apply (0)",
             m.pods_known,
         );
-        registry.register(
+        catalogue.register(
             "kubegc_node_dropped_uses",
             "Uses of images from events beyond the bound; the next listing shows them",
             m.dropped_uses,
         );
-        registry.register(
+        catalogue.register(
             "kubelet_runtime_operations",
             "Cumulative number of runtime operations by operation type.",
             m.operations,
         );
-        registry.register(
+        catalogue.register(
             "kubelet_runtime_operations_errors",
             "Cumulative number of runtime operation errors by operation type.",
             m.operation_errors,
         );
-        registry.register(
+        catalogue.register(
             "kubelet_runtime_operations_duration_seconds",
             "Duration in seconds of runtime operations. Broken down by operation type.",
             m.operation_durations.0,
         );
-        (metrics, Arc::new(registry))
+        metrics
     }
 
     /// Records the end of a call to the runtime.

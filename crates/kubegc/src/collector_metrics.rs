@@ -6,16 +6,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use gc_kube::Observer;
+use gc_metrics::Catalogue;
 use gc_retention::engine::Standing;
 use gc_retention::measures::{self, Measurement, Metric, MetricKind};
 use gc_retention::permissions::Controller;
 use gc_types::{Effect, Outcome, Request};
 use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::TypedMetric;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{self, Registry};
+use prometheus_client::registry;
 
 use crate::journal::{verb, word};
 
@@ -39,18 +41,18 @@ enum Declared {
     Histogram(Family<Labels, Histogram, Buckets>),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ControllerLabel {
     controller: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ManagedLabels {
     name: &'static str,
     manager: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EffectLabels {
     controller: &'static str,
     verb: &'static str,
@@ -58,7 +60,7 @@ struct EffectLabels {
     outcome: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EventLabels {
     controller: &'static str,
     reason: &'static str,
@@ -80,34 +82,35 @@ pub(crate) struct CollectorMetrics {
 
 /// Registers a metric that a collector declares. One without labels is shown without braces.
 fn declare<M, C>(
-    registry: &mut Registry,
+    catalogue: &mut Catalogue,
     metric: &Metric,
     family: Family<Labels, M, C>,
 ) -> Family<Labels, M, C>
 where
-    M: registry::Metric + Clone,
+    M: registry::Metric + TypedMetric + Clone,
     C: MetricConstructor<M> + Clone + std::fmt::Debug + Send + Sync + 'static,
     Family<Labels, M, C>: registry::Metric,
 {
+    let Metric { name, help, labels, .. } = *metric;
     if metric.labels.is_empty() {
-        registry.register(metric.name, metric.help, family.get_or_create(&Labels::new()).clone());
+        catalogue.register_with_labels(name, help, labels, family.get_or_create(&Labels::new()).clone());
     } else {
-        registry.register(metric.name, metric.help, family.clone());
+        catalogue.register_with_labels(name, help, labels, family.clone());
     }
     family
 }
 
 impl CollectorMetrics {
     /// Registers them.
-    pub(crate) fn register(registry: &mut Registry) -> Self {
+    pub(crate) fn register(catalogue: &mut Catalogue) -> Self {
         let mut declared = BTreeMap::new();
         for metric in measures::ALL {
             let declared_metric = match metric.kind {
-                MetricKind::Counter => Declared::Counter(declare(registry, metric, Family::default())),
-                MetricKind::Gauge => Declared::Gauge(declare(registry, metric, Family::default())),
+                MetricKind::Counter => Declared::Counter(declare(catalogue, metric, Family::default())),
+                MetricKind::Gauge => Declared::Gauge(declare(catalogue, metric, Family::default())),
                 MetricKind::Histogram(buckets) => {
                     let family = Family::new_with_constructor(Buckets(buckets));
-                    Declared::Histogram(declare(registry, metric, family))
+                    Declared::Histogram(declare(catalogue, metric, family))
                 }
             };
             declared.insert(metric.name, declared_metric);
@@ -123,25 +126,25 @@ impl CollectorMetrics {
             synced: Family::default(),
         };
         let m = metrics.clone();
-        registry.register(
+        catalogue.register(
             "running_managed_controllers",
             "Indicates where instances of a controller are currently running",
             m.running,
         );
-        registry.register("kubegc_effects", "Effects, by verdict and outcome", m.effects);
-        registry.register("kubegc_collector_events", "Kubernetes Events queued for writing", m.events);
-        registry.register("kubegc_collector_decisions", "Decisions about objects", m.decisions);
-        registry.register(
+        catalogue.register("kubegc_effects", "Effects, by verdict and outcome", m.effects);
+        catalogue.register("kubegc_collector_events", "Kubernetes Events queued for writing", m.events);
+        catalogue.register("kubegc_collector_decisions", "Decisions about objects", m.decisions);
+        catalogue.register(
             "kubegc_collector_waiting",
             "Objects that wait for a decision, now or later",
             m.waiting,
         );
-        registry.register(
+        catalogue.register(
             "kubegc_collector_overdue_seconds",
             "How late the most overdue decision is",
             m.overdue,
         );
-        registry.register(
+        catalogue.register(
             "kubegc_collector_synced",
             "1 once all that the collector watches has been listed",
             m.synced,
@@ -248,8 +251,8 @@ mod tests {
 
     #[test]
     fn what_is_measured_is_shown_under_its_name() {
-        let mut registry = Registry::default();
-        let observer = CollectorMetrics::register(&mut registry).observer(Controller::PodGarbageCollector);
+        let mut catalogue = Catalogue::default();
+        let observer = CollectorMetrics::register(&mut catalogue).observer(Controller::PodGarbageCollector);
         let labels = || vec!["shop".into(), "terminated".into()];
         let measurement = |metric, labels, value| Measurement { metric, labels, value };
         observer.measured(&measurement(&measures::POD_DELETIONS, labels(), 1.0));
@@ -260,7 +263,7 @@ mod tests {
         observer.standing(&standing(vec![bound("fast"), bound("slow")]));
         observer.standing(&standing(vec![bound("slow")]));
         let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        prometheus_client::encoding::text::encode(&mut text, catalogue.registry()).unwrap();
         for line in [
             "pod_gc_collector_force_delete_pods_total{namespace=\"shop\",reason=\"terminated\"} 2",
             "ttl_after_finished_controller_job_deletion_duration_seconds_bucket{le=\"0.4\"} 1",

@@ -482,9 +482,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     use bytes::Bytes;
+    use gc_metrics::Catalogue;
     use gc_retention::collectors::COLLECTORS;
     use http_body_util::Full;
-    use prometheus_client::registry::Registry;
 
     use super::*;
 
@@ -501,8 +501,8 @@ mod tests {
     /// Upstream's metric of the controllers that run names each of the table.
     #[tokio::test]
     async fn every_collector_that_runs_is_named_by_the_metric() {
-        let mut registry = Registry::default();
-        let metrics = CollectorMetrics::register(&mut registry);
+        let mut catalogue = Catalogue::default();
+        let metrics = CollectorMetrics::register(&mut catalogue);
         let surroundings = Surroundings { metrics: Some(metrics), ..Surroundings::default() };
         let broken = http::StatusCode::INTERNAL_SERVER_ERROR;
         let client = ApiClient::in_process(move |_| {
@@ -525,7 +525,7 @@ mod tests {
         );
         running.shutdown().await;
         let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        prometheus_client::encoding::text::encode(&mut text, catalogue.registry()).unwrap();
         let running: BTreeSet<&str> =
             text.lines().filter(|line| line.starts_with("running_managed_controllers{")).collect();
         let lines = COLLECTORS

@@ -17,6 +17,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, Subcommand, ValueEnum};
 use futures::FutureExt as _;
 use gc_cri::{CallObserver, CriClient, Endpoint};
+use gc_metrics::Catalogue;
 use gc_node::{
     Agent, Health, Locks, Metrics, NodeConfig, PodSource, Pods, Progress, ReportTarget, Stop, TestClock,
 };
@@ -173,7 +174,9 @@ fn parse_file(text: &str) -> Result<Value> {
 
 async fn start(options: NodeOptions, settings: Settings) -> Result<()> {
     let endpoint = settings.endpoint.clone().map_or_else(Endpoint::discover, Ok)?;
-    let (metrics, registry) = Metrics::register();
+    let mut catalogue = Catalogue::default();
+    let metrics = Metrics::register(&mut catalogue);
+    let registry = Arc::new(catalogue.into());
     let node = options.node_name.clone().unwrap_or_else(host_name);
     let api = api_client(&options).await?;
     let source = match (&api, &options.pod_manifest_path) {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Arg, Args, Command};
+use gc_metrics::Catalogue;
 use gc_retention::permissions::Controller;
 
 /// Options of `kubegc reference`.
@@ -26,7 +27,11 @@ pub(crate) fn run(command: Command, options: &Options) -> anyhow::Result<()> {
     let folder = &options.folder;
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot create the directory {}", folder.display()))?;
-    for (name, page) in [("command-line.md", command_line(command)), ("permissions.md", permissions())] {
+    for (name, page) in [
+        ("command-line.md", command_line(command)),
+        ("metrics.md", metrics()),
+        ("permissions.md", permissions()),
+    ] {
         let path = folder.join(name);
         std::fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
     }
@@ -131,6 +136,39 @@ fn permissions() -> String {
             let group = if rule.group.is_empty() { "core" } else { rule.group };
             let (names, verbs) = (rule.names.join(", "), rule.verbs.join(", "));
             let _ = writeln!(page, "| `{group}` | `{}` | {names} | {verbs} |", rule.resource);
+        }
+    }
+    page
+}
+
+fn metrics() -> String {
+    let mut page = format!("# Metrics\n\nEvery metric that kubegc serves, with its labels. {ORIGIN}\n");
+    let (mut collectors, mut agent) = (Catalogue::default(), Catalogue::default());
+    crate::collector_metrics::CollectorMetrics::register(&mut collectors);
+    gc_node::Metrics::register(&mut agent);
+    let [server, service_levels] = gc_apiserver::catalogues();
+    for (heading, origin, catalogue) in [
+        ("Collectors", "`kubegc run`, and `kubegc up` with `--bind-address`, at `/metrics`", collectors),
+        ("Owner references", "`kubegc run`, at `/metrics`", crate::run::metrics()),
+        ("Node agent", "`kubegc node`, at `/metrics`", agent),
+        ("API server", "`kubegc apiserver` and `kubegc up`, at `/metrics`", server),
+        ("Health checks", "`kubegc apiserver` and `kubegc up`, at `/metrics/slis`", service_levels),
+    ] {
+        let _ = write!(
+            page,
+            "\n## {heading}\n\n{origin}:\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n"
+        );
+        for entry in catalogue.entries() {
+            let labels: Vec<String> = entry.labels().iter().map(|label| format!("`{label}`")).collect();
+            let help = entry.help.trim_end_matches('.');
+            let _ = writeln!(
+                page,
+                "| `{}` | {} | {} | {} |",
+                entry.name(),
+                entry.kind(),
+                labels.join(", "),
+                cell(help)
+            );
         }
     }
     page

@@ -27,6 +27,7 @@ use gc_kube::pacing::PacingOptions;
 use gc_kube::{
     ApiClient, MetadataCollector, Observer, Observers, ResourceTable, Restraints, StatusBoard, SyncState,
 };
+use gc_metrics::Catalogue;
 use gc_retention::permissions::Controller;
 use gc_types::HeldBy;
 use tokio::signal::unix::{Signal, SignalKind};
@@ -53,7 +54,6 @@ pub(crate) use options::{
     DEFAULT_CONTROLLERS, DEFAULT_PAGES, Given, LeaseFlags, Options, default_journal, recorded_pages,
 };
 use options::{Mode, Settings};
-use prometheus_client::registry::Registry;
 pub(crate) use report::log_sinks;
 use report::{DryRunReport, LogDecisions};
 use resident::ResidentGraph;
@@ -75,6 +75,13 @@ pub(crate) fn run(options: &Options, given: &Given) -> anyhow::Result<()> {
     let done = crate::tasks::block_on(collect(options, given, settings));
     // Whatever still runs is not waited for: after a lost lease nothing may be sent.
     done
+}
+
+/// The metrics of the collector of owner references.
+pub(crate) fn metrics() -> Catalogue {
+    let mut catalogue = Catalogue::default();
+    Metrics::register("", &mut catalogue);
+    catalogue
 }
 
 /// What ended the work.
@@ -217,11 +224,11 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
         mode: settings.mode,
         page: page.clone(),
     };
-    let mut registry = Registry::default();
-    let metrics = Metrics::register(&settings.lease.lease.name, &mut registry);
+    let mut catalogue = Catalogue::default();
+    let metrics = Metrics::register(&settings.lease.lease.name, &mut catalogue);
     let counted = metrics.clone();
     let is_observation = matches!(settings.mode, Mode::Observe | Mode::ObserveFor(_));
-    let collectors = CollectorMetrics::register(&mut registry);
+    let collectors = CollectorMetrics::register(&mut catalogue);
     let surroundings = Surroundings {
         metrics: Some(collectors.clone()),
         restraints: live.restraints(),
@@ -250,8 +257,11 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
         clock: client.server_clock().cloned(),
         failed_rounds: AtomicU64::new(0),
     };
-    let shown =
-        Shown { metrics: Arc::new(registry), ready: Arc::clone(&ready), pages: Some(Arc::new(pages)) };
+    let shown = Shown {
+        metrics: Arc::new(catalogue.into()),
+        ready: Arc::clone(&ready),
+        pages: Some(Arc::new(pages)),
+    };
     let protection = Arc::new(Protection::of(settings.bind_address, &options.tls, Some(&client))?);
     let mut tls = protection.tls();
     let address = operations::serve(settings.bind_address, shown, protection).await?;

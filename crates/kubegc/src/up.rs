@@ -21,10 +21,10 @@ use clap::Args;
 use futures::FutureExt as _;
 use gc_apiserver::RunningServer;
 use gc_kube::{ApiClient, Observer};
+use gc_metrics::Catalogue;
 use gc_registry::api::UserInfo;
 use gc_retention::permissions::Controller;
 use gc_workloads::workloads::Workload;
-use prometheus_client::registry::Registry;
 use tokio::sync::{Mutex, mpsc};
 
 use crate::UsageError;
@@ -240,9 +240,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
 async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
     let mut ended = apiserver::stop_signals()?;
     apiserver::check_kubeconfig(&options.server)?;
-    let mut registry = Registry::default();
+    let mut catalogue = Catalogue::default();
     let clock = CollectorClock::default();
-    let metrics = Some(CollectorMetrics::register(&mut registry));
+    let metrics = Some(CollectorMetrics::register(&mut catalogue));
     let journal = Arc::new(journal(&options.server)?);
     let events = options.controllers.deletion_events.then(DeletionEvents::default);
     let surroundings = Surroundings {
@@ -257,7 +257,7 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
     let way = ApiClient::in_process(move |request| way.call(request));
     let events = events.map(|events| tokio::spawn(events.write(way).boxed()));
     let orders = tokio::spawn(up.control.page().follow_orders().boxed());
-    let done = attend(options, &up, registry, &mut ended).await;
+    let done = attend(options, &up, catalogue, &mut ended).await;
     orders.abort();
     if let Some(events) = events {
         events.abort();
@@ -281,14 +281,14 @@ fn journal(options: &ServerOptions) -> anyhow::Result<Journal> {
 async fn attend(
     options: &Options,
     up: &Up,
-    registry: Registry,
+    catalogue: Catalogue,
     ended: &mut mpsc::Receiver<()>,
 ) -> anyhow::Result<ExitCode> {
     // A temporary directory of its own is removed when this is dropped.
     let kubeconfig = apiserver::write_kubeconfig(&options.server, &up.server)?;
     if let Some(address) = options.bind_address {
         let ready = Arc::new(AtomicBool::new(true));
-        let shown = Shown { metrics: Arc::new(registry), ready, pages: None };
+        let shown = Shown { metrics: Arc::new(catalogue.into()), ready, pages: None };
         let way = up.server.in_process("kubegc");
         let client = ApiClient::in_process(move |request| way.call(request));
         let protection = Protection::of(address, &options.tls, Some(&client))?;

@@ -7,13 +7,13 @@ use std::time::{Duration, SystemTime};
 use gc_kube::breaker::SharedBreaker;
 use gc_kube::pacing::PacingState;
 use gc_kube::{Agreement, EventEngine, Observer, ResourceTable, SharedServerClock, StatusBoard, SyncState};
+use gc_metrics::Catalogue;
 use gc_types::{Effect, Event, HeldBy, ObjectKey, Outcome, Request, ResourceId, Timestamp, Uid};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -67,34 +67,34 @@ const NAMED_OWNERS: usize = 20;
 const NAMED_AFTER: Duration = Duration::from_secs(5);
 
 /// Not `namespace` and `resource`: those are labels of what Prometheus scrapes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OwnerLabels {
     owner_resource: String,
     owner_namespace: String,
     owner_name: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LeaseLabel {
     name: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabel {
     kind: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResourceLabel {
     resource: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct VerbLabel {
     verb: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResourceLabels {
     resource: String,
     state: &'static str,
@@ -148,101 +148,101 @@ pub(super) struct Metrics {
 
 impl Metrics {
     /// Registers them.
-    pub(super) fn register(lease: &str, registry: &mut Registry) -> Self {
+    pub(super) fn register(lease: &str, catalogue: &mut Catalogue) -> Self {
         let metrics = Self { lease: lease.to_owned(), ..Self::default() };
         let m = metrics.clone();
-        registry.register(
+        catalogue.register(
             "garbagecollector_controller_resources_sync_error",
             "Number of garbage collector resources sync errors",
             m.sync_errors,
         );
-        m.queues.register(registry);
-        registry.register(
+        m.queues.register(catalogue);
+        catalogue.register(
             "leader_election_master_status",
             "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates \
              master",
             m.leader,
         );
-        registry.register("kubegc_requests", "HTTP requests sent for effects", m.requests);
-        registry.register("kubegc_effect_duration_seconds", "Time from sending to outcome", m.latencies.0);
-        registry.register("kubegc_graph_objects", "Objects in the graph", m.objects);
-        registry.register("kubegc_graph_references", "Owner references in the graph", m.references);
-        registry.register(
+        catalogue.register("kubegc_requests", "HTTP requests sent for effects", m.requests);
+        catalogue.register("kubegc_effect_duration_seconds", "Time from sending to outcome", m.latencies.0);
+        catalogue.register("kubegc_graph_objects", "Objects in the graph", m.objects);
+        catalogue.register("kubegc_graph_references", "Owner references in the graph", m.references);
+        catalogue.register(
             "kubegc_graph_virtual_owners",
             "Owners that are referred to, not seen",
             m.virtual_owners,
         );
-        registry.register("kubegc_effects_in_flight", "Effects in flight", m.in_flight);
-        registry.register("kubegc_retrying", "Objects that wait for a retry", m.retrying);
-        registry.register("kubegc_waiting_owners", "Owners that wait for dependents", m.waiting_owners);
-        registry.register("kubegc_oldest_waiting_seconds", "Age of the oldest of them", m.oldest_waiting);
-        registry.register(
+        catalogue.register("kubegc_effects_in_flight", "Effects in flight", m.in_flight);
+        catalogue.register("kubegc_retrying", "Objects that wait for a retry", m.retrying);
+        catalogue.register("kubegc_waiting_owners", "Owners that wait for dependents", m.waiting_owners);
+        catalogue.register("kubegc_oldest_waiting_seconds", "Age of the oldest of them", m.oldest_waiting);
+        catalogue.register(
             "kubegc_waiting_owner_seconds",
             "Age of the foreground and orphan deletions that have taken the longest, from five seconds on",
             m.named_owners,
         );
-        registry.register(
+        catalogue.register(
             "kubegc_gaps_given_up",
             "Finalizers removed although a resource had not caught up",
             m.gaps_given_up,
         );
-        registry.register(
+        catalogue.register(
             "kubegc_unknown_kind_references",
             "References to kinds not served",
             m.unknown_kinds,
         );
-        registry.register("kubegc_deletions", "Deletions requested and granted", m.deletions);
-        registry.register("kubegc_pacing_limit", "Requests allowed in flight", m.pacing_limit);
-        registry.register("kubegc_pacing_in_flight", "Requests in flight", m.pacing_in_flight);
-        registry.register("kubegc_pacing_latency_seconds", "Smoothed latency of requests", m.pacing_latency);
-        registry.register(
+        catalogue.register("kubegc_deletions", "Deletions requested and granted", m.deletions);
+        catalogue.register("kubegc_pacing_limit", "Requests allowed in flight", m.pacing_limit);
+        catalogue.register("kubegc_pacing_in_flight", "Requests in flight", m.pacing_in_flight);
+        catalogue.register("kubegc_pacing_latency_seconds", "Smoothed latency of requests", m.pacing_latency);
+        catalogue.register(
             "kubegc_resource_state_seconds",
             "For how long each resource has been in its state",
             m.resources,
         );
-        registry.register(
+        catalogue.register(
             "kubegc_journal_dropped",
             "Journal entries dropped because too many waited or the disk refused them",
             m.journal_dropped,
         );
-        registry.register(
+        catalogue.register(
             "kubegc_clock_difference_seconds",
             "By how much this machine's clock is ahead of the API server's at least; negative if behind",
             m.clock_difference,
         );
-        registry.register(
+        catalogue.register(
             "kubegc_clock_paused",
             "Whether deletions that depend on the time pause because these clocks disagree",
             m.clock_paused,
         );
-        registry.register("kubegc_held", "Objects whose effect is held", m.held);
-        registry.register("kubegc_paused", "Whether an operator has paused everything", m.paused);
-        registry.register(
+        catalogue.register("kubegc_held", "Objects whose effect is held", m.held);
+        catalogue.register("kubegc_paused", "Whether an operator has paused everything", m.paused);
+        catalogue.register(
             "kubegc_breaker_trips",
             "How often the breaker has stopped a resource",
             m.breaker_trips,
         );
-        registry.register(
+        catalogue.register(
             "kubegc_breaker_tripped",
             "Resources that the breaker has stopped",
             m.breaker_tripped,
         );
-        registry.register(
+        catalogue.register(
             "kubegc_observe_agreements",
             "Effects that another collector performed as predicted, by kind",
             m.agreements,
         );
-        registry.register(
+        catalogue.register(
             "kubegc_observe_disagreements",
             "Effects that another collector performed differently, by kind",
             m.disagreements,
         );
-        registry.register(
+        catalogue.register(
             "kubegc_observe_uncompared",
             "Predictions and deletions that were not compared, for lack of room",
             m.uncompared,
         );
-        registry.register(
+        catalogue.register(
             "kubegc_discovery_failed_groups",
             "API groups whose resources cannot be seen",
             m.undiscovered,

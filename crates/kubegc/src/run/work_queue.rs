@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use gc_kube::Observer;
+use gc_metrics::Catalogue;
 use gc_types::{Effect, EffectId, FinalizerName, Outcome, Request, Verdict};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
 
 /// Label of the work queues: upstream's names for them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct NameLabel {
     pub(super) name: &'static str,
 }
@@ -57,36 +57,36 @@ fn queue(effect: &Effect) -> NameLabel {
 }
 
 impl WorkQueues {
-    pub(super) fn register(&self, registry: &mut Registry) {
+    pub(super) fn register(&self, catalogue: &mut Catalogue) {
         // What is there from the beginning shows its first increase.
         for queue in [DELETE_QUEUE, ORPHAN_QUEUE] {
             self.adds.get_or_create(&queue).inc_by(0);
             self.retries.get_or_create(&queue).inc_by(0);
         }
         let queues = self.clone();
-        registry.register("workqueue_depth", "Current depth of workqueue", queues.depth);
-        registry.register("workqueue_adds", "Total number of adds handled by workqueue", queues.adds);
-        registry.register(
+        catalogue.register("workqueue_depth", "Current depth of workqueue", queues.depth);
+        catalogue.register("workqueue_adds", "Total number of adds handled by workqueue", queues.adds);
+        catalogue.register(
             "workqueue_retries",
             "Total number of retries handled by workqueue",
             queues.retries,
         );
-        registry.register(
+        catalogue.register(
             "workqueue_queue_duration_seconds",
             "How long in seconds an item stays in workqueue before being requested",
             queues.queued.0,
         );
-        registry.register(
+        catalogue.register(
             "workqueue_work_duration_seconds",
             "How long in seconds processing an item from workqueue takes",
             queues.worked.0,
         );
-        registry.register(
+        catalogue.register(
             "workqueue_unfinished_work_seconds",
             "How many seconds of work has been done that is in progress and hasn't been observed by work_duration",
             queues.unfinished,
         );
-        registry.register(
+        catalogue.register(
             "workqueue_longest_running_processor_seconds",
             "How many seconds has the longest running processor for workqueue been running",
             queues.longest,
