@@ -130,7 +130,8 @@ enum Command {
 const COMPLETER: &str = "kubectl_complete-gc";
 
 /// The command line with its defaults.
-fn described() -> clap::Command {
+#[must_use]
+pub fn described() -> clap::Command {
     CommandLine::command().mut_subcommand("run", |run| {
         // On a cluster, kube-controller-manager keeps the other collectors until they are enabled here.
         run.mut_arg("controllers", |argument| argument.default_value(run::DEFAULT_CONTROLLERS))

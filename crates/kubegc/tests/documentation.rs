@@ -2,6 +2,9 @@
 //! somewhere, and every page is in the book.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "documentation/snippets.rs"]
+mod snippets;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
