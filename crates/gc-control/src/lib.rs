@@ -21,6 +21,7 @@ pub mod barriers;
 pub mod breaker;
 pub mod clocks;
 pub mod controller;
+pub mod election;
 pub mod engines;
 pub mod namespaces;
 pub mod pacing;

@@ -61,6 +61,7 @@ pub use definitions::{KEEP_OBJECTS, follow_definitions};
 pub use driver::{ControllerSurroundings, QUEUED_BATCHES, SHUTDOWN_GRACE};
 pub use gc_control::clocks::Agreement;
 pub use gc_control::controller::until;
+pub use gc_control::election;
 pub use gc_control::engines::EventEngine;
 pub use gc_control::pacing;
 pub use objects::{ObjectNews, watch_objects};

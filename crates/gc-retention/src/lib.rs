@@ -3,8 +3,7 @@
 //!
 //! The collectors of cluster objects ([`pods`], [`jobs`], [`certificates`], [`pod_certificates`], [`volumes`],
 //! [`nodes`], [`leases`], [`lease_candidates`], [`tokens`], [`storage_versions`]) are
-//! [`engine::Collector`]s over the narrow facts of [`objects`]; [`permissions`] says what each of them may do, and
-//! [`election`] which of several replicas does it.
+//! [`engine::Collector`]s over the narrow facts of [`objects`]; [`permissions`] says what each of them may do.
 //!
 //! ```
 //! use gc_retention::engine::Decision;
@@ -31,7 +30,6 @@ pub mod certificates;
 pub mod collectors;
 pub mod containers;
 mod division;
-pub mod election;
 pub mod engine;
 pub mod expiry;
 #[cfg(any(test, fuzzing))]

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use gc_control::election::{After, Ask, Election, Record, Reply, Round};
 use gc_registry::api::Object;
 use gc_registry::storage::Change;
-use gc_retention::election::{After, Ask, Election, Record, Reply, Round};
 use gc_retention::leases::IDENTITY_NAMESPACE;
 use serde_json::{Value, json};
 

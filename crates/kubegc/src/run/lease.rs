@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use gc_kube::ApiClient;
 use gc_kube::connection::{Answer, RequestError};
-use gc_retention::election::{After, Ask, Election, Record, Reply, Round};
+use gc_kube::election::{After, Ask, Election, Record, Reply, Round};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::watch;
