@@ -101,7 +101,7 @@ pub(crate) trait Reader: Send + Sync + 'static {
     /// What is asked for: whole objects, or their metadata.
     fn accept(&self) -> Accept;
     /// Which part of the resource is asked for.
-    fn selection(&self) -> Selection {
+    fn selection(&self) -> Selection<'_> {
         Selection::default()
     }
     /// A list begins.
@@ -156,7 +156,7 @@ impl Reader for FactsReader {
         if self.selection().metadata_only { METADATA } else { WHOLE }
     }
 
-    fn selection(&self) -> Selection {
+    fn selection(&self) -> Selection<'_> {
         self.kind.selection()
     }
 
@@ -324,7 +324,7 @@ impl<R: Reader> FactsWatcher<R> {
     }
 }
 
-fn push_selector(uri: &mut String, selection: Selection) {
+fn push_selector(uri: &mut String, selection: Selection<'_>) {
     if !selection.field_selector.is_empty() {
         uri.push_str("&fieldSelector=");
         push_segment(uri, selection.field_selector);

@@ -64,7 +64,7 @@ pub use gc_control::controller::until;
 pub use gc_control::election;
 pub use gc_control::engines::EventEngine;
 pub use gc_control::pacing;
-pub use objects::{ObjectNews, watch_objects};
+pub use objects::{ObjectNews, watch_object, watch_objects};
 pub use observer::{NoObserver, Observer, Observers};
 pub use policies::PolicyCollector;
 pub use resources::{ResourceTable, Route, push_segment};

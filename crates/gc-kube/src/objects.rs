@@ -25,10 +25,12 @@ pub enum ObjectNews {
     Synced,
 }
 
-#[derive(Debug)]
+/// Which objects of a resource, and who is to know when they are listed.
 struct ObjectReader {
     route: Route,
-    field_selector: &'static str,
+    namespace: String,
+    field_selector: String,
+    list_begins: Box<dyn Fn() + Send + Sync>,
 }
 
 fn news(present: bool, object: Value) -> ObjectNews {
@@ -46,11 +48,13 @@ impl Reader for ObjectReader {
         WHOLE
     }
 
-    fn selection(&self) -> Selection {
-        Selection { field_selector: self.field_selector, ..Selection::default() }
+    fn selection(&self) -> Selection<'_> {
+        let Self { namespace, field_selector, .. } = self;
+        Selection { namespace, field_selector, ..Selection::default() }
     }
 
     fn started(&self) -> ObjectNews {
+        (self.list_begins)();
         ObjectNews::ListStarted
     }
 
@@ -78,6 +82,29 @@ pub async fn watch_objects(
     field_selector: &'static str,
     sink: mpsc::Sender<Vec<ObjectNews>>,
 ) {
-    let reader = ObjectReader { route: Route::new(resource), field_selector };
+    let reader = ObjectReader {
+        route: Route::new(resource),
+        namespace: String::new(),
+        field_selector: field_selector.to_owned(),
+        list_begins: Box::new(|| {}),
+    };
+    FactsWatcher::new(client, Arc::new(reader), sink).run().await;
+}
+
+/// The same for one object by its namespace and name. `list_begins` is called before each list is requested.
+pub async fn watch_object(
+    client: ApiClient,
+    resource: ResourceInfo,
+    namespace: &str,
+    name: &str,
+    list_begins: impl Fn() + Send + Sync + 'static,
+    sink: mpsc::Sender<Vec<ObjectNews>>,
+) {
+    let reader = ObjectReader {
+        route: Route::new(resource),
+        namespace: namespace.to_owned(),
+        field_selector: format!("metadata.name={name}"),
+        list_begins: Box::new(list_begins),
+    };
     FactsWatcher::new(client, Arc::new(reader), sink).run().await;
 }

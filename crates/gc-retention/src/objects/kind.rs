@@ -67,11 +67,11 @@ kinds! {
 
 /// The part of a resource that is requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Selection {
+pub struct Selection<'a> {
     /// Only this namespace, unless it is empty.
-    pub namespace: &'static str,
+    pub namespace: &'a str,
     /// A field selector; empty selects all.
-    pub field_selector: &'static str,
+    pub field_selector: &'a str,
     /// Only the metadata of objects.
     pub metadata_only: bool,
 }
@@ -100,7 +100,7 @@ impl Kind {
 
     /// The part of the resource that is of this kind.
     #[must_use]
-    pub const fn selection(self) -> Selection {
+    pub const fn selection(self) -> Selection<'static> {
         match self {
             // The server selects them by type, so that only metadata of a Secret is ever read.
             Self::TokenSecret => Selection {

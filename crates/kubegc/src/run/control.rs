@@ -10,18 +10,18 @@
 //! `kubegc.io/pages-certificate-authority` is no order: the leader writes there what verifies the certificate of its pages.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use gc_kube::ApiClient;
+use anyhow::bail;
 use gc_kube::breaker::{Breaker, BreakerOptions, SharedBreaker, Trip};
 use gc_kube::connection::Answer;
-use gc_types::Timestamp;
+use gc_kube::{ApiClient, ObjectNews, QUEUED_BATCHES, watch_object};
+use gc_types::{Gvr, ResourceId, ResourceInfo, Scope, Timestamp};
 use http::{Method, StatusCode};
-use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::lease::Leadership;
 use super::preflight::{self, Forbidden};
@@ -31,12 +31,8 @@ const TRIPPED: &str = "kubegc.io/tripped";
 const OBSERVE_UNTIL: &str = "kubegc.io/observe-until";
 /// The authority (PEM) of the self-signed certificate that the leader's pages have.
 pub(crate) const PAGES_AUTHORITY: &str = "kubegc.io/pages-certificate-authority";
-/// Pause after a watch of the Lease has ended, and between tries to write to it.
+/// Pause between tries to write to the Lease.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The watch of the Lease is asked to end after this time, seconds.
-const WATCH_SECONDS: u64 = 300;
-/// Maximum length of a line of that watch.
-const LONGEST_LINE: usize = 1 << 20;
 /// An annotation is written at most so often when others keep changing the Lease.
 const TRIES: usize = 8;
 
@@ -255,60 +251,38 @@ impl Control {
         tripped.into_iter().filter(|trip| !seen.announced.contains(&trip.resource)).collect()
     }
 
-    /// Reads the Lease once, and then follows it until the task is aborted.
+    /// Lists and watches the Lease until the task is aborted.
     pub(crate) async fn follow(self, client: ApiClient, lease: LeaseName) {
-        loop {
-            match self.look(&client, &lease).await {
-                Ok(Some(version)) => {
-                    if let Err(error) = self.watch(&client, &lease, &version).await {
-                        tracing::debug!(%error, "the watch of the lease has ended");
+        let (sink, mut news) = mpsc::channel(QUEUED_BATCHES);
+        let known = Arc::<AtomicU64>::default();
+        let (control, before) = (self.clone(), Arc::clone(&known));
+        let list_begins = move || before.store(control.lock().version, Ordering::Relaxed);
+        let watch = watch_object(client, leases(), &lease.namespace, &lease.name, list_begins, sink);
+        let obey = async {
+            let mut is_listing = false;
+            while let Some(batch) = news.recv().await {
+                for news in batch {
+                    match news {
+                        ObjectNews::ListStarted => is_listing = true,
+                        ObjectNews::Present(lease) if is_listing => {
+                            self.saw_since(&lease, known.load(Ordering::Relaxed));
+                        }
+                        ObjectNews::Present(lease) => self.saw(&lease),
+                        ObjectNews::Synced => is_listing = false,
+                        // Its orders remain until it is there again.
+                        ObjectNews::Gone(_) => {}
                     }
                 }
-                Ok(None) => {}
-                Err(error) => tracing::debug!(%error, "the lease cannot be read"),
             }
-            tokio::time::sleep(PAUSE).await;
-        }
+        };
+        tokio::join!(watch, obey);
     }
 
-    /// Reads the Lease; answers its version, if there is one.
-    pub(super) async fn look(&self, client: &ApiClient, lease: &LeaseName) -> anyhow::Result<Option<String>> {
+    /// Reads the Lease once.
+    pub(super) async fn look(&self, client: &ApiClient, lease: &LeaseName) -> anyhow::Result<()> {
         let known = self.lock().version;
-        let Some(value) = read(client, lease).await? else { return Ok(None) };
-        self.saw_since(&value, known);
-        Ok(value["metadata"]["resourceVersion"].as_str().map(str::to_owned))
-    }
-
-    async fn watch(&self, client: &ApiClient, lease: &LeaseName, version: &str) -> anyhow::Result<()> {
-        let path = format!(
-            "{}?watch=true&fieldSelector=metadata.name%3D{}&resourceVersion={version}&timeoutSeconds={WATCH_SECONDS}",
-            lease.collection(),
-            lease.name
-        );
-        let response = client.open(0, preflight::request(Method::GET, &path, None)).await?;
-        if !response.status().is_success() {
-            bail!("the watch was answered with {}", response.status());
-        }
-        let mut body = response.into_body();
-        let mut buffer: Vec<u8> = Vec::new();
-        let silence = Duration::from_secs(2 * WATCH_SECONDS);
-        while let Some(frame) = tokio::time::timeout(silence, body.frame()).await? {
-            let Ok(chunk) = frame.map_err(anyhow::Error::from_boxed)?.into_data() else { continue };
-            buffer.extend_from_slice(&chunk);
-            while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = buffer.drain(..=end).collect();
-                let event: Value = serde_json::from_slice(&line).context("a malformed event")?;
-                match event["type"].as_str() {
-                    Some("ADDED" | "MODIFIED") => self.saw(&event["object"]),
-                    Some("DELETED" | "BOOKMARK") => {}
-                    _ => {
-                        bail!("{}", event["object"]["message"].as_str().unwrap_or("an event of unknown type"))
-                    }
-                }
-            }
-            if buffer.len() > LONGEST_LINE {
-                bail!("an event is too large");
-            }
+        if let Some(value) = read(client, lease).await? {
+            self.saw_since(&value, known);
         }
         Ok(())
     }
@@ -377,6 +351,19 @@ impl Control {
             // The leader writes it; what was written shows here.
             let _ = tokio::time::timeout(PAUSE, orders.changed()).await;
         }
+    }
+}
+
+/// Leases, for the follower.
+fn leases() -> ResourceInfo {
+    ResourceInfo {
+        id: ResourceId(0),
+        gvr: Gvr { group: "coordination.k8s.io".into(), version: "v1".into(), resource: "leases".into() },
+        kind: "Lease".into(),
+        scope: Scope::Namespaced,
+        served_api_versions: Vec::new(),
+        watched: true,
+        comparable_versions: true,
     }
 }
 
@@ -594,6 +581,29 @@ mod tests {
         assert!(!leadership.may_act() && leadership.leads() && *held.borrow());
         control.saw(&lease(6, &json!({})));
         assert!(leadership.may_act() && !*held.borrow());
+    }
+
+    /// The follower begins before there is a Lease, and takes in what others write to it.
+    #[tokio::test]
+    async fn orders_on_a_lease_that_comes_later_are_followed() {
+        let options = crate::apiserver::ServerOptions::ephemeral(([127, 0, 0, 1], 0).into());
+        let server = crate::apiserver::serve(&options, None).await.unwrap();
+        let way = server.in_process("tester");
+        let client = ApiClient::in_process(move |request| way.call(request));
+        let name = LeaseName { namespace: "kube-system".into(), name: "kubegc".into() };
+        let other = LeaseName { name: "other".into(), ..name.clone() };
+        let (control, _, leadership) = control();
+        let (mut orders, mut held) = (control.orders(), leadership.held());
+        let following = tokio::spawn(control.follow(client.clone(), name.clone()));
+        edit(&client, &other, |orders| orders.paused = Some("not ours".into())).await.unwrap();
+        for reason in ["lunch", "dinner"] {
+            edit(&client, &name, |orders| orders.paused = Some(reason.into())).await.unwrap();
+            orders.wait_for(|orders| orders.paused.as_deref() == Some(reason)).await.unwrap();
+        }
+        edit(&client, &name, |orders| orders.paused = None).await.unwrap();
+        held.wait_for(|held| !*held).await.unwrap();
+        following.abort();
+        server.shutdown().await;
     }
 
     /// Without orders there is nothing to write, and a Lease that only has orders was never held.
