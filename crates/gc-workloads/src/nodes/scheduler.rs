@@ -84,7 +84,9 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     let mut count = 0;
     for node in view.store.all(Kind::Node) {
         count += 1;
-        let free = free_on(view, node);
+        let used = view.store.requested_on(node.name());
+        let mut free = allocatable(node);
+        free.subtract(&used);
         let reason = reason_against(view, pod, node, &free, &wanted)
             .or_else(|| storage::claims_against(view, &volumes, &waiting, node))
             .or_else(|| devices::reason_against(&devices, node).map(str::to_owned));
@@ -92,9 +94,9 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
             Some(reason) => *reasons.entry(reason).or_default() += 1,
             // The one with the fewest pods, the first by name among equals.
             None => {
-                let room = if chosen == Some(node.name()) { i128::MAX } else { free.get("pods") };
-                if best.is_none_or(|(most, _)| room > most) {
-                    best = Some((room, node));
+                let pods = if chosen == Some(node.name()) { -1 } else { used.get("pods") };
+                if best.is_none_or(|(fewest, _)| pods < fewest) {
+                    best = Some((pods, node));
                 }
             }
         }
@@ -178,12 +180,6 @@ pub(super) fn allocatable(node: &Object) -> Amounts {
     } else {
         &status["capacity"]
     })
-}
-
-fn free_on(view: &View<'_>, node: &Object) -> Amounts {
-    let mut free = allocatable(node);
-    free.subtract(&view.store.requested_on(node.name()));
-    free
 }
 
 /// Why a pod does not run on a node, in the scheduler's own words; `None` if it does.

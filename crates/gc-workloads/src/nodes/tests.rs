@@ -350,6 +350,21 @@ fn readiness_gates_and_deadlines_are_obeyed() {
     assert_eq!(status["containerStatuses"][0]["state"]["terminated"]["exitCode"], 143);
 }
 
+/// A simulated node has room for far more pods than a kubelet's, which gets its share all the same.
+#[test]
+fn a_pod_gets_the_node_with_the_fewest_pods_whatever_its_size() {
+    let mut world = World::whole();
+    world
+        .create(Kind::Node, json!({"metadata": {"name": "real"}, "status": {"allocatable": {"pods": "10"}}}));
+    for number in 0..6 {
+        world.create(Kind::Pod, pod(&format!("p{number}"), &json!({})));
+    }
+    world.settle();
+    let nodes = (0..6).map(|number| world.get(Kind::Pod, &format!("p{number}"))["spec"]["nodeName"].clone());
+    let on_real = nodes.filter(|node| node == "real").count();
+    assert_eq!(on_real, 3);
+}
+
 #[test]
 fn a_nodes_own_kubelet_keeps_it() {
     let mut world = World::whole();
