@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use crate::auth::certificates::CertificateRequest;
 use crate::auth::static_tokens::token_line;
 use crate::auth::subject::certificate_subject;
-use crate::auth::tokens::{Claims, ISSUER, KubernetesClaims, Reference, TokenSigner};
+use crate::auth::token_keys::SigningKey;
+use crate::auth::tokens::{Claims, ISSUER, KubernetesClaims, Reference, TokenSettings, TokenSigner};
 use crate::encode::decode;
 use crate::encode::documents;
 use crate::encode::negotiate::{Encoding, Form, Purpose, body_type, media_ranges, negotiate};
@@ -186,7 +187,9 @@ fn signer() -> &'static (TokenSigner, String) {
     static SIGNER: OnceLock<(TokenSigner, String)> = OnceLock::new();
     SIGNER.get_or_init(|| {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
-        let signer = TokenSigner::new(&key.serialize_der()).unwrap();
+        let key = SigningKey::from_pkcs8(&key.serialize_der()).unwrap();
+        let keys = vec![key.public.clone()];
+        let signer = TokenSigner::new(key, keys, TokenSettings::default());
         let account = Reference { name: "robot".into(), uid: "u".into() };
         let claims = Claims {
             aud: vec![ISSUER.into()],

@@ -26,7 +26,11 @@ pub use auth::certificates::{
 };
 pub use auth::kubeconfig::ClientCredentials;
 pub use auth::pki::{GivenKeys, PkiError, write_private};
+pub use auth::rbac::AuthorizationMode;
+pub use auth::request_headers::RequestHeaders;
 pub use auth::sessions::{LINK_SECONDS, SESSION_SECONDS, Sessions, session_cookie};
+pub use auth::tls_settings::{TlsSettingError, TlsSettings};
+pub use auth::tokens::TokenSettings;
 pub use exposition::exposition;
 pub use metrics::catalogues;
 pub use serve::extension::{
@@ -36,4 +40,4 @@ pub use state::Clock;
 pub use transport::in_process::{InProcess, WeakInProcess};
 pub use transport::listener_tls::ListenerTls;
 pub use transport::query::query_pairs;
-pub use transport::server::{RunningServer, Server, ServerConfig, StartError};
+pub use transport::server::{AccessConfig, RunningServer, Server, ServerConfig, StartError};

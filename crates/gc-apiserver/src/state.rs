@@ -10,6 +10,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::aggregator::Aggregator;
 use crate::auth::rbac::Rbac;
+use crate::auth::request_headers::RequestHeaders;
 use crate::auth::static_tokens::Authenticator;
 use crate::auth::tokens::TokenSigner;
 use crate::metrics::Metrics;
@@ -60,6 +61,10 @@ pub(crate) struct State {
     pub(crate) rbac: Arc<Rbac>,
     /// Service-account tokens.
     pub(crate) signer: TokenSigner,
+    /// Proxies that say in headers who asks.
+    pub(crate) front_proxy: Option<RequestHeaders>,
+    /// Whether requests without credentials are answered.
+    pub(crate) admits_anonymous: bool,
     /// Aggregated servers.
     pub(crate) aggregator: Aggregator,
     /// Discovery documents.
@@ -90,7 +95,13 @@ pub(crate) struct StateParts {
     /// See [`State`].
     pub(crate) authenticator: Authenticator,
     /// See [`State`].
+    pub(crate) rbac: Rbac,
+    /// See [`State`].
     pub(crate) signer: TokenSigner,
+    /// See [`State`].
+    pub(crate) front_proxy: Option<RequestHeaders>,
+    /// See [`State`].
+    pub(crate) admits_anonymous: bool,
     /// See [`State`].
     pub(crate) aggregator: Aggregator,
     /// See [`State`].
@@ -113,8 +124,10 @@ impl State {
         Self {
             registry: parts.registry,
             authenticator: parts.authenticator,
-            rbac: Arc::default(),
+            rbac: Arc::new(parts.rbac),
             signer: parts.signer,
+            front_proxy: parts.front_proxy,
+            admits_anonymous: parts.admits_anonymous,
             aggregator: parts.aggregator,
             discovery: Discovery::default(),
             openapi: OpenApi::default(),

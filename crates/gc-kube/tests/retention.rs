@@ -175,6 +175,7 @@ impl World {
             token_auth_file: None,
             hosts: Vec::new(),
             keys: gc_apiserver::GivenKeys::default(),
+            access: gc_apiserver::AccessConfig::default(),
             clock: gc_apiserver::Clock::default(),
             extension: None,
         };

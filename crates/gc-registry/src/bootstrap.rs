@@ -38,10 +38,25 @@ pub struct ServerFacts {
     pub port: u16,
     /// The authority that client certificates are checked with, as PEM.
     pub client_ca: String,
-    /// The authority of the certificate that this server shows aggregated servers, as PEM.
-    pub front_proxy_ca: String,
-    /// The name in that certificate.
-    pub front_proxy_name: &'static str,
+    /// What aggregated servers have to know of the proxies that they may believe.
+    pub front_proxy: FrontProxyFacts,
+}
+
+/// The proxies that aggregated servers may believe when they say in headers who asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FrontProxyFacts {
+    /// The authorities of their certificates, as PEM.
+    pub ca: String,
+    /// The names in those certificates; any if there are none.
+    pub names: Vec<String>,
+    /// Headers of the user's name.
+    pub user_headers: Vec<String>,
+    /// Headers of the user's UID.
+    pub uid_headers: Vec<String>,
+    /// Headers of groups.
+    pub group_headers: Vec<String>,
+    /// What headers of further attributes begin with.
+    pub extra_prefixes: Vec<String>,
 }
 
 /// One object that every cluster has.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use futures::FutureExt as _;
-use gc_apiserver::{Extension, GivenKeys, RunningServer, Server, ServerConfig, StartError};
+use gc_apiserver::{AccessConfig, Extension, GivenKeys, RunningServer, Server, ServerConfig, StartError};
 use gc_registry::Registry;
 use gc_registry::admission::Plugins;
 use gc_registry::advisor::Advisor;
@@ -120,6 +120,12 @@ pub(crate) struct ServerOptions {
     /// Keys that are given by other flags.
     #[arg(skip)]
     pub(crate) keys: GivenKeys,
+    /// Who is let in, and may do what, by other flags.
+    #[arg(skip)]
+    pub(crate) access: AccessConfig,
+    /// How long Events are kept, if not as long as by default.
+    #[arg(skip)]
+    pub(crate) event_ttl_seconds: Option<u32>,
     /// The store to serve instead of a new one.
     #[arg(skip)]
     pub(crate) prepared: Option<Arc<MemoryStorage>>,
@@ -157,6 +163,8 @@ impl ServerOptions {
             advisor: None,
             refuse_privileged: false,
             keys: GivenKeys::default(),
+            access: AccessConfig::default(),
+            event_ttl_seconds: None,
             prepared: None,
             clock: gc_apiserver::Clock::default(),
         }
@@ -270,8 +278,10 @@ pub(crate) async fn serve(
     extension: Option<Arc<dyn Extension>>,
 ) -> anyhow::Result<RunningServer> {
     let data_dir = options.data_dir()?;
+    let default = gc_registry::Config::default();
     let settings = gc_registry::Config {
         plugins: options.plugins()?,
+        event_ttl_seconds: options.event_ttl_seconds.unwrap_or(default.event_ttl_seconds),
         allow_privileged: !options.refuse_privileged,
         counts_quotas: options.counts_quotas,
         aggregates_roles: options.aggregates_roles,
@@ -280,7 +290,7 @@ pub(crate) async fn serve(
         service_ranges: options.service_ranges()?,
         unattended: options.unattended,
         advisor: options.advisor.clone(),
-        ..gc_registry::Config::default()
+        ..default
     };
     let kind =
         options.storage.unwrap_or(if options.ephemeral { StorageKind::Memory } else { StorageKind::Redb });
@@ -299,6 +309,7 @@ pub(crate) async fn serve(
         token_auth_file: options.token_auth_file.clone(),
         hosts,
         keys: options.keys.clone(),
+        access: options.access.clone(),
         clock: options.clock.clone(),
         extension,
     };

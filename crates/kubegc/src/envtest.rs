@@ -4,18 +4,19 @@
 //! flags of the real ones, and wait for `/healthz` and `/health`. Objects are kept in memory; the etcd answers and keeps
 //! nothing. No collector runs unless `KUBEGC_ENVTEST_CONTROLLERS` names some.
 
+mod access;
+mod apiserver_flags;
 mod archive;
 mod assets;
 mod flags;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::Context as _;
-use gc_apiserver::{GivenKeys, RunningServer};
+use gc_apiserver::RunningServer;
 use gc_registry::admission::Plugins;
 use prometheus_client::registry::Registry;
 
@@ -27,12 +28,14 @@ use crate::operations::{self, PageAnswer, Pages, Protection, Shown};
 use crate::up::Up;
 use crate::workloads::WorkloadOptions;
 use crate::{UsageError, exit};
+use apiserver_flags::{ABSENT_PLUGINS, APISERVER_FLAGS, PERMANENT_PLUGINS, effective, ignored, switch};
 use flags::{Flag, Given};
 
 pub(crate) use assets::{EnvtestCommand, run};
 
 /// Which collectors run, in the words of `--controllers`; `gc` is the collector of owner references.
 const CONTROLLERS: &str = "KUBEGC_ENVTEST_CONTROLLERS";
+const ENABLE_PLUGINS: &str = "enable-admission-plugins";
 /// Upstream's default of `--secure-port`.
 const DEFAULT_PORT: u16 = 6443;
 /// Upstream's default of `--service-cluster-ip-range`.
@@ -42,91 +45,7 @@ const DEFAULT_ETCD_URL: &str = "http://127.0.0.1:2379";
 /// The version of Kubernetes that `--version` reports, and that archives are named by.
 const KUBERNETES_VERSION: &str = "1.36.2";
 
-const fn effective(name: &'static str) -> Flag {
-    Flag { name, is_switch: false, has_effect: true }
-}
-
-const fn ignored(name: &'static str) -> Flag {
-    Flag { name, is_switch: false, has_effect: false }
-}
-
-const fn switch(name: &'static str) -> Flag {
-    Flag { name, is_switch: true, has_effect: false }
-}
-
-/// Flags of kube-apiserver that test frameworks and their users pass.
-const APISERVER_FLAGS: &[Flag] = &[
-    ignored("admission-control-config-file"),
-    ignored("advertise-address"),
-    Flag { has_effect: true, ..switch("allow-privileged") },
-    switch("anonymous-auth"),
-    ignored("api-audiences"),
-    ignored("audit-log-format"),
-    ignored("audit-log-maxage"),
-    ignored("audit-log-maxbackup"),
-    ignored("audit-log-maxsize"),
-    ignored("audit-log-path"),
-    ignored("audit-policy-file"),
-    ignored("authentication-config"),
-    ignored("authorization-config"),
-    ignored("authorization-mode"),
-    effective("bind-address"),
-    effective("cert-dir"),
-    effective("client-ca-file"),
-    ignored("default-watch-cache-size"),
-    effective("disable-admission-plugins"),
-    effective("enable-admission-plugins"),
-    switch("enable-aggregator-routing"),
-    switch("enable-bootstrap-token-auth"),
-    switch("enable-garbage-collector"),
-    switch("enable-priority-and-fairness"),
-    ignored("encryption-provider-config"),
-    ignored("etcd-cafile"),
-    ignored("etcd-certfile"),
-    ignored("etcd-keyfile"),
-    ignored("etcd-prefix"),
-    ignored("etcd-servers"),
-    ignored("event-ttl"),
-    ignored("external-hostname"),
-    ignored("feature-gates"),
-    ignored("goaway-chance"),
-    ignored("kubelet-preferred-address-types"),
-    ignored("logging-format"),
-    ignored("max-mutating-requests-inflight"),
-    ignored("max-requests-inflight"),
-    ignored("min-request-timeout"),
-    switch("profiling"),
-    ignored("proxy-client-cert-file"),
-    ignored("proxy-client-key-file"),
-    ignored("request-timeout"),
-    ignored("requestheader-allowed-names"),
-    ignored("requestheader-client-ca-file"),
-    ignored("requestheader-extra-headers-prefix"),
-    ignored("requestheader-group-headers"),
-    ignored("requestheader-username-headers"),
-    ignored("runtime-config"),
-    effective("secure-port"),
-    ignored("service-account-issuer"),
-    ignored("service-account-jwks-uri"),
-    ignored("service-account-key-file"),
-    switch("service-account-lookup"),
-    ignored("service-account-max-token-expiration"),
-    effective("service-account-signing-key-file"),
-    effective("service-cluster-ip-range"),
-    effective("service-node-port-range"),
-    ignored("shutdown-delay-duration"),
-    ignored("storage-backend"),
-    ignored("storage-media-type"),
-    effective("tls-cert-file"),
-    effective("tls-private-key-file"),
-    effective("token-auth-file"),
-    ignored("v"),
-    ignored("vmodule"),
-    switch("watch-cache"),
-    ignored("watch-cache-sizes"),
-];
-
-/// Flags of etcd, of the same kind.
+/// The flags of etcd that test frameworks and their users pass.
 const ETCD_FLAGS: &[Flag] = &[
     ignored("advertise-client-urls"),
     ignored("auto-compaction-mode"),
@@ -192,31 +111,6 @@ fn program(
     Ok(ExitCode::SUCCESS)
 }
 
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
-/// The keys that were given, in files.
-fn given_keys(given: &Given) -> anyhow::Result<GivenKeys> {
-    let file = |name: &str| given.last(name).filter(|path| !path.is_empty()).map(PathBuf::from);
-    let in_folder = |name: &str| Some(file("cert-dir")?.join(name)).filter(|path| path.exists());
-    let certificate = file("tls-cert-file").or_else(|| in_folder("apiserver.crt"));
-    let key = file("tls-private-key-file").or_else(|| in_folder("apiserver.key"));
-    let serving = match (certificate, key) {
-        (Some(certificate), Some(key)) => Some((read(&certificate)?, read(&key)?)),
-        (None, None) => None,
-        _ => {
-            return Err(UsageError::new(
-                "a certificate and a key belong together: --tls-cert-file, --tls-private-key-file",
-            )
-            .into());
-        }
-    };
-    let client_authorities = file("client-ca-file").map(|path| read(&path)).transpose()?;
-    let token_key = file("service-account-signing-key-file").map(|path| read(&path)).transpose()?;
-    Ok(GivenKeys { serving, client_authorities, token_key })
-}
-
 /// The collectors that the environment asks for; `None` for none.
 fn controllers() -> Option<Vec<String>> {
     let words = std::env::var(CONTROLLERS).ok()?;
@@ -225,14 +119,24 @@ fn controllers() -> Option<Vec<String>> {
     Some(words.map(long).collect::<Vec<_>>()).filter(|words| !words.is_empty())
 }
 
-/// The plugins of a list that this server has; of the others it says that they are not there.
-fn plugins(given: &Given, flag: &str) -> Vec<String> {
-    let (ours, others): (Vec<&str>, Vec<&str>) =
-        given.words(flag).partition(|name| Plugins::names().contains(name));
-    if !others.is_empty() {
-        eprintln!("kube-apiserver (kubegc): --{flag}: not there: {}", others.join(", "));
+/// The plugins of a list that this server has. It says which are not there, and which stay on.
+fn plugins(given: &Given, flag: &str) -> anyhow::Result<Vec<String>> {
+    let (mut ours, mut others) = (Vec::new(), Vec::new());
+    for name in given.words(flag) {
+        if Plugins::names().contains(&name) {
+            ours.push(name.to_owned());
+        } else if ABSENT_PLUGINS.contains(&name) || PERMANENT_PLUGINS.contains(&name) {
+            others.push(name);
+        } else {
+            return Err(UsageError::new(format!("{flag} plugin {name:?} is unknown")).into());
+        }
     }
-    ours.into_iter().map(str::to_owned).collect()
+    // What is always on need not be asked for.
+    others.retain(|name| flag != ENABLE_PLUGINS || !PERMANENT_PLUGINS.contains(name));
+    if !others.is_empty() {
+        eprintln!("kube-apiserver (kubegc): --{flag}: without effect: {}", others.join(", "));
+    }
+    Ok(ours)
 }
 
 /// The range of addresses of Services: the first of two, as there is one family of addresses.
@@ -260,17 +164,22 @@ fn apiserver(given: &Given) -> anyhow::Result<()> {
         // A server for tests need not be reachable from elsewhere.
         None => Ipv4Addr::LOCALHOST.into(),
     };
+    let mut enabled = plugins(given, ENABLE_PLUGINS)?;
+    // On by default in the real program, which frameworks without a controller of accounts know, and turn it off.
+    enabled.push("ServiceAccount".to_owned());
     let options = ServerOptions {
-        enable_admission_plugins: plugins(given, "enable-admission-plugins"),
-        disable_admission_plugins: plugins(given, "disable-admission-plugins"),
-        refuse_privileged: given.last("allow-privileged").is_none_or(|value| value != "true"),
+        enable_admission_plugins: enabled,
+        disable_admission_plugins: plugins(given, "disable-admission-plugins")?,
+        refuse_privileged: !given.switch("allow-privileged")?.unwrap_or(false),
+        event_ttl_seconds: access::event_seconds(given)?,
+        access: access::access(given)?,
         token_auth_file: given.last("token-auth-file").map(PathBuf::from),
         service_cluster_ip_range: service_range(given).to_owned(),
         service_node_port_range: given
             .last("service-node-port-range")
             .unwrap_or(apiserver::NODE_PORT_RANGE)
             .to_owned(),
-        keys: given_keys(given)?,
+        keys: access::keys(given)?,
         ..ServerOptions::ephemeral(SocketAddr::new(address, port))
     };
     apiserver::raise_file_limit();

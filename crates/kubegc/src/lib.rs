@@ -57,7 +57,7 @@ struct CommandLine {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the embedded Kubernetes-compatible API server alone
-    Apiserver(apiserver::Options),
+    Apiserver(Box<apiserver::Options>),
     /// Collect images and containers on this node, over a CRI socket
     Node(Box<node::NodeOptions>),
     /// Run the embedded API server with all cluster collectors, in one process

@@ -1,6 +1,9 @@
 //! The programs that test frameworks start, with the very flags that they pass.
 #![allow(clippy::unwrap_used, missing_docs)] // a broken assumption should stop the test
 
+#[path = "envtest/access.rs"]
+mod access;
+
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};

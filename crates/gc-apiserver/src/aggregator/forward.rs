@@ -18,6 +18,7 @@ use hyper::body::Incoming;
 use serde_json::Value;
 
 use super::{ApiService, Availability};
+use crate::auth::request_headers::RequestHeaders;
 use crate::state::State;
 use crate::transport::body::AnswerBody;
 use crate::transport::dial::{Connection, Peer, dial};
@@ -39,11 +40,12 @@ fn stays_here(name: &HeaderName) -> bool {
         || matches!(name.as_str(), "keep-alive" | "proxy-connection")
 }
 
-/// Headers by which somebody would be believed to be somebody else.
-fn claims_a_user(name: &HeaderName) -> bool {
+/// Headers by which somebody would be believed to be somebody else, those among them by which proxies name users here.
+fn claims_a_user(name: &HeaderName, proxies: Option<&RequestHeaders>) -> bool {
     *name == AUTHORIZATION
         || name.as_str().starts_with("impersonate-")
         || name.as_str().starts_with("x-remote-")
+        || proxies.is_some_and(|proxies| proxies.names_a_user(name))
 }
 
 /// A key of extra attributes as part of the name of a header: what no name may contain is percent-encoded.
@@ -135,7 +137,7 @@ pub(crate) async fn forward(
     let Ok(peer) = peer(state, service).await else { return Ok(unavailable("service unavailable")) };
     let mut headers = HeaderMap::new();
     for (name, value) in &request.headers {
-        if !stays_here(name) && !claims_a_user(name) && *name != HOST {
+        if !stays_here(name) && !claims_a_user(name, state.front_proxy.as_ref()) && *name != HOST {
             headers.append(name, value.clone());
         }
     }
@@ -279,14 +281,23 @@ mod tests {
 
     #[test]
     fn nobody_names_a_user_for_others() {
+        let proxies = RequestHeaders {
+            user: vec!["X-User".into()],
+            groups: vec!["X-Groups".into()],
+            extra_prefixes: vec!["X-Extra-".into()],
+            ..RequestHeaders::default()
+        };
         for (name, claims) in [
             ("authorization", true),
+            ("x-user", true),
+            ("x-groups", true),
+            ("x-extra-a", true),
             ("impersonate-user", true),
             ("x-remote-group", true),
             ("x-remote-extra-a", true),
             ("accept", false),
         ] {
-            assert_eq!(claims_a_user(&HeaderName::from_static(name)), claims, "{name}");
+            assert_eq!(claims_a_user(&HeaderName::from_static(name), Some(&proxies)), claims, "{name}");
         }
     }
 }

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use crate::auth::aggregation;
 use crate::auth::client_certificates::ClientCertificate;
 use crate::auth::rbac::{self, Question, SERVICE_ACCOUNT_PREFIX};
-use crate::auth::tokens::{Claims, ISSUER};
+use crate::auth::tokens::Claims;
 use crate::state::{State, system_user};
 use crate::transport::exchange::header_text;
 use crate::work::Weight;
@@ -27,8 +27,6 @@ pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// Group of who shows any.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
-/// What this server calls itself in the audiences of tokens.
-pub(crate) const API_AUDIENCES: [&str; 1] = [ISSUER];
 
 fn unauthorized() -> ApiError {
     ApiError::new(401, "Unauthorized", "Unauthorized")
@@ -40,7 +38,12 @@ pub(crate) async fn authenticate(
     certificate: &ClientCertificate,
     headers: &HeaderMap,
 ) -> Result<UserInfo, ApiError> {
-    if let ClientCertificate::Verified(identity) = certificate
+    if let ClientCertificate::FrontProxy(_) = certificate
+        && let Some(user) = state.front_proxy.as_ref().and_then(|names| names.user(headers))
+    {
+        return Ok(authenticated(user));
+    }
+    if let Some(identity) = certificate.identity()
         && !identity.0.is_empty()
     {
         let user = UserInfo { name: identity.0.clone(), groups: identity.1.clone(), ..UserInfo::default() };
@@ -51,14 +54,14 @@ pub(crate) async fn authenticate(
     let bearer = parts.next().is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer"));
     let token = parts.next().filter(|_| bearer).unwrap_or_default();
     // Whoever shows a certificate means to be somebody.
-    if token.is_empty() && matches!(certificate, ClientCertificate::Refused) {
+    if token.is_empty() && (certificate.proves_nothing() || !state.admits_anonymous) {
         return Err(unauthorized());
     }
     if token.is_empty() {
         let groups = vec![UNAUTHENTICATED.to_owned()];
         return Ok(UserInfo { name: ANONYMOUS.into(), groups, ..UserInfo::default() });
     }
-    match user_of_token(state, token, &API_AUDIENCES).await? {
+    match user_of_token(state, token, &state.signer.audiences()).await? {
         Some((user, _)) => Ok(user),
         None => Err(unauthorized()),
     }
@@ -74,7 +77,7 @@ pub(crate) async fn user_of_token(
         // Static tokens are good for this server alone.
         let shared: Vec<String> = audiences
             .iter()
-            .filter(|audience| API_AUDIENCES.contains(audience))
+            .filter(|audience| state.signer.audiences().contains(audience))
             .map(|audience| (*audience).to_owned())
             .collect();
         return Ok((!shared.is_empty()).then(|| (authenticated(user.clone()), shared)));

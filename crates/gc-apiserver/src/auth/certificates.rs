@@ -12,16 +12,16 @@ use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer};
 use super::subject::element;
 
 const BOOLEAN: u8 = 0x01;
-const INTEGER: u8 = 0x02;
-const BIT_STRING: u8 = 0x03;
-const OCTET_STRING: u8 = 0x04;
-const OBJECT_IDENTIFIER: u8 = 0x06;
+pub(super) const INTEGER: u8 = 0x02;
+pub(super) const BIT_STRING: u8 = 0x03;
+pub(super) const OCTET_STRING: u8 = 0x04;
+pub(super) const OBJECT_IDENTIFIER: u8 = 0x06;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
-const SEQUENCE: u8 = 0x30;
+pub(super) const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 /// `[0]`, constructed: the attributes of a request, and the version of a certificate.
-const CONTEXT_0: u8 = 0xa0;
+pub(super) const CONTEXT_0: u8 = 0xa0;
 /// `[3]`, constructed: the extensions of a certificate.
 const CONTEXT_3: u8 = 0xa3;
 /// `[0]`, primitive: the key identifier of an authority.
@@ -113,7 +113,7 @@ pub struct CertificateTerms {
 }
 
 /// An element with its content.
-fn encode(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+pub(super) fn encode(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let mut bytes = vec![tag];
     let digits = length.to_be_bytes();
@@ -272,7 +272,12 @@ fn address(bytes: &[u8]) -> Result<IpAddr, SigningError> {
 }
 
 /// Verifies a signature with the contents of a SubjectPublicKeyInfo.
-fn verify(key: &[u8], algorithm: &[u8], signed: &[u8], signature: &[u8]) -> Result<(), SigningError> {
+pub(super) fn verify(
+    key: &[u8],
+    algorithm: &[u8],
+    signed: &[u8],
+    signature: &[u8],
+) -> Result<(), SigningError> {
     let [key_algorithm, _, rest] = expect(key, SEQUENCE, "the algorithm of its key is missing")?;
     let [key, _, _] = expect(rest, BIT_STRING, "its key is missing")?;
     // A bit string begins with the number of its unused bits.
@@ -413,7 +418,7 @@ fn time(at: jiff::Timestamp) -> Vec<u8> {
     encode(tag, &[at.strftime(format).to_string().as_bytes()])
 }
 
-fn parse_time(text: &[u8]) -> Option<jiff::Timestamp> {
+pub(super) fn parse_time(text: &[u8]) -> Option<jiff::Timestamp> {
     let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
     // Two digits of a year stand for one between 1950 and 2049.
     let text = match text.len() {

@@ -9,6 +9,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
 use super::subject::certificate_subject;
+use super::version_one;
 
 /// Common name and organizations of a verified client certificate.
 pub(crate) type CertificateIdentity = Arc<(String, Vec<String>)>;
@@ -21,17 +22,52 @@ pub(crate) enum ClientCertificate {
     Absent,
     /// One of an authority that this server trusts.
     Verified(CertificateIdentity),
+    /// One of a proxy that says in headers who asks; and whose it is besides, if it is anybody's.
+    FrontProxy(Option<CertificateIdentity>),
     /// One that proves nothing: of another authority, expired, or for another use.
     Refused,
 }
 
+impl ClientCertificate {
+    /// Whose the certificate is.
+    pub(crate) fn identity(&self) -> Option<&CertificateIdentity> {
+        match self {
+            Self::Verified(identity) => Some(identity),
+            Self::FrontProxy(identity) => identity.as_ref(),
+            Self::Absent | Self::Refused => None,
+        }
+    }
+
+    /// Whether a certificate was shown that names no user.
+    pub(crate) fn proves_nothing(&self) -> bool {
+        matches!(self, Self::Refused | Self::FrontProxy(None))
+    }
+}
+
 /// Whose certificates are believed.
 #[derive(Clone, Debug)]
-pub(crate) struct ClientAuthorities(Arc<dyn ClientCertVerifier>);
+pub(crate) struct ClientAuthorities {
+    clients: Arc<dyn ClientCertVerifier>,
+    /// The certificates of the authorities of clients.
+    authorities: Arc<[CertificateDer<'static>]>,
+    front_proxies: Option<FrontProxies>,
+}
+
+/// The proxies that are believed when they say who asks.
+#[derive(Clone, Debug)]
+pub(crate) struct FrontProxies {
+    pub(crate) verifier: Arc<dyn ClientCertVerifier>,
+    /// The common names that their certificates may have; any if there are none.
+    pub(crate) names: Vec<String>,
+}
 
 impl ClientAuthorities {
-    pub(crate) fn new(verifier: Arc<dyn ClientCertVerifier>) -> Self {
-        Self(verifier)
+    pub(crate) fn new(
+        clients: Arc<dyn ClientCertVerifier>,
+        authorities: Vec<CertificateDer<'static>>,
+        front_proxies: Option<FrontProxies>,
+    ) -> Self {
+        Self { clients, authorities: authorities.into(), front_proxies }
     }
 
     /// What a chain says, its own certificate first.
@@ -39,13 +75,28 @@ impl ClientAuthorities {
         let Some((own, rest)) = chain.and_then(|chain| chain.split_first()) else {
             return ClientCertificate::Absent;
         };
-        match self.0.verify_client_cert(own, rest, UnixTime::now()) {
-            Ok(_) => ClientCertificate::Verified(Arc::new(certificate_subject(own))),
+        let now = UnixTime::now();
+        let identity = match self.clients.verify_client_cert(own, rest, now) {
+            Ok(_) => Some(Arc::new(certificate_subject(own))),
+            Err(_) if version_one::is_issued(own, &self.authorities, now) => {
+                Some(Arc::new(certificate_subject(own)))
+            }
             Err(error) => {
                 tracing::debug!(%error, "a client certificate proves nothing");
-                ClientCertificate::Refused
+                None
             }
+        };
+        if self.front_proxies.as_ref().is_some_and(|proxies| proxies.believe(own, rest, now)) {
+            return ClientCertificate::FrontProxy(identity);
         }
+        identity.map_or(ClientCertificate::Refused, ClientCertificate::Verified)
+    }
+}
+
+impl FrontProxies {
+    fn believe(&self, own: &CertificateDer<'_>, rest: &[CertificateDer<'_>], now: UnixTime) -> bool {
+        self.verifier.verify_client_cert(own, rest, now).is_ok()
+            && (self.names.is_empty() || self.names.contains(&certificate_subject(own).0))
     }
 }
 
@@ -59,7 +110,7 @@ impl ClientCertVerifier for AnyCertificate {
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.0.0.root_hint_subjects()
+        self.0.clients.root_hint_subjects()
     }
 
     fn verify_client_cert(
@@ -77,7 +128,8 @@ impl ClientCertVerifier for AnyCertificate {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.0.verify_tls12_signature(message, certificate, signature)
+        let readable = version_one::readable(certificate);
+        self.0.clients.verify_tls12_signature(message, readable.as_ref().unwrap_or(certificate), signature)
     }
 
     fn verify_tls13_signature(
@@ -86,10 +138,11 @@ impl ClientCertVerifier for AnyCertificate {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.0.verify_tls13_signature(message, certificate, signature)
+        let readable = version_one::readable(certificate);
+        self.0.clients.verify_tls13_signature(message, readable.as_ref().unwrap_or(certificate), signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.0.supported_verify_schemes()
+        self.0.clients.supported_verify_schemes()
     }
 }

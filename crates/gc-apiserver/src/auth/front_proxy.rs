@@ -5,7 +5,7 @@ use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, Issuer, KeyUsage
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::pki::{Keep, PkiError, authority_params, issue, load_or_make_key, make, validity};
+use super::pki::{Keep, PkiError, authority_params, certificates, issue, load_or_make_key, make, validity};
 use crate::transport::dial::Identity;
 
 /// The name in the certificate, which aggregated servers are configured to expect.
@@ -19,6 +19,15 @@ pub(crate) struct FrontProxy {
 }
 
 impl FrontProxy {
+    /// The certificate and the key that are given, in PEM.
+    pub(crate) fn given(certificate: &[u8], key: &[u8]) -> Result<Identity, PkiError> {
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| PkiError::BadKey {
+            what: "the key of the front proxy".into(),
+            detail: error.to_string(),
+        })?;
+        Ok(Identity { chain: certificates("the certificate of the front proxy", certificate)?, key })
+    }
+
     /// Loads the authority, or makes it; issues a certificate.
     pub(crate) fn load_or_make(keep: &Keep<'_>, now: jiff::Timestamp) -> Result<Self, PkiError> {
         // A certificate without its key is of no use: both are replaced, and published.

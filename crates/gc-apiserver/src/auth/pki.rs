@@ -17,9 +17,14 @@ use rcgen::{
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 
 use super::certificates::CertificateAuthority;
-use super::client_certificates::{AnyCertificate, ClientAuthorities};
+use super::client_certificates::{AnyCertificate, ClientAuthorities, FrontProxies};
+use super::request_headers::RequestHeaders;
+use super::tls_settings::TlsSettings;
+use super::token_keys::{self, KeyError, PublicKey, SigningKey};
+use super::tokens::{TokenSettings, TokenSigner};
 
 /// How long certificates last.
 const YEARS: i16 = 10;
@@ -29,9 +34,9 @@ const RENEW_BEFORE: Duration = Duration::from_hours(365 * 24);
 pub(crate) const ADMIN_USER: &str = "kubegc-admin";
 /// The certificate of the authority; keys without it are what a first start left that was cut off.
 const CA_CERTIFICATE: &str = "ca.crt";
+const TOKEN_KEY: &str = "service-account.key";
 /// The keys that are kept, and whether one that is lost is missed.
-const KEYS: [(&str, bool); 3] =
-    [("ca.key", true), ("service-account.key", true), ("front-proxy-ca.key", false)];
+const KEYS: [(&str, bool); 3] = [("ca.key", true), (TOKEN_KEY, true), ("front-proxy-ca.key", false)];
 /// The group that may do everything.
 pub(crate) const MASTERS_GROUP: &str = "system:masters";
 
@@ -101,8 +106,10 @@ pub(crate) struct Pki {
     pub(crate) admin_certificate_pem: String,
     /// The administrator's key.
     pub(crate) admin_key_pem: String,
-    /// Key of service-account tokens, PKCS#8.
-    pub(crate) token_key: Vec<u8>,
+    /// The key that signs service-account tokens.
+    token_key: SigningKey,
+    /// The keys that such tokens are verified by.
+    token_keys: Vec<PublicKey>,
     /// The authorities that client certificates are checked with.
     pub(crate) client_authorities_pem: String,
     /// The authority, to sign what controllers approve.
@@ -110,6 +117,7 @@ pub(crate) struct Pki {
     ca_der: CertificateDer<'static>,
     /// Further authorities of clients.
     client_authorities: Vec<CertificateDer<'static>>,
+    tls: TlsSettings,
     serving_chain: Vec<CertificateDer<'static>>,
     serving_key: PrivateKeyDer<'static>,
 }
@@ -121,8 +129,14 @@ pub struct GivenKeys {
     pub serving: Option<(Vec<u8>, Vec<u8>)>,
     /// Further authorities, whose client certificates are taken as well.
     pub client_authorities: Option<Vec<u8>>,
-    /// The key that signs service-account tokens (P-256, PKCS#8). One of another kind is not used.
+    /// The key that signs service-account tokens.
     pub token_key: Option<Vec<u8>>,
+    /// Files of keys, public or private, and of certificates, whose tokens are taken.
+    pub token_verification_keys: Vec<Vec<u8>>,
+    /// The certificate and the key that aggregated servers are shown.
+    pub proxy_client: Option<(Vec<u8>, Vec<u8>)>,
+    /// Versions and suites of TLS.
+    pub tls: TlsSettings,
 }
 
 impl std::fmt::Debug for GivenKeys {
@@ -131,7 +145,7 @@ impl std::fmt::Debug for GivenKeys {
     }
 }
 
-fn certificates(what: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, PkiError> {
+pub(super) fn certificates(what: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, PkiError> {
     let bad = |detail: String| PkiError::BadKey { what: what.to_owned(), detail };
     let found: Vec<_> = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<_, _>>()
@@ -238,7 +252,9 @@ impl Pki {
         }
         keep.check_keys()?;
         let ca_key = load_or_make_key(keep, "ca.key")?;
-        let token_key = load_or_make_key(keep, "service-account.key")?;
+        let token_key = load_or_make_key(keep, TOKEN_KEY)?;
+        let token_key = SigningKey::from_pkcs8(&token_key.serialize_der())
+            .map_err(|error| PkiError::BadKey { what: TOKEN_KEY.into(), detail: error.to_string() })?;
         let ca_params = authority_params("kubegc-ca", now);
         let ca_pem = match keep.read("ca.crt")? {
             Some(pem) => pem,
@@ -274,8 +290,10 @@ impl Pki {
             ca_pem,
             admin_certificate_pem,
             admin_key_pem,
-            token_key: token_key.serialize_der(),
+            token_keys: vec![token_key.public.clone()],
+            token_key,
             client_authorities: Vec::new(),
+            tls: TlsSettings::default(),
             serving_chain: vec![serving.der().clone(), ca_der.clone()],
             serving_key: PrivateKeyDer::Pkcs8(serving_key.serialize_der().into()),
             ca_der,
@@ -296,14 +314,24 @@ impl Pki {
             self.client_authorities_pem.push_str(&String::from_utf8_lossy(pem));
         }
         if let Some(pem) = &given.token_key {
-            match std::str::from_utf8(pem).ok().and_then(|pem| KeyPair::from_pem(pem).ok()) {
-                Some(key) if key.is_compatible(&PKCS_ECDSA_P256_SHA256) => {
-                    self.token_key = key.serialize_der();
-                }
-                _ => tracing::warn!("the key of service-account tokens is not P-256: another one signs them"),
-            }
+            self.token_key = SigningKey::from_pem(pem).map_err(bad_token_key)?;
+            // Where keys to verify by are given, only those count, as in kube-apiserver.
+            self.token_keys = vec![self.token_key.public.clone()];
         }
+        if !given.token_verification_keys.is_empty() {
+            self.token_keys.clear();
+        }
+        for pem in &given.token_verification_keys {
+            let keys = PublicKey::all_from_pem(pem).map_err(bad_token_key)?;
+            token_keys::add(&mut self.token_keys, keys).map_err(bad_token_key)?;
+        }
+        self.tls = given.tls.clone();
         Ok(self)
+    }
+
+    /// What makes and checks tokens.
+    pub(crate) fn into_signer(self, settings: TokenSettings) -> TokenSigner {
+        TokenSigner::new(self.token_key, self.token_keys, settings)
     }
 
     /// TLS of another listener: HTTP/1.1, without client certificates.
@@ -321,17 +349,20 @@ impl Pki {
     }
 
     /// Whose clients are believed: our authority, and those that are given.
-    pub(crate) fn client_authorities(&self) -> Result<ClientAuthorities, PkiError> {
-        let tls = |error: &dyn std::fmt::Display| PkiError::Tls(error.to_string());
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut roots = rustls::RootCertStore::empty();
-        for authority in std::iter::once(&self.ca_der).chain(&self.client_authorities) {
-            roots.add(authority.clone()).map_err(|error| tls(&error))?;
-        }
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-            .build()
-            .map_err(|error| tls(&error))?;
-        Ok(ClientAuthorities::new(verifier))
+    pub(crate) fn client_authorities(
+        &self,
+        headers: Option<&RequestHeaders>,
+    ) -> Result<ClientAuthorities, PkiError> {
+        let clients: Vec<_> =
+            std::iter::once(&self.ca_der).chain(&self.client_authorities).cloned().collect();
+        let front_proxies = headers
+            .map(|headers| {
+                let authorities = certificates("the authorities of request headers", &headers.authorities)?;
+                let verifier = verifier_of(&authorities)?;
+                Ok::<_, PkiError>(FrontProxies { verifier, names: headers.allowed_names.clone() })
+            })
+            .transpose()?;
+        Ok(ClientAuthorities::new(verifier_of(&clients)?, clients, front_proxies))
     }
 
     /// TLS of the server: HTTP/2 and HTTP/1.1, client certificates taken but not required.
@@ -340,17 +371,35 @@ impl Pki {
         authorities: &ClientAuthorities,
     ) -> Result<rustls::ServerConfig, PkiError> {
         let tls = |error: &dyn std::fmt::Display| PkiError::Tls(error.to_string());
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier = Arc::new(AnyCertificate(authorities.clone()));
-        let mut config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
+        let mut config = rustls::ServerConfig::builder_with_provider(self.tls.provider())
+            .with_protocol_versions(self.tls.versions())
             .map_err(|error| tls(&error))?
             .with_client_cert_verifier(verifier)
             .with_single_cert(self.serving_chain.clone(), self.serving_key.clone_key())
             .map_err(|error| tls(&error))?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = self.tls.protocols();
         Ok(config)
     }
+}
+
+fn bad_token_key(error: KeyError) -> PkiError {
+    PkiError::BadKey { what: "a given key of service-account tokens".into(), detail: error.to_string() }
+}
+
+/// A verifier of client certificates of these authorities.
+fn verifier_of<'a>(
+    authorities: impl IntoIterator<Item = &'a CertificateDer<'static>>,
+) -> Result<Arc<dyn ClientCertVerifier>, PkiError> {
+    let tls = |error: &dyn std::fmt::Display| PkiError::Tls(error.to_string());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = rustls::RootCertStore::empty();
+    for authority in authorities {
+        roots.add(authority.clone()).map_err(|error| tls(&error))?;
+    }
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(|error| tls(&error))
 }
 
 pub(super) fn make(what: &'static str, error: &rcgen::Error) -> PkiError {
@@ -500,8 +549,8 @@ mod tests {
         let first = Pki::load_or_make(&keep, &["10.1.2.3".into(), "::".into()], now()).unwrap();
         let second = Pki::load_or_make(&keep, &[], now()).unwrap();
         assert_eq!(first.ca_pem, second.ca_pem);
-        assert_eq!(first.token_key, second.token_key);
-        second.server_config(&second.client_authorities().unwrap()).unwrap();
+        assert_eq!(first.token_key.public, second.token_key.public);
+        second.server_config(&second.client_authorities(None).unwrap()).unwrap();
         assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
         for file in fs::read_dir(&folder).unwrap() {
             let file = file.unwrap();

@@ -9,24 +9,10 @@ pub(crate) fn certificate_subject(der: &[u8]) -> (String, Vec<String>) {
 }
 
 fn subject(der: &[u8]) -> Option<(String, Vec<String>)> {
-    const SEQUENCE: u8 = 0x30;
     const SET: u8 = 0x31;
-    const EXPLICIT_VERSION: u8 = 0xa0;
     const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
     const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
-    let (_, certificate, _) = element(der)?;
-    let (_, mut rest, _) = element(certificate)?;
-    if rest.first() == Some(&EXPLICIT_VERSION) {
-        rest = element(rest)?.2;
-    }
-    // serialNumber, signature, issuer, validity; the subject is next.
-    for _ in 0..4 {
-        rest = element(rest)?.2;
-    }
-    let (tag, mut names, _) = element(rest)?;
-    if tag != SEQUENCE {
-        return None;
-    }
+    let mut names = CertificateFields::read(der)?.subject;
     let (mut user, mut groups) = (String::new(), Vec::new());
     while !names.is_empty() {
         let (tag, mut set, after) = element(names)?;
@@ -48,6 +34,52 @@ fn subject(der: &[u8]) -> Option<(String, Vec<String>)> {
         }
     }
     Some((user, groups))
+}
+
+/// The parts of a certificate, each the content of its element.
+pub(super) struct CertificateFields<'a> {
+    /// What is signed, as a whole element.
+    pub(super) signed: &'a [u8],
+    /// Whether it names a version: those that do not are of version 1.
+    pub(super) has_version: bool,
+    /// The issuer's name.
+    pub(super) issuer: &'a [u8],
+    /// Two times.
+    pub(super) validity: &'a [u8],
+    /// The subject's name.
+    pub(super) subject: &'a [u8],
+    /// The key with its algorithm.
+    pub(super) public_key: &'a [u8],
+    /// What follows the key: nothing in version 1.
+    pub(super) rest: &'a [u8],
+    /// The algorithm of the signature.
+    pub(super) algorithm: &'a [u8],
+    /// The signature, a bit string.
+    pub(super) signature: &'a [u8],
+}
+
+impl<'a> CertificateFields<'a> {
+    pub(super) fn read(der: &'a [u8]) -> Option<Self> {
+        const SEQUENCE: u8 = 0x30;
+        const EXPLICIT_VERSION: u8 = 0xa0;
+        let sequence = |bytes: &'a [u8]| element(bytes).filter(|(tag, _, _)| *tag == SEQUENCE);
+        let (_, certificate, _) = sequence(der)?;
+        let (_, mut contents, rest) = sequence(certificate)?;
+        let signed = certificate.get(..certificate.len() - rest.len())?;
+        let (_, algorithm, rest) = sequence(rest)?;
+        let (_, signature, _) = element(rest)?;
+        let has_version = contents.first() == Some(&EXPLICIT_VERSION);
+        // The version, if there is one, and the serial number.
+        for _ in 0..=usize::from(has_version) {
+            contents = element(contents)?.2;
+        }
+        let (_, _, contents) = sequence(contents)?;
+        let (_, issuer, contents) = sequence(contents)?;
+        let (_, validity, contents) = sequence(contents)?;
+        let (_, subject, contents) = sequence(contents)?;
+        let (_, public_key, rest) = sequence(contents)?;
+        Some(Self { signed, has_version, issuer, validity, subject, public_key, rest, algorithm, signature })
+    }
 }
 
 /// One DER element: tag, content, and what follows. A length in more bytes than it needs is refused, so that one document has

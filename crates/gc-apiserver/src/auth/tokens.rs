@@ -1,16 +1,14 @@
-//! Service-account tokens: JSON web tokens signed with ES256 and the key of the data directory.
+//! Service-account tokens: JSON web tokens, signed with the key of the data directory or one that is given.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::rand::SystemRandom;
-use ring::signature::{
-    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, UnparsedPublicKey,
-};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
-/// Issuer of our tokens, and their audience unless another is asked for.
+use super::token_keys::{PublicKey, SigningKey};
+
+/// Issuer of our tokens unless another is configured.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 /// Longest token that is parsed; ours have less than 1.5 KiB.
 const MAXIMUM_TOKEN_LENGTH: usize = 16 * 1024;
@@ -81,32 +79,79 @@ pub(crate) enum TokenError {
     Audience,
 }
 
+/// Who issues tokens, for whom, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenSettings {
+    /// The issuers whose tokens are taken; the first issues tokens here.
+    pub issuers: Vec<String>,
+    /// What this server calls itself in the audiences of tokens; the issuers if there are none.
+    pub audiences: Vec<String>,
+    /// Where the key set is said to be, if not on this server.
+    pub key_set_uri: Option<String>,
+    /// The longest life of a token that is issued, in seconds.
+    pub longest_life_seconds: Option<i64>,
+}
+
+impl Default for TokenSettings {
+    fn default() -> Self {
+        Self {
+            issuers: vec![ISSUER.to_owned()],
+            audiences: Vec::new(),
+            key_set_uri: None,
+            longest_life_seconds: None,
+        }
+    }
+}
+
 /// Makes and checks tokens.
 pub(crate) struct TokenSigner {
-    key: EcdsaKeyPair,
-    key_id: String,
+    key: SigningKey,
+    /// The keys whose tokens are taken.
+    keys: Vec<PublicKey>,
     random: SystemRandom,
+    settings: TokenSettings,
 }
 
 impl TokenSigner {
-    /// From a PKCS#8 P-256 key.
-    pub(crate) fn new(pkcs8: &[u8]) -> Result<Self, String> {
-        let random = SystemRandom::new();
-        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8, &random)
-            .map_err(|error| error.to_string())?;
-        let key_id = URL_SAFE_NO_PAD.encode(Sha256::digest(key.public_key().as_ref()));
-        Ok(Self { key, key_id, random })
+    /// Signs with a key, and takes the tokens of all these.
+    pub(crate) fn new(key: SigningKey, keys: Vec<PublicKey>, mut settings: TokenSettings) -> Self {
+        if settings.issuers.is_empty() {
+            settings.issuers.push(ISSUER.to_owned());
+        }
+        if settings.audiences.is_empty() {
+            settings.audiences.clone_from(&settings.issuers);
+        }
+        Self { key, keys, random: SystemRandom::new(), settings }
+    }
+
+    /// Who issues tokens here.
+    pub(crate) fn issuer(&self) -> &str {
+        self.settings.issuers.first().map_or(ISSUER, String::as_str)
+    }
+
+    /// What this server calls itself in the audiences of tokens.
+    pub(crate) fn audiences(&self) -> Vec<&str> {
+        self.settings.audiences.iter().map(String::as_str).collect()
+    }
+
+    /// Where the key set is said to be, if not on this server.
+    pub(crate) fn key_set_uri(&self) -> Option<&str> {
+        self.settings.key_set_uri.as_deref()
+    }
+
+    /// How long a token lives for which this life is wanted.
+    pub(crate) fn life_seconds(&self, wanted: i64) -> i64 {
+        self.settings.longest_life_seconds.map_or(wanted, |longest| wanted.min(longest))
     }
 
     /// Signs claims.
     pub(crate) fn sign(&self, claims: &Claims) -> Result<String, String> {
-        let header = json!({"alg": "ES256", "kid": self.key_id});
+        let header = json!({"alg": self.key.public.algorithm(), "kid": self.key.public.identifier});
         let claims = serde_json::to_vec(claims).map_err(|error| error.to_string())?;
         let signed =
             format!("{}.{}", URL_SAFE_NO_PAD.encode(header.to_string()), URL_SAFE_NO_PAD.encode(claims));
-        let signature =
-            self.key.sign(&self.random, signed.as_bytes()).map_err(|_| "signing failed".to_owned())?;
-        Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref())))
+        let signature = self.key.sign(signed.as_bytes(), &self.random).ok_or("signing failed")?;
+        Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
     /// Checks signature, issuer, time and audience (any one of `audiences`). Whether the account and the
@@ -119,14 +164,15 @@ impl TokenSigner {
         let (header, claims) = signed.split_once('.').ok_or(TokenError::NotOurs)?;
         let decode = |text: &str| URL_SAFE_NO_PAD.decode(text).map_err(|_| TokenError::NotOurs);
         let header: Value = serde_json::from_slice(&decode(header)?).map_err(|_| TokenError::NotOurs)?;
-        if header.get("alg") != Some(&json!("ES256")) {
-            return Err(TokenError::NotOurs);
+        let algorithm = header.get("alg").and_then(Value::as_str).unwrap_or_default();
+        let mut keys = self.keys.iter().filter(|key| key.algorithm() == algorithm).peekable();
+        keys.peek().ok_or(TokenError::NotOurs)?;
+        let signature = decode(signature)?;
+        if !keys.any(|key| key.verifies(signed.as_bytes(), &signature)) {
+            return Err(TokenError::Signature);
         }
-        UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key.public_key().as_ref())
-            .verify(signed.as_bytes(), &decode(signature)?)
-            .map_err(|_| TokenError::Signature)?;
         let claims: Claims = serde_json::from_slice(&decode(claims)?).map_err(|_| TokenError::NotOurs)?;
-        if claims.iss != ISSUER {
+        if !self.settings.issuers.contains(&claims.iss) {
             return Err(TokenError::NotOurs);
         }
         if now >= claims.exp || now < claims.nbf {
@@ -140,14 +186,15 @@ impl TokenSigner {
 
     /// The key set for `/openid/v1/jwks`.
     pub(crate) fn key_set(&self) -> Value {
-        // An uncompressed point: 0x04, then 32 bytes of x and 32 of y.
-        let point = self.key.public_key().as_ref();
-        let half =
-            |range: std::ops::Range<usize>| URL_SAFE_NO_PAD.encode(point.get(range).unwrap_or_default());
-        json!({"keys": [{
-            "use": "sig", "kty": "EC", "kid": self.key_id, "crv": "P-256", "alg": "ES256",
-            "x": half(1..33), "y": half(33..65),
-        }]})
+        json!({"keys": self.keys.iter().map(PublicKey::member).collect::<Vec<_>>()})
+    }
+
+    /// The algorithms of the keys, each once.
+    pub(crate) fn algorithms(&self) -> Vec<&'static str> {
+        let mut found: Vec<_> = self.keys.iter().map(PublicKey::algorithm).collect();
+        found.sort_unstable();
+        found.dedup();
+        found
     }
 }
 
@@ -158,7 +205,9 @@ mod tests {
 
     fn signer() -> TokenSigner {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
-        TokenSigner::new(key.serialized_der()).unwrap()
+        let key = SigningKey::from_pkcs8(key.serialized_der()).unwrap();
+        let keys = vec![key.public.clone()];
+        TokenSigner::new(key, keys, TokenSettings::default())
     }
 
     fn claims() -> Claims {

@@ -9,7 +9,6 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, StatusCode};
 use serde_json::json;
 
-use crate::auth::tokens::ISSUER;
 use crate::encode::negotiate::{self, Representation};
 use crate::encode::render;
 use crate::state::State;
@@ -137,10 +136,12 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
             Ok(text_answer(StatusCode::OK, content_type, text))
         }
         [".well-known", "openid-configuration"] => {
+            let own = || format!("https://{}/openid/v1/jwks", state.advertised);
             let document = json!({
-                "issuer": ISSUER, "jwks_uri": format!("https://{}/openid/v1/jwks", state.advertised),
+                "issuer": state.signer.issuer(),
+                "jwks_uri": state.signer.key_set_uri().map_or_else(own, str::to_owned),
                 "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
-                "id_token_signing_alg_values_supported": ["ES256"],
+                "id_token_signing_alg_values_supported": state.signer.algorithms(),
             });
             Ok(request.document(document.to_string().into(), "application/json"))
         }

@@ -15,7 +15,7 @@ use gc_registry::schema::{self, Empties};
 use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value, json};
 
-use crate::auth::authentication::{self, API_AUDIENCES};
+use crate::auth::authentication;
 use crate::auth::rbac::{Question, Rule};
 use crate::encode::negotiate::Purpose;
 use crate::state::State;
@@ -272,8 +272,11 @@ async fn token_review(state: &Arc<State>, spec: &Value) -> Result<Value, ApiErro
         return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
     }
     let wanted = texts(spec.get("audiences"));
-    let audiences: Vec<&str> =
-        if wanted.is_empty() { API_AUDIENCES.to_vec() } else { wanted.iter().map(String::as_str).collect() };
+    let audiences: Vec<&str> = if wanted.is_empty() {
+        state.signer.audiences()
+    } else {
+        wanted.iter().map(String::as_str).collect()
+    };
     Ok(match authentication::user_of_token(state, token, &audiences).await? {
         Some((user, shared)) => {
             json!({"authenticated": true, "user": user_value(&user), "audiences": shared})

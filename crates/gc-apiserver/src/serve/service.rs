@@ -69,7 +69,13 @@ where
         read: None,
     };
     let answered = answer(&state, &certificate, &mut request, &mut labels).await;
-    let mut response = answered.unwrap_or_else(|error| error_answer(&error, &request));
+    let mut response = match answered {
+        Ok(response) => response,
+        Err(error) => {
+            request.drop_body().await;
+            error_answer(&error, &request)
+        }
+    };
     let long_running = matches!(response.body(), AnswerBody::Watch(_) | AnswerBody::Stream(_));
     if head {
         *response.body_mut() = AnswerBody::Whole(Bytes::new());

@@ -12,7 +12,7 @@ use http::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 
 use crate::auth::authentication::get;
-use crate::auth::tokens::{Claims, ISSUER, KubernetesClaims, Reference};
+use crate::auth::tokens::{Claims, KubernetesClaims, Reference};
 use crate::encode::negotiate::Purpose;
 use crate::state::State;
 use crate::transport::answers::write_answer;
@@ -98,7 +98,7 @@ fn issue(state: &State, mut body: Value, wanted: &Wanted) -> Result<(Value, Vec<
     }
     let warnings = admit(state, &mut body, wanted)?;
     let spec = body["spec"].clone();
-    let seconds = spec["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
+    let seconds = state.signer.life_seconds(spec["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS));
     let mut audiences: Vec<String> = spec
         .get("audiences")
         .and_then(Value::as_array)
@@ -107,7 +107,7 @@ fn issue(state: &State, mut body: Value, wanted: &Wanted) -> Result<(Value, Vec<
         .filter_map(|item| item.as_str().map(str::to_owned))
         .collect();
     if audiences.is_empty() {
-        audiences.push(ISSUER.into());
+        audiences.extend(state.signer.audiences().into_iter().map(str::to_owned));
     }
     let mut bound = KubernetesClaims {
         namespace: namespace.into(),
@@ -123,7 +123,7 @@ fn issue(state: &State, mut body: Value, wanted: &Wanted) -> Result<(Value, Vec<
         aud: audiences.clone(),
         exp: expires,
         iat: now.as_second(),
-        iss: ISSUER.into(),
+        iss: state.signer.issuer().to_owned(),
         jti: state.uuid(),
         kubernetes: bound,
         nbf: now.as_second(),

@@ -6,7 +6,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use gc_registry::api::UserInfo;
 use gc_registry::error::ApiError;
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, USER_AGENT, VARY};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderValue, USER_AGENT, VARY,
+};
 use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
@@ -26,6 +28,8 @@ const MAXIMUM_DRAINED: usize = 64 * 1024 * 1024;
 const BODY_PATIENCE: Duration = Duration::from_mins(1);
 /// How long the dropped rest of a body may take.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the answer to a request that is refused waits for the rest of its body.
+const REFUSAL_PATIENCE: Duration = Duration::from_secs(1);
 /// Longest default field manager.
 const MAXIMUM_MANAGER: usize = 128;
 
@@ -115,7 +119,7 @@ impl ApiRequest {
                 Ok(bytes)
             }
             Ok(Err(Unread::TooLarge)) => {
-                let _ = tokio::time::timeout(DRAIN_PATIENCE, drain(&mut self.body)).await;
+                let _ = tokio::time::timeout(DRAIN_PATIENCE, drain(&mut self.body, MAXIMUM_DRAINED)).await;
                 Err(ApiError::new(
                     413,
                     "RequestEntityTooLarge",
@@ -134,6 +138,14 @@ impl ApiRequest {
                     BODY_PATIENCE.as_secs()
                 ),
             )),
+        }
+    }
+
+    /// Reads and drops what is on its way of the body of a request that is refused: curl loses the answer if an HTTP/2 stream
+    /// ends before its body has been sent. Who waits to be asked for the body is not asked.
+    pub(crate) async fn drop_body(&mut self) {
+        if !self.headers.contains_key(EXPECT) {
+            let _ = tokio::time::timeout(REFUSAL_PATIENCE, drain(&mut self.body, MAXIMUM_BODY)).await;
         }
     }
 }
@@ -166,11 +178,11 @@ async fn collect(body: &mut RequestBytes, held: &mut Held) -> Result<Bytes, Unre
     Ok(first.unwrap_or_else(|| all.freeze()))
 }
 
-async fn drain(body: &mut RequestBytes) {
+async fn drain(body: &mut RequestBytes, maximum: usize) {
     let mut dropped = 0;
     while let Some(Ok(frame)) = body.frame().await {
         dropped += frame.data_ref().map_or(0, Bytes::len);
-        if dropped > MAXIMUM_DRAINED {
+        if dropped > maximum {
             return;
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use gc_registry::Registry;
-use gc_registry::bootstrap::ServerFacts;
+use gc_registry::bootstrap::{FrontProxyFacts, ServerFacts};
 use gc_registry::error::ApiError;
 use gc_registry::storage::Blocking;
 use tokio::net::{TcpListener, TcpStream};
@@ -23,8 +23,10 @@ use crate::auth::client_certificates::ClientAuthorities;
 use crate::auth::front_proxy::{CLIENT_NAME, FrontProxy};
 use crate::auth::kubeconfig::ClientCredentials;
 use crate::auth::pki::{GivenKeys, Keep, Pki, PkiError};
+use crate::auth::rbac::{AuthorizationMode, Rbac};
+use crate::auth::request_headers::RequestHeaders;
 use crate::auth::static_tokens::Authenticator;
-use crate::auth::tokens::TokenSigner;
+use crate::auth::tokens::TokenSettings;
 use crate::serve::extension::Extension;
 use crate::serve::health;
 use crate::serve::service;
@@ -61,10 +63,25 @@ pub struct ServerConfig {
     pub hosts: Vec<String>,
     /// Keys and certificates that are given, and not made.
     pub keys: GivenKeys,
+    /// Who is let in, and may do what.
+    pub access: AccessConfig,
     /// What objects are stamped with.
     pub clock: Clock,
     /// Who answers further paths, if anybody does.
     pub extension: Option<Arc<dyn Extension>>,
+}
+
+/// Who is let in, and may do what.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessConfig {
+    /// Service-account tokens.
+    pub tokens: TokenSettings,
+    /// Proxies that are believed when they say who asks.
+    pub request_headers: Option<RequestHeaders>,
+    /// Requests without credentials are refused.
+    pub refuses_anonymous: bool,
+    /// Who is asked what a user may do, in this order; roles alone if this is empty.
+    pub authorization: Vec<AuthorizationMode>,
 }
 
 impl std::fmt::Debug for ServerConfig {
@@ -151,25 +168,40 @@ impl Server {
         let keep = folder.as_deref().map_or(Keep::InMemory, Keep::Folder);
         let pki = Pki::load_or_make(&keep, &hosts, jiff::Timestamp::now())?.with(&config.keys)?;
         let front_proxy = FrontProxy::load_or_make(&keep, jiff::Timestamp::now())?;
-        let authorities = pki.client_authorities()?;
+        let access = &config.access;
+        let authorities = pki.client_authorities(access.request_headers.as_ref())?;
+        let proxy = proxy_facts(&front_proxy.ca_pem, &config);
+        let identity = match &config.keys.proxy_client {
+            Some((certificate, key)) => FrontProxy::given(certificate, key)?,
+            None => front_proxy.identity,
+        };
         let acceptor = TlsAcceptor::from(Arc::new(pki.server_config(&authorities)?));
-        let signer = TokenSigner::new(&pki.token_key)
-            .map_err(|detail| PkiError::BadKey { what: "service-account.key".into(), detail })?;
         let authenticator =
             Authenticator::load(config.admin_token.as_deref(), config.token_auth_file.as_deref())
                 .map_err(|(path, detail)| StartError::TokenFile { path, detail })?;
 
+        let authority = Arc::clone(&pki.authority);
+        let client_ca = pki.client_authorities_pem.clone();
+        let advertised = advertised(address);
+        let credentials = ClientCredentials {
+            server: format!("https://{advertised}"),
+            ca_pem: pki.ca_pem.clone(),
+            certificate_pem: pki.admin_certificate_pem.clone(),
+            key_pem: pki.admin_key_pem.clone(),
+        };
         let (stop, stopped) = oneshot::channel();
         let stopped: Stop = stopped.map(|_| ()).boxed().shared();
-        let advertised = advertised(address);
         let state = Arc::new(State::new(StateParts {
             registry: Arc::clone(&registry),
             authenticator,
-            signer,
-            aggregator: Aggregator::new(front_proxy.identity),
+            rbac: Rbac::new(access.authorization.clone()),
+            signer: pki.into_signer(access.tokens.clone()),
+            front_proxy: access.request_headers.clone(),
+            admits_anonymous: !access.refuses_anonymous,
+            aggregator: Aggregator::new(identity),
             clock: config.clock.clone(),
             stop: stopped,
-            advertised: advertised.clone(),
+            advertised,
             extension: config.extension.clone(),
         }));
         registry.call_outside_by(Arc::new(Webhooks::new(state.metrics.webhooks.clone())));
@@ -180,9 +212,8 @@ impl Server {
         let facts = ServerFacts {
             address: reachable(address.ip()),
             port: address.port(),
-            client_ca: pki.client_authorities_pem.clone(),
-            front_proxy_ca: front_proxy.ca_pem,
-            front_proxy_name: CLIENT_NAME,
+            client_ca,
+            front_proxy: proxy,
         };
         tokio::task::spawn_blocking(move || {
             let user = system_user();
@@ -206,17 +237,40 @@ impl Server {
             background.spawn(expire_history(Arc::clone(&state), periods).boxed());
         }
 
-        let credentials = ClientCredentials {
-            server: format!("https://{advertised}"),
-            ca_pem: pki.ca_pem.clone(),
-            certificate_pem: pki.admin_certificate_pem.clone(),
-            key_pem: pki.admin_key_pem.clone(),
-        };
         let accepting = Accepting { state: Arc::clone(&state), acceptor, authorities, patience };
         let serving = tokio::spawn(serve(accepting, listener, background).boxed());
-        let authority = Arc::clone(&pki.authority);
         Ok(RunningServer { address, credentials, authority, state, stop: Some(stop), serving })
     }
+}
+
+/// What aggregated servers have to know of the proxies that they may believe: this server, and those that it believes itself.
+fn proxy_facts(own_ca: &str, config: &ServerConfig) -> FrontProxyFacts {
+    let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let mut facts = FrontProxyFacts {
+        ca: own_ca.to_owned(),
+        names: texts(&[CLIENT_NAME]),
+        user_headers: texts(&["X-Remote-User"]),
+        uid_headers: texts(&["X-Remote-Uid"]),
+        group_headers: texts(&["X-Remote-Group"]),
+        extra_prefixes: texts(&["X-Remote-Extra-"]),
+    };
+    let Some(given) = &config.access.request_headers else { return facts };
+    let given_ca = String::from_utf8_lossy(&given.authorities);
+    // A certificate that is given is signed by the authority that is given; our own by our own.
+    if config.keys.proxy_client.is_some() {
+        (facts.ca, facts.names) = (given_ca.into_owned(), given.allowed_names.clone());
+    } else {
+        facts.ca.push_str(&given_ca);
+        if given.allowed_names.is_empty() {
+            facts.names.clear();
+        }
+        facts.names.extend(given.allowed_names.iter().cloned());
+    }
+    facts.user_headers.clone_from(&given.user);
+    facts.uid_headers.clone_from(&given.uid);
+    facts.group_headers.clone_from(&given.groups);
+    facts.extra_prefixes.clone_from(&given.extra_prefixes);
+    facts
 }
 
 /// `host:port` that clients on this machine can use.
@@ -443,6 +497,7 @@ mod tests {
             token_auth_file: None,
             hosts: Vec::new(),
             keys: GivenKeys::default(),
+            access: AccessConfig::default(),
             clock: Clock::default(),
             extension: None,
         };

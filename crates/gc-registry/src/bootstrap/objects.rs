@@ -93,14 +93,15 @@ fn config_maps(server: &ServerFacts, now: jiff::Timestamp) -> Vec<Wanted> {
     let mut found = vec![tracking];
     if !server.client_ca.is_empty() {
         let mut data = json!({"client-ca-file": server.client_ca});
-        if !server.front_proxy_ca.is_empty() {
-            let list = |text: &str| Value::from(json!([text]).to_string());
-            data["requestheader-client-ca-file"] = server.front_proxy_ca.as_str().into();
-            data["requestheader-allowed-names"] = list(server.front_proxy_name);
-            data["requestheader-username-headers"] = list("X-Remote-User");
-            data["requestheader-uid-headers"] = list("X-Remote-Uid");
-            data["requestheader-group-headers"] = list("X-Remote-Group");
-            data["requestheader-extra-headers-prefix"] = list("X-Remote-Extra-");
+        let proxy = &server.front_proxy;
+        if !proxy.ca.is_empty() {
+            let list = |texts: &[String]| Value::from(json!(texts).to_string());
+            data["requestheader-client-ca-file"] = proxy.ca.as_str().into();
+            data["requestheader-allowed-names"] = list(&proxy.names);
+            data["requestheader-username-headers"] = list(&proxy.user_headers);
+            data["requestheader-uid-headers"] = list(&proxy.uid_headers);
+            data["requestheader-group-headers"] = list(&proxy.group_headers);
+            data["requestheader-extra-headers-prefix"] = list(&proxy.extra_prefixes);
         }
         let authentication = map("extension-apiserver-authentication", data);
         found.push(Wanted { reconcile: Reconcile::Members(&["data"]), ..authentication });

@@ -9,8 +9,19 @@ pub(super) struct Flag {
     pub(super) name: &'static str,
     /// Its value may be left out, and never is the next word.
     pub(super) is_switch: bool,
-    /// Whether anything here depends on it.
-    pub(super) has_effect: bool,
+    /// What becomes of it here.
+    pub(super) effect: Effect,
+}
+
+/// What becomes of a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// It does what it does in the real program.
+    Full,
+    /// It is accepted, and nothing depends on it.
+    None,
+    /// It is refused.
+    Refused,
 }
 
 /// What was given, by name and in order; and what of it changes nothing.
@@ -31,10 +42,24 @@ impl Given {
         self.values.get(name)?.last().map(String::as_str)
     }
 
+    /// All values that were given, in order.
+    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.values.get(name).into_iter().flatten().map(String::as_str)
+    }
+
+    /// A switch, as Go reads it; `None` if it was not given.
+    pub(super) fn switch(&self, name: &str) -> Result<Option<bool>, FlagError> {
+        let Some(text) = self.last(name) else { return Ok(None) };
+        match text {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Some(true)),
+            "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Some(false)),
+            _ => Err(FlagError::NoSwitch { name: name.to_owned(), text: text.to_owned() }),
+        }
+    }
+
     /// The words of a list, which may be given in parts.
     pub(super) fn words(&self, name: &str) -> impl Iterator<Item = &str> {
-        let given = self.values.get(name).into_iter().flatten();
-        given.flat_map(|list| list.split(',')).map(str::trim).filter(|word| !word.is_empty())
+        self.all(name).flat_map(|list| list.split(',')).map(str::trim).filter(|word| !word.is_empty())
     }
 }
 
@@ -44,6 +69,19 @@ pub(super) enum FlagError {
     /// The real program does not have it either.
     #[error("unknown flag: --{0}")]
     Unknown(String),
+    /// The real program has it, and nothing here does what it is for.
+    #[error("--{0} is not supported: without it, requests would be let in that it is to refuse")]
+    Refused(String),
+    /// It is neither true nor false.
+    #[error(
+        "invalid argument {text:?} for \"--{name}\" flag: strconv.ParseBool: parsing {text:?}: invalid syntax"
+    )]
+    NoSwitch {
+        /// The flag.
+        name: String,
+        /// What was given.
+        text: String,
+    },
     /// It ends where a value should be.
     #[error("flag needs an argument: --{0}")]
     NoValue(String),
@@ -76,8 +114,10 @@ pub(super) fn parse(known: &[Flag], arguments: impl IntoIterator<Item = String>)
                     None => arguments.next().ok_or_else(|| FlagError::NoValue(name.to_owned()))?,
                 };
                 given.values.entry(flag.name).or_default().push(value);
-                if !flag.has_effect {
-                    given.without_effect.insert(flag.name);
+                match flag.effect {
+                    Effect::Full => {}
+                    Effect::None => _ = given.without_effect.insert(flag.name),
+                    Effect::Refused => return Err(FlagError::Refused(name.to_owned())),
                 }
             }
         }
@@ -90,7 +130,11 @@ pub(super) fn help(program: &str, about: &str, known: &[Flag]) -> String {
     let mut text = format!("{about}\n\nUsage:\n  {program} [flags]\n\nFlags:\n");
     for flag in known {
         let value = if flag.is_switch { "" } else { " string" };
-        let remark = if flag.has_effect { "" } else { "   (accepted without effect)" };
+        let remark = match flag.effect {
+            Effect::Full => "",
+            Effect::None => "   (accepted without effect)",
+            Effect::Refused => "   (refused)",
+        };
         // Writing to a String cannot fail.
         let _ = writeln!(text, "      --{}{value}{remark}", flag.name);
     }
@@ -101,10 +145,11 @@ pub(super) fn help(program: &str, about: &str, known: &[Flag]) -> String {
 mod tests {
     use super::*;
 
-    const KNOWN: [Flag; 3] = [
-        Flag { name: "secure-port", is_switch: false, has_effect: true },
-        Flag { name: "allow-privileged", is_switch: true, has_effect: false },
-        Flag { name: "etcd-servers", is_switch: false, has_effect: false },
+    const KNOWN: [Flag; 4] = [
+        Flag { name: "secure-port", is_switch: false, effect: Effect::Full },
+        Flag { name: "allow-privileged", is_switch: true, effect: Effect::None },
+        Flag { name: "etcd-servers", is_switch: false, effect: Effect::None },
+        Flag { name: "authorization-config", is_switch: false, effect: Effect::Refused },
     ];
 
     fn read(line: &str) -> Result<Given, FlagError> {
@@ -134,6 +179,7 @@ mod tests {
         for (line, expected) in [
             ("--insecure-port=0", FlagError::Unknown("insecure-port".into())),
             ("--secure-port", FlagError::NoValue("secure-port".into())),
+            ("--authorization-config=f", FlagError::Refused("authorization-config".into())),
             // A switch does not take the next word.
             ("--allow-privileged false", FlagError::NoFlag("false".into())),
         ] {
@@ -145,7 +191,7 @@ mod tests {
     fn help_names_each_flag_at_the_beginning_of_its_line() {
         let text = help("kube-apiserver", "About.", &KNOWN);
         let flags: Vec<&str> = text.lines().filter(|line| line.trim_start().starts_with("--")).collect();
-        assert_eq!(flags.len(), 3);
+        assert_eq!(flags.len(), 4);
         assert!(flags[1].contains("without effect"), "{text}");
     }
 }

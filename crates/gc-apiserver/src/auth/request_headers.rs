@@ -1,0 +1,110 @@
+//! Users whom a proxy names in the headers of its requests.
+
+use gc_registry::api::UserInfo;
+use http::{HeaderMap, HeaderName};
+
+use crate::transport::exchange::header_text;
+use crate::transport::query::decode_exactly;
+
+/// Which proxies are believed when they say who asks, and where they say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestHeaders {
+    /// The authorities of their certificates, in PEM.
+    pub authorities: Vec<u8>,
+    /// The common names that their certificates may have; any if there are none.
+    pub allowed_names: Vec<String>,
+    /// Headers of the user's name; the first that is there counts.
+    pub user: Vec<String>,
+    /// Headers of the user's UID.
+    pub uid: Vec<String>,
+    /// Headers of groups.
+    pub groups: Vec<String>,
+    /// What headers of further attributes begin with.
+    pub extra_prefixes: Vec<String>,
+}
+
+impl RequestHeaders {
+    /// The user whom the headers name, if they name one.
+    pub(crate) fn user(&self, headers: &HeaderMap) -> Option<UserInfo> {
+        let first = |names: &[String]| {
+            let found = names.iter().filter_map(|name| headers.get(name)).map(header_text);
+            found.map(str::to_owned).find(|text| !text.is_empty()).unwrap_or_default()
+        };
+        let name = first(&self.user);
+        if name.is_empty() {
+            return None;
+        }
+        let groups = self.groups.iter().flat_map(|name| headers.get_all(name)).map(header_text);
+        let groups = groups.filter(|group| !group.is_empty()).map(str::to_owned).collect();
+        Some(UserInfo { name, uid: first(&self.uid), groups, extra: self.extra(headers) })
+    }
+
+    /// Whether a header of this name says, or helps to say, who asks.
+    pub(crate) fn names_a_user(&self, header: &HeaderName) -> bool {
+        let whole = [&self.user, &self.uid, &self.groups].into_iter().flatten();
+        let starts = |prefix: &String| {
+            header.as_str().get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+        };
+        whole.into_iter().any(|name| header.as_str().eq_ignore_ascii_case(name))
+            || self.extra_prefixes.iter().any(starts)
+    }
+
+    fn extra(&self, headers: &HeaderMap) -> Vec<(String, Vec<String>)> {
+        let mut found: Vec<(String, Vec<String>)> = Vec::new();
+        for prefix in &self.extra_prefixes {
+            let prefix = prefix.to_ascii_lowercase();
+            for (name, value) in headers {
+                let key = name.as_str().strip_prefix(&prefix).and_then(decode_exactly);
+                let Some(key) = key else { continue };
+                let value = header_text(value).to_owned();
+                match found.iter_mut().find(|(known, _)| *known == key) {
+                    Some((_, values)) => values.push(value),
+                    None => found.push((key, vec![value])),
+                }
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_name_a_user_in_all_parts() {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let configured = RequestHeaders {
+            user: words("X-Remote-User X-Other"),
+            uid: words("X-Remote-Uid"),
+            groups: words("X-Remote-Group"),
+            extra_prefixes: words("X-Remote-Extra-"),
+            ..RequestHeaders::default()
+        };
+        let read = |lines: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in lines {
+                headers.append(*name, value.parse().unwrap());
+            }
+            configured.user(&headers)
+        };
+        assert_eq!(read(&[("x-remote-group", "g")]), None);
+        assert_eq!(read(&[("x-remote-user", "")]), None);
+        let user = UserInfo {
+            name: "ann".into(),
+            uid: "7".into(),
+            groups: words("a b"),
+            extra: vec![("example.org/team".into(), words("x y"))],
+        };
+        let named = read(&[
+            ("x-other", "ann"),
+            ("x-remote-uid", "7"),
+            ("x-remote-group", "a"),
+            ("x-remote-group", "b"),
+            ("x-remote-extra-example.org%2fteam", "x"),
+            ("x-remote-extra-example.org%2fteam", "y"),
+        ]);
+        assert_eq!(named, Some(user));
+    }
+}
