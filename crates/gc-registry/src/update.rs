@@ -115,7 +115,7 @@ impl Call<'_> {
         match options.validation() {
             FieldValidation::Strict if !body.duplicates.is_empty() => {
                 return Err(ApiError::bad_request(format!(
-                    "error strict decoding patch: error converting YAML to JSON: {}",
+                    "error strict decoding YAML: error converting YAML to JSON: {}",
                     body.duplicates.join(", ")
                 )));
             }

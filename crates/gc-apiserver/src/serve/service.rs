@@ -9,6 +9,7 @@ use gc_registry::api::{Attributes, ListOptions, Operation, RequestTarget, Respon
 use gc_registry::catalog::Catalog;
 use gc_registry::dynamic::Admission;
 use gc_registry::error::{ApiError, Details};
+use gc_registry::names::quoted;
 use gc_registry::resource::ResourceDefinition;
 use gc_types::{GoDuration, Scope};
 use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue};
@@ -484,15 +485,16 @@ async fn node_subresource(
     let spec = &whole["spec"];
     let scheduled = spec["nodeName"].as_str().is_some_and(|name| !name.is_empty());
     match &*target.subresource {
-        "log" => {
-            let container = request.query.text("container");
-            check_container(spec, &container, &target.name)?;
-            if !scheduled {
-                // Nothing was logged yet.
-                return Ok(text_answer(http::StatusCode::NO_CONTENT, "text/plain", Bytes::new()));
-            }
+        "log" | "exec" | "attach" => check_container(spec, &request.query.text("container"), &target.name)?,
+        "portforward" => check_ports(&request.query)?,
+        _ => {}
+    }
+    match &*target.subresource {
+        // Nothing was logged yet.
+        "log" if !scheduled => {
+            return Ok(text_answer(http::StatusCode::NO_CONTENT, "text/plain", Bytes::new()));
         }
-        "proxy" => {}
+        "log" | "proxy" => {}
         _ if !scheduled => {
             return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", target.name)));
         }
@@ -552,7 +554,7 @@ fn why_nothing_runs(pod: &Value) -> &'static str {
     }
 }
 
-/// The container of a log must be one of the pod's, and named where there are several.
+/// The container of a log or a command must be one of the pod's, and named where there are several.
 fn check_container(spec: &Value, wanted: &str, pod: &str) -> Result<(), ApiError> {
     let names = |list: &str| -> Vec<&str> {
         spec[list].as_array().into_iter().flatten().filter_map(|item| item["name"].as_str()).collect()
@@ -568,15 +570,24 @@ fn check_container(spec: &Value, wanted: &str, pod: &str) -> Result<(), ApiError
     if containers.len() == 1 {
         return Ok(());
     }
-    let init = if init.is_empty() {
-        String::new()
-    } else {
-        format!(" or one of the init containers: [{}]", init.join(" "))
-    };
+    let choice: Vec<&str> =
+        init.iter().chain(&containers).copied().chain(names("ephemeralContainers")).collect();
     Err(ApiError::bad_request(format!(
-        "a container name must be specified for pod {pod}, choose one of: [{}]{init}",
-        containers.join(" ")
+        "a container name must be specified for pod {pod}, choose one of: [{}]",
+        choice.join(" ")
     )))
+}
+
+/// The ports of a forwarding must be numbers.
+fn check_ports(query: &Query) -> Result<(), ApiError> {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match query.all("ports").find(|text| !is_number(text)) {
+        Some(text) => Err(ApiError::bad_request(format!(
+            "cannot convert to []int32: strconv.ParseUint: parsing {}: invalid syntax",
+            quoted(text)
+        ))),
+        None => Ok(()),
+    }
 }
 
 async fn watch(

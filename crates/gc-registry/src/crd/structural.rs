@@ -459,8 +459,8 @@ fn check_defaults(schema: &Value, path: &str, is_root: bool, problems: &mut Vec<
         } else {
             problems.push(invalid(default_path.clone(), default, "must not have unknown fields"));
         }
-        if is_root && default.is_object() {
-            // The default of the root would be a resource.
+        if (is_root || flag(source, "x-kubernetes-embedded-resource")) && default.is_object() {
+            // Such a default would be a resource.
             for name in ["apiVersion", "kind"] {
                 if default.get(name).is_none() {
                     problems.push(required(format!("{default_path}.{name}"), ""));

@@ -316,6 +316,15 @@ fn schemas_must_be_structural() {
             ],
         ),
         (
+            spec_schema(
+                &json!({"a": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true, "default": {"x": 1}}}),
+            ),
+            vec![
+                ": properties[spec].properties[a].default.apiVersion: Required value",
+                ": properties[spec].properties[a].default.kind: Required value",
+            ],
+        ),
+        (
             spec_schema(&json!({"a": {"type": "array", "uniqueItems": true, "items": {"type": "string"}}})),
             vec![
                 ": properties[spec].properties[a].uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic",

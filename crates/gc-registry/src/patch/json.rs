@@ -107,11 +107,15 @@ fn decode(patch: &Value) -> Result<Vec<&Map<String, Value>>, ApiError> {
     operations
         .iter()
         .map(|operation| {
-            operation.as_object().ok_or_else(|| {
-                ApiError::bad_request(format!(
+            operation.as_object().ok_or_else(|| match operation {
+                // It decodes as an operation without members, which cannot be applied.
+                Value::Null => {
+                    ApiError::new(422, "Invalid", "the server rejected our request due to an error in our request")
+                }
+                other => ApiError::bad_request(format!(
                     "error decoding patch: json: cannot unmarshal {} into Go value of type handlers.jsonPatchOp",
-                    json_type(operation)
-                ))
+                    json_type(other)
+                )),
             })
         })
         .collect()
