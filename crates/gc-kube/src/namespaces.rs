@@ -31,8 +31,8 @@ use crate::driver::ControllerSurroundings;
 use crate::observer::{NoObserver, Observer};
 use crate::restraints::{Restraints, changed};
 use requests::Requests;
-pub use trace::Trace;
 use trace::namespace_key;
+pub use trace::{DeletedWithDefinition, Trace};
 
 /// All namespaces are listed this often (`--namespace-sync-period`).
 const SYNC_PERIOD: Duration = Duration::from_mins(5);

@@ -1,11 +1,14 @@
 //! DELETE of one object (spec `api-deletion.md`, sections 2.3, 3, 4, 8, 9, 12.2, 13).
 
+use std::sync::Arc;
+
 use gc_types::PropagationPolicy;
 use serde_json::{Map, Value, json};
 
 use crate::api::{DeleteOptions, Response};
 use crate::call::{Call, MAX_TURNS, Stored};
 use crate::crd::{self, CLEANUP_FINALIZER, Termination};
+use crate::deletion_observer::{ObservedDeletion, TerminatingDefinition};
 use crate::dynamic::Options;
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::meta;
@@ -14,7 +17,7 @@ use crate::object::Object;
 use crate::persist;
 use crate::resource::DefaultGarbageCollection;
 use crate::rules;
-use crate::storage::{Key, KeyValue};
+use crate::storage::{Key, KeyValue, Revision};
 use crate::update::has_spec_finalizers;
 
 /// The finalizer under which dependents are orphaned.
@@ -35,6 +38,8 @@ pub(crate) struct Deletion {
     pub(crate) orphan_dependents: Option<bool>,
     pub(crate) policy: Option<PropagationPolicy>,
     pub(crate) dry_run: bool,
+    /// Whose deletion takes the object along, where no request deletes it.
+    pub(crate) definition: Option<Arc<TerminatingDefinition>>,
 }
 
 impl Deletion {
@@ -105,6 +110,7 @@ impl Deletion {
             orphan_dependents: options.orphan_dependents,
             policy,
             dry_run: !options.dry_run.is_empty(),
+            definition: None,
         })
     }
 }
@@ -214,6 +220,7 @@ impl Call<'_> {
                 let released = self.released_places(&live)?;
                 match self.commit_charged(key, stored.mod_revision, None, &released)? {
                     Stored::Done(revision) => {
+                        self.report_deletion(&live, stored.mod_revision, &deletion, None);
                         return Ok(Deleted::Removed(KeyValue { mod_revision: revision, ..stored }));
                     }
                     Stored::Raced => continue,
@@ -235,7 +242,10 @@ impl Call<'_> {
                 stored
             } else {
                 match self.commit(key, stored.mod_revision, Some(value.clone()))? {
-                    Stored::Done(revision) => KeyValue { value, mod_revision: revision, ..stored },
+                    Stored::Done(revision) => {
+                        self.report_deletion(&live, stored.mod_revision, &deletion, None);
+                        KeyValue { value, mod_revision: revision, ..stored }
+                    }
                     Stored::Raced => continue,
                 }
             };
@@ -250,6 +260,33 @@ impl Call<'_> {
             last_written = Some(written);
         }
         Err(self.modified(name))
+    }
+
+    /// Reports who has deleted the object, or that it could not be deleted. What was terminating already is no news.
+    pub(crate) fn report_deletion(
+        &self,
+        live: &Value,
+        revision: Revision,
+        deletion: &Deletion,
+        failure: Option<&ApiError>,
+    ) {
+        let Some(observer) = &self.registry.config.deletion_observer else { return };
+        if meta::is_deleting(live) {
+            return;
+        }
+        observer.observed(&ObservedDeletion {
+            resource: self.resource(),
+            namespace: meta::text(live, "namespace"),
+            name: meta::name(live),
+            uid: meta::uid(live),
+            resource_version: revision.0,
+            user: self.context.user,
+            program: self.context.user_agent_manager,
+            is_eviction: self.target.subresource == "eviction",
+            policy: deletion.policy,
+            definition: deletion.definition.as_deref(),
+            failure,
+        });
     }
 
     /// Asks admission about a deletion, in the form that it has for admission. Most servers have nothing to ask, and make none.
@@ -408,6 +445,9 @@ impl Call<'_> {
             }
             meta::metadata_mut(&mut new).insert("deletionTimestamp".into(), self.now().into());
             if let Some(deleted) = self.write_mark(key, &stored, new, deletion)? {
+                if !deletion.dry_run {
+                    self.report_deletion(&live, stored.mod_revision, deletion, None);
+                }
                 return Ok(Some(deleted));
             }
         }

@@ -67,6 +67,7 @@ mod create;
 mod definitions;
 mod delete_collection;
 pub mod deletion;
+pub mod deletion_observer;
 pub mod dynamic;
 pub mod error;
 mod eviction;

@@ -9,6 +9,7 @@ use crate::api::{RequestContext, RequestTarget, WriteOptions};
 use crate::call::{Call, Stored};
 use crate::crd::{self, CLEANUP_FINALIZER, Termination};
 use crate::deletion::Deletion;
+use crate::deletion_observer::TerminatingDefinition;
 use crate::error::ApiError;
 use crate::meta;
 use crate::persist;
@@ -23,13 +24,15 @@ const CLOCK_STEP_SECONDS: i64 = 60;
 
 impl Registry {
     /// The work of no request. Called when [`Registry::poll_maintenance`] says so, and every few seconds. Every
-    /// step may be repeated, and done by several servers on one store. An error ends this run only.
+    /// step may be repeated, and done by several servers on one store. An error is the first of this run.
     pub fn maintain(&self, context: &RequestContext<'_>) -> Result<(), ApiError> {
         self.maintenance_begins();
-        self.maintain_definitions(context)?;
+        let definitions = self.maintain_definitions(context);
         self.recount_quotas()?;
         self.expire_events(context)?;
-        self.check_policy_types(context)
+        self.check_policy_types(context)?;
+        // An object that cannot be deleted with its definition holds up nothing else.
+        definitions
     }
 
     fn maintain_definitions(&self, context: &RequestContext<'_>) -> Result<(), ApiError> {
@@ -44,21 +47,30 @@ impl Registry {
             let is_settled = |stored: &KeyValue| known.is_settled(&stored.key, stored.mod_revision);
             answer.items.into_iter().filter(|stored| !is_settled(stored)).collect()
         };
-        for stored in unsettled {
-            let definition = persist::decode(row, &stored)?;
-            let target = RequestTarget {
-                name: meta::name(&definition).to_owned(),
-                subresource: "status".into(),
-                ..RequestTarget::collection(row)
-            };
-            let call = Call::new(self, &target, context);
-            if meta::is_deleting(&definition) {
-                if meta::finalizers(&definition).contains(&CLEANUP_FINALIZER) {
-                    call.finalize_definition(stored, &definition)?;
-                }
-            } else if !crd::is_established(&definition) {
-                call.settle_again(&stored, &definition)?;
+        // What is wrong with one holds up no other.
+        let done = unsettled.into_iter().map(|stored| self.maintain_definition(row, stored, context));
+        done.fold(Ok(()), Result::and)
+    }
+
+    fn maintain_definition(
+        &self,
+        row: &Arc<ResourceDefinition>,
+        stored: KeyValue,
+        context: &RequestContext<'_>,
+    ) -> Result<(), ApiError> {
+        let definition = persist::decode(row, &stored)?;
+        let target = RequestTarget {
+            name: meta::name(&definition).to_owned(),
+            subresource: "status".into(),
+            ..RequestTarget::collection(row)
+        };
+        let call = Call::new(self, &target, context);
+        if meta::is_deleting(&definition) {
+            if meta::finalizers(&definition).contains(&CLEANUP_FINALIZER) {
+                call.finalize_definition(stored, &definition)?;
             }
+        } else if !crd::is_established(&definition) {
+            call.settle_again(&stored, &definition)?;
         }
         Ok(())
     }
@@ -160,18 +172,23 @@ impl Call<'_> {
         let Some(resource) = served.iter().find(is_stored).or(served.first()).copied() else {
             return Ok(false);
         };
+        let owned = |field: &str| meta::text(definition, field).to_owned();
+        let definition = TerminatingDefinition { uid: owned("uid"), since: owned("deletionTimestamp") };
+        let deletion = Deletion { definition: Some(Arc::new(definition)), ..Deletion::default() };
         let prefix = persist::resource_prefix(resource);
-        let mut left = false;
+        // What cannot be deleted holds up no other object.
+        let mut left = Ok(false);
         let mut after = None;
         loop {
             let options = RangeOptions { at: None, after, limit: PAGE, skips_count: true };
             let page = self.registry.storage.range(&prefix, &options).map_err(persist::storage_error)?;
             for item in &page.items {
-                left |= self.delete_instance(resource, &prefix, item)?;
+                let stays = self.delete_instance(resource, &prefix, item, &deletion);
+                left = left.and_then(|left| Ok(left | stays?));
             }
             after = page.items.last().map(|item| Arc::clone(&item.key));
             if !page.more || after.is_none() {
-                return Ok(left);
+                return left;
             }
         }
     }
@@ -181,6 +198,7 @@ impl Call<'_> {
         resource: &Arc<ResourceDefinition>,
         prefix: &str,
         item: &KeyValue,
+        deletion: &Deletion,
     ) -> Result<bool, ApiError> {
         let place = item.key.strip_prefix(prefix).unwrap_or_default();
         let (namespace, name) = place.split_once('/').unwrap_or(("", place));
@@ -190,11 +208,17 @@ impl Call<'_> {
             ..RequestTarget::collection(resource)
         };
         let call = Call::new(self.registry, &target, self.context);
-        match call.delete_object(name, &item.key, &Deletion::default()) {
+        match call.delete_object(name, &item.key, deletion) {
             Ok(crate::deletion::Deleted::Removed(_)) => Ok(false),
             Ok(_) => Ok(true),
             Err(error) if error.code == 404 => Ok(false),
-            Err(error) => Err(error),
+            Err(error) => {
+                // Where it cannot even be read, that is the failure.
+                if let Ok(live) = call.decode(item) {
+                    call.report_deletion(&live, item.mod_revision, deletion, Some(&error));
+                }
+                Err(error)
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use crate::advisor::Advisor;
 use crate::catalog::Catalog;
 use crate::conversion::Converter;
 use crate::definitions::Definitions;
+use crate::deletion_observer::DeletionObserver;
 use crate::dynamic::{Configured, EndpointError, Outside};
 use crate::error::ApiError;
 use crate::hub::Hub;
@@ -44,6 +45,8 @@ pub struct Config {
     pub unattended: &'static [(&'static str, &'static str)],
     /// Whoever refuses and warns beyond the rules of the API.
     pub advisor: Option<Arc<dyn Advisor>>,
+    /// Whoever keeps who asked for which deletion.
+    pub deletion_observer: Option<Arc<dyn DeletionObserver>>,
 }
 
 impl Default for Config {
@@ -60,6 +63,7 @@ impl Default for Config {
             service_ranges: ServiceRanges::default(),
             unattended: &[],
             advisor: None,
+            deletion_observer: None,
         }
     }
 }

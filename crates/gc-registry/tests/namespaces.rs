@@ -3,8 +3,11 @@
 
 mod world;
 
+use std::sync::Arc;
+
 use gc_registry::api::{DeleteOptions, ListOptions, Operation, PatchType, WriteOptions};
 use gc_registry::error::ApiError;
+use gc_registry::storage::{RangeOptions, Storage as _, Transaction, Write};
 use serde_json::{Value, json};
 use world::{World, body, finalizers, kinds, policy};
 
@@ -183,6 +186,25 @@ fn d99_to_d101_a_definition_waits_for_its_instances() {
     assert_eq!(world.get(CRD, "/widgets.example.com").unwrap_err().code, 404);
     assert!(world.registry.catalog().find("example.com", "v1", "widgets").is_none());
     assert_eq!(kinds(&world.events(&mut watch)), ["END"]);
+}
+
+/// The first one that could not be deleted ended the run, and all after it stayed; so did definitions after that one.
+#[test]
+fn what_cannot_be_deleted_with_its_definition_holds_up_nothing_else() {
+    let world = World::default();
+    define(&world);
+    for name in ["a-broken", "b"] {
+        world.create(WIDGETS, json!({"metadata": {"name": name}})).unwrap();
+    }
+    let prefix = "/example.com/widgets/default/a-broken";
+    let page = world.storage.range(prefix, &RangeOptions::default()).unwrap();
+    let put = Write::Put(Arc::clone(&page.items[0].key), b"not an object".as_slice().into());
+    world.storage.commit(Transaction { conditions: Vec::new(), writes: vec![put] }).unwrap();
+    world.delete(CRD, "/widgets.example.com", policy("Background")).unwrap();
+    let failed = world.with_context(|context| world.registry.maintain(context)).unwrap_err();
+    assert_eq!(failed.code, 500, "{}", failed.message);
+    assert_eq!(world.get(WIDGETS, "default/b").unwrap_err().code, 404);
+    assert!(world.get(CRD, "/widgets.example.com").is_ok());
 }
 
 /// EV-T01, EV-T02

@@ -31,6 +31,8 @@ codes! {
     CLAIM_UNUSED = "ClaimUnused", "nothing uses the claim any more";
     /// Whether a pod uses the claim must be verified.
     CLAIM_USE_UNKNOWN = "ClaimUseUnknown", "whether a pod uses the claim must be verified";
+    /// The CustomResourceDefinition is being deleted.
+    DEFINITION_TERMINATING = "DefinitionTerminating", "the CustomResourceDefinition is being deleted";
     /// The deletion of an object is announced.
     DELETION_NOTICE = "DeletionNotice", "the deletion of the object is announced";
     /// The object is due by a policy.

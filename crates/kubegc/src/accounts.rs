@@ -28,6 +28,12 @@ const TRIES: usize = 5;
 pub(crate) const GROUPS: [&str; 3] =
     ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"];
 
+/// Whether a user is one of our accounts.
+pub(crate) fn is_of_this_process(user: &str) -> bool {
+    let name = user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.strip_prefix(NAMESPACE));
+    name.is_some_and(|rest| rest.strip_prefix(':').is_some_and(|name| name.starts_with(PREFIX)))
+}
+
 /// An account of this process, with what it may do.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Account {

@@ -12,6 +12,7 @@ use gc_apiserver::{AccessConfig, Extension, GivenKeys, RunningServer, Server, Se
 use gc_registry::Registry;
 use gc_registry::admission::Plugins;
 use gc_registry::advisor::Advisor;
+use gc_registry::deletion_observer::DeletionObserver;
 use gc_registry::services::{RangeError, ServiceRanges};
 use gc_registry::storage::Storage;
 use gc_store::{EtcdOptions, EtcdStorage, EtcdTls, MemoryStorage, RedbOptions, RedbStorage};
@@ -114,6 +115,9 @@ pub(crate) struct ServerOptions {
     /// Whoever refuses and warns beyond the rules of the API.
     #[arg(skip)]
     pub(crate) advisor: Option<Arc<dyn Advisor>>,
+    /// Whoever keeps who asked for which deletion.
+    #[arg(skip)]
+    pub(crate) deletion_observer: Option<Arc<dyn DeletionObserver>>,
     /// No container may be privileged.
     #[arg(skip)]
     pub(crate) refuse_privileged: bool,
@@ -161,6 +165,7 @@ impl ServerOptions {
             components: &[],
             unattended: &[],
             advisor: None,
+            deletion_observer: None,
             refuse_privileged: false,
             keys: GivenKeys::default(),
             access: AccessConfig::default(),
@@ -290,6 +295,7 @@ pub(crate) async fn serve(
         service_ranges: options.service_ranges()?,
         unattended: options.unattended,
         advisor: options.advisor.clone(),
+        deletion_observer: options.deletion_observer.clone(),
         ..default
     };
     let kind =

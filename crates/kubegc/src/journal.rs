@@ -18,8 +18,8 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 pub(crate) use entry::{
-    AGREEMENT, DISAGREEMENT, JournalObserver, OBSERVE, OUTCOMES, VERBS, collectors, entry, subject, verb,
-    word,
+    AGREEMENT, DEFINITIONS, DELETE, DISAGREEMENT, JournalObserver, OBSERVE, OUTCOMES, VERBS, collectors,
+    entry, subject, verb, word,
 };
 pub(crate) use file::JournalOptions;
 use file::RotatedFile;

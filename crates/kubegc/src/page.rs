@@ -228,6 +228,11 @@ impl Page {
         })
     }
 
+    /// What the collectors do.
+    pub(crate) fn live_feed(&self) -> &Feed {
+        &self.0.feed
+    }
+
     /// Writes down for the feed what one collector does.
     pub(crate) fn observer(&self, controller: Controller, table: &ResourceTable) -> Arc<dyn Observer> {
         self.0.feed.observer(controller, table)

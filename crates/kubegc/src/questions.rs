@@ -5,6 +5,7 @@
 pub(crate) mod access;
 pub(crate) mod answering;
 pub(crate) mod attached;
+mod audit;
 pub(crate) mod collector;
 mod columns;
 pub(crate) mod complete;
@@ -24,6 +25,7 @@ mod outcomes;
 pub(crate) mod output;
 pub(crate) mod plan;
 pub(crate) mod recovery;
+mod requester;
 pub(crate) mod resident;
 pub(crate) mod scope;
 #[cfg(test)]

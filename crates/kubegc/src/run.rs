@@ -173,7 +173,7 @@ impl AuditSinks {
         let journal = Arc::clone(&self.journal);
         let mut made: Vec<Arc<dyn Observer>> = vec![
             Arc::new(LogDecisions::new(controller, table.clone())),
-            Arc::new(JournalObserver { journal, controller, table: table.clone() }),
+            Arc::new(JournalObserver { journal, controller: controller.name(), table: table.clone() }),
         ];
         made.extend(self.events.as_ref().and_then(|events| events.observer(controller, table)));
         made.extend(self.page.as_ref().map(|page| page.observer(controller, table)));

@@ -5,6 +5,7 @@ mod cluster;
 mod command;
 pub(crate) mod control;
 mod controllers;
+mod deletions;
 pub(crate) mod detach;
 mod reset;
 
@@ -43,6 +44,7 @@ use advisor::RetentionAdvisor;
 use cluster::{Cluster, Forks, Recipe};
 use control::Control;
 use controllers::{Controllers, Enabled};
+pub(crate) use deletions::PATH as DELETIONS;
 use reset::Baseline;
 
 /// The embedded server knows at once that a namespace terminates, so nothing has to settle first.
@@ -173,6 +175,7 @@ impl Up {
             components,
             unattended,
             advisor,
+            deletion_observer: Some(control.deletions()),
             clock: clock.of_objects(),
             ..options.clone()
         };

@@ -45,6 +45,20 @@ fn refused(path: &str, code: u16, body: &Value) -> Reply {
     Reply::Refused { code, why: problem(path, code, body) }
 }
 
+/// A deletion that was answered so was refused, or failed for now.
+fn not_done(path: &str, code: u16, body: &Value) -> Outcome {
+    let message = problem(path, code, body);
+    if (400..500).contains(&code) && !matches!(code, 408 | 429) {
+        return Outcome::Refused { code, message };
+    }
+    Outcome::Failed { message, retry_after_milliseconds: None }
+}
+
+/// A deletion without an answer.
+fn unanswered(failed: &Reply) -> Outcome {
+    Outcome::Failed { message: failed.clone().why(), retry_after_milliseconds: None }
+}
+
 impl Requests {
     pub(crate) fn new(client: ApiClient, trace: Trace, clock: Clock) -> Self {
         Self { client, trace: Arc::new(trace), clock, signal: None, deleted: 0 }
@@ -105,7 +119,11 @@ impl Requests {
     async fn delete_all(&mut self, resource: &Contained, namespace: &Terminating) -> Result<Reply, Reply> {
         let path = collection_path(resource, &namespace.name);
         let begun = Instant::now();
-        match self.send(Method::DELETE, &path, LIST_ACCEPT, Some(delete_options(None))).await? {
+        let answered = self.send(Method::DELETE, &path, LIST_ACCEPT, Some(delete_options(None))).await;
+        let trace = Arc::clone(&self.trace);
+        let report =
+            |outcome: &Outcome| trace.not_deleted_together(resource, namespace, outcome, begun.elapsed());
+        match answered.inspect_err(|failed| report(&unanswered(failed)))? {
             (200..=299, body) => {
                 // What was there; a server that does not say has deleted it all the same.
                 let items: Vec<Item> = body["items"].as_array().into_iter().flatten().map(item).collect();
@@ -113,7 +131,13 @@ impl Requests {
                 self.trace.deleted_together(resource, namespace, &items, begun.elapsed()).await;
                 Ok(Reply::Done)
             }
-            (code, body) => Ok(refused(&path, code, &body)),
+            (code, body) => {
+                // Without such a request, its objects are deleted one by one.
+                if !matches!(code, 404 | 405) {
+                    report(&not_done(&path, code, &body));
+                }
+                Ok(refused(&path, code, &body))
+            }
         }
     }
 
@@ -126,18 +150,20 @@ impl Requests {
         let path = format!("{}/{}", collection_path(resource, &namespace.name), item.name);
         let begun = Instant::now();
         let options = delete_options(item.uid.as_deref());
-        let (code, body) = self.send(Method::DELETE, &path, OBJECT_ACCEPT, Some(options)).await?;
-        let outcome = match code {
-            200..=299 => Outcome::Applied(None),
-            404 => Outcome::Absent,
-            409 => Outcome::Conflict,
-            code => Outcome::Refused { code, message: problem(&path, code, &body) },
+        let answered = self.send(Method::DELETE, &path, OBJECT_ACCEPT, Some(options)).await;
+        let outcome = match &answered {
+            Ok((200..=299, _)) => Outcome::Applied(None),
+            Ok((404, _)) => Outcome::Absent,
+            Ok((409, _)) => Outcome::Conflict,
+            Ok((code, body)) => not_done(&path, *code, body),
+            Err(failed) => unanswered(failed),
         };
         self.deleted = u64::from(!item.deleting && matches!(outcome, Outcome::Applied(_)));
         // Of what is terminating already, only a failure is news.
-        if !item.deleting || matches!(outcome, Outcome::Refused { .. }) {
+        if !item.deleting || matches!(outcome, Outcome::Refused { .. } | Outcome::Failed { .. }) {
             self.trace.deleted(resource, namespace, item, &outcome, begun.elapsed());
         }
+        let (code, body) = answered?;
         Ok(if code < 300 { Reply::Done } else { refused(&path, code, &body) })
     }
 

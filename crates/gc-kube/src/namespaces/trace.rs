@@ -1,4 +1,5 @@
-//! Reports what the namespace controller has done as other collectors do: one effect per object, with its reason.
+//! Reports what the namespace controller has done as other collectors do, one effect per object, with its reason; and so what a
+//! server deletes with a CustomResourceDefinition.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,6 +44,25 @@ impl Terminating {
     }
 }
 
+/// An object that a server deletes with the definition of its kind.
+#[derive(Clone, Debug)]
+pub struct DeletedWithDefinition {
+    /// Its resource, in the version that it was deleted in.
+    pub gvr: Gvr,
+    /// Its kind.
+    pub kind: Arc<str>,
+    /// Its namespace; empty at cluster scope.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its UID.
+    pub uid: Uid,
+    /// The version that was deleted.
+    pub resource_version: ResourceVersion,
+    /// What the deletion rests on.
+    pub evidence: String,
+}
+
 /// The key of a namespace.
 pub(crate) fn namespace_key(name: &str) -> ObjectKey {
     ObjectKey { resource: NAMESPACES, namespace: "".into(), name: name.into() }
@@ -85,18 +105,17 @@ impl Trace {
     }
 
     /// The number of a resource, which stays the same.
-    fn number(&self, contained: &Contained) -> ResourceId {
+    fn number(&self, gvr: &Gvr, kind: &Arc<str>, scope: Scope) -> ResourceId {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         let next = ResourceId(u32::try_from(numbers.len() + 1).unwrap_or(u32::MAX));
-        let gvr = &contained.gvr;
         let name = (Arc::clone(&gvr.group), Arc::clone(&gvr.resource));
         let number = *numbers.entry(name).or_insert(next);
         if self.table.get(number).is_none() {
             self.table.insert(Arc::new(Route::new(ResourceInfo {
                 id: number,
                 gvr: gvr.clone(),
-                kind: Arc::clone(&contained.kind),
-                scope: Scope::Namespaced,
+                kind: Arc::clone(kind),
+                scope,
                 served_api_versions: vec![gvr.api_version().into()],
                 watched: false,
                 comparable_versions: true,
@@ -105,11 +124,20 @@ impl Trace {
         number
     }
 
+    /// The number of a resource whose objects are in namespaces.
+    fn of(&self, contained: &Contained) -> ResourceId {
+        self.number(&contained.gvr, &contained.kind, Scope::Namespaced)
+    }
+
     fn effect(&self, request: Request, observed: ResourceVersion, facts: Vec<String>) -> Effect {
-        let id = EffectId(self.next_effect.fetch_add(1, Ordering::Relaxed));
         let mut evidence = vec![Evidence::ObservedAt { resource_version: observed }];
         evidence.extend(facts.into_iter().map(|fact| Evidence::Fact(fact.into())));
-        let verdict = Verdict::Retention(gc_types::codes::NAMESPACE_TERMINATING);
+        self.effect_by(gc_types::codes::NAMESPACE_TERMINATING, request, evidence)
+    }
+
+    fn effect_by(&self, code: &'static str, request: Request, evidence: Vec<Evidence>) -> Effect {
+        let id = EffectId(self.next_effect.fetch_add(1, Ordering::Relaxed));
+        let verdict = Verdict::Retention(code);
         Effect { id, request, reason: Reason { verdict, owners: Vec::new(), evidence } }
     }
 
@@ -136,7 +164,7 @@ impl Trace {
         outcome: &Outcome,
         took: Duration,
     ) {
-        let effect = self.deletion(self.number(contained), namespace, item, "by a request of its own");
+        let effect = self.deletion(self.of(contained), namespace, item, "by a request of its own");
         self.observer.finished(&effect, outcome, 1, took);
     }
 
@@ -149,7 +177,7 @@ impl Trace {
         items: &[Item],
         took: Duration,
     ) {
-        let resource = self.number(contained);
+        let resource = self.of(contained);
         // One request, whatever it took along.
         let mut requests = 1;
         for (index, item) in items.iter().enumerate() {
@@ -167,6 +195,35 @@ impl Trace {
                 requests = 0;
             }
         }
+    }
+
+    /// The request for a whole collection was refused, or had no answer: nothing is known of its objects.
+    pub(crate) fn not_deleted_together(
+        &self,
+        contained: &Contained,
+        namespace: &Terminating,
+        outcome: &Outcome,
+        took: Duration,
+    ) {
+        let how = "one request for all objects of its kind in the namespace";
+        let effect = self.deletion(self.of(contained), namespace, &Item::default(), how);
+        self.observer.finished(&effect, outcome, 1, took);
+    }
+
+    /// An object was deleted with the definition of its kind, or could not be; no request asked for it by itself.
+    pub fn deleted_with_definition(&self, gone: &DeletedWithDefinition, outcome: &Outcome) {
+        let DeletedWithDefinition { gvr, kind, namespace, name, uid, resource_version, evidence } = gone;
+        let scope = if namespace.is_empty() { Scope::Cluster } else { Scope::Namespaced };
+        let resource = self.number(gvr, kind, scope);
+        let key = ObjectKey { resource, namespace: Arc::clone(namespace), name: Arc::clone(name) };
+        let policy = PropagationPolicy::Background;
+        let request = Request::Delete { key, uid: uid.clone(), resource_version: None, policy };
+        let evidence = vec![
+            Evidence::ObservedAt { resource_version: *resource_version },
+            Evidence::Fact(evidence.as_str().into()),
+        ];
+        let effect = self.effect_by(gc_types::codes::DEFINITION_TERMINATING, request, evidence);
+        self.observer.finished(&effect, outcome, 0, Duration::ZERO);
     }
 
     /// The namespace itself was given up to these finalizers.

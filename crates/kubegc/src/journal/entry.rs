@@ -13,24 +13,28 @@ use serde_json::{Map, Value, json};
 
 use super::Journal;
 
+/// Who deletes the objects of a CustomResourceDefinition with it, in `kubegc up`: its API server.
+pub(crate) const DEFINITIONS: &str = "custom-resource-cleanup";
+
 /// Writes down what one collector does; the table says what the resources of its effects are called.
 pub(crate) struct JournalObserver {
     pub(crate) journal: Arc<Journal>,
-    pub(crate) controller: Controller,
+    /// Its name.
+    pub(crate) controller: &'static str,
     pub(crate) table: ResourceTable,
 }
 
 impl Observer for JournalObserver {
     fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, took: Duration) {
         let mut entry = entry(effect, outcome, round_trips, took, &self.table);
-        entry["controller"] = self.controller.name().into();
+        entry["controller"] = self.controller.into();
         self.journal.append(entry);
     }
 
     fn tripped(&self, trip: &Trip) {
         self.journal.record(json!({
             "verb": STOP, "outcome": TRIPPED, "resource": &*trip.resource, "verdict": "BreakerTripped", "message": &*trip.why,
-            "controller": self.controller.name(),
+            "controller": self.controller,
         }));
     }
 }
@@ -94,7 +98,7 @@ words! {
 /// Everyone who writes entries.
 pub(crate) fn collectors() -> impl Iterator<Item = &'static str> {
     let on_nodes = [node_report::COLLECTOR, node_report::COLLECTOR_OF_CONTAINERS];
-    Controller::ALL.into_iter().map(Controller::name).chain(on_nodes)
+    Controller::ALL.into_iter().map(Controller::name).chain(on_nodes).chain([DEFINITIONS])
 }
 
 /// `delete`, `set-owners`, …: what an effect asks for, in one word.

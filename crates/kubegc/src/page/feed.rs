@@ -167,7 +167,12 @@ impl Feed {
     /// Writes down what one collector does.
     pub(crate) fn observer(&self, controller: Controller, table: &ResourceTable) -> Arc<dyn Observer> {
         self.lock().controllers.insert(controller.name());
-        Arc::new(FeedObserver { feed: self.clone(), controller: controller.name(), table: table.clone() })
+        self.observer_of(controller.name(), table)
+    }
+
+    /// Writes down what something deletes that is no collector.
+    pub(crate) fn observer_of(&self, name: &'static str, table: &ResourceTable) -> Arc<dyn Observer> {
+        Arc::new(FeedObserver { feed: self.clone(), controller: name, table: table.clone() })
     }
 
     /// These collectors will run, and count before they have begun.

@@ -146,7 +146,7 @@ fn object(entry: &Value) -> String {
 }
 
 /// `2026-09-21 14:01:00Z`; what is no time stays as it is.
-fn time(entry: &Value) -> String {
+pub(super) fn time(entry: &Value) -> String {
     let text = text(entry, "time");
     text.parse::<Timestamp>()
         .map_or_else(|_| text.to_owned(), |time| time.strftime("%Y-%m-%d %H:%M:%SZ").to_string())
@@ -350,6 +350,11 @@ pub(super) fn why_gone(found: &Found, source: &Source, title: &str) -> Result<Va
               "journal": source.to_string()}))
 }
 
+/// The answer about an object that none of the collectors has deleted, which somebody else did.
+pub(super) fn deleted_by_others(title: &str) -> Value {
+    json!({"conclusion": "Deleted", "object": title, "requestedBy": []})
+}
+
 /// Who deleted the object of an entry of this journal, when and why, if the entry is of its deletion.
 pub(super) fn deletion(entry: &Value, journal: &str) -> Option<String> {
     let is_deletion = text(entry, "verb") == "delete" && text(entry, "outcome") == "applied";
@@ -375,6 +380,14 @@ fn by(entry: &Value) -> &str {
 
 /// The same for people.
 pub(super) fn why_gone_text(answer: &Value, out: &mut impl Write) -> Result<()> {
+    if answer["deletion"].is_null() {
+        writeln!(
+            out,
+            "{}\nIt was deleted, and no collector is known to have done it.",
+            text(answer, "object")
+        )?;
+        return asked_for(answer, out);
+    }
     let deletion = &answer["deletion"];
     let place = match text(deletion, "namespace") {
         "" => String::new(),
@@ -398,12 +411,22 @@ pub(super) fn why_gone_text(answer: &Value, out: &mut impl Write) -> Result<()> 
             writeln!(out, "  {fact}")?;
         }
     }
+    asked_for(answer, out)?;
     let entries: VecDeque<Value> = answer["entries"].as_array().into_iter().flatten().cloned().collect();
     if entries.len() > 1 {
         writeln!(out, "\nWhat was done about it:")?;
         table(&entries, false, out)?;
     }
     Ok(())
+}
+
+/// Who asked for it, as far as that is known.
+fn asked_for(answer: &Value, out: &mut impl Write) -> Result<()> {
+    let lines = list(answer, "requestedBy");
+    if !lines.is_empty() {
+        writeln!(out, "\nDeletion asked for by:")?;
+    }
+    lines.iter().try_for_each(|line| Ok(writeln!(out, "  {line}")?))
 }
 
 #[cfg(test)]

@@ -203,7 +203,7 @@ impl Question {
     pub(crate) async fn why_text(&self) -> anyhow::Result<String> {
         let Named { resource, namespace, name } = &self.named;
         let why = self.why().await?.with_context(|| gather::not_found(resource, namespace, name))?;
-        printed(|out| why::text(&why, false, out))
+        printed(|out| why::text(&why, out))
     }
 
     /// What depends on the object, as `kubegc tree` prints it.

@@ -2,28 +2,35 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::path::PathBuf;
 
 use clap::Args;
 use gc_answers::text::some_of;
 use gc_answers::why::{NOTHING_SAYS, TO_BE_DELETED, Why, needs_lists, owners, reference, why as answer_why};
-use gc_answers::{Facts, Known, Metadata, Object, Survey};
+use gc_answers::{Facts, GroupResource, Known, Metadata, Object, Survey};
 use gc_kube::ApiClient;
 use gc_types::{ObjectKey, Timestamp, Uid};
 use serde_json::{Value, json};
 
 use super::access::Access;
 use super::attached::{self, Answered, Asked, Inquiry};
+use super::audit::{self, Called};
 use super::gather::{self, Gatherer, Scope};
 use super::journal;
 use super::output::{Answer, Output};
+use super::requester;
 use super::scope::WatchFlag;
 use super::sources::{JournalFlags, Source};
 use super::target::{Named, Partial, Targets};
-use crate::journal::{Object as JournalObject, Query, Selection};
+use crate::UsageError;
+use crate::journal::{DEFINITIONS, DELETE, Found, Object as JournalObject, Query, Selection, text as field};
 use crate::run::LeaseFlags;
 
 /// Owners that are followed towards the roots at most.
 const MAX_OWNERS: usize = 200;
+
+/// Deletions of objects of definitions that are gone, of which the newest are read.
+const OF_DEFINITIONS_READ: usize = 10_000;
 
 /// What could not be seen for one reason is named up to this number.
 const UNSEEN_NAMED: usize = 3;
@@ -34,7 +41,8 @@ const UNSEEN_NAMED: usize = 3;
 Examples:
   kubegc why pod/web-1                   explain why it is deleted, when it will be, or why it is kept
   kubegc why job done -n shop -o json    print data with stable codes
-  kubegc why cm/x --journal FILE         explain a deleted object from this journal")]
+  kubegc why cm/x --journal FILE         explain a deleted object from this journal
+  kubegc why cm/x --audit-log FILE       say who deleted it, by the audit log of kube-apiserver")]
 pub(crate) struct WhyOptions {
     #[command(flatten)]
     targets: Targets,
@@ -42,6 +50,9 @@ pub(crate) struct WhyOptions {
     watch: WatchFlag,
     #[command(flatten)]
     journal: JournalFlags,
+    /// Look in this audit log of kube-apiserver, in JSON lines, for who asked for a deletion
+    #[arg(long, value_name = "FILE")]
+    audit_log: Option<PathBuf>,
     /// List the cluster, also where a server that `kubegc up` runs would answer
     #[arg(long, conflicts_with = "collector")]
     no_collector: bool,
@@ -105,7 +116,7 @@ async fn one(options: &WhyOptions, client: &ApiClient, patience: std::time::Dura
     let resolved = match options.targets.resolve(&gatherer).await {
         Ok(resolved) => resolved,
         Err(error) => {
-            let answers = of_unserved(options, &gatherer).await.ok_or(error)?;
+            let answers = of_unserved(options, &gatherer, error).await?;
             return super::output::print(&answers, &options.output);
         }
     };
@@ -114,9 +125,10 @@ async fn one(options: &WhyOptions, client: &ApiClient, patience: std::time::Dura
         super::output::print(&answer, &options.output)?;
         return gather::fail(failures);
     }
+    let audited = audited(options, &gatherer, &named).await?;
     let mut answers = Answers::at(gatherer.now);
-    for named in named {
-        match about(options, &gatherer, &named, patience).await {
+    for (named, audited) in named.iter().zip(audited) {
+        match about(options, &gatherer, named, audited, patience).await {
             Ok(one) => answers.answers.push(one),
             Err(error) => failures.push(error),
         }
@@ -127,22 +139,118 @@ async fn one(options: &WhyOptions, client: &ApiClient, patience: std::time::Dura
     gather::fail(failures)
 }
 
-/// What the journal has about objects of types that are no longer served; `None` if it does not have them all.
-async fn of_unserved(options: &WhyOptions, gatherer: &Gatherer) -> Option<Answers> {
+/// What the journal and the audit log have about objects of types that are no longer served, or the error that says so.
+async fn of_unserved(
+    options: &WhyOptions,
+    gatherer: &Gatherer,
+    error: anyhow::Error,
+) -> anyhow::Result<Answers> {
     let unserved = options.targets.unserved(&gatherer.catalog);
     if unserved.is_empty() {
-        return None;
+        return Err(error);
     }
-    let source = options.journal.of_server(&options.access, gatherer.client()).await.ok()??;
+    let wanted = unserved.iter().map(|(kind, name)| audit::Wanted {
+        resource: Called::Word(kind.clone()),
+        namespace: options.targets.namespace().map(str::to_owned),
+        name: name.clone(),
+        created: None,
+    });
+    let audited = search_audit_log(options, wanted.collect())?;
+    let source = options.journal.of_server(&options.access, gatherer.client()).await.ok().flatten();
     let mut answers = Answers::at(gatherer.now);
-    for (kind, name) in unserved {
-        // Whether objects of the type were in namespaces is not known any more.
-        let object = Some(JournalObject::named(options.targets.namespace(), &kind, &name));
-        let selection = Selection { query: Query { object, ..Query::default() }, ..Selection::default() };
-        let found = source.search(&selection).await.ok()?;
-        answers.answers.push(One::Gone(journal::why_gone(&found, &source, &format!("{kind}/{name}")).ok()?));
+    for ((kind, name), audited) in unserved.into_iter().zip(audited) {
+        let title = format!("{kind}/{name}");
+        let mut answer = Err(anyhow::anyhow!("no journal is found that could have a deletion of {title}"));
+        if let Some(source) = &source {
+            let found = of_gone_type(source, options.targets.namespace(), &kind, &name).await;
+            answer = found.and_then(|found| journal::why_gone(&found, source, &title));
+            if let Ok(answer) = &mut answer {
+                let by = requester::of_entry(gatherer.client(), source, &answer["deletion"]).await;
+                answer["requestedBy"] = by.into();
+            }
+        }
+        let answer = with_audit_log(answer, &title, audited);
+        let answer = answer.map_err(|journal| UsageError::new(format!("{error:#}; {journal:#}")))?;
+        answers.answers.push(One::Gone(answer));
     }
-    Some(answers)
+    Ok(answers)
+}
+
+/// The entries about an object by what somebody calls its type, which may be the short name that its definition had.
+async fn of_gone_type(
+    source: &Source,
+    namespace: Option<&str>,
+    kind: &str,
+    name: &str,
+) -> anyhow::Result<Found> {
+    // Whether objects of the type were in namespaces is not known any more.
+    let object = Some(JournalObject::named(namespace, kind, name));
+    let selection = Selection { query: Query { object, ..Query::default() }, ..Selection::default() };
+    let found = source.search(&selection).await?;
+    if !found.entries.is_empty() {
+        return Ok(found);
+    }
+    let query = Query {
+        controller: Some(DEFINITIONS.to_owned()),
+        verb: Some(DELETE.to_owned()),
+        namespace: namespace.map(str::to_owned),
+        ..Query::default()
+    };
+    let mut of_definitions =
+        source.search(&Selection { query, tail: OF_DEFINITIONS_READ, ..Selection::default() }).await?;
+    let is_it = |entry: &Value| {
+        field(entry, "name") == name && requester::abbreviates(kind, field(entry, "resource"))
+    };
+    of_definitions.entries.retain(is_it);
+    Ok(of_definitions)
+}
+
+/// What the audit log says of each object, if one was named.
+async fn audited(
+    options: &WhyOptions,
+    gatherer: &Gatherer,
+    named: &[Named],
+) -> anyhow::Result<Vec<Vec<String>>> {
+    let mut wanted = Vec::new();
+    for Named { resource, namespace, name } in named.iter().filter(|_| options.audit_log.is_some()) {
+        let created = match gatherer.object(&resource.name, namespace, name).await {
+            Known::Present(object) => object["metadata"]["creationTimestamp"].as_str().map(str::to_owned),
+            Known::Absent | Known::Unreadable(_) => None,
+        };
+        let GroupResource { group, resource: plural } = &resource.name;
+        wanted.push(audit::Wanted {
+            resource: Called::Exactly(group.to_string(), plural.to_string()),
+            namespace: Some(if resource.is_namespaced() { namespace.clone() } else { String::new() }),
+            name: name.clone(),
+            created: created.and_then(|created| created.parse().ok()),
+        });
+    }
+    let mut lines = search_audit_log(options, wanted)?;
+    lines.resize(named.len(), Vec::new());
+    Ok(lines)
+}
+
+/// The same for objects as the log names them.
+fn search_audit_log(options: &WhyOptions, wanted: Vec<audit::Wanted>) -> anyhow::Result<Vec<Vec<String>>> {
+    let Some(file) = &options.audit_log else { return Ok(vec![Vec::new(); wanted.len()]) };
+    let searched = audit::search(file, &wanted)?;
+    if searched.malformed > 0 {
+        let lines =
+            gc_answers::text::count(usize::try_from(searched.malformed).unwrap_or(usize::MAX), "line");
+        eprintln!("warning: {}: {lines} without an Event of audit.k8s.io", file.display());
+    }
+    Ok(searched.lines)
+}
+
+/// The answer about an object that is gone with what the audit log says, which is an answer of its own.
+fn with_audit_log(answer: anyhow::Result<Value>, title: &str, audited: Vec<String>) -> anyhow::Result<Value> {
+    if audited.is_empty() {
+        return answer;
+    }
+    let mut answer = answer.unwrap_or_else(|_| journal::deleted_by_others(title));
+    let others = answer["requestedBy"].as_array().cloned().unwrap_or_default();
+    answer["requestedBy"] = audited.into_iter().map(Value::from).chain(others).collect();
+    Ok(answer)
 }
 
 /// The answer about one object.
@@ -150,21 +258,35 @@ async fn about(
     options: &WhyOptions,
     gatherer: &Gatherer,
     named: &Named,
+    audited: Vec<String>,
     patience: std::time::Duration,
 ) -> anyhow::Result<One> {
-    Ok(match ask(gatherer, named, patience).await? {
-        Some(mut why) => {
-            add_journal(options, gatherer.client(), &mut why).await;
-            One::There(Box::new(why))
-        }
-        None => One::Gone(gone(options, gatherer, named).await?),
-    })
+    let Some(mut why) = ask(gatherer, named, patience).await? else {
+        let title = format!("{}/{}", named.resource.name, named.name);
+        let answer = gone(options, gatherer, named, &title).await;
+        return Ok(One::Gone(with_audit_log(answer, &title, audited)?));
+    };
+    // Of an object that is not being deleted, nothing asks who did it.
+    if !why.requested_by.is_empty() {
+        say_who_asked(&mut why, audited);
+    }
+    add_journal(options, gatherer.client(), &mut why).await;
+    Ok(One::There(Box::new(why)))
+}
+
+/// Puts those who asked for the deletion before what only suggests it.
+fn say_who_asked(why: &mut Why, lines: Vec<String>) {
+    if !lines.is_empty() {
+        why.requested_by.retain(|line| line != NOTHING_SAYS);
+        why.requested_by.splice(0..0, lines);
+    }
 }
 
 /// The answer of the collector that is named, or of the server if it answers questions.
 async fn asked(options: &WhyOptions, client: &ApiClient, named: &[Named]) -> Option<Answered> {
     let question = Asked::Why { objects: attached::subjects(named) };
-    let inquiry = Inquiry::new(&options.output, question).filter(|_| !options.no_collector)?;
+    let inquiry = Inquiry::new(&options.output, question)
+        .filter(|_| !options.no_collector && options.audit_log.is_none())?;
     let lease = LeaseFlags::default_name();
     attached::of_whoever_answers((&options.journal.collector, &lease), &options.access, client, &inquiry)
         .await
@@ -192,11 +314,11 @@ async fn add_journal(options: &WhyOptions, client: &ApiClient, why: &mut Why) {
         }
     };
     let journal = format!("the journal of {source}");
-    if asks_who && let Some(deletion) = found.entries.iter().find_map(|one| journal::deletion(one, &journal))
-    {
-        why.requested_by.retain(|line| line != NOTHING_SAYS);
-        why.requested_by.insert(0, deletion);
-        return;
+    if asks_who {
+        say_who_asked(why, requester::of_uid(client, Some(&source), &why.place.uid.clone()).await);
+        if why.requested_by.iter().all(|by| by != NOTHING_SAYS) {
+            return;
+        }
     }
     why.journal.push(match found.entries.back().filter(|_| is_due) {
         Some(last) => format!("{} ({journal})", journal::attempt(last)),
@@ -205,13 +327,17 @@ async fn add_journal(options: &WhyOptions, client: &ApiClient, why: &mut Why) {
 }
 
 /// What the journal has about an object that does not exist.
-async fn gone(options: &WhyOptions, gatherer: &Gatherer, named: &Named) -> anyhow::Result<Value> {
+async fn gone(
+    options: &WhyOptions,
+    gatherer: &Gatherer,
+    named: &Named,
+    title: &str,
+) -> anyhow::Result<Value> {
     let missing = || gather::not_found(&named.resource, &named.namespace, &named.name);
-    let title = format!("{}/{}", named.resource.name, named.name);
     if options.journal.journal.is_none()
         && let Some((found, source)) = options.journal.of_page(&options.access, named).await
     {
-        return journal::why_gone(&found, &source, &title);
+        return journal::why_gone(&found, &source, title);
     }
     let source = match options.journal.of_server(&options.access, gatherer.client()).await {
         Ok(Some(source)) => source,
@@ -225,10 +351,25 @@ async fn gone(options: &WhyOptions, gatherer: &Gatherer, named: &Named) -> anyho
     let object = Some(JournalObject::named(namespace, &kind, &named.name));
     let selection = Selection { query: Query { object, ..Query::default() }, ..Selection::default() };
     let found = source.search(&selection).await?;
-    if found.entries.is_empty() && !options.journal.is_named() {
-        return Err(missing());
+    let client = gatherer.client();
+    let last = requester::of_name(client, &kind, &named.namespace, &named.name).await;
+    let is_unknown = found.entries.is_empty() && !options.journal.is_named();
+    let answer = if is_unknown { Err(missing()) } else { journal::why_gone(&found, &source, title) };
+    match (answer, last) {
+        (Ok(mut answer), last)
+            if last.as_ref().is_none_or(|last| !last.is_of_another(&answer["deletion"])) =>
+        {
+            answer["requestedBy"] = requester::of_entry(client, &source, &answer["deletion"]).await.into();
+            Ok(answer)
+        }
+        // What the journal has is about an older object of the name.
+        (_, Some(last)) => {
+            let mut answer = journal::deleted_by_others(title);
+            answer["requestedBy"] = vec![last.line].into();
+            Ok(answer)
+        }
+        (answer, None) => answer,
     }
-    journal::why_gone(&found, &source, &title)
 }
 
 /// Answers for one object; `None` if the server says that it does not exist.
@@ -281,21 +422,12 @@ pub(super) async fn ask(
     }
     let Some(mut answer) = answer else { return Ok(None) };
     answer.unseen.extend(gather::unlisted_summary(&survey));
-    if object.is_terminating()
-        && let Some(deletion) = deletion_in_journal(gatherer, &answer.place.uid).await
-    {
-        answer.requested_by.retain(|line| line != NOTHING_SAYS);
-        answer.requested_by.insert(0, deletion);
+    if object.is_terminating() {
+        let client = gatherer.client();
+        let asked = requester::of_uid(client, Some(&Source::of(client)), &answer.place.uid).await;
+        say_who_asked(&mut answer, asked);
     }
     Ok(Some(answer))
-}
-
-/// What the journal of the server, if it keeps one, says about who deleted this object.
-async fn deletion_in_journal(gatherer: &Gatherer, uid: &str) -> Option<String> {
-    let query = Query { object: Some(JournalObject::Uid(uid.to_owned())), ..Query::default() };
-    let found =
-        Source::of(gatherer.client()).search(&Selection { query, ..Selection::default() }).await.ok()?;
-    found.entries.iter().find_map(|entry| journal::deletion(entry, "journal"))
 }
 
 /// The UIDs of the objects that were found where references lead.
@@ -350,13 +482,13 @@ impl Answer for Answers {
         }
     }
 
-    fn text(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+    fn text(&self, _is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
         for (number, one) in self.answers.iter().enumerate() {
             if number > 0 {
                 writeln!(out)?;
             }
             match one {
-                One::There(why) => text(why, is_wide, out)?,
+                One::There(why) => text(why, out)?,
                 One::Gone(value) => journal::why_gone_text(value, out)?,
             }
         }
@@ -373,7 +505,7 @@ impl Answer for Answers {
 }
 
 /// The answer for people.
-pub(super) fn text(why: &Why, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+pub(super) fn text(why: &Why, out: &mut Vec<u8>) -> anyhow::Result<()> {
     let place = match &*why.place.namespace {
         "" => String::new(),
         namespace => format!(" in {namespace}"),
@@ -396,9 +528,7 @@ pub(super) fn text(why: &Why, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Resul
         why.owners.iter().filter_map(|(_, state)| reference(state).1).map(ToString::to_string).collect();
     section("Evidence", &evidence)?;
     section("Protected by", &why.protections)?;
-    if why.code.starts_with("Being") || why.code == "InGracePeriod" || is_wide {
-        section("Deletion asked for by", &why.requested_by)?;
-    }
+    section("Deletion asked for by", &why.requested_by)?;
     for row in &why.holds {
         // The conclusion has said it already of what it is about.
         let is_said = why.message.contains(&row.cause.message);

@@ -10,6 +10,7 @@
 //! GET  /kubegc/v1/fork                   {"forks": [{"name": 1, "server": "https://…"}]}
 //! DELETE /kubegc/v1/fork?name=1          ends one
 //! GET  /kubegc/v1/journal                what the collectors did, and why; see [`journal::answer`]
+//! GET  /kubegc/v1/deletions?uid=…        who asked for deletions; see [`super::deletions`]
 //! ```
 //!
 //! The pages of [`pages`] are answered here, too.
@@ -26,6 +27,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, Fork, Refusal};
+use super::deletions::{self, Deletions};
 use crate::activity::Activity;
 use crate::backup::pages;
 use crate::clock::CollectorClock;
@@ -59,6 +61,8 @@ struct Shared {
     registry: OnceLock<Arc<Registry>>,
     /// What the collectors did, if it is recorded.
     journal: Option<Arc<Journal>>,
+    /// Who asked for what to be deleted.
+    deletions: Arc<Deletions>,
     /// Known once the controllers have begun.
     cluster: OnceLock<Weak<Cluster>>,
 }
@@ -66,13 +70,19 @@ struct Shared {
 impl Control {
     pub(crate) fn new(clock: CollectorClock, activity: Activity, journal: Option<Arc<Journal>>) -> Self {
         let page = Page::new(clock.clone());
+        let deletions = Arc::new(Deletions::new(journal.clone(), page.live_feed()));
         let (registry, cluster) = (OnceLock::new(), OnceLock::new());
-        Self(Arc::new(Shared { page, clock, activity, registry, journal, cluster }))
+        Self(Arc::new(Shared { page, clock, activity, registry, journal, deletions, cluster }))
     }
 
     /// The page of the server.
     pub(crate) fn page(&self) -> &Page {
         &self.0.page
+    }
+
+    /// Observes deletions.
+    pub(super) fn deletions(&self) -> Arc<Deletions> {
+        Arc::clone(&self.0.deletions)
     }
 
     /// The server has begun.
@@ -214,7 +224,9 @@ impl Control {
 impl Extension for Control {
     fn audience(&self, path: &str) -> Option<Audience> {
         match path {
-            CLOCK | SETTLE | RESET | FORK | pages::PATH | journal::PATH => Some(Audience::Permitted),
+            CLOCK | SETTLE | RESET | FORK | pages::PATH | journal::PATH | deletions::PATH => {
+                Some(Audience::Permitted)
+            }
             path => Page::audience(path),
         }
     }
@@ -241,11 +253,14 @@ impl Extension for Control {
                 (Method::GET | Method::HEAD | Method::POST | Method::DELETE, FORK) => {
                     control.answer_whole(request.method, FORK, request.query).await
                 }
+                (Method::GET, deletions::PATH) => control.0.deletions.answer(&request.query),
                 (Method::GET, journal::PATH) => {
                     let journal = control.0.journal.as_ref()?;
                     return Some(journal::answer(journal, &request.query).await);
                 }
-                (_, CLOCK | SETTLE | RESET | FORK | pages::PATH | journal::PATH) => not_allowed(),
+                (_, CLOCK | SETTLE | RESET | FORK | pages::PATH | journal::PATH | deletions::PATH) => {
+                    not_allowed()
+                }
                 _ => return control.0.page.clone().answer(request).await,
             };
             Some(ExtensionAnswer::json(code, &document))

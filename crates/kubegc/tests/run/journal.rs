@@ -218,3 +218,115 @@ fn resources_are_called_as_the_server_calls_them() {
     assert_eq!((code, &*said), (Some(0), "Nothing is recorded.\n"));
     assert!(error.starts_with("warning: the server has no resource that is called \"podz\""), "{error}");
 }
+
+/// Objects of a definition that is deleted were gone without an entry, and failures of the namespace controller, too; of a kind
+/// that is gone, `why` said that there is no such resource.
+#[test]
+fn what_goes_with_a_definition_or_stays_in_a_namespace_is_recorded() {
+    let server = Kubegc::start_with("up", ["--ephemeral", "--workloads=off"]);
+    let admin = Admin::of(&server);
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    admin.create(
+        definitions,
+        &json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "shortNames": ["wg"]},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]}}),
+    );
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "x"}});
+    until("widgets are served", || admin.send(Method::POST, widgets, &widget).0 == 201);
+    admin.delete_at(&format!("{definitions}/widgets.example.com"), "Background");
+    until("the definition is gone", || admin.get(&format!("{definitions}/widgets.example.com")).0 == 404);
+    let entry = entries(&ask(
+        &server,
+        &["journal", "--verb=delete", "--controller=custom-resource-cleanup", "-o", "json"],
+    ));
+    assert_eq!(
+        entry
+            .iter()
+            .map(|one| (&one["resource"], &one["name"], &one["outcome"], &one["verdict"]))
+            .collect::<Vec<_>>(),
+        [(&json!("widgets.example.com"), &json!("x"), &json!("applied"), &json!("DefinitionTerminating"))]
+    );
+    for called in ["wg/x", "widget/x", "widgets.example.com/x"] {
+        let why = ask(&server, &["why", called]);
+        assert!(why.starts_with("widgets.example.com/x in default\nIt was collected at "), "{called}: {why}");
+        assert!(
+            why.contains("CustomResourceDefinition/widgets.example.com: kubegc-admin at "),
+            "{called}: {why}"
+        );
+    }
+    let (code, _, error) = kubegc(&["why", "wg/y"], &server.kubeconfig);
+    assert_eq!(code, Some(2));
+    assert!(
+        error.contains("no resource that is called \"wg\"")
+            && error.contains("the journal has no deletion of it"),
+        "{error}"
+    );
+
+    admin.create("/api/v1/namespaces", &json!({"metadata": {"name": "shop"}}));
+    let policies = "/apis/admissionregistration.k8s.io/v1";
+    admin.create(&format!("{policies}/validatingadmissionpolicies"), &json!({"metadata": {"name": "keep"}, "spec": {
+        "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"],
+            "resources": ["secrets"]}]},
+        "validations": [{"expression": "false", "message": "secrets stay"}]}}));
+    admin.create(
+        &format!("{policies}/validatingadmissionpolicybindings"),
+        &json!({"metadata": {"name": "keep"},
+        "spec": {"policyName": "keep", "validationActions": ["Deny"]}}),
+    );
+    let secret = "/api/v1/namespaces/shop/secrets";
+    admin.create(secret, &json!({"metadata": {"name": "s"}}));
+    until("the policy refuses", || {
+        admin.send(Method::DELETE, &format!("{secret}/s?dryRun=All"), &Value::Null).0 == 422
+    });
+    admin.delete_at("/api/v1/namespaces/shop", "Background");
+    let refused =
+        ["journal", "--outcome=refused", "--controller=namespace-controller", "-n", "shop", "-o", "json"];
+    until("the refusal is recorded", || !entries(&ask(&server, &refused)).is_empty());
+    let entry = entries(&ask(&server, &refused)).remove(0);
+    assert_eq!((&entry["resource"], &entry["verb"]), (&json!("secrets"), &json!("delete")), "{entry}");
+    assert!(entry["failure"].as_str().unwrap().contains("secrets stay"), "{entry}");
+}
+
+/// Who asked was only known for what a collector had deleted.
+#[test]
+fn who_asked_for_a_deletion_is_said() {
+    let server = Kubegc::start_with("up", ["--ephemeral", "--workloads=off"]);
+    let admin = Admin::of(&server);
+    // An object of a finalizer, deleted in the foreground.
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let held = |name: &str| json!({"metadata": {"name": name, "finalizers": ["example.com/hold"]}});
+    admin.create(maps, &held("held"));
+    admin.delete_at(&format!("{maps}/held"), "Foreground");
+    let why = ask(&server, &["why", "cm/held", "--no-collector"]);
+    assert!(why.contains("Deletion asked for by:\n  kubegc-admin at "), "{why}");
+    assert!(why.contains("propagationPolicy Foreground"), "{why}");
+    // One that is gone, which no collector deleted.
+    admin.create(maps, &json!({"metadata": {"name": "plain"}}));
+    admin.delete_at(&format!("{maps}/plain"), "Background");
+    let why = ask(&server, &["why", "cm/plain"]);
+    let expected = "configmaps/plain\nIt was deleted, and no collector is known to have done it.\n\nDeletion asked for by:\n  \
+                    kubegc-admin at ";
+    assert!(why.starts_with(expected), "{why}");
+    // The audit log of a server says it too.
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("audit.log");
+    let event = json!({"kind": "Event", "stage": "ResponseComplete", "verb": "delete", "user": {"username": "alice"},
+        "objectRef": {"resource": "configmaps", "namespace": "default", "name": "plain"},
+        "responseStatus": {"code": 200}, "requestReceivedTimestamp": "2026-09-21T14:01:00Z"});
+    std::fs::write(&log, format!("{event}\nnonsense\n")).unwrap();
+    let (code, why, error) =
+        kubegc(&["why", "cm/plain", "--audit-log", log.to_str().unwrap()], &server.kubeconfig);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(
+        why.contains("  alice at 2026-09-21 14:01:00Z: DELETE of configmaps/plain in default (audit log)\n"),
+        "{why}"
+    );
+    assert!(error.contains("1 line without an Event of audit.k8s.io"), "{error}");
+    // Only who may read the path learns it.
+    assert!(admin.get("/kubegc/v1/deletions?name=plain").1["items"][0]["user"] == "kubegc-admin");
+    assert_eq!(admin.get("/kubegc/v1/deletions").0, 400);
+}
