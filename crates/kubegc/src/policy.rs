@@ -29,6 +29,7 @@ pub(crate) enum PolicyCommand {
     /// Validate the policies in a file and show what they would delete; exits with 1 if a policy is invalid
     Check(Box<CheckOptions>),
     /// Print a new policy from a template; it deletes nothing until spec.enforce is set to true
+    #[command(arg_required_else_help = true)]
     New(NewOptions),
 }
 

@@ -269,10 +269,29 @@ pub(crate) fn journal(options: &JournalOptions) -> Result<()> {
         }
         warn(&found);
         if !options.follow {
-            return super::output::print(&found, &options.output);
+            super::output::print(&found, &options.output)?;
+            if found.entries.is_empty() {
+                hint(&source, &selection.query).await;
+            }
+            return Ok(());
         }
         follow(options, &selection, &source, found).await
     })
+}
+
+/// Where a journal has entries, but none that are asked for, the question may be wrong.
+async fn hint(source: &Source, query: &Query) {
+    let any = Selection { tail: 1, ..Selection::default() };
+    if *query == (Query { without_barriers: query.without_barriers, ..Query::default() })
+        || source.search(&any).await.is_ok_and(|found| found.entries.is_empty())
+    {
+        return;
+    }
+    let object = match &query.object {
+        Some(Object::Uid(uid)) => format!("; --object {uid} is a UID: an object is [NAMESPACE/]KIND/NAME"),
+        _ => String::new(),
+    };
+    eprintln!("hint: the journal of {source} has other entries, and none for these flags{object}");
 }
 
 /// Calls the resource that is asked for by the name that entries have, where the server knows another one. Whether it does.

@@ -40,6 +40,9 @@ pub(crate) struct SomethingHangs;
 pub(crate) enum PlanCommand {
     /// Show everything that a deletion would lead to, without deleting anything
     Delete(PlanOptions),
+    /// What nothing else is: most likely an object.
+    #[command(external_subcommand)]
+    Other(Vec<String>),
 }
 
 /// Options of `kubegc plan delete`.
@@ -152,7 +155,16 @@ pub(super) struct Planned<'a> {
 
 /// `kubegc plan delete`
 pub(crate) fn plan(command: &PlanCommand) -> anyhow::Result<()> {
-    let PlanCommand::Delete(options) = command;
+    let options = match command {
+        PlanCommand::Delete(options) => options,
+        PlanCommand::Other(given) => {
+            let given = given.join(" ");
+            let meant = format!("did you mean `kubegc plan delete {given}`?");
+            return Err(
+                UsageError::new(format!("plan {given}: deletions are what is planned; {meant}")).into()
+            );
+        }
+    };
     let patience = options.access.patience()?;
     let hangs = crate::tasks::block_on(async {
         let client = options.access.connect().await?;

@@ -155,7 +155,7 @@ async fn of_unserved(
         name: name.clone(),
         created: None,
     });
-    let audited = search_audit_log(options, wanted.collect())?;
+    let audited = search_audit_log(options, &wanted.collect::<Vec<_>>())?;
     let source = options.journal.of_server(&options.access, gatherer.client()).await.ok().flatten();
     let mut answers = Answers::at(gatherer.now);
     for ((kind, name), audited) in unserved.into_iter().zip(audited) {
@@ -225,15 +225,15 @@ async fn audited(
             created: created.and_then(|created| created.parse().ok()),
         });
     }
-    let mut lines = search_audit_log(options, wanted)?;
+    let mut lines = search_audit_log(options, &wanted)?;
     lines.resize(named.len(), Vec::new());
     Ok(lines)
 }
 
 /// The same for objects as the log names them.
-fn search_audit_log(options: &WhyOptions, wanted: Vec<audit::Wanted>) -> anyhow::Result<Vec<Vec<String>>> {
+fn search_audit_log(options: &WhyOptions, wanted: &[audit::Wanted]) -> anyhow::Result<Vec<Vec<String>>> {
     let Some(file) = &options.audit_log else { return Ok(vec![Vec::new(); wanted.len()]) };
-    let searched = audit::search(file, &wanted)?;
+    let searched = audit::search(file, wanted)?;
     if searched.malformed > 0 {
         let lines =
             gc_answers::text::count(usize::try_from(searched.malformed).unwrap_or(usize::MAX), "line");

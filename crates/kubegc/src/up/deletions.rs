@@ -199,7 +199,7 @@ impl Deletions {
         let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found: Vec<&Asked> =
             remembered.by_users.iter().chain(&remembered.by_controllers).filter(fits).collect();
-        found.sort_by(|a, b| b.time.cmp(&a.time));
+        found.sort_by_key(|asked| std::cmp::Reverse(asked.time));
         let items: Vec<Value> = found.into_iter().take(ANSWERED).map(Asked::value).collect();
         (200, json!({ "items": items }))
     }

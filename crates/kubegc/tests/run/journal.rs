@@ -311,6 +311,18 @@ fn who_asked_for_a_deletion_is_said() {
     let expected = "configmaps/plain\nIt was deleted, and no collector is known to have done it.\n\nDeletion asked for by:\n  \
                     kubegc-admin at ";
     assert!(why.starts_with(expected), "{why}");
+    // Of a name that was used again, the last deletion counts.
+    let stray = |name: &str| {
+        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "no-such-uid"});
+        json!({"metadata": {"name": name, "ownerReferences": [owner]}})
+    };
+    admin.create(maps, &stray("twice"));
+    until("it is collected", || admin.get(&format!("{maps}/twice")).0 == 404);
+    assert!(ask(&server, &["why", "cm/twice"]).contains("It was collected at "));
+    admin.create(maps, &json!({"metadata": {"name": "twice"}}));
+    admin.delete_at(&format!("{maps}/twice"), "Background");
+    let why = ask(&server, &["why", "cm/twice"]);
+    assert!(why.contains("It was deleted, and no collector") && why.contains("  kubegc-admin at "), "{why}");
     // The audit log of a server says it too.
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("audit.log");
@@ -329,4 +341,50 @@ fn who_asked_for_a_deletion_is_said() {
     // Only who may read the path learns it.
     assert!(admin.get("/kubegc/v1/deletions?name=plain").1["items"][0]["user"] == "kubegc-admin");
     assert_eq!(admin.get("/kubegc/v1/deletions").0, 400);
+}
+
+/// A question that no entry answers had a zero exit code without a word, as if nothing had been done.
+#[test]
+fn a_question_without_an_answer_has_a_hint() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("journal");
+    let entry = json!({"number": 1, "time": "2026-09-21T14:01:00Z", "verb": "delete", "outcome": "applied",
+        "resource": "pods", "kind": "Pod", "namespace": "shop", "name": "web", "uid": "u", "verdict": "OwnersAbsent"});
+    std::fs::write(&file, format!("{entry}\n")).unwrap();
+    let shown = file.to_str().unwrap();
+    let none = folder.path().join("none");
+    for (arguments, expected) in [
+        (
+            &["-n", "nope"][..],
+            format!("hint: the journal of {shown} has other entries, and none for these flags\n"),
+        ),
+        (
+            &["--object", "foo"],
+            format!(
+                "hint: the journal of {shown} has other entries, and none for these flags; --object foo is a UID: an object is \
+                 [NAMESPACE/]KIND/NAME\n"
+            ),
+        ),
+        (&["-n", "shop"], String::new()),
+        (&[], String::new()),
+    ] {
+        let all = [&["journal", "--journal", shown][..], arguments].concat();
+        let (code, _, error) = kubegc(&all, &none);
+        assert_eq!((code, error), (Some(0), expected), "{arguments:?}");
+    }
+}
+
+#[test]
+fn commands_that_lack_a_word_say_which() {
+    let folder = tempfile::tempdir().unwrap();
+    let none = folder.path().join("none");
+    let (code, _, error) = kubegc(&["plan", "deploy/web", "-n", "shop"], &none);
+    assert_eq!(code, Some(2));
+    assert!(error.contains("did you mean `kubegc plan delete deploy/web -n shop "), "{error}");
+    let output = Command::new(env!("CARGO_BIN_EXE_kubegc")).args(["policy", "new"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8(output.stderr).unwrap();
+    for template in ["preview-namespaces", "failed-pods", "config-history"] {
+        assert!(error.contains(template), "{error}");
+    }
 }

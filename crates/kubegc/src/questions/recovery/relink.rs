@@ -91,6 +91,9 @@ pub(crate) fn run(options: &RelinkOptions) -> anyhow::Result<()> {
         let namespace = options.namespaces.namespace();
         let (found, unseen) = plan(&gatherer, namespace, &evidence, patience).await?;
         gather::warn(&unseen);
+        for old in unmatched(&options.map, &found) {
+            eprintln!("warning: no reference to an owner that is gone has the UID {old}");
+        }
         crate::questions::output::print(
             &RelinkAnswer { found: &found, is_done: options.yes },
             &options.output,
@@ -106,6 +109,12 @@ pub(crate) fn run(options: &RelinkOptions) -> anyhow::Result<()> {
         Ok(failures.is_empty())
     })?;
     if complete { Ok(()) } else { Err(Incomplete.into()) }
+}
+
+/// The old UIDs of the map that no reference has which leads nowhere.
+fn unmatched<'a>(map: &'a [(String, String)], found: &Relink) -> impl Iterator<Item = &'a str> {
+    let old = map.iter().map(|(old, _)| old.as_str());
+    old.filter(|old| found.links.iter().all(|link| link.old != *old))
 }
 
 /// What backup, journals and map say.
@@ -231,5 +240,16 @@ impl Answer for RelinkAnswer<'_> {
 
     fn names(&self) -> Vec<String> {
         self.found.patches.iter().map(|patch| patch.place.reference()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_that_matches_nothing_is_said() {
+        let map = [("a".to_owned(), "b".to_owned())];
+        assert_eq!(unmatched(&map, &Relink::default()).collect::<Vec<_>>(), ["a"]);
     }
 }
