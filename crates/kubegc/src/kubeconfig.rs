@@ -13,6 +13,7 @@ pub(crate) const FILE_NAME: &str = "admin.kubeconfig";
 /// What the cluster, the user and the context are called.
 const CLUSTER: &str = "kubegc";
 const USER: &str = "kubegc-admin";
+const ENTRIES: [(&str, &str); 3] = [("clusters", CLUSTER), ("users", USER), ("contexts", CLUSTER)];
 /// Largest kubeconfig that is read.
 const MAXIMUM_BYTES: u64 = 8 << 20;
 
@@ -141,16 +142,45 @@ pub(crate) fn merge(path: &Path, credentials: &ClientCredentials) -> anyhow::Res
         return Ok(credentials.write_kubeconfig(path)?);
     };
     let ours: Value = serde_saphyr::from_str(&credentials.kubeconfig()).context("our own kubeconfig")?;
-    let text = crate::yaml::to_string(&merged(present, &ours)).context("the merged kubeconfig")?;
+    write(path, &merged(present, &ours))
+}
+
+fn write(path: &Path, document: &Value) -> anyhow::Result<()> {
+    let text = crate::yaml::to_string(document).context("the merged kubeconfig")?;
     // A link stays a link.
     let path = path.canonicalize().with_context(|| format!("cannot write {}", path.display()))?;
     gc_apiserver::write_private(&path, text)?;
     Ok(())
 }
 
+/// Takes out what [`merge`] has added for the server at this address; where another cluster has our name by now, nothing.
+pub(crate) fn remove(path: &Path, server: &str) -> anyhow::Result<()> {
+    match read(path)?.and_then(|present| without(present, server)) {
+        Some(rest) => write(path, &rest),
+        None => Ok(()),
+    }
+}
+
+/// `present` without our cluster, user and context, and no current context in place of ours; `None` if it does not have the cluster.
+fn without(mut present: Value, server: &str) -> Option<Value> {
+    let mut clusters = present["clusters"].as_array().into_iter().flatten();
+    if !clusters.any(|entry| entry["name"] == CLUSTER && entry["cluster"]["server"] == server) {
+        return None;
+    }
+    for (list, name) in ENTRIES {
+        if let Some(all) = present[list].as_array_mut() {
+            all.retain(|entry| entry["name"] != name);
+        }
+    }
+    if present["current-context"] == CLUSTER {
+        present["current-context"] = "".into();
+    }
+    Some(present)
+}
+
 /// `present` with our cluster, user and context in place of those of the same names.
 fn merged(mut present: Value, ours: &Value) -> Value {
-    for (list, name) in [("clusters", CLUSTER), ("users", USER), ("contexts", CLUSTER)] {
+    for (list, name) in ENTRIES {
         let entries = ours[list].as_array().cloned().unwrap_or_default();
         if !present[list].is_array() {
             present[list] = json!([]);
@@ -231,6 +261,27 @@ mod tests {
         });
         assert_eq!(written, expected);
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    /// `kubegc down` left its context behind, and as the current one.
+    #[test]
+    fn what_was_added_is_taken_out_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        for current in ["prod", ""] {
+            let foreign = json!({"apiVersion": "v1", "kind": "Config", "current-context": current,
+                "clusters": [{"name": "prod", "cluster": {"server": "https://prod"}}], "users": [],
+                "contexts": [{"name": "prod", "context": {"cluster": "prod"}}]});
+            std::fs::write(&file, foreign.to_string()).unwrap();
+            let present = || read(&file).unwrap().unwrap();
+            merge(&file, &credentials("https://127.0.0.1:6443")).unwrap();
+            let merged = present();
+            remove(&file, "https://127.0.0.1:6444").unwrap();
+            assert_eq!(present(), merged, "another server has the name");
+            remove(&file, "https://127.0.0.1:6443").unwrap();
+            assert_eq!(present(), foreign, "{current}");
+        }
+        remove(&folder.path().join("missing"), "https://127.0.0.1:6443").unwrap();
     }
 
     #[test]

@@ -301,7 +301,8 @@ async fn attend(
     if !options.command.is_empty() {
         return command::run(&options.command, kubeconfig.path(), ended).await;
     }
-    let _mark = options.detached.then(|| detach::Mark::set(kubeconfig.path())).transpose()?;
+    let added = options.server.write_kubeconfig.as_ref().map(|_| up.server.credentials().server.clone());
+    let _mark = options.detached.then(|| detach::Mark::set(kubeconfig.path(), added)).transpose()?;
     let administrator = UserInfo {
         name: ADMINISTRATOR.to_owned(),
         groups: vec!["system:masters".to_owned()],

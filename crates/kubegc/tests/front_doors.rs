@@ -80,6 +80,18 @@ fn a_server_runs_in_the_background_until_it_is_told_to_end() {
     assert_eq!((code, out.as_str()), (0, "The server in the background has ended.\n"), "{error}");
     let (code, out, _) = ended(home.path(), &["down"]);
     assert_eq!((code, out.as_str()), (0, "No server runs in the background.\n"));
+
+    // What it adds to a kubeconfig is there for as long as it runs.
+    let config = home.path().join("shared");
+    std::fs::write(&config, "{apiVersion: v1, kind: Config, contexts: [{name: prod, context: {}}]}").unwrap();
+    let arguments = ["up", "--detach", "--ephemeral", "--listen", "127.0.0.1:0", "--write-kubeconfig"];
+    let (code, out, error) = ended(home.path(), &[&arguments[..], &[config.to_str().unwrap()]].concat());
+    assert_eq!(code, 0, "{out}{error}");
+    assert!(std::fs::read_to_string(&config).unwrap().contains("kubegc"));
+    let (code, _, error) = ended(home.path(), &["down"]);
+    assert_eq!(code, 0, "{error}");
+    let left = std::fs::read_to_string(&config).unwrap();
+    assert!(left.contains("prod") && !left.contains("kubegc"), "{left}");
 }
 
 #[test]

@@ -38,6 +38,9 @@ pub(crate) struct DownOptions {}
 struct Background {
     process: i32,
     kubeconfig: PathBuf,
+    /// Its address, if it has added itself to a kubeconfig that was named.
+    #[serde(default)]
+    added: Option<String>,
 }
 
 /// The files of the server in the background, which its user alone can read.
@@ -100,13 +103,14 @@ impl Place {
 pub(super) struct Mark(File);
 
 impl Mark {
-    pub(super) fn set(kubeconfig: &Path) -> anyhow::Result<Self> {
+    /// `added` is the address of the server where the kubeconfig is one that was named.
+    pub(super) fn set(kubeconfig: &Path, added: Option<String>) -> anyhow::Result<Self> {
         let mut file = Place::of_user()?.open_mark()?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)
             .context("another server runs in the background; stop it with `kubegc down`")?;
         let process = i32::try_from(std::process::id()).context("the number of this process")?;
-        let text =
-            serde_json::to_string(&Background { process, kubeconfig: std::path::absolute(kubeconfig)? })?;
+        let kubeconfig = std::path::absolute(kubeconfig)?;
+        let text = serde_json::to_string(&Background { process, kubeconfig, added })?;
         file.set_len(0)?;
         file.rewind()?;
         file.write_all(text.as_bytes())?;
@@ -196,7 +200,10 @@ pub(crate) fn down(_options: &DownOptions) -> anyhow::Result<()> {
         std::thread::sleep(LOOK_PERIOD);
     }
     writeln!(std::io::stdout(), "The server in the background has ended.")?;
-    Ok(())
+    match &running.added {
+        Some(server) => crate::kubeconfig::remove(&running.kubeconfig, server),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -213,7 +220,7 @@ mod tests {
         assert_eq!(place.running().unwrap(), None);
         let mut held = place.open_mark().unwrap();
         flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
-        let known = Background { process: 7, kubeconfig: "k".into() };
+        let known = Background { process: 7, kubeconfig: "k".into(), added: None };
         let (looking, written) = std::thread::scope(|scope| {
             let looking = scope.spawn(|| place.running());
             std::thread::sleep(3 * LOOK_PERIOD);
