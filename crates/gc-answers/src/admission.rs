@@ -55,6 +55,18 @@ impl Webhook<'_> {
         self.text("name")
     }
 
+    /// Namespace and name of the Service that answers for it, if one does.
+    pub(crate) fn service(&self) -> Option<(&str, &str)> {
+        let service = &self.hook["clientConfig"]["service"];
+        let text = |field: &str| service[field].as_str().unwrap_or_default();
+        Some((text("namespace"), text("name"))).filter(|(_, name)| !name.is_empty())
+    }
+
+    /// Whether what it is asked about goes on without its answer.
+    pub(crate) fn may_be_ignored(&self) -> bool {
+        self.text("failurePolicy") == "Ignore"
+    }
+
     /// What people call it.
     pub(crate) fn title(&self) -> String {
         format!("admission webhook {} of {}", self.name(), self.configuration.name())
@@ -176,13 +188,10 @@ pub(crate) fn webhooks(facts: &Facts) -> Vec<Webhook<'_>> {
                 if !webhook.takes_deletions() {
                     continue;
                 }
-                let service = &hook["clientConfig"]["service"];
-                let text = |field: &str| service[field].as_str().unwrap_or_default();
-                let backend =
-                    (!text("name").is_empty()).then(|| backend(facts, text("namespace"), text("name")));
+                let backend = webhook.service().map(|(namespace, name)| backend(facts, namespace, name));
                 webhook.down = backend.filter(|backend| backend.is_down).map(|backend| backend.chain);
                 // What does not answer and may be ignored decides nothing.
-                if webhook.down.is_none() || webhook.text("failurePolicy") != "Ignore" {
+                if webhook.down.is_none() || !webhook.may_be_ignored() {
                     all.push(webhook);
                 }
             }
@@ -255,10 +264,10 @@ impl<'a> Admission<'a> {
     }
 
     /// The webhooks that decide about the deletion of this object, and are not known to fail.
-    pub(crate) fn decides(&self, key: &ObjectKey) -> Vec<String> {
+    pub(crate) fn decides(&self, key: &ObjectKey) -> Vec<&Webhook<'a>> {
         let asked = self.asked(key).into_iter();
         let open = asked.filter(|(webhook, answer)| webhook.down.is_none() || *answer == Answer::Perhaps);
-        open.map(|(webhook, _)| webhook.title()).collect()
+        open.map(|(webhook, _)| webhook).collect()
     }
 
     /// The webhook that has refused the deletion of something in this namespace, by what its controller reports.

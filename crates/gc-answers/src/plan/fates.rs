@@ -10,6 +10,7 @@ use hashbrown::HashMap;
 use super::container::{Horizon, When};
 use super::planner::{Planner, Stages, survey_view};
 use super::{BlastRadius, Fate, Item, ItemKind};
+use crate::admission::Webhook;
 use crate::catalog::GroupResource;
 use crate::survey::Survey;
 use crate::text;
@@ -260,17 +261,31 @@ impl Planner<'_> {
     /// The admission webhooks that may still refuse some of these deletions, each with of how many objects.
     fn deciding_webhooks<'u>(&self, going: impl Iterator<Item = &'u Uid>) -> Vec<String> {
         let admission = self.holds.admission();
-        let mut deciding: BTreeMap<String, usize> = BTreeMap::new();
+        let mut deciding: BTreeMap<String, (usize, &Webhook<'_>)> = BTreeMap::new();
+        let mut services: BTreeSet<(Arc<str>, Arc<str>)> = BTreeSet::new();
         for uid in going {
             let Some((key, deletion)) = self.survey.engine.state_of(uid) else { continue };
+            if self.resource_of(&key) == ("", "services") {
+                services.insert((Arc::clone(&key.namespace), Arc::clone(&key.name)));
+            }
             if deletion.deleting || admission.is_free(key.resource) || admission.refuses(&key).is_some() {
                 continue;
             }
             for webhook in admission.decides(&key) {
-                *deciding.entry(webhook).or_default() += 1;
+                deciding.entry(webhook.title()).or_insert((0, webhook)).0 += 1;
             }
         }
-        let line = |(webhook, number)| format!("{webhook}, about {}", text::count(number, "object"));
+        let line = |(title, (number, webhook)): (String, (usize, &Webhook<'_>))| {
+            let service = webhook.service().filter(|_| !webhook.may_be_ignored());
+            let gone =
+                service.filter(|(namespace, name)| services.contains(&((*namespace).into(), (*name).into())));
+            let remark = gone.map_or(String::new(), |(namespace, name)| {
+                format!(
+                    "; its Service {namespace}/{name} is deleted too, and what is still left by then may hang"
+                )
+            });
+            format!("{title}, about {}{remark}", text::count(number, "object"))
+        };
         deciding.into_iter().map(line).collect()
     }
 

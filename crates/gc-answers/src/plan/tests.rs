@@ -10,9 +10,11 @@ use crate::facts::{Known, Need};
 const CORE: &str = r#"{"items":[{"versions":[{"version":"v1","freshness":"Current","resources":[
     {"resource":"namespaces","responseKind":{"kind":"Namespace"},"scope":"Cluster","verbs":["list","delete"]},
     {"resource":"pods","responseKind":{"kind":"Pod"},"scope":"Namespaced","verbs":["list","delete"]},
-    {"resource":"configmaps","responseKind":{"kind":"ConfigMap"},"scope":"Namespaced","verbs":["list","delete"]}]}]}]}"#;
+    {"resource":"configmaps","responseKind":{"kind":"ConfigMap"},"scope":"Namespaced","verbs":["list","delete"]},
+    {"resource":"services","responseKind":{"kind":"Service"},"scope":"Namespaced","verbs":["list","delete"]}]}]}]}"#;
 const POD: ResourceId = ResourceId(1);
 const CONFIG_MAP: ResourceId = ResourceId(2);
+const SERVICE: ResourceId = ResourceId(3);
 
 /// The namespace `n` with these objects: resource, name, owner, finalizer.
 fn survey(objects: &[(ResourceId, String, Option<&str>, Option<&str>)]) -> Survey {
@@ -232,6 +234,33 @@ fn a_webhook_that_cannot_answer_refuses_what_it_is_asked_about() {
     let unseen = planned_with(webhook(&json!({}), service), &survey, &[namespace()]);
     assert_eq!(unseen.webhooks, ["admission webhook check.acme.dev of checks, about 2 objects"]);
     assert!(!unseen.hangs());
+}
+
+/// The order decides whether the webhook still answers when it is asked: the plan did not say so.
+#[test]
+fn a_webhook_whose_service_is_deleted_too_may_hang_the_rest() {
+    let asked = "admission webhook check.acme.dev of checks, about 1 object";
+    let remark = "; its Service n/checker is deleted too, and what is still left by then may hang";
+    let objects = [(CONFIG_MAP, "a".to_owned(), None, None), (SERVICE, "checker".to_owned(), None, None)];
+    for (changes, objects, expected) in [
+        (json!({}), &objects[..], format!("{asked}{remark}")),
+        (json!({"failurePolicy": "Ignore"}), &objects, asked.to_owned()),
+        (json!({}), &objects[..1], asked.to_owned()),
+    ] {
+        let mut changes = changes;
+        changes["clientConfig"] = json!({"service": {"namespace": "n", "name": "checker"}});
+        let mut facts = webhook(&changes, Known::Absent);
+        let service = json!({"metadata": {"namespace": "n", "name": "checker"}});
+        facts.tell_object(GroupResource::new("", "services"), "n", "checker", Known::Present(service));
+        let slice = json!({"metadata": {"namespace": "n", "name": "s", "labels": {"kubernetes.io/service-name": "checker"}},
+            "endpoints": [{"conditions": {"ready": true}}]});
+        facts.tell_list(
+            GroupResource::new("discovery.k8s.io", "endpointslices"),
+            "n",
+            Known::Present(vec![slice]),
+        );
+        assert_eq!(planned_with(facts, &survey(objects), &[namespace()]).webhooks, [expected], "{changes}");
+    }
 }
 
 #[test]
