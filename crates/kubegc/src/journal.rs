@@ -40,6 +40,17 @@ const SEARCHES_AT_ONCE: usize = 2;
 /// Maximum number of clients that follow the journal.
 const MAXIMUM_FOLLOWERS: usize = 16;
 
+/// Why a journal has no file.
+#[derive(Debug)]
+pub(crate) struct InMemoryOnly(anyhow::Error);
+
+impl InMemoryOnly {
+    /// Says so in the log.
+    pub(crate) fn log(&self) {
+        tracing::info!("the journal is kept in memory only: {:#}", self.0);
+    }
+}
+
 /// Takes entries on any thread, and keeps and writes them on its own.
 pub(crate) struct Journal {
     recent: Arc<Recent>,
@@ -69,16 +80,16 @@ impl Journal {
         Self::start(path, options.map(RotatedFile::open).transpose()?, server)
     }
 
-    /// The same with a file by default: where it cannot be written, memory is enough, and the log says so.
-    pub(crate) fn open_default(options: JournalOptions, server: Option<String>) -> anyhow::Result<Self> {
+    /// The same with a file by default: where it cannot be written, memory is enough, and the log is to say why.
+    pub(crate) fn open_default(
+        options: JournalOptions,
+        server: Option<String>,
+    ) -> anyhow::Result<(Self, Option<InMemoryOnly>)> {
         let path = options.file.clone();
-        match RotatedFile::open_alone(options) {
-            Ok(file) => Self::start(Some(path), Some(file), server),
-            Err(error) => {
-                tracing::info!("the journal is kept in memory only: {error:#}");
-                Self::start(None, None, server)
-            }
-        }
+        Ok(match RotatedFile::open_alone(options) {
+            Ok(file) => (Self::start(Some(path), Some(file), server)?, None),
+            Err(error) => (Self::start(None, None, server)?, Some(InMemoryOnly(error))),
+        })
     }
 
     fn start(

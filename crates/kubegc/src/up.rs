@@ -35,7 +35,7 @@ use crate::collector_metrics::CollectorMetrics;
 use crate::collectors::{ControllerOptions, Surroundings};
 use crate::deletion_events::DeletionEvents;
 pub(crate) use crate::journal::SERVER_JOURNAL as JOURNAL;
-use crate::journal::{Journal, JournalOptions};
+use crate::journal::{InMemoryOnly, Journal, JournalOptions};
 use crate::logging::{self, LogOptions};
 use crate::operations::{self, Protection, Shown, TlsFlags};
 use crate::run;
@@ -246,7 +246,8 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
     let mut catalogue = Catalogue::default();
     let clock = CollectorClock::default();
     let metrics = Some(CollectorMetrics::register(&mut catalogue));
-    let journal = Arc::new(journal(&options.server)?);
+    let (journal, in_memory) = journal(&options.server)?;
+    let journal = Arc::new(journal);
     let events = options.controllers.deletion_events.then(DeletionEvents::default);
     let surroundings = Surroundings {
         metrics,
@@ -256,6 +257,8 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
     };
     let up = Up::start(&options.server, &options.controllers, &options.workloads, None, &clock, surroundings)
         .await?;
+    // Where the data directory is in use, the start has failed, and says so alone.
+    in_memory.iter().for_each(InMemoryOnly::log);
     let way = up.server.in_process("kubegc");
     let way = ApiClient::in_process(move |request| way.call(request));
     let events = events.map(|events| tokio::spawn(events.write(way).boxed()));
@@ -271,10 +274,10 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
 }
 
 /// The journal of what the collectors do: in the data directory, if there is one, and in memory.
-fn journal(options: &ServerOptions) -> anyhow::Result<Journal> {
+fn journal(options: &ServerOptions) -> anyhow::Result<(Journal, Option<InMemoryOnly>)> {
     // Something else at that place is the server's to report.
     let folder = options.data_dir()?.filter(|folder| folder.is_dir() || !folder.exists());
-    let Some(folder) = folder else { return Journal::open(None, None) };
+    let Some(folder) = folder else { return Ok((Journal::open(None, None)?, None)) };
     let file = folder.join(JOURNAL);
     let options = JournalOptions { file, largest_bytes: JOURNAL_BYTES, older_files: OLDER_JOURNALS };
     Journal::open_default(options, None)

@@ -76,6 +76,11 @@ fn a_server_runs_in_the_background_until_it_is_told_to_end() {
     assert_eq!(code, 1);
     assert!(error.contains("already running in the background"), "{error}");
 
+    // A line about the journal stood before the reason.
+    let (code, _, error) = ended(home.path(), &["up", "--listen", "127.0.0.1:0"]);
+    assert_eq!((code, error.lines().count()), (1, 1), "{error}");
+    assert!(error.contains("is in use by another process"), "{error}");
+
     let (code, out, error) = ended(home.path(), &["down"]);
     assert_eq!((code, out.as_str()), (0, "The server in the background has ended.\n"), "{error}");
     let (code, out, _) = ended(home.path(), &["down"]);

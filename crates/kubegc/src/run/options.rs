@@ -18,7 +18,7 @@ use super::control::LeaseName;
 use super::lease::LeaseOptions;
 use crate::UsageError;
 use crate::collectors::ControllerOptions;
-use crate::journal::{Journal, JournalOptions};
+use crate::journal::{InMemoryOnly, Journal, JournalOptions};
 use crate::logging::LogOptions;
 use crate::operations::TlsFlags;
 use crate::questions::access::{self, ContextFlags};
@@ -557,7 +557,11 @@ impl JournalPlace {
         match self {
             Self::Memory => Journal::open(None, server),
             Self::File(options) => Journal::open(Some(options), server),
-            Self::Default(options) => Journal::open_default(options, server),
+            Self::Default(options) => {
+                let (journal, in_memory) = Journal::open_default(options, server)?;
+                in_memory.iter().for_each(InMemoryOnly::log);
+                Ok(journal)
+            }
         }
     }
 }
