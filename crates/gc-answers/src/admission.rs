@@ -62,7 +62,7 @@ impl Webhook<'_> {
         Some((text("namespace"), text("name"))).filter(|(_, name)| !name.is_empty())
     }
 
-    /// Whether what it is asked about goes on without its answer.
+    /// Whether the server continues without its answer.
     pub(crate) fn may_be_ignored(&self) -> bool {
         self.text("failurePolicy") == "Ignore"
     }

@@ -39,7 +39,7 @@ pub(crate) struct SomethingHangs;
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum PlanCommand {
     /// Show everything that a deletion would lead to, without deleting anything
-    Delete(PlanOptions),
+    Delete(Box<PlanOptions>),
     /// What nothing else is: most likely an object.
     #[command(external_subcommand)]
     Other(Vec<String>),
