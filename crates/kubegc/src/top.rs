@@ -28,6 +28,7 @@ use crate::questions::access::Access;
 use crate::questions::attached::{Asks, AttachFlags};
 use crate::questions::scope::NamespaceFlags;
 use app::{App, News, Order};
+use model::WantedFeed;
 use source::{Source, off_thread};
 
 /// News that wait to be drawn; those who bring more wait.
@@ -77,8 +78,9 @@ pub(crate) fn top(options: &TopOptions) -> anyhow::Result<()> {
         let wanted = watch::Sender::new(options.namespaces.namespace().to_owned());
         let (follower, namespace) = (source.clone(), wanted.subscribe());
         off_thread(move || follower.follow_overview(namespace));
-        tokio::spawn(source.clone().follow_feed().boxed());
-        run(app, screen()?, &source, news, &wanted).await
+        let feed = watch::Sender::new(app.wanted_feed());
+        tokio::spawn(source.clone().follow_feed(feed.subscribe()).boxed());
+        run(app, screen()?, &source, news, (&wanted, &feed)).await
     })
 }
 
@@ -95,7 +97,7 @@ async fn run(
     mut screen: Screen,
     source: &Source,
     mut news: mpsc::Receiver<News>,
-    wanted: &watch::Sender<String>,
+    (wanted, feed): (&watch::Sender<String>, &watch::Sender<WantedFeed>),
 ) -> anyhow::Result<()> {
     let (mut keys, mut sizes) = (keys(), signal(SignalKind::window_change())?);
     loop {
@@ -118,6 +120,10 @@ async fn run(
         while let Ok(one) = news.try_recv() {
             orders.extend(app.learn(one));
         }
+        feed.send_if_modified(|known| {
+            let wanted = app.wanted_feed();
+            std::mem::replace(known, wanted.clone()) != wanted
+        });
         for order in orders {
             match order {
                 Order::Quit => return Ok(()),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use ratatui::termion::event::Key;
 
-use super::model::{Due, Line, Listed, Node, Overview, Place, Row, Stuck};
+use super::model::{Due, Line, Listed, Node, Overview, Place, Row, Stuck, WantedFeed};
 use crate::questions::plan::Cascade;
 use crate::questions::view::{Confirmed, Subject};
 
@@ -135,6 +135,8 @@ pub(super) enum News {
         answer: Result<Box<Overview>, String>,
     },
     Lines(Vec<Line>),
+    /// All lines from here on are of this feed.
+    FeedOf(WantedFeed),
     /// Whether the feed is followed; if not, why.
     Feed(Result<(), String>),
     Objects {
@@ -173,6 +175,8 @@ pub(super) struct App {
     /// Why there is no newer overview.
     pub(super) failure: Option<String>,
     pub(super) feed: VecDeque<Line>,
+    /// What the lines of the feed were asked for.
+    feed_of: WantedFeed,
     /// Why the feed is not followed.
     pub(super) feed_failure: Option<String>,
     /// The kind whose objects are listed, and they.
@@ -192,6 +196,11 @@ impl App {
         Self { address: address.to_owned(), namespace: namespace.to_owned(), ..Self::default() }
     }
 
+    /// The feed that fits the namespace and the filter.
+    pub(super) fn wanted_feed(&self) -> WantedFeed {
+        WantedFeed { namespace: self.namespace.clone(), text: self.filter.trim().to_owned() }
+    }
+
     /// The rows of the table that fit the filter.
     pub(super) fn rows(&self) -> Vec<Row> {
         let overview = self.overview.as_deref();
@@ -205,6 +214,10 @@ impl App {
             View::Feed => self.feed.iter().filter(|line| self.concerns(line)).map(Line::row).collect(),
             View::Objects => self.objects.iter().flatten().map(Listed::row).collect(),
         };
+        // The server has searched more than what is shown of a change.
+        if self.view == View::Feed && self.feed_of == self.wanted_feed() {
+            return all;
+        }
         let words: Vec<String> = self.filter.to_lowercase().split_whitespace().map(str::to_owned).collect();
         all.into_iter()
             .filter(|row| {
@@ -216,7 +229,7 @@ impl App {
 
     fn concerns(&self, line: &Line) -> bool {
         match line {
-            Line::Skipped(_) => true,
+            Line::Skipped(_) | Line::Unsearched(_) => true,
             Line::Change(change) => self.namespace.is_empty() || change.place.namespace == self.namespace,
         }
     }
@@ -251,6 +264,11 @@ impl App {
             // It was asked before something else was.
             News::Overview { .. } | News::Objects { .. } => {}
             News::Lines(lines) => self.add_lines(lines),
+            News::FeedOf(wanted) => {
+                self.feed_of = wanted;
+                self.feed.clear();
+                self.selected[View::Feed.index()] = 0;
+            }
             News::Feed(state) => self.feed_failure = state.err(),
             News::Explained(content, place, answer) => {
                 let lines = answer.unwrap_or_else(|failure| vec![failure]);

@@ -41,12 +41,16 @@ impl Events {
         Ok(lines)
     }
 
-    fn event(&mut self) -> anyhow::Result<Option<Line>> {
+    fn event(&mut self) -> anyhow::Result<Vec<Line>> {
         let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
         Ok(match &*name {
-            "change" => Some(Line::Change(Box::new(serde_json::from_str::<Change>(&data)?))),
-            "skipped" => Some(Line::Skipped(serde_json::from_str::<Skipped>(&data)?.count)),
-            _ => None,
+            "change" => vec![Line::Change(Box::new(serde_json::from_str::<Change>(&data)?))],
+            "skipped" => {
+                let Skipped { count, unknown } = serde_json::from_str(&data)?;
+                let skipped = (count > 0).then_some(Line::Skipped(count));
+                skipped.into_iter().chain((unknown > 0).then_some(Line::Unsearched(unknown))).collect()
+            }
+            _ => Vec::new(),
         })
     }
 }
@@ -58,7 +62,7 @@ mod tests {
     use super::*;
     use crate::top::model::Place;
 
-    const STREAM: &str = "retry: 2000\n\nevent: skipped\ndata: {\"count\":7,\"resources\":{}}\n\n: nothing new\n\n\
+    const STREAM: &str = "retry: 2000\n\nevent: skipped\ndata: {\"count\":7,\"resources\":{},\"unknown\":3}\n\n: nothing new\n\n\
         id: 9\nevent: change\ndata: {\"time\":\"2026-01-02T03:04:05.678Z\",\"controller\":\"c\",\"verb\":\"delete\",\
         \"verdict\":\"OwnersAbsent\",\"message\":\"m\",\"outcome\":\"applied\",\"resource\":\"pods\",\"kind\":\"Pod\",\
         \"namespace\":\"shop\",\"name\":\"web\",\"uid\":\"u\"}\n\nid: 9\nevent: caught-up\ndata: {}\n\n";
@@ -81,7 +85,7 @@ mod tests {
             place,
             ..Change::default()
         };
-        let expected = [Line::Skipped(7), Line::Change(Box::new(change))];
+        let expected = [Line::Skipped(7), Line::Unsearched(3), Line::Change(Box::new(change))];
         for size in [1, 2, 7, 64, STREAM.len()] {
             let mut events = Events::default();
             let pieces = STREAM.as_bytes().chunks(size);

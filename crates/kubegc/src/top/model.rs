@@ -1,6 +1,7 @@
 //! What `kubegc top` shows, as `/kubegc/v1/overview` and `/kubegc/v1/feed` describe it.
 
 use gc_answers::text::{age, ahead, thousands};
+use gc_kube::push_segment;
 use gc_retention::images::space::BinaryBytes;
 use gc_retention::node_report::Tally;
 use serde::Deserialize;
@@ -189,6 +190,29 @@ impl Change {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct Skipped {
     pub(super) count: u64,
+    /// Older ones that are not kept any more, of which it is not known whether they fit the filter.
+    #[serde(default)]
+    pub(super) unknown: u64,
+}
+
+/// Which changes the feed is asked for. The server searches: what it sends without a filter is a sample.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct WantedFeed {
+    /// Empty for all.
+    pub(super) namespace: String,
+    /// A change has all words of it.
+    pub(super) text: String,
+}
+
+impl WantedFeed {
+    /// Where the server has it.
+    pub(super) fn path(&self) -> String {
+        let mut path = "/kubegc/v1/feed?namespace=".to_owned();
+        push_segment(&mut path, &self.namespace);
+        path.push_str("&q=");
+        push_segment(&mut path, &self.text);
+        path
+    }
 }
 
 /// One line of the feed.
@@ -196,6 +220,8 @@ pub(super) struct Skipped {
 pub(super) enum Line {
     Change(Box<Change>),
     Skipped(u64),
+    /// Changes that are not kept any more, and were not searched.
+    Unsearched(u64),
 }
 
 /// One row of a table: its cells, and the object that it is about.
@@ -328,12 +354,13 @@ impl Terminating {
 
 impl Line {
     pub(super) fn row(&self) -> Row {
+        let remark = |count: u64, what: &str| {
+            let text = format!("{} {what}", thousands(usize::try_from(count).unwrap_or(usize::MAX)));
+            Row { cells: vec![String::new(), String::new(), String::new(), text], ..Row::default() }
+        };
         match self {
-            Self::Skipped(count) => {
-                let text =
-                    format!("{} more changes", thousands(usize::try_from(*count).unwrap_or(usize::MAX)));
-                Row { cells: vec![String::new(), String::new(), String::new(), text], ..Row::default() }
-            }
+            Self::Skipped(count) => remark(*count, "more changes"),
+            Self::Unsearched(count) => remark(*count, "older changes were not searched"),
             Self::Change(change) => {
                 let clock =
                     change.time.split('T').nth(1).and_then(|time| time.get(..8)).unwrap_or(&change.time);

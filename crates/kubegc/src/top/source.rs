@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::app::{Content, News, Order, ShownPlan};
 use super::events::Events;
-use super::model::{Listed, Overview, Place};
+use super::model::{Listed, Overview, Place, WantedFeed};
 use crate::page::overview::{self, Mode, Surroundings};
 use crate::questions::attached::{self, Answered, Asked, Asks, Confirmation, Form, Inquiry, Reply};
 use crate::questions::plan::Cascade;
@@ -34,6 +34,8 @@ const REST_FACTOR: u32 = 9;
 const LONGEST_REST: Duration = Duration::from_mins(1);
 /// Time before a broken feed is opened again.
 const RECONNECT: Duration = Duration::from_secs(2);
+/// The feed that fits a filter is asked for when nothing was typed for so long.
+const TYPING: Duration = Duration::from_millis(250);
 /// Questions about objects that are asked at once.
 const ASKED_AT_ONCE: usize = 4;
 /// Objects of a kind that are listed.
@@ -145,27 +147,53 @@ impl Source {
         Ok(serde_json::from_value(overview::overview(&view, namespace, &around))?)
     }
 
-    /// Follows the feed, until it is not read any more or the server has none.
-    pub(super) async fn follow_feed(self) {
+    /// Follows the wanted feed, until it is not read any more.
+    pub(super) async fn follow_feed(self, mut wanted: watch::Receiver<WantedFeed>) {
+        let mut known = None;
         loop {
-            let state = match self.read_feed().await {
-                Ok(Attached::Yes(())) => Err("The feed has ended; it is opened again.".to_owned()),
-                Ok(Attached::No) => {
-                    Err("The feed needs a server that `kubegc up` runs, or --collector; `kubegc journal` reads a file."
-                        .to_owned())
+            let feed = wanted.borrow_and_update().clone();
+            if known.as_ref() != Some(&feed) {
+                known = Some(feed.clone());
+                if self.news.send(News::FeedOf(feed.clone())).await.is_err() {
+                    return;
                 }
-                Err(error) => Err(format!("{error:#}")),
-            };
-            if self.news.send(News::Feed(state)).await.is_err() {
-                return;
             }
-            tokio::time::sleep(RECONNECT).await;
+            let changed = tokio::select! {
+                state = self.end_of_feed(&feed) => {
+                    if self.news.send(News::Feed(Err(state))).await.is_err() {
+                        return;
+                    }
+                    tokio::time::timeout(RECONNECT, wanted.changed()).await.ok()
+                }
+                changed = wanted.changed() => Some(changed),
+            };
+            match changed {
+                None => continue,
+                Some(Err(_)) => return,
+                Some(Ok(())) => {}
+            }
+            while let Ok(changed) = tokio::time::timeout(TYPING, wanted.changed()).await {
+                if changed.is_err() {
+                    return;
+                }
+            }
         }
     }
 
-    async fn read_feed(&self) -> anyhow::Result<Attached<()>> {
+    /// Reads the feed; answers why it has ended.
+    async fn end_of_feed(&self, feed: &WantedFeed) -> String {
+        match self.read_feed(feed).await {
+            Ok(Attached::Yes(())) => "The feed has ended; it is opened again.".to_owned(),
+            Ok(Attached::No) => {
+                "The feed needs a server that `kubegc up` runs, or --collector; `kubegc journal` reads a file.".to_owned()
+            }
+            Err(error) => format!("{error:#}"),
+        }
+    }
+
+    async fn read_feed(&self, feed: &WantedFeed) -> anyhow::Result<Attached<()>> {
         let Some(page) = self.page() else { return Ok(Attached::No) };
-        let mut request = preflight::request(Method::GET, "/kubegc/v1/feed", None);
+        let mut request = preflight::request(Method::GET, &feed.path(), None);
         request.headers_mut().insert(http::header::ACCEPT, HeaderValue::from_static("text/event-stream"));
         let response = page.open(0, request).await?;
         let status = response.status();
@@ -343,15 +371,17 @@ pub(super) fn off_thread<F: Future<Output = ()>>(work: impl FnOnce() -> F + Send
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+    use std::collections::BTreeSet;
     use std::net::{Ipv4Addr, SocketAddr};
 
     use gc_retention::node_report::{self, DueImage, NodeReport, Tally};
 
-    use super::super::model::{Due, List, Node};
+    use super::super::model::{Due, Line, List, Node};
     use super::*;
     use crate::apiserver::ServerOptions;
     use crate::clock::CollectorClock;
     use crate::collectors::{self, ControllerOptions};
+    use crate::embedded::{Beginning, EmbeddedCluster};
     use crate::up::Up;
     use crate::workloads::WorkloadOptions;
 
@@ -477,5 +507,62 @@ mod tests {
         };
         assert_eq!(missing(&asking).await, missing(&listing).await);
         up.shutdown().await;
+    }
+
+    /// The changes of the first lines of this feed.
+    async fn first_changes(
+        read: &mut mpsc::Receiver<News>,
+        feed: &WantedFeed,
+        number: usize,
+    ) -> BTreeSet<String> {
+        let (mut is_wanted, mut names) = (false, BTreeSet::new());
+        while names.len() < number {
+            match tokio::time::timeout(PATIENCE, read.recv()).await.unwrap().unwrap() {
+                News::FeedOf(known) => is_wanted = known == *feed,
+                News::Lines(lines) if is_wanted => {
+                    names.extend(lines.into_iter().filter_map(|line| match line {
+                        Line::Change(change) => Some(change.place.name),
+                        Line::Skipped(_) | Line::Unsearched(_) => None,
+                    }));
+                }
+                _ => {}
+            }
+        }
+        names
+    }
+
+    /// A filter was applied to what had come, which on a busy cluster is a sample.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_server_filters_the_feed() {
+        let beginning = Beginning::empty(vec!["garbage-collector-controller".to_owned()]);
+        let cluster = EmbeddedCluster::start(beginning).await.unwrap();
+        let way = cluster.in_process("admin");
+        let client = ApiClient::in_process(move |request| way.call(request));
+        let send = async |method: Method, path: &str, body: Value| {
+            let answer = client.call(preflight::request(method, path, Some(&body))).await.unwrap();
+            assert!(answer.head.status.is_success(), "{path}");
+            serde_json::from_slice::<Value>(&answer.body).unwrap()
+        };
+        let owner = send(Method::POST, MAPS, json!({"metadata": {"name": "owner"}})).await;
+        let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}]);
+        for name in ["a-leaf", "b-leaf", "c-leaf"] {
+            let metadata = json!({"name": name, "ownerReferences": owners});
+            send(Method::POST, MAPS, json!({"metadata": metadata})).await;
+        }
+        let (news, mut read) = mpsc::channel(64);
+        let source = Source::new(client.clone(), Asks::Server(client.clone()), PATIENCE, news);
+        let all = WantedFeed { namespace: "default".into(), text: "leaf".into() };
+        let wanted = watch::Sender::new(all.clone());
+        let following = tokio::spawn(source.follow_feed(wanted.subscribe()).boxed());
+        send(Method::DELETE, &format!("{MAPS}/owner"), json!({})).await;
+        let names = first_changes(&mut read, &all, 3).await;
+        assert_eq!(names, ["a-leaf", "b-leaf", "c-leaf"].map(str::to_owned).into());
+        // What happened before the filter was typed is found, and nothing else is sent.
+        let one = WantedFeed { text: "B-LEAF  absent".into(), ..all };
+        wanted.send_replace(one.clone());
+        assert_eq!(first_changes(&mut read, &one, 1).await, ["b-leaf".to_owned()].into());
+        drop(wanted);
+        following.await.unwrap();
+        cluster.shutdown().await;
     }
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::app::{App, Content, Input, KEPT_LINES, News, Order, ShownPlan, View};
 use super::draw::draw;
-use super::model::{Change, Line, Listed, Overview, Place};
+use super::model::{Change, Line, Listed, Overview, Place, WantedFeed};
 use crate::questions::plan::Cascade;
 use crate::questions::view::Confirmed;
 
@@ -347,6 +347,21 @@ fn filters_narrow_every_table() {
     assert_eq!(app.rows().len(), 1);
     press(&mut app, "\u{1b}");
     assert_eq!(app.rows().len(), 2);
+}
+
+#[test]
+fn the_feed_that_the_server_has_filtered_is_shown_whole() {
+    let mut app = shown();
+    app.learn(News::Lines(vec![change(0)]));
+    press(&mut app, "2/applied\n");
+    assert_eq!(app.rows().len(), 0);
+    let wanted = WantedFeed { namespace: String::new(), text: "applied".into() };
+    assert_eq!(app.wanted_feed(), wanted);
+    app.learn(News::FeedOf(wanted));
+    app.learn(News::Lines(vec![Line::Skipped(7), change(2)]));
+    assert_eq!(app.rows().len(), 2);
+    press(&mut app, ":ns shop\n");
+    assert_eq!(app.wanted_feed(), WantedFeed { namespace: "shop".into(), text: "applied".into() });
 }
 
 #[test]
