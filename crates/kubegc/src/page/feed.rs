@@ -70,8 +70,11 @@ impl Entry {
     fn words(&self) -> &str {
         self.words.get_or_init(|| {
             let value = self.value();
-            let seen = ["kind", "name", "namespace", "verb", "verdict", "message", "controller", "outcome"];
-            let texts: Vec<&str> = seen.iter().filter_map(|field| value[field].as_str()).collect();
+            let text = |field: &str| value[field].as_str().unwrap_or_default();
+            let seen = ["namespace", "verb", "verdict", "message", "controller", "outcome"];
+            // As readers see it, and type it.
+            let object = format!("{}/{}", text("kind"), text("name"));
+            let texts: Vec<&str> = std::iter::once(&*object).chain(seen.map(text)).collect();
             texts.join(" ").to_lowercase().into()
         })
     }
@@ -382,6 +385,7 @@ mod tests {
             ("", "", &["cart-1", "cart-2"][..]),
             ("shop", "", &["cart-1"]),
             ("", "CART-2", &["cart-2"]),
+            ("", "/cart-2", &["cart-2"]),
             ("", "ownersabsent delete cart", &["cart-1", "cart-2"]),
             ("shop", "cart-2", &[]),
             ("", "shop garbage-collector", &["cart-1"]),
