@@ -40,10 +40,15 @@ pub(super) struct Remembered {
 }
 
 impl Remembered {
+    /// Whether it is the deletion of the object that this entry of a journal is about.
+    pub(super) fn is_of(&self, entry: &Value) -> bool {
+        self.uid == text(entry, "uid")
+    }
+
     /// Whether it is a later deletion than the one of this entry of a journal, of another object.
     pub(super) fn is_of_another(&self, entry: &Value) -> bool {
         let recorded: Option<Timestamp> = text(entry, "time").parse().ok();
-        self.uid != text(entry, "uid") && self.at > recorded
+        !self.is_of(entry) && self.at > recorded
     }
 }
 

@@ -359,7 +359,12 @@ async fn gone(
         (Ok(mut answer), last)
             if last.as_ref().is_none_or(|last| !last.is_of_another(&answer["deletion"])) =>
         {
-            answer["requestedBy"] = requester::of_entry(client, &source, &answer["deletion"]).await.into();
+            // A collector that finishes a foreground deletion has not asked for it.
+            let lines = match last.filter(|last| last.is_of(&answer["deletion"])) {
+                Some(last) => vec![last.line],
+                None => requester::of_entry(client, &source, &answer["deletion"]).await,
+            };
+            answer["requestedBy"] = lines.into();
             Ok(answer)
         }
         // What the journal has is about an older object of the name.

@@ -304,6 +304,12 @@ fn who_asked_for_a_deletion_is_said() {
     let why = ask(&server, &["why", "cm/held", "--no-collector"]);
     assert!(why.contains("Deletion asked for by:\n  kubegc-admin at "), "{why}");
     assert!(why.contains("propagationPolicy Foreground"), "{why}");
+    // One whose foreground deletion a collector has finished.
+    admin.create(maps, &json!({"metadata": {"name": "owner"}}));
+    admin.delete_at(&format!("{maps}/owner"), "Foreground");
+    until("it is gone", || admin.get(&format!("{maps}/owner")).0 == 404);
+    let why = ask(&server, &["why", "cm/owner"]);
+    assert!(why.contains("Deletion asked for by:\n  kubegc-admin at "), "{why}");
     // One that is gone, which no collector deleted.
     admin.create(maps, &json!({"metadata": {"name": "plain"}}));
     admin.delete_at(&format!("{maps}/plain"), "Background");
