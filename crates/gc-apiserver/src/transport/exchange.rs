@@ -141,8 +141,8 @@ impl ApiRequest {
         }
     }
 
-    /// Reads and drops what is on its way of the body of a request that is refused: curl loses the answer if an HTTP/2 stream
-    /// ends before its body has been sent. Who waits to be asked for the body is not asked.
+    /// Reads and drops the body of a request that is refused, within bounds: curl loses the answer if an HTTP/2 stream ends
+    /// while it still sends the body. A client that sent `Expect` is not asked for its body.
     pub(crate) async fn drop_body(&mut self) {
         if !self.headers.contains_key(EXPECT) {
             let _ = tokio::time::timeout(REFUSAL_PATIENCE, drain(&mut self.body, MAXIMUM_BODY)).await;

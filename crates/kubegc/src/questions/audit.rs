@@ -1,5 +1,5 @@
-//! Who deleted an object by the audit log of kube-apiserver: JSON lines, `Event` of `audit.k8s.io/v1`. The file is read once from
-//! its begin to its end, with one line in memory.
+//! Who deleted an object by the audit log of kube-apiserver: JSON lines, `Event` of `audit.k8s.io/v1`. The file is read once,
+//! from beginning to end, with one line in memory.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _};
