@@ -61,7 +61,7 @@ pub(crate) async fn authenticate(
         let groups = vec![UNAUTHENTICATED.to_owned()];
         return Ok(UserInfo { name: ANONYMOUS.into(), groups, ..UserInfo::default() });
     }
-    match user_of_token(state, token, &state.signer.audiences()).await? {
+    match user_of_token(state, token, state.signer.audiences()).await? {
         Some((user, _)) => Ok(user),
         None => Err(unauthorized()),
     }
@@ -71,15 +71,13 @@ pub(crate) async fn authenticate(
 pub(crate) async fn user_of_token(
     state: &Arc<State>,
     token: &str,
-    audiences: &[&str],
+    audiences: &[String],
 ) -> Result<Option<(UserInfo, Vec<String>)>, ApiError> {
     if let Some(user) = state.authenticator.user(token) {
         // Static tokens are good for this server alone.
-        let shared: Vec<String> = audiences
-            .iter()
-            .filter(|audience| state.signer.audiences().contains(audience))
-            .map(|audience| (*audience).to_owned())
-            .collect();
+        let own = state.signer.audiences();
+        let shared: Vec<String> =
+            audiences.iter().filter(|audience| own.contains(audience)).cloned().collect();
         return Ok((!shared.is_empty()).then(|| (authenticated(user.clone()), shared)));
     }
     let now = jiff::Timestamp::now().as_second();
@@ -90,7 +88,7 @@ pub(crate) async fn user_of_token(
             return Ok(None);
         }
     };
-    let wanted: Vec<String> = audiences.iter().map(|audience| (*audience).to_owned()).collect();
+    let wanted = audiences.to_vec();
     state
         .perform(Weight::Read, move |state| {
             if !still_bound(state, &claims)? {

@@ -130,8 +130,8 @@ impl TokenSigner {
     }
 
     /// What this server calls itself in the audiences of tokens.
-    pub(crate) fn audiences(&self) -> Vec<&str> {
-        self.settings.audiences.iter().map(String::as_str).collect()
+    pub(crate) fn audiences(&self) -> &[String] {
+        &self.settings.audiences
     }
 
     /// Where the key set is said to be, if not on this server.
@@ -156,7 +156,7 @@ impl TokenSigner {
 
     /// Checks signature, issuer, time and audience (any one of `audiences`). Whether the account and the
     /// object that it is bound to still exist is for the caller to see.
-    pub(crate) fn verify(&self, token: &str, now: i64, audiences: &[&str]) -> Result<Claims, TokenError> {
+    pub(crate) fn verify(&self, token: &str, now: i64, audiences: &[String]) -> Result<Claims, TokenError> {
         if token.len() > MAXIMUM_TOKEN_LENGTH {
             return Err(TokenError::NotOurs);
         }
@@ -178,7 +178,7 @@ impl TokenSigner {
         if now >= claims.exp || now < claims.nbf {
             return Err(TokenError::Expired);
         }
-        if !claims.aud.iter().any(|audience| audiences.contains(&audience.as_str())) {
+        if !claims.aud.iter().any(|audience| audiences.contains(audience)) {
             return Err(TokenError::Audience);
         }
         Ok(claims)
@@ -247,7 +247,11 @@ mod tests {
             ("a.b.c", 1500, ISSUER, Err(TokenError::NotOurs)),
         ];
         for (token, now, audience, want) in table {
-            assert_eq!(ours.verify(token, now, &[audience]), want, "{token} at {now} for {audience}");
+            assert_eq!(
+                ours.verify(token, now, &[audience.to_owned()]),
+                want,
+                "{token} at {now} for {audience}"
+            );
         }
     }
 }

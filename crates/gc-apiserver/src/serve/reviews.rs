@@ -272,12 +272,8 @@ async fn token_review(state: &Arc<State>, spec: &Value) -> Result<Value, ApiErro
         return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
     }
     let wanted = texts(spec.get("audiences"));
-    let audiences: Vec<&str> = if wanted.is_empty() {
-        state.signer.audiences()
-    } else {
-        wanted.iter().map(String::as_str).collect()
-    };
-    Ok(match authentication::user_of_token(state, token, &audiences).await? {
+    let audiences = if wanted.is_empty() { state.signer.audiences() } else { &wanted };
+    Ok(match authentication::user_of_token(state, token, audiences).await? {
         Some((user, shared)) => {
             json!({"authenticated": true, "user": user_value(&user), "audiences": shared})
         }

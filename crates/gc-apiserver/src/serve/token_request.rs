@@ -107,7 +107,7 @@ fn issue(state: &State, mut body: Value, wanted: &Wanted) -> Result<(Value, Vec<
         .filter_map(|item| item.as_str().map(str::to_owned))
         .collect();
     if audiences.is_empty() {
-        audiences.extend(state.signer.audiences().into_iter().map(str::to_owned));
+        audiences.extend_from_slice(state.signer.audiences());
     }
     let mut bound = KubernetesClaims {
         namespace: namespace.into(),
