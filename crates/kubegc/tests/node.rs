@@ -324,7 +324,8 @@ fn an_agent_that_is_killed_has_noted_what_it_saw() {
 fn a_dry_run_and_a_first_look_remove_nothing() {
     let fake = Fake::start();
     std::fs::create_dir_all(fake.folder().join("logs")).unwrap();
-    fake.state().images = (1..=3).map(|n| image(n, n << 30)).collect();
+    // Smaller than what is used of any disk, so that one of them does not suffice.
+    fake.state().images = (1..=3).map(|n| image(n, n << 20)).collect();
     fake.state().sandboxes = vec![sandbox("pod", 0)];
     fake.state().containers = (0..3).map(|n| container("pod", "c", n, EXITED, 1)).collect();
     let (exit, text) = said(&mut agent(&fake, &ALL));
@@ -333,9 +334,9 @@ fn a_dry_run_and_a_first_look_remove_nothing() {
         text.contains("Failed to free sufficient space by deleting unused images (freed 0 bytes)"),
         "{text}"
     );
-    let stay = "Largest remaining images: registry.example/image-3:v1 (3.0 GiB, younger than the minimum age), \
-                registry.example/image-2:v1 (2.0 GiB, younger than the minimum age), \
-                registry.example/image-1:v1 (1.0 GiB, in use).";
+    let stay = "Largest remaining images: registry.example/image-3:v1 (3.0 MiB, younger than the minimum age), \
+                registry.example/image-2:v1 (2.0 MiB, younger than the minimum age), \
+                registry.example/image-1:v1 (1.0 MiB, in use).";
     assert!(text.contains(stay), "T180: {text}");
     let age = ["--minimum-image-ttl-duration", "0s"];
     let dry = agent(&fake, &ALL[3..]).args(age).args(["--dry-run", "-o", "json"]).output().unwrap();
@@ -345,7 +346,7 @@ fn a_dry_run_and_a_first_look_remove_nothing() {
         list.as_array().unwrap().iter().map(|one| one[key].as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(named(&document["images"], "id"), [image_id(3), image_id(2)]);
-    assert_eq!(document["expectedFreedBytes"], 5_u64 << 30);
+    assert_eq!(document["expectedFreedBytes"], 5 << 20);
     assert_eq!(named(&document["containers"], "id"), ["container-pod-c-0", "container-pod-c-1"]);
     assert_eq!(named(&document["containers"], "reason"), ["PerPodContainerLimit"; 2]);
     let empty = serde_json::json!([]);
@@ -359,7 +360,7 @@ fn a_dry_run_and_a_first_look_remove_nothing() {
     let (exit, text) = said(agent(&fake, &ALL[3..]).args(age).arg("--dry-run"));
     assert_eq!(exit, Some(0), "{text}");
     for words in [
-        "2 images would be removed, which is expected to free 5.0 GiB.",
+        "2 images would be removed, which is expected to free 5.0 MiB.",
         "disk space is needed",
         "remove: more dead ones of this name than are kept",
     ] {
