@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::catalog::GroupResource;
 use crate::object::Object;
+use crate::unread::{Unread, UnreadPlace};
 
 /// Objects that one answer asks for at most. What exceeds this is reported as not examined.
 pub const MAX_NEEDS: usize = 5_000;
@@ -28,8 +29,8 @@ pub enum Known<T> {
     Present(T),
     /// The server says that it does not exist.
     Absent,
-    /// It could not be read: the server's words.
-    Unreadable(String),
+    /// It could not be read: why.
+    Unreadable(Unread),
 }
 
 impl<T> Known<T> {
@@ -169,24 +170,31 @@ impl Facts {
         present.filter(|(_, object)| object.is_terminating())
     }
 
-    /// What could not be read, in words, in order.
+    /// What could not be read, in order.
+    #[must_use]
+    pub fn unread(&self) -> Vec<UnreadPlace> {
+        let place = |(resource, namespace, name): (&GroupResource, &str, &str), why: &Unread| UnreadPlace {
+            resource: resource.to_string(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            code: why.code,
+            message: why.message.clone(),
+        };
+        let objects = self.objects.iter().filter_map(|((resource, namespace, name), known)| match known {
+            Known::Unreadable(why) => Some(place((resource, namespace, name), why)),
+            Known::Present(_) | Known::Absent => None,
+        });
+        let lists = self.lists.iter().filter_map(|((resource, namespace), known)| match known {
+            Known::Unreadable(why) => Some(place((resource, namespace, ""), why)),
+            Known::Present(_) | Known::Absent => None,
+        });
+        let unread: BTreeSet<UnreadPlace> = objects.chain(lists).collect();
+        unread.into_iter().collect()
+    }
+
+    /// The same in words.
     #[must_use]
     pub fn unseen(&self) -> Vec<String> {
-        let mut unseen = BTreeSet::new();
-        for ((resource, namespace, name), known) in &self.objects {
-            if let Known::Unreadable(why) = known {
-                let place =
-                    if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace}") };
-                unseen.insert(format!("{resource}/{name}{place}: {why}"));
-            }
-        }
-        for ((resource, namespace), known) in &self.lists {
-            if let Known::Unreadable(why) = known {
-                let place =
-                    if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace}") };
-                unseen.insert(format!("{resource}{place}: {why}"));
-            }
-        }
-        unseen.into_iter().collect()
+        self.unread().iter().map(ToString::to_string).collect()
     }
 }

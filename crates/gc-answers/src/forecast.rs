@@ -237,7 +237,7 @@ impl Rehearsals<'_> {
         match self.facts.object(&resource, &key.namespace, &key.name) {
             Some(Known::Absent) => Outcome::Absent,
             Some(Known::Present(_)) => Outcome::Applied(None),
-            Some(Known::Unreadable(message)) => Outcome::Refused { code: 403, message: message.clone() },
+            Some(Known::Unreadable(why)) => Outcome::Refused { code: 403, message: why.message.clone() },
             None => Outcome::NotServed,
         }
     }

@@ -48,6 +48,7 @@ pub mod survey;
 pub mod text;
 pub mod tree;
 pub mod undo;
+pub mod unread;
 pub mod upcoming;
 pub mod why;
 
@@ -55,3 +56,4 @@ pub use catalog::{Catalog, CatalogError, GroupResource, Resource};
 pub use facts::{Facts, Known, Need};
 pub use object::Object;
 pub use survey::{Metadata, Survey};
+pub use unread::{Unread, UnreadCode, UnreadPlace};

@@ -97,7 +97,12 @@ mod tests {
         let drivers = GroupResource::new("storage.k8s.io", "csidrivers");
         facts.tell_object(drivers.clone(), "", "here.acme.dev", Known::Present(json!({})));
         facts.tell_object(drivers.clone(), "", "gone.acme.dev", Known::Absent);
-        facts.tell_object(drivers, "", "hidden.acme.dev", Known::Unreadable("forbidden".into()));
+        facts.tell_object(
+            drivers,
+            "",
+            "hidden.acme.dev",
+            Known::Unreadable(crate::Unread::new(crate::UnreadCode::Forbidden, "forbidden")),
+        );
         let csi = |driver: &str| json!({"csi": {"driver": driver, "volumeHandle": "h"}});
         let path = || json!({"hostPath": {"path": "/tmp/a"}});
         let found = |spec: Value, more: Value| {

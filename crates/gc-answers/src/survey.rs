@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use crate::catalog::{Catalog, Resource};
 use crate::object::parse_time;
+use crate::unread::{Unread, UnreadPlace};
 
 /// Live reads of owners that were in no list, at most; further owners count as not looked up.
 pub const MAX_OWNER_READS: usize = 2_000;
@@ -246,9 +247,9 @@ pub enum Unlisted {
         /// What it says.
         message: String,
     },
-    /// There was no answer, or one that cannot be read: why.
+    /// There was no answer, or one that cannot be read.
     #[error("{0}")]
-    Unread(String),
+    Unread(Unread),
 }
 
 /// The metadata of everything in scope.
@@ -390,6 +391,21 @@ impl Survey {
     #[must_use]
     pub const fn unlisted(&self) -> &BTreeMap<ResourceId, Unlisted> {
         &self.unlisted
+    }
+
+    /// The same, of lists in this namespace (an empty one: in all).
+    pub fn unread<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = UnreadPlace> + 'a {
+        self.unlisted.iter().filter_map(move |(id, why)| {
+            let Unread { code, message } = why.clone().into();
+            let resource = self.catalog.get(*id)?.name.to_string();
+            Some(UnreadPlace {
+                resource,
+                namespace: namespace.to_owned(),
+                name: String::new(),
+                code,
+                message,
+            })
+        })
     }
 
     /// The resource of an object.

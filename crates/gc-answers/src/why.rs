@@ -12,6 +12,7 @@ use crate::storage::{self, Deleter};
 use crate::stuck::{self, Place, Row};
 use crate::survey::Survey;
 use crate::text;
+use crate::unread::UnreadPlace;
 
 /// The code of the conclusion about an object that a collector is to delete.
 pub const TO_BE_DELETED: &str = "ToBeDeleted";
@@ -44,6 +45,8 @@ pub struct Why {
     pub journal: Vec<String>,
     /// What could not be seen.
     pub unseen: Vec<String>,
+    /// The objects and lists among it.
+    pub unread: Vec<UnreadPlace>,
 }
 
 /// Answers for one object, which the survey has and of which the facts have the whole.
@@ -78,13 +81,14 @@ pub fn why(survey: &Survey, facts: &Facts, key: &ObjectKey) -> Option<Why> {
         requested_by: requested_by(object, survey, facts),
         journal: Vec::new(),
         unseen: Vec::new(),
+        unread: facts.unread(),
     };
     if object.is_terminating() {
         terminating(&mut answer, survey, facts, key, object, &known.conclusion);
     } else {
         living(&mut answer, facts, object, resource, &known.conclusion);
     }
-    answer.unseen.extend(facts.unseen());
+    answer.unseen.extend(answer.unread.iter().map(ToString::to_string));
     Some(answer)
 }
 
@@ -435,6 +439,7 @@ impl Why {
             "holds": self.holds.iter().map(|row| row.value(now)).collect::<Vec<_>>(),
             "owners": self.owners.iter().map(owner).collect::<Vec<_>>(),
             "requestedBy": self.requested_by, "journal": self.journal, "unseen": self.unseen,
+            "unread": self.unread,
         })
     }
 }

@@ -20,6 +20,7 @@ pub(crate) mod fuzz;
 pub(crate) mod garbage;
 pub(crate) mod gather;
 pub(crate) mod journal;
+pub(crate) mod listable;
 #[cfg(test)]
 mod outcomes;
 pub(crate) mod output;
@@ -36,6 +37,7 @@ mod subject;
 mod surveyed;
 pub(crate) mod target;
 pub(crate) mod tree;
+pub(crate) mod unanswered;
 pub(crate) mod version;
 pub(crate) mod view;
 pub(crate) mod why;

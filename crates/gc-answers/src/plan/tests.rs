@@ -230,7 +230,7 @@ fn a_webhook_that_cannot_answer_refuses_what_it_is_asked_about() {
     let whole = planned_with(webhook(&json!({}), Known::Absent), &survey, &[namespace()]);
     assert_eq!(fates(&whole), ["a Hangs", "b Hangs", "n Hangs"]);
     assert_eq!(whole.hangs, [format!("ConfigMaps cannot be deleted: {why}")]);
-    let service = Known::Unreadable("it is hidden".to_owned());
+    let service = Known::Unreadable(crate::Unread::new(crate::UnreadCode::Forbidden, "it is hidden"));
     let unseen = planned_with(webhook(&json!({}), service), &survey, &[namespace()]);
     assert_eq!(unseen.webhooks, ["admission webhook check.acme.dev of checks, about 2 objects"]);
     assert!(!unseen.hangs());

@@ -1,9 +1,11 @@
 //! Answers that are errors.
 
+use gc_answers::UnreadCode;
 use gc_apiserver::ExtensionAnswer;
 use serde_json::{Value, json};
 
 use crate::endpoints::status;
+use crate::questions::unanswered::Cause;
 use crate::reviews::ReviewError;
 
 /// An answer that is an error.
@@ -37,11 +39,49 @@ impl From<ReviewError> for Refusal {
 impl From<anyhow::Error> for Refusal {
     fn from(error: anyhow::Error) -> Self {
         let message = format!("{error:#}");
-        match () {
-            () if error.is::<crate::UsageError>() => Self::new(400, "BadRequest", message),
-            () if message.contains("not found") => Self::new(404, "NotFound", message),
-            () if message.contains(" is forbidden: ") => Self::new(403, "Forbidden", message),
-            () => Self::new(502, "Unanswered", message),
+        if error.is::<crate::UsageError>() {
+            return Self::new(400, "BadRequest", message);
+        }
+        match Cause::of(&error) {
+            Some(Cause::NotFound) => Self::new(404, "NotFound", message),
+            Some(Cause::Unread(UnreadCode::Forbidden)) => Self::new(403, "Forbidden", message),
+            Some(Cause::Unread(UnreadCode::TimedOut)) => Self::new(504, "Timeout", message),
+            Some(Cause::Unread(_)) | None => Self::new(502, "Unanswered", message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use anyhow::{Context as _, anyhow};
+    use gc_answers::Unread;
+
+    use super::*;
+    use crate::questions::unanswered::Unanswered;
+
+    /// What an error says to people decides nothing.
+    #[test]
+    fn the_cause_of_an_error_decides_and_not_its_words() {
+        let unread = |code, message: &str| {
+            let why = Unread::new(code, message);
+            anyhow::Error::new(Unanswered::Unread { what: "pods/a cannot be read".to_owned(), why })
+        };
+        let table = [
+            (crate::UsageError::new("not found").into(), (400, "BadRequest")),
+            (Unanswered::NotFound("pods \"a\" does not exist".to_owned()).into(), (404, "NotFound")),
+            (unread(UnreadCode::Forbidden, "no"), (403, "Forbidden")),
+            (unread(UnreadCode::ServerError, "500: the file was not found"), (502, "Unanswered")),
+            (unread(UnreadCode::NotServed, "x is forbidden: y"), (502, "Unanswered")),
+            (unread(UnreadCode::TimedOut, "no answer"), (504, "Timeout")),
+            (Unanswered::TimedOut(Duration::from_secs(1)).into(), (504, "Timeout")),
+            (anyhow!("its cause was not found"), (502, "Unanswered")),
+        ];
+        for (error, expected) in table {
+            let shown = format!("{error:#}");
+            let refusal = Refusal::from(Err::<(), _>(error).context("asked").unwrap_err());
+            assert_eq!((refusal.code, refusal.reason), expected, "{shown}");
         }
     }
 }

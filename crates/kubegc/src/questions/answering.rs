@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use gc_kube::ApiClient;
 use gc_types::GoDuration;
 
@@ -15,6 +15,7 @@ use super::resident::{Lists, Permitted, Resident};
 use super::subject::{Confirmed, Subject};
 use super::target::Named;
 use super::tree::{Forest, Shape};
+use super::unanswered::Unanswered;
 use super::{stuck, surveyed, view, why};
 use crate::UsageError;
 
@@ -28,7 +29,7 @@ pub(crate) async fn answer(
         return Err(UsageError::new(format!("a question is about at most {MAXIMUM_SUBJECTS} objects")).into());
     }
     let answered = tokio::time::timeout(patience, answer_in_time(gatherer, inquiry, patience)).await;
-    answered.unwrap_or_else(|_| bail!("the answer was not found within {patience:?}"))
+    answered.unwrap_or_else(|_| Err(Unanswered::TimedOut(patience).into()))
 }
 
 async fn answer_in_time(

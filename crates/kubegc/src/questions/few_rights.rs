@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use gc_answers::UnreadCode;
 use gc_apiserver::RunningServer;
 use gc_kube::ApiClient;
 use http::Method;
@@ -14,6 +15,7 @@ use super::answering;
 use super::attached::{Asked, Form, Inquiry};
 use super::garbage;
 use super::gather::{self, Gatherer, Scope};
+use super::unanswered::Cause;
 use super::view::Subject;
 use crate::apiserver::{self, ServerOptions};
 use crate::run::preflight;
@@ -90,9 +92,9 @@ async fn a_tree_says_what_became_of_owners() {
     let (client, _) = ann(&server);
     until_it_may_read(&client, &format!("{maps}/leaf")).await;
     let leaf = Subject { resource: "configmaps".into(), namespace: "shop".into(), name: "leaf".into() };
-    let question = Asked::Tree { objects: vec![leaf], owners: true, depth: None, full: false };
+    let of_leaf = || Asked::Tree { objects: vec![leaf.clone()], owners: true, depth: None, full: false };
     let gatherer = Gatherer::new(client, gather::now()).await.unwrap();
-    let inquiry = Inquiry { form: Form::Text, question };
+    let inquiry = Inquiry { form: Form::Text, question: of_leaf() };
     let answer = answering::answer(&gatherer, inquiry, PATIENCE).await.unwrap();
     let lines = answer.lines_with_unseen();
     let state = |object: &str| {
@@ -104,6 +106,17 @@ async fn a_tree_says_what_became_of_owners() {
     assert_eq!(state("ConfigMap/other"), replaced);
     assert!(state("Secret/hidden").starts_with("cannot be read: "), "{lines:#?}");
     assert_eq!(state("ConfigMap/above"), "does not exist");
+    let inquiry = Inquiry { form: Form::Value, question: of_leaf() };
+    let answer = answering::answer(&gatherer, inquiry, PATIENCE).await.unwrap();
+    let answer = serde_json::to_value(answer).unwrap();
+    let codes: Vec<(&Value, &Value)> = answer["answer"]["owners"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|owner| (&owner["name"], &owner["unreadCode"]))
+        .filter(|(_, code)| !code.is_null())
+        .collect();
+    assert_eq!(codes, [(&json!("hidden"), &json!("Forbidden"))]);
     server.shutdown().await;
 }
 
@@ -217,7 +230,12 @@ async fn what_may_not_be_read_is_not_said_to_be_absent() {
         Asked::Plan { objects: objects(), policy: "background".into(), full: false },
     ] {
         let inquiry = Inquiry { form: Form::Text, question: question.clone() };
-        let error = answering::answer(&gatherer, inquiry, PATIENCE).await.unwrap_err().to_string();
+        let error = answering::answer(&gatherer, inquiry, PATIENCE).await.unwrap_err();
+        assert!(
+            matches!(Cause::of(&error), Some(Cause::Unread(UnreadCode::Forbidden))),
+            "{question:?}: {error}"
+        );
+        let error = error.to_string();
         assert!(error.starts_with("configmaps/vault cannot be read: "), "{question:?}: {error}");
     }
     let error = garbage::ask(&gatherer, &Scope::default(), PATIENCE).await.unwrap_err().to_string();

@@ -83,8 +83,11 @@ pub(super) async fn ask(
     gatherer.check_namespace(scope).await?;
     let namespace = &*scope.namespace;
     let mut garbage = Garbage::new(!namespace.is_empty());
-    let rules =
-        if namespace.is_empty() { None } else { gather::listable(gatherer.client(), namespace).await };
+    let rules = if namespace.is_empty() {
+        None
+    } else {
+        super::listable::listable(gatherer.client(), namespace).await
+    };
     let each = async |resource: &Resource, reading, take: &mut dyn FnMut(&Value)| {
         if rules.as_ref().is_some_and(|rules| !rules.contain(&resource.name)) {
             return Err(Unlisted::Forbidden);

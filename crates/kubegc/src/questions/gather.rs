@@ -10,7 +10,10 @@ use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use gc_answers::stuck::Place;
 use gc_answers::survey::{Page, Unlisted};
-use gc_answers::{Catalog, Facts, GroupResource, Known, Metadata, Need, Resource, Survey};
+use gc_answers::{
+    Catalog, Facts, GroupResource, Known, Metadata, Need, Resource, Survey, Unread, UnreadCode,
+};
+use gc_kube::connection::RequestError;
 use gc_kube::{ApiClient, push_segment};
 use gc_retention::node_report;
 use gc_types::{ObjectKey, Outcome, ResourceVersion, Timestamp, Uid};
@@ -18,7 +21,9 @@ use http::header::{ACCEPT, HeaderValue};
 use http::{Method, StatusCode};
 use serde_json::Value;
 
+use super::listable::{Listable, listable};
 use super::resident::{READ_SINGLY, Resident};
+use super::unanswered::Unanswered;
 use crate::run::preflight;
 
 /// Requests in flight at a time.
@@ -97,7 +102,7 @@ enum Got {
     NoObject,
     /// Nothing is served there.
     NotServed,
-    Refused(String),
+    Refused(Unread),
     Failed(Unlisted),
 }
 
@@ -119,7 +124,12 @@ fn json_list(body: &[u8]) -> Result<Value, Unlisted> {
 }
 
 fn unreadable(error: &serde_json::Error) -> Unlisted {
-    Unlisted::Unread(format!("the list cannot be read: {error}"))
+    Unlisted::Unread(Unread::new(UnreadCode::Malformed, format!("the list cannot be read: {error}")))
+}
+
+/// A server does not say what it serves.
+fn silent(client: &ApiClient, why: Unread) -> anyhow::Error {
+    Unanswered::Unread { what: format!("{} cannot say what it serves", client.address()), why }.into()
 }
 
 impl Gatherer {
@@ -128,8 +138,8 @@ impl Gatherer {
         let document = async |path: &str| match get(&client, path, AGGREGATED).await {
             Got::Body(body) => Ok(body),
             Got::NoObject | Got::NotServed => bail!("{} does not serve {path}", client.address()),
-            Got::Refused(why) => bail!("{} cannot say what it serves: {why}", client.address()),
-            Got::Failed(why) => bail!("{} cannot say what it serves: {why}", client.address()),
+            Got::Refused(why) => Err(silent(&client, why)),
+            Got::Failed(why) => Err(silent(&client, why.into())),
         };
         let (core, named) = futures::join!(document("/api"), document("/apis"));
         let catalog = Catalog::read(&core?, &named?)?;
@@ -337,7 +347,7 @@ impl Gatherer {
         if !scope.namespace.is_empty()
             && let Known::Absent = self.object(&namespaces, "", &scope.namespace).await
         {
-            bail!("namespace {:?} not found", scope.namespace);
+            return Err(Unanswered::NotFound(format!("namespace {:?} not found", scope.namespace)).into());
         }
         Ok(())
     }
@@ -399,7 +409,10 @@ impl Gatherer {
         while let Some((_, page)) = pages.next().await {
             match page {
                 Ok(page) => items.extend(page.into_items()),
-                Err(why) => bail!("{} cannot be listed: {why}", resource.name),
+                Err(why) => {
+                    let what = format!("{} cannot be listed", resource.name);
+                    return Err(Unanswered::Unread { what, why: why.into() }.into());
+                }
             }
         }
         Ok(items)
@@ -414,7 +427,7 @@ impl Gatherer {
             },
             Got::NoObject => Outcome::Absent,
             Got::NotServed => Outcome::NotServed,
-            Got::Refused(message) => Outcome::Refused { code: 403, message },
+            Got::Refused(why) => Outcome::Refused { code: 403, message: why.message },
             Got::Failed(why) => failed(why.to_string()),
         }
     }
@@ -544,12 +557,17 @@ impl Gatherer {
         match get(&self.client, &object_path(resource, namespace, name), "application/json").await {
             Got::Body(body) => match serde_json::from_slice(&body) {
                 Ok(value) => Known::Present(value),
-                Err(error) => Known::Unreadable(format!("the answer cannot be read: {error}")),
+                Err(error) => {
+                    let message = format!("the answer cannot be read: {error}");
+                    Known::Unreadable(Unread::new(UnreadCode::Malformed, message))
+                }
             },
             Got::NoObject => Known::Absent,
-            Got::NotServed => Known::Unreadable("its resource is not served".into()),
+            Got::NotServed => {
+                Known::Unreadable(Unread::new(UnreadCode::NotServed, "its resource is not served"))
+            }
             Got::Refused(why) => Known::Unreadable(why),
-            Got::Failed(why) => Known::Unreadable(why.to_string()),
+            Got::Failed(why) => Known::Unreadable(why.into()),
         }
     }
 
@@ -609,7 +627,7 @@ impl Gatherer {
     async fn list(&self, name: &GroupResource, namespace: &str, keep: Keep) -> Known<Vec<Value>> {
         let Some(resource) = self.catalog.named(name) else { return Known::Absent };
         if namespace.is_empty() && self.rules.get().is_some_and(|rules| !rules.contain(name)) {
-            return Known::Unreadable(Unlisted::Forbidden.to_string());
+            return Known::Unreadable(Unlisted::Forbidden.into());
         }
         let (mut items, mut token) = (Vec::new(), String::new());
         loop {
@@ -618,7 +636,7 @@ impl Gatherer {
             let mut page = match body.and_then(|body| json_list(&body)) {
                 Ok(page) => page,
                 Err(Unlisted::NotServed) => return Known::Absent,
-                Err(why) => return Known::Unreadable(why.to_string()),
+                Err(why) => return Known::Unreadable(why.into()),
             };
             let next = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
             if let Some(found) = page["items"].as_array_mut() {
@@ -677,7 +695,7 @@ async fn get(client: &ApiClient, path: &str, accept: &'static str) -> Got {
     request.headers_mut().insert(ACCEPT, HeaderValue::from_static(accept));
     let answer = match client.call(request).await {
         Ok(answer) => answer,
-        Err(error) => return Got::Failed(Unlisted::Unread(preflight::one_line(&error))),
+        Err(error) => return Got::Failed(Unlisted::Unread(no_answer(&error))),
     };
     match answer.head.status {
         status if status.is_success() => Got::Body(answer.body),
@@ -687,12 +705,24 @@ async fn get(client: &ApiClient, path: &str, accept: &'static str) -> Got {
             let names = status["details"]["name"].as_str().is_some_and(|name| !name.is_empty());
             if status["reason"] == "NotFound" && names { Got::NoObject } else { Got::NotServed }
         }
-        StatusCode::FORBIDDEN | StatusCode::METHOD_NOT_ALLOWED => Got::Refused(preflight::message(&answer)),
+        status @ (StatusCode::FORBIDDEN | StatusCode::METHOD_NOT_ALLOWED) => {
+            Got::Refused(Unread::new(UnreadCode::of_status(status.as_u16()), preflight::message(&answer)))
+        }
         status => {
             let message = preflight::message(&answer);
             Got::Failed(Unlisted::Failed { code: status.as_u16(), message })
         }
     }
+}
+
+/// Why a request brought no answer.
+fn no_answer(error: &RequestError) -> Unread {
+    let code = match error {
+        RequestError::Timeout(_) => UnreadCode::TimedOut,
+        RequestError::TooLarge => UnreadCode::Malformed,
+        RequestError::Connection(_) | RequestError::Body(_) | RequestError::Gated => UnreadCode::Unreachable,
+    };
+    Unread::new(code, preflight::one_line(error))
 }
 
 /// One line about what could not be listed, if anything.
@@ -728,59 +758,4 @@ pub(super) fn fail(mut failures: Vec<anyhow::Error>) -> anyhow::Result<()> {
 /// The present time.
 pub(super) fn now() -> Timestamp {
     Timestamp(jiff::Timestamp::now().as_millisecond())
-}
-
-/// An error with the words that kubectl uses.
-pub(super) fn not_found(resource: &Resource, namespace: &str, name: &str) -> anyhow::Error {
-    if resource.is_namespaced() {
-        anyhow::anyhow!("{} {name:?} not found in namespace {namespace:?}", resource.name)
-    } else {
-        anyhow::anyhow!("{} {name:?} not found", resource.name)
-    }
-}
-
-/// Which resources of a namespace a user may list.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Listable(Vec<(String, String)>);
-
-impl Listable {
-    /// Whether this one is among them.
-    pub(crate) fn contain(&self, name: &GroupResource) -> bool {
-        let is = |rule: &str, value: &str| rule == "*" || rule == value;
-        self.0.iter().any(|(group, resource)| is(group, &name.group) && is(resource, &name.resource))
-    }
-
-    fn of_review(status: &Value) -> Option<Self> {
-        let texts = |rule: &Value, field: &str| -> Vec<String> {
-            let items = rule[field].as_array().into_iter().flatten();
-            items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
-        };
-        let mut listable = Vec::new();
-        for rule in status["resourceRules"].as_array()? {
-            let may_list = texts(rule, "verbs").iter().any(|verb| verb == "list" || verb == "*");
-            // What is granted by name cannot be listed.
-            if may_list && texts(rule, "resourceNames").is_empty() {
-                for group in texts(rule, "apiGroups") {
-                    listable.extend(texts(rule, "resources").into_iter().map(|name| (group.clone(), name)));
-                }
-            }
-        }
-        Some(Self(listable))
-    }
-}
-
-/// Which resources of a namespace the client's user may list; `None` if the server does not say all of it. One request in
-/// place of one refusal per resource.
-pub(crate) async fn listable(client: &ApiClient, namespace: &str) -> Option<Listable> {
-    let review = serde_json::json!({
-        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": namespace},
-    });
-    let path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
-    let answer = client.call(preflight::request(Method::POST, path, Some(&review))).await.ok()?;
-    let review: Value = serde_json::from_slice(&answer.body).ok()?;
-    let status = &review["status"];
-    if !answer.head.status.is_success() || status["incomplete"] == true {
-        return None;
-    }
-    Listable::of_review(status)
 }

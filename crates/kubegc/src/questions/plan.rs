@@ -10,7 +10,7 @@ use gc_answers::text::{count, thousands};
 use gc_answers::{Facts, Known, Metadata, Survey};
 use gc_kube::ApiClient;
 use gc_types::PropagationPolicy;
-use http::{Method, StatusCode};
+use http::Method;
 use serde_json::{Value, json};
 
 use super::access::Access;
@@ -20,6 +20,7 @@ use super::gather::{self, Gatherer, Scope};
 use super::output::{Answer, Output};
 use super::scope::WatchFlag;
 use super::target::{Named, Partial, Targets};
+use super::unanswered::NotDeleted;
 use crate::UsageError;
 use crate::run::preflight;
 use crate::table::Table;
@@ -402,7 +403,7 @@ async fn send_all(
         let is_sent = match send(client, named, target, cascade).await {
             Ok(()) => true,
             // The deletion of another object may have taken it along.
-            Err(error) if error.downcast_ref::<NotDeleted>().is_some_and(|error| error.is_gone) => false,
+            Err(error) if error.downcast_ref::<NotDeleted>().is_some_and(NotDeleted::is_gone) => false,
             Err(error) => {
                 failures.push(error);
                 continue;
@@ -412,16 +413,6 @@ async fn send_all(
         writeln!(std::io::stdout(), "{}/{} {ending}.", named.resource.name, named.name)?;
     }
     Ok(failures)
-}
-
-/// A deletion that the server did not accept.
-#[derive(Debug, thiserror::Error)]
-#[error("{object} was not deleted: {message}")]
-struct NotDeleted {
-    object: String,
-    message: String,
-    /// There is no such object.
-    is_gone: bool,
 }
 
 /// Whether a plan needs to be confirmed: much is deleted, or what cannot be created again, or something hangs.
@@ -462,6 +453,5 @@ pub(super) async fn send(
         return Ok(());
     }
     let object = format!("{}/{}", named.resource.name, named.name);
-    let is_gone = answer.head.status == StatusCode::NOT_FOUND;
-    Err(NotDeleted { object, message: preflight::message(&answer), is_gone }.into())
+    Err(NotDeleted { object, message: preflight::message(&answer), status: answer.head.status }.into())
 }

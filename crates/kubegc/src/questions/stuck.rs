@@ -7,7 +7,7 @@ use anyhow::bail;
 use clap::Args;
 use gc_answers::stuck::{Row, diagnose};
 use gc_answers::text::{age, ago};
-use gc_answers::{Facts, Survey};
+use gc_answers::{Facts, Survey, UnreadPlace};
 use gc_kube::ApiClient;
 use gc_types::{GoDuration, Timestamp};
 use serde_json::{Value, json};
@@ -65,6 +65,8 @@ pub(super) struct StuckAnswer {
     pub(super) rows: Vec<Row>,
     pub(super) now: Timestamp,
     pub(super) unseen: Vec<String>,
+    /// The objects and lists among it.
+    unread: Vec<UnreadPlace>,
 }
 
 /// `kubegc stuck`
@@ -132,19 +134,21 @@ pub(super) async fn diagnosed(gatherer: &Gatherer, survey: &Survey, scope: &Scop
         rows.retain(|row| row.concerns(&scope.namespace));
     }
     let mut unseen: Vec<String> = gather::unlisted_summary(survey).into_iter().collect();
-    let unread = facts.unseen();
+    let unread = facts.unread();
     if let Some(first) = unread.first() {
         unseen.push(match unread.len() {
             1 => format!("not everything could be read: {first}"),
             many => format!("{many} objects and lists could not be read, such as {first}"),
         });
     }
-    StuckAnswer { rows, now: gatherer.now, unseen }
+    let unread = survey.unread(&scope.namespace).chain(unread).collect();
+    StuckAnswer { rows, now: gatherer.now, unseen, unread }
 }
 
 impl Answer for StuckAnswer {
     fn value(&self) -> Value {
-        json!({"items": self.rows.iter().map(|row| row.value(self.now)).collect::<Vec<_>>(), "unseen": self.unseen})
+        let items: Vec<Value> = self.rows.iter().map(|row| row.value(self.now)).collect();
+        json!({"items": items, "unseen": self.unseen, "unread": self.unread})
     }
 
     fn text(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {

@@ -10,6 +10,7 @@ use gc_answers::{Catalog, CatalogError, Known, Resource};
 use serde_json::Value;
 
 use super::gather::{self, Gatherer};
+use super::unanswered::Unanswered;
 use crate::UsageError;
 
 /// The files of a directory that are manifests end so.
@@ -105,8 +106,8 @@ impl Named {
         let Self { resource, namespace, name } = self;
         match gatherer.object(&resource.name, namespace, name).await {
             Known::Present(object) => Ok(object),
-            Known::Absent => Err(gather::not_found(resource, namespace, name)),
-            Known::Unreadable(why) => bail!("{}/{name} cannot be read: {why}", resource.name),
+            Known::Absent => Err(Unanswered::no_object(resource, namespace, name).into()),
+            Known::Unreadable(why) => Err(Unanswered::unreadable(resource, name, why).into()),
         }
     }
 

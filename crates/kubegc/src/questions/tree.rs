@@ -5,11 +5,10 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use clap::Args;
 use gc_answers::text::{age, count, plural, thousands};
 use gc_answers::tree::{Direction, Tree, tree as tree_of};
-use gc_answers::{Known, Metadata, Object, Survey};
+use gc_answers::{Known, Metadata, Object, Survey, Unread, UnreadCode};
 use gc_ownership::{NodeView, Presence};
 use gc_types::{ObjectKey, Timestamp, Uid};
 use serde_json::{Value, json};
@@ -21,6 +20,7 @@ use super::gather::{self, Gatherer, Scope};
 use super::output::{Answer, Output};
 use super::scope::WatchFlag;
 use super::target::{Named, Partial, Targets};
+use super::unanswered::Unanswered;
 use super::why::{self, LookedUp};
 use crate::table::Table;
 
@@ -78,7 +78,7 @@ enum Missing {
     /// The object with its name has another UID.
     Replaced(Uid),
     /// The server does not say: why.
-    Unreadable(String),
+    Unreadable(Unread),
 }
 
 /// Trees of objects, with what is to be known of each.
@@ -150,7 +150,7 @@ impl Forest {
         patience: Duration,
     ) -> anyhow::Result<Option<String>> {
         let Named { resource, namespace, name } = named;
-        let missing = || gather::not_found(resource, namespace, name);
+        let missing = || Unanswered::no_object(resource, namespace, name);
         let mut looked_up = LookedUp::new();
         let (survey, uid) = if self.shape.owners {
             let object = Object::new(named.read(gatherer).await?);
@@ -179,7 +179,7 @@ impl Forest {
             (survey, uid)
         };
         let direction = if self.shape.owners { Direction::Owners } else { Direction::Dependents };
-        let tree = tree_of(&survey, &uid, direction).with_context(missing)?;
+        let tree = tree_of(&survey, &uid, direction).ok_or_else(missing)?;
         let mut keys = Vec::new();
         self.note(&tree, &survey, 0, &mut keys);
         self.note_missing(&tree, &survey, &looked_up);
@@ -246,6 +246,14 @@ impl Forest {
             }
             (Presence::Gone, _) => ("Gone", Some("gone".to_owned())),
             (Presence::Unseen, None) => ("Unseen", Some("not seen".to_owned())),
+        }
+    }
+
+    /// Why an owner that was not found cannot be read, for programs.
+    fn unread_code(&self, view: &NodeView) -> Option<UnreadCode> {
+        match (view.presence, self.missing.get(&view.uid)) {
+            (Presence::Unseen, Some(Missing::Unreadable(why))) => Some(why.code),
+            _ => None,
         }
     }
 
@@ -373,6 +381,7 @@ impl Forest {
         json!({
             "apiVersion": &*view.api_version, "kind": &*view.kind, "namespace": namespace(view), "name": &*view.name,
             "uid": view.uid.to_string(), "presence": presence, "missing": missing,
+            "unreadCode": self.unread_code(view),
             "beingDeleted": view.deletion.deleting,
             "finalizers": self.finalizers(view), "omitted": tree.omitted,
             "ready": columns.ready, "status": columns.status,

@@ -17,8 +17,8 @@ use gc_retention::permissions::Controller;
 use gc_types::{ObjectKey, Timestamp, Uid};
 use serde_json::Value;
 
-pub(crate) use super::gather::listable;
 use super::gather::{self, Gatherer, Scope};
+pub(crate) use super::listable::listable;
 use super::output::Answer as _;
 use super::plan::{self, Cascade, Planned, Planning};
 pub(crate) use super::resident::Lists;
@@ -26,6 +26,7 @@ use super::resident::Resident;
 pub(crate) use super::subject::{Confirmed, Subject};
 use super::target::Named;
 use super::tree::{Forest, Shape};
+use super::unanswered::Unanswered;
 use super::{stuck, why};
 
 /// How far ahead deletions are foretold.
@@ -202,7 +203,7 @@ impl Question {
     /// The answer of [`Question::why`] as `kubegc why` prints it.
     pub(crate) async fn why_text(&self) -> anyhow::Result<String> {
         let Named { resource, namespace, name } = &self.named;
-        let why = self.why().await?.with_context(|| gather::not_found(resource, namespace, name))?;
+        let why = self.why().await?.ok_or_else(|| Unanswered::no_object(resource, namespace, name))?;
         printed(|out| why::text(&why, out))
     }
 
@@ -220,7 +221,7 @@ impl Question {
         match self.gatherer.object(&resource.name, namespace, name).await {
             Known::Present(object) => Ok(Some(metadata_only(&object))),
             Known::Absent => Ok(None),
-            Known::Unreadable(why) => anyhow::bail!("{}/{name} cannot be read: {why}", resource.name),
+            Known::Unreadable(why) => Err(Unanswered::unreadable(resource, name, why).into()),
         }
     }
 

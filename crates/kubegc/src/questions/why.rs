@@ -22,6 +22,7 @@ use super::requester;
 use super::scope::WatchFlag;
 use super::sources::{JournalFlags, Source};
 use super::target::{Named, Partial, Targets};
+use super::unanswered::Unanswered;
 use crate::UsageError;
 use crate::journal::{DEFINITIONS, DELETE, Found, Object as JournalObject, Query, Selection, text as field};
 use crate::run::LeaseFlags;
@@ -90,7 +91,7 @@ impl Answers {
     ) -> anyhow::Result<()> {
         let Named { resource, namespace, name } = named;
         let why = ask(gatherer, named, patience).await?;
-        let why = why.ok_or_else(|| gather::not_found(resource, namespace, name))?;
+        let why = why.ok_or_else(|| Unanswered::no_object(resource, namespace, name))?;
         self.answers.push(One::There(Box::new(why)));
         Ok(())
     }
@@ -333,7 +334,7 @@ async fn gone(
     named: &Named,
     title: &str,
 ) -> anyhow::Result<Value> {
-    let missing = || gather::not_found(&named.resource, &named.namespace, &named.name);
+    let missing = || Unanswered::no_object(&named.resource, &named.namespace, &named.name);
     if options.journal.journal.is_none()
         && let Some((found, source)) = options.journal.of_page(&options.access, named).await
     {
@@ -341,9 +342,10 @@ async fn gone(
     }
     let source = match options.journal.of_server(&options.access, gatherer.client()).await {
         Ok(Some(source)) => source,
-        Ok(None) => return Err(missing()),
+        Ok(None) => return Err(missing().into()),
         Err(error) => {
-            anyhow::bail!("{:#}; whether a collector deleted it is not known: {error:#}", missing())
+            let what = format!("{}; whether a collector deleted it is not known: {error:#}", missing());
+            return Err(Unanswered::NotFound(what).into());
         }
     };
     let namespace = named.resource.is_namespaced().then_some(named.namespace.as_str());
@@ -354,7 +356,7 @@ async fn gone(
     let client = gatherer.client();
     let last = requester::of_name(client, &kind, &named.namespace, &named.name).await;
     let is_unknown = found.entries.is_empty() && !options.journal.is_named();
-    let answer = if is_unknown { Err(missing()) } else { journal::why_gone(&found, &source, title) };
+    let answer = if is_unknown { Err(missing().into()) } else { journal::why_gone(&found, &source, title) };
     match (answer, last) {
         (Ok(mut answer), last)
             if last.as_ref().is_none_or(|last| !last.is_of_another(&answer["deletion"])) =>
@@ -388,7 +390,7 @@ pub(super) async fn ask(
     let object = match gatherer.object(&resource.name, namespace, name).await {
         Known::Present(value) => value,
         Known::Absent => return Ok(None),
-        Known::Unreadable(message) => anyhow::bail!("{}/{name} cannot be read: {message}", resource.name),
+        Known::Unreadable(why) => return Err(Unanswered::unreadable(resource, name, why).into()),
     };
     facts.tell_object(resource.name.clone(), namespace, name, Known::Present(object.clone()));
     let object = Object::new(object);
@@ -427,6 +429,7 @@ pub(super) async fn ask(
     }
     let Some(mut answer) = answer else { return Ok(None) };
     answer.unseen.extend(gather::unlisted_summary(&survey));
+    answer.unread.extend(survey.unread(if resource.is_namespaced() { namespace } else { "" }));
     if object.is_terminating() {
         let client = gatherer.client();
         let asked = requester::of_uid(client, Some(&Source::of(client)), &answer.place.uid).await;

@@ -1,0 +1,121 @@
+//! Why something could not be read.
+
+use serde::Serialize;
+
+use crate::survey::Unlisted;
+
+/// Why something could not be read, for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum UnreadCode {
+    /// Nothing is served at its path, or the server does not know it.
+    NotServed,
+    /// The server does not know the user who asks.
+    Unauthorized,
+    /// The user who asks may not read it.
+    Forbidden,
+    /// There was no answer in time.
+    TimedOut,
+    /// The server answered with another error.
+    ServerError,
+    /// The server could not be reached, or the answer broke off.
+    Unreachable,
+    /// The answer is not what was asked for.
+    Malformed,
+}
+
+impl UnreadCode {
+    /// The one of an HTTP status that is an error.
+    #[must_use]
+    pub const fn of_status(status: u16) -> Self {
+        match status {
+            401 => Self::Unauthorized,
+            403 | 405 => Self::Forbidden,
+            404 => Self::NotServed,
+            408 | 504 => Self::TimedOut,
+            _ => Self::ServerError,
+        }
+    }
+}
+
+/// Why something could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+#[error("{message}")]
+pub struct Unread {
+    /// For programs.
+    pub code: UnreadCode,
+    /// For people: the server's words, where it has said something.
+    pub message: String,
+}
+
+impl Unread {
+    /// Why something could not be read.
+    #[must_use]
+    pub fn new(code: UnreadCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+impl From<Unlisted> for Unread {
+    fn from(why: Unlisted) -> Self {
+        let message = why.to_string();
+        match why {
+            Unlisted::NotServed => Self::new(UnreadCode::NotServed, message),
+            Unlisted::Forbidden => Self::new(UnreadCode::Forbidden, message),
+            Unlisted::Failed { code, .. } => Self::new(UnreadCode::of_status(code), message),
+            Unlisted::Unread(why) => why,
+        }
+    }
+}
+
+/// Something that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnreadPlace {
+    /// `deployments.apps`.
+    pub resource: String,
+    /// Empty at cluster scope, and for all namespaces.
+    pub namespace: String,
+    /// The object; empty for all of them.
+    pub name: String,
+    /// Why, for programs.
+    pub code: UnreadCode,
+    /// Why, for people.
+    pub message: String,
+}
+
+impl std::fmt::Display for UnreadPlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { resource, namespace, name, message, .. } = self;
+        f.write_str(resource)?;
+        if !name.is_empty() {
+            write!(f, "/{name}")?;
+        }
+        if !namespace.is_empty() {
+            write!(f, " in namespace {namespace}")?;
+        }
+        write!(f, ": {message}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_listed_has_the_code_of_its_cause() {
+        let malformed = Unread::new(UnreadCode::Malformed, "no JSON");
+        let failed = |code| Unlisted::Failed { code, message: "why".to_owned() };
+        let table = [
+            (Unlisted::NotServed, UnreadCode::NotServed, "it is not served"),
+            (Unlisted::Forbidden, UnreadCode::Forbidden, "this user may not list it"),
+            (failed(401), UnreadCode::Unauthorized, "401: why"),
+            (failed(405), UnreadCode::Forbidden, "405: why"),
+            (failed(500), UnreadCode::ServerError, "500: why"),
+            (failed(504), UnreadCode::TimedOut, "504: why"),
+            (Unlisted::Unread(malformed), UnreadCode::Malformed, "no JSON"),
+        ];
+        for (unlisted, code, message) in table {
+            assert_eq!(Unread::from(unlisted), Unread::new(code, message));
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Why a question has no answer, for programs.
+
+use std::time::Duration;
+
+use gc_answers::{Resource, Unread, UnreadCode};
+use gc_kube::connection::RequestError;
+use http::StatusCode;
+
+/// Why a question has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unanswered {
+    /// The server says that what the question is about does not exist.
+    #[error("{0}")]
+    NotFound(String),
+    /// It cannot be read.
+    #[error("{what}: {why}")]
+    Unread {
+        /// What cannot be read.
+        what: String,
+        why: Unread,
+    },
+    /// Answering takes too long.
+    #[error("there was no answer within {0:?}")]
+    TimedOut(Duration),
+}
+
+impl Unanswered {
+    /// There is no such object; with the words that kubectl uses.
+    pub(super) fn no_object(resource: &Resource, namespace: &str, name: &str) -> Self {
+        Self::NotFound(if resource.is_namespaced() {
+            format!("{} {name:?} not found in namespace {namespace:?}", resource.name)
+        } else {
+            format!("{} {name:?} not found", resource.name)
+        })
+    }
+
+    /// An object cannot be read.
+    pub(super) fn unreadable(resource: &Resource, name: &str, why: Unread) -> Self {
+        Self::Unread { what: format!("{}/{name} cannot be read", resource.name), why }
+    }
+}
+
+/// A deletion that the server did not accept.
+#[derive(Debug, thiserror::Error)]
+#[error("{object} was not deleted: {message}")]
+pub(crate) struct NotDeleted {
+    pub(super) object: String,
+    pub(super) message: String,
+    pub(super) status: StatusCode,
+}
+
+impl NotDeleted {
+    /// There is no such object.
+    pub(super) fn is_gone(&self) -> bool {
+        self.status == StatusCode::NOT_FOUND
+    }
+}
+
+/// What kept a server from doing what was asked, if an error says.
+pub(crate) enum Cause {
+    /// There is no such object.
+    NotFound,
+    /// Another.
+    Unread(UnreadCode),
+}
+
+impl Cause {
+    /// The cause that is in an error.
+    pub(crate) fn of(error: &anyhow::Error) -> Option<Self> {
+        let unanswered = error.chain().find_map(|error| error.downcast_ref::<Unanswered>());
+        let not_deleted = error.chain().find_map(|error| error.downcast_ref::<NotDeleted>());
+        let request = error.chain().find_map(|error| error.downcast_ref::<RequestError>());
+        Some(match (unanswered, not_deleted, request) {
+            (Some(Unanswered::NotFound(_)), ..) => Self::NotFound,
+            (Some(Unanswered::Unread { why, .. }), ..) => Self::Unread(why.code),
+            (Some(Unanswered::TimedOut(_)), ..) | (.., Some(RequestError::Timeout(_))) => {
+                Self::Unread(UnreadCode::TimedOut)
+            }
+            (_, Some(not_deleted), _) if not_deleted.is_gone() => Self::NotFound,
+            (_, Some(not_deleted), _) => Self::Unread(UnreadCode::of_status(not_deleted.status.as_u16())),
+            (.., Some(_)) => Self::Unread(UnreadCode::Unreachable),
+            (None, None, None) => return None,
+        })
+    }
+}
