@@ -7,6 +7,8 @@ mod journal;
 mod manners;
 #[path = "run/safety.rs"]
 mod safety;
+#[path = "run/screens.rs"]
+mod screens;
 mod support;
 #[path = "support/cluster.rs"]
 mod support_cluster;

@@ -55,7 +55,7 @@ impl From<anyhow::Error> for Refusal {
 mod tests {
     use std::time::Duration;
 
-    use anyhow::{Context as _, anyhow};
+    use anyhow::anyhow;
     use gc_answers::Unread;
 
     use super::*;
@@ -80,7 +80,7 @@ mod tests {
         ];
         for (error, expected) in table {
             let shown = format!("{error:#}");
-            let refusal = Refusal::from(Err::<(), _>(error).context("asked").unwrap_err());
+            let refusal = Refusal::from(error.context("asked"));
             assert_eq!((refusal.code, refusal.reason), expected, "{shown}");
         }
     }

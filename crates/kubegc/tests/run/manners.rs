@@ -6,19 +6,6 @@ use std::process::Stdio;
 
 use super::*;
 
-/// Runs a program on a terminal of a width in columns, and passes on what it shows there.
-const ON_A_TERMINAL: &str = "import fcntl, os, pty, struct, sys, termios
-pid, terminal = pty.fork()
-if pid == 0:
-    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack('HHHH', 24, int(sys.argv[1]), 0, 0))
-    os.execvp(sys.argv[2], sys.argv[2:])
-try:
-    while shown := os.read(terminal, 4096):
-        os.write(1, shown)
-except OSError:
-    pass
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))";
-
 fn binary(server: &Kubegc) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubegc"));
     command.env("KUBECONFIG", &server.kubeconfig).stdin(Stdio::null());
@@ -115,9 +102,8 @@ fn lines_fit_a_terminal() {
     admin.create(MAPS, &held);
     let tree = ["tree", "cm/held"];
     for columns in ["80", "160"] {
-        let mut command = Command::new("python3");
-        command.args(["-c", ON_A_TERMINAL, columns, env!("CARGO_BIN_EXE_kubegc")]).args(tree);
-        let output = command.env("KUBECONFIG", &server.kubeconfig).output().unwrap();
+        let mut command = screens::on_a_terminal(columns);
+        let output = command.args(tree).env("KUBECONFIG", &server.kubeconfig).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap().replace('\r', "");
         let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
         assert!(output.status.success() && widest <= columns.parse().unwrap(), "{widest}: {text}");
