@@ -25,7 +25,7 @@ pub(crate) use file::JournalOptions;
 use file::RotatedFile;
 #[cfg(any(test, fuzzing))]
 pub(crate) use query::scan;
-pub(crate) use query::{Found, Object, Query, Selection, long_name, search, text};
+pub(crate) use query::{Found, LONGEST_LINE_BYTES, Object, Query, Selection, long_name, search, text};
 use recent::Recent;
 pub(crate) use serve::{Answered, PATH, answer};
 

@@ -25,6 +25,7 @@ mod flags;
 pub mod fuzz;
 mod journal;
 mod kubeconfig;
+mod lines;
 mod logging;
 mod node;
 mod notices;

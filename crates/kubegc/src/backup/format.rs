@@ -7,7 +7,7 @@
 //! {"objects":812,"sha256":"…"}
 //! ```
 
-use std::io::{BufRead, Read as _, Write};
+use std::io::{BufRead, Write};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -16,10 +16,12 @@ use gc_registry::storage::{KeyValue, Revision};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::lines::{self, Lines};
+
 /// What the first line says.
 const FORMAT: &str = "kubegc.io/backup.v1";
 /// The longest line that is read: an object of the largest size that a store takes, in base64, and its key.
-const MAXIMUM_LINE_BYTES: u64 = 16 << 20;
+const LONGEST_LINE_BYTES: usize = 16 << 20;
 
 /// What a backup says about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,7 +122,7 @@ impl<W: Write> Writer<W> {
 
 /// Reads a backup, line by line. The last item is an error unless the checksum fits.
 pub(crate) struct Reader<R> {
-    input: R,
+    input: Lines<R>,
     digest: Sha256,
     number: u64,
     objects: u64,
@@ -131,6 +133,7 @@ pub(crate) struct Reader<R> {
 impl<R: BufRead> Reader<R> {
     pub(crate) fn begin(input: R) -> Result<Self, FormatError> {
         let head = Head { format: String::new(), revision: 0, taken_at: String::new() };
+        let input = Lines::new(input, LONGEST_LINE_BYTES);
         let mut reader = Self { input, digest: Sha256::new(), number: 0, objects: 0, head, ended: false };
         let line = reader.line()?.ok_or(FormatError::Truncated(0))?;
         reader.digest.update(&line);
@@ -148,20 +151,16 @@ impl<R: BufRead> Reader<R> {
 
     /// The next line with its newline; `None` at the end.
     fn line(&mut self) -> Result<Option<Vec<u8>>, FormatError> {
-        let mut line = Vec::new();
-        self.input.by_ref().take(MAXIMUM_LINE_BYTES).read_until(b'\n', &mut line)?;
-        if line.is_empty() {
-            return Ok(None);
+        let next = self.input.next()?;
+        self.number += u64::from(next.is_some());
+        match next {
+            None => Ok(None),
+            Some(lines::Line::Whole(line)) => Ok(Some(line.to_vec())),
+            Some(lines::Line::Torn(_)) => Err(FormatError::Truncated(self.number)),
+            Some(lines::Line::TooLong) => {
+                Err(self.wrong(format!("it is longer than {LONGEST_LINE_BYTES} bytes")))
+            }
         }
-        self.number += 1;
-        if line.last() == Some(&b'\n') {
-            return Ok(Some(line));
-        }
-        Err(if line.len() as u64 == MAXIMUM_LINE_BYTES {
-            self.wrong(format!("it is longer than {MAXIMUM_LINE_BYTES} bytes"))
-        } else {
-            FormatError::Truncated(self.number)
-        })
     }
 
     fn wrong(&self, reason: String) -> FormatError {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,11 +13,12 @@ use serde_json::Value;
 use super::entry::{OUTCOMES, VERBS, collectors};
 use super::file::numbered;
 use crate::UsageError;
+use crate::lines::{Line, Lines};
 
 /// Maximum number of older files that are looked for.
 const OLDER_FILES: u32 = 10_000;
-/// Maximum length of a line; a longer one is not a journal entry.
-const LONGEST_LINE: usize = 4 << 20;
+/// A longer line is not a journal entry.
+pub(crate) const LONGEST_LINE_BYTES: usize = 4 << 20;
 /// Entries that are answered unless another number is given.
 pub(crate) const DEFAULT_TAIL: usize = 1_000;
 
@@ -368,34 +369,29 @@ pub(crate) fn search(journal: &Path, selection: &Selection) -> Result<Found> {
 }
 
 /// Reads the lines of one file.
-pub(crate) fn scan(mut lines: impl std::io::BufRead, selection: &Selection, found: &mut Found) -> Result<()> {
+pub(crate) fn scan(lines: impl std::io::BufRead, selection: &Selection, found: &mut Found) -> Result<()> {
     let needle = selection.query.needle();
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let read = std::io::Read::take(&mut lines, LONGEST_LINE as u64).read_until(b'\n', &mut line)?;
-        if read == 0 {
-            return Ok(());
-        }
-        let is_whole = line.ends_with(b"\n");
+    let mut lines = Lines::new(lines, LONGEST_LINE_BYTES);
+    while let Some(line) = lines.next()? {
+        let is_torn = matches!(line, Line::Torn(_));
+        let text = line.text().unwrap_or_default();
         // What cannot match need not be parsed, unless it may be no entry at all.
-        if is_whole
-            && line.starts_with(b"{")
-            && needle.as_ref().is_some_and(|needle| !contains(&line, needle))
+        if !is_torn && text.starts_with(b"{") && needle.as_ref().is_some_and(|needle| !contains(text, needle))
         {
             continue;
         }
-        match serde_json::from_slice::<Value>(&line) {
+        match serde_json::from_slice::<Value>(text) {
             Ok(entry) if entry.is_object() => {
                 if selection.query.matches(&entry) {
-                    found.take(entry, line.len(), selection);
+                    found.take(entry, text.len(), selection);
                 }
             }
             // The writer was killed in the middle of its last line.
-            _ if !is_whole && line.len() < LONGEST_LINE => {}
+            _ if is_torn => {}
             _ => found.unreadable += 1,
         }
     }
+    Ok(())
 }
 
 fn contains(line: &[u8], needle: &str) -> bool {
@@ -508,6 +504,15 @@ mod tests {
         let without = Query { without_barriers: true, ..Query::default() };
         assert!(Query::default().matches(&barrier) && !without.matches(&barrier));
         assert!(without.matches(&entry(1, "a", "delete", "applied")));
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_counted_once() {
+        let whole = entry(1, "a", "delete", "applied").to_string();
+        let lines = format!("{}\n{whole}\n", "x".repeat(2 * LONGEST_LINE_BYTES + 10));
+        let mut found = Found::default();
+        scan(lines.as_bytes(), &Selection::default(), &mut found).unwrap();
+        assert_eq!((found.entries.len(), found.unreadable), (1, 1));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! from beginning to end, with one line in memory.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read as _};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -10,9 +10,10 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::requester::abbreviates;
+use crate::lines::{Line, Lines};
 
 /// Longest line that is understood. A request body is at most 3 MiB, and a line has it and the answer.
-const LONGEST_LINE: u64 = 16 << 20;
+const LONGEST_LINE_BYTES: usize = 16 << 20;
 /// Who empties namespaces: of its deletions, the deletion of the namespace is the cause.
 const NAMESPACES: (&str, &str) = ("", "namespaces");
 
@@ -108,46 +109,24 @@ pub(super) fn search(file: &Path, wanted: &[Wanted]) -> anyhow::Result<Searched>
 }
 
 /// The same for lines from anywhere.
-pub(super) fn read(mut lines: impl BufRead, wanted: &[Wanted]) -> std::io::Result<Searched> {
+pub(super) fn read(lines: impl BufRead, wanted: &[Wanted]) -> std::io::Result<Searched> {
     let mut last: Vec<Last> = wanted.iter().map(|_| Last::default()).collect();
     let mut malformed = 0;
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        if (&mut lines).take(LONGEST_LINE).read_until(b'\n', &mut line)? == 0 {
-            break;
-        }
-        if line.last() != Some(&b'\n') && line.len() as u64 == LONGEST_LINE {
-            malformed += 1;
-            skip_line(&mut lines)?;
+    let mut lines = Lines::new(lines, LONGEST_LINE_BYTES);
+    while let Some(line) = lines.next()? {
+        if line.text().is_some_and(|text| text.trim_ascii().is_empty()) {
             continue;
         }
-        if line.trim_ascii().is_empty() {
-            continue;
-        }
-        match serde_json::from_slice::<Event>(&line) {
+        match serde_json::from_slice::<Event>(line.text().unwrap_or_default()) {
             Ok(event) if event.kind == "Event" => {
                 wanted.iter().zip(&mut last).for_each(|(wanted, last)| event.note(wanted, last));
             }
+            // The server is in the middle of its last line.
+            Err(_) if matches!(line, Line::Torn(_)) => {}
             Ok(_) | Err(_) => malformed += 1,
         }
     }
     Ok(Searched { lines: last.into_iter().map(Last::lines).collect(), malformed })
-}
-
-/// Reads to the end of a line without keeping it.
-fn skip_line(lines: &mut impl BufRead) -> std::io::Result<()> {
-    loop {
-        let buffer = lines.fill_buf()?;
-        let (used, is_end) = match buffer.iter().position(|byte| *byte == b'\n') {
-            Some(end) => (end + 1, true),
-            None => (buffer.len(), buffer.is_empty()),
-        };
-        lines.consume(used);
-        if is_end {
-            return Ok(());
-        }
-    }
 }
 
 impl Last {
@@ -348,7 +327,7 @@ mod tests {
 
     #[test]
     fn lines_that_are_no_events_are_counted_and_not_kept() {
-        let long = "x".repeat(usize::try_from(LONGEST_LINE).unwrap() + 10);
+        let long = "x".repeat(LONGEST_LINE_BYTES + 10);
         let lines = [
             "{".to_owned(),
             String::new(),
@@ -358,6 +337,9 @@ mod tests {
         ];
         let (found, malformed) = found(&lines, pod());
         assert_eq!((found.len(), malformed), (1, 3));
+        let torn = [event(1, "alice", &json!({})), "{\"kind\":\"Ev".to_owned()];
+        let (found, malformed) = self::found(&torn, pod());
+        assert_eq!((found.len(), malformed), (1, 0));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `kubegc relink`: after a restore, gives dependents the UIDs of the owners that live.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufReader, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ use serde_json::Value;
 use super::changes::send;
 use super::{Incomplete, velero};
 use crate::UsageError;
+use crate::journal::LONGEST_LINE_BYTES;
+use crate::lines::Lines;
 use crate::questions::access::Access;
 use crate::questions::gather::{self, Gatherer, Reading, Scope, object_path};
 use crate::questions::output::{Answer, Output};
@@ -123,9 +125,9 @@ fn evidence(options: &RelinkOptions, catalog: &Catalog) -> anyhow::Result<Eviden
     for path in &options.journal {
         let shown = path.display();
         let file = File::open(path).map_err(|error| UsageError::new(format!("{shown}: {error}")))?;
-        for line in BufReader::new(file).lines() {
-            let line = line.with_context(|| format!("cannot read {shown}"))?;
-            evidence.identities.extend(of_journal(&line, catalog));
+        let mut lines = Lines::new(BufReader::new(file), LONGEST_LINE_BYTES);
+        while let Some(line) = lines.next().with_context(|| format!("cannot read {shown}"))? {
+            evidence.identities.extend(line.text().and_then(|line| of_journal(line, catalog)));
         }
     }
     if let Some(path) = &options.from {
@@ -142,8 +144,8 @@ fn evidence(options: &RelinkOptions, catalog: &Catalog) -> anyhow::Result<Eviden
 }
 
 /// The object of a line of a journal, if it names one.
-fn of_journal(line: &str, catalog: &Catalog) -> Option<(String, Identity)> {
-    let entry: Value = serde_json::from_str(line).ok()?;
+fn of_journal(line: &[u8], catalog: &Catalog) -> Option<(String, Identity)> {
+    let entry: Value = serde_json::from_slice(line).ok()?;
     let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
     let (uid, name, resource) = (text("uid"), text("name"), text("resource"));
     if uid.is_empty() || name.is_empty() {

@@ -2,7 +2,7 @@
 //! cut off by a crash is skipped.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
+use std::io::{BufReader, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -10,6 +10,7 @@ use gc_answers::undo::Record;
 use gc_types::Timestamp;
 
 use super::seal::Reader;
+use crate::lines::Lines;
 use crate::private_files;
 
 /// The smallest bound of a store, bytes.
@@ -19,7 +20,7 @@ const FILES: u64 = 8;
 /// The largest file of records, bytes.
 const LARGEST_FILE: u64 = 64 << 20;
 /// The longest line that is read: the largest object of an API server, with room for its escapes.
-const LONGEST_LINE: u64 = 32 << 20;
+const LONGEST_LINE_BYTES: usize = 32 << 20;
 
 /// What is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,17 +122,10 @@ pub(super) fn read(
     let mut records = Vec::new();
     for (_, path) in files(directory)? {
         let file = File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let mut lines = BufReader::new(file);
-        loop {
-            let mut line = Vec::new();
-            let mut limited = std::io::Read::take(&mut lines, LONGEST_LINE);
-            let read = limited
-                .read_until(b'\n', &mut line)
-                .with_context(|| format!("cannot read {}", path.display()))?;
-            if read == 0 {
-                break;
-            }
-            records.extend(reader.record(&line).filter(&mut takes));
+        let mut lines = Lines::new(BufReader::new(file), LONGEST_LINE_BYTES);
+        while let Some(line) = lines.next().with_context(|| format!("cannot read {}", path.display()))? {
+            let record = line.text().and_then(|line| reader.record(line));
+            records.extend(record.filter(&mut takes));
         }
     }
     Ok(records)
