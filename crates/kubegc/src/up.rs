@@ -7,6 +7,7 @@ pub(crate) mod control;
 mod controllers;
 mod deletions;
 pub(crate) mod detach;
+mod failures;
 mod reset;
 
 use std::ffi::OsString;

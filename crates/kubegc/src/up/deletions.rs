@@ -6,7 +6,7 @@
 //! GET /kubegc/v1/deletions?resource=pods&namespace=shop&name=web   the same by name, the newest first
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gc_kube::Observers;
@@ -17,6 +17,7 @@ use gc_types::{Gvr, Outcome, ResourceVersion, Uid};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::failures::{Failures, News};
 use crate::accounts::{self, Account};
 use crate::endpoints::refused;
 use crate::journal::{DEFINITIONS, Journal, JournalObserver};
@@ -28,8 +29,6 @@ pub(crate) const PATH: &str = "/kubegc/v1/deletions";
 const REMEMBERED: usize = 10_000;
 /// … and by workload controllers of this process, which would push them out.
 const REMEMBERED_OF_CONTROLLERS: usize = 2_000;
-/// Failures of what goes with a definition that are remembered, so that each is recorded once although it is tried again and again.
-const FAILURES: usize = 1_000;
 /// Most deletions of one answer.
 const ANSWERED: usize = 10;
 
@@ -69,8 +68,8 @@ pub(crate) struct Deletions {
     collectors: BTreeSet<String>,
     /// Reports what goes with a definition.
     cleanup: Trace,
-    /// The last failure of each, by UID.
-    failures: Mutex<BTreeMap<String, String>>,
+    /// What of it failed.
+    failures: Mutex<Failures>,
 }
 
 impl std::fmt::Debug for Deletions {
@@ -123,24 +122,29 @@ impl Deletions {
         ring.push_back(asked);
     }
 
-    /// Whether this failure of an object is another one than its last.
-    fn is_news(&self, uid: &str, message: &str) -> bool {
+    /// Whether this failure of an object is to be recorded.
+    fn is_recorded(&self, deletion: &ObservedDeletion<'_>, message: &str) -> bool {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        if failures.get(uid).is_some_and(|last| last == message) {
-            return false;
+        match failures.failed(deletion.uid, message, Timestamp::now()) {
+            News::Record => true,
+            News::Known | News::TooMany => false,
+            News::FirstOfTooMany => {
+                let resource = deletion.resource;
+                tracing::warn!(
+                    resource = gc_types::group_resource(&resource.group, &resource.resource),
+                    "more objects cannot be deleted with their definition than are recorded one by one; the failures of \
+                     further ones are not in the journal"
+                );
+                false
+            }
         }
-        if failures.len() >= FAILURES {
-            failures.pop_first();
-        }
-        failures.insert(uid.to_owned(), message.to_owned());
-        true
     }
 
     fn goes_with_definition(&self, deletion: &ObservedDeletion<'_>, definition: &TerminatingDefinition) {
         let resource = deletion.resource;
         let outcome = match deletion.failure {
             None => Outcome::Applied(None),
-            Some(error) if !self.is_news(deletion.uid, &error.message) => return,
+            Some(error) if !self.is_recorded(deletion, &error.message) => return,
             Some(error) if (400..500).contains(&error.code) => {
                 Outcome::Refused { code: error.code, message: error.message.clone() }
             }
@@ -162,6 +166,7 @@ impl Deletions {
             evidence: format!("definition {name} ({uid}) has been terminating since {since}"),
         };
         if outcome == Outcome::Applied(None) {
+            self.failures.lock().unwrap_or_else(PoisonError::into_inner).succeeded(deletion.uid);
             let object = format!("{name} {}/{}", deletion.namespace, deletion.name);
             let reason = gc_types::codes::DEFINITION_TERMINATING;
             tracing::info!(target: "kubegc::audit", controller = DEFINITIONS, object, reason, "deleted");
