@@ -19,6 +19,7 @@ mod formats;
 pub(crate) mod fuzz;
 pub(crate) mod garbage;
 pub(crate) mod gather;
+mod gone_type;
 pub(crate) mod journal;
 pub(crate) mod listable;
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Who deleted an object by the audit log of kube-apiserver: JSON lines, `Event` of `audit.k8s.io/v1`. The file is read once,
 //! from beginning to end, with one line in memory.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -9,11 +11,13 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::requester::abbreviates;
+use super::gone_type::{self, Ambiguous};
 use crate::lines::{Line, Lines};
 
 /// Longest line that is understood. A request body is at most 3 MiB, and a line has it and the answer.
 const LONGEST_LINE_BYTES: usize = 16 << 20;
+/// Resources that a word may mean of which deletions are remembered.
+const RESOURCES: usize = 100;
 /// Who empties namespaces: of its deletions, the deletion of the namespace is the cause.
 const NAMESPACES: (&str, &str) = ("", "namespaces");
 
@@ -89,8 +93,9 @@ struct RequestObject {
 /// What was found about each object.
 #[derive(Debug, Default)]
 pub(super) struct Searched {
-    /// For each object, what people should know: its own deletion, and that of its namespace.
-    pub(super) lines: Vec<Vec<String>>,
+    /// For each object, what people should know: its own deletion, and that of its namespace. An error if it is not clear
+    /// which object is meant.
+    pub(super) lines: Vec<Result<Vec<String>, Ambiguous>>,
     /// Lines that are no events of an audit log.
     pub(super) malformed: u64,
 }
@@ -98,7 +103,8 @@ pub(super) struct Searched {
 /// The last deletions of one object.
 #[derive(Default)]
 struct Last {
-    own: Option<(Timestamp, String)>,
+    /// By resource: what the type of the object is called may fit several.
+    own: BTreeMap<String, (Timestamp, String)>,
     of_namespace: Option<(Timestamp, String)>,
 }
 
@@ -126,15 +132,25 @@ pub(super) fn read(lines: impl BufRead, wanted: &[Wanted]) -> std::io::Result<Se
             Ok(_) | Err(_) => malformed += 1,
         }
     }
-    Ok(Searched { lines: last.into_iter().map(Last::lines).collect(), malformed })
+    let lines = wanted.iter().zip(last).map(|(wanted, last)| last.lines(wanted)).collect();
+    Ok(Searched { lines, malformed })
 }
 
 impl Last {
     /// The deletion of the namespace is the cause of what happened after it.
-    fn lines(self) -> Vec<String> {
-        let of_namespace =
-            self.of_namespace.filter(|(at, _)| self.own.as_ref().is_none_or(|(own, _)| at <= own));
-        self.own.into_iter().chain(of_namespace).map(|(_, line)| line).collect()
+    fn lines(mut self, wanted: &Wanted) -> Result<Vec<String>, Ambiguous> {
+        let (own, guess) = match &wanted.resource {
+            Called::Exactly(..) => (self.own.pop_first().map(|(_, own)| own), None),
+            Called::Word(word) => {
+                match gone_type::meant(word, self.own.keys().map(|resource| (resource.as_str(), "")))? {
+                    Some(meant) => (self.own.remove(&meant.resource), meant.guess),
+                    None => (None, None),
+                }
+            }
+        };
+        let of_namespace = self.of_namespace.filter(|(at, _)| own.as_ref().is_none_or(|(own, _)| at <= own));
+        let lines = own.into_iter().chain(of_namespace).map(|(_, line)| line);
+        Ok(lines.chain(guess.map(|guess| format!("({guess})"))).collect())
     }
 }
 
@@ -148,15 +164,23 @@ impl Event {
         }
         let object = &self.object_ref;
         let namespaces_own = (object.api_group.as_str(), object.resource.as_str()) == NAMESPACES;
-        let slot = if self.is_about(wanted) {
-            &mut last.own
-        } else if namespaces_own && wanted.namespace.as_ref() == Some(&object.name) {
-            &mut last.of_namespace
-        } else {
-            return;
-        };
-        if slot.as_ref().is_none_or(|(known, _)| *known <= at) {
-            *slot = Some((at, self.line(at)));
+        if self.is_about(wanted) {
+            let resource = gc_types::group_resource(&object.api_group, &object.resource);
+            let has_room = last.own.len() < RESOURCES;
+            match last.own.entry(resource) {
+                Entry::Occupied(mut known) if known.get().0 <= at => {
+                    known.insert((at, self.line(at)));
+                }
+                Entry::Vacant(vacant) if has_room => {
+                    vacant.insert((at, self.line(at)));
+                }
+                Entry::Occupied(_) | Entry::Vacant(_) => {}
+            }
+        } else if namespaces_own
+            && wanted.namespace.as_ref() == Some(&object.name)
+            && last.of_namespace.as_ref().is_none_or(|(known, _)| *known <= at)
+        {
+            last.of_namespace = Some((at, self.line(at)));
         }
     }
 
@@ -180,7 +204,7 @@ impl Event {
         let ObjectRef { resource, namespace, name, api_group, .. } = &self.object_ref;
         let is_called = match &wanted.resource {
             Called::Exactly(group, plural) => group == api_group && plural == resource,
-            Called::Word(word) => abbreviates(word, resource),
+            Called::Word(word) => gone_type::may_mean(word, &gc_types::group_resource(api_group, resource)),
         };
         let is_there = wanted.namespace.as_ref().is_none_or(|wanted| wanted == namespace);
         // A collection has no name.
@@ -257,7 +281,7 @@ mod tests {
 
     fn found(lines: &[String], wanted: Wanted) -> (Vec<String>, u64) {
         let mut searched = read(lines.join("\n").as_bytes(), &[wanted]).unwrap();
-        (searched.lines.remove(0), searched.malformed)
+        (searched.lines.remove(0).unwrap(), searched.malformed)
     }
 
     #[test]
@@ -353,9 +377,16 @@ mod tests {
             created: None,
         };
         for (word, expected) in
-            [("wg", 1), ("widget", 1), ("widgets.example.com", 1), ("gadget", 0), ("dg", 0)]
+            [("wg", 2), ("widget", 1), ("widgets.example.com", 1), ("gadget", 0), ("dg", 0)]
         {
+            // A guess is said.
             assert_eq!(found(&lines, wanted(word)).0.len(), expected, "{word}");
         }
+        let other = json!({"objectRef": {"resource": "wagons", "apiGroup": "example.com", "namespace": "shop", "name": "x"}});
+        let lines = [lines[0].clone(), event(2, "bob", &other)].join("\n");
+        let found = read(lines.as_bytes(), &[wanted("wg"), wanted("wagon")]).unwrap().lines;
+        let ambiguous = found[0].as_ref().unwrap_err().to_string();
+        assert_eq!(ambiguous, "\"wg\" may be wagons.example.com or widgets.example.com: name one of them");
+        assert!(found[1].as_ref().unwrap()[0].starts_with("bob at "));
     }
 }

@@ -418,6 +418,9 @@ pub(super) fn why_gone_text(answer: &Value, out: &mut impl Write) -> Result<()> 
         controller => format!(" by {controller}"),
     };
     writeln!(out, "It was collected at {}{by}: {}.", time(deletion), reason(deletion))?;
+    if let Some(guess) = answer["guess"].as_str() {
+        writeln!(out, "({guess})")?;
+    }
     let owners = deletion["owners"].as_array().into_iter().flatten();
     for owner in owners {
         let (kind, name, uid) = (text(owner, "kind"), text(owner, "name"), text(owner, "uid"));

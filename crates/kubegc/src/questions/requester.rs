@@ -17,14 +17,6 @@ use crate::up::DELETIONS;
 /// Objects on the way to the first request that are asked about at most.
 const STEPS: usize = 8;
 
-/// Whether a word may be short for a plural name: its letters are in the name, in this order, from the first one on.
-pub(super) fn abbreviates(word: &str, plural: &str) -> bool {
-    let word = word.split('.').next().unwrap_or_default().to_lowercase();
-    let mut letters = plural.chars();
-    word.chars().next() == plural.chars().next()
-        && word.chars().all(|wanted| letters.any(|letter| letter == wanted))
-}
-
 /// Of what the deletion is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum About {
@@ -173,27 +165,6 @@ fn causes(entry: &Value) -> Vec<(String, About)> {
                 (title, About::Uid(text(owner, "uid").to_owned()))
             };
             owners.map(owner).collect()
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_short_name_has_letters_of_the_plural_in_order() {
-        for (word, plural, expected) in [
-            ("wg", "widgets", true),
-            ("WG", "widgets", true),
-            ("widget", "widgets", true),
-            ("widgets.example.com", "widgets", true),
-            ("", "widgets", false),
-            ("dg", "widgets", false),
-            ("wigs", "widgets", true),
-            ("wsg", "widgets", false),
-        ] {
-            assert_eq!(abbreviates(word, plural), expected, "{word} {plural}");
         }
     }
 }

@@ -16,6 +16,7 @@ use super::access::Access;
 use super::attached::{self, Answered, Asked, Inquiry};
 use super::audit::{self, Called};
 use super::gather::{self, Gatherer, Scope};
+use super::gone_type::{self, Ambiguous, Meant};
 use super::journal;
 use super::output::{Answer, Output};
 use super::requester;
@@ -164,8 +165,11 @@ async fn of_unserved(
         let mut answer = Err(anyhow::anyhow!("no journal is found that could have a deletion of {title}"));
         if let Some(source) = &source {
             let found = of_gone_type(source, options.targets.namespace(), &kind, &name).await;
+            let (found, guess) =
+                found.map_or_else(|error| (Err(error), None), |(found, guess)| (Ok(found), guess));
             answer = found.and_then(|found| journal::why_gone(&found, source, &title));
             if let Ok(answer) = &mut answer {
+                answer["guess"] = guess.into();
                 let by = requester::of_entry(gatherer.client(), source, &answer["deletion"]).await;
                 answer["requestedBy"] = by.into();
             }
@@ -183,13 +187,13 @@ async fn of_gone_type(
     namespace: Option<&str>,
     kind: &str,
     name: &str,
-) -> anyhow::Result<Found> {
+) -> anyhow::Result<(Found, Option<String>)> {
     // Whether objects of the type were in namespaces is not known any more.
     let object = Some(JournalObject::named(namespace, kind, name));
     let selection = Selection { query: Query { object, ..Query::default() }, ..Selection::default() };
     let found = source.search(&selection).await?;
     if !found.entries.is_empty() {
-        return Ok(found);
+        return of_one_type(kind, found);
     }
     let query = Query {
         controller: Some(DEFINITIONS.to_owned()),
@@ -199,11 +203,18 @@ async fn of_gone_type(
     };
     let mut of_definitions =
         source.search(&Selection { query, tail: OF_DEFINITIONS_READ, ..Selection::default() }).await?;
-    let is_it = |entry: &Value| {
-        field(entry, "name") == name && requester::abbreviates(kind, field(entry, "resource"))
+    of_definitions.entries.retain(|entry| field(entry, "name") == name);
+    of_one_type(kind, of_definitions)
+}
+
+/// The entries about the one type that is meant, and what is to be said of the choice.
+fn of_one_type(kind: &str, mut found: Found) -> anyhow::Result<(Found, Option<String>)> {
+    let types = found.entries.iter().map(|entry| (field(entry, "resource"), field(entry, "kind")));
+    let Some(Meant { resource, guess }) = gone_type::meant(kind, types)? else {
+        return Ok((Found::default(), None));
     };
-    of_definitions.entries.retain(is_it);
-    Ok(of_definitions)
+    found.entries.retain(|entry| field(entry, "resource") == resource);
+    Ok((found, guess))
 }
 
 /// What the audit log says of each object, if one was named.
@@ -240,7 +251,8 @@ fn search_audit_log(options: &WhyOptions, wanted: &[audit::Wanted]) -> anyhow::R
             gc_answers::text::count(usize::try_from(searched.malformed).unwrap_or(usize::MAX), "line");
         eprintln!("warning: {}: {lines} without an Event of audit.k8s.io", file.display());
     }
-    Ok(searched.lines)
+    let lines: Result<Vec<Vec<String>>, Ambiguous> = searched.lines.into_iter().collect();
+    Ok(lines.map_err(|ambiguous| UsageError::new(ambiguous.to_string()))?)
 }
 
 /// The answer about an object that is gone with what the audit log says, which is an answer of its own.

@@ -258,6 +258,8 @@ fn what_goes_with_a_definition_or_stays_in_a_namespace_is_recorded() {
             "{called}: {why}"
         );
     }
+    let why = ask(&server, &["why", "wg/x"]);
+    assert!(why.contains("\n(wg is taken for widgets.example.com by its letters: "), "{why}");
     let (code, _, error) = kubegc(&["why", "wg/y"], &server.kubeconfig);
     assert_eq!(code, Some(2));
     assert!(
