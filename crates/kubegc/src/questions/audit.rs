@@ -1,8 +1,9 @@
 //! Who deleted an object by the audit log of kube-apiserver: JSON lines, `Event` of `audit.k8s.io/v1`. The file is read once,
 //! from beginning to end, with one line in memory.
 
+mod history;
+
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -10,6 +11,8 @@ use std::path::Path;
 use anyhow::Context as _;
 use jiff::Timestamp;
 use serde::Deserialize;
+
+use history::{About, Deletion, History};
 
 use super::gone_type::{self, Ambiguous};
 use crate::lines::{Line, Lines};
@@ -20,6 +23,9 @@ const LONGEST_LINE_BYTES: usize = 16 << 20;
 const RESOURCES: usize = 100;
 /// Who empties namespaces: of its deletions, the deletion of the namespace is the cause.
 const NAMESPACES: (&str, &str) = ("", "namespaces");
+
+/// Begins a line about something that deleted the object only if it existed.
+pub(super) const DOUBTFUL: &str = "if it existed then: ";
 
 /// The resource of an object.
 #[derive(Clone, Debug)]
@@ -57,6 +63,7 @@ struct Event {
     object_ref: ObjectRef,
     response_status: Status,
     request_object: Option<RequestObject>,
+    response_object: Option<ResponseObject>,
     request_received_timestamp: Option<Timestamp>,
     stage_timestamp: Option<Timestamp>,
 }
@@ -81,6 +88,8 @@ struct ObjectRef {
 #[serde(default)]
 struct Status {
     code: u16,
+    /// `Success` without an object: it is gone.
+    status: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -88,6 +97,34 @@ struct Status {
 struct RequestObject {
     dry_run: Vec<String>,
     propagation_policy: String,
+}
+
+/// The objects of an answer: the one that was deleted, or those of a list.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ResponseObject {
+    metadata: Metadata,
+    items: Option<Vec<ResponseItem>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ResponseItem {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Metadata {
+    name: String,
+    owner_references: Vec<Owner>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Owner {
+    kind: String,
+    name: String,
 }
 
 /// What was found about each object.
@@ -100,11 +137,11 @@ pub(super) struct Searched {
     pub(super) malformed: u64,
 }
 
-/// The last deletions of one object.
+/// What the log has of one object.
 #[derive(Default)]
 struct Last {
     /// By resource: what the type of the object is called may fit several.
-    own: BTreeMap<String, (Timestamp, String)>,
+    own: BTreeMap<String, History>,
     of_namespace: Option<(Timestamp, String)>,
 }
 
@@ -137,8 +174,17 @@ pub(super) fn read(lines: impl BufRead, wanted: &[Wanted]) -> std::io::Result<Se
 }
 
 impl Last {
+    /// What is known of the object whose resource an event names; `None` for one resource too many.
+    fn own(&mut self, event: &Event) -> Option<&mut History> {
+        let ObjectRef { api_group, resource, .. } = &event.object_ref;
+        let resource = gc_types::group_resource(api_group, resource);
+        let has_room = self.own.len() < RESOURCES || self.own.contains_key(&resource);
+        has_room.then(|| self.own.entry(resource).or_default())
+    }
+
     /// The deletion of the namespace is the cause of what happened after it.
     fn lines(mut self, wanted: &Wanted) -> Result<Vec<String>, Ambiguous> {
+        self.own.retain(|_, history| history.has_deletion());
         let (own, guess) = match &wanted.resource {
             Called::Exactly(..) => (self.own.pop_first().map(|(_, own)| own), None),
             Called::Word(word) => {
@@ -148,35 +194,45 @@ impl Last {
                 }
             }
         };
-        let of_namespace = self.of_namespace.filter(|(at, _)| own.as_ref().is_none_or(|(own, _)| at <= own));
-        let lines = own.into_iter().chain(of_namespace).map(|(_, line)| line);
+        let (began, own) = own.and_then(History::end).unzip();
+        let of_namespace = self.of_namespace.filter(|(at, _)| began.is_none_or(|began| *at <= began));
+        // It is the cause of what was deleted after it; of anything else, only if the object was there.
+        let of_namespace = of_namespace.map(|(_, line)| match &own {
+            Some(_) => line,
+            None => format!("{DOUBTFUL}{line}"),
+        });
+        let lines = own.into_iter().flatten().chain(of_namespace);
         Ok(lines.chain(guess.map(|guess| format!("({guess})"))).collect())
     }
 }
 
 impl Event {
-    /// Takes the event if it is a deletion of the object or of its namespace, and the last one so far.
+    /// Takes the event if it is about the object, or a deletion of its namespace.
     fn note(&self, wanted: &Wanted, last: &mut Last) {
         let Some(at) = self.request_received_timestamp.or(self.stage_timestamp) else { return };
         // The moment is written in seconds.
-        if !self.deletes() || wanted.created.is_some_and(|created| at < created) {
+        if !self.is_done() || wanted.created.is_some_and(|created| at < created) {
             return;
         }
         let object = &self.object_ref;
-        let namespaces_own = (object.api_group.as_str(), object.resource.as_str()) == NAMESPACES;
-        if self.is_about(wanted) {
-            let resource = gc_types::group_resource(&object.api_group, &object.resource);
-            let has_room = last.own.len() < RESOURCES;
-            match last.own.entry(resource) {
-                Entry::Occupied(mut known) if known.get().0 <= at => {
-                    known.insert((at, self.line(at)));
-                }
-                Entry::Vacant(vacant) if has_room => {
-                    vacant.insert((at, self.line(at)));
-                }
-                Entry::Occupied(_) | Entry::Vacant(_) => {}
+        if self.verb == "create" && object.subresource.is_empty() {
+            if self.is_of_type(wanted)
+                && let Some(history) = last.own(self)
+            {
+                history.created(at, object.name == wanted.name);
             }
-        } else if namespaces_own
+            return;
+        }
+        if !self.deletes() {
+            return;
+        }
+        if let Some(about) = self.about(wanted) {
+            let (user, line) = (self.user.username.clone(), self.line(at));
+            let has_ended = self.verb == "delete" && self.response_status.status == "Success";
+            if let Some(history) = last.own(self) {
+                history.deleted(at, Deletion { about, user, has_ended, line });
+            }
+        } else if self.is_about_namespace()
             && wanted.namespace.as_ref() == Some(&object.name)
             && last.of_namespace.as_ref().is_none_or(|(known, _)| *known <= at)
         {
@@ -184,70 +240,137 @@ impl Event {
         }
     }
 
+    /// Whether the server did what was requested, and not only for a try.
+    fn is_done(&self) -> bool {
+        let is_dry = self.request_uri.contains("dryRun=")
+            || self.request_object.as_ref().is_some_and(|options| !options.dry_run.is_empty());
+        !is_dry && self.stage == "ResponseComplete" && (200..300).contains(&self.response_status.code)
+    }
+
     /// Whether it deleted something.
     fn deletes(&self) -> bool {
         let object = &self.object_ref;
-        let is_deletion = match self.verb.as_str() {
+        match self.verb.as_str() {
             "delete" | "deletecollection" => object.subresource.is_empty(),
             "create" => object.resource == "pods" && object.subresource == "eviction",
             _ => false,
-        };
-        let is_dry = self.request_uri.contains("dryRun=")
-            || self.request_object.as_ref().is_some_and(|options| !options.dry_run.is_empty());
-        is_deletion
-            && !is_dry
-            && self.stage == "ResponseComplete"
-            && (200..300).contains(&self.response_status.code)
+        }
     }
 
-    fn is_about(&self, wanted: &Wanted) -> bool {
-        let ObjectRef { resource, namespace, name, api_group, .. } = &self.object_ref;
+    fn is_about_namespace(&self) -> bool {
+        (self.object_ref.api_group.as_str(), self.object_ref.resource.as_str()) == NAMESPACES
+    }
+
+    /// The namespace of the object. kube-apiserver says of a namespace that it is in itself.
+    fn namespace(&self) -> &str {
+        if self.is_about_namespace() { "" } else { &self.object_ref.namespace }
+    }
+
+    /// Whether it is about objects of the type, where the object is.
+    fn is_of_type(&self, wanted: &Wanted) -> bool {
+        let ObjectRef { resource, api_group, .. } = &self.object_ref;
         let is_called = match &wanted.resource {
             Called::Exactly(group, plural) => group == api_group && plural == resource,
             Called::Word(word) => gone_type::may_mean(word, &gc_types::group_resource(api_group, resource)),
         };
-        let is_there = wanted.namespace.as_ref().is_none_or(|wanted| wanted == namespace);
-        // A collection has no name.
-        let is_named = if self.verb == "deletecollection" { name.is_empty() } else { *name == wanted.name };
-        is_called && is_there && is_named
+        is_called && wanted.namespace.as_ref().is_none_or(|wanted| wanted == self.namespace())
+    }
+
+    /// How it is about the object, if it is.
+    fn about(&self, wanted: &Wanted) -> Option<About> {
+        if !self.is_of_type(wanted) {
+            return None;
+        }
+        if self.verb != "deletecollection" {
+            return (self.object_ref.name == wanted.name).then_some(About::Name);
+        }
+        let items = self.response_object.as_ref().and_then(|answer| answer.items.as_ref());
+        match items {
+            Some(items) => items.iter().any(|item| item.metadata.name == wanted.name).then_some(About::List),
+            None if self.selectors().is_some() => Some(About::Selection),
+            None => Some(About::All),
+        }
     }
 
     fn line(&self, at: Timestamp) -> String {
-        let ObjectRef { resource, namespace, name, .. } = &self.object_ref;
+        let ObjectRef { resource, name, .. } = &self.object_ref;
         let who = match &self.impersonated_user {
             Some(other) => format!("{} (impersonated by {})", other.username, self.user.username),
             None => self.user.username.clone(),
         };
-        let place = if namespace.is_empty() { String::new() } else { format!(" in {namespace}") };
-        let what = match (self.verb.as_str(), self.labels()) {
-            ("deletecollection", Some(labels)) => {
-                format!("DELETE of all {resource} with {labels}{place}, if it was one of them")
+        let place = match self.namespace() {
+            "" => String::new(),
+            namespace => format!(" in {namespace}"),
+        };
+        let is_listed = self.response_object.as_ref().is_some_and(|answer| answer.items.is_some());
+        let doubt = if is_listed { "" } else { ", if it was one of them" };
+        let what = match (self.verb.as_str(), self.selectors()) {
+            ("deletecollection", Some(selectors)) => {
+                format!("DELETE of all {resource} with {selectors}{place}{doubt}")
             }
             ("deletecollection", None) => format!("DELETE of all {resource}{place}"),
             ("create", _) => format!("eviction of {resource}/{name}{place}"),
             _ => format!("DELETE of {resource}/{name}{place}"),
         };
-        let policy = self.request_object.as_ref().map(|options| options.propagation_policy.as_str());
-        let policy = policy.filter(|policy| !policy.is_empty());
-        let policy = policy.map_or(String::new(), |policy| format!(", propagationPolicy {policy}"));
+        let owners = self.response_object.as_ref().map(|answer| &answer.metadata.owner_references[..]);
+        let owners = owners.unwrap_or_default().iter().map(|owner| format!("{}/{}", owner.kind, owner.name));
+        let owners: Vec<String> = owners.collect();
+        let owned =
+            if owners.is_empty() { String::new() } else { format!(", owned by {}", owners.join(", ")) };
+        let policy = self.policy().map_or(String::new(), |policy| format!(", propagationPolicy {policy}"));
         let program = match self.user_agent.split_whitespace().next() {
             Some(program) => format!(" with {program}"),
             None => String::new(),
         };
         let from = self.source_ips.first().map_or(String::new(), |address| format!(" from {address}"));
         let at = at.strftime("%Y-%m-%d %H:%M:%SZ");
-        format!("{who} at {at}: {what}{program}{from}{policy} (audit log)")
+        format!("{who} at {at}: {what}{owned}{program}{from}{policy} (audit log)")
     }
 
-    /// What a deletion of a collection selects, as the request says it.
-    fn labels(&self) -> Option<String> {
-        let (_, query) = self.request_uri.split_once('?')?;
-        let selectors: Vec<&str> = query
-            .split('&')
-            .filter(|pair| pair.starts_with("labelSelector=") || pair.starts_with("fieldSelector="))
+    /// The propagation policy, which the options say, or the request's parameters.
+    fn policy(&self) -> Option<&str> {
+        let of_options = self.request_object.as_ref().map(|options| options.propagation_policy.as_str());
+        let of_request = self.parameters().find(|(name, _)| *name == "propagationPolicy");
+        of_options.filter(|policy| !policy.is_empty()).or(of_request.map(|(_, policy)| policy))
+    }
+
+    fn parameters(&self) -> impl Iterator<Item = (&str, &str)> {
+        let query = self.request_uri.split_once('?').map_or("", |(_, query)| query);
+        query.split('&').filter_map(|pair| pair.split_once('='))
+    }
+
+    /// What a deletion of a collection selects.
+    fn selectors(&self) -> Option<String> {
+        let selectors: Vec<String> = self
+            .parameters()
+            .filter(|(name, selector)| {
+                matches!(*name, "labelSelector" | "fieldSelector") && !selector.is_empty()
+            })
+            .map(|(name, selector)| format!("{name}={}", unescaped(selector)))
             .collect();
         (!selectors.is_empty()).then(|| selectors.join(" and "))
     }
+}
+
+/// A value of a query string, without escapes. What is no text then stays as it is.
+fn unescaped(value: &str) -> String {
+    let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
+    let (mut bytes, mut rest) = (Vec::new(), value.as_bytes());
+    while let [first, more @ ..] = rest {
+        let escaped =
+            (*first == b'%').then(|| Some(digit(more.first())? * 16 + digit(more.get(1))?)).flatten();
+        match escaped.and_then(|code| u8::try_from(code).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &more[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = more;
+            }
+        }
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| value.to_owned())
 }
 
 #[cfg(test)]
@@ -284,48 +407,211 @@ mod tests {
         (searched.lines.remove(0).unwrap(), searched.malformed)
     }
 
+    /// After a deletion by alice, whose object may have been gone at once or not.
     #[test]
-    fn the_last_deletion_of_the_object_counts() {
+    fn the_deletion_that_began_the_end_counts() {
         let other = |resource: &str, namespace: &str, name: &str| json!({"objectRef": {"resource": resource, "namespace": namespace, "name": name}});
         let all = json!({"resource": "pods", "namespace": "shop"});
         let asked = "DELETE of pods/web in shop with kubectl/v1.36.2 from 10.0.0.1";
-        for (event, expected) in [
-            (event(2, "bob", &json!({})), format!("bob at 2026-09-21 14:02:00Z: {asked} (audit log)")),
-            (event(2, "bob", &other("pods", "shop", "web-2")), String::new()),
-            (event(2, "bob", &other("pods", "blog", "web")), String::new()),
-            (event(2, "bob", &other("services", "shop", "web")), String::new()),
-            (event(2, "bob", &json!({"responseStatus": {"code": 404}})), String::new()),
-            (event(2, "bob", &json!({"stage": "RequestReceived"})), String::new()),
-            (event(2, "bob", &json!({"verb": "patch"})), String::new()),
-            (event(2, "bob", &json!({"requestURI": "/api/v1/namespaces/shop/pods/web?dryRun=All"})), String::new()),
-            (event(2, "bob", &json!({"requestObject": {"dryRun": ["All"]}})), String::new()),
-            (event(0, "bob", &json!({})), String::new()),
+        let alone = ["", ""];
+        let bob = |what: &str| format!("bob at 2026-09-21 14:02:00Z: {what} (audit log)");
+        let later = |line: &str| format!("later, if it was created again: {}", bob(line));
+        let of_all = "DELETE of all pods in shop from 10.0.0.1";
+        let of_some =
+            "DELETE of all pods with labelSelector=app=web in shop, if it was one of them from 10.0.0.1";
+        let evicted = "eviction of pods/web in shop with kubectl/v1.36.2 from 10.0.0.1";
+        let by_eve = "eve (impersonated by bob) at 2026-09-21 14:02:00Z: DELETE of pods/web in shop with kubectl/v1.36.2, \
+                      propagationPolicy Foreground (audit log)";
+        // Each event with what is said besides alice's request, or in its place if her object was gone at once.
+        for (event, [besides, in_place]) in [
+            (event(2, "bob", &json!({})), [format!("again: {}", bob(asked)), bob(asked)]),
+            (event(2, "alice", &json!({})), [String::new(), bob(asked).replace("bob", "alice")]),
+            (event(2, "bob", &other("pods", "shop", "web-2")), alone.map(str::to_owned)),
+            (event(2, "bob", &other("pods", "blog", "web")), alone.map(str::to_owned)),
+            (event(2, "bob", &other("services", "shop", "web")), alone.map(str::to_owned)),
+            (event(2, "bob", &json!({"responseStatus": {"code": 404}})), alone.map(str::to_owned)),
+            (event(2, "bob", &json!({"stage": "RequestReceived"})), alone.map(str::to_owned)),
+            (event(2, "bob", &json!({"verb": "patch"})), alone.map(str::to_owned)),
             (
-                event(2, "bob", &json!({"impersonatedUser": {"username": "eve"}, "sourceIPs": [],
-                    "requestObject": {"propagationPolicy": "Foreground"}})),
-                "eve (impersonated by bob) at 2026-09-21 14:02:00Z: DELETE of pods/web in shop with kubectl/v1.36.2, \
-                 propagationPolicy Foreground (audit log)".to_owned(),
+                event(2, "bob", &json!({"requestURI": "/api/v1/namespaces/shop/pods/web?dryRun=All"})),
+                alone.map(str::to_owned),
+            ),
+            (event(2, "bob", &json!({"requestObject": {"dryRun": ["All"]}})), alone.map(str::to_owned)),
+            (
+                event(
+                    2,
+                    "bob",
+                    &json!({"impersonatedUser": {"username": "eve"}, "sourceIPs": [],
+                    "requestObject": {"propagationPolicy": "Foreground"}}),
+                ),
+                [format!("again: {by_eve}"), by_eve.to_owned()],
             ),
             (
-                event(2, "bob", &json!({"verb": "deletecollection", "objectRef": all, "userAgent": "", "requestURI": "/p"})),
-                "bob at 2026-09-21 14:02:00Z: DELETE of all pods in shop from 10.0.0.1 (audit log)".to_owned(),
+                event(
+                    2,
+                    "bob",
+                    &json!({"impersonatedUser": {"username": "eve"}, "sourceIPs": [],
+                    "requestURI": "/api/v1/namespaces/shop/pods/web?gracePeriodSeconds=0&propagationPolicy=Foreground"}),
+                ),
+                [format!("again: {by_eve}"), by_eve.to_owned()],
             ),
             (
-                event(2, "bob", &json!({"verb": "deletecollection", "objectRef": all, "userAgent": "",
-                    "requestURI": "/p?labelSelector=app%3Dweb&limit=5"})),
-                "bob at 2026-09-21 14:02:00Z: DELETE of all pods with labelSelector=app%3Dweb in shop, if it was one of them \
-                 from 10.0.0.1 (audit log)".to_owned(),
+                event(
+                    2,
+                    "bob",
+                    &json!({"verb": "deletecollection", "objectRef": all, "userAgent": "", "requestURI": "/p"}),
+                ),
+                [later(of_all), later(of_all)],
             ),
             (
-                event(2, "bob", &json!({"verb": "create", "objectRef": {"resource": "pods", "namespace": "shop", "name": "web",
-                    "subresource": "eviction"}})),
-                "bob at 2026-09-21 14:02:00Z: eviction of pods/web in shop with kubectl/v1.36.2 from 10.0.0.1 (audit log)".to_owned(),
+                event(
+                    2,
+                    "bob",
+                    &json!({"verb": "deletecollection", "objectRef": all, "userAgent": "",
+                    "requestURI": "/p?labelSelector=app%3Dweb&limit=5"}),
+                ),
+                [later(of_some), later(of_some)],
+            ),
+            (
+                event(
+                    2,
+                    "bob",
+                    &json!({"verb": "create", "objectRef": {"resource": "pods", "namespace": "shop", "name": "web",
+                    "subresource": "eviction"}, "responseStatus": {"code": 201, "status": "Success"}}),
+                ),
+                [format!("again: {}", bob(evicted)), bob(evicted)],
             ),
         ] {
+            let of_alice = format!("alice at 2026-09-21 14:01:00Z: {asked} (audit log)");
             let first = self::event(1, "alice", &json!({}));
-            let expected =
-                if expected.is_empty() { format!("alice at 2026-09-21 14:01:00Z: {asked} (audit log)") } else { expected };
-            assert_eq!(found(&[first, event.clone()], pod()), (vec![expected], 0), "{event}");
+            let expected = [of_alice.clone(), besides].into_iter().filter(|line| !line.is_empty());
+            assert_eq!(found(&[first, event.clone()], pod()), (expected.collect(), 0), "{event}");
+            let gone =
+                self::event(1, "alice", &json!({"responseStatus": {"code": 200, "status": "Success"}}));
+            let expected = match in_place {
+                line if line.is_empty() => vec![of_alice],
+                line if line.starts_with("later") => vec![of_alice, line],
+                line => vec![line],
+            };
+            assert_eq!(found(&[gone, event.clone()], pod()), (expected, 0), "{event}");
+        }
+    }
+
+    /// Lines of the log of a real kube-apiserver with kube-controller-manager: in `meta` of the level Metadata, in `rr`
+    /// RequestResponse. Users and addresses were replaced.
+    #[test]
+    fn a_real_log_names_who_when_and_with_what() {
+        let log = include_str!("audit/kube-apiserver-1.36.jsonl");
+        let wanted = |(object, namespace): (&str, &str)| {
+            let (resource, name) = object.split_once('/').unwrap();
+            let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
+            let resource = Called::Exactly(group.to_owned(), plural.to_owned());
+            Wanted { resource, namespace: Some(namespace.to_owned()), name: name.to_owned(), created: None }
+        };
+        let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
+        let emptier = "system:serviceaccount:kube-system:namespace-controller";
+        let (kubectl, curl) = ("with kubectl/v1.36.2 from 10.0.0.7", "with curl/7.88.1 from 10.0.0.7");
+        let manager = "with kube-controller-manager/v1.36.2 from 10.0.0.7";
+        let of_namespace = |name: &str| {
+            format!(
+                "alice at 2026-11-25 15:17:15Z: DELETE of namespaces/{name} {kubectl}, propagationPolicy Background"
+            )
+        };
+        let selected = |namespace: &str| {
+            format!(
+                "alice at 2026-11-25 15:15:0{}: DELETE of all configmaps with labelSelector=app=coll,x!=1 in {namespace}",
+                if namespace == "meta" { "4Z" } else { "5Z" }
+            )
+        };
+        let emptied = |second: u32, resource: &str, namespace: &str| {
+            format!(
+                "{emptier} at 2026-11-25 15:17:{second}Z: DELETE of all {resource} in {namespace} {manager}"
+            )
+        };
+        let table = [
+            (
+                ("deployments.apps/bg", "meta"),
+                vec![format!("alice at 2026-11-25 15:15:04Z: DELETE of deployments/bg in meta {kubectl}")],
+            ),
+            (
+                ("deployments.apps/fg", "rr"),
+                vec![format!(
+                    "alice at 2026-11-25 15:15:05Z: DELETE of deployments/fg in rr {kubectl}, propagationPolicy Foreground"
+                )],
+            ),
+            (
+                ("deployments.apps/orph", "rr"),
+                vec![format!(
+                    "alice at 2026-11-25 15:15:05Z: DELETE of deployments/orph in rr {kubectl}, propagationPolicy Orphan"
+                )],
+            ),
+            (
+                ("deployments.apps/imp", "meta"),
+                vec![format!(
+                    "alice at 2026-11-25 15:15:05Z: DELETE of deployments/imp in meta {curl}, propagationPolicy Foreground"
+                )],
+            ),
+            (
+                ("replicasets.apps/bg-86bcd9bc6f", "meta"),
+                vec![format!(
+                    "{collector} at 2026-11-25 15:15:04Z: DELETE of replicasets/bg-86bcd9bc6f in meta {manager}"
+                )],
+            ),
+            (
+                ("pods/bg-86bcd9bc6f-jdzl2", "rr"),
+                vec![format!(
+                    "{collector} at 2026-11-25 15:15:05Z: DELETE of pods/bg-86bcd9bc6f-jdzl2 in rr, owned by \
+                     ReplicaSet/bg-86bcd9bc6f {manager}, propagationPolicy Background"
+                )],
+            ),
+            // The namespace was emptied later; it was gone by then.
+            (
+                ("configmaps/plain", "meta"),
+                vec![format!(
+                    "eve (impersonated by alice) at 2026-11-25 15:15:04Z: DELETE of configmaps/plain in meta {kubectl}"
+                )],
+            ),
+            (
+                ("configmaps/coll-2", "meta"),
+                vec![
+                    format!("{}, if it was one of them {curl}", selected("meta")),
+                    emptied(25, "configmaps", "meta"),
+                    of_namespace("meta"),
+                ],
+            ),
+            // Here the answer says which ones it were.
+            (("configmaps/coll-2", "rr"), vec![format!("{} {curl}", selected("rr"))]),
+            (
+                ("configmaps/script", "rr"),
+                vec![format!(
+                    "system:serviceaccount:rr:robot at 2026-11-25 15:15:06Z: DELETE of configmaps/script in rr {curl}, \
+                     propagationPolicy Foreground"
+                )],
+            ),
+            (
+                ("pods/ev", "meta"),
+                vec![format!("alice at 2026-11-25 15:15:05Z: eviction of pods/ev in meta {curl}")],
+            ),
+            // The first of several tries.
+            (("pods/j-t8t4b", "meta"), vec![emptied(20, "pods", "meta"), of_namespace("meta")]),
+            (
+                ("configmaps/kept", "rr"),
+                vec![
+                    format!("{}, propagationPolicy Background", emptied(26, "configmaps", "rr")),
+                    of_namespace("rr"),
+                ],
+            ),
+            (("namespaces/rr", ""), vec![of_namespace("rr")]),
+            // Nothing says that it existed.
+            (("configmaps/never", "rr"), vec![format!("{DOUBTFUL}{}", of_namespace("rr"))]),
+        ];
+        let all: Vec<Wanted> = table.iter().map(|(object, _)| wanted(*object)).collect();
+        let searched = read(log.as_bytes(), &all).unwrap();
+        assert_eq!(searched.malformed, 0);
+        for ((object, expected), found) in table.into_iter().zip(searched.lines) {
+            let expected: Vec<String> =
+                expected.into_iter().map(|line| format!("{line} (audit log)")).collect();
+            assert_eq!(found.unwrap(), expected, "{object:?}");
         }
     }
 

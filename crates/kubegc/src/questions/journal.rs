@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::access::Access;
+use super::audit::DOUBTFUL;
 use super::gather::{self, Gatherer};
 use super::output::{Answer, Output};
 use super::scope::NamespaceFlags;
@@ -397,14 +398,24 @@ fn by(entry: &Value) -> &str {
     }
 }
 
+/// The accounts of kube-controller-manager's controllers, and of others that belong to the cluster.
+const OWN_ACCOUNTS: &str = "system:serviceaccount:kube-system:";
+
+/// What is said of an object that no collector with a journal has deleted, by what is known of the requests.
+fn by_whom(requested_by: &[String]) -> String {
+    let first = requested_by.iter().find(|line| !line.starts_with(DOUBTFUL));
+    let controller = first.and_then(|line| line.strip_prefix(OWN_ACCOUNTS)?.split(' ').next());
+    match (first, controller) {
+        (_, Some(controller)) => format!("It was deleted by {controller}, a controller of the cluster."),
+        (Some(_), None) => "It was deleted, and no collector is known to have done it.".to_owned(),
+        (None, _) => "It does not exist, and nothing that is known has deleted it.".to_owned(),
+    }
+}
+
 /// The same for people.
 pub(super) fn why_gone_text(answer: &Value, out: &mut impl Write) -> Result<()> {
     if answer["deletion"].is_null() {
-        writeln!(
-            out,
-            "{}\nIt was deleted, and no collector is known to have done it.",
-            text(answer, "object")
-        )?;
+        writeln!(out, "{}\n{}", text(answer, "object"), by_whom(&list(answer, "requestedBy")))?;
         return asked_for(answer, out);
     }
     let deletion = &answer["deletion"];
