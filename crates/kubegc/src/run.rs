@@ -46,8 +46,8 @@ use crate::page::visitor::Cluster;
 use crate::page::{Attached, Page, listener};
 use crate::questions::resident::Resident;
 use control::Control;
-use lease::Candidate;
-pub(crate) use lease::Leadership;
+use lease::{Candidate, ShownPages};
+pub(crate) use lease::{Leadership, host};
 use metrics::{Metrics, RunPages, SharedEngine};
 use observe::Observation;
 pub(crate) use options::{
@@ -298,7 +298,10 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     let (lease, elects) = (settings.lease.clone(), settings.elects());
     let mut candidate =
         Candidate::new(client, lease, lease::identity(), live.control.clone(), live.leadership.clone())
-            .showing_pages_with(authority);
+            .showing(ShownPages {
+                authority,
+                address: Some(address).filter(|address| address.ip().is_loopback()),
+            });
     tasks.spawn(reload(hangups, options.clone(), given.clone(), settings, live).boxed());
     let end = tokio::select! {
         lost = lead(&mut candidate, elects) => End::Lost(lost),

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::access::Access;
 use crate::UsageError;
-use crate::run::control::{self, Held, LeaseName, PAGES_AUTHORITY};
-use crate::run::{LeaseFlags, preflight};
+use crate::run::control::{self, Held, LeaseName, PAGES_ADDRESS, PAGES_AUTHORITY};
+use crate::run::{LeaseFlags, host, preflight};
 
 /// The certificate of a collector is issued for this name among others, wherever it runs.
 const SERVER_NAME: &str = "localhost";
@@ -98,9 +98,24 @@ pub(super) enum OutOfReach {
     /// Whether a collector leads is not known.
     #[error("whether a collector leads cannot be seen: {0}")]
     LeaseUnread(String),
-    /// Its pages are for its own machine.
-    #[error("the collector {0} shows its journal only on its own machine; ask there")]
-    OnItsMachine(String),
+    /// Its pages are for its own machine, which is another one.
+    #[error("the collector {holder} shows its journal only on its own machine{}; ask there", at(.address.as_ref()))]
+    OnItsMachine {
+        /// Who holds the Lease.
+        holder: String,
+        /// Where they are, if the Lease says it.
+        address: Option<SocketAddr>,
+    },
+    /// Its pages are on this machine, and do not answer.
+    #[error("the collector {holder} on this machine does not answer at {address}: {why}")]
+    Silent {
+        /// Who holds the Lease.
+        holder: String,
+        /// Where its pages are.
+        address: String,
+        /// What came of asking.
+        why: String,
+    },
     /// It runs in no pod that can be read.
     #[error(
         "the collector {holder} keeps a journal, and {why}; name its address with --collector ADDRESS:PORT"
@@ -131,13 +146,31 @@ pub(super) enum OutOfReach {
     },
 }
 
+fn at(address: Option<&SocketAddr>) -> String {
+    address.map_or_else(String::new, |address| format!(", at {address}"))
+}
+
 /// The pages of the collector that leads.
 pub(super) struct LeaderPages {
     /// How they are asked.
     pub(super) client: ApiClient,
-    namespace: String,
-    pod: String,
+    place: Where,
     address: String,
+}
+
+/// Where a collector runs.
+enum Where {
+    /// On this machine: it holds the Lease under this name.
+    Here { holder: String },
+    /// In a pod.
+    Pod { namespace: String, pod: String },
+}
+
+/// Where the leader has its pages, if they are for its machine alone.
+fn local_address(lease: &Value) -> Option<SocketAddr> {
+    let text = lease["metadata"]["annotations"][PAGES_ADDRESS].as_str()?;
+    // Whoever may write to the Lease leads to no other machine, and no token is sent there.
+    text.parse().ok().filter(|address: &SocketAddr| address.ip().is_loopback())
 }
 
 impl LeaderPages {
@@ -151,11 +184,17 @@ impl LeaderPages {
         if !held.is_held(jiff::Timestamp::now()) {
             return Ok(None);
         }
-        let Some(pem) = lease["metadata"]["annotations"][PAGES_AUTHORITY].as_str() else {
-            return Err(OutOfReach::OnItsMachine(held.holder));
-        };
         // What follows the name of the host differs with every start.
         let pod = held.holder.split('_').next().unwrap_or_default().to_owned();
+        let local = local_address(&lease);
+        if let Some(address) = local.filter(|_| pod == host()) {
+            let address = address.to_string();
+            let client = ApiClient::plain(&address).map_err(|error| unread(error.into()))?;
+            return Ok(Some(Self { client, place: Where::Here { holder: held.holder }, address }));
+        }
+        let Some(pem) = lease["metadata"]["annotations"][PAGES_AUTHORITY].as_str() else {
+            return Err(OutOfReach::OnItsMachine { holder: held.holder, address: local });
+        };
         let not_in_a_pod = |why: String| OutOfReach::NotInAPod { holder: held.holder.clone(), why };
         let address = address_of_pod(client, &name.namespace, &pod).await.map_err(not_in_a_pod)?;
         let access = access.of_cluster();
@@ -163,7 +202,7 @@ impl LeaderPages {
             ApiClient::configured_elsewhere(&access, &address, pem.as_bytes(), Some(SERVER_NAME)).await;
         let namespace = name.namespace;
         match pages {
-            Ok(client) => Ok(Some(Self { client, namespace, pod, address })),
+            Ok(client) => Ok(Some(Self { client, place: Where::Pod { namespace, pod }, address })),
             Err(error) => {
                 let why = preflight::one_line(&error);
                 Err(OutOfReach::Unreachable { namespace, pod, address, why })
@@ -173,8 +212,11 @@ impl LeaderPages {
 
     /// They did not answer.
     pub(super) fn unreachable(self, why: String) -> OutOfReach {
-        let Self { namespace, pod, address, .. } = self;
-        OutOfReach::Unreachable { namespace, pod, address, why }
+        let Self { place, address, .. } = self;
+        match place {
+            Where::Here { holder } => OutOfReach::Silent { holder, address, why },
+            Where::Pod { namespace, pod } => OutOfReach::Unreachable { namespace, pod, address, why },
+        }
     }
 }
 

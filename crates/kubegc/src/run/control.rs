@@ -7,7 +7,8 @@
 //! | `kubegc.io/tripped` | the resources that the breaker stopped, as JSON; taking one out resumes it |
 //! | `kubegc.io/observe-until` | until when the first run after an installation only observes |
 //!
-//! `kubegc.io/pages-certificate-authority` is no order: the leader writes there what verifies the certificate of its pages.
+//! `kubegc.io/pages-certificate-authority` and `kubegc.io/pages-address` are no orders: the leader writes there what verifies the
+//! certificate of its pages, and where they are if they are for its machine alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,6 +32,8 @@ const TRIPPED: &str = "kubegc.io/tripped";
 const OBSERVE_UNTIL: &str = "kubegc.io/observe-until";
 /// The authority (PEM) of the self-signed certificate that the leader's pages have.
 pub(crate) const PAGES_AUTHORITY: &str = "kubegc.io/pages-certificate-authority";
+/// The address of the leader's pages, if they are for its machine alone.
+pub(crate) const PAGES_ADDRESS: &str = "kubegc.io/pages-address";
 /// Pause between tries to write to the Lease.
 const PAUSE: Duration = Duration::from_secs(1);
 /// An annotation is written at most so often when others keep changing the Lease.

@@ -1,5 +1,6 @@
 //! Leader election at work: the Lease over the API, and who may act until when.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::control::{Control, LeaseName, PAGES_AUTHORITY};
+use super::control::{Control, LeaseName, PAGES_ADDRESS, PAGES_AUTHORITY};
 use super::preflight::Forbidden;
 
 /// Jitter: candidates read the Lease up to this much later than the retry period says.
@@ -170,8 +171,17 @@ pub(super) struct Candidate {
     leadership: Leadership,
     /// Metadata of the Lease as we last read or wrote it: its version, and what others have put there.
     metadata: Option<Value>,
-    /// What clients verify the certificate of our pages with.
-    pages_authority: Option<String>,
+    /// How clients find our pages and verify their certificate.
+    shown: ShownPages,
+}
+
+/// What the leader writes onto the Lease about its pages.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ShownPages {
+    /// What clients verify their certificate with.
+    pub(super) authority: Option<String>,
+    /// Where they are, if they are for this machine alone.
+    pub(super) address: Option<SocketAddr>,
 }
 
 impl Candidate {
@@ -184,12 +194,21 @@ impl Candidate {
     ) -> Self {
         let election = Election::new(identity, options.lease_duration, options.renew_deadline);
         let origin = Instant::now();
-        Self { client, options, election, origin, control, leadership, metadata: None, pages_authority: None }
+        Self {
+            client,
+            options,
+            election,
+            origin,
+            control,
+            leadership,
+            metadata: None,
+            shown: ShownPages::default(),
+        }
     }
 
-    /// Writes onto the Lease what clients verify the certificate of our pages with.
-    pub(super) fn showing_pages_with(self, pages_authority: Option<String>) -> Self {
-        Self { pages_authority, ..self }
+    /// Writes onto the Lease where our pages are and what clients verify their certificate with.
+    pub(super) fn showing(self, shown: ShownPages) -> Self {
+        Self { shown, ..self }
     }
 
     fn title(&self) -> String {
@@ -354,11 +373,15 @@ impl Candidate {
         let LeaseName { namespace, name } = &self.options.lease;
         let fresh = || json!({"name": name, "namespace": namespace});
         let mut metadata_now = metadata.cloned().unwrap_or_else(fresh);
-        match &self.pages_authority {
-            Some(pem) => metadata_now["annotations"][PAGES_AUTHORITY] = pem.as_str().into(),
-            None => {
-                if let Some(annotations) = metadata_now["annotations"].as_object_mut() {
-                    annotations.remove(PAGES_AUTHORITY);
+        let ShownPages { authority, address } = &self.shown;
+        let address = address.map(|address| address.to_string());
+        for (annotation, value) in [(PAGES_AUTHORITY, authority), (PAGES_ADDRESS, &address)] {
+            match value {
+                Some(value) => metadata_now["annotations"][annotation] = value.as_str().into(),
+                None => {
+                    if let Some(annotations) = metadata_now["annotations"].as_object_mut() {
+                        annotations.remove(annotation);
+                    }
                 }
             }
         }
@@ -389,9 +412,13 @@ fn spread() -> f64 {
 /// Who we are in the Lease: the host's name and something that no other process has.
 pub(super) fn identity() -> String {
     use std::hash::{BuildHasher as _, Hasher as _};
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let random = || std::collections::hash_map::RandomState::new().build_hasher().finish();
-    format!("{host}_{:016x}{:016x}", random(), random())
+    format!("{}_{:016x}{:016x}", host(), random(), random())
+}
+
+/// The name of this host.
+pub(crate) fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 fn failed(status: StatusCode, message: &str) -> Reply {

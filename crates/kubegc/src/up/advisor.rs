@@ -17,7 +17,7 @@ const PREFIX: &str = "kubegc.io/";
 /// The annotations that people write …
 const OFFERED: [&str; 3] = ["ttl", "expires-at", "keep"];
 /// … and all that something reads or writes.
-const KNOWN: [&str; 16] = [
+const KNOWN: [&str; 17] = [
     "ttl",
     "expires-at",
     "keep",
@@ -29,6 +29,7 @@ const KNOWN: [&str; 16] = [
     "tripped",
     "stopped",
     "observe-until",
+    "pages-address",
     "pages-certificate-authority",
     "node-report",
     "report",

@@ -129,6 +129,13 @@ fn run_keeps_a_journal_without_a_flag() {
     };
     until("it is recorded", || recorded(&["--collector", &address]).len() == 1);
     assert_eq!(recorded(&[]).len(), 1, "a collector of this machine is found, whatever its port");
+    // Another user of the machine finds it by the Lease.
+    let home = tempfile::tempdir().unwrap();
+    let kubeconfig_elsewhere = home.path().join("kubeconfig");
+    std::fs::copy(&server.kubeconfig, &kubeconfig_elsewhere).unwrap();
+    let (code, said, error) = kubegc(&["why", "cm/first-leaf"], &kubeconfig_elsewhere);
+    assert_eq!((code, &*error), (Some(0), ""));
+    assert!(said.contains("\nIt was collected at "), "{said}");
     assert!(admin.get(MAPS).0 == 200);
     run.signal(Signal::TERM);
     assert_eq!(run.wait().code(), Some(0));
@@ -217,6 +224,24 @@ fn resources_are_called_as_the_server_calls_them() {
     let (code, said, error) = kubegc(&["journal", "--resource=podz"], &server.kubeconfig);
     assert_eq!((code, &*said), (Some(0), "Nothing is recorded.\n"));
     assert!(error.starts_with("warning: the server has no resource that is called \"podz\""), "{error}");
+}
+
+/// Where the pages of a leader are that are for its own machine, only that machine asks.
+#[test]
+fn the_pages_of_another_machine_are_not_looked_for_on_this_one() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.000000Z").to_string();
+    admin.create(
+        "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+        &json!({"metadata": {"name": "kubegc-garbage-collector", "annotations": {"kubegc.io/pages-address": "127.0.0.1:7"}},
+            "spec": {"holderIdentity": "elsewhere_1", "leaseDurationSeconds": 600, "renewTime": now}}),
+    );
+    let (code, _, error) = kubegc(&["journal"], &server.kubeconfig);
+    assert_eq!(code, Some(1), "{error}");
+    let expected =
+        "the collector elsewhere_1 shows its journal only on its own machine, at 127.0.0.1:7; ask there";
+    assert!(error.contains(expected), "{error}");
 }
 
 /// Objects of a definition that is deleted were gone without an entry, and failures of the namespace controller, too; of a kind
