@@ -90,6 +90,9 @@ pub(crate) struct DeleteOptions {
     /// Delete without asking
     #[arg(short, long)]
     yes: bool,
+    /// kubectl's; here it is another command.
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true)]
+    dry_run: Option<Option<String>>,
     #[command(flatten)]
     access: Access,
 }
@@ -178,6 +181,10 @@ pub(crate) fn plan(command: &PlanCommand) -> anyhow::Result<()> {
 async fn one(options: &PlanOptions, client: &ApiClient, patience: Duration) -> anyhow::Result<bool> {
     let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
     let Partial { found: named, failures } = options.targets.resolve(&gatherer).await?;
+    if named.is_empty() {
+        gather::fail(failures)?;
+        return Ok(false);
+    }
     let question = || Asked::Plan {
         objects: attached::subjects(&named),
         policy: options.cascade.name().to_lowercase(),
@@ -364,6 +371,10 @@ impl Planned<'_> {
 
 /// `kubegc delete`
 pub(crate) fn delete(options: &DeleteOptions) -> anyhow::Result<()> {
+    if options.dry_run.is_some() {
+        let what = "delete --dry-run: `kubegc plan delete` with the same objects shows what would be deleted";
+        return Err(UsageError::new(what).into());
+    }
     let patience = options.access.patience()?;
     crate::tasks::block_on(async {
         let client = options.access.connect().await?;

@@ -180,7 +180,8 @@ impl Targets {
 
     /// The namespace of -n.
     pub(super) fn namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
+        // As for kubectl, an empty one is that of the context.
+        self.namespace.as_deref().filter(|namespace| !namespace.is_empty())
     }
 
     /// The types and names of objects of which the server serves no type, if that is all that was named.
@@ -196,7 +197,7 @@ impl Targets {
         if self.all_namespaces && self.selector.is_none() {
             return Err(UsageError::new("-A selects objects by their labels: say -l SELECTOR").into());
         }
-        let namespace = self.namespace.as_deref().unwrap_or_else(|| gatherer.default_namespace());
+        let namespace = self.namespace().unwrap_or_else(|| gatherer.default_namespace());
         let mut wanted = Vec::new();
         for (kind, name) in pairs(&self.objects)? {
             if name.is_none() && self.selector.is_none() {
@@ -231,6 +232,7 @@ impl Targets {
     pub(super) async fn resolve(&self, gatherer: &Gatherer) -> anyhow::Result<Partial<Named>> {
         let Partial { found, failures } = self.wanted(gatherer)?;
         let mut named = Partial { found: Vec::new(), failures };
+        let is_namespaced = found.iter().any(|wanted| wanted.resource.is_namespaced());
         for Wanted { resource, namespace, name } in found {
             let Some(name) = name else {
                 let selector = self.selector().unwrap_or_default();
@@ -251,14 +253,15 @@ impl Targets {
         }
         if named.found.is_empty() && named.failures.is_empty() {
             let labels = self.selector().unwrap_or_default();
-            bail!("no {} with labels {labels} in {}", self.objects.join(" "), self.place(gatherer));
+            let place = if is_namespaced { self.place(gatherer) } else { "the cluster".to_owned() };
+            bail!("no {} with labels {labels} in {place}", self.objects.join(" "));
         }
         Ok(named)
     }
 
     /// Where objects were looked for.
     fn place(&self, gatherer: &Gatherer) -> String {
-        match (self.all_namespaces, &self.namespace) {
+        match (self.all_namespaces, self.namespace()) {
             (true, _) => "any namespace".to_owned(),
             (false, Some(namespace)) => format!("namespace {namespace:?}"),
             (false, None) => format!("namespace {:?}", gatherer.default_namespace()),

@@ -103,6 +103,9 @@ pub(crate) fn tree(options: &TreeOptions) -> anyhow::Result<()> {
         let repeated = options.watch.repeat(async || {
             let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
             let Partial { found: named, mut failures } = options.targets.resolve(&gatherer).await?;
+            if named.is_empty() {
+                return gather::fail(failures);
+            }
             let question = || Asked::Tree { objects: attached::subjects(&named), owners, depth, full };
             match options.attach.ask(&options.access, &client, &options.output, question).await? {
                 Some(answer) => {

@@ -179,6 +179,35 @@ fn scopes_narrow_the_answers() {
     }
 }
 
+/// Nothing is shown where all that was named is wrong, and what is wrong is said as it is.
+#[test]
+fn what_is_wrong_is_said_and_nothing_else() {
+    let server = Kubegc::start("up");
+    Admin::of(&server).map("there", None);
+    let file = server.folder.path().join("bad.yaml");
+    std::fs::write(&file, "a: b\n").unwrap();
+    let file = file.to_str().unwrap();
+    let no_name = "error: a manifest of kind \"\" has no metadata.name\n";
+    for (line, code, expected) in [
+        (&["plan", "delete", "-f", file][..], 2, no_name),
+        (&["tree", "-f", file], 2, no_name),
+        (&["why", "-f", file], 2, no_name),
+        (&["why", "node", "-l", "a=b"], 1, "error: no node with labels a=b in the cluster\n"),
+        (&["why", "cm", "-l", "a=b"], 1, "error: no cm with labels a=b in namespace \"default\"\n"),
+        (
+            &["delete", "cm/there", "--dry-run=client"],
+            2,
+            "error: delete --dry-run: `kubegc plan delete` with the same objects shows what would be deleted\n",
+        ),
+    ] {
+        let expected = (Some(code), String::new(), expected.to_owned());
+        assert_eq!(kubegc(line, &server.kubeconfig), expected, "{line:?}");
+    }
+    // An empty namespace is that of the context.
+    let why = ask(&server, &["why", "cm/there", "-n", ""]);
+    assert!(why.starts_with("ConfigMap/there in default\n"), "{why}");
+}
+
 /// Of an object that a finalizer holds, the answer has the owner that is gone, and who deleted it.
 #[test]
 fn why_says_which_collector_asked_for_a_deletion() {
