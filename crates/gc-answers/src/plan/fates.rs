@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gc_ownership::{NodeView, Progress};
-use gc_types::{FixedState, ObjectKey, Recreator, ResourceId, Uid};
+use gc_types::{Coordinates, FixedState, ObjectKey, OwnerReference, Recreator, ResourceId, Uid};
 use hashbrown::HashMap;
 
 use super::container::{Horizon, When};
@@ -233,14 +233,14 @@ impl Planner<'_> {
     /// What controllers and tools create again: objects whose controlling owner stays, and what tools track.
     fn recreated(&mut self, uid: &Uid, fates: &Fates, recreated: &mut Vec<String>) {
         let is_leaf = !fates.contains_key(uid);
-        let owner =
-            self.survey.engine.owners_of(uid).into_iter().find(|owner| owner.controller == Some(true));
+        let owner = self.controller_of(uid);
         let is_controlled = owner.is_some();
         let living_owner = owner.filter(|owner| {
             let owner = &owner.coordinates.uid;
             let is_going = fates.get(owner).is_some_and(|fate| *fate != Fate::Released);
             !is_going && survey_view(self.survey, owner).is_some_and(|view| !view.deletion.deleting)
         });
+        let living_owner = living_owner.filter(|owner| !self.is_finished_job(&owner.coordinates, uid));
         // Dependents of an owner that a tool tracks are recreated by the owner.
         let is_root = is_leaf || self.roots.contains_key(uid);
         // The mark on an object that has a controller is a copy of the controller's.
@@ -256,6 +256,24 @@ impl Planner<'_> {
             recreated.push(format!("{}/{}: {remark}", view.kind, view.name));
             self.remarks.entry(uid.clone()).or_default().push(remark);
         }
+    }
+
+    /// The owner of an object that controls it.
+    pub(super) fn controller_of(&self, uid: &Uid) -> Option<OwnerReference> {
+        self.survey.engine.owners_of(uid).into_iter().find(|owner| owner.controller == Some(true))
+    }
+
+    /// Whether the owner of an object is a Job that has finished, which creates no pods any more.
+    pub(super) fn is_finished_job(&self, owner: &Coordinates, dependent: &Uid) -> bool {
+        if (&*owner.kind, owner.api_version.split('/').next()) != ("Job", Some("batch")) {
+            return false;
+        }
+        let Some((key, _)) = self.survey.engine.state_of(dependent) else { return false };
+        let jobs = GroupResource::new("batch", "jobs");
+        let job = self.facts.present(&jobs, &key.namespace, &owner.name);
+        job.is_some_and(|job| {
+            job.uid() == owner.uid.to_string() && (job.is_true("Complete") || job.is_true("Failed"))
+        })
     }
 
     /// The admission webhooks that may still refuse some of these deletions, each with of how many objects.

@@ -114,6 +114,11 @@ impl<'a> Planner<'a> {
     /// Asks at once for everything that is asked about one object after the other in a rehearsal.
     fn ask_about(&self, candidates: &[Uid]) {
         let nothing_yet = Progress::default();
+        for uid in self.roots.keys() {
+            let controller = self.controller_of(uid);
+            // Whether it creates another one in place of what is deleted is asked at the end.
+            let _ = controller.is_some_and(|owner| self.is_finished_job(&owner.coordinates, uid));
+        }
         for uid in &self.below(candidates.iter()) {
             let Some(view) = survey_view(self.survey, uid) else { continue };
             self.holds.stuck(&view, &nothing_yet);

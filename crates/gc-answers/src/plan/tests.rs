@@ -164,6 +164,36 @@ fn what_is_recreated_is_said_of_what_it_is_about() {
     assert!(recreated(&[target("kube-root-ca.crt")]).contains(&publisher.to_owned()));
 }
 
+/// A Job that has finished creates no pods in place of those that are deleted; one that works does.
+#[test]
+fn the_pods_of_a_finished_job_are_not_recreated() {
+    let batch = r#"{"items":[{"metadata":{"name":"batch"},"versions":[{"version":"v1","freshness":"Current","resources":[
+        {"resource":"jobs","responseKind":{"kind":"Job"},"scope":"Namespaced","verbs":["list","delete"]}]}]}]}"#;
+    let catalog = Catalog::read(CORE.as_bytes(), batch.as_bytes()).unwrap();
+    let jobs = GroupResource::new("batch", "jobs");
+    let job_id = catalog.named(&jobs).unwrap().id;
+    let mut survey = Survey::new(catalog, Timestamp(1_000));
+    let job = json!({"metadata": {"namespace": "n", "name": "j", "uid": "j", "resourceVersion": "1"}});
+    let pod = json!({"metadata": {"namespace": "n", "name": "j-1", "uid": "j-1", "resourceVersion": "1",
+        "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": true}]}});
+    survey.observe(job_id, serde_json::from_value(job.clone()).unwrap());
+    survey.observe(POD, serde_json::from_value(pod).unwrap());
+    survey.complete();
+    let key = ObjectKey { resource: POD, namespace: "n".into(), name: "j-1".into() };
+    let target = Target { key, uid: Uid::new("j-1"), policy: Some(PropagationPolicy::Background) };
+    let again = Some("Pod/j-1: Job j will recreate this");
+    // Where it cannot be read, too.
+    assert_eq!(planned(&survey, std::slice::from_ref(&target)).recreated.first().map(String::as_str), again);
+    for (condition, expected) in [("Complete", None), ("Failed", None), ("Suspended", again)] {
+        let mut facts = Facts::at(Timestamp(1_000));
+        let mut whole = job.clone();
+        whole["status"] = json!({"conditions": [{"type": condition, "status": "True"}]});
+        facts.tell_object(jobs.clone(), "n", "j", Known::Present(whole));
+        let radius = planned_with(facts, &survey, std::slice::from_ref(&target));
+        assert_eq!(radius.recreated.first().map(String::as_str), expected, "{condition}");
+    }
+}
+
 /// The facts of a cluster with one admission webhook; nothing answers for it if `service` does not exist.
 fn webhook(changes: &Value, service: Known<Value>) -> Facts {
     let mut hook = json!({"name": "check.acme.dev", "failurePolicy": "Fail",

@@ -394,7 +394,12 @@ pub(crate) fn delete(options: &DeleteOptions) -> anyhow::Result<()> {
         let ended = if unsent.is_empty() {
             follow::follow(&gatherer, &planning.radius, patience).await
         } else {
-            writeln!(std::io::stdout(), "Not followed: not everything that was planned is being deleted.")?;
+            if unsent.len() < planning.targets.len() {
+                writeln!(
+                    std::io::stdout(),
+                    "Not followed: not everything that was planned is being deleted."
+                )?;
+            }
             Ok(())
         };
         planning.failures.extend(unsent);
