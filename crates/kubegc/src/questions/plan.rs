@@ -91,8 +91,8 @@ pub(crate) struct DeleteOptions {
     #[arg(short, long)]
     yes: bool,
     /// kubectl's; here it is another command.
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true)]
-    dry_run: Option<Option<String>>,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "client")]
+    dry_run: Option<String>,
     #[command(flatten)]
     access: Access,
 }
