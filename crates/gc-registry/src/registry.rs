@@ -204,6 +204,14 @@ impl Registry {
         }
     }
 
+    /// The newest version of the store.
+    ///
+    /// # Errors
+    /// Those of [`Storage::revision`].
+    pub fn newest(&self) -> Result<Revision, StorageError> {
+        self.storage.revision()
+    }
+
     /// The version up to which API watches have been fed.
     #[must_use]
     pub fn watch_progress(&self) -> Revision {

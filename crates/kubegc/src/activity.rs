@@ -1,28 +1,41 @@
 //! What the collectors of this process are doing, so that a test can wait until nothing is left to do.
 //!
-//! Each collector has a [`Movement`]: its requests on their way are counted where they are sent, and its engine is
-//! checked through [`Watched`] each time it gets an event or is polled for an effect.
+//! Each collector has a [`Movement`]: its requests on their way are counted where they are sent, its watches are followed
+//! until they are read, and its engine is checked through [`Watched`] each time it gets an event or is polled for an effect.
+
+mod delivery;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use gc_answers::text::count;
 use gc_kube::namespaces::Progress;
 use gc_kube::{EventEngine, StatusBoard};
 use gc_registry::Registry;
 use gc_registry::catalog::Catalog;
+use gc_registry::storage::Blocking;
 use gc_retention::engine::{Collecting, Counts, Observation, Standing};
 use gc_retention::measures::Measurement;
 use gc_retention::objects::Kind;
 use gc_retention::permissions::Controller;
 use gc_types::{Effect, EffectId, Event, Outcome, ResourceId, Timestamp};
+use http_body_util::combinators::UnsyncBoxBody;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+pub(crate) use delivery::Delivered;
+use delivery::Delivery;
+
 /// How often is looked whether everything rests.
 const LOOK_PERIOD: Duration = Duration::from_millis(1);
+
+/// Tasks that a change passes between a watch and the engine that it is for: one reads it, one takes it. Each of them has its
+/// turn before anything is said to rest.
+const TURNS: usize = 4;
 
 /// The activity of all collectors of a server. Cheap to clone.
 #[derive(Clone, Default)]
@@ -42,6 +55,8 @@ struct Shared {
 pub(crate) struct Movement {
     activity: Activity,
     requests: AtomicUsize,
+    /// Its watches; those that have ended are forgotten when the next one begins.
+    watches: Mutex<Vec<Weak<Delivery>>>,
     engines: Mutex<BTreeMap<u8, EngineState>>,
     /// What it reconciles, where it has no engine.
     waiting: Mutex<Waiting>,
@@ -75,6 +90,19 @@ struct EngineState {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether one of these lines is about the component of another one.
+fn names(lines: &[String], other: &str) -> bool {
+    let component = |line: &str| line.split(':').next().map(str::to_owned);
+    lines.iter().any(|line| component(line) == component(other))
+}
+
+/// Whether the store has changes that watches cannot be fed with yet. A store behind a network is not asked each time: its
+/// changes come within the time that everything must rest for.
+fn is_ahead_of_watches(registry: &Registry) -> bool {
+    registry.blocks() != Blocking::Always
+        && registry.newest().is_ok_and(|newest| registry.watch_progress() < newest)
 }
 
 impl Activity {
@@ -116,6 +144,9 @@ impl Activity {
             .filter(|resource| resource.custom.is_some() && resource.has_verb("watch"))
             .map(|resource| format!("{}.{}", resource.resource, resource.group))
             .collect();
+        if is_ahead_of_watches(registry) {
+            moving.push("watches: the last changes are not delivered yet".to_owned());
+        }
         for board in &*lock(&self.0.boards) {
             let all = board.all();
             let unsynced = all.values().find(|status| status.state != gc_kube::SyncState::Synced);
@@ -126,6 +157,18 @@ impl Activity {
                 (None, Some(name)) => moving.push(format!("discovery: {name} is not watched yet")),
                 (None, None) => {}
             }
+        }
+        moving
+    }
+
+    /// The same at several moments in a row, between which every task that can run has its turn: what is in a queue between
+    /// a watch and its engine shows at one of them.
+    async fn moving_in_turns(&self, registry: &Registry, clock: &gc_kube::Clock) -> Vec<String> {
+        let mut moving = self.moving(registry, clock());
+        for _ in 0..TURNS {
+            tokio::task::yield_now().await;
+            let further = self.moving(registry, clock()).into_iter().filter(|line| !names(&moving, line));
+            moving.extend(further.collect::<Vec<_>>());
         }
         moving
     }
@@ -146,7 +189,7 @@ impl Activity {
         loop {
             let before = (self.0.generation.load(Ordering::Acquire), registry.watch_progress());
             rest().await;
-            let moving = self.moving(registry, clock());
+            let moving = self.moving_in_turns(registry, clock).await;
             let after = (self.0.generation.load(Ordering::Acquire), registry.watch_progress());
             if moving.is_empty() && before == after {
                 let held: Vec<Arc<Movement>> =
@@ -177,6 +220,19 @@ impl Movement {
         Going(Arc::clone(self))
     }
 
+    /// A watch begins; it moves whenever it has something that was not read.
+    pub(crate) fn watch(&self, body: UnsyncBoxBody<Bytes, Infallible>) -> Delivered {
+        let delivery = Arc::new(Delivery::new(self.activity.clone()));
+        let mut watches = lock(&self.watches);
+        watches.retain(|watch| watch.strong_count() > 0);
+        watches.push(Arc::downgrade(&delivery));
+        Delivered::watch(body, delivery)
+    }
+
+    fn has_undelivered(&self) -> bool {
+        lock(&self.watches).iter().filter_map(Weak::upgrade).any(|watch| watch.moves())
+    }
+
     /// Something has come that may be acted on.
     pub(crate) fn happened(&self) {
         self.activity.happened();
@@ -202,6 +258,9 @@ impl Movement {
         let requests = self.requests.load(Ordering::Acquire);
         if requests > 0 {
             report(format!("{} on the way", count(requests, "request")));
+        }
+        if self.has_undelivered() {
+            report("a watch has changes that are not read yet".to_owned());
         }
         let waiting = *lock(&self.waiting);
         if waiting.moving > 0 {
@@ -411,7 +470,60 @@ impl<C: Collecting> Collecting for Watched<C> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::future::ready;
+    use std::task::{Context, Poll, Waker};
+
+    use gc_registry::Config;
+    use gc_registry::storage::{Storage, Transaction, Write};
+    use gc_store::MemoryStorage;
+
     use super::*;
+
+    async fn settled(activity: &Activity, registry: &Registry) -> Result<(), Vec<String>> {
+        let clock: gc_kube::Clock = Arc::new(|| Timestamp(0));
+        activity.settle(registry, &clock, Duration::ZERO, || ready(())).await
+    }
+
+    /// What runs beside a server.
+    fn pump(registry: &Registry) {
+        match registry.poll_pump(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => {}
+            Poll::Ready(error) => panic!("{error}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_settled_before_watches_have_the_last_change() {
+        let storage = Arc::new(MemoryStorage::default());
+        let registry = Registry::open(storage.clone(), Config::default()).unwrap();
+        pump(&registry);
+        let activity = Activity::default();
+        assert_eq!(settled(&activity, &registry).await, Ok(()));
+        let writes = vec![Write::Put("/pods/default/web".into(), Bytes::from_static(b"{}"))];
+        storage.commit(Transaction { conditions: Vec::new(), writes }).unwrap();
+        let behind = vec!["watches: the last changes are not delivered yet".to_owned()];
+        assert_eq!(settled(&activity, &registry).await, Err(behind));
+        pump(&registry);
+        assert_eq!(settled(&activity, &registry).await, Ok(()));
+    }
+
+    /// Who waits for all but one collector took its name for all that was left, while another one had yet to take a change from
+    /// its queue.
+    #[tokio::test]
+    async fn what_is_in_a_queue_shows() {
+        let registry = Registry::open(Arc::new(MemoryStorage::default()), Config::default()).unwrap();
+        pump(&registry);
+        let activity = Activity::default();
+        let busy = Waiting { moving: 1, ..Waiting::default() };
+        activity.named("namespace-controller").set_waiting(busy);
+        let other = activity.named("garbage-collector-controller");
+        tokio::spawn(async move { other.set_waiting(busy) });
+        let moving = ["namespace-controller", "garbage-collector-controller"];
+        let named = moving.map(|who| format!("{who}: 1 object in work")).to_vec();
+        assert_eq!(settled(&activity, &registry).await, Err(named));
+    }
 
     #[derive(Default)]
     struct Clocked(Vec<Timestamp>);

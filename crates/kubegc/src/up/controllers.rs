@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 
 use super::{NAMESPACE_SETTLE, WORKLOADS};
 use crate::accounts::{self, Account};
-use crate::activity::{Movement, is_watch};
+use crate::activity::{Delivered, Movement, is_watch};
 use crate::collectors::{ControllerOptions, NamespaceOptions, RunningCollectors, Surroundings};
 use crate::definitions;
 use crate::run::preflight;
@@ -122,11 +122,14 @@ impl Controllers {
         let groups = accounts::GROUPS.map(str::to_owned).to_vec();
         let way = self.way.as_user(&UserInfo { name: account.user(), groups, ..UserInfo::default() });
         ApiClient::in_process(move |request| {
-            // A watch does not end; what it delivers is noted where it is taken in.
-            let going = (!is_watch(request.uri())).then(|| movement.request());
+            let watches = is_watch(request.uri()).then(|| Arc::clone(&movement));
+            let going = movement.request();
             let answer = way.call(request);
             async move {
-                let answer = answer.await;
+                let answer = answer.await.map(|body| match watches {
+                    Some(movement) => movement.watch(body),
+                    None => Delivered::whole(body),
+                });
                 drop(going);
                 answer
             }
