@@ -72,7 +72,7 @@ function App() {
       {overview.data && overview.data.stopped.length > 0 && <StoppedBanner overview={overview.data} onResumed={overview.refresh} />}
       <main id="main" tabIndex={-1} class={`layout view-${route.view} ${route.object ? "with-drawer" : ""}`}>
         <h1 class="hidden">{VIEWS.find(([view]) => view === route.view)![1]}</h1>
-        {route.view === "overview" && <OverviewView overview={overview} namespace={route.namespace} />}
+        {route.view === "overview" && <OverviewView overview={overview} namespace={route.namespace} stuck={route.stuck} />}
         {route.view === "map" && <MapView route={route} overview={overview.data} plan={plan} />}
         {route.view !== "map" && <FeedPanel namespace={route.namespace} />}
         {route.object && <Drawer subject={route.object} mayDelete={overview.data?.user.mayDelete ?? false} onPlan={setPlan} folded={folded} onFold={setFolded} />}

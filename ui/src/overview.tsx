@@ -1,11 +1,11 @@
 // The first screen: what is collected, terminating, stuck and due.
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { Collected, Due, Overview, Removed, StuckRow } from "./api";
 import { bytes, collector, count, duration, hour, plural, since, words } from "./format";
 import { Card, Command, Empty, Failure, Icon, Loading, ObjectLink, Sparkline } from "./parts";
 import { isUnreachable, type Loaded } from "./state";
 
-export function OverviewView({ overview, namespace }: { overview: Loaded<Overview>; namespace: string }) {
+export function OverviewView({ overview, namespace, stuck }: { overview: Loaded<Overview>; namespace: string; stuck: string }) {
   const { data, error, refresh } = overview;
   if (!data) {
     return (
@@ -26,7 +26,7 @@ export function OverviewView({ overview, namespace }: { overview: Loaded<Overvie
     <div class="overview">
       {error && !isUnreachable(error) && <Failure error={error} retry={refresh} />}
       <Tiles data={data} />
-      <Stuck data={data} namespace={namespace} />
+      <Stuck data={data} namespace={namespace} code={stuck} />
       <DueLine data={data} />
       <div class="columns">
         <Collectors collected={data.collected} />
@@ -86,26 +86,36 @@ function Tiles({ data }: { data: Overview }) {
   );
 }
 
-function Stuck({ data, namespace }: { data: Overview; namespace: string }) {
+function Stuck({ data, namespace, code }: { data: Overview; namespace: string; code: string }) {
+  // The link of an alert names a code: its root causes come first and are open.
+  const items = [...data.stuck.items].sort((left, right) => Number(right.code === code) - Number(left.code === code));
+  const isGone = code !== "" && items[0]?.code !== code;
+  const card = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    if (code) card.current?.scrollIntoView();
+  }, [code]);
   return (
-    <Card title="Stuck" id="stuck" aside={<span class="quiet">by root cause, oldest first</span>}>
-      {data.stuck.items.length === 0 ? (
-        <Empty title="Nothing is stuck">
-          {namespace ? `Every deletion in ${namespace} proceeds.` : "Every deletion that is under way proceeds."}
-        </Empty>
-      ) : (
-        <ul class="rows">
-          {data.stuck.items.map((row, place) => (
-            <StuckItem key={`${row.code} ${row.subject}`} row={row} open={place === 0} />
-          ))}
-          {data.stuck.total > data.stuck.items.length && (
-            <li class="line quiet">
-              and {plural(data.stuck.total - data.stuck.items.length, "more root cause")}: <code>kubegc stuck</code> prints all
-            </li>
-          )}
-        </ul>
-      )}
-    </Card>
+    <div ref={card}>
+      <Card title="Stuck" id="stuck" aside={<span class="quiet">by root cause, oldest first</span>}>
+        {isGone && <p role="status">{words(code)}: nothing that is shown here is stuck for this reason now.</p>}
+        {data.stuck.items.length === 0 ? (
+          <Empty title="Nothing is stuck">
+            {namespace ? `Every deletion in ${namespace} proceeds.` : "Every deletion that is under way proceeds."}
+          </Empty>
+        ) : (
+          <ul class="rows">
+            {items.map((row, place) => (
+              <StuckItem key={`${code} ${row.code} ${row.subject}`} row={row} open={place === 0 || row.code === code} />
+            ))}
+            {data.stuck.total > data.stuck.items.length && (
+              <li class="line quiet">
+                and {plural(data.stuck.total - data.stuck.items.length, "more root cause")}: <code>kubegc stuck</code> prints all
+              </li>
+            )}
+          </ul>
+        )}
+      </Card>
+    </div>
   );
 }
 

@@ -12,6 +12,8 @@ export interface Route {
   object: Subject | null;
   /** What is searched. */
   search: string;
+  /** The code of the root causes that are shown first. */
+  stuck: string;
 }
 
 function read(): Route {
@@ -23,16 +25,19 @@ function read(): Route {
     namespace: parameters.get("namespace") ?? "",
     uid: parameters.get("uid") ?? "",
     search: parameters.get("search") ?? "",
+    stuck: parameters.get("stuck") ?? "",
     object: object.length === 3 ? { resource: object[0]!, namespace: object[1]!, name: object[2]! } : null,
   };
 }
 
 export function go(change: Partial<Route>): void {
-  const route = { ...read(), ...change };
+  // An alert leads to what is stuck; whoever goes on from there has seen it.
+  const route = { ...read(), stuck: "", ...change };
   const parameters = new URLSearchParams();
   if (route.namespace) parameters.set("namespace", route.namespace);
   if (route.uid) parameters.set("uid", route.uid);
   if (route.search) parameters.set("search", route.search);
+  if (route.stuck) parameters.set("stuck", route.stuck);
   if (route.object) parameters.set("object", `${route.object.resource}/${route.object.namespace}/${route.object.name}`);
   const text = parameters.toString();
   location.hash = `#/${route.view === "overview" ? "" : route.view}${text ? `?${text}` : ""}`;

@@ -63,6 +63,25 @@ test("the page", { timeout: 300_000 }, async (context) => {
     }
   });
 
+  await context.test("the link of an alert opens the root causes of its code", async () => {
+    const page = await open();
+    await page.goto(`${cluster.url}/ui#/?stuck=FinalizerHeld`);
+    const stuck = page.getByRole("region", { name: "Stuck" });
+    const row = stuck.locator(".stuck-row", { hasText: "Finalizer held" }).first();
+    await row.locator("[aria-expanded=true]").waitFor({ timeout: PATIENCE });
+    assert.equal(await stuck.getByRole("status").count(), 0);
+    await page.goto(`${cluster.url}/ui#/?stuck=NodeGone`);
+    await stuck.getByRole("status").waitFor({ timeout: PATIENCE });
+    assert.match(await stuck.getByRole("status").innerText(), /^Node gone: nothing/);
+    // Whoever goes on from there has seen it.
+    await page.keyboard.press("2");
+    await page.keyboard.press("1");
+    await stuck.getByRole("status").waitFor({ state: "detached", timeout: PATIENCE });
+    assert.deepEqual(await violations(page), []);
+    clean(page);
+    await page.close();
+  });
+
   await context.test("the printed link opens the page once", async () => {
     const printed = /https:\S+login\?token=\S+/.exec(cluster.printed())[0];
     const one = await (await browser.newContext({ ignoreHTTPSErrors: true })).newPage();

@@ -39,6 +39,7 @@ mod rbac;
 mod reference;
 mod reviews;
 mod run;
+mod stuck_metrics;
 mod table;
 mod tasks;
 mod top;

@@ -20,7 +20,6 @@ pub(crate) mod visitor;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use futures::FutureExt as _;
 use gc_answers::map::Emphasis;
 use gc_apiserver::{
     Audience, ExtensionAnswer, ExtensionBody, ExtensionRequest, InProcess, LINK_SECONDS, Sessions, SharedBody,
@@ -697,15 +696,13 @@ fn read_order<T: serde::de::DeserializeOwned>(request: &ExtensionRequest) -> Res
         .map_err(|error| Refusal::new(400, "BadRequest", format!("the order cannot be read: {error}")))
 }
 
-/// Answers on a thread of its own: a large graph takes a while, and would hold up others.
+/// Answers on a thread of its own.
 async fn off_thread<T, F>(work: impl FnOnce() -> F + Send + 'static) -> Result<T, Refusal>
 where
     T: Send + 'static,
     F: Future<Output = Result<T, Refusal>>,
 {
-    let runtime = tokio::runtime::Handle::current();
-    let done = tokio::task::spawn_blocking(move || runtime.block_on(work().boxed_local())).await;
-    done.unwrap_or_else(|error| {
+    crate::tasks::off_thread(work).await.unwrap_or_else(|error| {
         Err(Refusal::new(500, "InternalError", format!("the answer was not made: {error}")))
     })
 }

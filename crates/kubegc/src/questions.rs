@@ -44,9 +44,12 @@ pub(crate) mod view;
 pub(crate) mod why;
 
 use std::io::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
+use gc_answers::stuck::Row;
 use gc_kube::ApiClient;
+use gc_types::Timestamp;
 use serde_json::Value;
 
 use output::Answer as _;
@@ -55,6 +58,17 @@ use output::Answer as _;
 pub(crate) async fn stuck_in(client: ApiClient, patience: Duration) -> anyhow::Result<Value> {
     let gatherer = gather::Gatherer::new(client, gather::now()).await?;
     Ok(stuck::ask(&gatherer, &gather::Scope::default(), patience).await?.value())
+}
+
+/// What `kubegc stuck` answers about the cluster of a client, from this graph as far as it knows it, and when that was.
+pub(crate) async fn stuck_beside(
+    client: ApiClient,
+    resident: Option<Arc<dyn resident::Resident>>,
+    patience: Duration,
+) -> anyhow::Result<(Vec<Row>, Timestamp)> {
+    let gatherer = gather::Gatherer::new(client, gather::now()).await?.beside(resident);
+    let answer = stuck::ask(&gatherer, &gather::Scope::default(), patience).await?;
+    Ok((answer.rows, answer.now))
 }
 
 fn print(out: &[u8]) -> anyhow::Result<()> {

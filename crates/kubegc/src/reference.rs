@@ -145,6 +145,7 @@ fn metrics() -> String {
     let mut page = format!("# Metrics\n\nEvery metric that kubegc serves, with its labels. {ORIGIN}\n");
     let (mut collectors, mut agent) = (Catalogue::default(), Catalogue::default());
     crate::collector_metrics::CollectorMetrics::register(&mut collectors);
+    crate::stuck_metrics::StuckMetrics::register(&mut collectors);
     gc_node::Metrics::register(&mut agent);
     let [server, service_levels] = gc_apiserver::catalogues();
     for (heading, origin, catalogue) in [

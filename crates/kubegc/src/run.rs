@@ -45,6 +45,7 @@ use crate::operations::{self, Protection, Shown, TlsFlags};
 use crate::page::visitor::Cluster;
 use crate::page::{Attached, Page, listener};
 use crate::questions::resident::Resident;
+use crate::stuck_metrics::{StuckMetrics, Watched};
 use control::Control;
 use lease::{Candidate, ShownPages};
 pub(crate) use lease::{Leadership, host};
@@ -217,7 +218,7 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
             ResidentGraph { engine: engine.clone(), table: collector.table(), board: collector.board() };
         Arc::new(graph) as Arc<dyn Resident>
     });
-    let page = settings.ui.map(|ui| live.page(&client, &settings, ui, graph));
+    let page = settings.ui.map(|ui| live.page(&client, &settings, ui, graph.clone()));
     let sinks = AuditSinks {
         journal: Arc::clone(&journal),
         events: events.clone(),
@@ -229,6 +230,7 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     let counted = metrics.clone();
     let is_observation = matches!(settings.mode, Mode::Observe | Mode::ObserveFor(_));
     let collectors = CollectorMetrics::register(&mut catalogue);
+    let stuck = StuckMetrics::register(&mut catalogue);
     let surroundings = Surroundings {
         metrics: Some(collectors.clone()),
         restraints: live.restraints(),
@@ -292,7 +294,11 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
         let _ = stopped.await; // a dropped sender is a stop as well
     };
     let work = settings.collects_by_owners().then(|| {
-        tasks.spawn(watch_readiness(collector.board(), ready).boxed());
+        tasks.spawn(watch_readiness(collector.board(), Arc::clone(&ready)).boxed());
+        let (watched, leadership) =
+            (Watched { client: client.clone(), resident: graph }, live.leadership.clone());
+        let acts = move || ready.load(Ordering::Acquire) && leadership.leads();
+        tasks.spawn(stuck.follow(watched, acts).boxed());
         tokio::spawn(collector.run(engine, Arc::new(Observers(observers)), shutdown).boxed())
     });
     let (lease, elects) = (settings.lease.clone(), settings.elects());

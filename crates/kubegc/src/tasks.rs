@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
+use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::JoinError;
 
 /// How long tasks that are still running when a command has ended may delay its exit.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(200);
@@ -22,4 +24,17 @@ pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyh
     let done = runtime.block_on(work);
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     done
+}
+
+/// Does work that takes a while, such as an answer about a large graph, on a thread of its own: it would hold up others.
+///
+/// # Errors
+/// It ended by a panic, or with the runtime.
+pub(crate) async fn off_thread<T, F>(work: impl FnOnce() -> F + Send + 'static) -> Result<T, JoinError>
+where
+    T: Send + 'static,
+    F: Future<Output = T>,
+{
+    let runtime = Handle::current();
+    tokio::task::spawn_blocking(move || runtime.block_on(work().boxed_local())).await
 }

@@ -40,6 +40,7 @@ use crate::journal::{InMemoryOnly, Journal, JournalOptions};
 use crate::logging::{self, LogOptions};
 use crate::operations::{self, Protection, Shown, TlsFlags};
 use crate::run;
+use crate::stuck_metrics::{StuckMetrics, Watched};
 use crate::workloads::WorkloadOptions;
 use advisor::RetentionAdvisor;
 use cluster::{Cluster, Forks, Recipe};
@@ -247,6 +248,7 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
     let mut catalogue = Catalogue::default();
     let clock = CollectorClock::default();
     let metrics = Some(CollectorMetrics::register(&mut catalogue));
+    let stuck = StuckMetrics::register(&mut catalogue);
     let (journal, in_memory) = journal(&options.server)?;
     let journal = Arc::new(journal);
     let events = options.controllers.deletion_events.then(DeletionEvents::default);
@@ -261,11 +263,17 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
     // Where the data directory is in use, the start has failed, and says so alone.
     in_memory.iter().for_each(InMemoryOnly::log);
     let way = up.server.in_process("kubegc");
-    let way = ApiClient::in_process(move |request| way.call(request));
-    let events = events.map(|events| tokio::spawn(events.write(way).boxed()));
+    let client = ApiClient::in_process(move |request| way.call(request));
+    let events = events.map(|events| tokio::spawn(events.write(client.clone()).boxed()));
     let orders = tokio::spawn(up.control.page().follow_orders().boxed());
+    let is_shown = options.bind_address.is_some();
+    let stuck =
+        is_shown.then(|| tokio::spawn(stuck.follow(Watched { client, resident: None }, || true).boxed()));
     let done = attend(options, &up, catalogue, &mut ended).await;
     orders.abort();
+    if let Some(stuck) = stuck {
+        stuck.abort();
+    }
     if let Some(events) = events {
         events.abort();
     }
