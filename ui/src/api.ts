@@ -56,6 +56,8 @@ export interface Overview {
   tookMilliseconds: number;
   user: { name: string; seesAll: boolean; mayPause: boolean; mayDelete: boolean };
   mode: { state: "Acting" | "Standby" | "DryRun" | "Observing" } | { state: "Paused"; reason: string; by: string; since: string };
+  /** Why no node is deleted, if none is. */
+  nodeBreaker: { missing: number; since: string } | null;
   stopped: { resource: string; since: string; why: string | null }[];
   namespaces: { name: string; objects: number }[];
   kinds: { kind: string; objects: number }[];

@@ -3,7 +3,7 @@ import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { api, type Overview, type Place } from "./api";
 import { FeedPanel } from "./feed";
-import { clock, count, since } from "./format";
+import { clock, count, plural, since } from "./format";
 import { MapView } from "./map";
 import { Drawer } from "./object";
 import { OverviewView } from "./overview";
@@ -69,6 +69,7 @@ function App() {
       <Bar route={route} overview={overview.data} onSearch={() => setDialog("search")} onPause={() => setDialog("pause")} />
       {isUnreachable(overview.error) && <UnreachableBanner overview={overview.data} />}
       {overview.data?.mode.state === "Paused" && <PausedBanner overview={overview.data} onResumed={overview.refresh} />}
+      {overview.data?.nodeBreaker && <NodeBreakerBanner now={overview.data.now} {...overview.data.nodeBreaker} />}
       {overview.data && overview.data.stopped.length > 0 && <StoppedBanner overview={overview.data} onResumed={overview.refresh} />}
       <main id="main" tabIndex={-1} class={`layout view-${route.view} ${route.object ? "with-drawer" : ""}`}>
         <h1 class="hidden">{VIEWS.find(([view]) => view === route.view)![1]}</h1>
@@ -157,7 +158,7 @@ function Mode({ overview }: { overview: Overview | null }) {
     );
   }
   const [word, sentence] = MODES[overview.mode.state];
-  const tripped = overview.stopped.length;
+  const tripped = overview.stopped.length + (overview.nodeBreaker ? 1 : 0);
   const isActing = overview.mode.state === "Acting" && tripped === 0;
   return (
     <span class={`mode ${isActing ? "acting" : "paused"}`} role="status" title={tripped > 0 ? `${sentence}, but for what the circuit breaker has stopped` : sentence}>
@@ -173,6 +174,17 @@ function UnreachableBanner({ overview }: { overview: Overview | null }) {
       <p>
         <strong>The server does not answer.</strong> The page reconnects by itself
         {overview && `; what it shows is as of ${clock(overview.now)}`}.
+      </p>
+    </div>
+  );
+}
+
+function NodeBreakerBanner({ now, missing, since: time }: { now: string; missing: number; since: string }) {
+  return (
+    <div class="banner nodes" role="status">
+      <p>
+        <strong>No node is deleted, for {since(time, now)}.</strong> {plural(missing, "machine")} {missing === 1 ? "is" : "are"} missing, and with the nodes that were deleted of late
+        that is more than <code>--node-breaker-fraction</code> allows at once. Deletion continues by itself when machines return; everything else is collected.
       </p>
     </div>
   );

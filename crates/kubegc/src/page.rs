@@ -456,6 +456,8 @@ impl Page {
         let views::Shared { view, rights, .. } = self.view(request, user).await?;
         let mut sight = Sight::new(user.clone());
         sight.refresh().await;
+        // Nodes are in no namespace.
+        let sees_nodes = namespace.is_empty() && sight.may_see(&feed::About::of_nodes());
         let mut in_sight = |about: &feed::About| {
             (namespace.is_empty() || &*about.namespace == namespace) && sight.may_see(about)
         };
@@ -473,6 +475,7 @@ impl Page {
                 Home::Embedded(_) => Vec::new(),
                 Home::Attached(collectors) => collectors.stopped(sight.sees_all()),
             },
+            node_breaker: self.0.feed.node_breaker().filter(|_| sees_nodes),
             collected,
             clock_ahead_seconds: self.0.clock.ahead() / 1000,
         };

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use gc_kube::{Observer, ResourceTable};
+use gc_retention::engine::Standing;
+use gc_retention::measures::{self, Metric};
 use gc_retention::permissions::Controller;
 use gc_types::{Change, Effect, ObjectKey, Outcome, Request};
 use serde_json::Value;
@@ -33,6 +35,13 @@ pub(crate) struct About {
     pub(crate) resource: Arc<str>,
     /// Namespace; empty at cluster scope.
     pub(crate) namespace: Arc<str>,
+}
+
+impl About {
+    /// Nodes.
+    pub(crate) fn of_nodes() -> Self {
+        Self { resource: "nodes".into(), ..Self::default() }
+    }
 }
 
 /// One change.
@@ -137,11 +146,25 @@ pub(crate) struct Feed(Arc<Shared>);
 struct Shared {
     ring: Mutex<Ring>,
     next: watch::Sender<u64>,
+    node_breaker: Mutex<Option<NodeBreaker>>,
+}
+
+/// Why no node is deleted: too many machines are missing at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NodeBreaker {
+    /// Nodes that are there, and whose machines are missing.
+    pub(crate) missing: u64,
+    /// Since when no node is deleted.
+    pub(crate) since: jiff::Timestamp,
 }
 
 impl Default for Feed {
     fn default() -> Self {
-        Self(Arc::new(Shared { ring: Mutex::default(), next: watch::Sender::new(0) }))
+        Self(Arc::new(Shared {
+            ring: Mutex::default(),
+            next: watch::Sender::new(0),
+            node_breaker: Mutex::default(),
+        }))
     }
 }
 
@@ -197,6 +220,11 @@ impl Feed {
     pub(crate) fn first(&self) -> u64 {
         let ring = self.lock();
         ring.entries.front().map_or(ring.next, |entry| entry.number)
+    }
+
+    /// What the circuit breaker of nodes last said, if it is open.
+    pub(crate) fn node_breaker(&self) -> Option<NodeBreaker> {
+        *self.0.node_breaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What was written down from this number on.
@@ -313,6 +341,19 @@ struct FeedObserver {
 }
 
 impl Observer for FeedObserver {
+    fn standing(&self, standing: &Standing) {
+        let read =
+            |metric: &Metric| standing.gauges.iter().find(|one| one.metric == metric).map(|one| one.value);
+        let Some(open) = read(&measures::NODE_BREAKER) else { return };
+        let missing = read(&measures::NODES_MISSING).unwrap_or_default();
+        let mut known = self.feed.0.node_breaker.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = known.map_or_else(jiff::Timestamp::now, |known| known.since);
+        // A gauge counts whole nodes.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let missing = missing.round() as u64;
+        *known = (open > 0.0).then_some(NodeBreaker { missing, since });
+    }
+
     fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, took: Duration) {
         // Reads, barriers and Events change nothing.
         let key = match &effect.request {
@@ -337,6 +378,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use super::*;
+    use gc_retention::measures::Measurement;
     use gc_types::{EffectId, PropagationPolicy, Reason, ResourceId, Uid, Verdict};
 
     fn deletion(namespace: &str, name: &str) -> Effect {
@@ -392,6 +434,29 @@ mod tests {
         ] {
             assert_eq!(fitting(namespace, text), names, "{namespace} {text}");
         }
+    }
+
+    #[test]
+    fn the_breaker_of_nodes_is_known_while_it_is_open() {
+        let feed = Feed::default();
+        let observer = feed.observer(Controller::NodeLifecycle, &ResourceTable::default());
+        let reading = |metric, value| Measurement { metric, labels: Vec::new(), value };
+        let say = |open, missing| {
+            let gauges =
+                vec![reading(&measures::NODE_BREAKER, open), reading(&measures::NODES_MISSING, missing)];
+            observer.standing(&Standing { gauges, ..Standing::default() });
+        };
+        say(0.0, 1.0);
+        assert_eq!(feed.node_breaker(), None);
+        say(1.0, 4.0);
+        let first = feed.node_breaker().unwrap();
+        say(1.0, 5.0);
+        assert_eq!(feed.node_breaker(), Some(NodeBreaker { missing: 5, ..first }), "it opened once");
+        // What other collectors say is not about nodes.
+        feed.observer(Controller::GarbageCollector, &ResourceTable::default()).standing(&Standing::default());
+        assert!(feed.node_breaker().is_some());
+        say(0.0, 0.0);
+        assert_eq!(feed.node_breaker(), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use gc_answers::stuck::{Place, Row};
 use gc_types::Timestamp;
 use serde_json::{Value, json};
 
-use super::feed::Collected;
+use super::feed::{Collected, NodeBreaker};
 use crate::questions::view::View;
 
 /// Terminating objects that are named.
@@ -92,6 +92,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) mode: Mode,
     /// What the circuit breaker has stopped.
     pub(crate) stopped: Vec<Stopped>,
+    /// Why no node is deleted, for users who may list nodes.
+    pub(crate) node_breaker: Option<NodeBreaker>,
     /// What they did.
     pub(crate) collected: Vec<Collected>,
     /// By how much their clock is ahead.
@@ -132,6 +134,7 @@ pub(crate) fn overview(view: &View, namespace: &str, around: &Surroundings<'_>) 
                  "mayDelete": around.may_delete},
         "mode": around.mode.value(),
         "stopped": around.stopped.iter().map(stopped).collect::<Vec<_>>(),
+        "nodeBreaker": around.node_breaker.map(|one| json!({"missing": one.missing, "since": one.since.to_string()})),
         "namespaces": namespaces(&view.survey),
         "kinds": kinds(&view.survey, namespace),
         "collected": around.collected.iter().map(collected).collect::<Vec<_>>(),

@@ -137,6 +137,10 @@ fn standing(overview: &Overview) -> Vec<Span<'static>> {
     };
     let collected: u64 = overview.collected.iter().map(|collector| collector.total).sum();
     let mut spans = vec![state];
+    if let Some(breaker) = &overview.node_breaker {
+        let missing = count(breaker.missing, "machine");
+        spans.push(Span::from(format!("  No node is deleted: {missing} missing")).red());
+    }
     if mode.state != "Unknown" {
         let number = usize::try_from(collected).unwrap_or(usize::MAX);
         spans.push(Span::from(format!("  {} deleted in the last hour ", thousands(number))));

@@ -17,6 +17,8 @@ pub(super) struct Overview {
     pub(super) mode: Mode,
     #[serde(default)]
     pub(super) stopped: Vec<Stopped>,
+    #[serde(default)]
+    pub(super) node_breaker: Option<NodeBreaker>,
     pub(super) collected: Vec<Collected>,
     pub(super) terminating: List<Terminating>,
     pub(super) stuck: List<Stuck>,
@@ -45,6 +47,12 @@ pub(super) struct Mode {
 pub(super) struct Stopped {
     pub(super) resource: String,
     pub(super) why: Option<String>,
+}
+
+/// Why no node is deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct NodeBreaker {
+    pub(super) missing: usize,
 }
 
 /// Deletions of one collector in the last hour, by minute.

@@ -141,6 +141,7 @@ impl Source {
             may_delete: true,
             mode: Mode::Unknown,
             stopped: Vec::new(),
+            node_breaker: None,
             collected: Vec::new(),
             clock_ahead_seconds: 0,
         };

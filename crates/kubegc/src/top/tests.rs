@@ -320,6 +320,15 @@ fn the_breaker_and_the_collectors_are_shown_and_ordered() {
 }
 
 #[test]
+fn the_breaker_of_nodes_is_shown() {
+    let mut app = shown();
+    let mut overview = overview();
+    overview.node_breaker = serde_json::from_value(json!({"missing": 4, "since": ""})).unwrap();
+    app.learn(News::Overview { namespace: String::new(), answer: Ok(Box::new(overview)) });
+    assert!(picture(&app, 80).contains("Acting  No node is deleted: 4 machines missing"));
+}
+
+#[test]
 fn what_is_due_is_not_denied_where_no_collector_was_asked() {
     let mut app = shown();
     let mut overview = overview();

@@ -399,6 +399,14 @@ fn a_webhook_that_hangs_talks_nonsense_or_lies_deletes_nothing() {
         }
     }
     up.until_event("n1", "Warning", "NodeDeletionHalted", SOURCE);
+    // The first screen says it to whoever may list nodes.
+    let breaker = |user: &[&str]| {
+        let arguments = [&["get", "--raw", "/kubegc/v1/overview"], user].concat();
+        let overview: Value = serde_json::from_str(&up.run(&arguments)).unwrap();
+        overview["nodeBreaker"].clone()
+    };
+    up.until("the breaker to be shown", || breaker(&[])["missing"] == NODES.len());
+    assert_eq!(breaker(&["--as=ann", "--as-group=system:authenticated"]), Value::Null);
     assert!(up.shown().contains("kubegc_node_lookups_total{answer=\"error\"}"), "{}", up.shown());
     assert!(NODES.iter().all(|name| up.exists(&format!("node/{name}"))));
 }
