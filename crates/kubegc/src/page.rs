@@ -648,7 +648,7 @@ impl Page {
             return Err(too_many("too many readers of the feed"));
         };
         let last = request.headers.get("last-event-id").and_then(|id| id.to_str().ok());
-        let from = last.or_else(|| parameter(request, "from")).and_then(|id| id.parse().ok());
+        let from = last.or_else(|| parameter(request, "from")).and_then(|id| self.0.feed.number(id));
         let text = |name: &str| parameter(request, name).unwrap_or_default();
         let wanted = feed::Filter::new(text("namespace"), text("q"));
         let stream = self.0.streams.open((who(&request.user), wanted), user, from, place);

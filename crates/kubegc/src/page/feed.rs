@@ -144,6 +144,8 @@ struct Ring {
 pub(crate) struct Feed(Arc<Shared>);
 
 struct Shared {
+    /// What tells the numbers of this run of the server from those of others: when it began.
+    run: i64,
     ring: Mutex<Ring>,
     next: watch::Sender<u64>,
     node_breaker: Mutex<Option<NodeBreaker>>,
@@ -161,6 +163,7 @@ pub(crate) struct NodeBreaker {
 impl Default for Feed {
     fn default() -> Self {
         Self(Arc::new(Shared {
+            run: jiff::Timestamp::now().as_millisecond(),
             ring: Mutex::default(),
             next: watch::Sender::new(0),
             node_breaker: Mutex::default(),
@@ -220,6 +223,20 @@ impl Feed {
     pub(crate) fn first(&self) -> u64 {
         let ring = self.lock();
         ring.entries.front().map_or(ring.next, |entry| entry.number)
+    }
+
+    /// How a reader names the place before the change of this number.
+    pub(crate) fn place(&self, number: u64) -> String {
+        format!("{}-{number}", self.0.run)
+    }
+
+    /// The number of a place, which may be given alone; none if it is that of another run of the server.
+    pub(crate) fn number(&self, place: &str) -> Option<u64> {
+        let number = match place.split_once('-') {
+            Some((run, number)) => Some(number).filter(|_| run.parse() == Ok(self.0.run))?,
+            None => place,
+        };
+        number.parse().ok().filter(|number| *number <= *self.0.next.borrow())
     }
 
     /// What the circuit breaker of nodes last said, if it is open.
@@ -433,6 +450,26 @@ mod tests {
             ("", "shop garbage-collector", &["cart-1"]),
         ] {
             assert_eq!(fitting(namespace, text), names, "{namespace} {text}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_of_one_run() {
+        let feed = Feed::default();
+        record(&feed, &[("shop", "a"), ("shop", "b")]);
+        let other = format!("{}-1", feed.0.run - 1);
+        for (place, number) in [
+            (&*feed.place(0), Some(0)),
+            (&feed.place(2), Some(2)),
+            (&feed.place(3), None),
+            (&other, None),
+            ("1", Some(1)),
+            ("3", None),
+            ("", None),
+            ("-", None),
+            ("x-1", None),
+        ] {
+            assert_eq!(feed.number(place), number, "{place:?}");
         }
     }
 

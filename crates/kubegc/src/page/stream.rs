@@ -84,7 +84,7 @@ impl Audience {
             return Turn { text: None, next: from, is_behind: false };
         }
         let unread = state.seen(self, from).await;
-        let text = written(&unread, most, newest).map(Bytes::from);
+        let text = written(&self.feed, &unread, most, newest).map(Bytes::from);
         Turn { text, next: newest, is_behind: false }
     }
 }
@@ -97,7 +97,7 @@ impl AudienceState {
             return;
         }
         let unread = self.seen(audience, from).await;
-        let text = written(&unread, BATCH_ENTRIES, self.next).map(Bytes::from);
+        let text = written(&audience.feed, &unread, BATCH_ENTRIES, self.next).map(Bytes::from);
         if self.batches.len() >= KEPT_BATCHES {
             self.batches.pop_front();
         }
@@ -158,7 +158,7 @@ impl Streams {
         audience
     }
 
-    /// The events from this number on, or the newest ones.
+    /// The events from this number on, which the feed has reached, or the newest ones.
     pub(super) fn open(
         &self,
         (who, filter): (Who, Filter),
@@ -174,8 +174,7 @@ impl Streams {
         } else {
             self.feed.first()
         };
-        // A number of another run of the server means nothing.
-        let next = from.filter(|from| *from <= newest).unwrap_or(first);
+        let next = from.unwrap_or(first);
         changes.mark_changed();
         let reader = Reader {
             audience: self.audience((who, filter), visitor.clone()),
@@ -246,7 +245,7 @@ impl Reader {
 }
 
 /// The events of one batch, as text: what was skipped by kind, then the newest changes. Nothing if there is nothing to say.
-fn written(seen: &Seen, most: usize, next: u64) -> Option<String> {
+fn written(feed: &Feed, seen: &Seen, most: usize, next: u64) -> Option<String> {
     let Seen { entries, lost, unknown } = seen;
     let skipped = entries.len().saturating_sub(most);
     let mut text = String::new();
@@ -261,11 +260,12 @@ fn written(seen: &Seen, most: usize, next: u64) -> Option<String> {
         let _ = write!(text, "event: skipped\ndata: {document}\n\n");
     }
     for entry in &entries[skipped..] {
-        let _ = write!(text, "id: {}\nevent: change\ndata: {}\n\n", entry.number + 1, entry.json());
+        let place = feed.place(entry.number + 1);
+        let _ = write!(text, "id: {place}\nevent: change\ndata: {}\n\n", entry.json());
     }
     if text.is_empty() {
         return None;
     }
-    let _ = write!(text, "id: {next}\nevent: caught-up\ndata: {{}}\n\n");
+    let _ = write!(text, "id: {}\nevent: caught-up\ndata: {{}}\n\n", feed.place(next));
     Some(text)
 }

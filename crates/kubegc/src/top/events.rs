@@ -13,6 +13,10 @@ pub(super) struct Events {
     buffer: Vec<u8>,
     name: String,
     data: String,
+    /// The number of the event that is being read, if it has one.
+    id: Option<String>,
+    /// That of the last one that was complete.
+    last: Option<String>,
 }
 
 impl Events {
@@ -32,6 +36,8 @@ impl Events {
             let line = line.trim_end_matches('\r');
             if line.is_empty() {
                 lines.extend(self.event()?);
+            } else if let Some(id) = line.strip_prefix("id:") {
+                self.id = Some(id.trim_start().to_owned());
             } else if let Some(name) = line.strip_prefix("event:") {
                 name.trim_start().clone_into(&mut self.name);
             } else if let Some(data) = line.strip_prefix("data:") {
@@ -41,7 +47,13 @@ impl Events {
         Ok(lines)
     }
 
+    /// Where another stream continues after what was read of this one.
+    pub(super) fn last(&self) -> Option<&str> {
+        self.last.as_deref()
+    }
+
     fn event(&mut self) -> anyhow::Result<Vec<Line>> {
+        self.last = self.id.take().or_else(|| self.last.take());
         let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
         Ok(match &*name {
             "change" => vec![Line::Change(Box::new(serde_json::from_str::<Change>(&data)?))],
@@ -91,7 +103,17 @@ mod tests {
             let pieces = STREAM.as_bytes().chunks(size);
             let lines: Vec<Line> = pieces.flat_map(|piece| events.read(piece).unwrap()).collect();
             assert_eq!(lines, expected, "pieces of {size} bytes");
+            assert_eq!(events.last(), Some("9"));
         }
+    }
+
+    #[test]
+    fn a_stream_that_is_cut_continues_after_the_last_whole_event() {
+        let mut events = Events::default();
+        events.read(b"retry: 2000\n\n").unwrap();
+        assert_eq!(events.last(), None);
+        events.read(b"id: 7\nevent: caught-up\ndata: {}\n\n: nothing new\n\nid: 8\nevent: change\n").unwrap();
+        assert_eq!(events.last(), Some("7"));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use gc_kube::{ApiClient, push_segment};
 use gc_retention::collectors::COLLECTORS;
 use gc_types::Timestamp;
 use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Method, StatusCode};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -38,6 +38,8 @@ const RECONNECT: Duration = Duration::from_secs(2);
 const TYPING: Duration = Duration::from_millis(250);
 /// Questions about objects that are asked at once.
 const ASKED_AT_ONCE: usize = 4;
+/// The event that a stream continues after.
+const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 /// Objects of a kind that are listed.
 const LISTED: usize = 5_000;
 
@@ -150,17 +152,17 @@ impl Source {
 
     /// Follows the wanted feed, until it is not read any more.
     pub(super) async fn follow_feed(self, mut wanted: watch::Receiver<WantedFeed>) {
-        let mut known = None;
+        let (mut known, mut last) = (None, None);
         loop {
             let feed = wanted.borrow_and_update().clone();
             if known.as_ref() != Some(&feed) {
-                known = Some(feed.clone());
+                (known, last) = (Some(feed.clone()), None);
                 if self.news.send(News::FeedOf(feed.clone())).await.is_err() {
                     return;
                 }
             }
             let changed = tokio::select! {
-                state = self.end_of_feed(&feed) => {
+                state = self.end_of_feed(&feed, &mut last) => {
                     if self.news.send(News::Feed(Err(state))).await.is_err() {
                         return;
                     }
@@ -182,8 +184,8 @@ impl Source {
     }
 
     /// Reads the feed; answers why it has ended.
-    async fn end_of_feed(&self, feed: &WantedFeed) -> String {
-        match self.read_feed(feed).await {
+    async fn end_of_feed(&self, feed: &WantedFeed, last: &mut Option<HeaderValue>) -> String {
+        match self.read_feed(feed, last).await {
             Ok(Attached::Yes(())) => "The feed has ended; it is opened again.".to_owned(),
             Ok(Attached::No) => {
                 "The feed needs a server that `kubegc up` runs, or --collector; `kubegc journal` reads a file.".to_owned()
@@ -192,10 +194,18 @@ impl Source {
         }
     }
 
-    async fn read_feed(&self, feed: &WantedFeed) -> anyhow::Result<Attached<()>> {
+    /// Reads the feed from after its `last` event on, which is kept up to date.
+    async fn read_feed(
+        &self,
+        feed: &WantedFeed,
+        last: &mut Option<HeaderValue>,
+    ) -> anyhow::Result<Attached<()>> {
         let Some(page) = self.page() else { return Ok(Attached::No) };
         let mut request = preflight::request(Method::GET, &feed.path(), None);
         request.headers_mut().insert(http::header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+        if let Some(last) = last.clone() {
+            request.headers_mut().insert(LAST_EVENT, last);
+        }
         let response = page.open(0, request).await?;
         let status = response.status();
         if let Attached::No = self.attached(status, || format!("the feed was answered with {status}"))? {
@@ -206,6 +216,9 @@ impl Source {
         while let Some(frame) = body.frame().await {
             let Ok(bytes) = frame.map_err(anyhow::Error::from_boxed)?.into_data() else { continue };
             let lines = events.read(&bytes)?;
+            if let Some(Ok(id)) = events.last().map(HeaderValue::from_str) {
+                *last = Some(id);
+            }
             if !lines.is_empty() {
                 self.news.send(News::Lines(lines)).await?;
             }
@@ -375,7 +388,10 @@ mod tests {
     use std::collections::BTreeSet;
     use std::net::{Ipv4Addr, SocketAddr};
 
+    use futures::StreamExt as _;
     use gc_retention::node_report::{self, DueImage, NodeReport, Tally};
+    use http_body_util::{BodyStream, StreamBody};
+    use tokio::sync::Notify;
 
     use super::super::model::{Due, Line, List, Node};
     use super::*;
@@ -530,6 +546,67 @@ mod tests {
             }
         }
         names
+    }
+
+    /// The names of the changes that come next, in their order, until this one.
+    async fn changes_until(read: &mut mpsc::Receiver<News>, last: &str) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        while names.last().is_none_or(|name| name != last) {
+            if let News::Lines(lines) = tokio::time::timeout(PATIENCE, read.recv()).await.unwrap().unwrap() {
+                names.extend(lines.into_iter().filter_map(|line| match line {
+                    Line::Change(change) => Some(change.place.name),
+                    Line::Skipped(_) | Line::Unsearched(_) => None,
+                }));
+            }
+        }
+        names
+    }
+
+    /// After each break, which comes every ten minutes at the latest, the newest lines were shown once more.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_feed_that_breaks_continues_where_it_was() {
+        let beginning = Beginning::empty(vec!["garbage-collector-controller".to_owned()]);
+        let cluster = EmbeddedCluster::start(beginning).await.unwrap();
+        let way = cluster.in_process("admin");
+        let cut = Arc::new(Notify::new());
+        let broken = Arc::clone(&cut);
+        let client = ApiClient::in_process(move |request: http::Request<_>| {
+            let is_feed = request.uri().path().ends_with("/feed");
+            let (answer, broken) = (way.call(request), Arc::clone(&broken));
+            async move {
+                answer.await.map(|body| {
+                    let cut = async move {
+                        if is_feed { broken.notified().await } else { std::future::pending().await }
+                    };
+                    StreamBody::new(BodyStream::new(body).take_until(Box::pin(cut)))
+                })
+            }
+        });
+        let send = async |method: Method, path: &str, body: Value| {
+            let answer = client.call(preflight::request(method, path, Some(&body))).await.unwrap();
+            assert!(answer.head.status.is_success(), "{path}");
+            serde_json::from_slice::<Value>(&answer.body).unwrap()
+        };
+        let cascade = async |name: &str| {
+            let owner =
+                send(Method::POST, MAPS, json!({"metadata": {"name": format!("{name}-owner")}})).await;
+            let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": format!("{name}-owner"),
+                "uid": owner["metadata"]["uid"]}]);
+            send(Method::POST, MAPS, json!({"metadata": {"name": name, "ownerReferences": owners}})).await;
+            send(Method::DELETE, &format!("{MAPS}/{name}-owner"), json!({})).await;
+        };
+        let (news, mut read) = mpsc::channel(64);
+        let source = Source::new(client.clone(), Asks::Server(client.clone()), PATIENCE, news);
+        let wanted = watch::Sender::new(WantedFeed { text: "ownersabsent".into(), ..WantedFeed::default() });
+        let following = tokio::spawn(source.follow_feed(wanted.subscribe()).boxed());
+        cascade("first").await;
+        assert_eq!(changes_until(&mut read, "first").await, ["first"]);
+        cut.notify_waiters();
+        cascade("second").await;
+        assert_eq!(changes_until(&mut read, "second").await, ["second"]);
+        drop(wanted);
+        following.await.unwrap();
+        cluster.shutdown().await;
     }
 
     /// A filter was applied to what had come, which on a busy cluster is a sample.
