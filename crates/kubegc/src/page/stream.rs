@@ -269,3 +269,6 @@ fn written(feed: &Feed, seen: &Seen, most: usize, next: u64) -> Option<String> {
     let _ = write!(text, "id: {}\nevent: caught-up\ndata: {{}}\n\n", feed.place(next));
     Some(text)
 }
+
+#[cfg(test)]
+mod tests;
