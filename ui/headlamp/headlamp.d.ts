@@ -21,11 +21,11 @@ declare module "@kinvolk/headlamp-plugin/lib" {
   export function registerRoute(route: Route): void;
   export function registerSidebarEntry(entry: SidebarEntry): void;
   export function registerSidebarEntryFilter(filter: (entry: SidebarEntry) => SidebarEntry | null): void;
-  export interface SettingsProperties {
+  export interface PluginSettingsDetailsProps {
     data?: Record<string, any>;
     onDataChange?: (data: Record<string, any>) => void;
   }
-  export function registerPluginSettings(name: string, component: (properties: SettingsProperties) => ReactNode, displaySaveButton?: boolean): void;
+  export function registerPluginSettings(name: string, component: (properties: PluginSettingsDetailsProps) => ReactNode, displaySaveButton?: boolean): void;
   /** What is set of a plugin, kept by the browser. */
   export class ConfigStore<T> {
     constructor(name: string);

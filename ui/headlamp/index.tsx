@@ -9,7 +9,7 @@ import {
   registerSidebarEntry,
   registerSidebarEntryFilter,
   Utils,
-  type SettingsProperties,
+  type PluginSettingsDetailsProps,
 } from "@kinvolk/headlamp-plugin/lib";
 import { Loader, NameValueTable, SectionBox, SimpleTable } from "@kinvolk/headlamp-plugin/lib/CommonComponents";
 import { useEffect, useState, type ReactNode } from "react";
@@ -47,7 +47,7 @@ function PageLink({ page, place, children }: { page: string; place: string; chil
   );
 }
 
-function Settings({ data, onDataChange }: SettingsProperties): ReactNode {
+function Settings({ data, onDataChange }: PluginSettingsDetailsProps): ReactNode {
   return (
     <label>
       Address of the page of kubegc, such as https://kubegc.example.com{" "}

@@ -29,7 +29,7 @@ export const hour = (time: number): string =>
   new Date(time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
 
 /** The name of a collector without what all of them share. */
-export const collector = (name: string): string => name.replace(/-controller$/, "").replaceAll("-", " ");
+export const collector = (name: string): string => name.replace(/-controller$/, "").replace(/-/g, " ");
 
 /** `OwnersAbsent` as words. */
 export const words = (code: string): string =>

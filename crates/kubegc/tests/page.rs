@@ -454,6 +454,10 @@ async fn the_plugins_for_k9s_run_what_they_say() {
     assert_eq!(known.keys().map(String::as_str).collect::<std::collections::BTreeSet<_>>(), names);
     for (name, key, selected, answer) in expected {
         let plugin = known[name].as_object().unwrap();
+        // k9s refuses the whole file for want of one of these.
+        for field in ["shortCut", "description", "scopes", "command"] {
+            assert!(plugin.contains_key(field), "{name} has no {field}");
+        }
         for (field, value) in plugin {
             let fits = match field.as_str() {
                 "shortCut" => value == key,

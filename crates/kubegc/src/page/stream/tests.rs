@@ -21,7 +21,7 @@ use crate::workloads::WorkloadOptions;
 const DEPENDENTS: usize = 2_000;
 const READERS: usize = 50;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Everything in the process has run when nothing has changed for so long.
 const REST: Duration = Duration::from_millis(20);
 /// A change as text, with its reason and evidence.
