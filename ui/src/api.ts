@@ -26,7 +26,8 @@ export interface StuckRow {
   waiting: Place[];
   waitingCount: number;
   help: string[];
-  force: { command: string; strands: string } | null;
+  /** What frees the first object by force, what frees the others, and how many more need a command like these. */
+  force: { command: string; strands: string; others: string[]; unlisted: number } | null;
 }
 
 export interface Due {
@@ -138,14 +139,27 @@ export interface ObjectAnswer {
 export type Fate = "Deleted" | "DeletedLater" | "Hangs" | "Released";
 export type Policy = "background" | "foreground" | "orphan";
 
+export interface LostVolume {
+  name: string;
+  claim: string;
+  bytes: number | null;
+}
+
 export interface Plan {
   id: string;
   summary: string;
   groups: { fate: Fate; kind: string; total: number; items: (Place & { remarks: string[] })[] }[];
-  lostVolumes: { name: string; claim: string; bytes: number | null }[];
+  lostVolumes: LostVolume[];
+  /** Those of claims that hang. */
+  lostWhenReleased: LostVolume[];
   retainedVolumes: string[];
   hangs: string[];
   recreated: string[];
+  /** What the API server would refuse, and admission webhooks that may. */
+  refused: string[];
+  webhooks: string[];
+  /** Owners that cannot be looked up. */
+  assumedLiving: string[];
   uid: string;
   objects: number;
   needsName: boolean;

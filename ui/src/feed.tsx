@@ -95,7 +95,7 @@ function SkippedLine({ line }: { line: Skipped }) {
     <li class="feed-skipped">
       {line.skipped > 0 && `${plural(line.skipped, "more change")}${kinds.length > 0 ? `: ${kinds.join(", ")}` : ""}`}
       {line.skipped > 0 && line.unknown > 0 && "; "}
-      {line.unknown > 0 && `${plural(line.unknown, "older change")} are not kept any more, and were not searched`}
+      {line.unknown > 0 && `${plural(line.unknown, "older change")} ${line.unknown === 1 ? "is not kept any more, and was" : "are not kept any more, and were"} not searched`}
     </li>
   );
 }

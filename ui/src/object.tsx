@@ -1,6 +1,6 @@
 // One object: why it is or is not deleted, what its deletion would lead to, what was done about it, its metadata.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { api, Refused, type ObjectAnswer, type Plan, type Policy, type Subject } from "./api";
+import { api, Refused, type LostVolume, type ObjectAnswer, type Plan, type Policy, type Subject } from "./api";
 import { ChangeLine } from "./feed";
 import { bytes, count, plural, words } from "./format";
 import { StuckItem } from "./overview";
@@ -268,35 +268,39 @@ function PlanTab(props: { subject: Subject; mayDelete: boolean; gone: boolean; o
   );
 }
 
+/** What of a plan somebody should know before it is carried out, worst first: the same as `kubegc plan` prints. */
 function Warnings({ plan }: { plan: Plan }) {
+  const volume = ({ name, claim, bytes: size }: LostVolume) => `${name} of claim ${claim}${size === null ? "" : `, ${bytes(size)}`}`;
   return (
     <>
-      {plan.hangs.length > 0 && (
-        <div class="note bad">
-          <h3>Would hang</h3>
-          <ul class="plain">{plan.hangs.map((line) => <li key={line}>{line}</li>)}</ul>
-        </div>
-      )}
-      {plan.lostVolumes.length > 0 && (
-        <div class="note bad">
-          <h3>Storage is lost</h3>
-          <ul class="plain">
-            {plan.lostVolumes.map((volume) => (
-              <li key={volume.name}>
-                {volume.name} of claim {volume.claim}, {bytes(volume.bytes)}
-              </li>
-            ))}
-          </ul>
-        </div>
-      )}
-      {plan.recreated.length > 0 && (
-        <div class="note">
-          <h3>Comes again</h3>
-          <ul class="plain">{plan.recreated.slice(0, 20).map((line) => <li key={line}>{line}</li>)}</ul>
-        </div>
-      )}
+      <Note title="Would be refused" lines={plan.refused} bad />
+      <Note title="Would hang" lines={plan.hangs} bad />
+      <Note title="Storage is lost" lines={plan.lostVolumes.map(volume)} bad />
+      <Note title="Storage is lost when its claim is released" lines={plan.lostWhenReleased.map(volume)} bad />
+      <Note title="Comes again" lines={plan.recreated} />
+      <Note title="Admission webhooks that may refuse" lines={plan.webhooks} />
+      <Note title="Volumes that stay without a claim" lines={plan.retainedVolumes} />
+      <Note title="Owners that cannot be looked up and count as living" lines={plan.assumedLiving} />
       <Lines title="Not seen" lines={plan.unseen} />
     </>
+  );
+}
+
+/** Lines of a note that are shown. */
+const SHOWN_LINES = 20;
+
+function Note({ title, lines, bad = false }: { title: string; lines: string[]; bad?: boolean }) {
+  if (lines.length === 0) return null;
+  return (
+    <div class={`note ${bad ? "bad" : ""}`}>
+      <h3>{title}</h3>
+      <ul class="plain">
+        {lines.slice(0, SHOWN_LINES).map((line) => (
+          <li key={line}>{line}</li>
+        ))}
+        {lines.length > SHOWN_LINES && <li class="quiet">and {count(lines.length - SHOWN_LINES)} more</li>}
+      </ul>
+    </div>
   );
 }
 

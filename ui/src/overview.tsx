@@ -168,7 +168,10 @@ export function StuckItem({ row, open: initially }: { row: StuckRow; open: boole
           {row.force && (
             <details class="force">
               <summary>Remove by force</summary>
-              <Command text={row.force.command} danger />
+              {[row.force.command, ...row.force.others].map((command) => (
+                <Command key={command} text={command} danger />
+              ))}
+              {row.force.unlisted > 0 && <p class="quiet">and likewise for {plural(row.force.unlisted, "more object")}</p>}
               <p class="warning-text">Leaves behind: {row.force.strands}</p>
             </details>
           )}

@@ -82,6 +82,49 @@ test("the page", { timeout: 300_000 }, async (context) => {
     await page.close();
   });
 
+  await context.test("what frees many objects by force is shown for each of the first, and counted for the others", async () => {
+    const names = Array.from({ length: 8 }, (_, number) => `forced-${number}`);
+    for (const name of names) {
+      await cluster.must("POST", "/api/v1/namespaces/shop/configmaps", { metadata: { name, finalizers: ["forced.example.com/hold"] } });
+      await cluster.must("DELETE", `/api/v1/namespaces/shop/configmaps/${name}`);
+    }
+    const page = await open();
+    await page.goto(`${cluster.url}/ui#/?stuck=FinalizerHeld`);
+    const row = page.getByRole("region", { name: "Stuck" }).locator(".stuck-row", { hasText: "forced.example.com/hold" });
+    await row.getByText("and 7 more objects").waitFor({ timeout: PATIENCE });
+    await row.getByText("Remove by force").click();
+    assert.equal(await row.locator(".force code").count(), 6);
+    await row.getByText("and likewise for 2 more objects").waitFor({ timeout: PATIENCE });
+    clean(page);
+    await page.close();
+    const freed = { body: { metadata: { finalizers: null } }, headers: { "content-type": "application/merge-patch+json" } };
+    for (const name of names) await cluster.ask("PATCH", `/api/v1/namespaces/shop/configmaps/${name}`, freed);
+  });
+
+  await context.test("a plan on the page says all that the command line says of it", async () => {
+    const page = await open();
+    const more = {
+      refused: ["Secret/key: the policy acme refuses it"],
+      lostWhenReleased: [{ name: "pv-late", claim: "shop/data", bytes: 2 ** 30 }],
+      webhooks: ["admission webhook check.acme.dev of checks, about 2 objects"],
+      retainedVolumes: ["pv-kept"],
+      assumedLiving: ["Widget/w of acme.dev"],
+    };
+    await page.route("**/kubegc/v1/plan?*", async (route) => {
+      const response = await route.fetch();
+      await route.fulfill({ response, json: { ...(await response.json()), ...more } });
+    });
+    await page.goto(`${cluster.url}/ui#/?object=configmaps/shop/settings`);
+    await page.getByRole("tab", { name: "Plan a deletion" }).click();
+    const drawer = page.getByRole("tabpanel");
+    for (const line of [...more.refused, "pv-late of claim shop/data, 1 GiB", ...more.webhooks, ...more.retainedVolumes, ...more.assumedLiving]) {
+      await drawer.getByText(line, { exact: true }).waitFor({ timeout: PATIENCE });
+    }
+    assert.deepEqual(await violations(page), []);
+    clean(page);
+    await page.close();
+  });
+
   await context.test("the printed link opens the page once", async () => {
     const printed = /https:\S+login\?token=\S+/.exec(cluster.printed())[0];
     const one = await (await browser.newContext({ ignoreHTTPSErrors: true })).newPage();

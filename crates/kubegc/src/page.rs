@@ -563,8 +563,14 @@ impl Page {
             ));
         }
         let yaml = metadata.as_ref().and_then(|metadata| crate::yaml::to_string(metadata).ok());
+        let why = why.map(|why| {
+            let now = question.now();
+            let mut value = why.value(now);
+            value["holds"] = why.holds.iter().map(|row| overview::row_value(row, now)).collect();
+            value
+        });
         let document = json!({
-            "why": why.map(|why| why.value(question.now())), "metadata": metadata, "yaml": yaml, "journal": journal,
+            "why": why, "metadata": metadata, "yaml": yaml, "journal": journal,
         });
         Ok(ExtensionAnswer::json(200, &document))
     }

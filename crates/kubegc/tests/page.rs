@@ -392,6 +392,113 @@ async fn the_feed_is_filtered_before_it_is_sampled() {
     assert!(!none.contains("needle"), "{none}");
 }
 
+/// Whether a value is of a type that JSON Schema names.
+fn is_of_type(value: &Value, name: &str) -> bool {
+    match name {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        other => panic!("{other}: a type that this test does not know"),
+    }
+}
+
+/// What a value has that its description has not, or lacks of it.
+fn undescribed(value: &Value, schema: &Value, document: &Value, at: &str) -> Vec<String> {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let named = document.pointer(reference.trim_start_matches('#')).unwrap();
+        return undescribed(value, named, document, at);
+    }
+    if let Some(alternatives) = schema["oneOf"].as_array() {
+        let is_null = |one: &&Value| one["type"] == "null";
+        let fitting = alternatives.iter().find(|one| is_null(one) == value.is_null());
+        return undescribed(value, fitting.unwrap(), document, at);
+    }
+    let types: Vec<&str> = match &schema["type"] {
+        Value::String(name) => vec![name],
+        Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
+        _ => return Vec::new(),
+    };
+    if !types.iter().any(|name| is_of_type(value, name)) {
+        return vec![format!("{at}: {value} is not of type {types:?}")];
+    }
+    if let Some(words) = schema["enum"].as_array()
+        && !words.contains(value)
+    {
+        return vec![format!("{at}: {value} is not among {words:?}")];
+    }
+    let mut found = Vec::new();
+    for (place, item) in value.as_array().into_iter().flatten().enumerate() {
+        found.extend(undescribed(item, &schema["items"], document, &format!("{at}[{place}]")));
+    }
+    let (Some(fields), Some(known)) = (value.as_object(), schema["properties"].as_object()) else {
+        return found;
+    };
+    for (name, field) in fields {
+        match known.get(name) {
+            Some(inner) => found.extend(undescribed(field, inner, document, &format!("{at}.{name}"))),
+            None => found.push(format!("{at}.{name} is not described")),
+        }
+    }
+    let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    found.extend(
+        required.filter(|name| !fields.contains_key(*name)).map(|name| format!("{at}.{name} is missing")),
+    );
+    found
+}
+
+/// Whoever writes a client reads the description, not the page.
+#[tokio::test]
+async fn answers_are_as_they_are_described() {
+    let server = Kubegc::start("up");
+    let client = server.client().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let owner = create(&client, maps, json!({"metadata": {"name": "owner"}})).await;
+    let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"],
+        "blockOwnerDeletion": true}]);
+    create(&client, maps, json!({"metadata": {"name": "leaf", "ownerReferences": owners}})).await;
+    for number in 0..8 {
+        let name = format!("held-{number}");
+        let metadata = json!({"name": name, "finalizers": ["acme.dev/hold"]});
+        create(&client, maps, json!({"metadata": metadata})).await;
+        let deleted = ask(&client, Method::DELETE, &format!("{maps}/{name}"), &[], &json!({})).await;
+        assert!(deleted.0 < 300, "{deleted:?}");
+    }
+    let expiring = json!({"name": "expiring", "annotations": {"kubegc.io/ttl": "1h"}});
+    create(&client, maps, json!({"metadata": expiring})).await;
+    let (_, _, document) = get(&client, "/kubegc/v1/openapi.json", &[]).await;
+    let mut found = Vec::new();
+    let mut examine = async |path: &str, code: u16| {
+        let (answered, _, value) = get(&client, path, &[]).await;
+        assert_eq!(answered, code, "{path}: {value}");
+        let (name, _) = path.split_once('?').unwrap_or((path, ""));
+        let answers = &document["paths"][name]["get"]["responses"];
+        let schema =
+            &answers[if code == 200 { "200" } else { "default" }]["content"]["application/json"]["schema"];
+        assert!(schema.is_object(), "{path}");
+        found.extend(undescribed(&value, schema, &document, path));
+        value
+    };
+    let about = |name: &str| format!("resource=configmaps&namespace=default&name={name}");
+    let overview = examine("/kubegc/v1/overview", 200).await;
+    assert!(overview["stuck"]["items"][0]["force"]["unlisted"].is_u64(), "{overview}");
+    assert!(overview["due"]["total"] != 0, "{overview}");
+    examine("/kubegc/v1/map?namespace=default", 200).await;
+    examine("/kubegc/v1/search?q=held", 200).await;
+    for name in ["owner", "leaf", "expiring"] {
+        examine(&format!("/kubegc/v1/object?{}", about(name)), 200).await;
+    }
+    let held = examine(&format!("/kubegc/v1/object?{}", about("held-0")), 200).await;
+    // What holds it can be asked about, as on the first screen.
+    assert_eq!(held["why"]["holds"][0]["objects"][0]["resource"], "configmaps", "{held}");
+    examine(&format!("/kubegc/v1/plan?{}&policy=foreground", about("owner")), 200).await;
+    examine(&format!("/kubegc/v1/object?{}", about("nothing")), 404).await;
+    assert!(found.is_empty(), "{found:#?}");
+}
+
 /// k9s replaces `$NAME` by what is selected, wherever it stands, and runs nothing if it does not know the name.
 fn substituted(argument: &str, selected: &[(&str, &str)]) -> String {
     let mut text = argument.to_owned();

@@ -161,7 +161,7 @@ fn remaining_value(deletion: &KeptPlan, left: &[Uid], view: &View) -> Value {
         .filter(|uid| is_left(uid))
         .collect();
     let named: Vec<Value> =
-        rows.iter().take(CAUSES_NAMED).map(|row| overview::row_value(row, view)).collect();
+        rows.iter().take(CAUSES_NAMED).map(|row| overview::row_value(row, view.now)).collect();
     json!({
         "objects": deletion.going().count(), "remaining": left.len(), "unfollowed": deletion.unfollowed,
         "hanging": held.len(), "causes": {"total": rows.len(), "items": named},

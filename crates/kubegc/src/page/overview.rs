@@ -157,7 +157,7 @@ pub(crate) fn overview(view: &View, namespace: &str, around: &Surroundings<'_>) 
 fn stuck(view: &View, namespace: &str) -> Value {
     let rows = view.stuck.iter().filter(|row| namespace.is_empty() || row.concerns(namespace));
     let held: BTreeSet<&Place> = rows.clone().flat_map(Row::places).collect();
-    let items: Vec<Value> = rows.clone().take(ROWS_SHOWN).map(|row| row_value(row, view)).collect();
+    let items: Vec<Value> = rows.clone().take(ROWS_SHOWN).map(|row| row_value(row, view.now)).collect();
     json!({"total": rows.count(), "objects": held.len(), "items": items})
 }
 
@@ -169,8 +169,9 @@ fn collected(one: &Collected) -> Value {
     json!({"controller": one.controller, "total": one.minutes.iter().sum::<u64>(), "minutes": one.minutes})
 }
 
-pub(super) fn row_value(row: &Row, view: &View) -> Value {
-    let mut value = row.value(view.now);
+/// A root cause with the first of its objects, which can be asked about.
+pub(super) fn row_value(row: &Row, now: Timestamp) -> Value {
+    let mut value = row.value(now);
     let places = |all: &mut dyn Iterator<Item = &Place>| -> Vec<Value> {
         all.take(OBJECTS_OF_ROW).map(Place::full_value).collect()
     };
