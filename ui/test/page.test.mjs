@@ -125,6 +125,23 @@ test("the page", { timeout: 300_000 }, async (context) => {
     await page.close();
   });
 
+  await context.test("a banner says that too many machines are missing to delete a node", async () => {
+    const page = await open();
+    await page.route("**/kubegc/v1/overview*", async (route) => {
+      const response = await route.fetch();
+      const overview = await response.json();
+      await route.fulfill({ response, json: { ...overview, nodeBreaker: { missing: 4, since: overview.now } } });
+    });
+    await page.reload();
+    const banner = page.locator(".banner.nodes");
+    await banner.waitFor({ timeout: PATIENCE });
+    assert.match(await banner.innerText(), /^No node is deleted, for .*4 machines are missing/);
+    assert.equal(await page.locator(".mode").innerText(), "Acting, 1 stopped");
+    assert.deepEqual(await violations(page), []);
+    clean(page);
+    await page.close();
+  });
+
   await context.test("the printed link opens the page once", async () => {
     const printed = /https:\S+login\?token=\S+/.exec(cluster.printed())[0];
     const one = await (await browser.newContext({ ignoreHTTPSErrors: true })).newPage();
