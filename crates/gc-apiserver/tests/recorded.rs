@@ -1,7 +1,7 @@
 //! Answers of kube-apiserver 1.36.2, recorded where this server once answered otherwise.
 //!
 //! A line of `recorded/answers.jsonl` holds requests that are sent one after the other, each with the code of its answer, what
-//! a Status says and which fields it names, the spec of the object, or the fields that its managers own.
+//! a Status says and which fields it names, the spec of the object, the fields that its managers own, or the warnings.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -14,7 +14,7 @@ const RECORDED: &str = include_str!("recorded/answers.jsonl");
 /// What a recorded request says about its answer.
 fn wanted(request: &Value) -> Value {
     let mut wanted = json!({"code": request["code"]});
-    for key in ["message", "causes", "spec", "fields"] {
+    for key in ["message", "causes", "spec", "fields", "warnings"] {
         if let Some(value) = request.get(key) {
             wanted[key] = value.clone();
         }
@@ -23,8 +23,11 @@ fn wanted(request: &Value) -> Value {
 }
 
 /// The same of an answer.
-fn given(code: u16, body: &Value, wanted: &Value) -> Value {
+fn given(code: u16, body: &Value, warnings: &[&str], wanted: &Value) -> Value {
     let mut given = json!({"code": code});
+    if wanted.get("warnings").is_some() {
+        given["warnings"] = json!(warnings);
+    }
     if body["kind"] == "Status" {
         given["message"] = body["message"].clone();
         let causes = body["details"]["causes"].as_array().cloned().unwrap_or_default();
@@ -50,8 +53,10 @@ async fn recorded_requests_are_answered_as_kube_apiserver_does() {
             let kind = request["headers"]["Content-Type"].as_str().unwrap_or("application/json");
             let answer = server.send(text("method"), text("path"), &[("content-type", kind)], body).await;
             let wanted = wanted(request);
+            let warnings = answer.headers.get_all("warning").iter();
+            let warnings: Vec<&str> = warnings.map(|value| value.to_str().unwrap()).collect();
             let body = serde_json::from_slice(&answer.bytes).unwrap_or_default();
-            let given = given(answer.code, &body, &wanted);
+            let given = given(answer.code, &body, &warnings, &wanted);
             if given != wanted {
                 differences.push(format!("{} {}\n  {wanted}\n  {given}", story["about"], text("method")));
             }

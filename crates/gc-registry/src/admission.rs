@@ -38,7 +38,7 @@ type Validate = fn(&Request<'_>, &Value, &mut Vec<String>) -> Result<(), ApiErro
 /// What plugins do, in the order in which they are called; the others act elsewhere.
 static HOOKS: &[(Plugin, Option<Mutate>, Option<Validate>)] = &[
     (Plugin::LimitRanger, Some(limit_ranger::default_resources), Some(limit_ranger::check)),
-    (Plugin::ServiceAccount, Some(service_account::mutate), None),
+    (Plugin::ServiceAccount, Some(service_account::mutate), Some(service_account::check)),
     (Plugin::TaintNodesByCondition, Some(nodes::taint), None),
     (Plugin::PodSecurity, None, Some(pod_security::check)),
     (Plugin::Priority, Some(pods::set_priority), Some(pods::check_default_class)),

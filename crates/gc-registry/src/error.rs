@@ -89,6 +89,8 @@ pub struct ApiError {
     pub warnings: Vec<String>,
     /// `metadata.continue` of a list that cannot go on as it began; empty is left out.
     pub continue_token: String,
+    /// Whether a controller is expected to create what is missing, so that the request may succeed a moment later.
+    pub is_awaited: bool,
 }
 
 /// `details` of a `Status`. Empty members are left out.
@@ -124,7 +126,15 @@ impl ApiError {
     #[must_use]
     pub fn new(code: u16, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         let (reason, message) = (reason.into(), message.into());
-        Self { code, reason, message, details: None, warnings: Vec::new(), continue_token: String::new() }
+        Self {
+            code,
+            reason,
+            message,
+            details: None,
+            warnings: Vec::new(),
+            continue_token: String::new(),
+            is_awaited: false,
+        }
     }
 
     /// 400.

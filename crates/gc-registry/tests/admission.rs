@@ -625,6 +625,99 @@ fn service_accounts_are_mounted_where_the_plugin_is_on() {
     assert_eq!(volume["projected"]["sources"].as_array().map(Vec::len), Some(3));
 }
 
+/// Each answer is one of kube-apiserver 1.36.
+#[test]
+fn accounts_bound_what_pods_refer_to() {
+    let plugins = Plugins::default().with(Plugin::ServiceAccount, true);
+    let world = World::new(Config { plugins, ..Config::default() });
+    let annotations = json!({"kubernetes.io/enforce-mountable-secrets": "true"});
+    let strict = json!({"metadata": {"name": "strict", "annotations": annotations},
+        "secrets": [{"name": "mine"}], "imagePullSecrets": [{"name": "pull"}]});
+    for account in [json!({"metadata": {"name": "default"}}), strict] {
+        world.create("v1/serviceaccounts", account).unwrap();
+    }
+    let mirror = |spec: Value, container: &Value| {
+        let annotations = json!({"annotations": {"kubernetes.io/config.mirror": "x"}});
+        let mut pod = pod("p", "", spec, annotations);
+        pod["spec"]["containers"][0].as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
+        tried(&world, "v1/pods", pod).map(drop)
+    };
+    let variable =
+        json!({"env": [{"name": "E", "valueFrom": {"secretKeyRef": {"name": "other", "key": "k"}}}]});
+    let whole = json!({"envFrom": [{"secretRef": {"name": "other"}}]});
+    let projected = |source: Value| json!({"volumes": [{"name": "v", "projected": {"sources": [source]}}]});
+    let volume = |secret: &str| json!([{"name": "v", "secret": {"secretName": secret}}]);
+    let none = json!({});
+    for (spec, container, refusal) in [
+        (json!({"serviceAccountName": "default"}), &none, "reference service accounts"),
+        (json!({"volumes": volume("s")}), &none, "reference secrets"),
+        (none.clone(), &variable, "reference secrets"),
+        (none.clone(), &whole, "reference secrets"),
+        (json!({"imagePullSecrets": [{"name": "x"}]}), &none, "reference secrets"),
+        (projected(json!({"secret": {"name": "s"}})), &none, "reference secrets"),
+        (
+            projected(json!({"serviceAccountToken": {"path": "t"}})),
+            &none,
+            "use ServiceAccountToken volume projections",
+        ),
+    ] {
+        let text = format!("403 pods \"p\" is forbidden: a mirror pod may not {refusal}");
+        assert_eq!(mirror(spec.clone(), container), Err(text), "{spec} {container}");
+    }
+    let owned = |mut spec: Value, container: &Value| {
+        spec["serviceAccountName"] = "strict".into();
+        let mut pod = pod("p", "", spec, json!({}));
+        pod["spec"]["containers"][0].as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
+        tried(&world, "v1/pods", pod).map(drop)
+    };
+    let not_named = "is not allowed because service account strict does not reference that";
+    let mut init = variable.clone();
+    init["name"] = "i".into();
+    init["image"] = "i".into();
+    for (spec, container, refusal) in [
+        (none.clone(), &variable, "container c with envVar E referencing secret.secretName=\"other\""),
+        (none.clone(), &whole, "container c with envFrom referencing secret.secretName=\"other\""),
+        (json!({"volumes": volume("other")}), &none, "volume with secret.secretName=\"other\""),
+        (
+            json!({"initContainers": [init]}),
+            &none,
+            "init container i with envVar E referencing secret.secretName=\"other\"",
+        ),
+        (
+            json!({"imagePullSecrets": [{"name": "pull"}, {"name": "q"}]}),
+            &none,
+            "imagePullSecrets[1].name=\"q\"",
+        ),
+    ] {
+        let what = if refusal.starts_with("image") { "imagePullSecret" } else { "secret" };
+        let text = format!("403 pods \"p\" is forbidden: {refusal} {not_named} {what}");
+        assert_eq!(owned(spec.clone(), container), Err(text), "{spec} {container}");
+    }
+    let fitting = json!({"serviceAccountName": "strict", "volumes": volume("mine")});
+    world.create("v1/pods", pod("fits", "", fitting, json!({}))).unwrap();
+    let mut ephemeral = variable;
+    ephemeral["name"] = "e".into();
+    ephemeral["image"] = "i".into();
+    let patch = json!({"spec": {"ephemeralContainers": [ephemeral]}});
+    let error = world.merge("v1/pods/ephemeralcontainers", "default/fits", patch).unwrap_err();
+    let text = format!(
+        "ephemeral container e with envVar E referencing secret.secretName=\"other\" {not_named} secret"
+    );
+    assert_eq!((error.code, &*error.reason, error.message), (500, "", text));
+}
+
+/// A volume whose name is that of a token's is taken for it, as upstream does.
+#[test]
+fn given_volumes_of_tokens_are_used() {
+    let plugins = Plugins::default().with(Plugin::ServiceAccount, true);
+    let world = World::new(Config { plugins, ..Config::default() });
+    world.create("v1/serviceaccounts", json!({"metadata": {"name": "default"}})).unwrap();
+    let spec = json!({"volumes": [{"name": "kube-api-access-given", "emptyDir": {}}]});
+    let made = tried(&world, "v1/pods", pod("p", "", spec.clone(), json!({}))).unwrap();
+    assert_eq!(made["spec"]["volumes"], spec["volumes"]);
+    assert_eq!(made["spec"]["containers"][0]["volumeMounts"][0]["name"], "kube-api-access-given");
+}
+
 #[test]
 fn evictions_spend_what_a_budget_allows() {
     let world = World::default();

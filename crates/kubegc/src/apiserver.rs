@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use futures::FutureExt as _;
 use gc_apiserver::{AccessConfig, Extension, GivenKeys, RunningServer, Server, ServerConfig, StartError};
 use gc_registry::Registry;
-use gc_registry::admission::Plugins;
+use gc_registry::admission::{Plugin, Plugins};
 use gc_registry::advisor::Advisor;
 use gc_registry::deletion_observer::DeletionObserver;
 use gc_registry::services::{RangeError, ServiceRanges};
@@ -87,7 +87,7 @@ pub(crate) struct ServerOptions {
     /// Give Services their node ports from this range
     #[arg(long, value_name = "FIRST-LAST", default_value = NODE_PORT_RANGE)]
     pub(crate) service_node_port_range: String,
-    /// Turn on this admission plugin in addition to the default ones, such as ServiceAccount (repeatable)
+    /// Turn on this admission plugin in addition to the default ones (repeatable)
     #[arg(long, value_name = "PLUGIN", value_delimiter = ',')]
     pub(crate) enable_admission_plugins: Vec<String>,
     /// Turn off this admission plugin (repeatable)
@@ -97,6 +97,9 @@ pub(crate) struct ServerOptions {
     /// [default: a file in the data directory, or in a temporary directory]
     #[arg(long, value_name = "FILE")]
     pub(crate) write_kubeconfig: Option<PathBuf>,
+    /// Each namespace gets its ServiceAccount `default` from a controller, so that pods can need one.
+    #[arg(skip)]
+    pub(crate) creates_accounts: bool,
     /// Quotas are counted, as kube-controller-manager does.
     #[arg(skip)]
     pub(crate) counts_quotas: bool,
@@ -159,6 +162,7 @@ impl ServerOptions {
             enable_admission_plugins: Vec::new(),
             disable_admission_plugins: Vec::new(),
             write_kubeconfig: None,
+            creates_accounts: false,
             counts_quotas: false,
             aggregates_roles: false,
             checks_policy_types: false,
@@ -188,7 +192,7 @@ impl ServerOptions {
 
     /// The admission plugins that are on.
     pub(crate) fn plugins(&self) -> Result<Plugins, UsageError> {
-        let mut plugins = Plugins::default();
+        let mut plugins = Plugins::default().with(Plugin::ServiceAccount, self.creates_accounts);
         for (names, flag, on) in [
             (&self.enable_admission_plugins, "enable", true),
             (&self.disable_admission_plugins, "disable", false),

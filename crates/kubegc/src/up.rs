@@ -171,6 +171,7 @@ impl Up {
         };
         let advisor: Option<Arc<dyn gc_registry::advisor::Advisor>> = Some(Arc::new(advisor));
         let mut options = ServerOptions {
+            creates_accounts: living.contains(&Workload::ServiceAccount),
             counts_quotas: true,
             aggregates_roles: true,
             checks_policy_types: true,

@@ -107,27 +107,27 @@ impl Wish {
     }
 
     /// Decodes the body.
-    pub(crate) fn decode(self) -> Result<Operation, ApiError> {
+    pub(crate) fn decode(&self) -> Result<Operation, ApiError> {
         let (body, content_type) = (&self.body, self.content_type.as_deref());
         let object = || match &self.custom {
             Some(resource) => bodies::custom_object(body, content_type, resource),
             None => bodies::object(body, content_type, &self.kind),
         };
-        let options = |from_query| {
-            if body.is_empty() { Ok(from_query) } else { bodies::delete_options(body, content_type) }
+        let options = |from_query: &DeleteOptions| {
+            if body.is_empty() { Ok(from_query.clone()) } else { bodies::delete_options(body, content_type) }
         };
-        Ok(match self.verb {
-            Verb::Get { resource_version } => Operation::Get { resource_version },
-            Verb::List(options) => Operation::List(options),
-            Verb::Create(options) => Operation::Create(object()?, options),
-            Verb::Update(options) => Operation::Update(object()?, options),
+        Ok(match &self.verb {
+            Verb::Get { resource_version } => Operation::Get { resource_version: resource_version.clone() },
+            Verb::List(options) => Operation::List(options.clone()),
+            Verb::Create(options) => Operation::Create(object()?, options.clone()),
+            Verb::Update(options) => Operation::Update(object()?, options.clone()),
             Verb::Patch(patch_type, options) => {
-                let patch = bodies::patch(body, patch_type)?;
-                Operation::Patch(patch_type, patch, options)
+                let patch = bodies::patch(body, *patch_type)?;
+                Operation::Patch(*patch_type, patch, options.clone())
             }
             Verb::Delete(from_query) => Operation::Delete(options(from_query)?),
             Verb::DeleteCollection(list, from_query) => {
-                Operation::DeleteCollection(list, options(from_query)?)
+                Operation::DeleteCollection(list.clone(), options(from_query)?)
             }
         })
     }

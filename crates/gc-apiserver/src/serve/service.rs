@@ -42,6 +42,10 @@ use crate::work::{self, Place, Weight};
 
 /// A watch without timeoutSeconds lasts between this and twice this.
 const WATCH_MINIMUM_SECONDS: u64 = 1800;
+/// How often a request is tried that needs what a controller is about to create, as upstream tries it.
+const MAXIMUM_TRIES: usize = 10;
+/// Time between two such tries.
+const PAUSE_BETWEEN_TRIES: Duration = Duration::from_millis(150);
 
 /// Answers a request. Never fails: errors become a Status.
 pub(crate) async fn serve<B>(
@@ -418,24 +422,46 @@ async fn dispatch(
     let representation = request.representation(purpose)?;
     let wish = Wish::read(request, &state.work.bodies, &target, verb).await?;
     let _place = state.work.place(&state.metrics, &request.flow, wish.width()).await?;
-    let (user, manager) = (request.user.clone(), request.manager());
     let definition = Arc::clone(&target.resource);
-    let outcome = state
-        .perform(wish.weight(&target), move |state| {
-            let comes_later = wish.is_about_what_is_there();
-            let operation = wish.decode();
-            state.with_context(&user, &manager, |registry, context| match operation {
-                Ok(operation) => registry.handle(&target, operation, context),
-                Err(error) if comes_later => {
-                    let look = Operation::Get { resource_version: String::new() };
-                    let found = registry.handle(&target, look, context);
-                    Err(found.err().filter(|missing| missing.code == 404).unwrap_or(error))
-                }
-                Err(error) => Err(error),
-            })
+    let task = Arc::new(Task { target, wish, user: request.user.clone(), manager: request.manager() });
+    let mut tries = 0;
+    let outcome = loop {
+        let outcome = {
+            let task = Arc::clone(&task);
+            state.perform(task.wish.weight(&task.target), move |state| task.perform(state)).await
+        };
+        tries += 1;
+        match outcome {
+            Err(error) if error.is_awaited && tries < MAXIMUM_TRIES => {
+                tokio::time::sleep(PAUSE_BETWEEN_TRIES).await;
+            }
+            outcome => break outcome?,
+        }
+    };
+    write_answer(request, &definition, representation, outcome)
+}
+
+/// A request that can be performed, and again if what it needs is about to be created.
+struct Task {
+    target: RequestTarget,
+    wish: Wish,
+    user: UserInfo,
+    manager: String,
+}
+
+impl Task {
+    fn perform(&self, state: &State) -> Result<gc_registry::api::Response, ApiError> {
+        let operation = self.wish.decode();
+        state.with_context(&self.user, &self.manager, |registry, context| match operation {
+            Ok(operation) => registry.handle(&self.target, operation, context),
+            Err(error) if self.wish.is_about_what_is_there() => {
+                let look = Operation::Get { resource_version: String::new() };
+                let found = registry.handle(&self.target, look, context);
+                Err(found.err().filter(|missing| missing.code == 404).unwrap_or(error))
+            }
+            Err(error) => Err(error),
         })
-        .await;
-    write_answer(request, &definition, representation, outcome?)
+    }
 }
 
 /// A place for a request whose body has arrived.

@@ -46,6 +46,27 @@ fn wait_until_gone(server: &Kubegc, what: &str) {
     assert!(is_gone(&outcome), "{}", outcome.err);
 }
 
+/// A pod of a namespace that was created with it runs as the namespace's account, which a controller creates.
+#[test]
+fn pods_run_as_the_account_of_their_namespace() {
+    let Some(server) = up() else { return };
+    let pod = |namespace: &str, name: &str, account: &str| {
+        serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace},
+            "spec": {"serviceAccountName": account, "containers": [{"name": "c", "image": "i"}]}})
+        .to_string()
+    };
+    let namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: fresh}}";
+    kubectl(&server, &["create", "-f", "-"], &format!("{namespace}\n---\n{}", pod("fresh", "a", "")));
+    let created = get(&server, &["pod", "a", "--namespace", "fresh"]);
+    let mounted = &created["spec"]["containers"][0]["volumeMounts"][0]["mountPath"];
+    assert_eq!(
+        (created["spec"]["serviceAccountName"].as_str(), mounted.as_str()),
+        (Some("default"), Some("/var/run/secrets/kubernetes.io/serviceaccount"))
+    );
+    let outcome = run(&server, &["create", "-f", "-"], &pod("fresh", "b", "none"));
+    assert!(outcome.err.contains("serviceaccount \"none\" not found"), "{}", outcome.err);
+}
+
 #[test]
 fn the_tutorial_on_cascading_deletion_works_word_by_word() {
     let Some(server) = up() else { return };

@@ -29,6 +29,10 @@ impl Kind for MutatingAdmissionPolicy {
         policy::defaults(members);
     }
 
+    fn warnings(new: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+        warnings::static_name(new, texts);
+    }
+
     fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let named = policy::checked(&spec, true, report).in_mutations();

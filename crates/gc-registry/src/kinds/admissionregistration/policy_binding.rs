@@ -36,6 +36,10 @@ impl<const MUTATING: bool> Kind for PolicyBinding<MUTATING> {
         }
     }
 
+    fn warnings(new: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+        warnings::static_name(new, texts);
+    }
+
     fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         policy_name(&spec.get("policyName"), report);

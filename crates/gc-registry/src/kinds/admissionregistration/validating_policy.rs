@@ -37,6 +37,10 @@ impl Kind for ValidatingAdmissionPolicy {
         policy::defaults(members);
     }
 
+    fn warnings(new: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+        warnings::static_name(new, texts);
+    }
+
     fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let spec = object.get("spec");
         let named = policy::checked(&spec, false, report);

@@ -48,6 +48,10 @@ impl<const MUTATING: bool> Kind for Webhooks<MUTATING> {
         }
     }
 
+    fn warnings(new: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
+        warnings::static_name(new, texts);
+    }
+
     fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let mut names = BTreeSet::new();
         for webhook in object.get("webhooks").items() {

@@ -211,6 +211,8 @@ fn selected_template(spec: &Field<'_, '_>, report: &mut Report) {
     }
     let of_pods = of_pods(spec, template.value());
     pod_spec::template(&template.with(&of_pods), report);
+    // Upstream reports their problems twice.
+    pod_spec::template_metadata(&template, report);
 }
 
 /// The template as its pods have it: each claim is a volume, before the template's own of other names, and the pod's

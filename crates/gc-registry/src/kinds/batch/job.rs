@@ -136,7 +136,7 @@ impl Kind for Job {
             let metadata = object.get("metadata");
             let name = metadata.get("name");
             let last = format!("{}-{}", name.text(), completions - 1);
-            for _ in dns_label(&last) {
+            if !dns_label(&last).is_empty() {
                 let why = format!("will not able to create pod with invalid DNS label: {last}");
                 report.invalid(&name, &why);
             }

@@ -116,12 +116,13 @@ impl Kind for PersistentVolume {
     fn validate(object: &Field<'_, '_>, report: &mut Report) {
         let metadata = object.get("metadata");
         spec(&object.get("spec"), metadata.text_of("name"), false, report);
+        mount_options(object, report);
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-        // Upstream reports these problems twice.
         Self::validate(new, report);
-        Self::validate(new, report);
+        // Upstream reports the problems of the spec twice.
+        spec(&new.get("spec"), new.get("metadata").text_of("name"), false, report);
         let (spec, before) = (new.get("spec"), old.get("spec"));
         if source(new.value(), old.value()) != source(old.value(), old.value()) {
             let shown = |spec: &Value| internal_part(SPEC, VOLUME_SOURCE, spec);
@@ -146,6 +147,35 @@ impl Kind for PersistentVolume {
         if before.has("volumeAttributesClassName") && !class.is_set() {
             report.forbidden(&class, "update from non-nil value to nil is forbidden");
         }
+    }
+}
+
+/// The annotation that was there before the field `mountOptions`.
+const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
+/// The volumes that may have it.
+const MOUNTED_WITH_OPTIONS: [&str; 13] = [
+    "awsElasticBlockStore",
+    "azureDisk",
+    "azureFile",
+    "cephfs",
+    "cinder",
+    "gcePersistentDisk",
+    "glusterfs",
+    "iscsi",
+    "nfs",
+    "photonPersistentDisk",
+    "quobyte",
+    "rbd",
+    "vsphereVolume",
+];
+
+fn mount_options(object: &Field<'_, '_>, report: &mut Report) {
+    let metadata = object.get("metadata");
+    let annotations = metadata.get("annotations");
+    let spec = object.get("spec");
+    if annotations.has(MOUNT_OPTIONS) && !MOUNTED_WITH_OPTIONS.iter().any(|kind| spec.has(kind)) {
+        report
+            .forbidden(&annotations.get(MOUNT_OPTIONS), "may not specify mount options for this volume type");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Service accounts: nothing but their metadata is checked.
 
 use crate::kinds::prelude::*;
+use crate::kinds::shared::pod_spec::ENFORCE;
 
 pub(crate) struct ServiceAccount;
 
@@ -21,6 +22,17 @@ impl Kind for ServiceAccount {
 
     fn prepare_update(new: &mut Value, _: &Value, _: &Context<'_>) {
         only_names_of_secrets(new);
+    }
+
+    /// Said where the annotation is new.
+    fn warnings(account: &Value, old: Option<&Value>, texts: &mut Vec<String>) {
+        let is_set = |account: &Value| at(account, &["metadata", "annotations", ENFORCE]).is_some();
+        if is_set(account) && !old.is_some_and(is_set) {
+            texts.push(format!(
+                "metadata.annotations[{ENFORCE}]: deprecated in v1.32+; prefer separate namespaces to isolate access to \
+                 mounted secrets"
+            ));
+        }
     }
 
     fn validate(_: &Field<'_, '_>, _: &mut Report) {}

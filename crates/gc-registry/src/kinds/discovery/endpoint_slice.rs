@@ -169,6 +169,13 @@ fn address(all: &Field<'_, '_>, field: &Field<'_, '_>, kind: &str, report: &mut 
                 // Upstream names the list.
                 report.invalid_text(all, field.text(), &format!("must be an {kind} address"));
             }
+            if let IpAddr::V6(address) = parsed
+                && kind == "IPv6"
+                && address.to_string() != field.text()
+            {
+                report.invalid(field, &format!("must be in canonical form ({:?})", address.to_string()));
+                return;
+            }
             non_special_ip(field, report);
         }
         "FQDN" => {

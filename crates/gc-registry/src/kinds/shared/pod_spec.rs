@@ -25,6 +25,8 @@ const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
+/// On a service account: its pods may refer to no other Secrets than its own.
+pub(crate) const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
 /// Whose spec it is.
@@ -48,18 +50,24 @@ impl<'v> Owner<'v> {
 
 /// A pod template.
 pub(crate) fn template(field: &Field<'_, '_>, report: &mut Report) {
-    // Upstream leaves `metadata` out of these paths.
+    template_metadata(field, report);
     let metadata = field.with(field.member("metadata"));
-    labels(&metadata.get("labels"), report);
-    annotations(&metadata.get("annotations"), report);
     let pod_spec = field.get("spec");
-    pod_annotations(&metadata.get("annotations"), &pod_spec, report);
     spec(&pod_spec, Owner::Template, report);
     annotations_match(&metadata.get("annotations"), &pod_spec, report);
     if !pod_spec.get("ephemeralContainers").list().is_empty() {
         let why = "ephemeral containers not allowed in pod template";
         report.forbidden(&pod_spec.get("ephemeralContainers"), why);
     }
+}
+
+/// Its labels and annotations.
+pub(crate) fn template_metadata(field: &Field<'_, '_>, report: &mut Report) {
+    // Upstream leaves `metadata` out of these paths.
+    let metadata = field.with(field.member("metadata"));
+    labels(&metadata.get("labels"), report);
+    annotations(&metadata.get("annotations"), report);
+    pod_annotations(&metadata.get("annotations"), &field.get("spec"), report);
 }
 
 /// The spec of a pod or template.

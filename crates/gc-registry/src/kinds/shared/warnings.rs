@@ -18,6 +18,8 @@ pub(crate) const IN_THE_HOSTNAME: &str =
 const OLD_CLASS: &str = "deprecated since v1.8; use \"storageClassName\" attribute instead";
 
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+/// How the names of webhooks and policies end that kube-apiserver reads from files.
+const STATIC_SUFFIX: &str = ".static.k8s.io";
 
 /// The path of a member; a path of nothing is left out.
 fn below(path: &str, member: &str) -> String {
@@ -48,6 +50,16 @@ pub(crate) fn name(object: &Value, why: &str, texts: &mut Vec<String>) {
     let problems = dns_label(meta::name(object));
     if !problems.is_empty() {
         texts.push(format!("metadata.name: {why}; a DNS label is recommended: [{}]", problems.join(" ")));
+    }
+}
+
+/// A name that is meant for configuration from files.
+pub(crate) fn static_name(object: &Value, texts: &mut Vec<String>) {
+    if meta::name(object).ends_with(STATIC_SUFFIX) {
+        texts.push(format!(
+            "metadata.name: names ending with {STATIC_SUFFIX:?} are reserved for static manifest-based configurations \
+             and cannot be managed via the API"
+        ));
     }
 }
 
