@@ -266,8 +266,15 @@ impl<'a> Reader<'a> {
         Ok(Start { at, after: None, continued: false, counted: None })
     }
 
+    /// Whether upstream answers from its cache, which has no pages. Events have no cache.
+    fn is_of_any_version(&self, options: &ListOptions) -> bool {
+        let is_event = &*self.resource.resource == "events" && self.resource.custom.is_none();
+        options.resource_version == "0" && options.continue_token.is_empty() && !is_event
+    }
+
     fn page(&self, options: &ListOptions, filter: &Filter) -> Result<Page, ApiError> {
-        let limit = usize::try_from(options.limit).unwrap_or(0);
+        let limit =
+            if self.is_of_any_version(options) { 0 } else { usize::try_from(options.limit).unwrap_or(0) };
         let Start { mut at, mut after, continued, counted } = self.start(options)?;
         let from = after.clone();
         let fail = |error: StorageError| match error {

@@ -384,3 +384,25 @@ fn a_list_whose_first_state_is_gone_may_go_on_in_the_newest_one() {
     assert_eq!(names(&third), ["bb"]);
     assert_eq!(second.resource_version, newest.to_string());
 }
+
+/// A list of any version has no pages, but for Events.
+#[test]
+fn lists_of_any_version_have_no_pages() {
+    let world = World::default();
+    for name in ["a", "b", "c"] {
+        world.create(CM, json!({"metadata": {"name": name}})).unwrap();
+        let event = json!({"metadata": {"name": name}, "involvedObject": {"namespace": "default"}});
+        world.create("v1/events", event).unwrap();
+    }
+    let all = |resource: &str, version: &str, limit: i64| {
+        let options = ListOptions { limit, resource_version: version.to_owned(), ..ListOptions::default() };
+        let page = list(&world, resource, options).unwrap();
+        (page.items.len(), page.remaining_item_count, page.continue_token.is_empty())
+    };
+    let (whole, page) = ((3, None, true), (1, Some(2), false));
+    for (resource, version, expected) in
+        [(CM, "0", whole), (CM, "", page), ("v1/events", "0", page), ("events.k8s.io/v1/events", "0", page)]
+    {
+        assert_eq!(all(resource, version, 1), expected, "{resource} of {version:?}");
+    }
+}
