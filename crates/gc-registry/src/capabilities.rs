@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::call::Call;
 use crate::error::{ApiError, CauseReason, FieldError};
+use crate::kinds;
 use crate::kinds::access::{flag, list, text};
 
 /// The label of namespaces whose claims may have administrative access to devices.
@@ -55,15 +56,8 @@ impl Call<'_> {
             return Vec::new();
         }
         let resource = self.resource();
-        let path: &[&str] = match (&*resource.group, &*resource.resource) {
-            ("", "pods") => &["spec"],
-            ("", "podtemplates") => &["template", "spec"],
-            ("", "replicationcontrollers")
-            | ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets")
-            | ("batch", "jobs") => &["spec", "template", "spec"],
-            ("batch", "cronjobs") => &["spec", "jobTemplate", "spec", "template", "spec"],
-            _ => return Vec::new(),
-        };
+        let Some(template) = kinds::pods(resource.target()) else { return Vec::new() };
+        let path: Vec<&str> = template.iter().copied().chain(["spec"]).collect();
         let mut found = Vec::new();
         let host_process = ["securityContext", "windowsOptions", "hostProcess"];
         let pod: Vec<&str> = path.iter().copied().chain(host_process).collect();

@@ -22,6 +22,7 @@ mod field;
 mod fields;
 mod flowcontrol;
 mod kind;
+mod metadata;
 mod networking;
 mod node;
 mod policy;
@@ -52,11 +53,23 @@ pub use prepare::{prepare_for_create, prepare_for_update};
 pub use printers::{Column, human_duration};
 pub use tables::{cells, columns, row_conditions};
 
+pub(crate) use metadata::{Look, Metadata, RequiredName};
+
 use self::field::Field;
 pub(crate) use self::field::Step;
 use self::report::Report;
 use crate::error::FieldError;
 use crate::resource::Target;
+
+/// What is checked of the metadata of the objects of a resource.
+pub(crate) fn metadata(target: Target<'_>) -> Metadata {
+    served::of(target).map_or(Metadata::DEFAULT, |kind| kind.metadata)
+}
+
+/// Where what the pods of a resource are made of is in its objects; empty for pods.
+pub(crate) fn pods(target: Target<'_>) -> Option<&'static [&'static str]> {
+    served::of(target)?.pods
+}
 
 /// Checks an object that is about to be created, after defaulting and preparation.
 #[must_use]

@@ -10,29 +10,34 @@ pub(crate) use common::validate_embedded;
 
 use self::common::{STANDARD_FINALIZERS, error, validate_change, validate_known_finalizers, validate_whole};
 use crate::error::{CauseReason, FieldError};
+use crate::kinds::{self, Look, Metadata, RequiredName};
 use crate::meta;
 use crate::names::{self, invalid, quoted};
 use crate::resource::ResourceDefinition;
 
 /// The metadata of an object that is created, of the kinds whose own validation begins with it.
 pub(crate) fn validate(resource: &ResourceDefinition, object: &Value) -> Vec<FieldError> {
-    if is_left_to_the_generic_server(resource) { Vec::new() } else { every_rule(resource, object) }
+    if metadata_rules(resource).is_checked_last { Vec::new() } else { every_rule(resource, object) }
 }
 
 /// What the generic API server checks once nothing else is wrong with an object that is created.
 pub(crate) fn validate_last(resource: &ResourceDefinition, object: &Value) -> Vec<FieldError> {
-    if is_left_to_the_generic_server(resource) {
+    if metadata_rules(resource).is_checked_last {
         return every_rule(resource, object);
     }
     let prefix = meta::text(object, "generateName");
-    if prefix.is_empty() || !only_whole_names(resource) {
+    if prefix.is_empty() || metadata_rules(resource).checks_prefixes {
         return Vec::new();
     }
     invalid("metadata.generateName", prefix, names::path_segment(prefix)).collect()
 }
 
-fn is_left_to_the_generic_server(resource: &ResourceDefinition) -> bool {
-    resource.is("", "events") || resource.is("policy", "poddisruptionbudgets")
+/// What the kind of a resource checks.
+fn metadata_rules(resource: &ResourceDefinition) -> Metadata {
+    if resource.custom.is_some() || resource.is_of_definitions() {
+        return Metadata::CUSTOM;
+    }
+    kinds::metadata(resource.target())
 }
 
 fn every_rule(resource: &ResourceDefinition, object: &Value) -> Vec<FieldError> {
@@ -60,7 +65,7 @@ fn every_rule(resource: &ResourceDefinition, object: &Value) -> Vec<FieldError> 
         ));
     }
     validate_whole(object, &mut errors);
-    if knows_its_finalizers(resource) {
+    if metadata_rules(resource).refuses_plain_finalizers {
         validate_known_finalizers(object, &mut errors);
     }
     errors
@@ -68,19 +73,11 @@ fn every_rule(resource: &ResourceDefinition, object: &Value) -> Vec<FieldError> 
 
 /// The name of an object, and what it was generated from, by the rules of its kind.
 fn validate_names(resource: &ResourceDefinition, object: &Value, errors: &mut Vec<FieldError>) {
-    let custom = resource.custom.is_some();
-    let required = name_from_spec(resource, object);
-    let form = |text: &str, prefix| {
-        if custom {
-            return names::object_name("", "", text, prefix);
-        }
-        let mut problems = names::object_name(&resource.group, &resource.resource, text, prefix);
-        if resource.is("resource.k8s.io", "deviceclasses") {
-            // Its form is declared with the type, and such checks count in bytes.
-            let declared =
-                |problem: String| problem.replace("no more than 253 characters", "no more than 253 bytes");
-            problems = problems.into_iter().map(declared).collect();
-        }
+    let rules = metadata_rules(resource);
+    let required_name =
+        if resource.is_of_definitions() { Some(plural_and_group as _) } else { rules.required_name };
+    let required = required_name.map(|required: fn(&Value) -> RequiredName| required(object));
+    let with_required = |text: &str, mut problems: Vec<String>| {
         if let Some(RequiredName { name, why, alone }) = &required
             && text != name
             && (!*alone || problems.is_empty())
@@ -90,8 +87,9 @@ fn validate_names(resource: &ResourceDefinition, object: &Value, errors: &mut Ve
         problems
     };
     let prefix = meta::text(object, "generateName");
-    if !prefix.is_empty() && !only_whole_names(resource) {
-        errors.extend(invalid("metadata.generateName", prefix, form(prefix, true)));
+    if !prefix.is_empty() && rules.checks_prefixes {
+        let problems = with_required(prefix, names::prefix(rules.name, prefix));
+        errors.extend(invalid("metadata.generateName", prefix, problems));
     }
     let name = meta::name(object);
     if name.is_empty() {
@@ -101,58 +99,15 @@ fn validate_names(resource: &ResourceDefinition, object: &Value, errors: &mut Ve
             "Required value: name or generateName is required".into(),
         ));
     } else {
-        errors.extend(invalid("metadata.name", name, form(name, false)));
+        errors.extend(invalid("metadata.name", name, with_required(name, (rules.name)(name))));
     }
 }
 
-/// The name that an object must have because of its spec.
-struct RequiredName {
-    name: String,
-    why: String,
-    /// Whether it is only asked for of a name that has the form of one.
-    alone: bool,
-}
-
-fn name_from_spec(resource: &ResourceDefinition, object: &Value) -> Option<RequiredName> {
+/// The name that a definition must have.
+fn plural_and_group(object: &Value) -> RequiredName {
     let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
-    let group = text("/spec/group");
-    if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
-        let name = format!("{}.{group}", text("/spec/names/plural"));
-        return Some(RequiredName {
-            name,
-            why: "must be spec.names.plural+\".\"+spec.group".into(),
-            alone: false,
-        });
-    }
-    if resource.is("apiregistration.k8s.io", "apiservices") {
-        let name = format!("{}.{group}", text("/spec/version"));
-        let why = format!("must be `spec.version+\".\"+spec.group`: {}", quoted(&name));
-        return Some(RequiredName { name, why, alone: true });
-    }
-    None
-}
-
-/// Whether a kind checks the generated name and not what it is generated from.
-fn only_whole_names(resource: &ResourceDefinition) -> bool {
-    resource.is("", "replicationcontrollers") || resource.is("resource.k8s.io", "deviceclasses")
-}
-
-/// Whether finalizers without a domain are refused: the kinds whose validation is Kubernetes' own, and not that of the
-/// generic API server.
-fn knows_its_finalizers(resource: &ResourceDefinition) -> bool {
-    resource.custom.is_none()
-        && !matches!(
-            (&*resource.group, &*resource.resource),
-            (
-                "admissionregistration.k8s.io"
-                    | "apiextensions.k8s.io"
-                    | "apiregistration.k8s.io"
-                    | "coordination.k8s.io"
-                    | "node.k8s.io",
-                _
-            ) | ("policy", "poddisruptionbudgets")
-                | ("", "events")
-        )
+    let name = format!("{}.{}", text("/spec/names/plural"), text("/spec/group"));
+    RequiredName { name, why: "must be spec.names.plural+\".\"+spec.group".into(), alone: false }
 }
 
 /// The metadata of an object that replaces a stored one (spec 6.1, 6.2). Name and namespace are those of the
@@ -176,7 +131,11 @@ pub(crate) fn validate_update(
         found
     };
     let (whole, change) = (found(validate_whole), found(validate_change));
-    let known = if knows_its_finalizers(resource) { found(validate_known_finalizers) } else { Vec::new() };
+    let known = if metadata_rules(resource).refuses_plain_finalizers {
+        found(validate_known_finalizers)
+    } else {
+        Vec::new()
+    };
     errors.extend(whole.iter().chain(&change).cloned());
     let looks = looks(resource, subresource);
     for look in looks {
@@ -232,49 +191,10 @@ pub(crate) fn validate_update(
     errors
 }
 
-/// How the rules of a kind look at the metadata of an update.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
-    /// As at that of the object as a whole.
-    Whole,
-    /// As at that of a change.
-    Change,
-}
-
-/// The looks of a kind, in their order.
+/// The looks of a kind at an update, in their order.
 fn looks(resource: &ResourceDefinition, subresource: &str) -> &'static [Look] {
-    use Look::{Change, Whole};
-    match (&*resource.group, &*resource.resource, subresource) {
-        _ if resource.custom.is_some() => &[Change],
-        ("policy", "poddisruptionbudgets", _)
-        | ("", "events", _)
-        | ("batch", "cronjobs", "status")
-        | ("admissionregistration.k8s.io", "validatingadmissionpolicies", "status") => &[],
-        ("certificates.k8s.io", "certificatesigningrequests", _) => &[Whole, Change],
-        (_, _, subresource) if !matches!(subresource, "" | "scale") => &[Change],
-        ("", "persistentvolumes", _) => &[Whole, Whole],
-        ("", "limitranges", _)
-        | ("admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io", ..)
-        | ("discovery.k8s.io", "endpointslices", _)
-        | ("storage.k8s.io", "csinodes" | "volumeattachments", _) => &[Whole],
-        ("", "resourcequotas" | "podtemplates" | "services" | "replicationcontrollers", _)
-        | ("networking.k8s.io", "networkpolicies" | "servicecidrs", _)
-        | ("events.k8s.io", ..)
-        | ("apps", "daemonsets" | "replicasets" | "statefulsets" | "deployments", _)
-        | ("autoscaling", "horizontalpodautoscalers", _)
-        | ("batch", "cronjobs", _)
-        | ("coordination.k8s.io", "leases", _)
-        | ("resource.k8s.io", "resourceslices", _)
-        | ("scheduling.k8s.io", "priorityclasses", _)
-        | ("storage.k8s.io", "csidrivers", _)
-        | ("apiextensions.k8s.io", "customresourcedefinitions", _) => &[Change],
-        ("", "namespaces" | "nodes", _)
-        | ("batch", "jobs", _)
-        | ("networking.k8s.io", "ipaddresses", _)
-        | ("node.k8s.io" | "rbac.authorization.k8s.io" | "resource.k8s.io", ..)
-        | ("storage.k8s.io", "storageclasses" | "csistoragecapacities", _) => &[Whole, Change],
-        _ => &[Change, Whole],
-    }
+    let rules = metadata_rules(resource);
+    if matches!(subresource, "" | "scale") { rules.update } else { rules.subresources }
 }
 
 /// `[]string{"a", "b"}`

@@ -180,33 +180,17 @@ pub(crate) fn invalid(field: &str, text: &str, problems: Vec<String>) -> impl It
     })
 }
 
-/// What keeps a text from being the name of an object of this built-in resource. `prefix` says that it is a
-/// `generateName`, which may end in a dash.
-#[must_use]
-pub fn object_name(group: &str, resource: &str, text: &str, prefix: bool) -> Vec<String> {
-    let masked;
-    let before_dash = text.strip_suffix('-').filter(|before| prefix && !before.is_empty());
-    let text = match before_dash {
+/// What keeps a text that may end in a dash from being the `generateName` of an object whose names have this form.
+pub(crate) fn prefix(form: fn(&str) -> Vec<String>, text: &str) -> Vec<String> {
+    match text.strip_suffix('-').filter(|before| !before.is_empty()) {
         // Upstream drops the character before the dash, too.
-        Some(before) => {
-            masked = format!("{}a", before.strip_suffix(|c: char| c.is_ascii()).unwrap_or(before));
-            &masked
-        }
-        None => text,
-    };
-    match (group, resource) {
-        ("", "namespaces" | "services") | ("apps", "statefulsets") => dns_label(text),
-        ("", "events")
-        | ("certificates.k8s.io", "certificatesigningrequests")
-        | ("rbac.authorization.k8s.io", _)
-        | ("apiregistration.k8s.io", "apiservices")
-        | ("policy", "poddisruptionbudgets") => path_segment(text),
-        ("networking.k8s.io", "ipaddresses") => ip_address(text),
-        _ => dns_subdomain(text),
+        Some(before) => form(&format!("{}a", before.strip_suffix(|c: char| c.is_ascii()).unwrap_or(before))),
+        None => form(text),
     }
 }
 
-fn ip_address(text: &str) -> Vec<String> {
+/// What keeps a text from being an IP address in its one form.
+pub(crate) fn ip_address(text: &str) -> Vec<String> {
     match text.parse::<std::net::IpAddr>() {
         Ok(address) if address.to_string() == text => Vec::new(),
         Ok(address) => vec![format!("must be in canonical form ({})", quoted(&address.to_string()))],
@@ -251,20 +235,6 @@ mod tests {
         ];
         for (form, text, good) in cases {
             assert_eq!(form(text).is_empty(), *good, "{text}: {:?}", form(text));
-        }
-    }
-
-    #[test]
-    fn some_kinds_have_names_of_their_own() {
-        let cases: &[(&str, &str, &str, &[&str])] = &[
-            ("", "pods", "a.b", &[]),
-            ("apps", "statefulsets", "a.b", &["must not contain dots"]),
-            ("", "events", "A b", &[]),
-            ("", "events", "a/b", &["may not contain '/'"]),
-            ("certificates.k8s.io", "certificatesigningrequests", "A:b", &[]),
-        ];
-        for (group, resource, name, problems) in cases {
-            assert_eq!(object_name(group, resource, name, false), *problems, "{resource} {name}");
         }
     }
 }

@@ -86,6 +86,16 @@ impl ResourceDefinition {
         *self.group == *group && *self.resource == *resource
     }
 
+    /// Whether its objects are definitions of custom resources.
+    pub(crate) fn is_of_definitions(&self) -> bool {
+        self.is("apiextensions.k8s.io", "customresourcedefinitions")
+    }
+
+    /// What the rules of its kind are found by.
+    pub(crate) fn target(&self) -> Target<'_> {
+        Target { group: &self.group, version: &self.version, resource: &self.resource, subresource: None }
+    }
+
     /// Whether reads and writes may wait for a conversion webhook.
     #[must_use]
     pub fn asks_webhook(&self) -> bool {

@@ -21,17 +21,12 @@ pub(crate) struct Rules<'a> {
 
 /// The rules of a kind, as far as they do not depend on the request.
 fn target_of<'a>(resource: &'a ResourceDefinition, subresource: &'a str) -> Target<'a> {
-    Target {
-        group: &resource.group,
-        version: &resource.version,
-        resource: &resource.resource,
-        subresource: (!subresource.is_empty()).then_some(subresource),
-    }
+    Target { subresource: (!subresource.is_empty()).then_some(subresource), ..resource.target() }
 }
 
 /// Whether this is the resource of custom resource definitions.
 pub(crate) fn is_definition(resource: &ResourceDefinition) -> bool {
-    resource.is("apiextensions.k8s.io", "customresourcedefinitions")
+    resource.is_of_definitions()
 }
 
 /// The schema of a resource: of its built-in kind, or of the version of its definition.

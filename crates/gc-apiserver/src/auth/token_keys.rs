@@ -77,7 +77,7 @@ enum Pair {
 /// A key that tokens are verified by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PublicKey {
-    kind: Kind,
+    algorithm: Algorithm,
     /// The key as its algorithm has it: a point, or modulus and exponent in DER.
     bytes: Vec<u8>,
     /// The hash of its SubjectPublicKeyInfo, as kube-apiserver names keys.
@@ -85,7 +85,7 @@ pub(crate) struct PublicKey {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum Algorithm {
     /// The number of its curve.
     Ecdsa(usize),
     Rsa,
@@ -120,13 +120,13 @@ impl SigningKey {
         let random = SystemRandom::new();
         CURVES.iter().enumerate().find_map(|(index, curve)| {
             let pair = EcdsaKeyPair::from_pkcs8(curve.signing, &document(curve), &random).ok()?;
-            let public = PublicKey::new(Kind::Ecdsa(index), pair.public_key().as_ref());
+            let public = PublicKey::new(Algorithm::Ecdsa(index), pair.public_key().as_ref());
             Some(Self { pair: Pair::Ecdsa(Box::new(pair)), public })
         })
     }
 
     fn rsa(pair: RsaKeyPair) -> Self {
-        let public = PublicKey::new(Kind::Rsa, pair.public().as_ref());
+        let public = PublicKey::new(Algorithm::Rsa, pair.public().as_ref());
         Self { pair: Pair::Rsa(Box::new(pair)), public }
     }
 
@@ -144,17 +144,17 @@ impl SigningKey {
 }
 
 impl PublicKey {
-    fn new(kind: Kind, bytes: &[u8]) -> Self {
-        let algorithm = match kind {
-            Kind::Ecdsa(curve) => [
+    fn new(algorithm: Algorithm, bytes: &[u8]) -> Self {
+        let identifiers = match algorithm {
+            Algorithm::Ecdsa(curve) => [
                 encode(OBJECT_IDENTIFIER, &[EC_PUBLIC_KEY]),
                 encode(OBJECT_IDENTIFIER, &[CURVES[curve].identifier]),
             ],
-            Kind::Rsa => [encode(OBJECT_IDENTIFIER, &[RSA_ENCRYPTION]), vec![0x05, 0x00]],
+            Algorithm::Rsa => [encode(OBJECT_IDENTIFIER, &[RSA_ENCRYPTION]), vec![0x05, 0x00]],
         };
-        let algorithm = encode(SEQUENCE, &[&algorithm.concat()]);
-        let info = encode(SEQUENCE, &[&algorithm, &encode(BIT_STRING, &[&[0], bytes])]);
-        Self { kind, bytes: bytes.to_vec(), identifier: URL_SAFE_NO_PAD.encode(Sha256::digest(info)) }
+        let named = encode(SEQUENCE, &[&identifiers.concat()]);
+        let info = encode(SEQUENCE, &[&named, &encode(BIT_STRING, &[&[0], bytes])]);
+        Self { algorithm, bytes: bytes.to_vec(), identifier: URL_SAFE_NO_PAD.encode(Sha256::digest(info)) }
     }
 
     /// The keys of a file: public ones, those of certificates, and the public halves of private ones.
@@ -184,32 +184,32 @@ impl PublicKey {
             let (tag, bits, _) = element(rest)?;
             let key = bits.strip_prefix(&[0]).filter(|_| tag == BIT_STRING)?;
             let (_, identifier, parameters) = element(algorithm)?;
-            let kind = match identifier {
-                RSA_ENCRYPTION => Kind::Rsa,
+            let algorithm = match identifier {
+                RSA_ENCRYPTION => Algorithm::Rsa,
                 EC_PUBLIC_KEY => {
                     let (_, wanted, _) = element(parameters)?;
-                    Kind::Ecdsa(CURVES.iter().position(|curve| curve.identifier == wanted)?)
+                    Algorithm::Ecdsa(CURVES.iter().position(|curve| curve.identifier == wanted)?)
                 }
                 _ => return None,
             };
-            Some(Self::new(kind, key))
+            Some(Self::new(algorithm, key))
         };
         read().ok_or(KeyError::Unsupported)
     }
 
     /// The algorithm, in the words of JSON web tokens.
     pub(crate) fn algorithm(&self) -> &'static str {
-        match self.kind {
-            Kind::Ecdsa(curve) => CURVES[curve].algorithm,
-            Kind::Rsa => "RS256",
+        match self.algorithm {
+            Algorithm::Ecdsa(curve) => CURVES[curve].algorithm,
+            Algorithm::Rsa => "RS256",
         }
     }
 
     /// Whether a signature is this key's.
     pub(crate) fn verifies(&self, text: &[u8], signature: &[u8]) -> bool {
-        let algorithm: &'static dyn signature::VerificationAlgorithm = match self.kind {
-            Kind::Ecdsa(curve) => CURVES[curve].verification,
-            Kind::Rsa => &signature::RSA_PKCS1_2048_8192_SHA256,
+        let algorithm: &'static dyn signature::VerificationAlgorithm = match self.algorithm {
+            Algorithm::Ecdsa(curve) => CURVES[curve].verification,
+            Algorithm::Rsa => &signature::RSA_PKCS1_2048_8192_SHA256,
         };
         UnparsedPublicKey::new(algorithm, &self.bytes).verify(text, signature).is_ok()
     }
@@ -217,8 +217,8 @@ impl PublicKey {
     /// The key as a member of a key set.
     pub(crate) fn member(&self) -> Value {
         let mut member = json!({"use": "sig", "kid": self.identifier, "alg": self.algorithm()});
-        match self.kind {
-            Kind::Ecdsa(curve) => {
+        match self.algorithm {
+            Algorithm::Ecdsa(curve) => {
                 // An uncompressed point: 0x04, then x and y in equal halves.
                 let (x, y) = self.bytes.get(1..).unwrap_or_default().split_at(self.bytes.len() / 2);
                 member["kty"] = "EC".into();
@@ -226,7 +226,7 @@ impl PublicKey {
                 member["x"] = URL_SAFE_NO_PAD.encode(x).into();
                 member["y"] = URL_SAFE_NO_PAD.encode(y).into();
             }
-            Kind::Rsa => {
+            Algorithm::Rsa => {
                 let (modulus, exponent) = numbers(&self.bytes).unwrap_or_default();
                 member["kty"] = "RSA".into();
                 member["n"] = URL_SAFE_NO_PAD.encode(modulus).into();

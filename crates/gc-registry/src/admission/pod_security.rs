@@ -10,6 +10,7 @@ use serde_json::Value;
 use self::checks::violations;
 use super::Request;
 use crate::error::{ApiError, CauseReason, FieldError};
+use crate::kinds;
 use crate::kinds::access::{at, list, text};
 use crate::meta;
 use crate::names::quoted;
@@ -146,14 +147,7 @@ pub(super) fn check(request: &Request<'_>, new: &Value, warnings: &mut Vec<Strin
     if !request.call.target.subresource.is_empty() {
         return Ok(());
     }
-    let template = match (&*resource.group, &*resource.resource) {
-        ("", "podtemplates") => at(new, &["template"]),
-        ("", "replicationcontrollers")
-        | ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets")
-        | ("batch", "jobs") => at(new, &["spec", "template"]),
-        ("batch", "cronjobs") => at(new, &["spec", "jobTemplate", "spec", "template"]),
-        _ => None,
-    };
+    let template = kinds::pods(resource.target()).and_then(|path| at(new, path));
     let parts = template.map(|template| (at(template, &["metadata"]), at(template, &["spec"])));
     judge(request, new, parts, false, warnings)
 }

@@ -6,6 +6,7 @@ use super::access::{Members, at, remove, text};
 use super::context::Context;
 use super::defaults::normal;
 use super::field::Field;
+use super::metadata::Metadata;
 use super::printers::{Column, Row};
 use super::report::Report;
 use super::shared::selector_text::label_selector_text;
@@ -106,11 +107,17 @@ pub(crate) trait Kind: 'static {
     const PARTS: Parts;
     const GENERATION: Generation;
 
+    /// What is checked of the metadata of its objects.
+    const METADATA: Metadata = Metadata::DEFAULT;
+
     /// The columns of its tables.
     const COLUMNS: &'static [Column];
 
     /// Where the template of its pods is.
     const TEMPLATE: Option<&'static [&'static str]> = None;
+
+    /// Where what its pods are made of is: the template, or the pod itself.
+    const PODS: Option<&'static [&'static str]> = Self::TEMPLATE;
 
     /// Subresources beside the status whose body is the whole object.
     const SUBRESOURCES: &'static [&'static str] = &[];
@@ -206,6 +213,8 @@ pub(crate) trait Kind: 'static {
 pub(crate) struct Rules {
     pub(crate) parts: Parts,
     pub(crate) generation: Generation,
+    pub(crate) metadata: Metadata,
+    pub(crate) pods: Option<&'static [&'static str]>,
     pub(crate) columns: &'static [Column],
     pub(crate) subresources: &'static [&'static str],
     pub(crate) field_labels: &'static [&'static str],
@@ -235,6 +244,8 @@ impl Rules {
         Self {
             parts: K::PARTS,
             generation: K::GENERATION,
+            metadata: K::METADATA,
+            pods: K::PODS,
             columns: K::COLUMNS,
             subresources: K::SUBRESOURCES,
             field_labels: K::FIELD_LABELS,

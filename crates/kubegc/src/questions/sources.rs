@@ -44,21 +44,21 @@ pub(crate) struct JournalFlags {
 
 /// A journal.
 pub(super) struct Source {
-    kind: Kind,
+    place: Place,
     /// Only what is about this server: others may have the same journal.
     server: Option<String>,
 }
 
-enum Kind {
+enum Place {
     File(PathBuf),
     Asked(ApiClient),
 }
 
 impl std::fmt::Display for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.kind {
-            Kind::File(file) => write!(f, "{}", file.display()),
-            Kind::Asked(client) => f.write_str(client.address()),
+        match &self.place {
+            Place::File(file) => write!(f, "{}", file.display()),
+            Place::Asked(client) => f.write_str(client.address()),
         }
     }
 }
@@ -72,10 +72,10 @@ impl JournalFlags {
     /// The journal that was named, if one was.
     async fn named(&self, access: &Access) -> Result<Option<Source>> {
         if let Some(file) = &self.journal {
-            return Ok(Some(Source { kind: Kind::File(file.clone()), server: None }));
+            return Ok(Some(Source { place: Place::File(file.clone()), server: None }));
         }
         let client = self.collector.connect(access, &LeaseFlags::default_name()).await?;
-        Ok(client.map(|client| Source { kind: Kind::Asked(client), server: None }))
+        Ok(client.map(|client| Source { place: Place::Asked(client), server: None }))
     }
 
     /// The journal of the collectors that work on a server; `None` if none is found. An error says why the journal of a
@@ -98,7 +98,7 @@ impl JournalFlags {
         }
         let of_leader = Source::of_leader(access, client).await;
         let file = default_journal().filter(|file| file.exists());
-        let file = file.map(|file| Source { kind: Kind::File(file), server });
+        let file = file.map(|file| Source { place: Place::File(file), server });
         let is_about_it = match &file {
             Some(file) => file.has_entries().await,
             None => false,
@@ -128,7 +128,7 @@ impl JournalFlags {
             Err(error) => {
                 let Some(file) = left_behind() else { return Err(error) };
                 eprintln!("warning: {error:#}; reading {}", file.display());
-                return Ok(Source { kind: Kind::File(file), server: None });
+                return Ok(Source { place: Place::File(file), server: None });
             }
         };
         let found = self.of_server(access, &client).await?;
@@ -163,7 +163,7 @@ impl JournalFlags {
             _ => return None,
         };
         let oldest_first = entries.into_iter().rev().collect();
-        Some((Found::of(oldest_first), Source { kind: Kind::Asked(page), server: None }))
+        Some((Found::of(oldest_first), Source { place: Place::Asked(page), server: None }))
     }
 }
 
@@ -177,7 +177,7 @@ fn left_behind() -> Option<PathBuf> {
 impl Source {
     /// That of a server, if it keeps one.
     pub(super) fn of(client: &ApiClient) -> Self {
-        Self { kind: Kind::Asked(client.clone()), server: None }
+        Self { place: Place::Asked(client.clone()), server: None }
     }
 
     /// That of a collector on this machine, and whether it has anything about this server: it may work on another one.
@@ -185,7 +185,7 @@ impl Source {
         let mut found = None;
         for address in recorded_pages().into_iter().chain([DEFAULT_PAGES.to_owned()]) {
             let Ok(client) = ApiClient::plain(&address) else { continue };
-            let guess = Self { kind: Kind::Asked(client), server: server.clone() };
+            let guess = Self { place: Place::Asked(client), server: server.clone() };
             let newest = Selection { tail: 1, ..Selection::default() };
             // Whatever else may listen there keeps no journal.
             let Ok(Ok(answer)) = tokio::time::timeout(GUESS_PATIENCE, guess.search(&newest)).await else {
@@ -223,12 +223,12 @@ impl Source {
     /// A file.
     #[cfg(test)]
     pub(super) fn of_file(file: &str) -> Self {
-        Self { kind: Kind::File(file.into()), server: None }
+        Self { place: Place::File(file.into()), server: None }
     }
 
     /// Whether there is a journal. What is not allowed is an error.
     async fn is_there(&self) -> Result<bool> {
-        let Kind::Asked(client) = &self.kind else { return Ok(true) };
+        let Place::Asked(client) = &self.place else { return Ok(true) };
         Ok(ask(client, "tail=1&barriers=true").await?.is_some())
     }
 
@@ -244,9 +244,9 @@ impl Source {
     /// What is in it.
     pub(super) async fn search(&self, selection: &Selection) -> Result<Found> {
         let selection = self.narrowed(selection);
-        match &self.kind {
-            Kind::File(file) => journal::search(file, &selection),
-            Kind::Asked(client) => {
+        match &self.place {
+            Place::File(file) => journal::search(file, &selection),
+            Place::Asked(client) => {
                 let answer = ask(client, &selection.query_string()).await?;
                 answer.map(Answered::read).with_context(|| format!("{self} keeps no journal"))
             }
@@ -262,9 +262,9 @@ impl Source {
     ) -> Result<()> {
         let selection = self.narrowed(selection);
         let show = |entry: &Value| if selection.query.matches(entry) { show(entry) } else { Ok(()) };
-        match &self.kind {
-            Kind::File(file) => follow_file(file, last, show).await,
-            Kind::Asked(client) => follow_pages(client, &selection, last, show).await,
+        match &self.place {
+            Place::File(file) => follow_file(file, last, show).await,
+            Place::Asked(client) => follow_pages(client, &selection, last, show).await,
         }
     }
 }

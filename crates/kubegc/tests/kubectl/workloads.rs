@@ -55,7 +55,7 @@ fn pods_run_as_the_account_of_their_namespace() {
             "spec": {"serviceAccountName": account, "containers": [{"name": "c", "image": "i"}]}})
         .to_string()
     };
-    let namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: fresh}}";
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: fresh}";
     kubectl(&server, &["create", "-f", "-"], &format!("{namespace}\n---\n{}", pod("fresh", "a", "")));
     let created = get(&server, &["pod", "a", "--namespace", "fresh"]);
     let mounted = &created["spec"]["containers"][0]["volumeMounts"][0]["mountPath"];

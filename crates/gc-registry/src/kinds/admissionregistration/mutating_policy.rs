@@ -11,6 +11,8 @@ pub(crate) struct MutatingAdmissionPolicy;
 impl Kind for MutatingAdmissionPolicy {
     const PARTS: Parts = Parts::Spec;
     const GENERATION: Generation = Generation::SPEC;
+    const METADATA: Metadata =
+        Metadata { refuses_plain_finalizers: false, update: &[Look::Whole], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::integer(

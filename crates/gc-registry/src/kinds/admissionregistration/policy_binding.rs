@@ -16,6 +16,8 @@ pub(crate) struct PolicyBinding<const MUTATING: bool>;
 impl<const MUTATING: bool> Kind for PolicyBinding<MUTATING> {
     const PARTS: Parts = Parts::Spec;
     const GENERATION: Generation = Generation::SPEC;
+    const METADATA: Metadata =
+        Metadata { refuses_plain_finalizers: false, update: &[Look::Whole], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text(

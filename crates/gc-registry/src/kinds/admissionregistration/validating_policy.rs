@@ -19,6 +19,12 @@ pub(crate) struct ValidatingAdmissionPolicy;
 impl Kind for ValidatingAdmissionPolicy {
     const PARTS: Parts = Parts::StatusOnly;
     const GENERATION: Generation = Generation::SPEC;
+    const METADATA: Metadata = Metadata {
+        refuses_plain_finalizers: false,
+        update: &[Look::Whole],
+        subresources: &[],
+        ..Metadata::DEFAULT
+    };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::integer(

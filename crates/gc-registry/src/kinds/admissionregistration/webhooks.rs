@@ -16,6 +16,8 @@ pub(crate) struct Webhooks<const MUTATING: bool>;
 impl<const MUTATING: bool> Kind for Webhooks<MUTATING> {
     const PARTS: Parts = Parts::Neither;
     const GENERATION: Generation = Generation::Counts(&[&["webhooks"]]);
+    const METADATA: Metadata =
+        Metadata { refuses_plain_finalizers: false, update: &[Look::Whole], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::integer(

@@ -1,14 +1,28 @@
 //! API services.
 
+use crate::kinds::metadata::RequiredName;
 use crate::kinds::prelude::*;
 use crate::kinds::shared::conditions::STATUSES;
 use crate::kinds::shared::names::{dns_label_1035, dns_subdomain};
+use crate::names;
 
 pub(crate) struct ApiService;
+
+fn version_and_group(object: &Value) -> RequiredName {
+    let name = format!("{}.{}", text(object, &["spec", "version"]), text(object, &["spec", "group"]));
+    let why = format!("must be `spec.version+\".\"+spec.group`: {}", names::quoted(&name));
+    RequiredName { name, why, alone: true }
+}
 
 impl Kind for ApiService {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::Never;
+    const METADATA: Metadata = Metadata {
+        name: names::path_segment,
+        required_name: Some(version_and_group),
+        refuses_plain_finalizers: false,
+        ..Metadata::DEFAULT
+    };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Service", T("The reference to the service that hosts this API endpoint.")),

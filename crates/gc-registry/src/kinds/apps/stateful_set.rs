@@ -12,6 +12,7 @@ use crate::kinds::shared::workloads::{
     template_labels, workload_selector,
 };
 use crate::kinds::shared::{pod_spec, workloads};
+use crate::names;
 
 /// What an update may change.
 const MUTABLE: [&str; 7] = [
@@ -29,6 +30,8 @@ pub(crate) struct StatefulSet;
 impl Kind for StatefulSet {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::SPEC;
+    const METADATA: Metadata =
+        Metadata { name: names::dns_label, update: &[Look::Change], ..Metadata::DEFAULT };
     const TEMPLATE: Option<&'static [&'static str]> = Some(&["spec", "template"]);
     const COLUMNS: &'static [Column] = &[
         H::NAME,

@@ -9,6 +9,7 @@ use crate::kinds::prelude::*;
 use crate::kinds::printers::duration::human_duration;
 use crate::kinds::shared::conditions::STATUSES;
 use crate::kinds::shared::signers::signer_name;
+use crate::names;
 
 const EXPIRATION_SECONDS_MIN: i64 = 600;
 /// Conditions that say what became of a request, and stay.
@@ -44,6 +45,12 @@ pub(crate) struct CertificateSigningRequest;
 impl Kind for CertificateSigningRequest {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::Never;
+    const METADATA: Metadata = Metadata {
+        name: names::path_segment,
+        update: &[Look::Whole, Look::Change],
+        subresources: &[Look::Whole, Look::Change],
+        ..Metadata::DEFAULT
+    };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::AGE,

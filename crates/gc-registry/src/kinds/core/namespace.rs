@@ -2,12 +2,15 @@
 
 use crate::kinds::prelude::*;
 use crate::kinds::shared::names::qualified_name;
+use crate::names;
 
 pub(crate) struct Namespace;
 
 impl Kind for Namespace {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::Never;
+    const METADATA: Metadata =
+        Metadata { name: names::dns_label, update: &[Look::Whole, Look::Change], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] =
         &[H::NAME, H::text("Status", T("The status of the namespace")), H::AGE];
     const SUBRESOURCES: &'static [&'static str] = &["finalize"];

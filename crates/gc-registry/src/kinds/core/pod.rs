@@ -27,6 +27,7 @@ pub(crate) struct Pod;
 
 impl Kind for Pod {
     const PARTS: Parts = Parts::Status;
+    const PODS: Option<&'static [&'static str]> = Some(&[]);
     const GENERATION: Generation = Generation::SPEC;
     const COLUMNS: &'static [Column] = columns::COLUMNS;
     const SUBRESOURCES: &'static [&'static str] = &["ephemeralcontainers", "resize"];

@@ -14,6 +14,8 @@ pub(crate) struct ReplicationController;
 impl Kind for ReplicationController {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::SPEC;
+    const METADATA: Metadata =
+        Metadata { checks_prefixes: false, update: &[Look::Change], ..Metadata::DEFAULT };
     const TEMPLATE: Option<&'static [&'static str]> = Some(&["spec", "template"]);
     const COLUMNS: &'static [Column] = &[
         H::NAME,

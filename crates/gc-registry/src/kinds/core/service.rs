@@ -10,6 +10,7 @@ use crate::kinds::shared::names::{
     port_number_or_name, qualified,
 };
 use crate::kinds::shared::pod_defaults::drop_empty_selector;
+use crate::names;
 
 const AFFINITY_SECONDS_MAX: i64 = 86_400;
 const ONLY_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";
@@ -24,6 +25,8 @@ pub(crate) struct Service;
 impl Kind for Service {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::Never;
+    const METADATA: Metadata =
+        Metadata { name: names::dns_label, update: &[Look::Change], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Type", F("api.core.v1.ServiceSpec", "type")),

@@ -2,12 +2,15 @@
 
 use crate::kinds::prelude::*;
 use crate::kinds::shared::names::{path_segment, subdomain};
+use crate::names;
 
 pub(crate) struct IpAddress;
 
 impl Kind for IpAddress {
     const PARTS: Parts = Parts::Spec;
     const GENERATION: Generation = Generation::Never;
+    const METADATA: Metadata =
+        Metadata { name: names::ip_address, update: &[Look::Whole, Look::Change], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] =
         &[H::NAME, H::text("ParentRef", F("api.networking.v1.IPAddressSpec", "parentRef"))];
 

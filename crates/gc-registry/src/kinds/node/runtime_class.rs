@@ -15,6 +15,11 @@ pub(crate) struct RuntimeClass;
 impl Kind for RuntimeClass {
     const PARTS: Parts = Parts::Neither;
     const GENERATION: Generation = Generation::Never;
+    const METADATA: Metadata = Metadata {
+        refuses_plain_finalizers: false,
+        update: &[Look::Whole, Look::Change],
+        ..Metadata::DEFAULT
+    };
     const COLUMNS: &'static [Column] = &[H::NAME, H::text("Handler", Says::Nothing), H::AGE];
 
     fn cells(row: &Row<'_>) -> Vec<Value> {

@@ -10,6 +10,7 @@ pub(crate) struct PodDisruptionBudget;
 impl Kind for PodDisruptionBudget {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::SPEC;
+    const METADATA: Metadata = Metadata::LAST;
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Min Available", T("The minimum number of pods that must be available.")),

@@ -2,6 +2,7 @@
 
 use crate::kinds::prelude::*;
 use crate::kinds::shared::names::{path_segment, subdomain};
+use crate::names;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
@@ -33,6 +34,8 @@ pub(crate) struct Binding<const CLUSTER: bool>;
 impl<const CLUSTER: bool> Kind for Binding<CLUSTER> {
     const PARTS: Parts = Parts::Neither;
     const GENERATION: Generation = Generation::Never;
+    const METADATA: Metadata =
+        Metadata { name: names::path_segment, update: &[Look::Whole, Look::Change], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = if CLUSTER { OF_CLUSTER } else { OF_NAMESPACE };
 
     fn cells(row: &Row<'_>) -> Vec<Value> {

@@ -2,6 +2,7 @@
 
 use crate::kinds::prelude::*;
 use crate::kinds::shared::labels::selector;
+use crate::names;
 
 /// CLUSTER: whether it is a role of the cluster.
 pub(crate) struct Role<const CLUSTER: bool>;
@@ -9,6 +10,8 @@ pub(crate) struct Role<const CLUSTER: bool>;
 impl<const CLUSTER: bool> Kind for Role<CLUSTER> {
     const PARTS: Parts = Parts::Neither;
     const GENERATION: Generation = Generation::Never;
+    const METADATA: Metadata =
+        Metadata { name: names::path_segment, update: &[Look::Whole, Look::Change], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = Column::PLAIN;
 
     fn cells(row: &Row<'_>) -> Vec<Value> {

@@ -3,14 +3,23 @@
 use super::requests::{opaque, selectors};
 use crate::kinds::prelude::*;
 use crate::kinds::shared::names::qualified_name;
+use crate::names::dns_subdomain;
 
 const CONFIG_MAX: usize = 32;
 
 pub(crate) struct DeviceClass;
 
+/// Its form is declared with the type, and such checks count in bytes.
+fn name(text: &str) -> Vec<String> {
+    let declared = |problem: String| problem.replace("no more than 253 characters", "no more than 253 bytes");
+    dns_subdomain(text).into_iter().map(declared).collect()
+}
+
 impl Kind for DeviceClass {
     const PARTS: Parts = Parts::Spec;
     const GENERATION: Generation = Generation::SPEC;
+    const METADATA: Metadata =
+        Metadata { name, checks_prefixes: false, update: &[Look::Whole, Look::Change], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[H::NAME, H::AGE];
 
     fn cells(row: &Row<'_>) -> Vec<Value> {

@@ -12,6 +12,7 @@ pub(crate) struct CsiStorageCapacity;
 impl Kind for CsiStorageCapacity {
     const PARTS: Parts = Parts::Neither;
     const GENERATION: Generation = Generation::Never;
+    const METADATA: Metadata = Metadata { update: &[Look::Whole, Look::Change], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = Column::PLAIN;
 
     fn cells(row: &Row<'_>) -> Vec<Value> {

@@ -1,0 +1,91 @@
+//! How the metadata of the objects of a kind is checked.
+
+use serde_json::Value;
+
+use crate::names;
+
+/// How the rules of a kind look at the metadata of an update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// As at that of the object as a whole.
+    Whole,
+    /// As at that of a change.
+    Change,
+}
+
+/// What a kind checks of the metadata of its objects, beside what every kind checks.
+#[derive(Clone, Copy)]
+pub(crate) struct Metadata {
+    /// What keeps a text from being the name of an object.
+    pub(crate) name: fn(&str) -> Vec<String>,
+    /// The name that an object must have because of what it is.
+    pub(crate) required_name: Option<fn(&Value) -> RequiredName>,
+    /// Whether `generateName` itself is checked, and not only the name that is generated from it.
+    pub(crate) checks_prefixes: bool,
+    /// Whether finalizers without a domain are refused: the kinds whose validation is Kubernetes' own, and not that of the
+    /// generic API server.
+    pub(crate) refuses_plain_finalizers: bool,
+    /// Whether the generic API server checks it, once nothing else is wrong with the object.
+    pub(crate) is_checked_last: bool,
+    /// The looks at an update of the object or its scale, in their order,
+    pub(crate) update: &'static [Look],
+    /// and at an update of its other subresources.
+    pub(crate) subresources: &'static [Look],
+}
+
+/// The name that an object must have.
+pub(crate) struct RequiredName {
+    pub(crate) name: String,
+    /// What is said of any other name.
+    pub(crate) why: String,
+    /// Whether it is only asked for of a name that has the form of one.
+    pub(crate) alone: bool,
+}
+
+impl Metadata {
+    /// Most kinds.
+    pub(crate) const DEFAULT: Self = Self {
+        name: names::dns_subdomain,
+        required_name: None,
+        checks_prefixes: true,
+        refuses_plain_finalizers: true,
+        is_checked_last: false,
+        update: &[Look::Change, Look::Whole],
+        subresources: &[Look::Change],
+    };
+
+    /// Custom resources and their definitions.
+    pub(crate) const CUSTOM: Self =
+        Self { refuses_plain_finalizers: false, update: &[Look::Change], ..Self::DEFAULT };
+
+    /// The kinds that leave it to the generic API server.
+    pub(crate) const LAST: Self = Self {
+        name: names::path_segment,
+        refuses_plain_finalizers: false,
+        is_checked_last: true,
+        update: &[],
+        subresources: &[],
+        ..Self::DEFAULT
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::kinds;
+    use crate::resource::Target;
+
+    #[test]
+    fn some_kinds_have_names_of_their_own() {
+        let cases: &[(&str, &str, &str, &[&str])] = &[
+            ("", "pods", "a.b", &[]),
+            ("apps", "statefulsets", "a.b", &["must not contain dots"]),
+            ("", "events", "A b", &[]),
+            ("", "events", "a/b", &["may not contain '/'"]),
+            ("certificates.k8s.io", "certificatesigningrequests", "A:b", &[]),
+        ];
+        for (group, resource, name, problems) in cases {
+            let target = Target { group, version: "v1", resource, subresource: None };
+            assert_eq!((kinds::metadata(target).name)(name), *problems, "{resource} {name}");
+        }
+    }
+}
