@@ -240,7 +240,9 @@ impl Planner<'_> {
             let is_going = fates.get(owner).is_some_and(|fate| *fate != Fate::Released);
             !is_going && survey_view(self.survey, owner).is_some_and(|view| !view.deletion.deleting)
         });
-        let living_owner = living_owner.filter(|owner| !self.is_finished_job(&owner.coordinates, uid));
+        let living_owner = living_owner.filter(|owner| {
+            !is_cron_job(&owner.coordinates) && !self.is_finished_job(&owner.coordinates, uid)
+        });
         // Dependents of an owner that a tool tracks are recreated by the owner.
         let is_root = is_leaf || self.roots.contains_key(uid);
         // The mark on an object that has a controller is a copy of the controller's.
@@ -265,7 +267,7 @@ impl Planner<'_> {
 
     /// Whether the owner of an object is a Job that has finished, which creates no pods any more.
     pub(super) fn is_finished_job(&self, owner: &Coordinates, dependent: &Uid) -> bool {
-        if (&*owner.kind, owner.api_version.split('/').next()) != ("Job", Some("batch")) {
+        if !is_of_batch(owner, "Job") {
             return false;
         }
         let Some((key, _)) = self.survey.engine.state_of(dependent) else { return false };
@@ -382,4 +384,13 @@ impl Item {
     fn order(&self) -> (Fate, &str, &str, &str, &Uid) {
         (self.fate, &self.kind.kind, &self.namespace, &self.name, &self.uid)
     }
+}
+
+fn is_of_batch(owner: &Coordinates, kind: &str) -> bool {
+    *owner.kind == *kind && owner.api_version.split('/').next() == Some("batch")
+}
+
+/// A CronJob creates a Job when one is due, and none in place of one that is deleted.
+fn is_cron_job(owner: &Coordinates) -> bool {
+    is_of_batch(owner, "CronJob")
 }

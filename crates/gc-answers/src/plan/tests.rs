@@ -194,6 +194,32 @@ fn the_pods_of_a_finished_job_are_not_recreated() {
     }
 }
 
+/// A CronJob creates a Job when one is due, and none in place of one that is deleted; other owners do.
+#[test]
+fn a_job_of_a_cron_job_is_not_recreated() {
+    let batch = r#"{"items":[{"metadata":{"name":"batch"},"versions":[{"version":"v1","freshness":"Current","resources":[
+        {"resource":"cronjobs","responseKind":{"kind":"CronJob"},"scope":"Namespaced","verbs":["list","delete"]},
+        {"resource":"jobs","responseKind":{"kind":"Job"},"scope":"Namespaced","verbs":["list","delete"]}]}]}]}"#;
+    for (version, expected) in
+        [("batch/v1", None), ("acme.dev/v1", Some("Job/j: CronJob c will recreate this"))]
+    {
+        let catalog = Catalog::read(CORE.as_bytes(), batch.as_bytes()).unwrap();
+        let id = |name: &str| catalog.named(&GroupResource::new("batch", name)).unwrap().id;
+        let (cron_jobs, jobs) = (id("cronjobs"), id("jobs"));
+        let mut survey = Survey::new(catalog, Timestamp(1_000));
+        let owner = json!({"metadata": {"namespace": "n", "name": "c", "uid": "c", "resourceVersion": "1"}});
+        let job = json!({"metadata": {"namespace": "n", "name": "j", "uid": "j", "resourceVersion": "1",
+            "ownerReferences": [{"apiVersion": version, "kind": "CronJob", "name": "c", "uid": "c", "controller": true}]}});
+        survey.observe(cron_jobs, serde_json::from_value(owner).unwrap());
+        survey.observe(jobs, serde_json::from_value(job).unwrap());
+        survey.complete();
+        let key = ObjectKey { resource: jobs, namespace: "n".into(), name: "j".into() };
+        let target = Target { key, uid: Uid::new("j"), policy: Some(PropagationPolicy::Background) };
+        let plan = planned(&survey, &[target]);
+        assert_eq!(plan.recreated.first().map(String::as_str), expected, "{version}");
+    }
+}
+
 /// The facts of a cluster with one admission webhook; nothing answers for it if `service` does not exist.
 fn webhook(changes: &Value, service: Known<Value>) -> Facts {
     let mut hook = json!({"name": "check.acme.dev", "failurePolicy": "Fail",
