@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -340,20 +340,29 @@ async fn follow_pages(
     }
 }
 
+/// Reads on to the end of a line, or to the longest one.
+fn read_on(reader: &mut BufReader<File>, line: &mut Vec<u8>) -> std::io::Result<usize> {
+    let room = journal::LONGEST_LINE_BYTES.saturating_sub(line.len());
+    reader.by_ref().take(room as u64).read_until(b'\n', line)
+}
+
 /// Follows a file, also when it is rotated.
 async fn follow_file(path: &Path, last: u64, mut show: impl FnMut(&Value) -> Result<()>) -> Result<()> {
     let open = || File::open(path).with_context(|| format!("cannot read {}", path.display()));
     let mut reader = BufReader::new(open()?);
-    let mut line = String::new();
+    let mut line = Vec::new();
     loop {
         // A line that is not complete yet is completed by the next read.
-        while reader.read_line(&mut line)? > 0 && line.ends_with('\n') {
-            if let Ok(entry) = serde_json::from_str::<Value>(&line)
+        while read_on(&mut reader, &mut line)? > 0 && line.ends_with(b"\n") {
+            if let Ok(entry) = serde_json::from_slice::<Value>(&line)
                 && number(&entry).is_some_and(|number| number > last)
             {
                 show(&entry)?;
             }
             line.clear();
+        }
+        if line.len() >= journal::LONGEST_LINE_BYTES {
+            bail!("{} has a line of more than {} bytes", path.display(), journal::LONGEST_LINE_BYTES);
         }
         tokio::time::sleep(FOLLOW_PERIOD).await;
         let same = path.metadata().is_ok_and(|now| {
@@ -364,5 +373,30 @@ async fn follow_file(path: &Path, last: u64, mut show: impl FnMut(&Value) -> Res
             reader = BufReader::new(open()?);
             line.clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_followed_has_lines_within_a_bound() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        writeln!(file, "{{\"number\": 1}}\nno JSON \u{fffd}\n{{\"number\": 2}}").unwrap();
+        let long = vec![b'x'; journal::LONGEST_LINE_BYTES + 1];
+        file.write_all(&long).unwrap();
+        let mut shown = Vec::new();
+        let followed = follow_file(file.path(), 1, |entry| {
+            shown.push(entry.clone());
+            Ok(())
+        });
+        let error = tokio::time::timeout(Duration::from_secs(10), followed).await.unwrap().unwrap_err();
+        let wanted = format!("{} has a line of more than 4194304 bytes", file.path().display());
+        assert_eq!((shown.len(), error.to_string()), (1, wanted));
     }
 }
