@@ -53,7 +53,7 @@ pub use prepare::{prepare_for_create, prepare_for_update};
 pub use printers::{Column, human_duration};
 pub use tables::{cells, columns, row_conditions};
 
-pub(crate) use metadata::{Look, Metadata, RequiredName};
+pub(crate) use metadata::{Metadata, MetadataCheck, RequiredName};
 
 use self::field::Field;
 pub(crate) use self::field::Step;

@@ -10,7 +10,7 @@ pub(crate) use common::validate_embedded;
 
 use self::common::{STANDARD_FINALIZERS, error, validate_change, validate_known_finalizers, validate_whole};
 use crate::error::{CauseReason, FieldError};
-use crate::kinds::{self, Look, Metadata, RequiredName};
+use crate::kinds::{self, Metadata, MetadataCheck, RequiredName};
 use crate::meta;
 use crate::names::{self, invalid, quoted};
 use crate::resource::ResourceDefinition;
@@ -137,14 +137,14 @@ pub(crate) fn validate_update(
         Vec::new()
     };
     errors.extend(whole.iter().chain(&change).cloned());
-    let looks = looks(resource, subresource);
-    for look in looks {
-        match look {
-            Look::Whole => {
+    let checks = checks(resource, subresource);
+    for check in checks {
+        match check {
+            MetadataCheck::Whole => {
                 validate_names(resource, new, &mut errors);
                 errors.extend(whole.iter().cloned());
             }
-            Look::Change => errors.extend(change.iter().cloned()),
+            MetadataCheck::Change => errors.extend(change.iter().cloned()),
         }
         errors.extend(known.iter().cloned());
     }
@@ -184,15 +184,15 @@ pub(crate) fn validate_update(
             ));
         }
     }
-    for _ in looks.iter().filter(|look| **look == Look::Change) {
+    for _ in checks.iter().filter(|check| **check == MetadataCheck::Change) {
         errors.extend(immutable.iter().cloned());
     }
     errors.extend(immutable);
     errors
 }
 
-/// The looks of a kind at an update, in their order.
-fn looks(resource: &ResourceDefinition, subresource: &str) -> &'static [Look] {
+/// What a kind checks at an update, in this order.
+fn checks(resource: &ResourceDefinition, subresource: &str) -> &'static [MetadataCheck] {
     let rules = metadata_rules(resource);
     if matches!(subresource, "" | "scale") { rules.update } else { rules.subresources }
 }

@@ -102,6 +102,7 @@ impl Call<'_> {
             }
             let own_version = scale["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"];
             self.check_patched_scale(&before, &scale, kind, &body.value, options)?;
+            self.check_uid_of_scale(&before, &scale)?;
             let scale = self.take_scale(RequestBody::from(scale))?;
             self.check_name(&scale)?;
             match self.write_scale(scale, options) {
@@ -136,6 +137,17 @@ impl Call<'_> {
             let name = schema::definition_name("autoscaling", "v1", "Scale");
             patch::shown(Some(name), kind, patch, before, scale)
         };
+        let text = |field: &str| scale.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (version, name) = (text("apiVersion"), text("kind"));
+        if !matches!(version, "" | "autoscaling/v1") || !matches!(name, "" | "Scale") {
+            let why = if name == "Scale" && VERSIONS_OF_SCALE.contains(&version) {
+                "json: cannot unmarshal string into Go struct field ScaleStatus.status.selector of type map[string]string"
+                    .to_owned()
+            } else {
+                self.kind_problem(BodyKind::SCALE, version, name)
+            };
+            return Err(Self::patch_error(&shown(), &why));
+        }
         let known = schema::builtin("autoscaling", "v1", "Scale").unwrap_or_default();
         if let Err(why) = schema::check_types(&known, scale) {
             return Err(Self::patch_error(&shown(), &why));
@@ -151,6 +163,22 @@ impl Call<'_> {
             }
         }
         Ok(())
+    }
+
+    /// 409 for a patch that makes it the Scale of another object.
+    fn check_uid_of_scale(&self, before: &Value, scale: &Value) -> Result<(), ApiError> {
+        let (stored, given) = (meta::uid(before), meta::uid(scale));
+        if given.is_empty() || given == stored {
+            return Ok(());
+        }
+        let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {stored}");
+        let resource = self.resource();
+        Err(ApiError::conflict(
+            &resource.group,
+            &format!("{}/scale", resource.resource),
+            &self.target.name,
+            &why,
+        ))
     }
 
     fn write_scale(&mut self, scale: Value, options: &WriteOptions) -> Result<Response, ApiError> {
@@ -252,17 +280,24 @@ impl Call<'_> {
 
     /// 400 for a body of another kind than the subresource takes.
     fn not_of_kind(&self, wanted: BodyKind, version: &str, kind: &str) -> ApiError {
+        let (_, short) = version.split_once('/').unwrap_or(("", version));
+        let why = self.kind_problem(wanted, version, kind);
+        let wanted = wanted.kind;
+        ApiError::bad_request(format!("{kind} in version {short:?} cannot be handled as a {wanted}: {why}"))
+    }
+
+    /// Why a body of another kind is not taken.
+    fn kind_problem(&self, wanted: BodyKind, version: &str, kind: &str) -> String {
         let (group, short) = version.split_once('/').unwrap_or(("", version));
         let (package, wanted) = (internal_group(wanted.group), wanted.kind);
-        let why = if self.registry.catalog().by_kind(group, short, kind).next().is_some() {
+        if self.registry.catalog().by_kind(group, short, kind).next().is_some() {
             format!("converting ({short}.{kind}) to ({package}.{wanted}): unknown conversion")
         } else {
             format!(
                 "no kind {kind:?} is registered for version {version:?} in scheme \
                  \"pkg/api/legacyscheme/scheme.go:30\""
             )
-        };
-        ApiError::bad_request(format!("{kind} in version {short:?} cannot be handled as a {wanted}: {why}"))
+        }
     }
 
     pub(crate) fn scale_of(&self, object: &Value) -> Result<Value, ApiError> {

@@ -4,7 +4,7 @@
 mod world;
 
 use gc_registry::api::{DeleteOptions, ListOptions, Operation, PatchType, WriteOptions};
-use serde_json::json;
+use serde_json::{Value, json};
 use world::{World, version};
 
 #[test]
@@ -296,4 +296,37 @@ fn a_dry_run_is_answered_from_before_the_store() {
         linked["metadata"]["selfLink"] = "/x".into();
         assert_eq!(world::body(&update(&linked, dry_run).unwrap())["metadata"]["selfLink"], link);
     }
+}
+
+/// What a patch makes of a Scale must be the Scale of the same object.
+#[test]
+fn a_patch_makes_no_other_scale() {
+    let world = World::default();
+    let template =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"selector": {"matchLabels": {"a": "b"}}, "template": template});
+    let made = world.create("apps/v1/deployments", json!({"metadata": {"name": "d"}, "spec": spec})).unwrap();
+    let uid = made["metadata"]["uid"].as_str().unwrap();
+    let refused = |patch: Value| {
+        let error = world.merge("apps/v1/deployments/scale", "default/d", patch).unwrap_err();
+        let why = error.message.rsplit("}\": ").next().unwrap_or_default().to_owned();
+        (error.code, why)
+    };
+    let unknown = "no kind \"Scale\" is registered for version \"autoscaling/v2\" in scheme \
+                   \"pkg/api/legacyscheme/scheme.go:30\"";
+    let other = format!(
+        "Operation cannot be fulfilled on deployments/scale.apps \"d\": Precondition failed: UID in precondition: x, UID \
+         in object meta: {uid}"
+    );
+    for (patch, expected) in [
+        (json!({"apiVersion": "autoscaling/v2"}), (422, unknown.to_owned())),
+        (
+            json!({"apiVersion": "v1", "kind": "Pod"}),
+            (422, "converting (v1.Pod) to (autoscaling.Scale): unknown conversion".to_owned()),
+        ),
+        (json!({"metadata": {"uid": "x"}}), (409, other)),
+    ] {
+        assert_eq!(refused(patch.clone()), expected, "{patch}");
+    }
+    world.merge("apps/v1/deployments/scale", "default/d", json!({"metadata": {"uid": uid}})).unwrap();
 }

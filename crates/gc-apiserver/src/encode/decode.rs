@@ -123,8 +123,9 @@ pub(crate) fn delete_options_of(value: &Value) -> Result<DeleteOptions, ApiError
     let text =
         |map: &Map<String, Value>, name: &str| map.get(name).and_then(Value::as_str).map(str::to_owned);
     if let Some(kind) = text(map, "kind").filter(|kind| !kind.is_empty() && kind != "DeleteOptions") {
-        let version =
-            text(map, "apiVersion").filter(|version| !version.is_empty()).unwrap_or_else(|| "v1".into());
+        let version = text(map, "apiVersion")
+            .filter(|version| !version.is_empty())
+            .unwrap_or_else(|| "meta.k8s.io/v1".into());
         return Err(ApiError::bad_request(format!(
             "no kind {kind:?} is registered for version {version:?} in scheme \
              \"pkg/apis/meta/internalversion/scheme/register.go:27\""
@@ -304,5 +305,7 @@ mod tests {
             "no kind \"Pod\" is registered for version \"v1\" in scheme \
              \"pkg/apis/meta/internalversion/scheme/register.go:27\""
         );
+        let refused = delete_options(br#"{"kind": "Pod"}"#, None).unwrap_err();
+        assert!(refused.message.contains("for version \"meta.k8s.io/v1\""), "{}", refused.message);
     }
 }

@@ -4,12 +4,12 @@ use serde_json::Value;
 
 use crate::names;
 
-/// How the rules of a kind look at the metadata of an update.
+/// What the rules of a kind check of the metadata of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
-    /// As at that of the object as a whole.
+pub(crate) enum MetadataCheck {
+    /// What is checked of a new object.
     Whole,
-    /// As at that of a change.
+    /// What a change may not touch.
     Change,
 }
 
@@ -27,10 +27,10 @@ pub(crate) struct Metadata {
     pub(crate) refuses_plain_finalizers: bool,
     /// Whether the generic API server checks it, once nothing else is wrong with the object.
     pub(crate) is_checked_last: bool,
-    /// The looks at an update of the object or its scale, in their order,
-    pub(crate) update: &'static [Look],
-    /// and at an update of its other subresources.
-    pub(crate) subresources: &'static [Look],
+    /// How an update of the object or its scale is checked, in this order,
+    pub(crate) update: &'static [MetadataCheck],
+    /// and an update of its other subresources.
+    pub(crate) subresources: &'static [MetadataCheck],
 }
 
 /// The name that an object must have.
@@ -50,13 +50,13 @@ impl Metadata {
         checks_prefixes: true,
         refuses_plain_finalizers: true,
         is_checked_last: false,
-        update: &[Look::Change, Look::Whole],
-        subresources: &[Look::Change],
+        update: &[MetadataCheck::Change, MetadataCheck::Whole],
+        subresources: &[MetadataCheck::Change],
     };
 
     /// Custom resources and their definitions.
     pub(crate) const CUSTOM: Self =
-        Self { refuses_plain_finalizers: false, update: &[Look::Change], ..Self::DEFAULT };
+        Self { refuses_plain_finalizers: false, update: &[MetadataCheck::Change], ..Self::DEFAULT };
 
     /// The kinds that leave it to the generic API server.
     pub(crate) const LAST: Self = Self {

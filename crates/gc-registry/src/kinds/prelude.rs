@@ -9,7 +9,7 @@ pub(crate) use crate::kinds::access::{
 pub(crate) use crate::kinds::context::Context;
 pub(crate) use crate::kinds::field::Field;
 pub(crate) use crate::kinds::kind::{Generation, Kind, Parts, text_label};
-pub(crate) use crate::kinds::metadata::{Look, Metadata};
+pub(crate) use crate::kinds::metadata::{Metadata, MetadataCheck};
 pub(crate) use crate::kinds::printers::Says::{Field as F, Text as T};
 pub(crate) use crate::kinds::printers::{
     Column, Column as H, NONE, Row, UNSET, int_or_string, shortened, shown_labels, shown_selector,

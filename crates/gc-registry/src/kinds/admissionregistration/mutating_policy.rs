@@ -12,7 +12,7 @@ impl Kind for MutatingAdmissionPolicy {
     const PARTS: Parts = Parts::Spec;
     const GENERATION: Generation = Generation::SPEC;
     const METADATA: Metadata =
-        Metadata { refuses_plain_finalizers: false, update: &[Look::Whole], ..Metadata::DEFAULT };
+        Metadata { refuses_plain_finalizers: false, update: &[MetadataCheck::Whole], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::integer(

@@ -21,7 +21,7 @@ impl Kind for ValidatingAdmissionPolicy {
     const GENERATION: Generation = Generation::SPEC;
     const METADATA: Metadata = Metadata {
         refuses_plain_finalizers: false,
-        update: &[Look::Whole],
+        update: &[MetadataCheck::Whole],
         subresources: &[],
         ..Metadata::DEFAULT
     };

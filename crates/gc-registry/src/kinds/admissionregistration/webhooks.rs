@@ -17,7 +17,7 @@ impl<const MUTATING: bool> Kind for Webhooks<MUTATING> {
     const PARTS: Parts = Parts::Neither;
     const GENERATION: Generation = Generation::Counts(&[&["webhooks"]]);
     const METADATA: Metadata =
-        Metadata { refuses_plain_finalizers: false, update: &[Look::Whole], ..Metadata::DEFAULT };
+        Metadata { refuses_plain_finalizers: false, update: &[MetadataCheck::Whole], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::integer(

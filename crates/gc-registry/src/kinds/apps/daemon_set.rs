@@ -18,7 +18,7 @@ pub(crate) struct DaemonSet;
 impl Kind for DaemonSet {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::SPEC;
-    const METADATA: Metadata = Metadata { update: &[Look::Change], ..Metadata::DEFAULT };
+    const METADATA: Metadata = Metadata { update: &[MetadataCheck::Change], ..Metadata::DEFAULT };
     const TEMPLATE: Option<&'static [&'static str]> = Some(&["spec", "template"]);
     const COLUMNS: &'static [Column] = &[
         H::NAME,

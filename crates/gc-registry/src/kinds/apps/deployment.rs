@@ -12,7 +12,7 @@ pub(crate) struct Deployment;
 impl Kind for Deployment {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::Counts(&[&["spec"], &["metadata", "annotations"]]);
-    const METADATA: Metadata = Metadata { update: &[Look::Change], ..Metadata::DEFAULT };
+    const METADATA: Metadata = Metadata { update: &[MetadataCheck::Change], ..Metadata::DEFAULT };
     const TEMPLATE: Option<&'static [&'static str]> = Some(&["spec", "template"]);
     const COLUMNS: &'static [Column] = &[
         H::NAME,

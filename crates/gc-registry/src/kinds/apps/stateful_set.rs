@@ -31,7 +31,7 @@ impl Kind for StatefulSet {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::SPEC;
     const METADATA: Metadata =
-        Metadata { name: names::dns_label, update: &[Look::Change], ..Metadata::DEFAULT };
+        Metadata { name: names::dns_label, update: &[MetadataCheck::Change], ..Metadata::DEFAULT };
     const TEMPLATE: Option<&'static [&'static str]> = Some(&["spec", "template"]);
     const COLUMNS: &'static [Column] = &[
         H::NAME,

@@ -15,7 +15,7 @@ pub(crate) struct HorizontalPodAutoscaler<const V1: bool>;
 impl<const V1: bool> Kind for HorizontalPodAutoscaler<V1> {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::Never;
-    const METADATA: Metadata = Metadata { update: &[Look::Change], ..Metadata::DEFAULT };
+    const METADATA: Metadata = Metadata { update: &[MetadataCheck::Change], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Reference", F("api.autoscaling.v2.HorizontalPodAutoscalerSpec", "scaleTargetRef")),

@@ -16,7 +16,8 @@ pub(crate) struct CronJob;
 impl Kind for CronJob {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::SPEC;
-    const METADATA: Metadata = Metadata { update: &[Look::Change], subresources: &[], ..Metadata::DEFAULT };
+    const METADATA: Metadata =
+        Metadata { update: &[MetadataCheck::Change], subresources: &[], ..Metadata::DEFAULT };
     const TEMPLATE: Option<&'static [&'static str]> = Some(&["spec", "jobTemplate", "spec", "template"]);
     const COLUMNS: &'static [Column] = &[
         H::NAME,

@@ -23,7 +23,8 @@ pub(crate) struct Job;
 impl Kind for Job {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::SPEC;
-    const METADATA: Metadata = Metadata { update: &[Look::Whole, Look::Change], ..Metadata::DEFAULT };
+    const METADATA: Metadata =
+        Metadata { update: &[MetadataCheck::Whole, MetadataCheck::Change], ..Metadata::DEFAULT };
     const TEMPLATE: Option<&'static [&'static str]> = Some(&["spec", "template"]);
     const COLUMNS: &'static [Column] = &[
         H::NAME,

@@ -47,8 +47,8 @@ impl Kind for CertificateSigningRequest {
     const GENERATION: Generation = Generation::Never;
     const METADATA: Metadata = Metadata {
         name: names::path_segment,
-        update: &[Look::Whole, Look::Change],
-        subresources: &[Look::Whole, Look::Change],
+        update: &[MetadataCheck::Whole, MetadataCheck::Change],
+        subresources: &[MetadataCheck::Whole, MetadataCheck::Change],
         ..Metadata::DEFAULT
     };
     const COLUMNS: &'static [Column] = &[

@@ -8,7 +8,7 @@ impl Kind for Lease {
     const PARTS: Parts = Parts::Spec;
     const GENERATION: Generation = Generation::Never;
     const METADATA: Metadata =
-        Metadata { refuses_plain_finalizers: false, update: &[Look::Change], ..Metadata::DEFAULT };
+        Metadata { refuses_plain_finalizers: false, update: &[MetadataCheck::Change], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] =
         &[H::NAME, H::text("Holder", F("api.coordination.v1.LeaseSpec", "holderIdentity")), H::AGE];
 

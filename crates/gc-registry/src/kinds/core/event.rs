@@ -15,8 +15,11 @@ pub(crate) struct Event<const CORE: bool>;
 impl<const CORE: bool> Kind for Event<CORE> {
     const PARTS: Parts = Parts::Neither;
     const GENERATION: Generation = Generation::Never;
-    const METADATA: Metadata =
-        if CORE { Metadata::LAST } else { Metadata { update: &[Look::Change], ..Metadata::DEFAULT } };
+    const METADATA: Metadata = if CORE {
+        Metadata::LAST
+    } else {
+        Metadata { update: &[MetadataCheck::Change], ..Metadata::DEFAULT }
+    };
     const COLUMNS: &'static [Column] = &[
         H::text("Last Seen", F("api.core.v1.Event", "lastTimestamp")),
         H::text("Type", F("api.core.v1.Event", "type")),

@@ -15,7 +15,7 @@ pub(crate) struct LimitRange;
 impl Kind for LimitRange {
     const PARTS: Parts = Parts::Spec;
     const GENERATION: Generation = Generation::Never;
-    const METADATA: Metadata = Metadata { update: &[Look::Whole], ..Metadata::DEFAULT };
+    const METADATA: Metadata = Metadata { update: &[MetadataCheck::Whole], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = Column::PLAIN;
 
     fn cells(row: &Row<'_>) -> Vec<Value> {

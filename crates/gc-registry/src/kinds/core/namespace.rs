@@ -9,8 +9,11 @@ pub(crate) struct Namespace;
 impl Kind for Namespace {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::Never;
-    const METADATA: Metadata =
-        Metadata { name: names::dns_label, update: &[Look::Whole, Look::Change], ..Metadata::DEFAULT };
+    const METADATA: Metadata = Metadata {
+        name: names::dns_label,
+        update: &[MetadataCheck::Whole, MetadataCheck::Change],
+        ..Metadata::DEFAULT
+    };
     const COLUMNS: &'static [Column] =
         &[H::NAME, H::text("Status", T("The status of the namespace")), H::AGE];
     const SUBRESOURCES: &'static [&'static str] = &["finalize"];

@@ -16,7 +16,8 @@ pub(crate) struct Node;
 impl Kind for Node {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::Never;
-    const METADATA: Metadata = Metadata { update: &[Look::Whole, Look::Change], ..Metadata::DEFAULT };
+    const METADATA: Metadata =
+        Metadata { update: &[MetadataCheck::Whole, MetadataCheck::Change], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Status", T("The status of the node")),

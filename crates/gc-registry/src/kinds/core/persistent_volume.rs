@@ -32,7 +32,8 @@ pub(crate) struct PersistentVolume;
 impl Kind for PersistentVolume {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::Never;
-    const METADATA: Metadata = Metadata { update: &[Look::Whole, Look::Whole], ..Metadata::DEFAULT };
+    const METADATA: Metadata =
+        Metadata { update: &[MetadataCheck::Whole, MetadataCheck::Whole], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Capacity", F("api.core.v1.PersistentVolumeSpec", "capacity")),

@@ -9,7 +9,7 @@ pub(crate) struct PodTemplate;
 impl Kind for PodTemplate {
     const PARTS: Parts = Parts::Neither;
     const GENERATION: Generation = Generation::Counts(&[&["template"]]);
-    const METADATA: Metadata = Metadata { update: &[Look::Change], ..Metadata::DEFAULT };
+    const METADATA: Metadata = Metadata { update: &[MetadataCheck::Change], ..Metadata::DEFAULT };
     const TEMPLATE: Option<&'static [&'static str]> = Some(&["template"]);
     const COLUMNS: &'static [Column] = &[
         H::NAME,

@@ -15,7 +15,7 @@ impl Kind for ReplicationController {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::SPEC;
     const METADATA: Metadata =
-        Metadata { checks_prefixes: false, update: &[Look::Change], ..Metadata::DEFAULT };
+        Metadata { checks_prefixes: false, update: &[MetadataCheck::Change], ..Metadata::DEFAULT };
     const TEMPLATE: Option<&'static [&'static str]> = Some(&["spec", "template"]);
     const COLUMNS: &'static [Column] = &[
         H::NAME,

@@ -14,7 +14,7 @@ pub(crate) struct ResourceQuota;
 impl Kind for ResourceQuota {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::Never;
-    const METADATA: Metadata = Metadata { update: &[Look::Change], ..Metadata::DEFAULT };
+    const METADATA: Metadata = Metadata { update: &[MetadataCheck::Change], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text(

@@ -26,7 +26,7 @@ impl Kind for Service {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::Never;
     const METADATA: Metadata =
-        Metadata { name: names::dns_label, update: &[Look::Change], ..Metadata::DEFAULT };
+        Metadata { name: names::dns_label, update: &[MetadataCheck::Change], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Type", F("api.core.v1.ServiceSpec", "type")),

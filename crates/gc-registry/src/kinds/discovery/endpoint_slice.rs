@@ -25,7 +25,7 @@ impl Kind for EndpointSlice {
     const PARTS: Parts = Parts::Neither;
     const GENERATION: Generation =
         Generation::CountsSent(&[&["metadata", "labels"], &["addressType"], &["endpoints"], &["ports"]]);
-    const METADATA: Metadata = Metadata { update: &[Look::Whole], ..Metadata::DEFAULT };
+    const METADATA: Metadata = Metadata { update: &[MetadataCheck::Whole], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("AddressType", F("api.discovery.v1.EndpointSlice", "addressType")),

@@ -14,7 +14,7 @@ pub(crate) struct FlowSchema;
 impl Kind for FlowSchema {
     const PARTS: Parts = Parts::StatusOnly;
     const GENERATION: Generation = Generation::SPEC;
-    const METADATA: Metadata = Metadata { update: &[Look::Whole], ..Metadata::DEFAULT };
+    const METADATA: Metadata = Metadata { update: &[MetadataCheck::Whole], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("PriorityLevel", F("api.flowcontrol.v1.PriorityLevelConfigurationReference", "name")),

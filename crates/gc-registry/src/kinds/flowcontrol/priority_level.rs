@@ -13,7 +13,7 @@ pub(crate) struct PriorityLevelConfiguration;
 impl Kind for PriorityLevelConfiguration {
     const PARTS: Parts = Parts::StatusOnly;
     const GENERATION: Generation = Generation::SPEC;
-    const METADATA: Metadata = Metadata { update: &[Look::Whole], ..Metadata::DEFAULT };
+    const METADATA: Metadata = Metadata { update: &[MetadataCheck::Whole], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Type", F("api.flowcontrol.v1.PriorityLevelConfigurationSpec", "type")),

@@ -9,8 +9,11 @@ pub(crate) struct IpAddress;
 impl Kind for IpAddress {
     const PARTS: Parts = Parts::Spec;
     const GENERATION: Generation = Generation::Never;
-    const METADATA: Metadata =
-        Metadata { name: names::ip_address, update: &[Look::Whole, Look::Change], ..Metadata::DEFAULT };
+    const METADATA: Metadata = Metadata {
+        name: names::ip_address,
+        update: &[MetadataCheck::Whole, MetadataCheck::Change],
+        ..Metadata::DEFAULT
+    };
     const COLUMNS: &'static [Column] =
         &[H::NAME, H::text("ParentRef", F("api.networking.v1.IPAddressSpec", "parentRef"))];
 

@@ -10,7 +10,7 @@ pub(crate) struct NetworkPolicy;
 impl Kind for NetworkPolicy {
     const PARTS: Parts = Parts::Spec;
     const GENERATION: Generation = Generation::SPEC;
-    const METADATA: Metadata = Metadata { update: &[Look::Change], ..Metadata::DEFAULT };
+    const METADATA: Metadata = Metadata { update: &[MetadataCheck::Change], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] =
         &[H::NAME, H::text("Pod-Selector", F("api.networking.v1.NetworkPolicySpec", "podSelector")), H::AGE];
 

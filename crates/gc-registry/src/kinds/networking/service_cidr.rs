@@ -8,7 +8,7 @@ pub(crate) struct ServiceCidr;
 impl Kind for ServiceCidr {
     const PARTS: Parts = Parts::StatusOnly;
     const GENERATION: Generation = Generation::Never;
-    const METADATA: Metadata = Metadata { update: &[Look::Change], ..Metadata::DEFAULT };
+    const METADATA: Metadata = Metadata { update: &[MetadataCheck::Change], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] =
         &[H::NAME, H::text("CIDRs", F("api.networking.v1.ServiceCIDRSpec", "cidrs")), H::AGE];
 

@@ -17,7 +17,7 @@ impl Kind for RuntimeClass {
     const GENERATION: Generation = Generation::Never;
     const METADATA: Metadata = Metadata {
         refuses_plain_finalizers: false,
-        update: &[Look::Whole, Look::Change],
+        update: &[MetadataCheck::Whole, MetadataCheck::Change],
         ..Metadata::DEFAULT
     };
     const COLUMNS: &'static [Column] = &[H::NAME, H::text("Handler", Says::Nothing), H::AGE];

@@ -34,8 +34,11 @@ pub(crate) struct Binding<const CLUSTER: bool>;
 impl<const CLUSTER: bool> Kind for Binding<CLUSTER> {
     const PARTS: Parts = Parts::Neither;
     const GENERATION: Generation = Generation::Never;
-    const METADATA: Metadata =
-        Metadata { name: names::path_segment, update: &[Look::Whole, Look::Change], ..Metadata::DEFAULT };
+    const METADATA: Metadata = Metadata {
+        name: names::path_segment,
+        update: &[MetadataCheck::Whole, MetadataCheck::Change],
+        ..Metadata::DEFAULT
+    };
     const COLUMNS: &'static [Column] = if CLUSTER { OF_CLUSTER } else { OF_NAMESPACE };
 
     fn cells(row: &Row<'_>) -> Vec<Value> {

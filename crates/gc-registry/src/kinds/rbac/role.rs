@@ -10,8 +10,11 @@ pub(crate) struct Role<const CLUSTER: bool>;
 impl<const CLUSTER: bool> Kind for Role<CLUSTER> {
     const PARTS: Parts = Parts::Neither;
     const GENERATION: Generation = Generation::Never;
-    const METADATA: Metadata =
-        Metadata { name: names::path_segment, update: &[Look::Whole, Look::Change], ..Metadata::DEFAULT };
+    const METADATA: Metadata = Metadata {
+        name: names::path_segment,
+        update: &[MetadataCheck::Whole, MetadataCheck::Change],
+        ..Metadata::DEFAULT
+    };
     const COLUMNS: &'static [Column] = Column::PLAIN;
 
     fn cells(row: &Row<'_>) -> Vec<Value> {

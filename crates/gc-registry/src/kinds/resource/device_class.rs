@@ -18,8 +18,12 @@ fn name(text: &str) -> Vec<String> {
 impl Kind for DeviceClass {
     const PARTS: Parts = Parts::Spec;
     const GENERATION: Generation = Generation::SPEC;
-    const METADATA: Metadata =
-        Metadata { name, checks_prefixes: false, update: &[Look::Whole, Look::Change], ..Metadata::DEFAULT };
+    const METADATA: Metadata = Metadata {
+        name,
+        checks_prefixes: false,
+        update: &[MetadataCheck::Whole, MetadataCheck::Change],
+        ..Metadata::DEFAULT
+    };
     const COLUMNS: &'static [Column] = &[H::NAME, H::AGE];
 
     fn cells(row: &Row<'_>) -> Vec<Value> {

@@ -12,7 +12,8 @@ pub(crate) struct ResourceClaim;
 impl Kind for ResourceClaim {
     const PARTS: Parts = Parts::StatusOnly;
     const GENERATION: Generation = Generation::Never;
-    const METADATA: Metadata = Metadata { update: &[Look::Whole, Look::Change], ..Metadata::DEFAULT };
+    const METADATA: Metadata =
+        Metadata { update: &[MetadataCheck::Whole, MetadataCheck::Change], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("State", T("A summary of the current state (allocated, pending, reserved, etc.).")),

@@ -11,7 +11,8 @@ pub(crate) struct ResourceClaimTemplate;
 impl Kind for ResourceClaimTemplate {
     const PARTS: Parts = Parts::Spec;
     const GENERATION: Generation = Generation::Never;
-    const METADATA: Metadata = Metadata { update: &[Look::Whole, Look::Change], ..Metadata::DEFAULT };
+    const METADATA: Metadata =
+        Metadata { update: &[MetadataCheck::Whole, MetadataCheck::Change], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[H::NAME, H::AGE];
 
     fn cells(row: &Row<'_>) -> Vec<Value> {

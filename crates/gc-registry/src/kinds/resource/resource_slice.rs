@@ -23,7 +23,7 @@ pub(crate) struct ResourceSlice;
 impl Kind for ResourceSlice {
     const PARTS: Parts = Parts::Spec;
     const GENERATION: Generation = Generation::CountsSent(&[&["spec"]]);
-    const METADATA: Metadata = Metadata { update: &[Look::Change], ..Metadata::DEFAULT };
+    const METADATA: Metadata = Metadata { update: &[MetadataCheck::Change], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Node", F("api.resource.v1.ResourceSliceSpec", "nodeName")),

@@ -10,7 +10,7 @@ pub(crate) struct PriorityClass;
 impl Kind for PriorityClass {
     const PARTS: Parts = Parts::Neither;
     const GENERATION: Generation = Generation::Counts(&[]);
-    const METADATA: Metadata = Metadata { update: &[Look::Change], ..Metadata::DEFAULT };
+    const METADATA: Metadata = Metadata { update: &[MetadataCheck::Change], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::integer("Value", F("api.scheduling.v1.PriorityClass", "value")),

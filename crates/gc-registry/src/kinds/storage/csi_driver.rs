@@ -15,7 +15,7 @@ pub(crate) struct CsiDriver;
 impl Kind for CsiDriver {
     const PARTS: Parts = Parts::Spec;
     const GENERATION: Generation = Generation::Never;
-    const METADATA: Metadata = Metadata { update: &[Look::Change], ..Metadata::DEFAULT };
+    const METADATA: Metadata = Metadata { update: &[MetadataCheck::Change], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::boolean("AttachRequired", F("api.storage.v1.CSIDriverSpec", "attachRequired")),

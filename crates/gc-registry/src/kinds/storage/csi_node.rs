@@ -13,7 +13,7 @@ pub(crate) struct CsiNode;
 impl Kind for CsiNode {
     const PARTS: Parts = Parts::Spec;
     const GENERATION: Generation = Generation::Never;
-    const METADATA: Metadata = Metadata { update: &[Look::Whole], ..Metadata::DEFAULT };
+    const METADATA: Metadata = Metadata { update: &[MetadataCheck::Whole], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::integer("Drivers", T("Drivers indicates the number of CSI drivers registered on the node")),

@@ -12,7 +12,8 @@ pub(crate) struct CsiStorageCapacity;
 impl Kind for CsiStorageCapacity {
     const PARTS: Parts = Parts::Neither;
     const GENERATION: Generation = Generation::Never;
-    const METADATA: Metadata = Metadata { update: &[Look::Whole, Look::Change], ..Metadata::DEFAULT };
+    const METADATA: Metadata =
+        Metadata { update: &[MetadataCheck::Whole, MetadataCheck::Change], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = Column::PLAIN;
 
     fn cells(row: &Row<'_>) -> Vec<Value> {

@@ -14,7 +14,8 @@ pub(crate) struct StorageClass;
 impl Kind for StorageClass {
     const PARTS: Parts = Parts::Neither;
     const GENERATION: Generation = Generation::Never;
-    const METADATA: Metadata = Metadata { update: &[Look::Whole, Look::Change], ..Metadata::DEFAULT };
+    const METADATA: Metadata =
+        Metadata { update: &[MetadataCheck::Whole, MetadataCheck::Change], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Provisioner", F("api.storage.v1.StorageClass", "provisioner")),

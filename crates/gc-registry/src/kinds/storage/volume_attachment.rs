@@ -14,7 +14,7 @@ pub(crate) struct VolumeAttachment;
 impl Kind for VolumeAttachment {
     const PARTS: Parts = Parts::StatusOnly;
     const GENERATION: Generation = Generation::Never;
-    const METADATA: Metadata = Metadata { update: &[Look::Whole], ..Metadata::DEFAULT };
+    const METADATA: Metadata = Metadata { update: &[MetadataCheck::Whole], ..Metadata::DEFAULT };
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::named("Attacher", F("api.storage.v1.VolumeAttachmentSpec", "attacher")),
