@@ -46,7 +46,7 @@ pub(super) fn mutate(request: &Request<'_>, new: &mut Value) -> Result<(), ApiEr
     if mounts {
         mount_token(spec, || meta::generate_name(VOLUME_PREFIX, (request.call.context.entropy)()));
     }
-    check_new(request, new)
+    check_references(request, new, &account)
 }
 
 fn is_mirror(pod: &Value) -> bool {
@@ -116,15 +116,17 @@ pub(super) fn check(request: &Request<'_>, new: &Value, _: &mut Vec<String>) -> 
     refusal.map_or(Ok(()), |why| Err(ApiError::new(500, "", why)))
 }
 
-/// What a new pod may refer to: a mirror pod to no account and no Secret, one of an account with [`ENFORCE`] to the
-/// account's Secrets.
+/// A mirror pod may refer to no account and no Secret, any other to what its account allows.
 fn check_new(request: &Request<'_>, new: &Value) -> Result<(), ApiError> {
-    let refusal = if is_mirror(new) {
-        mirror_refusal(new).map(str::to_owned)
-    } else {
-        let account = account_of(request, new)?;
-        if is_enforced(&account) { secrets::refusal(new, &account) } else { None }
-    };
+    if is_mirror(new) {
+        return mirror_refusal(new).map_or(Ok(()), |why| Err(request.forbidden(new, why)));
+    }
+    check_references(request, new, &account_of(request, new)?)
+}
+
+/// A pod of an account with [`ENFORCE`] may refer to the account's Secrets alone.
+fn check_references(request: &Request<'_>, new: &Value, account: &Value) -> Result<(), ApiError> {
+    let refusal = if is_enforced(account) { secrets::refusal(new, account) } else { None };
     refusal.map_or(Ok(()), |why| Err(request.forbidden(new, &why)))
 }
 
