@@ -23,6 +23,7 @@ use crate::random::Random;
 use crate::runner::in_threads;
 use crate::server::Server;
 use crate::violation::Violation;
+use clients::Parts;
 use collectors::Collectors;
 use feed::{Feed, News, value_of};
 
@@ -119,6 +120,7 @@ fn kind_of(kind: WorkloadKind) -> Kind {
 struct WorkloadWorld {
     server: Server,
     chance: Random,
+    parts: Parts,
     defect: Option<Defect>,
     traces: bool,
     runtime: Runtime,
@@ -159,6 +161,7 @@ impl WorkloadWorld {
             // Small numbers would give objects the UIDs of those that every world begins with.
             server: Server::new(Random::new(seed).next()),
             chance: Random::new(seed ^ 0x6c69_7665),
+            parts: Parts::of(seed),
             defect,
             traces,
             runtime,
@@ -205,7 +208,9 @@ impl WorkloadWorld {
         self.note(|| "-- faults end".to_owned());
         self.calm = true;
         self.stop_node(false);
-        self.rest(SCHEDULING_MILLISECONDS)?;
+        if self.parts.cron_jobs {
+            self.rest(SCHEDULING_MILLISECONDS)?;
+        }
         self.suspend_cron_jobs();
         self.rest(REST_MILLISECONDS)?;
         self.judge()

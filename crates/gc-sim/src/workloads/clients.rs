@@ -1,15 +1,84 @@
 //! What clients do.
 
-use gc_registry::api::{DeleteOptions, Operation, PatchType, RequestBody, WriteOptions};
+use std::sync::Arc;
+
+use gc_registry::api::{DeleteOptions, Object, Operation, PatchType, RequestBody, WriteOptions};
 use gc_workloads::kinds::Kind as WorkloadKind;
 use serde_json::{Value, json};
 
 use super::feed::value_of;
 use super::{WorkloadWorld, at, kind_of};
+use crate::metadata::Metadata;
+use crate::random::Random;
 
 /// The namespaces. Clients delete and recreate the second one.
 pub(super) const NAMESPACES: [&str; 2] = ["m", "n"];
 const PROPAGATION: [&str; 3] = ["Background", "Foreground", "Orphan"];
+/// Worlds of earlier seeds have all parts, as they had when the first defects were found in them.
+const FIRST_PARTIAL_SEED: u64 = 25_000;
+
+/// What a world consists of. Most worlds lack something: more of their actions then meet each other, and they take less time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts {
+    deployments: bool,
+    stateful_sets: bool,
+    pub(super) cron_jobs: bool,
+    namespaces: &'static [&'static str],
+}
+
+impl Parts {
+    pub(super) fn of(seed: u64) -> Self {
+        let whole = Self { deployments: true, stateful_sets: true, cron_jobs: true, namespaces: &NAMESPACES };
+        if seed < FIRST_PARTIAL_SEED {
+            return whole;
+        }
+        let mut chance = Random::new(seed ^ 0x7061_7274);
+        let [kept, deleted] = NAMESPACES.each_ref().map(std::slice::from_ref);
+        let namespaces = chance.pick(&[kept, deleted, deleted, &NAMESPACES]);
+        let kinds = 1 + chance.below(7);
+        Self {
+            deployments: kinds & 1 != 0,
+            stateful_sets: kinds & 2 != 0,
+            cron_jobs: kinds & 4 != 0,
+            namespaces,
+        }
+    }
+
+    /// How often clients do each thing.
+    fn weights(self) -> [u32; 14] {
+        let if_there = |is_there: bool, weight: u32| if is_there { weight } else { 0 };
+        let rolls = self.deployments || self.stateful_sets;
+        let is_deleted = self.namespaces.contains(&NAMESPACES[1]);
+        [
+            if_there(self.deployments, 8),
+            if_there(self.stateful_sets, 8),
+            if_there(self.cron_jobs, 5),
+            if_there(rolls, 10),
+            if_there(rolls, 5),
+            6,
+            if_there(self.deployments, 3),
+            if_there(self.stateful_sets, 4),
+            if_there(self.cron_jobs, 4),
+            3,
+            if_there(is_deleted, 2),
+            if_there(is_deleted, 3),
+            4,
+            3,
+        ]
+    }
+
+    /// What clients roll and scale: kinds, and the names of their objects.
+    fn rolled(self) -> Vec<(WorkloadKind, &'static str)> {
+        let mut rolled = Vec::new();
+        if self.deployments {
+            rolled.push((WorkloadKind::Deployment, "web"));
+        }
+        if self.stateful_sets {
+            rolled.push((WorkloadKind::StatefulSet, "db"));
+        }
+        rolled
+    }
+}
 
 fn template(image: usize) -> Value {
     json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [
@@ -50,6 +119,19 @@ impl WorkloadWorld {
         }
     }
 
+    /// The objects of a kind that are being deleted.
+    fn list_deleted(&self, kind: WorkloadKind) -> Vec<Value> {
+        let is_deleted = |object: &&Arc<Object>| {
+            Metadata::of(object).is_some_and(|metadata| metadata.deletion_timestamp.is_some())
+        };
+        match self.server.list(&kind_of(kind), "", None) {
+            Some(Ok(list)) => {
+                list.items.iter().filter(is_deleted).filter_map(|object| value_of(object)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     fn create(&self, kind: WorkloadKind, namespace: &str, object: Value) {
         let _ = self.server.create(&kind_of(kind), namespace, object);
     }
@@ -74,21 +156,27 @@ impl WorkloadWorld {
     /// Creates what exists before the first fault.
     pub(super) fn create_first_objects(&mut self) {
         use WorkloadKind::{CronJob, Deployment, StatefulSet};
-        for namespace in NAMESPACES {
+        for namespace in self.parts.namespaces {
             let kept = self.chance.pick(&["Retain", "Delete"]);
             let ttl = self.chance.pick(&[None, Some(30), Some(120)]);
-            self.create(Deployment, namespace, deployment(0));
-            self.create(StatefulSet, namespace, stateful_set(0, kept));
-            self.create(CronJob, namespace, cron_job(ttl));
+            if self.parts.deployments {
+                self.create(Deployment, namespace, deployment(0));
+            }
+            if self.parts.stateful_sets {
+                self.create(StatefulSet, namespace, stateful_set(0, kept));
+            }
+            if self.parts.cron_jobs {
+                self.create(CronJob, namespace, cron_job(ttl));
+            }
         }
     }
 
     /// One action of a client.
     pub(super) fn act(&mut self) {
         use WorkloadKind::{CronJob, Deployment, Job, Namespace, Pod, ReplicaSet, StatefulSet};
-        let namespace = self.chance.pick(&NAMESPACES);
+        let namespace = self.chance.pick(self.parts.namespaces);
         let image = self.chance.below(4);
-        match self.chance.weighted(&[8, 8, 5, 10, 5, 6, 3, 4, 4, 3, 2, 3, 4, 3]) {
+        match self.chance.weighted(&self.parts.weights()) {
             0 => self.create(Deployment, namespace, deployment(image)),
             1 => {
                 let kept = self.chance.pick(&["Retain", "Delete"]);
@@ -99,8 +187,7 @@ impl WorkloadWorld {
                 self.create(CronJob, namespace, cron_job(ttl));
             }
             3 => {
-                let kind = self.chance.pick(&[Deployment, StatefulSet]);
-                let name = if kind == Deployment { "web" } else { "db" };
+                let (kind, name) = self.chance.pick(&self.parts.rolled());
                 let image = format!("web:{image}");
                 let spec = json!({"template": {"spec": {"containers": [{"name": "c", "image": image}],
                     "terminationGracePeriodSeconds": 1}}});
@@ -109,7 +196,7 @@ impl WorkloadWorld {
             }
             4 => {
                 let replicas = self.chance.below(4);
-                let (kind, name) = self.chance.pick(&[(Deployment, "web"), (StatefulSet, "db")]);
+                let (kind, name) = self.chance.pick(&self.parts.rolled());
                 self.patch(kind, (namespace, name), json!({"spec": {"replicas": replicas}}));
             }
             5 => self.cut_owners(namespace),
@@ -177,10 +264,7 @@ impl WorkloadWorld {
     /// Does what the namespace controller does: empties terminating namespaces, then finalizes them. Returns whether it did anything.
     pub(super) fn empty_namespaces(&mut self) -> bool {
         let mut any = false;
-        for namespace in self.list(WorkloadKind::Namespace, "") {
-            if at(&namespace, "/metadata/deletionTimestamp").is_null() {
-                continue;
-            }
+        for namespace in self.list_deleted(WorkloadKind::Namespace) {
             let name = at(&namespace, "/metadata/name").as_str().unwrap_or_default().to_owned();
             let mut left = false;
             for kind in self.runtime.kinds().into_iter().filter(|kind| kind.served().namespaced) {
@@ -213,7 +297,7 @@ impl WorkloadWorld {
     /// Does what the protection of claims does: removes the finalizer of a claim that no pod uses. Returns whether it did anything.
     pub(super) fn release_claims(&mut self) -> bool {
         let mut any = false;
-        for claim in self.list(WorkloadKind::PersistentVolumeClaim, "") {
+        for claim in self.list_deleted(WorkloadKind::PersistentVolumeClaim) {
             let (namespace, name) = (text(&claim, "/metadata/namespace"), text(&claim, "/metadata/name"));
             let uses = |pod: &Value| {
                 let volumes = at(pod, "/spec/volumes").as_array();
@@ -225,8 +309,7 @@ impl WorkloadWorld {
                         .any(|one| text(one, "/persistentVolumeClaim/claimName") == name)
             };
             let is_held = !at(&claim, "/metadata/finalizers").is_null();
-            let is_deleting = !at(&claim, "/metadata/deletionTimestamp").is_null();
-            if is_held && is_deleting && !self.list(WorkloadKind::Pod, namespace).iter().any(uses) {
+            if is_held && !self.list(WorkloadKind::Pod, namespace).iter().any(uses) {
                 any = true;
                 self.patch(
                     WorkloadKind::PersistentVolumeClaim,
