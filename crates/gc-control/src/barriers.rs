@@ -20,7 +20,7 @@ use std::time::Duration;
 use gc_types::{EffectId, Event, Outcome, ResourceId, ResourceVersion};
 
 use crate::Moment;
-use crate::pacing::Signal;
+use crate::concurrency::Signal;
 
 /// How long a watch may take to deliver the version before a list is made instead.
 pub const BARRIER_PATIENCE: Duration = Duration::from_millis(10);

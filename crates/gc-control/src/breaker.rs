@@ -17,7 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gc_types::{Evidence, HeldBy, Reason, ResourceVersion, Timestamp, Verdict, milliseconds};
+use gc_types::{Evidence, Reason, ResourceVersion, Timestamp, Verdict, WithheldBy, milliseconds};
 
 /// Number of slots in which a window is counted; it slides by one of them.
 const SLOTS: i64 = 10;
@@ -58,7 +58,7 @@ pub enum Admission {
     /// It may, and is counted.
     Admitted(Ticket),
     /// It may not.
-    Held(HeldBy),
+    Withheld(WithheldBy),
     /// It may not, and it is the first one of this resource: the breaker has just tripped.
     Tripped(Trip),
 }
@@ -186,7 +186,7 @@ impl Breaker {
         now: Timestamp,
     ) -> Admission {
         if self.keeps(resource) {
-            return Admission::Held(HeldBy::Configuration);
+            return Admission::Withheld(WithheldBy::Configuration);
         }
         let ticket = Ticket { number: self.next_ticket, inferred };
         self.next_ticket += 1;
@@ -196,7 +196,7 @@ impl Breaker {
         let options = self.options;
         let counted = self.resources.entry(Arc::clone(resource)).or_default();
         if counted.tripped.is_some() {
-            return Admission::Held(HeldBy::Breaker);
+            return Admission::Withheld(WithheldBy::Breaker);
         }
         counted.slide(&options, objects, ticket.number, now);
         if let Some(why) = counted.over(&options, inferred) {
@@ -218,12 +218,12 @@ impl Breaker {
 
     /// What holds deletions of a resource now, if anything does. Nothing is counted.
     #[must_use]
-    pub fn holds(&self, resource: &str) -> Option<HeldBy> {
+    pub fn holds(&self, resource: &str) -> Option<WithheldBy> {
         if self.keeps(resource) {
-            return Some(HeldBy::Configuration);
+            return Some(WithheldBy::Configuration);
         }
         let counted = self.resources.get(resource)?;
-        counted.tripped.as_ref().map(|_| HeldBy::Breaker)
+        counted.tripped.as_ref().map(|_| WithheldBy::Breaker)
     }
 
     /// A deletion that was admitted came to nothing. What has left the window, or was counted before a resumption, changes nothing.

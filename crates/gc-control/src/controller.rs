@@ -11,15 +11,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gc_types::{
-    Change, Effect, EffectId, Event, EventRecord, HeldBy, ObjectKey, Outcome, OutsideCall, Request,
-    ResourceId, Timestamp,
+    Change, Effect, EffectId, Event, EventRecord, ObjectKey, Outcome, OutsideCall, Request, ResourceId,
+    Timestamp, WithheldBy,
 };
 
 use crate::Moment;
 use crate::barriers::{Answer, Barriers, List, ListEnd, Place};
 use crate::breaker::{Admission, Breaker, Ticket, Trip, is_inferred};
 use crate::clocks::Reading;
-use crate::pacing::{Pacer, PacingOptions, PacingState, Signal};
+use crate::concurrency::{ConcurrencyOptions, ConcurrencyState, Pacer, Signal};
 use crate::requests::Performed;
 
 /// Maximum time between two ticks of an engine.
@@ -37,7 +37,7 @@ pub trait Engine {
     /// The clock by which objects age was set, forward or back: it shows this now.
     fn set_clock(&mut self, now: Timestamp);
     /// The next thing to do, or `None` if there is nothing to do now. `may_delete` says of which resources something may be
-    /// deleted at all; an engine that does not ask is answered [`Outcome::Held`].
+    /// deleted at all; an engine that does not ask is answered [`Outcome::Withheld`].
     fn poll_effect(&mut self, may_delete: &dyn Fn(ResourceId) -> bool) -> Option<(Self::Origin, Effect)>;
     /// Takes the outcome of an effect. What is held is wanted again after a release at the earliest.
     fn finish(&mut self, origin: &Self::Origin, id: EffectId, outcome: Outcome);
@@ -55,7 +55,7 @@ pub trait Surroundings {
     /// Whether nothing may be decided: another replica leads, or an operator has paused the collectors.
     fn is_held(&self) -> bool;
     /// What every change is held for, if anything.
-    fn dry_run(&self) -> Option<HeldBy>;
+    fn dry_run(&self) -> Option<WithheldBy>;
     /// Whether deletions that depend on the time pause.
     fn clocks_disagree(&self) -> bool;
     /// Asks the breaker that the controllers of a process share; `None` if there is none.
@@ -142,10 +142,10 @@ pub struct Controller<E: Engine> {
 impl<E: Engine> Controller<E> {
     /// Nothing is in flight. Requests for barriers are sent like all others.
     #[must_use]
-    pub fn new(engine: E, pacing: PacingOptions) -> Self {
+    pub fn new(engine: E, concurrency: ConcurrencyOptions) -> Self {
         Self {
             engine,
-            pacer: Pacer::new(pacing),
+            pacer: Pacer::new(concurrency),
             flights: BTreeMap::new(),
             next_number: 0,
             barriers: None,
@@ -184,12 +184,12 @@ impl<E: Engine> Controller<E> {
 
     /// The figures of the concurrency limit.
     #[must_use]
-    pub fn pacing(&self) -> PacingState {
+    pub fn concurrency(&self) -> ConcurrencyState {
         self.pacer.state()
     }
 
     /// Changes the bounds of the concurrency limit.
-    pub fn set_pacing(&mut self, options: PacingOptions) {
+    pub fn set_concurrency(&mut self, options: ConcurrencyOptions) {
         self.pacer.set_options(options);
     }
 
@@ -295,7 +295,7 @@ impl<E: Engine> Controller<E> {
     fn accept(&mut self, mut flight: Flight<E::Origin>, surroundings: &impl Surroundings) {
         match self.restrain(&flight.effect, surroundings) {
             Ok(ticket) => flight.ticket = ticket,
-            Err(by) => return self.answer_at_once(&flight, Outcome::Held(by), surroundings),
+            Err(by) => return self.answer_at_once(&flight, Outcome::Withheld(by), surroundings),
         }
         match (&flight.effect.request, &mut self.barriers) {
             (Request::RecordEvent(note), _) => {
@@ -332,7 +332,7 @@ impl<E: Engine> Controller<E> {
         &mut self,
         effect: &Effect,
         surroundings: &impl Surroundings,
-    ) -> Result<Option<Ticket>, HeldBy> {
+    ) -> Result<Option<Ticket>, WithheldBy> {
         if let Some(by) = surroundings.dry_run().filter(|_| changes(&effect.request)) {
             return Err(by);
         }
@@ -341,7 +341,7 @@ impl<E: Engine> Controller<E> {
             && surroundings.clocks_disagree()
         {
             self.held_by_clock.insert(resource);
-            return Err(HeldBy::Clock);
+            return Err(WithheldBy::Clock);
         }
         let (resource, admitted) = if let Some(key) = emptied(&effect.request) {
             // Its volume is deleted afterwards, and counted then.
@@ -363,16 +363,16 @@ impl<E: Engine> Controller<E> {
         resource: ResourceId,
         inferred: bool,
         surroundings: &impl Surroundings,
-    ) -> Result<Option<Ticket>, HeldBy> {
+    ) -> Result<Option<Ticket>, WithheldBy> {
         let Some(name) = surroundings.resource_name(resource) else { return Ok(None) };
         let objects = self.engine.objects_of(resource);
         match surroundings.ask_breaker(|breaker| breaker.admit(&name, inferred, objects, self.steady)) {
             None => Ok(None),
             Some(Admission::Admitted(ticket)) => Ok(Some(ticket)),
-            Some(Admission::Held(by)) => Err(by),
+            Some(Admission::Withheld(by)) => Err(by),
             Some(Admission::Tripped(trip)) => {
                 surroundings.tripped(&trip);
-                Err(HeldBy::Breaker)
+                Err(WithheldBy::Breaker)
             }
         }
     }
@@ -526,7 +526,7 @@ fn may_delete(
 }
 
 /// What holds deletions of a resource now, if anything does. Nothing is counted.
-fn stopped(resource: ResourceId, surroundings: &impl Surroundings) -> Option<HeldBy> {
+fn stopped(resource: ResourceId, surroundings: &impl Surroundings) -> Option<WithheldBy> {
     let name = surroundings.resource_name(resource)?;
     surroundings.ask_breaker(|breaker| breaker.holds(&name))?
 }

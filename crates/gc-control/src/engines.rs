@@ -148,7 +148,7 @@ impl<C: Collecting + ?Sized> Engine for ByFacts<C> {
 
     fn finish(&mut self, (): &(), id: EffectId, outcome: Outcome) {
         match outcome {
-            Outcome::Held(_) => self.0.skip(id),
+            Outcome::Withheld(_) => self.0.skip(id),
             outcome => self.0.finish(id, &outcome),
         }
     }

@@ -13,13 +13,13 @@ use std::time::Duration;
 use gc_retention::namespaces::emptying::{Ask, AskId, Contained, Emptying, End, Reply, View};
 use gc_retention::namespaces::memory::Memory;
 use gc_retention::namespaces::queue::{QUEUED_NAMESPACES, Queue};
-use gc_types::{HeldBy, Timestamp, Uid};
+use gc_types::{Timestamp, Uid, WithheldBy};
 use serde_json::Value;
 
 use crate::Moment;
 use crate::breaker::{Admission, Ticket};
+use crate::concurrency::{ConcurrencyOptions, Pacer, Signal};
 use crate::controller::{Rest, Surroundings};
-use crate::pacing::{Pacer, PacingOptions, Signal};
 
 /// The present time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,13 +110,13 @@ pub struct Passes {
 impl Passes {
     /// No namespace is known.
     #[must_use]
-    pub fn new(settle_milliseconds: i64, pacing: PacingOptions) -> Self {
+    pub fn new(settle_milliseconds: i64, concurrency: ConcurrencyOptions) -> Self {
         Self {
             queue: Queue::new(settle_milliseconds),
             memory: Memory::default(),
             running: BTreeMap::new(),
             next_number: 0,
-            pacer: Pacer::new(pacing),
+            pacer: Pacer::new(concurrency),
             rest: Rest::Idle,
             dry_runs: BTreeSet::new(),
             waiting_for_others: BTreeSet::new(),
@@ -149,7 +149,7 @@ impl Passes {
     }
 
     /// Changes the bounds of the concurrency limit.
-    pub fn set_pacing(&mut self, options: PacingOptions) {
+    pub fn set_concurrency(&mut self, options: ConcurrencyOptions) {
         self.pacer.set_options(options);
     }
 
@@ -342,8 +342,8 @@ fn restrain(ask: &Ask, now: Timestamp, surroundings: &impl Surroundings) -> Resu
     let why = match surroundings.ask_breaker(|breaker| breaker.admit(&name, false, None, now)) {
         None => return Ok(None),
         Some(Admission::Admitted(ticket)) => return Ok(Some(ticket)),
-        Some(Admission::Held(HeldBy::Configuration)) => format!("{name} are excluded from deletion"),
-        Some(Admission::Held(_)) => format!("the circuit breaker has stopped deletions of {name}"),
+        Some(Admission::Withheld(WithheldBy::Configuration)) => format!("{name} are excluded from deletion"),
+        Some(Admission::Withheld(_)) => format!("the circuit breaker has stopped deletions of {name}"),
         Some(Admission::Tripped(trip)) => {
             surroundings.tripped(&trip);
             trip.to_string()

@@ -11,7 +11,7 @@ use gc_types::{
 };
 use serde_json::{Value, json};
 
-use crate::pacing::Signal;
+use crate::concurrency::Signal;
 
 /// The pauses before the second, third and fourth try to remove a finalizer (spec section 8), after a conflict and after
 /// a failure of the moment: it takes two requests, after a third that led to it, and would hardly come about otherwise
@@ -24,7 +24,7 @@ pub const FINALIZER_PAUSES: [Duration; 3] =
 pub struct Performed {
     /// For the engine.
     pub outcome: Outcome,
-    /// For the pacing.
+    /// For the concurrency.
     pub signal: Signal,
     /// How many calls it took.
     pub round_trips: u32,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use gc_control::barriers::{List, ListEnd, list_refused};
-use gc_control::pacing::Signal;
+use gc_control::concurrency::Signal;
 use gc_types::Event;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};

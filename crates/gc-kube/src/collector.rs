@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use gc_control::concurrency::{ConcurrencyOptions, ConcurrencyState};
 use gc_control::controller::Controller;
 use gc_control::engines::{ByEvents, EventEngine};
-use gc_control::pacing::{PacingOptions, PacingState};
-use gc_types::{Event, HeldBy, Request};
+use gc_types::{Event, Request, WithheldBy};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
@@ -29,7 +29,7 @@ pub struct CollectorOptions {
     /// Perform nothing, and report everything to the observer.
     pub dry_run: bool,
     /// Bounds of the concurrency limit.
-    pub pacing: PacingOptions,
+    pub concurrency: ConcurrencyOptions,
     /// `(group, resource)` pairs that are never collected.
     pub ignored_resources: Vec<(String, String)>,
     /// Whether initial lists are requested as streams.
@@ -41,7 +41,7 @@ impl Default for CollectorOptions {
         let events = |group: &str| (group.to_owned(), "events".to_owned());
         Self {
             dry_run: false,
-            pacing: PacingOptions::default(),
+            concurrency: ConcurrencyOptions::default(),
             ignored_resources: vec![events(""), events("events.k8s.io")],
             streamed_lists: true,
         }
@@ -66,8 +66,8 @@ impl MetadataCollector {
     /// Nothing is sent before [`MetadataCollector::run`].
     #[must_use]
     pub fn new(client: ApiClient, options: CollectorOptions) -> Self {
-        let CollectorOptions { dry_run, pacing, ignored_resources, streamed_lists } = options;
-        let setup = Setup::new(client, ResourceTable::default(), pacing, dry_run);
+        let CollectorOptions { dry_run, concurrency, ignored_resources, streamed_lists } = options;
+        let setup = Setup::new(client, ResourceTable::default(), concurrency, dry_run);
         Self { setup, ignored_resources, streamed_lists, board: StatusBoard::default() }
     }
 
@@ -76,7 +76,7 @@ impl MetadataCollector {
     /// Reads for real and holds every write while `holding` says for what; when it says `None` again, what was held
     /// is decided again.
     #[must_use]
-    pub fn holding_writes(mut self, holding: watch::Receiver<Option<HeldBy>>) -> Self {
+    pub fn holding_writes(mut self, holding: watch::Receiver<Option<WithheldBy>>) -> Self {
         self.setup.dry_run = holding;
         self
     }
@@ -95,8 +95,8 @@ impl MetadataCollector {
 
     /// The figures of the concurrency limit.
     #[must_use]
-    pub fn pacing(&self) -> watch::Receiver<PacingState> {
-        self.setup.pacing.subscribe()
+    pub fn concurrency(&self) -> watch::Receiver<ConcurrencyState> {
+        self.setup.concurrency.subscribe()
     }
 
     /// Runs until `shutdown` is ready; then sends nothing further, gives what is in flight

@@ -12,9 +12,9 @@ use futures::future::BoxFuture;
 use gc_control::barriers::{List, ListEnd};
 use gc_control::breaker::{Breaker, Trip};
 use gc_control::clocks::Reading;
+use gc_control::concurrency::{ConcurrencyOptions, ConcurrencyState, Pacer, Signal};
 use gc_control::controller::{Controller, Engine, Step, Surroundings};
-use gc_control::pacing::{Pacer, PacingOptions, PacingState, Signal};
-use gc_types::{Effect, Event, EventRecord, HeldBy, Outcome, Request, ResourceId};
+use gc_types::{Effect, Event, EventRecord, Outcome, Request, ResourceId, WithheldBy};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::Instant;
@@ -93,9 +93,9 @@ pub(crate) struct Setup {
     pub(crate) client: ApiClient,
     pub(crate) table: ResourceTable,
     /// The figures of the concurrency limit.
-    pub(crate) pacing: watch::Sender<PacingState>,
-    bounds: PacingOptions,
-    pub(crate) dry_run: watch::Receiver<Option<HeldBy>>,
+    pub(crate) concurrency: watch::Sender<ConcurrencyState>,
+    bounds: ConcurrencyOptions,
+    pub(crate) dry_run: watch::Receiver<Option<WithheldBy>>,
     pub(crate) restraints: Restraints,
     /// The clock by which objects age; if there is none, the wall clock of the start, continued.
     pub(crate) clock: Option<Clock>,
@@ -130,11 +130,16 @@ macro_rules! set_up {
 pub(crate) use set_up;
 
 impl Setup {
-    pub(crate) fn new(client: ApiClient, table: ResourceTable, bounds: PacingOptions, dry_run: bool) -> Self {
+    pub(crate) fn new(
+        client: ApiClient,
+        table: ResourceTable,
+        bounds: ConcurrencyOptions,
+        dry_run: bool,
+    ) -> Self {
         Self {
             client,
             table,
-            pacing: watch::Sender::new(Pacer::new(bounds).state()),
+            concurrency: watch::Sender::new(Pacer::new(bounds).state()),
             bounds,
             dry_run: dry_run_of(dry_run),
             restraints: Restraints::default(),
@@ -174,7 +179,7 @@ impl Setup {
             bounds,
             client: self.client,
             clock: self.clock.map(ClockReader::new),
-            pacing: self.pacing,
+            concurrency: self.concurrency,
             requests: JoinSet::new(),
             numbers: HashMap::new(),
             lists: JoinSet::new(),
@@ -189,7 +194,7 @@ impl Setup {
 /// What restrains a controller of this process, and who observes it.
 pub struct ControllerSurroundings {
     held: watch::Receiver<bool>,
-    dry_run: watch::Receiver<Option<HeldBy>>,
+    dry_run: watch::Receiver<Option<WithheldBy>>,
     breaker: Option<SharedBreaker>,
     server_clock: Option<SharedServerClock>,
     pub(crate) table: ResourceTable,
@@ -227,8 +232,8 @@ impl ControllerSurroundings {
     }
 }
 
-fn dry_run_of(dry_run: bool) -> watch::Receiver<Option<HeldBy>> {
-    watch::channel(dry_run.then_some(HeldBy::DryRun)).1
+fn dry_run_of(dry_run: bool) -> watch::Receiver<Option<WithheldBy>> {
+    watch::channel(dry_run.then_some(WithheldBy::DryRun)).1
 }
 
 impl std::fmt::Debug for ControllerSurroundings {
@@ -242,7 +247,7 @@ impl Surroundings for ControllerSurroundings {
         *self.held.borrow()
     }
 
-    fn dry_run(&self) -> Option<HeldBy> {
+    fn dry_run(&self) -> Option<WithheldBy> {
         *self.dry_run.borrow()
     }
 
@@ -283,10 +288,10 @@ pub(crate) struct Driver<A: Adapter> {
     /// Follows what the breaker stops.
     stops: Option<watch::Receiver<u64>>,
     /// Follows the bounds of the concurrency limit, where they may change.
-    bounds: Option<watch::Receiver<PacingOptions>>,
+    bounds: Option<watch::Receiver<ConcurrencyOptions>>,
     client: ApiClient,
     clock: Option<ClockReader>,
-    pacing: watch::Sender<PacingState>,
+    concurrency: watch::Sender<ConcurrencyState>,
     requests: JoinSet<Done<A::Found>>,
     /// The numbers of the requests in flight; the concurrency limit bounds them.
     numbers: HashMap<tokio::task::Id, u64>,
@@ -353,8 +358,8 @@ impl<A: Adapter> Driver<A> {
 
     fn take_bounds(&mut self) {
         if let Some(bounds) = &self.bounds {
-            self.controller.set_pacing(*bounds.borrow());
-            self.pacing.send_replace(self.controller.pacing());
+            self.controller.set_concurrency(*bounds.borrow());
+            self.concurrency.send_replace(self.controller.concurrency());
         }
     }
 
@@ -438,7 +443,7 @@ impl<A: Adapter> Driver<A> {
             let Some(next) = self.requests.try_join_next_with_id() else { break };
             self.take_one(next);
         }
-        self.pacing.send_replace(self.controller.pacing());
+        self.concurrency.send_replace(self.controller.concurrency());
     }
 
     fn take_one(&mut self, done: JoinedRequest<A::Found>) {

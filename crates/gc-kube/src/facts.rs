@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gc_control::pacing;
+use gc_control::concurrency;
 use gc_control::requests::Performed;
 use gc_control::watch::{Ask, Ended, ListWatch, Signal};
 use gc_retention::engine::Observation;
@@ -64,10 +64,10 @@ impl FactsWatchError {
     pub(crate) fn performed(&self) -> Performed {
         let (wait, signal) = match self {
             Self::Refused { code, retry_after, .. } => {
-                (*retry_after, pacing::Signal::of_answer(*code, || *retry_after))
+                (*retry_after, concurrency::Signal::of_answer(*code, || *retry_after))
             }
-            Self::Request(_) => (None, pacing::Signal::Busy(None)),
-            _ => (None, pacing::Signal::Answered),
+            Self::Request(_) => (None, concurrency::Signal::Busy(None)),
+            _ => (None, concurrency::Signal::Answered),
         };
         let retry_after_milliseconds = wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         let outcome = Outcome::Failed { message: self.to_string(), retry_after_milliseconds };
@@ -438,15 +438,22 @@ mod tests {
             signal,
             round_trips: 1,
         };
-        let busy = pacing::Signal::Busy(wait);
+        let busy = concurrency::Signal::Busy(wait);
         let cases = [
             (refused(429), performed("the server answered 429: m", Some(3000), busy)),
             (refused(503), performed("the server answered 503: m", Some(3000), busy)),
-            (refused(403), performed("the server answered 403: m", Some(3000), pacing::Signal::Answered)),
-            (FactsWatchError::Finished, performed("the watch ended", None, pacing::Signal::Answered)),
+            (
+                refused(403),
+                performed("the server answered 403: m", Some(3000), concurrency::Signal::Answered),
+            ),
+            (FactsWatchError::Finished, performed("the watch ended", None, concurrency::Signal::Answered)),
             (
                 FactsWatchError::Request(RequestError::Timeout(LIST_TIMEOUT)),
-                performed(&RequestError::Timeout(LIST_TIMEOUT).to_string(), None, pacing::Signal::Busy(None)),
+                performed(
+                    &RequestError::Timeout(LIST_TIMEOUT).to_string(),
+                    None,
+                    concurrency::Signal::Busy(None),
+                ),
             ),
         ];
         for (error, expected) in cases {

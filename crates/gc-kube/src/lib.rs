@@ -1,10 +1,10 @@
-//! The API-server client: discovery, metadata watches, effects to requests, pacing.
+//! The API-server client: discovery, metadata watches, effects to requests, concurrency.
 //!
 //! ```text
 //!   discovery ─▶ supervisor ─▶ one watcher per resource ─ events ─▶ ┌─────────┐
 //!                    ▲ CRDs, APIServices, paths not served          │ Driver  │─▶ Controller (gc-control): restraints
 //!                    └──────────────────────────────────────────────│         │◀─ steps           └▶ engine
-//!   API server ◀── requests, as many as the pacing allows ──────────└─────────┘
+//!   API server ◀── requests, as many as the concurrency allows ──────────└─────────┘
 //! ```
 //!
 //! The same code serves the embedded server and any real one: [`connection::ApiClient`] hides whether a
@@ -60,10 +60,10 @@ pub use connection::ApiClient;
 pub use definitions::{KEEP_OBJECTS, follow_definitions};
 pub use driver::{ControllerSurroundings, QUEUED_BATCHES, SHUTDOWN_GRACE};
 pub use gc_control::clocks::Agreement;
+pub use gc_control::concurrency;
 pub use gc_control::controller::until;
 pub use gc_control::election;
 pub use gc_control::engines::EventEngine;
-pub use gc_control::pacing;
 pub use objects::{ObjectNews, watch_object, watch_objects};
 pub use observer::{NoObserver, Observer, Observers};
 pub use policies::PolicyCollector;

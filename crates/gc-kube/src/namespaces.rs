@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
+use gc_control::concurrency::{ConcurrencyOptions, Signal};
 use gc_control::controller::until;
 use gc_control::namespaces::{Answer, Ended, Now, Passes, Question};
-use gc_control::pacing::{PacingOptions, Signal};
 use gc_retention::engine::{Counts, Standing};
 use gc_retention::measures::{Measurement, Metric, NAMESPACE_DURATION, NAMESPACE_PASSES};
 use gc_retention::namespaces::emptying::{Contents, End, Reply};
@@ -195,7 +195,7 @@ pub struct NamespaceSettings {
     /// It changes nothing, and logs what is in terminating namespaces.
     pub dry_run: bool,
     /// The bounds of the concurrency limit.
-    pub pacing: PacingOptions,
+    pub concurrency: ConcurrencyOptions,
     /// What restrains it.
     pub restraints: Restraints,
     /// Where everything that is deleted and measured is reported.
@@ -212,7 +212,7 @@ impl Default for NamespaceSettings {
             settle: Duration::ZERO,
             is_first: false,
             dry_run: false,
-            pacing: PacingOptions::default(),
+            concurrency: ConcurrencyOptions::default(),
             restraints: Restraints::default(),
             trace: Trace::new(|_| Arc::new(NoObserver)),
             clock: system_clock(),
@@ -237,7 +237,7 @@ impl NamespaceController {
     /// Nothing is sent before [`NamespaceController::run`].
     #[must_use]
     pub fn new(client: ApiClient, settings: NamespaceSettings) -> Self {
-        let NamespaceSettings { settle, is_first, dry_run, pacing, restraints, trace, clock, progress } =
+        let NamespaceSettings { settle, is_first, dry_run, concurrency, restraints, trace, clock, progress } =
             settings;
         let (table, observer) = (trace.table(), trace.observer());
         let source = Controller::Namespace.event_source();
@@ -248,7 +248,7 @@ impl NamespaceController {
         Self {
             requests: Requests::new(client, trace, clock),
             work: Work {
-                passes: Passes::new(gc_types::milliseconds(settle), pacing),
+                passes: Passes::new(gc_types::milliseconds(settle), concurrency),
                 surroundings,
                 time: steady_clock(),
                 sent: JoinSet::new(),
@@ -298,7 +298,7 @@ impl NamespaceController {
                 () = changed(&mut stops) => self.work.hurry(),
                 () = changed(&mut bounds) => {
                     if let Some(bounds) = &bounds {
-                        self.work.passes.set_pacing(*bounds.borrow());
+                        self.work.passes.set_concurrency(*bounds.borrow());
                     }
                 }
                 Ok(()) = nudges.changed() => {}

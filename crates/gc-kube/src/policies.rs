@@ -14,9 +14,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use gc_control::concurrency::ConcurrencyOptions;
 use gc_control::controller::{Controller, Surroundings as _, until};
 use gc_control::engines::Policies;
-use gc_control::pacing::PacingOptions;
 use gc_retention::engine::Standing;
 use gc_retention::measures;
 use gc_retention::policies::roster::{Member, Observation, StatusWrite, Target, Watch};
@@ -78,10 +78,10 @@ pub struct PolicyCollector {
 impl PolicyCollector {
     /// Nothing is sent before [`PolicyCollector::run`]; with `dry_run` nothing is changed at all.
     #[must_use]
-    pub fn new(client: ApiClient, pacing: PacingOptions, dry_run: bool) -> Self {
+    pub fn new(client: ApiClient, concurrency: ConcurrencyOptions, dry_run: bool) -> Self {
         let table = ResourceTable::default();
         table.insert(Arc::new(policy_route()));
-        let mut setup = Setup::new(client, table, pacing, dry_run);
+        let mut setup = Setup::new(client, table, concurrency, dry_run);
         setup.clock = Some(system_clock());
         Self { setup }
     }
@@ -361,7 +361,7 @@ impl PolicyAdapter {
         };
         surroundings.decided(&effect);
         let outcome = if let Some(by) = surroundings.dry_run() {
-            Outcome::Held(by)
+            Outcome::Withheld(by)
         } else {
             surroundings.recorder.record(note);
             Outcome::Applied(None)

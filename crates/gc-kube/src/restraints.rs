@@ -1,6 +1,6 @@
 //! What stops a collector from outside while it runs: that another replica leads, an operator's pause, the breaker.
 
-use gc_control::pacing::PacingOptions;
+use gc_control::concurrency::ConcurrencyOptions;
 use tokio::sync::watch;
 
 use crate::breaker::SharedBreaker;
@@ -12,8 +12,8 @@ pub struct Restraints {
     pub held: watch::Receiver<bool>,
     /// Is asked before each deletion.
     pub breaker: Option<SharedBreaker>,
-    /// The bounds of the pacing, where they may change.
-    pub bounds: Option<watch::Receiver<PacingOptions>>,
+    /// The bounds of the concurrency, where they may change.
+    pub bounds: Option<watch::Receiver<ConcurrencyOptions>>,
 }
 
 impl Default for Restraints {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use gc_control::concurrency::{ConcurrencyOptions, Signal};
 use gc_control::controller::Controller;
 use gc_control::engines::ByFacts;
-use gc_control::pacing::{PacingOptions, Signal};
 use gc_control::requests::refuses_outside;
 use gc_retention::engine::{Collecting, Counts, MachineState, Observation, StorageFailure};
 use gc_retention::objects::Kind;
@@ -83,8 +83,13 @@ impl std::fmt::Debug for RetentionCollector {
 impl RetentionCollector {
     /// Nothing is sent before [`RetentionCollector::run`]; with `dry_run` nothing is changed at all.
     #[must_use]
-    pub fn new(client: ApiClient, collecting: impl Collecting, pacing: PacingOptions, dry_run: bool) -> Self {
-        let mut setup = Setup::new(client, retention_table(), pacing, dry_run);
+    pub fn new(
+        client: ApiClient,
+        collecting: impl Collecting,
+        concurrency: ConcurrencyOptions,
+        dry_run: bool,
+    ) -> Self {
+        let mut setup = Setup::new(client, retention_table(), concurrency, dry_run);
         setup.clock = Some(system_clock());
         Self { setup, collecting: Box::new(collecting), outside: Arc::new(NothingOutside) }
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use gc_apiserver::{RunningServer, Server, ServerConfig};
-use gc_kube::pacing::PacingOptions;
+use gc_kube::concurrency::ConcurrencyOptions;
 use gc_kube::{ApiClient, CollectorOptions, MetadataCollector, NoObserver};
 use gc_registry::{Config, Registry};
 use gc_store::MemoryStorage;
@@ -207,7 +207,7 @@ async fn cascades_keep_up_with_a_bare_loop_on_a_slow_server() {
             let late = &world.late;
             async move { assert_eq!(late.call(request).await.unwrap().head.status, 200) }
         });
-        deletions.buffer_unordered(PacingOptions::default().initial).collect::<()>().await;
+        deletions.buffer_unordered(ConcurrencyOptions::default().initial).collect::<()>().await;
         begun.elapsed()
     };
     let cascade = async |policy: &str| {

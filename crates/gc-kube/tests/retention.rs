@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use gc_apiserver::{RunningServer, Server, ServerConfig};
-use gc_kube::pacing::PacingOptions;
+use gc_kube::concurrency::ConcurrencyOptions;
 use gc_kube::{
     ApiClient, NothingOutside, Observer, Outside, OutsideAnswer, RetentionCollector, system_clock,
 };
@@ -106,7 +106,7 @@ struct Recorder {
 
 impl Observer for Recorder {
     fn finished(&self, effect: &Effect, outcome: &Outcome, _round_trips: u32, _took: Duration) {
-        if let (gc_types::Request::Delete { key, .. }, Outcome::Held(_)) = (&effect.request, outcome) {
+        if let (gc_types::Request::Delete { key, .. }, Outcome::Withheld(_)) = (&effect.request, outcome) {
             self.held.lock().unwrap().push(key.name.to_string());
         }
         if matches!(outcome, Outcome::Refused { .. } | Outcome::NotServed) {
@@ -340,10 +340,11 @@ impl World {
     ) -> Running {
         let Account { client, asked, forbidden } =
             self.account(controller.account(), controller.rules()).await;
-        let collector = RetentionCollector::new(client, Engine::new(rules), PacingOptions::default(), false)
-            .named(controller.event_source())
-            .with_clock(self.clock())
-            .with_outside(Arc::new(outside));
+        let collector =
+            RetentionCollector::new(client, Engine::new(rules), ConcurrencyOptions::default(), false)
+                .named(controller.event_source())
+                .with_clock(self.clock())
+                .with_outside(Arc::new(outside));
         let recorder = Arc::<Recorder>::default();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let observer: Arc<dyn Observer> = Arc::<Recorder>::clone(&recorder);
@@ -458,7 +459,7 @@ async fn nothing_is_decided_before_it_can_be_sent() {
             busy.body(Full::new(Bytes::from("{}")).map_err(|never| match never {}).boxed_unsync()).unwrap()
         }
     });
-    let one = PacingOptions { initial: 1, smallest: 1, largest: 1, ..PacingOptions::default() };
+    let one = ConcurrencyOptions { initial: 1, smallest: 1, largest: 1, ..ConcurrencyOptions::default() };
     let collector = RetentionCollector::new(client, Engine::new(JobCollector::default()), one, false)
         .with_clock(world.clock());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

@@ -255,8 +255,8 @@ impl Engine {
             references: self.graph.references(),
             queued: self.lanes.queued(),
             in_flight: self.effects.in_flight(),
-            retrying: self.retries.len().saturating_sub(self.retries.held().len()),
-            held: self.retries.held().len(),
+            retrying: self.retries.len().saturating_sub(self.retries.withheld().len()),
+            withheld: self.retries.withheld().len(),
             waiting_owners: self.waiting.len(),
             oldest_waiting_milliseconds: oldest.unwrap_or(0),
             unsynced_resources: self

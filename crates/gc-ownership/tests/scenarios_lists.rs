@@ -5,7 +5,7 @@ mod support;
 
 use gc_ownership::Config;
 use gc_types::PropagationPolicy::{Background, Foreground, Orphan};
-use gc_types::{Event, HeldBy, Outcome, ResourceVersion, Uid};
+use gc_types::{Event, Outcome, ResourceVersion, Uid, WithheldBy};
 use support::{Bench, LONG, failed, info, key, object, refused, resource};
 
 #[test]
@@ -164,11 +164,11 @@ fn g115_requests_in_flight_are_bounded_and_a_small_cascade_is_not_starved() {
     assert_eq!(flight.iter().filter(|line| line.contains("Pod/small")).count(), 2, "{flight:#?}");
 }
 
-/// A held item (a dry run, a circuit breaker) rests without polling, and is requested again when it changes or is
+/// A withheld item (a dry run, a circuit breaker) rests without polling, and is requested again when it changes or is
 /// released.
 #[test]
-fn what_is_held_rests_until_it_changes_or_is_released() {
-    let held = || Outcome::Held(HeldBy::Breaker);
+fn what_is_withheld_rests_until_it_changes_or_is_released() {
+    let held = || Outcome::Withheld(WithheldBy::Breaker);
     for (name, released, expected) in [
         ("of its resource", Some(resource("Pod")), vec!["delete Pod/p@n Background"]),
         ("of all", None, vec!["delete Pod/p@n Background"]),
@@ -179,7 +179,7 @@ fn what_is_held_rests_until_it_changes_or_is_released() {
         bench.script("delete Pod/p@n Background", &[held(), held()]);
         bench.delete("Secret/a@n", Background).run_for(LONG);
         assert_eq!(bench.take_log(), ["delete Pod/p@n Background"], "{name}: asked once");
-        assert_eq!((bench.engine.stats().held, bench.engine.stats().retrying), (1, 0), "{name}");
+        assert_eq!((bench.engine.stats().withheld, bench.engine.stats().retrying), (1, 0), "{name}");
         // It is requested again when the facts of the decision change …
         bench.set_owners("Pod/p@n", &["Secret/a", "Secret/b"]).run_for(LONG);
         assert_eq!(bench.take_log().last().map(String::as_str), Some("delete Pod/p@n Background"), "{name}");
@@ -188,18 +188,18 @@ fn what_is_held_rests_until_it_changes_or_is_released() {
         bench.run_for(LONG);
         assert_eq!(bench.take_log(), expected, "{name}");
         let left = usize::from(expected.is_empty());
-        assert_eq!((bench.engine.stats().held, bench.engine.stats().objects), (left, left), "{name}");
+        assert_eq!((bench.engine.stats().withheld, bench.engine.stats().objects), (left, left), "{name}");
         assert_eq!(bench.engine.objects_of(resource("Pod")), left, "{name}");
     }
 }
 
-/// A finalizer whose removal was held still exists: its dependents are still decided on by it.
+/// A finalizer whose removal was withheld still exists: its dependents are still decided on by it.
 #[test]
-fn a_held_finalizer_leaves_its_owner_waiting() {
+fn a_withheld_finalizer_leaves_its_owner_waiting() {
     let mut bench = Bench::new();
     bench.add("Secret/a@n", &[]).drain();
     let removal = "unfinalize Secret/a@n foregroundDeletion";
-    bench.script(removal, &[Outcome::Held(HeldBy::Observe)]);
+    bench.script(removal, &[Outcome::Withheld(WithheldBy::Observe)]);
     bench.delete("Secret/a@n", Foreground).run_for(LONG);
     assert_eq!(bench.take_log(), [removal]);
     bench.add("Pod/late@n", &["Secret/a!"]).run_for(LONG);

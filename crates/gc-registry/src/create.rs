@@ -9,6 +9,7 @@ use crate::call::{Call, MAX_TURNS, Stored};
 use crate::crd;
 use crate::dynamic::Options;
 use crate::error::ApiError;
+use crate::kinds;
 use crate::list::parse_version_of_write;
 use crate::managed::{self, Operation};
 use crate::meta;
@@ -244,18 +245,11 @@ impl Call<'_> {
         let resource = self.resource();
         // A dry run is refused before the place in the store is known.
         let root = if dry_run { "" } else { "/registry" };
-        // Where upstream keeps what it has not always called so.
-        let folder = match (&*resource.group, &*resource.resource) {
-            ("networking.k8s.io", "ingresses") => "ingress".to_owned(),
-            ("", "endpoints") => "services/endpoints".to_owned(),
-            ("", "services") => "services/specs".to_owned(),
-            ("", "nodes") => "minions".to_owned(),
-            ("", "replicationcontrollers") => "controllers".to_owned(),
-            ("apiextensions.k8s.io" | "apiregistration.k8s.io", _) => {
-                format!("{}/{}", resource.group, resource.resource)
-            }
-            (group, _) if resource.custom.is_some() => format!("{group}/{}", resource.resource),
-            (_, plain) => plain.to_owned(),
+        let grouped = matches!(&*resource.group, "apiextensions.k8s.io" | "apiregistration.k8s.io");
+        let folder = if grouped || resource.custom.is_some() {
+            format!("{}/{}", resource.group, resource.resource)
+        } else {
+            kinds::folder(resource.target()).unwrap_or(&resource.resource).to_owned()
         };
         self.conflict(
             name,

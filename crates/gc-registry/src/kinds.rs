@@ -71,6 +71,11 @@ pub(crate) fn pods(target: Target<'_>) -> Option<&'static [&'static str]> {
     served::of(target)?.pods
 }
 
+/// Where kube-apiserver stores the objects of a resource, if not under its name.
+pub(crate) fn folder(target: Target<'_>) -> Option<&'static str> {
+    served::of(target)?.folder
+}
+
 /// Checks an object that is about to be created, after defaulting and preparation.
 #[must_use]
 pub fn validate(target: Target<'_>, object: &Value) -> Vec<FieldError> {

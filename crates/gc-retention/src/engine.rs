@@ -564,7 +564,7 @@ impl<J: Collector> Engine<J> {
                 self.counts.errors += 1;
                 Some(retry_after_milliseconds.unwrap_or_default())
             }
-            Outcome::NotServed | Outcome::Refused { .. } | Outcome::Held(_) => {
+            Outcome::NotServed | Outcome::Refused { .. } | Outcome::Withheld(_) => {
                 self.counts.errors += 1;
                 Some(0)
             }

@@ -318,7 +318,7 @@ impl ExpiryEngine {
                 }
             }
             // It is not reconciled until it changes or is released.
-            Event::Done(id, Outcome::Held(_)) => self.engine.skip(id),
+            Event::Done(id, Outcome::Withheld(_)) => self.engine.skip(id),
             Event::Done(id, outcome) => self.engine.finish(id, &outcome),
             Event::Released(resource) => self.engine.release(resource),
             Event::Tick(now) => self.engine.tick(now),

@@ -54,7 +54,7 @@ metrics! {
         &["namespace", "reason"],
         "Number of errors encountered when forcefully deleting the pods since the Pod GC Controller started.";
     /// Terminating pods that only a finalizer holds (BEAT-POD-2).
-    PODS_HELD: MetricKind::Gauge, "kubegc_pods_held_by_finalizers", &[],
+    PODS_BLOCKED: MetricKind::Gauge, "kubegc_pods_blocked_by_finalizers", &[],
         "Pods that the collector has deleted and that only finalizers block";
     /// From a Job's expiry to the answer of its deletion.
     JOB_DELETION_LATENESS: MetricKind::Histogram(LATENESS_BUCKETS),

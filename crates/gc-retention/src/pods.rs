@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::collectors::{CollectorEntry, READ, Watches, rule};
 use crate::engine::{Collector, Decision, Ended, Observation, reason};
-use crate::measures::{Measurement, POD_DELETION_ERRORS, POD_DELETIONS, PODS_HELD, ReportQueue, reading};
+use crate::measures::{Measurement, POD_DELETION_ERRORS, POD_DELETIONS, PODS_BLOCKED, ReportQueue, reading};
 use crate::nodes::Node;
 use crate::objects::{Cache, Facts, Kind, time_text};
 
@@ -397,7 +397,7 @@ impl Collector for PodCollector {
     }
 
     fn gauges(&self, into: &mut Vec<Measurement>) {
-        into.push(reading(&PODS_HELD, self.held.len()));
+        into.push(reading(&PODS_BLOCKED, self.held.len()));
     }
 
     fn finished(&mut self, Ended { key, request, outcome, now }: Ended<'_>, dirty: &mut Vec<ObjectKey>) {

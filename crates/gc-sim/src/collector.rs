@@ -7,9 +7,9 @@ use std::sync::Arc;
 use gc_control::Moment;
 use gc_control::barriers::{List, ListEnd};
 use gc_control::clocks::Reading;
+use gc_control::concurrency::{ConcurrencyOptions, Signal};
 use gc_control::controller::{Controller, Rest, Step};
 use gc_control::engines::ByEvents;
-use gc_control::pacing::{PacingOptions, Signal};
 use gc_control::requests;
 use gc_ownership::{Config, Engine};
 use gc_retention::engine::Observation;
@@ -147,15 +147,15 @@ impl Collector {
     #[must_use]
     pub fn new(number: usize, config: Config, story: &Story, saboteur: Saboteur) -> Self {
         let Story { retention, breaker, .. } = *story;
-        let pacing = saboteur.pacing(story.pacing);
+        let concurrency = saboteur.concurrency(story.concurrency);
         Self {
             number,
-            ownership: Controller::new(ByEvents(Engine::new(config)), pacing).with_barriers(),
+            ownership: Controller::new(ByEvents(Engine::new(config)), concurrency).with_barriers(),
             rest: Rest::Idle,
             moment: Moment::default(),
             process: Process::new(breaker, saboteur.defect),
-            retention: retention.then(|| Retention::new(pacing, &saboteur)),
-            policies: retention.then(|| Policies::new(pacing, saboteur.defect)),
+            retention: retention.then(|| Retention::new(concurrency, &saboteur)),
+            policies: retention.then(|| Policies::new(concurrency, saboteur.defect)),
             saboteur,
             watchers: BTreeMap::new(),
             known: BTreeMap::new(),
@@ -333,13 +333,13 @@ impl Collector {
     }
 
     /// Other bounds of the concurrency limit count from now on.
-    pub fn set_pacing(&mut self, pacing: PacingOptions) {
-        self.ownership.set_pacing(pacing);
+    pub fn set_concurrency(&mut self, concurrency: ConcurrencyOptions) {
+        self.ownership.set_concurrency(concurrency);
         if let Some(retention) = &mut self.retention {
-            retention.set_pacing(pacing);
+            retention.set_concurrency(concurrency);
         }
         if let Some(policies) = &mut self.policies {
-            policies.controller.set_pacing(pacing);
+            policies.controller.set_concurrency(concurrency);
         }
     }
 

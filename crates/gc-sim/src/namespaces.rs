@@ -10,8 +10,8 @@ mod shown;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gc_control::concurrency::Signal;
 use gc_control::namespaces::Answer;
-use gc_control::pacing::Signal;
 use gc_registry::api::DeleteOptions;
 use gc_registry::storage::Change;
 use gc_retention::namespaces::documents::view;

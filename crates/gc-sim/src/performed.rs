@@ -1,7 +1,7 @@
 //! Who in a collector wants something, and what becomes of it.
 
 use gc_control::barriers::ListEnd;
-use gc_control::pacing::Signal;
+use gc_control::concurrency::Signal;
 use gc_retention::engine::Observation;
 use gc_types::{Event, Outcome};
 

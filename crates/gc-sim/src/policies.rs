@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use gc_control::Moment;
 use gc_control::clocks::Reading;
+use gc_control::concurrency::ConcurrencyOptions;
 use gc_control::controller::{Controller, Rest, Step};
 use gc_control::engines;
-use gc_control::pacing::PacingOptions;
 use gc_control::requests::Performed;
 use gc_registry::api::Object;
 use gc_retention::policies::engine::digest;
@@ -85,11 +85,11 @@ fn number(api_version: &str, kind: &str) -> ResourceId {
 impl Policies {
     /// None is known yet.
     #[must_use]
-    pub fn new(pacing: PacingOptions, defect: Option<Defect>) -> Self {
+    pub fn new(concurrency: ConcurrencyOptions, defect: Option<Defect>) -> Self {
         Self {
             defect,
             own: Watcher::new(kind_index(KIND)),
-            controller: Controller::new(engines::Policies::default(), pacing),
+            controller: Controller::new(engines::Policies::default(), concurrency),
             rest: Rest::Idle,
             watchers: BTreeMap::new(),
             statuses: Vec::new(),

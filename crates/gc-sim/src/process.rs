@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use gc_control::breaker::{Breaker, BreakerOptions, Trip};
 use gc_control::controller::Surroundings;
-use gc_types::{Effect, HeldBy, Outcome, ResourceId};
+use gc_types::{Effect, Outcome, ResourceId, WithheldBy};
 
 use crate::defects::Defect;
 use crate::kinds::KINDS;
@@ -121,10 +121,10 @@ impl Surroundings for Around<'_> {
         self.process.is_standby || is_paused && obeys
     }
 
-    fn dry_run(&self) -> Option<HeldBy> {
+    fn dry_run(&self) -> Option<WithheldBy> {
         let is_dry_run = self.process.orders.is_dry_run && self.may_dry_run;
         let ignores = [Defect::DryRunIgnored, Defect::NamespaceDryRunIgnored].map(Some);
-        (is_dry_run && !ignores.contains(&self.process.defect)).then_some(HeldBy::DryRun)
+        (is_dry_run && !ignores.contains(&self.process.defect)).then_some(WithheldBy::DryRun)
     }
 
     fn clocks_disagree(&self) -> bool {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gc_control::barriers::{ListEnd, Place, list_refused};
-use gc_control::pacing::Signal;
+use gc_control::concurrency::Signal;
 use gc_control::requests::{self, Answer, Answered, Call, Exchange, Status, Step, Verb};
 use gc_registry::api::{DeleteOptions, Object, PatchType};
 use gc_registry::error::ApiError;

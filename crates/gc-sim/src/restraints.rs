@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use gc_control::Moment;
 use gc_control::breaker::BreakerOptions;
-use gc_control::pacing::Signal;
+use gc_control::concurrency::Signal;
 use gc_types::{Outcome, Request};
 
 use crate::collector::{Collector, Flight, Return};
@@ -39,7 +39,7 @@ impl RestraintBook {
     pub fn new(story: &Story) -> Self {
         Self {
             breaker: story.breaker,
-            largest: story.pacing.largest,
+            largest: story.concurrency.largest,
             silent_until: BTreeMap::new(),
             deletions: BTreeMap::new(),
             resumed_at: BTreeMap::new(),

@@ -6,9 +6,9 @@ use std::sync::{Arc, LazyLock};
 
 use gc_control::Moment;
 use gc_control::clocks::Reading;
+use gc_control::concurrency::ConcurrencyOptions;
 use gc_control::controller::{Controller, Engine as _, Rest, Step};
 use gc_control::engines::{ByEvents, ByFacts};
-use gc_control::pacing::PacingOptions;
 use gc_control::requests::Performed;
 use gc_registry::api::Object;
 use gc_retention::certificates::CertificateCollector;
@@ -166,7 +166,7 @@ fn kind_of_facts(resource: ResourceId) -> Option<usize> {
 impl Retention {
     /// Collectors that know nothing yet.
     #[must_use]
-    pub fn new(pacing: PacingOptions, saboteur: &Saboteur) -> Self {
+    pub fn new(concurrency: ConcurrencyOptions, saboteur: &Saboteur) -> Self {
         let kept = FINISHED_PODS_KEPT - i32::from(saboteur.is(Defect::OnePodTooMany));
         let judges: [(Part, Box<dyn Collecting>); 8] = [
             (Part::Pods, Box::new(Engine::new(PodCollector::new(kept)))),
@@ -180,12 +180,12 @@ impl Retention {
         ];
         let one = |(part, judge)| One {
             part,
-            controller: Controller::new(ByFacts(judge), pacing),
+            controller: Controller::new(ByFacts(judge), concurrency),
             rest: Rest::Idle,
         };
         Self {
             collecting: judges.into_iter().map(one).collect(),
-            marked: Controller::new(ByEvents(ExpiryEngine::default()), pacing).with_barriers(),
+            marked: Controller::new(ByEvents(ExpiryEngine::default()), concurrency).with_barriers(),
             marked_rest: Rest::Idle,
             kinds: BTreeMap::new(),
             listing: BTreeSet::new(),
@@ -238,11 +238,11 @@ impl Retention {
     }
 
     /// Other bounds of the concurrency limit count from now on.
-    pub fn set_pacing(&mut self, pacing: PacingOptions) {
+    pub fn set_concurrency(&mut self, concurrency: ConcurrencyOptions) {
         for One { controller, .. } in &mut self.collecting {
-            controller.set_pacing(pacing);
+            controller.set_concurrency(concurrency);
         }
-        self.marked.set_pacing(pacing);
+        self.marked.set_concurrency(concurrency);
     }
 
     /// Takes what a watch delivered.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gc_control::barriers::ListEnd;
-use gc_control::pacing::{PacingOptions, Signal};
+use gc_control::concurrency::{ConcurrencyOptions, Signal};
 use gc_control::requests;
 use gc_retention::objects::Facts;
 use gc_retention::policies::MOST_DELETIONS_PER_RUN;
@@ -111,8 +111,8 @@ impl Saboteur {
 
     /// The bounds of a concurrency limit, in place of these.
     #[must_use]
-    pub fn pacing(&self, pacing: PacingOptions) -> PacingOptions {
-        if self.is(Defect::LimitIgnored) { PacingOptions::default() } else { pacing }
+    pub fn concurrency(&self, concurrency: ConcurrencyOptions) -> ConcurrencyOptions {
+        if self.is(Defect::LimitIgnored) { ConcurrencyOptions::default() } else { concurrency }
     }
 
     /// How the list of a barrier ended, in place of how it did.

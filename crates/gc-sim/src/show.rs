@@ -49,6 +49,6 @@ pub fn show_outcome(outcome: &Outcome) -> String {
         Outcome::NotServed => "not served".to_owned(),
         Outcome::Refused { code, message } => format!("{code}: {message}"),
         Outcome::Failed { message, .. } => format!("failed: {message}"),
-        Outcome::Held(by) => format!("held: {by:?}"),
+        Outcome::Withheld(by) => format!("held: {by:?}"),
     }
 }

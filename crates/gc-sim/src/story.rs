@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use gc_control::breaker::BreakerOptions;
-use gc_control::pacing::PacingOptions;
+use gc_control::concurrency::ConcurrencyOptions;
 
 use crate::random::Random;
 
@@ -171,7 +171,7 @@ pub struct Story {
     /// How many effects may be in flight.
     pub effects_in_flight: usize,
     /// The bounds of each collector's concurrency limit.
-    pub pacing: PacingOptions,
+    pub concurrency: ConcurrencyOptions,
     /// The limits of the breaker.
     pub breaker: BreakerOptions,
     /// Kinds whose watches are far behind, one bit for each.
@@ -208,7 +208,7 @@ impl Story {
         let namespaces = Random::new(seed ^ 0x006e_616d_6573).chance(WORLDS_OF_NAMESPACES);
         let retention = random.chance(WORLDS_WITH_RETENTION) && !namespaces;
         let election = !retention && !namespaces && random.chance(WORLDS_WITH_AN_ELECTION);
-        let (pacing, breaker) = (pacing(seed), breaker(seed));
+        let (concurrency, breaker) = (concurrency(seed), breaker(seed));
         let length = LENGTH.0 + random.below(LENGTH.1);
         // How eager the network is differs between worlds: in some, watches are far behind.
         let deliver = random.pick(&[10, 30, 60]);
@@ -248,7 +248,7 @@ impl Story {
             weather,
             uid_only,
             effects_in_flight,
-            pacing,
+            concurrency,
             breaker,
             slow,
             retention,
@@ -260,9 +260,9 @@ impl Story {
 
     /// The restraints of the passes over namespaces, if there are any but the default ones.
     #[must_use]
-    pub fn namespace_restraints(&self) -> Option<(PacingOptions, BreakerOptions)> {
+    pub fn namespace_restraints(&self) -> Option<(ConcurrencyOptions, BreakerOptions)> {
         let is_restrained = Random::new(self.seed ^ 0x7265_7374).chance(RESTRAINED_WORLDS_OF_NAMESPACES);
-        (self.namespaces && is_restrained).then_some((self.pacing, self.breaker))
+        (self.namespaces && is_restrained).then_some((self.concurrency, self.breaker))
     }
 
     /// Whether its breaker trips after few deletions.
@@ -276,10 +276,10 @@ impl Story {
 pub const WORLDS_WITH_A_NARROW_BREAKER: u32 = 250;
 
 /// The bounds of the concurrency limit in the world of a seed: often so narrow that they are reached.
-fn pacing(seed: u64) -> PacingOptions {
+fn concurrency(seed: u64) -> ConcurrencyOptions {
     let mut random = Random::new(seed ^ 0x7061_6365);
     let largest = random.pick(&[1, 2, 4, 128, 128]);
-    PacingOptions {
+    ConcurrencyOptions {
         initial: random.pick(&[1, 2, 32]),
         smallest: random.pick(&[1, 2, 8]),
         largest,

@@ -493,7 +493,7 @@ impl fmt::Display for Reason {
 
 /// Why an effect was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum HeldBy {
+pub enum WithheldBy {
     /// A dry run: effects are only reported.
     DryRun,
     /// Observation: effects are only compared with what another collector does.
@@ -511,7 +511,7 @@ pub enum HeldBy {
 pub enum Outcome {
     /// Not sent, so that nothing happened. It is requested again when the object changes, or after `Event::Released`;
     /// not before.
-    Held(HeldBy),
+    Withheld(WithheldBy),
     /// Done; with the object that the server returned, if it did (for a DELETE only if the object still exists).
     Applied(Option<ObservedObject>),
     /// Answer to a read.

@@ -125,7 +125,7 @@ pub enum Event {
     },
     /// The outcome of an effect.
     Done(EffectId, Outcome),
-    /// Held effects ([`Outcome::Held`]) of one resource, or of all, may be requested again.
+    /// Held effects ([`Outcome::Withheld`]) of one resource, or of all, may be requested again.
     Released(Option<ResourceId>),
     /// The current time. Never decreases; an adapter whose clock does repeats the last value.
     Tick(Timestamp),

@@ -33,8 +33,8 @@ pub use convert::{hexadecimal, milliseconds};
 pub use cron::{Cron, JobSchedule};
 pub use duration::{GoDuration, GoDurationError, Units, UnixNanoseconds};
 pub use effect::{
-    Change, DeletionSecret, Effect, EffectId, EventRecord, Evidence, FinalizerName, HeldBy, Outcome,
-    OutsideCall, PropagationPolicy, Reason, Request, Severity, Storage, Verdict,
+    Change, DeletionSecret, Effect, EffectId, EventRecord, Evidence, FinalizerName, Outcome, OutsideCall,
+    PropagationPolicy, Reason, Request, Severity, Storage, Verdict, WithheldBy,
 };
 pub use event::{DeletionState, Event, ObservedObject, ResourceInfo, Scope};
 pub use identity::{

@@ -131,7 +131,11 @@ impl CollectorMetrics {
             "Indicates where instances of a controller are currently running",
             m.running,
         );
-        catalogue.register("kubegc_effects", "Effects, by verdict and outcome", m.effects);
+        catalogue.register(
+            "kubegc_collector_requests",
+            "Requests of collectors, by verdict and outcome",
+            m.effects,
+        );
         catalogue.register("kubegc_collector_events", "Kubernetes Events queued for writing", m.events);
         catalogue.register("kubegc_collector_decisions", "Decisions about objects", m.decisions);
         catalogue.register(

@@ -393,7 +393,7 @@ impl Starter<'_> {
         let observer = surroundings.observer(controller, &retention_table());
         // Expiry has an engine over all resources besides (0).
         let engine = Watched::collecting(Engine::new(rules), surroundings.activity.of(controller), 1);
-        let collector = RetentionCollector::new(client, engine, options.pacing, options.dry_run)
+        let collector = RetentionCollector::new(client, engine, options.concurrency, options.dry_run)
             .named(controller.event_source())
             .with_clock(Arc::clone(&surroundings.clock))
             .with_outside(outside)
@@ -429,7 +429,7 @@ impl Starter<'_> {
 
     fn policies(&mut self, client: ApiClient) {
         let (controller, surroundings) = (Controller::RetentionPolicy, self.surroundings);
-        let collector = PolicyCollector::new(client, self.options.pacing, self.options.dry_run)
+        let collector = PolicyCollector::new(client, self.options.concurrency, self.options.dry_run)
             .restrained_by(surroundings.restraints.clone())
             .named(controller.event_source())
             .with_clock(Arc::clone(&surroundings.clock));
@@ -464,7 +464,7 @@ impl Starter<'_> {
             settle: options.settle,
             is_first: options.is_first,
             dry_run: self.options.dry_run,
-            pacing: self.options.pacing,
+            concurrency: self.options.concurrency,
             restraints: surroundings.restraints.clone(),
             trace: Trace::new(|table| surroundings.observer(Controller::Namespace, table)),
             clock: Arc::clone(&surroundings.clock),

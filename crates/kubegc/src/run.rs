@@ -22,14 +22,14 @@ use anyhow::Context as _;
 use futures::FutureExt as _;
 use gc_apiserver::ListenerTls;
 use gc_kube::breaker::{Breaker, SharedBreaker};
+use gc_kube::concurrency::ConcurrencyOptions;
 use gc_kube::namespaces::{NamespaceFeed, NamespaceNames};
-use gc_kube::pacing::PacingOptions;
 use gc_kube::{
     ApiClient, MetadataCollector, Observer, Observers, ResourceTable, Restraints, StatusBoard, SyncState,
 };
 use gc_metrics::Catalogue;
 use gc_retention::permissions::Controller;
-use gc_types::HeldBy;
+use gc_types::WithheldBy;
 use tokio::signal::unix::{Signal, SignalKind};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -94,9 +94,9 @@ enum End {
 /// What may change while running.
 struct Live {
     breaker: SharedBreaker,
-    pacing: watch::Sender<PacingOptions>,
+    concurrency: watch::Sender<ConcurrencyOptions>,
     /// What holds all writes, if anything does.
-    holding: watch::Sender<Option<HeldBy>>,
+    holding: watch::Sender<Option<WithheldBy>>,
     leadership: Leadership,
     control: Control,
 }
@@ -108,11 +108,11 @@ impl Live {
         breaker.change(|breaker| breaker.keep(settings.kept_resources.clone()));
         let holding = match settings.mode {
             Mode::Act => None,
-            Mode::DryRun => Some(HeldBy::DryRun),
-            Mode::Observe | Mode::ObserveFor(_) => Some(HeldBy::Observe),
+            Mode::DryRun => Some(WithheldBy::DryRun),
+            Mode::Observe | Mode::ObserveFor(_) => Some(WithheldBy::Observe),
         };
         Self {
-            pacing: watch::Sender::new(settings.pacing),
+            concurrency: watch::Sender::new(settings.concurrency),
             holding: watch::Sender::new(holding),
             control: Control::new(leadership.clone(), breaker.clone()),
             leadership,
@@ -147,7 +147,7 @@ impl Live {
         Restraints {
             held: self.leadership.held(),
             breaker: Some(self.breaker.clone()),
-            bounds: Some(self.pacing.subscribe()),
+            bounds: Some(self.concurrency.subscribe()),
         }
     }
 }
@@ -248,7 +248,7 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
     let pages = RunPages {
         engine: engine.clone(),
         board: collector.board(),
-        pacing: collector.pacing(),
+        concurrency: collector.concurrency(),
         metrics,
         leadership: live.leadership.clone(),
         journal: Arc::clone(&journal),
@@ -530,11 +530,11 @@ async fn reload(mut hangups: Signal, options: Options, given: Given, mut setting
             breaker.set_options(read.breaker);
             breaker.keep(read.kept_resources.clone());
         });
-        live.pacing.send_replace(read.pacing);
+        live.concurrency.send_replace(read.concurrency);
         // What needs a restart is reported again the next time.
         settings.breaker = read.breaker;
         settings.kept_resources = read.kept_resources;
-        settings.pacing = read.pacing;
+        settings.concurrency = read.concurrency;
     }
 }
 

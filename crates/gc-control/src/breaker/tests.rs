@@ -91,9 +91,9 @@ fn what_tripped_stays_stopped_alone_until_it_is_resumed() {
         trip.to_string(),
         "collection of pods has stopped: 2 deletions within 600 s, the limit of one window"
     );
-    assert_eq!(ask(&mut breaker, "pods", 4), Admission::Held(HeldBy::Breaker));
+    assert_eq!(ask(&mut breaker, "pods", 4), Admission::Withheld(WithheldBy::Breaker));
     // Also when the window is long over.
-    assert_eq!(ask(&mut breaker, "pods", 100 * MINUTE), Admission::Held(HeldBy::Breaker));
+    assert_eq!(ask(&mut breaker, "pods", 100 * MINUTE), Admission::Withheld(WithheldBy::Breaker));
     assert!(is_admitted(&ask(&mut breaker, "secrets", 5)));
     assert_eq!((breaker.tripped(), breaker.trips()), (vec![trip.clone()], 1));
     assert!(!breaker.resume("secrets"));
@@ -102,7 +102,7 @@ fn what_tripped_stays_stopped_alone_until_it_is_resumed() {
     assert_eq!(breaker.tripped(), []);
     // Found stopped by a process before this one.
     breaker.stop(trip.clone());
-    assert_eq!(ask(&mut breaker, "pods", 7), Admission::Held(HeldBy::Breaker));
+    assert_eq!(ask(&mut breaker, "pods", 7), Admission::Withheld(WithheldBy::Breaker));
     assert_eq!((breaker.tripped(), breaker.trips()), (vec![trip], 1));
 }
 
@@ -169,7 +169,10 @@ fn a_refund_concerns_no_other_deletion() {
 fn kept_resources_are_never_deleted_and_new_limits_count_at_once() {
     let mut breaker = Breaker::new(options(Some(5), None, 0));
     breaker.keep(BTreeSet::from([pods()]));
-    assert_eq!(breaker.admit(&pods(), false, Some(9), Timestamp(0)), Admission::Held(HeldBy::Configuration));
+    assert_eq!(
+        breaker.admit(&pods(), false, Some(9), Timestamp(0)),
+        Admission::Withheld(WithheldBy::Configuration)
+    );
     assert_eq!((breaker.tripped(), breaker.kept()), (vec![], BTreeSet::from([pods()])));
     breaker.keep(BTreeSet::new());
     assert_eq!(admitted(&mut breaker, 2, false, 9, 0), 2);
@@ -238,7 +241,7 @@ proptest! {
             now += pause;
             for _ in 0..number {
                 let admission = breaker.admit(&pods(), false, Some(1_000), Timestamp(now));
-                prop_assert!(!tripped || admission == Admission::Held(HeldBy::Breaker));
+                prop_assert!(!tripped || admission == Admission::Withheld(WithheldBy::Breaker));
                 match admission {
                     Admission::Admitted(ticket) if fails => failing.push_back(ticket),
                     Admission::Admitted(_) => passed.push(now),

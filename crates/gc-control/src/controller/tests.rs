@@ -50,7 +50,7 @@ impl Engine for Wanting {
     fn finish(&mut self, origin: &&'static str, id: EffectId, outcome: Outcome) {
         assert_eq!(*origin, "one");
         let request = self.flying.remove(&id).unwrap();
-        if let Outcome::Held(_) = outcome {
+        if let Outcome::Withheld(_) = outcome {
             self.held.push(request);
         }
         self.outcomes.push(outcome);
@@ -75,7 +75,7 @@ impl Engine for Wanting {
 /// What restrains it, and how often it was reported to.
 pub(crate) struct World {
     pub(crate) is_held: Cell<bool>,
-    pub(crate) dry_run: Cell<Option<HeldBy>>,
+    pub(crate) dry_run: Cell<Option<WithheldBy>>,
     pub(crate) clocks_disagree: Cell<bool>,
     pub(crate) breaker: RefCell<Breaker>,
     pub(crate) reports: RefCell<Vec<&'static str>>,
@@ -99,7 +99,7 @@ impl Surroundings for World {
         self.is_held.get()
     }
 
-    fn dry_run(&self) -> Option<HeldBy> {
+    fn dry_run(&self) -> Option<WithheldBy> {
         self.dry_run.get()
     }
 
@@ -147,7 +147,7 @@ fn barrier(at_least: u64) -> Request {
 
 fn controller(wanted: impl IntoIterator<Item = Request>) -> Controller<Wanting> {
     let engine = Wanting { wanted: wanted.into_iter().collect(), ..Wanting::default() };
-    Controller::new(engine, PacingOptions::default())
+    Controller::new(engine, ConcurrencyOptions::default())
 }
 
 fn at(milliseconds: u64) -> Moment {
@@ -174,21 +174,21 @@ fn every_restraint_holds_a_deletion_until_it_ends() {
     struct Case {
         name: &'static str,
         set: fn(&World, bool),
-        by: Option<HeldBy>,
+        by: Option<WithheldBy>,
         reads_pass: bool,
     }
     let cases = [
         Case { name: "held", set: |world, on| world.is_held.set(on), by: None, reads_pass: false },
         Case {
             name: "dry run",
-            set: |world, on| world.dry_run.set(on.then_some(HeldBy::DryRun)),
-            by: Some(HeldBy::DryRun),
+            set: |world, on| world.dry_run.set(on.then_some(WithheldBy::DryRun)),
+            by: Some(WithheldBy::DryRun),
             reads_pass: true,
         },
         Case {
             name: "clocks",
             set: |world, on| world.clocks_disagree.set(on),
-            by: Some(HeldBy::Clock),
+            by: Some(WithheldBy::Clock),
             reads_pass: true,
         },
         Case {
@@ -201,7 +201,7 @@ fn every_restraint_holds_a_deletion_until_it_ends() {
                     breaker.resume("pods");
                 }
             },
-            by: Some(HeldBy::Breaker),
+            by: Some(WithheldBy::Breaker),
             reads_pass: true,
         },
     ];
@@ -215,7 +215,7 @@ fn every_restraint_holds_a_deletion_until_it_ends() {
         assert_eq!(controller.act(at(1), 9, &world), Rest::Idle, "{name}");
         let passed = if reads_pass { vec![read.clone()] } else { Vec::new() };
         assert_eq!(sent(&mut controller), passed, "{name}");
-        let held: Vec<Outcome> = by.into_iter().map(Outcome::Held).collect();
+        let held: Vec<Outcome> = by.into_iter().map(Outcome::Withheld).collect();
         assert_eq!(controller.engine.outcomes, held, "{name}");
         set(&world, false);
         controller.tick(Reading::Passed(Timestamp(2)), Timestamp(2), &world);
@@ -253,7 +253,7 @@ fn the_breaker_counts_what_was_done() {
     controller.engine.wanted.extend([delete(PODS), delete(PODS), delete(PODS), delete(JOBS)]);
     controller.act(at(3), 9, &world);
     assert_eq!(sent(&mut controller), [delete(PODS), delete(JOBS)]);
-    let held = Outcome::Held(HeldBy::Breaker);
+    let held = Outcome::Withheld(WithheldBy::Breaker);
     assert_eq!(controller.engine.outcomes, [Outcome::Conflict, held.clone(), held]);
     let trips = world.reports.borrow().iter().filter(|report| **report == "tripped").count();
     assert_eq!(trips, 1);
@@ -263,9 +263,10 @@ fn the_breaker_counts_what_was_done() {
 #[test]
 fn nothing_is_decided_that_cannot_be_sent() {
     let world = World::new(100);
-    let pacing = PacingOptions { initial: 1, smallest: 1, largest: 1, ..PacingOptions::default() };
+    let concurrency =
+        ConcurrencyOptions { initial: 1, smallest: 1, largest: 1, ..ConcurrencyOptions::default() };
     let engine = Wanting { wanted: [delete(PODS), delete(JOBS)].into(), ..Wanting::default() };
-    let mut controller = Controller::new(engine, pacing);
+    let mut controller = Controller::new(engine, concurrency);
     assert_eq!(controller.act(at(1), 9, &world), Rest::Full(None));
     assert_eq!((sent(&mut controller), controller.engine.wanted.len()), (vec![delete(PODS)], 1));
     let busy = Performed {
@@ -290,10 +291,10 @@ fn a_barrier_ends_with_its_watch_or_with_a_list() {
     controller.delivered(&Event::Progress { resource: PODS, resource_version: ResourceVersion(7) });
     controller.act(at(2), 9, &world);
     assert_eq!(controller.engine.outcomes, [Outcome::Applied(None)]);
-    assert_eq!(controller.pacing().in_flight, 1);
+    assert_eq!(controller.concurrency().in_flight, 1);
     controller.listed(0, ListEnd::Complete, Some(Signal::Answered), at(9), &world);
     assert_eq!(controller.engine.outcomes, vec![Outcome::Applied(None); 3]);
-    assert_eq!(controller.pacing().in_flight, 0);
+    assert_eq!(controller.concurrency().in_flight, 0);
 }
 
 /// The answer to a list may already be on its way when its barrier ends otherwise.
@@ -312,7 +313,7 @@ fn a_busy_server_is_left_alone_although_the_list_was_cancelled() {
     assert_eq!(controller.poll_step(), Some(Step::CancelList(list.number)));
     controller.listed(list.number, failed, Some(busy), at(60_002), &world);
     assert_eq!(controller.act(at(60_003), 9, &world), Rest::Full(Some(at(61_002))));
-    assert_eq!((sent(&mut controller), controller.pacing().in_flight), (vec![], 0));
+    assert_eq!((sent(&mut controller), controller.concurrency().in_flight), (vec![], 0));
 }
 
 /// Without barriers of its own, a controller sends them as requests.
@@ -335,7 +336,7 @@ fn a_note_is_written_at_once_and_not_in_a_dry_run() {
     };
     for (dry_run, steps, outcome) in [
         (None, vec![Step::RecordEvent(note.clone())], Outcome::Applied(None)),
-        (Some(HeldBy::DryRun), vec![], Outcome::Held(HeldBy::DryRun)),
+        (Some(WithheldBy::DryRun), vec![], Outcome::Withheld(WithheldBy::DryRun)),
     ] {
         let world = World::new(100);
         world.dry_run.set(dry_run);

@@ -14,7 +14,7 @@ fn name(text: &str) -> Arc<str> {
 }
 
 fn passes() -> Passes {
-    Passes::new(SETTLE_MILLISECONDS, PacingOptions::default())
+    Passes::new(SETTLE_MILLISECONDS, ConcurrencyOptions::default())
 }
 
 /// Nothing restrains it.
@@ -167,7 +167,7 @@ fn an_answer_to_a_former_pass_is_ignored() {
 #[test]
 fn a_dry_run_changes_nothing_and_its_namespaces_are_emptied_when_it_ends() {
     let (mut passes, world) = (passes(), free());
-    world.dry_run.set(Some(HeldBy::DryRun));
+    world.dry_run.set(Some(WithheldBy::DryRun));
     passes.observed(&name("n"), Timestamp(0));
     let asked = run(&mut passes, SETTLE_MILLISECONDS, &world, blocked);
     assert!(asked.iter().all(|question| !question.changes()), "{asked:?}");
@@ -185,7 +185,7 @@ fn a_pass_is_abandoned_by_a_dry_run() {
     let (mut passes, world, now) = (passes(), free(), SETTLE_MILLISECONDS);
     passes.observed(&name("n"), Timestamp(0));
     let deletion = run_to_deletion(&mut passes, now, &world);
-    world.dry_run.set(Some(HeldBy::DryRun));
+    world.dry_run.set(Some(WithheldBy::DryRun));
     passes.answered(&deletion, blocked(&deletion), at(now), &world);
     let asked = run(&mut passes, now, &world, blocked);
     assert!(!asked.is_empty() && asked.iter().all(|question| !question.changes()), "{asked:?}");
@@ -195,7 +195,7 @@ fn a_pass_is_abandoned_by_a_dry_run() {
 #[test]
 fn the_breaker_counts_what_collections_came_to_and_stops_the_next_deletion() {
     let world = World::new(3);
-    let mut passes = Passes::new(0, PacingOptions::default());
+    let mut passes = Passes::new(0, ConcurrencyOptions::default());
     for (namespace, deleted) in [("a", 2), ("b", 0), ("c", 5)] {
         passes.observed(&name(namespace), Timestamp(0));
         let deletion = run_to_deletion(&mut passes, 0, &world);
@@ -233,7 +233,7 @@ fn what_is_excluded_from_deletion_stays() {
 
 #[test]
 fn no_more_is_asked_than_the_concurrency_limit_and_the_server_allow() {
-    let one = PacingOptions { initial: 1, smallest: 1, largest: 1, ..PacingOptions::default() };
+    let one = ConcurrencyOptions { initial: 1, smallest: 1, largest: 1, ..ConcurrencyOptions::default() };
     let (mut passes, world) = (Passes::new(0, one), free());
     passes.observed(&name("a"), Timestamp(0));
     passes.observed(&name("b"), Timestamp(0));
@@ -245,6 +245,6 @@ fn no_more_is_asked_than_the_concurrency_limit_and_the_server_allow() {
     assert!(passes.poll_question(at(2_509), &world).is_none());
     assert_eq!(passes.next_wakeup(at(2_509), &world), Some(Timestamp(2_510)));
     assert!(passes.poll_question(at(2_510), &world).is_some());
-    passes.set_pacing(PacingOptions { largest: 2, initial: 2, smallest: 2, ..one });
+    passes.set_concurrency(ConcurrencyOptions { largest: 2, initial: 2, smallest: 2, ..one });
     assert!(passes.poll_question(at(2_510), &world).is_some());
 }

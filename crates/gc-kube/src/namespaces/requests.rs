@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use gc_control::concurrency::Signal;
 use gc_control::namespaces::{Answer, Question};
-use gc_control::pacing::Signal;
 use gc_retention::measures::{Measurement, NAMESPACE_REQUESTS};
 use gc_retention::namespaces::documents::{item, view, with_finalizers, with_status};
 use gc_retention::namespaces::emptying::{Ask, Contained, Item, Reply};

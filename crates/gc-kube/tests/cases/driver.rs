@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use gc_kube::breaker::{Breaker, BreakerOptions, SharedBreaker, Trip};
 use gc_kube::{Observer, Restraints};
 use gc_types::{
-    EffectId, HeldBy, ObjectKey, Outcome, PropagationPolicy, Reason, Request, ResourceId, ResourceVersion,
-    Uid, Verdict,
+    EffectId, ObjectKey, Outcome, PropagationPolicy, Reason, Request, ResourceId, ResourceVersion, Uid,
+    Verdict, WithheldBy,
 };
 use tokio::sync::watch;
 
@@ -93,7 +93,7 @@ impl EventEngine for Deleter {
                 let (resource, name) = self.asked.remove(&id).unwrap();
                 let word = match outcome {
                     Outcome::Applied(_) => "applied".to_owned(),
-                    Outcome::Held(by) => {
+                    Outcome::Withheld(by) => {
                         self.held.insert((resource, name.clone()));
                         format!("held by {by:?}")
                     }
@@ -251,7 +251,7 @@ async fn what_the_server_did_not_do_is_not_counted() {
 #[tokio::test]
 async fn writes_that_are_held_are_sent_when_they_are_released() {
     let sent: Arc<Mutex<Vec<String>>> = Arc::default();
-    let (holding, receiver) = watch::channel(Some(HeldBy::Observe));
+    let (holding, receiver) = watch::channel(Some(WithheldBy::Observe));
     let (engine, mut outcomes) = deleter(&[("configmaps", 1), ("pods", 1)]);
     let collector =
         MetadataCollector::new(granting(&sent, ""), CollectorOptions::default()).holding_writes(receiver);

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use futures::future::BoxFuture;
-use gc_kube::pacing::PacingOptions;
+use gc_kube::concurrency::ConcurrencyOptions;
 use gc_kube::{Observer, Outside, OutsideAnswer, RetentionCollector};
 use gc_retention::engine::{Collector, Decision, Engine as Schedule, MachineState, Observation};
 use gc_retention::objects::{Facts, Kind};
 use gc_types::{
-    HeldBy, ObjectKey, Outcome, OutsideCall, PropagationPolicy, Reason, Request, ResourceVersion, Uid,
-    Verdict,
+    ObjectKey, Outcome, OutsideCall, PropagationPolicy, Reason, Request, ResourceVersion, Uid, Verdict,
+    WithheldBy,
 };
 
 use super::*;
@@ -68,7 +68,7 @@ impl Observer for Outcomes {
             Outcome::Applied(_) => "applied",
             Outcome::Conflict => "conflict",
             Outcome::Absent => "absent",
-            Outcome::Held(HeldBy::DryRun) => "dry run",
+            Outcome::Withheld(WithheldBy::DryRun) => "dry run",
             _ => "otherwise",
         };
         let _ = self.0.send(word.to_owned());
@@ -133,8 +133,9 @@ fn collect(script: Vec<Script>, live: Value, wish: Option<Wish>, dry_run: bool) 
     let (lines, reported) = mpsc::unbounded_channel();
     let (ends, ended) = mpsc::unbounded_channel();
     let rules = Reporting { lines, wish, seen: BTreeMap::new() };
-    let collector = RetentionCollector::new(client, Schedule::new(rules), PacingOptions::default(), dry_run)
-        .with_outside(Arc::new(Runs));
+    let collector =
+        RetentionCollector::new(client, Schedule::new(rules), ConcurrencyOptions::default(), dry_run)
+            .with_outside(Arc::new(Runs));
     tokio::spawn(async move { collector.run(Arc::new(Outcomes(ends)), std::future::pending()).await });
     Collected { reported, ended, asked }
 }

@@ -25,7 +25,7 @@ async fn what_depends_on_the_time_waits_until_clocks_agree() {
     });
     let client = client.with_server_clock();
     let engine = Engine::new(JobCollector::default());
-    let collector = RetentionCollector::new(client.clone(), engine, PacingOptions::default(), false)
+    let collector = RetentionCollector::new(client.clone(), engine, ConcurrencyOptions::default(), false)
         .with_clock(world.clock());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let recorder = Arc::<Recorder>::default();

@@ -36,7 +36,8 @@ async fn a_policy_needs_its_own_kind_and_goes_by_the_clock() {
     let policy = json!({"apiVersion": "kubegc.io/v1alpha1", "kind": "RetentionPolicy", "metadata": {"name": "p"}, "spec": spec});
     world.create(POLICIES, policy).await;
     let Account { client, asked, forbidden } = world.account("policies", ABOUT_CONFIG_MAPS).await;
-    let collector = PolicyCollector::new(client, PacingOptions::default(), false).with_clock(world.clock());
+    let collector =
+        PolicyCollector::new(client, ConcurrencyOptions::default(), false).with_clock(world.clock());
     let recorder = Arc::<Recorder>::default();
     let observer: Arc<dyn Observer> = Arc::<Recorder>::clone(&recorder);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -84,8 +85,8 @@ async fn a_dry_run_of_a_policy_tells_each_object_once() {
     let digest = gc_retention::policies::engine::digest(&spec);
     let shown = json!({"status": {"observedGeneration": 1, "observedSpec": digest, "due": 1, "selected": 1}});
     world.patch(&format!("{POLICIES}/p/status"), shown).await;
-    let collector =
-        PolicyCollector::new(world.admin.clone(), PacingOptions::default(), true).with_clock(world.clock());
+    let collector = PolicyCollector::new(world.admin.clone(), ConcurrencyOptions::default(), true)
+        .with_clock(world.clock());
     let recorder = Arc::<Recorder>::default();
     let observer: Arc<dyn Observer> = Arc::<Recorder>::clone(&recorder);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -130,7 +131,8 @@ async fn what_is_not_served_is_not_looked_for_at_every_change() {
         counted.fetch_add(i64::from(request.uri().path() == "/api"), Ordering::Relaxed);
         way.call(request)
     });
-    let collector = PolicyCollector::new(client, PacingOptions::default(), false).with_clock(world.clock());
+    let collector =
+        PolicyCollector::new(client, ConcurrencyOptions::default(), false).with_clock(world.clock());
     let observer: Arc<dyn Observer> = Arc::<Recorder>::default();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let work = tokio::spawn(async move { collector.run(observer, async { drop(stopped.await) }).await });
@@ -167,7 +169,7 @@ async fn annotations_need_the_rules_that_they_have_and_go_by_the_clock() {
     let by_end = RetentionCollector::new(
         client,
         Engine::new(FinishedExpiry::default()),
-        PacingOptions::default(),
+        ConcurrencyOptions::default(),
         false,
     )
     .with_clock(world.clock());

@@ -87,7 +87,7 @@ pub struct Stats {
     /// Items that wait for a retry.
     pub retrying: usize,
     /// Items that were held: they are not reconciled until they change or are released.
-    pub held: usize,
+    pub withheld: usize,
     /// Owners waiting in foreground deletion or for their dependents to be orphaned.
     pub waiting_owners: usize,
     /// Age of the oldest of them, milliseconds.

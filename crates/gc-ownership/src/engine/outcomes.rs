@@ -44,7 +44,7 @@ impl Engine {
         if !self.graph.has(node, Flag::OBSERVED) {
             return;
         }
-        if let Outcome::Held(_) = outcome {
+        if let Outcome::Withheld(_) = outcome {
             self.hold(node);
             if dirty {
                 self.enqueue(node);
@@ -120,7 +120,7 @@ impl Engine {
             }
             Outcome::Conflict if action == Action::Finalizer => self.retry(node, "conflict", None),
             Outcome::Conflict => self.conflicted(node),
-            Outcome::NotServed | Outcome::Held(_) => self.retry(node, "the path is not served", None),
+            Outcome::NotServed | Outcome::Withheld(_) => self.retry(node, "the path is not served", None),
             Outcome::Refused { code, message } => self.retry(node, &format!("{code}: {message}"), None),
             Outcome::Failed { message, retry_after_milliseconds } => {
                 self.retry(node, &message, retry_after_milliseconds);
@@ -149,7 +149,7 @@ impl Engine {
         let concerned = |node: &NodeId| {
             resource.is_none_or(|id| self.graph.resource_id(self.graph.resource(*node)) == id)
         };
-        let nodes: Vec<NodeId> = self.retries.held().iter().copied().filter(concerned).collect();
+        let nodes: Vec<NodeId> = self.retries.withheld().iter().copied().filter(concerned).collect();
         for node in nodes {
             self.retries.retry_now(node, &mut self.clock);
             self.enqueue(node);

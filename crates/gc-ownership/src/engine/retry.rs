@@ -30,8 +30,8 @@ pub(super) fn backoff(first: i64, longest: i64, failures: u32) -> i64 {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Retries {
     by_item: BTreeMap<NodeId, Retry>,
-    /// Items that were held ([`gc_types::Outcome::Held`]) and are not reconciled until they change or are released.
-    held: BTreeSet<NodeId>,
+    /// Items that were withheld ([`gc_types::Outcome::Withheld`]) and are not reconciled until they change or are released.
+    withheld: BTreeSet<NodeId>,
     /// Until when the shared retry rate is reserved, milliseconds.
     reserved_until: i64,
     /// How many were scheduled.
@@ -52,12 +52,12 @@ impl Retries {
         self.get(item).is_some_and(|retry| retry.due > now)
     }
 
-    /// The items that are held.
-    pub(super) fn held(&self) -> &BTreeSet<NodeId> {
-        &self.held
+    /// The items that are withheld.
+    pub(super) fn withheld(&self) -> &BTreeSet<NodeId> {
+        &self.withheld
     }
 
-    /// The number of items that have failures or are held.
+    /// The number of items that have failures or are withheld.
     pub(super) fn len(&self) -> usize {
         self.by_item.len()
     }
@@ -108,15 +108,15 @@ impl Retries {
     /// Nothing was sent: the item waits until it changes or is released.
     pub(super) fn hold(&mut self, item: NodeId, clock: &mut Clock) {
         let retry = self.entry(item, clock.now());
-        retry.message = "held, until it is released".into();
+        retry.message = "withheld, until it is released".into();
         let former = std::mem::replace(&mut retry.due, Timestamp(i64::MAX));
         clock.cancel(former, Timer::Item(item));
-        self.held.insert(item);
+        self.withheld.insert(item);
     }
 
     /// Earlier failures do not matter any more.
     pub(super) fn forget(&mut self, item: NodeId, clock: &mut Clock) {
-        self.held.remove(&item);
+        self.withheld.remove(&item);
         if let Some(retry) = self.by_item.remove(&item) {
             clock.cancel(retry.due, Timer::Item(item));
         }
@@ -124,7 +124,7 @@ impl Retries {
 
     /// The object changed: whatever failed may work now.
     pub(super) fn retry_now(&mut self, item: NodeId, clock: &mut Clock) {
-        self.held.remove(&item);
+        self.withheld.remove(&item);
         if let Some(retry) = self.by_item.get_mut(&item) {
             retry.conflicts = 0;
             let former = std::mem::replace(&mut retry.due, clock.now());
@@ -148,7 +148,7 @@ impl Retries {
 
     /// Every broken invariant, as text.
     pub(super) fn verify(&self) -> impl Iterator<Item = String> {
-        let missing = self.held.iter().filter(|item| !self.by_item.contains_key(item));
-        missing.map(|item| format!("node {item} is held and not in the table of what is put off"))
+        let missing = self.withheld.iter().filter(|item| !self.by_item.contains_key(item));
+        missing.map(|item| format!("node {item} is withheld and not in the table of what is put off"))
     }
 }

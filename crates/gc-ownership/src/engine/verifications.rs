@@ -65,7 +65,7 @@ impl Verification {
                 None
             }
             Outcome::NotServed
-            | Outcome::Held(_)
+            | Outcome::Withheld(_)
             | Outcome::Refused { .. }
             | Outcome::Failed { .. }
             | Outcome::Conflict

@@ -110,6 +110,9 @@ pub(crate) trait Kind: 'static {
     /// What is checked of the metadata of its objects.
     const METADATA: Metadata = Metadata::DEFAULT;
 
+    /// Where kube-apiserver stores its objects, if not under the name of the resource; a conflict names the place.
+    const FOLDER: Option<&'static str> = None;
+
     /// The columns of its tables.
     const COLUMNS: &'static [Column];
 
@@ -214,6 +217,7 @@ pub(crate) struct Rules {
     pub(crate) parts: Parts,
     pub(crate) generation: Generation,
     pub(crate) metadata: Metadata,
+    pub(crate) folder: Option<&'static str>,
     pub(crate) pods: Option<&'static [&'static str]>,
     pub(crate) columns: &'static [Column],
     pub(crate) subresources: &'static [&'static str],
@@ -245,6 +249,7 @@ impl Rules {
             parts: K::PARTS,
             generation: K::GENERATION,
             metadata: K::METADATA,
+            folder: K::FOLDER,
             pods: K::PODS,
             columns: K::COLUMNS,
             subresources: K::SUBRESOURCES,

@@ -376,7 +376,7 @@ fn a_pod_that_is_to_be_kept_keeps_its_phase() {
 fn pods_that_finalizers_hold_are_counted() {
     let held = |engine: &Engine<PodCollector>| {
         let gauges = engine.standing().gauges;
-        assert_eq!(gauges[0].metric.name, "kubegc_pods_held_by_finalizers");
+        assert_eq!(gauges[0].metric.name, "kubegc_pods_blocked_by_finalizers");
         gauges[0].value
     };
     let stuck = pod("a", 1, "Failed", "n", deleting(0));

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gc_types::{
-    Effect, EffectId, EventRecord, HeldBy, ObjectKey, Outcome, Reason, Request, ResourceId, ResourceVersion,
-    Severity, Timestamp, Uid,
+    Effect, EffectId, EventRecord, ObjectKey, Outcome, Reason, Request, ResourceId, ResourceVersion,
+    Severity, Timestamp, Uid, WithheldBy,
 };
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -396,9 +396,9 @@ impl Collector for PolicyCollector {
                 return;
             }
             // Not sent, which is no failure. Where nothing is ever sent, it is reported once.
-            Outcome::Held(by) => {
+            Outcome::Withheld(by) => {
                 self.chosen.remove(key);
-                if matches!(by, HeldBy::DryRun | HeldBy::Observe)
+                if matches!(by, WithheldBy::DryRun | WithheldBy::Observe)
                     && let Some(item) = self.items.get(key)
                 {
                     self.reported.insert(key.clone(), item.resource_version);

@@ -660,7 +660,7 @@ fn a_dry_run_reports_each_object_once() {
         let mut reported = Vec::new();
         while let Some(effect) = engine.poll_effect() {
             reported.push(deleted(&effect));
-            engine.finish(effect.id, &Outcome::Held(gc_types::HeldBy::DryRun));
+            engine.finish(effect.id, &Outcome::Withheld(gc_types::WithheldBy::DryRun));
         }
         reported
     };

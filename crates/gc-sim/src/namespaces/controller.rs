@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gc_control::Moment;
+use gc_control::concurrency::ConcurrencyOptions;
 use gc_control::namespaces::{Answer, Now, Passes, Question};
-use gc_control::pacing::PacingOptions;
 use gc_types::Timestamp;
 
 use crate::defects::Defect;
@@ -56,11 +56,11 @@ pub(super) struct NamespaceController {
 impl NamespaceController {
     pub(super) fn new(number: usize, story: &Story, defect: Option<Defect>) -> Self {
         let is_unpaced = defect == Some(Defect::NamespaceLimitIgnored);
-        let (pacing, breaker) = story.namespace_restraints().unwrap_or_default();
-        let pacing = if is_unpaced { PacingOptions::default() } else { pacing };
+        let (concurrency, breaker) = story.namespace_restraints().unwrap_or_default();
+        let concurrency = if is_unpaced { ConcurrencyOptions::default() } else { concurrency };
         Self {
             number,
-            passes: Passes::new(SETTLE_MILLISECONDS, pacing),
+            passes: Passes::new(SETTLE_MILLISECONDS, concurrency),
             process: Process::new(breaker, defect),
             answers: 0,
             paused: false,

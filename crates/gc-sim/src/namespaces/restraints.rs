@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use gc_control::breaker::BreakerOptions;
-use gc_control::pacing::Signal;
+use gc_control::concurrency::Signal;
 use gc_retention::namespaces::emptying::{Ask, Contained};
 use gc_types::milliseconds;
 
@@ -30,10 +30,10 @@ pub(super) struct RestraintBook {
 impl RestraintBook {
     /// Nothing was asked yet.
     pub(super) fn new(story: &Story) -> Self {
-        let (pacing, breaker) = story.namespace_restraints().unwrap_or_default();
+        let (concurrency, breaker) = story.namespace_restraints().unwrap_or_default();
         Self {
             breaker,
-            largest: pacing.largest,
+            largest: concurrency.largest,
             silent_until: BTreeMap::new(),
             deletions: BTreeMap::new(),
             resumed_at: BTreeMap::new(),

@@ -1,7 +1,7 @@
 //! The collectors of owners and of finished Jobs: what their watches deliver, and what they request.
 
 use gc_control::barriers::Place;
-use gc_control::pacing::Signal;
+use gc_control::concurrency::Signal;
 use gc_ownership::{Config, Engine};
 use gc_registry::api::Object;
 use gc_retention::engine::{Engine as RetentionEngine, Observation};

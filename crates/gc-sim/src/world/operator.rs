@@ -1,7 +1,7 @@
 //! What the operator of the collectors does: pauses them, has them change nothing, resumes what the breaker has stopped, and
 //! changes the bounds of the concurrency limit.
 
-use gc_control::pacing::PacingOptions;
+use gc_control::concurrency::ConcurrencyOptions;
 
 use super::World;
 use crate::process::Orders;
@@ -19,10 +19,11 @@ impl World<'_> {
             _ => {
                 // The largest stays: the oracle depends on it.
                 let initial = random.pick(&[1, 2, 32]);
-                let pacing = PacingOptions { initial, smallest: random.pick(&[1, 2]), ..self.story.pacing };
+                let concurrency =
+                    ConcurrencyOptions { initial, smallest: random.pick(&[1, 2]), ..self.story.concurrency };
                 for collector in &mut self.collectors {
-                    let pacing = collector.saboteur().pacing(pacing);
-                    collector.set_pacing(pacing);
+                    let concurrency = collector.saboteur().concurrency(concurrency);
+                    collector.set_concurrency(concurrency);
                 }
             }
         }

@@ -8,7 +8,7 @@ use gc_kube::{Observer, ResourceTable};
 use gc_retention::node_report;
 use gc_retention::permissions::Controller;
 use gc_retention::policies::named_in;
-use gc_types::{Change, Effect, FinalizerName, HeldBy, ObjectKey, Outcome, OutsideCall, Request};
+use gc_types::{Change, Effect, FinalizerName, ObjectKey, Outcome, OutsideCall, Request, WithheldBy};
 use serde_json::{Map, Value, json};
 
 use super::Journal;
@@ -80,14 +80,13 @@ words! {
     ABSENT = "absent",
     AGREEMENT = "agreement",
     APPLIED = "applied",
+    BREAKER_TRIPPED = "breaker-tripped",
+    CLOCKS_DISAGREE = "clocks-disagree",
     CONFLICT = "conflict",
     DISAGREEMENT = "disagreement",
     DRY_RUN = "dry-run",
     FAILED = "failed",
     FOUND = "found",
-    HELD_BY_BREAKER = "held-by-breaker",
-    HELD_BY_CLOCK = "held-by-clock",
-    HELD_BY_CONFIGURATION = "held-by-configuration",
     KEPT = "kept",
     NOT_SERVED = "not-served",
     OBSERVED = "observed",
@@ -127,11 +126,11 @@ pub(crate) fn word(outcome: &Outcome) -> &'static str {
         Outcome::Absent => ABSENT,
         Outcome::Conflict => CONFLICT,
         Outcome::NotServed => NOT_SERVED,
-        Outcome::Held(HeldBy::DryRun) => DRY_RUN,
-        Outcome::Held(HeldBy::Observe) => OBSERVED,
-        Outcome::Held(HeldBy::Breaker) => HELD_BY_BREAKER,
-        Outcome::Held(HeldBy::Configuration) => HELD_BY_CONFIGURATION,
-        Outcome::Held(HeldBy::Clock) => HELD_BY_CLOCK,
+        Outcome::Withheld(WithheldBy::DryRun) => DRY_RUN,
+        Outcome::Withheld(WithheldBy::Observe) => OBSERVED,
+        Outcome::Withheld(WithheldBy::Breaker) => BREAKER_TRIPPED,
+        Outcome::Withheld(WithheldBy::Configuration) => KEPT,
+        Outcome::Withheld(WithheldBy::Clock) => CLOCKS_DISAGREE,
         Outcome::Refused { .. } => REFUSED,
         Outcome::Failed { .. } => FAILED,
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use gc_apiserver::WeakInProcess;
 use gc_kube::ApiClient;
 use gc_kube::breaker::{SharedBreaker, Trip};
-use gc_types::HeldBy;
+use gc_types::WithheldBy;
 use tokio::sync::watch;
 
 use super::overview::{Mode, Stopped};
@@ -31,7 +31,7 @@ pub(crate) struct Attached {
     /// Whether these collectors lead.
     pub(crate) leadership: Leadership,
     /// What holds all writes, if anything does.
-    pub(crate) holding: watch::Receiver<Option<HeldBy>>,
+    pub(crate) holding: watch::Receiver<Option<WithheldBy>>,
     /// What is stopped.
     pub(crate) breaker: SharedBreaker,
     /// Whether the page takes orders.
@@ -43,7 +43,7 @@ pub(crate) struct Attached {
 impl Attached {
     pub(super) fn mode(&self) -> Mode {
         match *self.holding.borrow() {
-            Some(HeldBy::DryRun) => Mode::DryRun,
+            Some(WithheldBy::DryRun) => Mode::DryRun,
             Some(_) => Mode::Observing,
             None if self.leadership.leads() => Mode::Acting,
             None => Mode::Standby,

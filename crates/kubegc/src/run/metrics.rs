@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use gc_kube::breaker::SharedBreaker;
-use gc_kube::pacing::PacingState;
+use gc_kube::concurrency::ConcurrencyState;
 use gc_kube::{Agreement, EventEngine, Observer, ResourceTable, SharedServerClock, StatusBoard, SyncState};
 use gc_metrics::Catalogue;
-use gc_types::{Effect, Event, HeldBy, ObjectKey, Outcome, Request, ResourceId, Timestamp, Uid};
+use gc_types::{Effect, Event, ObjectKey, Outcome, Request, ResourceId, Timestamp, Uid, WithheldBy};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -128,14 +128,14 @@ pub(super) struct Metrics {
     gaps_given_up: Gauge,
     unknown_kinds: Gauge,
     deletions: Counter,
-    pacing_limit: Gauge,
-    pacing_in_flight: Gauge,
-    pacing_latency: Gauge<f64, AtomicU64>,
+    concurrency_limit: Gauge,
+    http_requests_in_flight: Gauge,
+    http_request_latency: Gauge<f64, AtomicU64>,
     resources: Family<ResourceLabels, Gauge<f64, AtomicU64>>,
     journal_dropped: Gauge,
     clock_difference: Gauge<f64, AtomicU64>,
     clock_paused: Gauge,
-    held: Gauge,
+    withheld: Gauge,
     paused: Gauge,
     breaker_trips: Counter,
     breaker_tripped: Family<ResourceLabel, Gauge>,
@@ -163,8 +163,12 @@ impl Metrics {
              master",
             m.leader,
         );
-        catalogue.register("kubegc_requests", "HTTP requests sent for effects", m.requests);
-        catalogue.register("kubegc_effect_duration_seconds", "Time from sending to outcome", m.latencies.0);
+        catalogue.register("kubegc_http_requests", "HTTP requests sent", m.requests);
+        catalogue.register(
+            "kubegc_request_duration_seconds",
+            "Time from sending a request to its outcome",
+            m.latencies.0,
+        );
         catalogue.register("kubegc_graph_objects", "Objects in the graph", m.objects);
         catalogue.register("kubegc_graph_references", "Owner references in the graph", m.references);
         catalogue.register(
@@ -172,7 +176,11 @@ impl Metrics {
             "Owners that are referred to, not seen",
             m.virtual_owners,
         );
-        catalogue.register("kubegc_effects_in_flight", "Effects in flight", m.in_flight);
+        catalogue.register(
+            "kubegc_requests_in_flight",
+            "Requests of the collector in flight, including those that wait for a place",
+            m.in_flight,
+        );
         catalogue.register("kubegc_retrying", "Objects that wait for a retry", m.retrying);
         catalogue.register("kubegc_waiting_owners", "Owners that wait for dependents", m.waiting_owners);
         catalogue.register("kubegc_oldest_waiting_seconds", "Age of the oldest of them", m.oldest_waiting);
@@ -192,9 +200,21 @@ impl Metrics {
             m.unknown_kinds,
         );
         catalogue.register("kubegc_deletions", "Deletions requested and granted", m.deletions);
-        catalogue.register("kubegc_pacing_limit", "Requests allowed in flight", m.pacing_limit);
-        catalogue.register("kubegc_pacing_in_flight", "Requests in flight", m.pacing_in_flight);
-        catalogue.register("kubegc_pacing_latency_seconds", "Smoothed latency of requests", m.pacing_latency);
+        catalogue.register(
+            "kubegc_concurrency_limit",
+            "HTTP requests allowed in flight",
+            m.concurrency_limit,
+        );
+        catalogue.register(
+            "kubegc_http_requests_in_flight",
+            "HTTP requests in flight",
+            m.http_requests_in_flight,
+        );
+        catalogue.register(
+            "kubegc_http_request_latency_seconds",
+            "Smoothed latency of HTTP requests",
+            m.http_request_latency,
+        );
         catalogue.register(
             "kubegc_resource_state_seconds",
             "For how long each resource has been in its state",
@@ -215,7 +235,7 @@ impl Metrics {
             "Whether deletions that depend on the time pause because these clocks disagree",
             m.clock_paused,
         );
-        catalogue.register("kubegc_held", "Objects whose effect is held", m.held);
+        catalogue.register("kubegc_requests_withheld", "Requests decided on and not sent: a dry run, a kept object, a tripped breaker, clocks that disagree", m.withheld);
         catalogue.register("kubegc_paused", "Whether an operator has paused everything", m.paused);
         catalogue.register(
             "kubegc_breaker_trips",
@@ -305,13 +325,13 @@ impl Observer for Metrics {
 pub(super) struct RunPages {
     pub(super) engine: SharedEngine,
     pub(super) board: StatusBoard,
-    pub(super) pacing: tokio::sync::watch::Receiver<PacingState>,
+    pub(super) concurrency: tokio::sync::watch::Receiver<ConcurrencyState>,
     pub(super) metrics: Metrics,
     pub(super) leadership: Leadership,
     pub(super) journal: Arc<Journal>,
     pub(super) breaker: SharedBreaker,
     pub(super) orders: watch::Receiver<Orders>,
-    pub(super) holding: watch::Receiver<Option<HeldBy>>,
+    pub(super) holding: watch::Receiver<Option<WithheldBy>>,
     pub(super) table: ResourceTable,
     /// The API server's clock.
     pub(super) clock: Option<SharedServerClock>,
@@ -350,7 +370,7 @@ impl Pages for RunPages {
         metrics.gaps_given_up.set(i64::try_from(stats.gaps_given_up).unwrap_or(i64::MAX));
         metrics.unknown_kinds.set(count(stats.unknown_kind_references));
         metrics.queues.refresh(count(stats.queued));
-        metrics.held.set(count(stats.held));
+        metrics.withheld.set(count(stats.withheld));
         let leads = i64::from(self.leadership.leads());
         metrics.leader.get_or_create(&LeaseLabel { name: metrics.lease.clone() }).set(leads);
         metrics.paused.set(i64::from(self.orders.borrow().paused.is_some()));
@@ -369,10 +389,10 @@ impl Pages for RunPages {
         // Upstream counts a round of discovery that brought nothing, too.
         let failed_rounds = self.failed_rounds.swap(discovery.failed_rounds, Ordering::Relaxed);
         metrics.sync_errors.inc_by(discovery.failed_rounds.saturating_sub(failed_rounds));
-        let pacing = *self.pacing.borrow();
-        metrics.pacing_limit.set(count(pacing.limit));
-        metrics.pacing_in_flight.set(count(pacing.in_flight));
-        metrics.pacing_latency.set(pacing.latency.as_secs_f64());
+        let concurrency = *self.concurrency.borrow();
+        metrics.concurrency_limit.set(count(concurrency.limit));
+        metrics.http_requests_in_flight.set(count(concurrency.in_flight));
+        metrics.http_request_latency.set(concurrency.latency.as_secs_f64());
         metrics.clock_paused.set(i64::from(self.agreement().pauses()));
         let ahead =
             self.clock.as_ref().and_then(SharedServerClock::difference_milliseconds).unwrap_or_default();
@@ -472,7 +492,7 @@ impl RunPages {
         let kept: Vec<String> = breaker.kept().iter().map(ToString::to_string).collect();
         let agreement = self.agreement();
         let mode = match *self.holding.borrow() {
-            Some(HeldBy::DryRun) => "dry-run",
+            Some(WithheldBy::DryRun) => "dry-run",
             Some(_) => "observe",
             None => "act",
         };

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use gc_kube::{Observer, ResourceTable};
 use gc_ownership::{Conclusion, Presence, ReferenceState};
 use gc_types::{
-    Effect, Event, FinalizerName, HeldBy, ObjectKey, ObservedObject, Outcome, OwnerReference, Reason,
-    Request, Uid,
+    Effect, Event, FinalizerName, ObjectKey, ObservedObject, Outcome, OwnerReference, Reason, Request, Uid,
+    WithheldBy,
 };
 use serde_json::{Value, json};
 
@@ -427,7 +427,7 @@ impl Observer for Observation {
     }
 
     fn finished(&self, effect: &Effect, outcome: &Outcome, _round_trips: u32, _took: Duration) {
-        if matches!(outcome, Outcome::Held(HeldBy::Observe)) {
+        if matches!(outcome, Outcome::Withheld(WithheldBy::Observe)) {
             let now = self.now();
             self.comparator.lock().unwrap_or_else(PoisonError::into_inner).decided(effect, now);
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{ArgAction, ArgMatches, Args};
 use gc_kube::CollectorOptions;
 use gc_kube::breaker::BreakerOptions;
-use gc_kube::pacing::PacingOptions;
+use gc_kube::concurrency::ConcurrencyOptions;
 use gc_retention::permissions::Controller;
 use gc_types::GoDuration;
 
@@ -225,7 +225,7 @@ pub(super) struct Settings {
     pub(super) retention: ControllerOptions,
     pub(super) leader_elect: bool,
     pub(super) lease: LeaseOptions,
-    pub(super) pacing: PacingOptions,
+    pub(super) concurrency: ConcurrencyOptions,
     pub(super) ignored_resources: Vec<(String, String)>,
     pub(super) kept_resources: BTreeSet<Arc<str>>,
     pub(super) breaker: BreakerOptions,
@@ -298,7 +298,7 @@ impl Settings {
                 file.generic.leader_election.leader_elect,
             ),
             lease: lease(options, given, &file.generic.leader_election)?,
-            pacing: pacing(options, given, &file)?,
+            concurrency: concurrency(options, given, &file)?,
             ignored_resources: ignored(&file),
             kept_resources: kept.iter().map(|resource| resource.to_lowercase().into()).collect(),
             breaker: breaker(options, given, &ours.breaker)?,
@@ -316,7 +316,7 @@ impl Settings {
     pub(super) fn collector(&self) -> CollectorOptions {
         CollectorOptions {
             dry_run: self.mode == Mode::DryRun,
-            pacing: self.pacing,
+            concurrency: self.concurrency,
             ignored_resources: self.ignored_resources.clone(),
             ..CollectorOptions::default()
         }
@@ -343,7 +343,7 @@ impl Settings {
         let list = |items: &BTreeSet<Arc<str>>| items.iter().cloned().collect::<Vec<_>>().join(",");
         let breaker = &self.breaker;
         vec![
-            ("pacing (concurrent syncs, qps, burst)", format!("{:?}", self.pacing), true),
+            ("concurrency (concurrent syncs, qps, burst)", format!("{:?}", self.concurrency), true),
             ("breaker window", format!("{:?}", breaker.window), true),
             ("breaker deletions", format!("{:?}", breaker.largest_number), true),
             ("breaker share", format!("{:?}", breaker.largest_share), true),
@@ -483,29 +483,33 @@ fn lease(
     Ok(lease)
 }
 
-fn pacing(options: &Options, given: &Given, file: &config::File) -> Result<PacingOptions, UsageError> {
+fn concurrency(
+    options: &Options,
+    given: &Given,
+    file: &config::File,
+) -> Result<ConcurrencyOptions, UsageError> {
     let connection = &file.generic.client_connection;
     if options.kube_api_qps.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
         return Err(UsageError::new("--kube-api-qps must be more than 0; leave it out for no fixed rate"));
     }
     // Upstream's file cannot leave the rate out: 0 stands for none.
     let from_file = connection.qps.filter(|rate| rate.is_finite() && *rate > 0.0);
-    let mut pacing = PacingOptions {
+    let mut concurrency = ConcurrencyOptions {
         queries_per_second: options.kube_api_qps.or(from_file),
         burst: given.pick(
             "kube_api_burst",
             options.kube_api_burst,
             connection.burst.filter(|burst| *burst > 0),
         ),
-        ..PacingOptions::default()
+        ..ConcurrencyOptions::default()
     };
     let syncs =
         options.concurrent_gc_syncs.or(file.garbage_collector.concurrent_syncs.filter(|syncs| *syncs > 0));
     if let Some(largest) = syncs.map(usize::from) {
-        pacing.largest = largest;
-        pacing.initial = pacing.initial.min(largest);
+        concurrency.largest = largest;
+        concurrency.initial = concurrency.initial.min(largest);
     }
-    Ok(pacing)
+    Ok(concurrency)
 }
 
 /// Upstream's two by default; Events are never collected, whatever the file says.
@@ -646,7 +650,7 @@ mod tests {
                 default.mode,
                 default.leader_elect,
                 default.controllers.as_slice(),
-                default.pacing.queries_per_second
+                default.concurrency.queries_per_second
             ),
             (Mode::Act, true, &[Controller::GarbageCollector][..], None)
         );
@@ -663,7 +667,7 @@ mod tests {
         assert_eq!(file.controllers, [Controller::GarbageCollector]);
         assert_eq!(file.retention.terminated_pod_gc_threshold, 3);
         assert_eq!(
-            (file.pacing.largest, file.pacing.queries_per_second, file.pacing.burst),
+            (file.concurrency.largest, file.concurrency.queries_per_second, file.concurrency.burst),
             (7, Some(50.0), 100)
         );
         assert!(file.ignored_resources.contains(&("a.b".into(), "things".into())));
@@ -696,7 +700,7 @@ mod tests {
         assert_eq!((flags.leader_elect, &*flags.lease.lease.name), (true, "mine"));
         assert_eq!(flags.controllers, [Controller::PodGarbageCollector]);
         // Also where a flag says what its default is.
-        assert_eq!((flags.pacing.largest, flags.pacing.burst), (9, 30));
+        assert_eq!((flags.concurrency.largest, flags.concurrency.burst), (9, 30));
         assert_eq!(flags.kept_resources, BTreeSet::from(["pods".into()]));
         assert_eq!((flags.breaker.largest_number, flags.breaker.largest_share), (Some(300_000), Some(0.5)));
         assert_eq!(flags.bind_address.port(), 10_357);
@@ -758,7 +762,7 @@ mod tests {
         assert_eq!(
             changed,
             [
-                ("pacing (concurrent syncs, qps, burst)", true),
+                ("concurrency (concurrent syncs, qps, burst)", true),
                 ("breaker deletions", true),
                 ("kept resources", true),
                 ("bind address", false),

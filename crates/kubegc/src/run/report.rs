@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gc_kube::{Observer, ResourceTable};
 use gc_retention::permissions::Controller;
-use gc_types::{Effect, HeldBy, Outcome, Request};
+use gc_types::{Effect, Outcome, Request, WithheldBy};
 
 use crate::collectors::MakeSinks;
 use crate::journal::{subject, verb, word};
@@ -57,7 +57,7 @@ impl Observer for LogDecisions {
                 controller, effect = effect.id.0, verb, verdict, object = %object(&effect.request, &self.table),
                 outcome = outcome_word, message, reason = %effect.reason, "not done"
             ),
-            Outcome::Held(_) => {
+            Outcome::Withheld(_) => {
                 tracing::debug!(controller, effect = effect.id.0, outcome = outcome_word, "held");
             }
             _ if is_write => tracing::info!(
@@ -97,7 +97,7 @@ impl DryRunReport {
 
 impl Observer for DryRunReport {
     fn finished(&self, effect: &Effect, outcome: &Outcome, _round_trips: u32, _took: Duration) {
-        if !matches!(outcome, Outcome::Held(HeldBy::DryRun)) {
+        if !matches!(outcome, Outcome::Withheld(WithheldBy::DryRun)) {
             return;
         }
         let (verb, object) = (verb(&effect.request), object(&effect.request, &self.table));
@@ -182,7 +182,7 @@ mod tests {
             (guarded(Change::ForceDelete), Outcome::Applied(None)),
             (guarded(Change::Finalizers(Vec::new())), Outcome::Applied(None)),
             (orphaned, Outcome::Conflict),
-            (guarded(Change::ForceDelete), Outcome::Held(HeldBy::DryRun)),
+            (guarded(Change::ForceDelete), Outcome::Withheld(WithheldBy::DryRun)),
             (Request::Read { key: key.clone() }, Outcome::Absent),
         ];
         let line = |controller: &str, verb: &str, verdict: &str, outcome: &str| {

@@ -99,7 +99,7 @@ fn one_resource_is_broken(fault: &Fault, why: &str) {
     let wanted = |line: &&String| line.starts_with("collector wrong: widgets.example.com is failing since");
     assert_eq!((code, found.iter().filter(wanted).count()), (Some(1), 1), "{found:#?}");
     // A dependent whose owner cannot be looked up is left alone.
-    until("it has done what it can", || run.page("/metrics").contains("kubegc_effects_in_flight 0\n"));
+    until("it has done what it can", || run.page("/metrics").contains("kubegc_requests_in_flight 0\n"));
     assert!(admin.exists("kept") && admin.exists("garbage"));
 
     assert!(proxy.heal()[0] > 0);

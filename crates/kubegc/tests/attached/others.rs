@@ -242,13 +242,13 @@ fn the_breaker_and_the_configuration_stop_every_collector() {
     write("kubegc: {keptResources: [jobs.batch], breaker: {maxDeletions: 2}}\n");
     let file = format!("--config={}", path.display());
     let run = Run::with(&account, &[WITH_TTL, &file]);
-    until("all are held", || run.metric(&effects(TTL, "delete", "TTLExpired", "held-by-configuration", 4)));
+    until("all are held", || run.metric(&effects(TTL, "delete", "TTLExpired", "kept", 4)));
     assert_eq!(jobs_left(&admin), 4);
 
     write("kubegc: {breaker: {maxDeletions: 2}}\n");
     run.signal(crate::support::Signal::HUP);
     until("it trips", || run.metric("kubegc_breaker_tripped{resource=\"jobs.batch\"} 1"));
-    until("the rest is held", || run.metric(&effects(TTL, "delete", "TTLExpired", "held-by-breaker", 2)));
+    until("the rest is held", || run.metric(&effects(TTL, "delete", "TTLExpired", "breaker-tripped", 2)));
     until("two have gone", || jobs_left(&admin) == 2);
     assert!(run.metric("kubegc_breaker_trips_total 1"));
     until("the lease says so", || {
@@ -275,14 +275,8 @@ fn a_definition_can_keep_its_objects() {
     let account = privileged_for_all(&server);
     let run = Run::with(&account, &["--controllers=garbagecollector,expiry-controller"]);
     until("both hold it", || {
-        run.metric(&effects(OWNERS, "delete", "OwnersAbsent", "held-by-configuration", 1))
-            && run.metric(&effects(
-                "expiry-controller",
-                "delete",
-                "ExpiredByAnnotation",
-                "held-by-configuration",
-                1,
-            ))
+        run.metric(&effects(OWNERS, "delete", "OwnersAbsent", "kept", 1))
+            && run.metric(&effects("expiry-controller", "delete", "ExpiredByAnnotation", "kept", 1))
     });
     assert_eq!(run.state()["breaker"]["kept"], json!(["widgets.example.com"]));
     assert_eq!(admin.get(&format!("{WIDGETS}/stray")).0, 200);

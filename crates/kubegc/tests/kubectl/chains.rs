@@ -183,7 +183,7 @@ fn two_collectors_may_want_the_same_job() {
     up.until("the end of all", || up.run(&["get", "jobs", "-o", "name"]).is_empty());
     up.until_metric("kubegc_collector_waiting{controller=\"ttl-after-finished-controller\"} 0");
     let shown = up.shown();
-    let effects = shown.lines().filter(|line| line.starts_with("kubegc_effects_total"));
+    let effects = shown.lines().filter(|line| line.starts_with("kubegc_collector_requests_total"));
     let mut deleted = 0;
     for line in effects.filter(|line| line.contains("verb=\"delete\"")) {
         assert!(!line.contains("failed") && !line.contains("refused"), "{line}");

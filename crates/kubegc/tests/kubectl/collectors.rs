@@ -509,7 +509,7 @@ fn time_takes_certificates_tokens_leases_and_storage_versions() {
     assert!(up.exists("lease/leader"));
     for line in [
         format!(
-            "kubegc_effects_total{{controller=\"{TOKEN}\",verb=\"delete\",verdict=\"LegacyTokenExpired\",outcome=\"applied\"}} 1"
+            "kubegc_collector_requests_total{{controller=\"{TOKEN}\",verb=\"delete\",verdict=\"LegacyTokenExpired\",outcome=\"applied\"}} 1"
         ),
         "running_managed_controllers{name=\"podcertificaterequest-cleaner-controller\",manager=\"kubegc\"} 1"
             .to_owned(),

@@ -168,7 +168,7 @@ fn unknown_words_are_refused_with_those_that_are_known() {
     };
     for (flag, wrong, near, known) in [
         ("--verb", "delte", "delete", "set-owners"),
-        ("--outcome", "aplied", "applied", "held-by-clock"),
+        ("--outcome", "aplied", "applied", "clocks-disagree"),
         ("--controller", "podgc-controler", "podgc", "node-containers"),
     ] {
         let (code, error) = asked(&[flag, wrong]);

@@ -41,7 +41,7 @@ fn a_tripped_breaker_stops_one_resource_beyond_restarts_until_it_is_resumed() {
     until("it trips", || admin.annotation("kubegc.io/tripped").contains("\"configmaps\""));
     assert_eq!(admin.left("root", 6), 3, "{}", run.log());
     assert!(run.metric("kubegc_breaker_tripped{resource=\"configmaps\"} 1"));
-    assert!(run.metric("kubegc_breaker_trips_total 1") && run.metric("kubegc_held 3"));
+    assert!(run.metric("kubegc_breaker_trips_total 1") && run.metric("kubegc_requests_withheld 3"));
     assert!(run.is_ready());
     let state = run.state();
     assert_eq!(state["breaker"]["tripped"][0]["resource"], "configmaps", "{state}");
@@ -149,7 +149,7 @@ fn an_observer_agrees_with_a_collector_and_misses_one_that_is_not_there() {
     until("the active one is paused", || active.metric("kubegc_paused 1"));
     admin.map("lone", None);
     admin.delete("lone", "Foreground");
-    until("the observer would remove its finalizer", || observer.metric("kubegc_held 1"));
+    until("the observer would remove its finalizer", || observer.metric("kubegc_requests_withheld 1"));
     ask(&server, &["resume"]);
     admin.family("root", 3);
     observer.sees("root-2");
@@ -198,7 +198,7 @@ fn the_first_run_after_an_installation_may_observe_first() {
     let flags: Vec<&str> = QUICK_LEASE.into_iter().chain(["--observe-for=4s"]).collect();
     let mut first = Run::start(&server, &flags);
     until("it says until when", || !admin.annotation("kubegc.io/observe-until").is_empty());
-    until("it would collect", || first.metric("kubegc_held 1"));
+    until("it would collect", || first.metric("kubegc_requests_withheld 1"));
     assert!(admin.exists("stray"));
     let noted = admin.annotation("kubegc.io/observe-until");
     // A restart does not start over.
@@ -272,7 +272,7 @@ fn a_configuration_file_is_obeyed_and_read_again() {
     admin.family("root", 1);
     run.sees("root-0");
     admin.delete("root", "Background");
-    until("what is kept is held", || run.metric("kubegc_held 1"));
+    until("what is kept is held", || run.metric("kubegc_requests_withheld 1"));
     assert!(admin.exists("root-0"));
     assert_eq!(run.state()["breaker"]["kept"], json!(["configmaps"]));
 

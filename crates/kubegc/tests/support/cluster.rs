@@ -31,7 +31,7 @@ pub const OWNERS: &str = "garbage-collector-controller";
 /// The line of the metrics about what became of a collector's requests.
 pub fn effects(controller: &str, verb: &str, verdict: &str, outcome: &str, number: usize) -> String {
     format!(
-        "kubegc_effects_total{{controller=\"{controller}\",verb=\"{verb}\",verdict=\"{verdict}\",outcome=\"{outcome}\"}} {number}"
+        "kubegc_collector_requests_total{{controller=\"{controller}\",verb=\"{verb}\",verdict=\"{verdict}\",outcome=\"{outcome}\"}} {number}"
     )
 }
 
@@ -321,7 +321,7 @@ impl Run {
     /// Nothing is under way, and nothing waits for another try.
     pub fn is_idle(&self) -> bool {
         let metrics = self.page("/metrics");
-        ["kubegc_effects_in_flight 0\n", "kubegc_retrying 0\n", "kubegc_pacing_in_flight 0\n"]
+        ["kubegc_requests_in_flight 0\n", "kubegc_retrying 0\n", "kubegc_http_requests_in_flight 0\n"]
             .iter()
             .all(|line| metrics.contains(line))
     }

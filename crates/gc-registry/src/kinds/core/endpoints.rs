@@ -13,6 +13,7 @@ pub(crate) struct Endpoints;
 impl Kind for Endpoints {
     const PARTS: Parts = Parts::Neither;
     const GENERATION: Generation = Generation::Never;
+    const FOLDER: Option<&'static str> = Some("services/endpoints");
     const COLUMNS: &'static [Column] =
         &[H::NAME, H::text("Endpoints", F("api.core.v1.Endpoints", "subsets")), H::AGE];
 

@@ -18,6 +18,7 @@ impl Kind for Node {
     const GENERATION: Generation = Generation::Never;
     const METADATA: Metadata =
         Metadata { update: &[MetadataCheck::Whole, MetadataCheck::Change], ..Metadata::DEFAULT };
+    const FOLDER: Option<&'static str> = Some("minions");
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Status", T("The status of the node")),

@@ -17,6 +17,7 @@ impl Kind for ReplicationController {
     const METADATA: Metadata =
         Metadata { checks_prefixes: false, update: &[MetadataCheck::Change], ..Metadata::DEFAULT };
     const TEMPLATE: Option<&'static [&'static str]> = Some(&["spec", "template"]);
+    const FOLDER: Option<&'static str> = Some("controllers");
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::integer("Desired", F("api.core.v1.ReplicationControllerSpec", "replicas")),

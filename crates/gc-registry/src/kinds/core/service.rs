@@ -27,6 +27,7 @@ impl Kind for Service {
     const GENERATION: Generation = Generation::Never;
     const METADATA: Metadata =
         Metadata { name: names::dns_label, update: &[MetadataCheck::Change], ..Metadata::DEFAULT };
+    const FOLDER: Option<&'static str> = Some("services/specs");
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text("Type", F("api.core.v1.ServiceSpec", "type")),

@@ -18,6 +18,7 @@ pub(crate) struct Ingress;
 impl Kind for Ingress {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::SPEC;
+    const FOLDER: Option<&'static str> = Some("ingress");
     const COLUMNS: &'static [Column] = &[
         H::NAME,
         H::text(

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use crate::Moment;
 
-/// Bounds of the pacing, and an optional fixed rate on top.
+/// Bounds of the concurrency, and an optional fixed rate on top.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PacingOptions {
+pub struct ConcurrencyOptions {
     /// Requests in flight at the start.
     pub initial: usize,
     /// Never fewer, unless `largest` is smaller.
@@ -30,7 +30,7 @@ pub struct PacingOptions {
     pub burst: u32,
 }
 
-impl Default for PacingOptions {
+impl Default for ConcurrencyOptions {
     fn default() -> Self {
         Self { initial: 32, smallest: 8, largest: 128, queries_per_second: None, burst: 30 }
     }
@@ -54,9 +54,9 @@ impl Signal {
     }
 }
 
-/// The figures of the pacing, for metrics.
+/// The figures of the concurrency, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PacingState {
+pub struct ConcurrencyState {
     /// Requests allowed in flight.
     pub limit: usize,
     /// Requests in flight.
@@ -86,7 +86,7 @@ struct Round {
 /// Decides when the next request may go.
 #[derive(Clone, Debug)]
 pub struct Pacer {
-    options: PacingOptions,
+    options: ConcurrencyOptions,
     limit: f64,
     in_flight: usize,
     round: Round,
@@ -137,7 +137,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 impl Pacer {
     /// Nothing in flight.
     #[must_use]
-    pub fn new(options: PacingOptions) -> Self {
+    pub fn new(options: ConcurrencyOptions) -> Self {
         let mut pacer = Self {
             limit: count(options.initial),
             in_flight: 0,
@@ -157,7 +157,7 @@ impl Pacer {
     }
 
     /// Changes the bounds; what is in flight beyond them ends by itself.
-    pub fn set_options(&mut self, options: PacingOptions) {
+    pub fn set_options(&mut self, options: ConcurrencyOptions) {
         self.options = options;
         self.tokens = self.tokens.min(f64::from(options.burst.max(1)));
         self.clamp();
@@ -299,8 +299,8 @@ impl Pacer {
 
     /// The present figures.
     #[must_use]
-    pub fn state(&self) -> PacingState {
-        PacingState {
+    pub fn state(&self) -> ConcurrencyState {
+        ConcurrencyState {
             limit: whole(self.limit),
             in_flight: self.in_flight,
             latency: Duration::from_secs_f64(self.latency),

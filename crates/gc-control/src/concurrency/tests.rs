@@ -1,4 +1,4 @@
-//! Claims about the pacing, and about throughput and fairness over simulated servers.
+//! Claims about the concurrency, and about throughput and fairness over simulated servers.
 
 #![allow(clippy::unwrap_used, clippy::float_cmp, reason = "a test may panic")]
 
@@ -34,18 +34,18 @@ fn run(pacer: &mut Pacer, now: &mut Moment, rounds: usize, latency: Duration, si
 #[test]
 fn the_limit_grows_while_latency_holds_and_stays_in_its_bounds() {
     let mut now = at(0);
-    let mut pacer = Pacer::new(PacingOptions::default());
+    let mut pacer = Pacer::new(ConcurrencyOptions::default());
     run(&mut pacer, &mut now, 10, FAST, Signal::Answered);
     let grown = pacer.state().limit;
     assert!((40..=44).contains(&grown), "{grown}");
     run(&mut pacer, &mut now, 500, FAST, Signal::Answered);
-    assert_eq!(pacer.state().limit, PacingOptions::default().largest);
+    assert_eq!(pacer.state().limit, ConcurrencyOptions::default().largest);
 }
 
 #[test]
 fn a_busy_server_shrinks_it_once_per_round_and_never_below_the_floor() {
     let mut now = at(0);
-    let mut pacer = Pacer::new(PacingOptions::default());
+    let mut pacer = Pacer::new(ConcurrencyOptions::default());
     run(&mut pacer, &mut now, 1, FAST, Signal::Busy(None));
     assert_eq!(pacer.state().limit, 19);
     run(&mut pacer, &mut now, 50, FAST, Signal::Busy(None));
@@ -55,19 +55,19 @@ fn a_busy_server_shrinks_it_once_per_round_and_never_below_the_floor() {
 #[test]
 fn a_limit_that_is_not_made_use_of_does_not_change() {
     let mut now = at(0);
-    let mut pacer = Pacer::new(PacingOptions::default());
+    let mut pacer = Pacer::new(ConcurrencyOptions::default());
     for latency in [1, 10, 100, 1_000].into_iter().cycle().take(400) {
         begin(&mut pacer, now).unwrap();
         let start = now;
         now = now.after(Duration::from_millis(latency));
         pacer.finish(start, now, Signal::Answered);
     }
-    assert_eq!(pacer.state().limit, PacingOptions::default().initial);
+    assert_eq!(pacer.state().limit, ConcurrencyOptions::default().initial);
 }
 
 #[test]
 fn retry_after_pauses_everything() {
-    let mut pacer = Pacer::new(PacingOptions::default());
+    let mut pacer = Pacer::new(ConcurrencyOptions::default());
     assert_eq!(begin(&mut pacer, at(0)), Ok(()));
     pacer.finish(at(0), at(0), Signal::Busy(Some(Duration::from_secs(2))));
     assert_eq!(begin(&mut pacer, at(1_000)), Err(Some(at(2_000))));
@@ -76,7 +76,8 @@ fn retry_after_pauses_everything() {
 
 #[test]
 fn a_fixed_rate_caps_it() {
-    let options = PacingOptions { queries_per_second: Some(10.0), burst: 2, ..PacingOptions::default() };
+    let options =
+        ConcurrencyOptions { queries_per_second: Some(10.0), burst: 2, ..ConcurrencyOptions::default() };
     let mut pacer = Pacer::new(options);
     let answers: Vec<_> = (0..3).map(|_| begin(&mut pacer, at(0))).collect();
     assert_eq!(answers, [Ok(()), Ok(()), Err(Some(at(100)))]);
@@ -87,7 +88,8 @@ fn a_fixed_rate_caps_it() {
 #[test]
 fn whoever_waits_as_long_as_asked_may_send() {
     for rate in [0.7, 3.0, 5.0, 20.0] {
-        let options = PacingOptions { queries_per_second: Some(rate), burst: 1, ..PacingOptions::default() };
+        let options =
+            ConcurrencyOptions { queries_per_second: Some(rate), burst: 1, ..ConcurrencyOptions::default() };
         let (mut pacer, mut now) = (Pacer::new(options), at(0));
         for step in 0..1_000 {
             assert_eq!(begin(&mut pacer, now), Ok(()), "{rate} after {step}");
@@ -101,11 +103,12 @@ fn whoever_waits_as_long_as_asked_may_send() {
 
 #[test]
 fn new_bounds_hold_at_once() {
-    let mut pacer = Pacer::new(PacingOptions::default());
-    pacer.set_options(PacingOptions { largest: 2, ..PacingOptions::default() });
+    let mut pacer = Pacer::new(ConcurrencyOptions::default());
+    pacer.set_options(ConcurrencyOptions { largest: 2, ..ConcurrencyOptions::default() });
     let answers: Vec<_> = (0..3).map(|_| begin(&mut pacer, at(0))).collect();
     assert_eq!(answers, [Ok(()), Ok(()), Err(None)]);
-    let slow = PacingOptions { queries_per_second: Some(1.0), burst: 1, ..PacingOptions::default() };
+    let slow =
+        ConcurrencyOptions { queries_per_second: Some(1.0), burst: 1, ..ConcurrencyOptions::default() };
     pacer.set_options(slow);
     pacer.finish(at(0), at(0), Signal::Answered);
     assert_eq!(begin(&mut pacer, at(0)), Ok(()));
@@ -148,7 +151,7 @@ fn simulate(server: Server, starts: &[f64], seconds: usize) -> Vec<Client> {
     let mut clients: Vec<Client> = starts
         .iter()
         .map(|&starts| Client {
-            pacer: Pacer::new(PacingOptions::default()),
+            pacer: Pacer::new(ConcurrencyOptions::default()),
             starts,
             answered: vec![0; seconds],
         })
