@@ -48,7 +48,7 @@ pub mod survey;
 pub mod text;
 pub mod tree;
 pub mod undo;
-pub mod unread;
+mod unread;
 pub mod upcoming;
 pub mod why;
 
@@ -56,4 +56,4 @@ pub use catalog::{Catalog, CatalogError, GroupResource, Resource};
 pub use facts::{Facts, Known, Need};
 pub use object::Object;
 pub use survey::{Metadata, Survey};
-pub use unread::{Unread, UnreadCode, UnreadPlace};
+pub use unread::{Unlisted, Unread, UnreadCode, UnreadPlace};

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::catalog::{Catalog, Resource};
 use crate::object::parse_time;
-use crate::unread::{Unread, UnreadPlace};
+use crate::unread::{Unlisted, Unread, UnreadPlace};
 
 /// Live reads of owners that were in no list, at most; further owners count as not looked up.
 pub const MAX_OWNER_READS: usize = 2_000;
@@ -228,28 +228,6 @@ impl Page {
     pub fn into_items(self) -> Vec<Metadata> {
         self.items.unwrap_or_default()
     }
-}
-
-/// Why a resource could not be listed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unlisted {
-    /// Nothing is served there.
-    #[error("it is not served")]
-    NotServed,
-    /// The user who asks may not list it.
-    #[error("this user may not list it")]
-    Forbidden,
-    /// The server answered with an error.
-    #[error("{code}: {message}")]
-    Failed {
-        /// The status.
-        code: u16,
-        /// What it says.
-        message: String,
-    },
-    /// There was no answer, or one that cannot be read.
-    #[error("{0}")]
-    Unread(Unread),
 }
 
 /// The metadata of everything in scope.

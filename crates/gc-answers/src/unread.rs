@@ -2,8 +2,6 @@
 
 use serde::Serialize;
 
-use crate::survey::Unlisted;
-
 /// Why something could not be read, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum UnreadCode {
@@ -53,6 +51,28 @@ impl Unread {
     pub fn new(code: UnreadCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
+}
+
+/// Why a resource could not be listed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unlisted {
+    /// Nothing is served there.
+    #[error("it is not served")]
+    NotServed,
+    /// The user who asks may not list it.
+    #[error("this user may not list it")]
+    Forbidden,
+    /// The server answered with an error.
+    #[error("{code}: {message}")]
+    Failed {
+        /// The status.
+        code: u16,
+        /// What it says.
+        message: String,
+    },
+    /// There was no answer, or one that cannot be read.
+    #[error("{0}")]
+    Unread(Unread),
 }
 
 impl From<Unlisted> for Unread {

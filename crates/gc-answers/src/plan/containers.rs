@@ -11,8 +11,8 @@ use std::cell::Cell;
 use super::container::{Container, When};
 use super::planner::{DEFINITIONS, Planner, survey_view};
 use crate::catalog::GroupResource;
-use crate::survey::Unlisted;
 use crate::text;
+use crate::unread::Unlisted;
 
 impl Planner<'_> {
     fn resource(&self, group: &str, resource: &str) -> Option<ResourceId> {

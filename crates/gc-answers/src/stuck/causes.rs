@@ -9,8 +9,9 @@ use crate::commands::{kubectl, set_finalizers};
 use crate::facts::Known;
 use crate::finalizers::{self, Controller};
 use crate::object::Object;
-use crate::survey::{Metadata, Unlisted};
+use crate::survey::Metadata;
 use crate::text;
+use crate::unread::Unlisted;
 
 /// Blocking dependents that one message names.
 const NAMED: usize = 3;

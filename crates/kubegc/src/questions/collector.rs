@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::access::Access;
 use crate::UsageError;
 use crate::run::control::{self, Held, LeaseName, PAGES_ADDRESS, PAGES_AUTHORITY};
-use crate::run::{LeaseFlags, host, preflight};
+use crate::run::{host, preflight};
 
 /// The certificate of a collector is issued for this name among others, wherever it runs.
 const SERVER_NAME: &str = "localhost";
@@ -176,10 +176,13 @@ fn local_address(lease: &Value) -> Option<SocketAddr> {
 impl LeaderPages {
     /// Those of the collector that holds the Lease; `None` if no collector does. Tokens go to the address that the API server
     /// has of its pod, and not to one that stands on the Lease: whoever may pause collectors may write there.
-    pub(super) async fn find(client: &ApiClient, access: &Access) -> Result<Option<Self>, OutOfReach> {
-        let name = LeaseFlags::default_name();
+    pub(super) async fn find(
+        client: &ApiClient,
+        access: &Access,
+        name: &LeaseName,
+    ) -> Result<Option<Self>, OutOfReach> {
         let unread = |error: anyhow::Error| OutOfReach::LeaseUnread(format!("{error:#}"));
-        let Some(lease) = control::read(client, &name).await.map_err(unread)? else { return Ok(None) };
+        let Some(lease) = control::read(client, name).await.map_err(unread)? else { return Ok(None) };
         let held = Held::of(&lease);
         if !held.is_held(jiff::Timestamp::now()) {
             return Ok(None);
@@ -200,7 +203,7 @@ impl LeaderPages {
         let access = access.of_cluster();
         let pages =
             ApiClient::configured_elsewhere(&access, &address, pem.as_bytes(), Some(SERVER_NAME)).await;
-        let namespace = name.namespace;
+        let namespace = name.namespace.clone();
         match pages {
             Ok(client) => Ok(Some(Self { client, place: Where::Pod { namespace, pod }, address })),
             Err(error) => {
@@ -208,6 +211,11 @@ impl LeaderPages {
                 Err(OutOfReach::Unreachable { namespace, pod, address, why })
             }
         }
+    }
+
+    /// Whether the collector runs on this machine.
+    pub(super) const fn are_here(&self) -> bool {
+        matches!(self.place, Where::Here { .. })
     }
 
     /// They did not answer.

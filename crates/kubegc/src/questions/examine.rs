@@ -11,12 +11,13 @@ use serde_json::{Value, json};
 
 use super::access::Access;
 use super::attached::{self, Asked, AttachFlags, Inquiry};
-use super::collector;
+use super::collector::{self, LeaderPages};
 use super::doctor::{self, Facts, Finding, State, TheirCollector};
 use super::formats;
 use super::gather::{self, Gatherer, Scope};
 use super::output::{Answer as _, Output};
 use super::scope::{NamespaceFlags, WatchFlag};
+use super::sources::GUESS_PATIENCE;
 use super::surveyed::{self, Surveyed};
 use crate::UsageError;
 use crate::run::control::{self, Held, LeaseName, Orders};
@@ -28,7 +29,7 @@ const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 const SWITCHED_OFF: [&str; 2] = ["-garbage-collector-controller", "-garbagecollector"];
 /// The account of the manifests.
 const ACCOUNT: &str = "system:serviceaccount:kube-system:kubegc";
-/// A collector's page must come within this time.
+/// The page of a collector that was named must come within this time.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Options of `kubegc doctor`.
@@ -177,18 +178,37 @@ async fn examine(
         check_permissions(client, options, enabled, &lease, &mut facts).await;
     }
     if let Some(collector) = options.attach.collector.connect(&options.access, &lease).await? {
-        let address = collector.address().to_owned();
-        let page = collector::page(&collector, "/debug/kubegc/resources");
-        // A page that cannot be read is a finding, and no reason to stop.
-        match tokio::time::timeout(PAGE_TIMEOUT, page).await {
-            Ok(Ok(page)) => facts.collector = Some(page),
+        match read_page(&collector, PAGE_TIMEOUT).await {
+            Ok(page) => facts.collector = Some(page),
             // It has answered at its --ui-bind-address, where this page is not.
-            Ok(Err(_)) if has_answered => {}
-            Ok(Err(error)) => facts.collector_error = Some(format!("{address}: {error:#}")),
-            Err(_) => facts.collector_error = Some(format!("{address} does not answer")),
+            Err(Some(_)) if has_answered => {}
+            Err(why) => facts.collector_error = Some(silence(collector.address(), why)),
+        }
+    } else if !options.attach.no_collector
+        && let Ok(Some(leader)) = LeaderPages::find(client, &options.access, &lease).await
+    {
+        match read_page(&leader.client, GUESS_PATIENCE).await {
+            Ok(page) => facts.collector = Some(page),
+            // From elsewhere it may be out of reach, or this user may not read it.
+            Err(_) if !leader.are_here() => {}
+            Err(why) => facts.collector_error = Some(silence(leader.client.address(), why)),
         }
     }
     Ok(facts)
+}
+
+/// What a collector says of itself, or why it could not be read; no reason is no answer in time. It is a finding, and no reason to
+/// stop.
+async fn read_page(collector: &ApiClient, patience: Duration) -> Result<Value, Option<anyhow::Error>> {
+    let page = collector::page(collector, "/debug/kubegc/resources");
+    tokio::time::timeout(patience, page).await.map_err(|_| None)?.map_err(Some)
+}
+
+fn silence(address: &str, why: Option<anyhow::Error>) -> String {
+    match why {
+        Some(error) => format!("{address}: {error:#}"),
+        None => format!("{address} does not answer"),
+    }
 }
 
 /// Why a Lease is not known. What is forbidden is forbidden to whoever asks; the account of the collectors is checked elsewhere.

@@ -6,10 +6,9 @@ use std::io::Write as _;
 use anyhow::bail;
 use clap::Args;
 use gc_answers::garbage::{Certainty, Finding, Garbage, Report, Usable};
-use gc_answers::survey::Unlisted;
 use gc_answers::text::{count, some_of, thousands};
 use gc_answers::upcoming::{Horizon, upcoming};
-use gc_answers::{Facts, GroupResource, Resource};
+use gc_answers::{Facts, GroupResource, Resource, Unlisted};
 use serde_json::Value;
 
 use super::access::Access;

@@ -9,9 +9,9 @@ use anyhow::bail;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use gc_answers::stuck::Place;
-use gc_answers::survey::{Page, Unlisted};
+use gc_answers::survey::Page;
 use gc_answers::{
-    Catalog, Facts, GroupResource, Known, Metadata, Need, Resource, Survey, Unread, UnreadCode,
+    Catalog, Facts, GroupResource, Known, Metadata, Need, Resource, Survey, Unlisted, Unread, UnreadCode,
 };
 use gc_kube::connection::RequestError;
 use gc_kube::{ApiClient, push_segment};

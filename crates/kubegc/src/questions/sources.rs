@@ -27,7 +27,7 @@ const FOLLOW_PERIOD: Duration = Duration::from_millis(250);
 /// Pause before a collector that is followed is asked again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How long a collector that was not named may take to answer.
-const GUESS_PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const GUESS_PATIENCE: Duration = Duration::from_secs(2);
 /// Maximum length of a line of a journal that is followed.
 const LONGEST_LINE: usize = 16 << 20;
 
@@ -207,7 +207,9 @@ impl Source {
 
     /// That of the collector that leads, if one does.
     async fn of_leader(access: &Access, client: &ApiClient) -> Result<Option<Self>, OutOfReach> {
-        let Some(pages) = LeaderPages::find(client, access).await? else { return Ok(None) };
+        let Some(pages) = LeaderPages::find(client, access, &LeaseFlags::default_name()).await? else {
+            return Ok(None);
+        };
         let source = Self::of(&pages.client);
         match tokio::time::timeout(GUESS_PATIENCE, source.is_there()).await {
             Ok(Ok(true)) => Ok(Some(source)),

@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use gc_answers::Facts;
 use gc_answers::lint::{Lint, argument, lint, relevant, unexamined};
 use gc_answers::stuck::Row;
-use gc_answers::survey::Unlisted;
+use gc_answers::{Facts, Unlisted};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -431,6 +431,8 @@ fn the_doctor_finds_what_is_wrong() {
     assert_eq!(admin.send(Method::POST, theirs, &lease).0, 201);
     let sick = examine(&["--subject=system:serviceaccount:default:robot"]);
     assert_eq!(sick["healthy"], false);
+    // The leader on this machine is found by its Lease.
+    says(&sick, "collector", "ok", "leads, mode ");
     says(&sick, "pause", "wrong", ": lunch)");
     says(&sick, "stuck", "notice", "FinalizerHeld example.com/hold: configmaps/held -n default");
     says(&sick, "kube-controller-manager", "notice", "probably runs beside kubegc's");

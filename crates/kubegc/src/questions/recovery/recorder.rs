@@ -100,6 +100,7 @@ pub(super) async fn record(
     let mut look = tokio::time::interval(DISCOVERY_PERIOD);
     let mut prune = tokio::time::interval(PRUNE_PERIOD);
     let mut flush = tokio::time::interval(FLUSH_PERIOD);
+    let mut is_reported = false;
     loop {
         tokio::select! {
             Some(record) = records.recv() => {
@@ -110,7 +111,12 @@ pub(super) async fn record(
             _ = flush.tick() => store.flush(),
             _ = prune.tick() => store.prune(gather::now())?,
             _ = look.tick() => match discover(&client).await {
-                Ok(served) => follow(&client, &policy, &served, &sink, &mut watches, &mut tasks),
+                Ok(served) => {
+                    follow(&client, &policy, &served, &sink, &mut watches, &mut tasks);
+                    if !std::mem::replace(&mut is_reported, true) {
+                        tracing::info!(resources = watches.len(), server = client.address(), "recording deletions");
+                    }
+                }
                 Err(error) => tracing::warn!(%error, "discovery failed; recording continues for the known resources"),
             },
         }
