@@ -29,6 +29,11 @@ fn owners_of(claim: &Object) -> impl Iterator<Item = &Value> + Clone {
     items(&claim.value["metadata"]["ownerReferences"])
 }
 
+/// Whether an object is being deleted and leaves its dependents behind.
+fn orphans(object: &Object) -> bool {
+    object.deleting && object.has_finalizer("orphan")
+}
+
 impl Work<'_> {
     pub(super) fn claim_name(&self, template: &Value, ordinal: i64) -> String {
         format!("{}-{}-{ordinal}", text(&template["metadata"]["name"]), self.set.name())
@@ -71,7 +76,9 @@ impl Work<'_> {
     fn claim_owner(&self, ordinal: i64, pod: Option<&Object>) -> Option<Value> {
         let condemned = ordinal < self.first() || ordinal >= self.first() + self.wanted();
         if self.policy("whenScaled") == "Delete" && condemned {
-            let mut owner = pod?.controller_reference();
+            // One that orphans its dependents would lose the claim at once, and wait for it for ever where the set gives it back. Upstream
+            // gives it back as well, but reconciles only when a pod or the set changes.
+            let mut owner = pod.filter(|pod| !orphans(pod))?.controller_reference();
             // Upstream has the claim block the deletion of the pod. A pod that is deleted in the foreground would then wait for its
             // claim, which the protection of claims keeps until the pod is gone.
             owner.as_object_mut()?.remove("blockOwnerDeletion");

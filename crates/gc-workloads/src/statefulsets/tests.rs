@@ -159,6 +159,25 @@ fn a_pod_waits_for_the_end_of_the_claim_that_the_one_before_it_left() {
     assert_eq!(world.names(Kind::PersistentVolumeClaim), ["data-web-0", "data-web-1"]);
 }
 
+/// The collector of owner references removes the pod from the claim's owners before the pod can end.
+#[test]
+fn a_pod_that_orphans_its_dependents_gets_no_claim() {
+    let mut world = with_claims();
+    let pod = Kind::Pod.key("default", "web-1");
+    world.change(Kind::Pod, "web-1", |value| value["metadata"]["finalizers"] = json!(["orphan"]));
+    world.delete(&pod, Some(0));
+    change(&mut world, |value| value["spec"]["replicas"] = 1.into());
+    assert_eq!(world.names(Kind::Pod), ["web-0", "web-1"], "its finalizer keeps the pod");
+    let owners = |world: &World| {
+        world.get(Kind::PersistentVolumeClaim, "data-web-1")["metadata"]["ownerReferences"].clone()
+    };
+    assert!(owners(&world).as_array().is_none_or(Vec::is_empty), "{}", owners(&world));
+    world.change(Kind::Pod, "web-1", |value| value["metadata"]["finalizers"] = json!([]));
+    world.settle();
+    assert_eq!(world.names(Kind::Pod), ["web-0"]);
+    assert!(owners(&world).as_array().is_none_or(Vec::is_empty), "{}", owners(&world));
+}
+
 #[test]
 fn a_claim_with_another_controller_is_left_alone_and_one_of_a_set_that_is_gone_is_taken_over() {
     let claims = json!({"replicas": 1,
