@@ -92,7 +92,8 @@ pub fn accept_header(data: &[u8]) {
         };
         let version = if chosen.beta { "v1beta1" } else { "v1" };
         let version = if form.is_empty() { String::new() } else { format!(";v={version}") };
-        let named = format!("{}{form}{version}", chosen.content_type());
+        let pretty = if chosen.pretty { ";pretty=1" } else { "" };
+        let named = format!("{}{form}{version}{pretty}", chosen.content_type());
         assert_eq!(negotiate(Some(&named), false, purpose).ok(), Some(chosen), "{named}");
     }
 }

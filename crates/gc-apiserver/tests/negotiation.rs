@@ -3,8 +3,10 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 
+use prost::Message as _;
 use serde_json::{Value, json};
 use support::{Lines, TestServer};
 
@@ -133,15 +135,219 @@ async fn large_lists_are_streamed_and_compressed_when_asked() {
     assert_eq!(small.header("content-encoding"), "", "small answers are sent as they are");
 }
 
+const AGGREGATED: &str = "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
 #[tokio::test]
 async fn aggregated_discovery_has_an_etag() {
     let server = TestServer::start().await;
-    let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-    let first = server.send("GET", "/apis", &[("accept", accept)], "").await;
-    assert_eq!((first.code, first.header("content-type")), (200, accept));
-    let tag = first.header("etag").to_owned();
-    let again = server.send("GET", "/apis", &[("accept", accept), ("if-none-match", &tag)], "").await;
-    assert_eq!((again.code, again.bytes.len()), (304, 0));
+    let mut tags = BTreeSet::new();
+    for encoding in ["application/json", "application/yaml", PROTOBUF] {
+        let accept = format!("{encoding};{AGGREGATED}");
+        let first = server.send("GET", "/apis", &[("accept", &accept)], "").await;
+        assert_eq!((first.code, first.header("content-type")), (200, accept.as_str()));
+        assert_eq!(first.header("cache-control"), "public");
+        let tag = first.header("etag").to_owned();
+        let again = server.send("GET", "/apis", &[("accept", &accept), ("if-none-match", &tag)], "").await;
+        assert_eq!((again.code, again.bytes.len(), again.header("content-type")), (304, 0, ""));
+        let other = [("accept", accept.as_str()), ("if-none-match", "\"OTHER\"")];
+        assert_eq!(server.send("GET", "/apis", &other, "").await.code, 200);
+        tags.insert(tag);
+    }
+    assert_eq!(tags.len(), 1, "the tag is that of the document, whatever it is written in: {tags:?}");
+}
+
+/// As kube-apiserver 1.36.2 answers: `None` is the old form.
+#[tokio::test]
+async fn aggregated_discovery_is_found_wherever_it_is_asked_for() {
+    let server = TestServer::start().await;
+    let (json, yaml) = (format!("application/json;{AGGREGATED}"), format!("application/yaml;{AGGREGATED}"));
+    let protobuf = format!("{PROTOBUF};{AGGREGATED}");
+    let beta = AGGREGATED.replace("v=v2", "v=v2beta1");
+    let table = [
+        (json.clone(), Ok(Some(&json))),
+        (yaml.clone(), Ok(Some(&yaml))),
+        (protobuf.clone(), Ok(Some(&protobuf))),
+        (format!("application/json,{protobuf}"), Ok(Some(&protobuf))),
+        (format!("{protobuf},{json},application/json"), Ok(Some(&protobuf))),
+        (
+            format!("{PROTOBUF};as=APIGroupDiscoveryList;profile=nopeer;v=v2;g=apidiscovery.k8s.io"),
+            Ok(Some(&protobuf)),
+        ),
+        (format!("text/html,{protobuf};q=0"), Ok(Some(&protobuf))),
+        (format!("*/*;{AGGREGATED}"), Ok(Some(&json))),
+        (format!("{PROTOBUF};{beta},application/json"), Ok(None)),
+        (format!("{PROTOBUF};{beta}"), Err(406)),
+        (format!("application/json;{beta}"), Err(406)),
+        (format!("{PROTOBUF};as=APIGroupDiscoveryList"), Err(406)),
+        ("text/html".to_owned(), Err(406)),
+        ("*/*".to_owned(), Ok(None)),
+    ];
+    for path in ["/api", "/apis"] {
+        for (accept, wanted) in &table {
+            let answer = server.send("GET", path, &[("accept", accept)], "").await;
+            let content_type = answer.header("content-type");
+            let given = match answer.code {
+                200 => Ok(Some(content_type).filter(|text| text.contains("as="))),
+                code => Err(code),
+            };
+            assert_eq!(given, wanted.map(|text| text.map(String::as_str)), "{path} {accept}");
+        }
+    }
+    let accept = format!("application/*;{AGGREGATED}");
+    for (path, code) in [("/api", 406), ("/apis", 200)] {
+        assert_eq!(server.send("GET", path, &[("accept", &accept)], "").await.code, code, "{path}");
+    }
+    let indented = server.send("GET", "/apis", &[("accept", &format!("{json};pretty=1"))], "").await;
+    assert!(indented.bytes.starts_with(b"{\n  \""), "{:?}", &indented.bytes[..20]);
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct GroupList {
+    #[prost(message, repeated, tag = "2")]
+    items: Vec<Group>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Group {
+    #[prost(message, optional, tag = "1")]
+    metadata: Option<Metadata>,
+    #[prost(message, repeated, tag = "2")]
+    versions: Vec<Version>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Metadata {
+    #[prost(string, tag = "1")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Version {
+    #[prost(string, tag = "1")]
+    version: String,
+    #[prost(message, repeated, tag = "2")]
+    resources: Vec<Resource>,
+    #[prost(string, tag = "3")]
+    freshness: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Resource {
+    #[prost(string, tag = "1")]
+    resource: String,
+    #[prost(message, optional, tag = "2")]
+    response_kind: Option<Kind>,
+    #[prost(string, tag = "3")]
+    scope: String,
+    #[prost(string, tag = "4")]
+    singular: String,
+    #[prost(string, repeated, tag = "5")]
+    verbs: Vec<String>,
+    #[prost(string, repeated, tag = "6")]
+    short_names: Vec<String>,
+    #[prost(string, repeated, tag = "7")]
+    categories: Vec<String>,
+    #[prost(message, repeated, tag = "8")]
+    subresources: Vec<Subresource>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Subresource {
+    #[prost(string, tag = "1")]
+    subresource: String,
+    #[prost(message, optional, tag = "2")]
+    response_kind: Option<Kind>,
+    #[prost(string, repeated, tag = "4")]
+    verbs: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Kind {
+    #[prost(string, tag = "1")]
+    group: String,
+    #[prost(string, tag = "2")]
+    version: String,
+    #[prost(string, tag = "3")]
+    kind: String,
+}
+
+impl Kind {
+    fn value(kind: Option<&Self>) -> Value {
+        kind.map_or(
+            Value::Null,
+            |kind| json!({"group": kind.group, "version": kind.version, "kind": kind.kind}),
+        )
+    }
+}
+
+/// What JSON says of a resource; lists that are empty are left out there.
+fn resource_value(resource: &Resource) -> Value {
+    let mut value = json!({
+        "resource": resource.resource, "responseKind": Kind::value(resource.response_kind.as_ref()),
+        "scope": resource.scope, "singularResource": resource.singular, "verbs": resource.verbs,
+    });
+    let subresources: Vec<Value> = resource
+        .subresources
+        .iter()
+        .map(|sub| {
+            let kind = Kind::value(sub.response_kind.as_ref());
+            json!({"subresource": sub.subresource, "responseKind": kind, "verbs": sub.verbs})
+        })
+        .collect();
+    for (name, list) in [
+        ("shortNames", json!(resource.short_names)),
+        ("categories", json!(resource.categories)),
+        ("subresources", subresources.into()),
+    ] {
+        if list != json!([]) {
+            value[name] = list;
+        }
+    }
+    value
+}
+
+fn group_value(group: &Group) -> Value {
+    let name = group.metadata.clone().unwrap_or_default().name;
+    let version = |version: &Version| {
+        let resources: Vec<Value> = version.resources.iter().map(resource_value).collect();
+        json!({"version": version.version, "freshness": version.freshness, "resources": resources})
+    };
+    let versions: Vec<Value> = group.versions.iter().map(version).collect();
+    json!({"metadata": if name.is_empty() { json!({}) } else { json!({"name": name}) }, "versions": versions})
+}
+
+#[tokio::test]
+async fn aggregated_discovery_is_the_same_in_json_and_protobuf() {
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Unknown {
+        #[prost(message, optional, tag = "1")]
+        type_meta: Option<TypeMeta>,
+        #[prost(bytes = "vec", tag = "2")]
+        raw: Vec<u8>,
+    }
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct TypeMeta {
+        #[prost(string, tag = "1")]
+        api_version: String,
+        #[prost(string, tag = "2")]
+        kind: String,
+    }
+    let server = TestServer::start().await;
+    for path in ["/api", "/apis"] {
+        let ask = async |encoding| {
+            let accept = format!("{encoding};{AGGREGATED}");
+            server.send("GET", path, &[("accept", &accept)], "").await
+        };
+        let bytes = ask(PROTOBUF).await.bytes;
+        let document = Unknown::decode(bytes.strip_prefix(b"k8s\0").unwrap()).unwrap();
+        let of =
+            TypeMeta { api_version: "apidiscovery.k8s.io/v2".into(), kind: "APIGroupDiscoveryList".into() };
+        assert_eq!(document.type_meta, Some(of));
+        let read = GroupList::decode(document.raw.as_slice()).unwrap();
+        let items: Vec<Value> = read.items.iter().map(group_value).collect();
+        assert_eq!(Value::from(items), ask("application/json").await.json()["items"], "{path}");
+    }
 }
 
 #[tokio::test]

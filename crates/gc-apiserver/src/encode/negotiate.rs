@@ -156,10 +156,10 @@ pub(crate) fn negotiate(
 ) -> Result<Representation, ApiError> {
     let plain = Representation { pretty, ..Representation::JSON };
     let Some(accept) = accept.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(plain) };
-    let mut nameable = false;
-    for range in media_ranges(accept) {
-        nameable |= range.media_type == "*/*"
-            || AVAILABLE.split(", ").any(|media_type| range.media_type.eq_ignore_ascii_case(media_type));
+    let ranges = media_ranges(accept);
+    let nameable = is_nameable(&ranges);
+    for range in ranges {
+        let pretty = pretty || range.parameter("pretty") == Some("1");
         let Some((form, beta)) = form_of(&range) else { continue };
         let takes_form = match purpose {
             Purpose::Review => form != Form::Table,
@@ -205,6 +205,14 @@ pub(crate) fn negotiate(
         "NotAcceptable",
         format!("only the following media types are accepted: {AVAILABLE}"),
     ))
+}
+
+/// Whether the router finds a name among the ranges that it knows: `application/*` is none.
+pub(crate) fn is_nameable(ranges: &[MediaRange<'_>]) -> bool {
+    ranges.iter().any(|range| {
+        range.media_type == "*/*"
+            || AVAILABLE.split(", ").any(|media_type| range.media_type.eq_ignore_ascii_case(media_type))
+    })
 }
 
 /// The `as=`, `g=` and `v=` of a range; `None` for an unknown form.

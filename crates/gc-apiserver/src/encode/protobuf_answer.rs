@@ -22,8 +22,8 @@ pub(crate) fn is_known(api_version: &str, kind: &str) -> bool {
 pub(crate) fn document(out: &mut Vec<u8>, value: &Value) {
     let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
-    // Discovery documents are of the meta group, and say the version of the core group.
-    let label = if kind.starts_with("API") && kind != "APIService" {
+    // Discovery documents but the aggregated one are of the meta group, and say the version of the core group.
+    let label = if kind.starts_with("API") && !api_version.contains('/') {
         format!("meta/v1.{kind}")
     } else {
         label_of(api_version, kind)

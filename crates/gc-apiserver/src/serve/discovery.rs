@@ -4,11 +4,13 @@ mod documents;
 
 use bytes::Bytes;
 use gc_registry::error::ApiError;
-use http::header::{ACCEPT, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
 use http::{Method, StatusCode};
 
-use self::documents::{AggregatedForm, Served, core_versions, resource_list, with_type};
-use crate::encode::negotiate::{Purpose, media_ranges};
+use self::documents::{
+    Served, aggregated_content_type, aggregated_form, core_versions, resource_list, with_type,
+};
+use crate::encode::negotiate::{Purpose, Representation, is_nameable, media_ranges};
 use crate::encode::render;
 use crate::serve::service::not_served;
 use crate::state::State;
@@ -31,7 +33,10 @@ pub(crate) fn answer(state: &State, request: &ApiRequest, path: &DiscoveryPath) 
         DiscoveryPath::CoreVersions | DiscoveryPath::Groups => {
             let core = *path == DiscoveryPath::CoreVersions;
             let accept = request.header(&ACCEPT).unwrap_or_default();
-            match aggregated_form(accept) {
+            // The core group is served by the router, which wants a name that it knows first.
+            let form = aggregated_form(accept, request.is_pretty())
+                .filter(|_| !core || is_nameable(&media_ranges(accept)));
+            match form {
                 Some(form) => return Ok(aggregated(state, request, &served, core, form)),
                 None if core => core_versions(&catalog, &state.advertised),
                 None => served.groups(),
@@ -59,44 +64,27 @@ pub(crate) fn answer(state: &State, request: &ApiRequest, path: &DiscoveryPath) 
     Ok(request.document(render::value(&document, representation).into(), representation.content_type()))
 }
 
-/// Which aggregated form an Accept header wants; `None` is the old form.
-fn aggregated_form(accept: &str) -> Option<AggregatedForm> {
-    let ranges = media_ranges(accept);
-    for range in &ranges {
-        if !range.takes("application/json") {
-            continue;
-        }
-        match (range.parameter("as"), range.parameter("g"), range.parameter("v")) {
-            (None, _, _) => return None,
-            (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => {
-                return Some(AggregatedForm::V2);
-            }
-            (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2beta1")) => {
-                return Some(AggregatedForm::V2Beta1);
-            }
-            _ => {}
-        }
-    }
-    None
-}
-
 fn aggregated(
     state: &State,
     request: &ApiRequest,
     served: &Served<'_>,
     core: bool,
-    form: AggregatedForm,
+    representation: Representation,
 ) -> Answer {
-    let document = state.discovery.aggregated(served, core, form);
+    let document = state.discovery.aggregated(served, core, representation);
     let known = request.header(&IF_NONE_MATCH).is_some_and(|tags| {
         document.etag.to_str().is_ok_and(|tag| tags.split(',').any(|one| one.trim() == tag))
     });
+    let content_type = aggregated_content_type(representation.encoding);
     let mut answer = if known {
-        text_answer(StatusCode::NOT_MODIFIED, form.content_type(), Bytes::new())
+        let mut answer = text_answer(StatusCode::NOT_MODIFIED, content_type, Bytes::new());
+        answer.headers_mut().remove(CONTENT_TYPE);
+        answer
     } else {
-        request.document(document.bytes, form.content_type())
+        request.document(document.bytes, content_type)
     };
     answer.headers_mut().insert(ETAG, document.etag);
     answer.headers_mut().insert(VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
+    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public"));
     answer
 }

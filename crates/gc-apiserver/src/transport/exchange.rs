@@ -76,7 +76,7 @@ impl ApiRequest {
     }
 
     /// Whether JSON is indented: as the client asks, and else for those that people read directly.
-    fn is_pretty(&self) -> bool {
+    pub(crate) fn is_pretty(&self) -> bool {
         const READ_BY_PEOPLE: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
         match self.query.get("pretty").filter(|text| !text.is_empty()) {
             Some(text) => matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True"),

@@ -13,6 +13,8 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::aggregator::{Table, Version};
+use crate::encode::negotiate::{Encoding, Representation, media_ranges};
+use crate::encode::render;
 
 /// The aggregated documents of one catalog: they are large, and every client asks for them.
 #[derive(Default)]
@@ -22,7 +24,12 @@ pub(crate) struct Discovery {
 
 impl Discovery {
     /// The aggregated document of the core group, or of all others.
-    pub(super) fn aggregated(&self, served: &Served<'_>, core: bool, form: AggregatedForm) -> Document {
+    pub(super) fn aggregated(
+        &self,
+        served: &Served<'_>,
+        core: bool,
+        representation: Representation,
+    ) -> Document {
         let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |(catalog, table): &(Arc<Catalog>, Arc<Table>)| {
             Arc::ptr_eq(catalog, served.catalog) && Arc::ptr_eq(table, served.table)
@@ -33,8 +40,8 @@ impl Discovery {
         }
         cached
             .documents
-            .entry((core, form))
-            .or_insert_with(|| aggregated_document(served, core, form))
+            .entry((core, representation.encoding, representation.pretty))
+            .or_insert_with(|| aggregated_document(served, core, representation))
             .clone()
     }
 }
@@ -42,45 +49,52 @@ impl Discovery {
 #[derive(Default)]
 struct Cached {
     of: Option<(Arc<Catalog>, Arc<Table>)>,
-    documents: HashMap<(bool, AggregatedForm), Document>,
+    /// By the group, the encoding and whether JSON is indented.
+    documents: HashMap<(bool, Encoding, bool), Document>,
 }
 
 #[derive(Clone)]
 pub(super) struct Document {
     pub(super) bytes: Bytes,
+    /// The same in all encodings.
     pub(super) etag: HeaderValue,
 }
 
-/// Versions of the aggregated form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum AggregatedForm {
-    V2,
-    V2Beta1,
+/// Group and version of the aggregated form.
+const AGGREGATED: (&str, &str) = ("apidiscovery.k8s.io", "v2");
+const AGGREGATED_KIND: &str = "APIGroupDiscoveryList";
+
+/// The encoding of the aggregated form that an Accept header wants, wherever among its ranges it is; `None` is the old form.
+pub(super) fn aggregated_form(accept: &str, pretty: bool) -> Option<Representation> {
+    media_ranges(accept).iter().find_map(|range| {
+        let form = (range.parameter("g")?, range.parameter("v")?);
+        if range.parameter("as") != Some(AGGREGATED_KIND) || form != AGGREGATED {
+            return None;
+        }
+        let pretty = pretty || range.parameter("pretty") == Some("1");
+        [Encoding::Json, Encoding::Yaml, Encoding::Protobuf]
+            .map(|encoding| Representation { encoding, pretty, ..Representation::JSON })
+            .into_iter()
+            .find(|offered| range.takes(offered.content_type()))
+    })
 }
 
-impl AggregatedForm {
-    fn api_version(self) -> &'static str {
-        match self {
-            Self::V2 => "apidiscovery.k8s.io/v2",
-            Self::V2Beta1 => "apidiscovery.k8s.io/v2beta1",
-        }
-    }
-
-    pub(super) fn content_type(self) -> &'static str {
-        match self {
-            Self::V2 => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
-            Self::V2Beta1 => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+/// `Content-Type` of the aggregated form.
+pub(super) fn aggregated_content_type(encoding: Encoding) -> &'static str {
+    match encoding {
+        Encoding::Json => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+        Encoding::Yaml => "application/yaml;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+        Encoding::Protobuf => {
+            "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
         }
     }
 }
 
-fn aggregated_document(served: &Served<'_>, core: bool, form: AggregatedForm) -> Document {
-    let value = served.aggregated_value(core, form.api_version());
-    let mut bytes = value.to_string().into_bytes();
-    bytes.push(b'\n');
-    let hash = gc_types::hexadecimal(&Sha256::digest(&bytes)).to_ascii_uppercase();
+fn aggregated_document(served: &Served<'_>, core: bool, representation: Representation) -> Document {
+    let value = served.aggregated_value(core);
+    let hash = gc_types::hexadecimal(&Sha256::digest(value.to_string())).to_ascii_uppercase();
     let etag = HeaderValue::from_str(&format!("\"{hash}\"")).unwrap_or(HeaderValue::from_static("\"\""));
-    Document { bytes: bytes.into(), etag }
+    Document { bytes: render::value(&value, representation).into(), etag }
 }
 
 /// What is served: by this server, and by others.
@@ -115,7 +129,7 @@ impl Served<'_> {
     }
 
     /// The aggregated document: of the core group, or of all others.
-    fn aggregated_value(&self, core: bool, form: &str) -> Value {
+    fn aggregated_value(&self, core: bool) -> Value {
         let groups = self.table.groups(self.catalog);
         let items: Vec<Value> = groups
             .iter()
@@ -131,7 +145,10 @@ impl Served<'_> {
                 json!({"metadata": metadata, "versions": versions})
             })
             .collect();
-        json!({"kind": "APIGroupDiscoveryList", "apiVersion": form, "metadata": {}, "items": items})
+        let (group, version) = AGGREGATED;
+        json!({
+            "kind": AGGREGATED_KIND, "apiVersion": gc_types::api_version(group, version), "metadata": {}, "items": items,
+        })
     }
 }
 
