@@ -1,4 +1,4 @@
-//! One request at a time, from its header to its answer: resources, watches, discovery, OpenAPI, health and reviews.
+//! One request at a time, from its header to its answer: resources, watches, discovery, OpenAPI, health, pages about the server, and reviews.
 
 pub(crate) mod connections;
 pub(crate) mod discovery;
@@ -12,3 +12,4 @@ pub(crate) mod service;
 pub(crate) mod token_request;
 pub(crate) mod watching;
 pub(crate) mod webhooks;
+pub(crate) mod zpages;

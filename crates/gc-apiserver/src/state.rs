@@ -1,5 +1,6 @@
 //! What all requests share.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gc_registry::Registry;
@@ -18,6 +19,7 @@ use crate::serve::discovery::Discovery;
 use crate::serve::extension::Extension;
 use crate::serve::openapi::OpenApi;
 use crate::serve::watching::FrameCache;
+use crate::serve::zpages::Facts;
 use crate::transport::stop::Stop;
 use crate::work::{Weight, Work};
 
@@ -79,6 +81,8 @@ pub(crate) struct State {
     pub(crate) frames: Arc<FrameCache>,
     /// What objects are stamped with.
     pub(crate) clock: Clock,
+    /// What the server says of its flags and its start.
+    pub(crate) facts: Facts,
     /// Resolves when the server stops.
     pub(crate) stop: Stop,
     /// `host:port`, for discovery.
@@ -106,6 +110,8 @@ pub(crate) struct StateParts {
     pub(crate) aggregator: Aggregator,
     /// See [`State`].
     pub(crate) clock: Clock,
+    /// The flags that the server was started with.
+    pub(crate) flags: BTreeMap<String, String>,
     /// See [`State`].
     pub(crate) stop: Stop,
     /// See [`State`].
@@ -135,6 +141,7 @@ impl State {
             work: Work::new(u64::from_le_bytes(seed)),
             frames: Arc::default(),
             clock: parts.clock,
+            facts: Facts::new(parts.flags),
             stop: parts.stop,
             advertised: parts.advertised,
             extension: parts.extension,

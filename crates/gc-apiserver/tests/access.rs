@@ -67,6 +67,75 @@ async fn credentials_decide_who_asks() {
     assert_eq!(server.send("GET", "/metrics", &[("authorization", "none")], "").await.code, 403);
 }
 
+/// Roles as upstream binds them: `system:monitoring` may read both pages, and nothing can be profiled.
+#[tokio::test]
+async fn pages_about_the_server_are_for_those_who_monitor_it() {
+    let server = TestServer::start().await;
+    let monitor = [("impersonate-user", "m"), ("impersonate-group", "system:monitoring")];
+    let stranger = [("impersonate-user", "m"), ("impersonate-group", "system:authenticated")];
+    for page in ["/flagz", "/statusz"] {
+        for (headers, code) in
+            [(&[][..], 200), (&monitor, 200), (&stranger, 403), (&[("authorization", "none")], 403)]
+        {
+            assert_eq!(server.send("GET", page, headers, "").await.code, code, "{page} {headers:?}");
+        }
+        for (method, path, code) in [("POST", page.to_owned(), 200), ("GET", format!("{page}/"), 404)] {
+            assert_eq!(server.send(method, &path, &[], "").await.code, code, "{method} {path}");
+        }
+    }
+    for page in ["/debug/pprof", "/debug/pprof/", "/debug/pprof/heap", "/debug/flags/v"] {
+        let answer = server.get(page).await;
+        assert_eq!((answer.code, text_of(&answer)), (404, "404 page not found\n".to_owned()), "{page}");
+        assert_eq!(server.send("GET", page, &stranger, "").await.code, 403, "{page}");
+    }
+}
+
+#[tokio::test]
+async fn pages_about_the_server_are_text_json_and_yaml() {
+    let server = TestServer::start().await;
+    let plain = server.get("/flagz").await;
+    assert_eq!(plain.header("content-type"), "text/plain; charset=utf-8");
+    let lines = text_of(&plain);
+    assert!(
+        lines.starts_with("\napiserver flagz\nWarning: ") && lines.ends_with("\nfeature-gates:A=true\n"),
+        "{lines}"
+    );
+    for (version, warnings) in [("v1beta1", 0), ("v1alpha1", 1)] {
+        for (page, kind) in [("/flagz", "Flagz"), ("/statusz", "Statusz")] {
+            let form = |encoding: &str| format!("{encoding};g=config.k8s.io;v={version};as={kind}");
+            let json = server.send("GET", page, &[("accept", &form("application/json"))], "").await;
+            assert_eq!((json.code, json.header("content-type")), (200, form("application/json").as_str()));
+            assert_eq!(json.headers.get_all("warning").iter().count(), warnings, "{page} {version}");
+            let yaml = server.send("GET", page, &[("accept", &form("application/yaml"))], "").await;
+            let yaml: Value = serde_saphyr::from_slice(&yaml.bytes).unwrap();
+            let mut wanted = json!({
+                "apiVersion": format!("config.k8s.io/{version}"), "kind": kind, "metadata": {"name": "apiserver"},
+            });
+            if kind == "Flagz" {
+                wanted["flags"] = json!({"feature-gates": "A=true"});
+            } else {
+                for name in ["startTime", "uptimeSeconds"] {
+                    wanted[name] = json.json()[name].clone();
+                }
+                wanted["goVersion"] = "".into();
+                wanted["binaryVersion"] = "1.36.2+kubegc".into();
+                wanted["emulationVersion"] = "1.36".into();
+                let paths = ["/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version"];
+                wanted["paths"] = json!(paths);
+            }
+            assert_eq!(json.json(), wanted);
+            // A second may have gone by.
+            if kind == "Statusz" {
+                wanted["uptimeSeconds"] = yaml["uptimeSeconds"].clone();
+            }
+            assert_eq!(yaml, wanted);
+        }
+    }
+    let refused = server.send("GET", "/statusz", &[("accept", "application/json")], "").await;
+    let why = "only the following media types are accepted: application/json, application/yaml, text/plain";
+    assert_eq!((refused.code, &refused.json()["message"]), (406, &json!(why)));
+}
+
 fn text_of(answer: &Answer) -> String {
     String::from_utf8_lossy(&answer.bytes).into_owned()
 }

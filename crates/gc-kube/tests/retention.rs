@@ -176,6 +176,7 @@ impl World {
             hosts: Vec::new(),
             keys: gc_apiserver::GivenKeys::default(),
             access: gc_apiserver::AccessConfig::default(),
+            flags: std::collections::BTreeMap::new(),
             clock: gc_apiserver::Clock::default(),
             extension: None,
         };

@@ -1,5 +1,6 @@
 //! `kubegc apiserver`: the embedded API server, alone.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
@@ -29,6 +30,9 @@ const DEFAULT_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::L
 const SERVICE_RANGE: &str = "10.96.0.0/12";
 /// The default of `--service-node-port-range`.
 pub(crate) const NODE_PORT_RANGE: &str = "30000-32767";
+
+/// What is shown in place of a secret.
+const CLASSIFIED: &str = "CLASSIFIED";
 
 /// Where objects are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -136,6 +140,9 @@ pub(crate) struct ServerOptions {
     /// The store to serve instead of a new one.
     #[arg(skip)]
     pub(crate) prepared: Option<Arc<MemoryStorage>>,
+    /// Flags that were given under other names, which `/flagz` shows in place of these.
+    #[arg(skip)]
+    pub(crate) given: Option<BTreeMap<String, String>>,
     /// What objects are stamped with.
     #[arg(skip)]
     pub(crate) clock: gc_apiserver::Clock,
@@ -175,6 +182,7 @@ impl ServerOptions {
             access: AccessConfig::default(),
             event_ttl_seconds: None,
             prepared: None,
+            given: None,
             clock: gc_apiserver::Clock::default(),
         }
     }
@@ -214,6 +222,47 @@ impl ServerOptions {
             .map_err(|error| refused("service-cluster-ip-range", &error))?
             .with_node_ports(&self.service_node_port_range)
             .map_err(|error| refused("service-node-port-range", &error))
+    }
+
+    /// What `/flagz` shows: each flag with its value, but for secrets.
+    fn flags(&self) -> BTreeMap<String, String> {
+        let mut flags = self.given.clone().unwrap_or_else(|| {
+            let path = |path: &Option<PathBuf>| {
+                path.as_ref().map_or_else(String::new, |path| path.display().to_string())
+            };
+            let list = |list: &[String]| format!("[{}]", list.join(","));
+            let storage = self.storage.and_then(|kind| kind.to_possible_value());
+            let flags = [
+                ("listen", self.listen.unwrap_or(DEFAULT_ADDRESS).to_string()),
+                ("data-dir", path(&self.data_dir)),
+                ("ephemeral", self.ephemeral.to_string()),
+                ("storage", storage.map_or_else(String::new, |value| value.get_name().to_owned())),
+                ("etcd-endpoints", list(&self.etcd_endpoints)),
+                ("etcd-prefix", self.etcd_prefix.clone()),
+                ("etcd-cafile", path(&self.etcd_cafile)),
+                ("etcd-certfile", path(&self.etcd_certfile)),
+                ("etcd-keyfile", path(&self.etcd_keyfile)),
+                ("token", self.token.clone().unwrap_or_default()),
+                ("token-auth-file", path(&self.token_auth_file)),
+                ("tls-san", list(&self.tls_san)),
+                ("service-cluster-ip-range", self.service_cluster_ip_range.clone()),
+                ("service-node-port-range", self.service_node_port_range.clone()),
+                ("enable-admission-plugins", list(&self.enable_admission_plugins)),
+                ("disable-admission-plugins", list(&self.disable_admission_plugins)),
+                ("allow-privileged", (!self.refuse_privileged).to_string()),
+                ("write-kubeconfig", path(&self.write_kubeconfig)),
+            ];
+            flags.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        });
+        for (name, value) in &mut flags {
+            // URLs may hold passwords before an @.
+            if name == "token" && !value.is_empty() || value.contains('@') {
+                CLASSIFIED.clone_into(value);
+            }
+        }
+        // Nothing of this process can be profiled over HTTP, whatever was asked for.
+        flags.insert("profiling".to_owned(), "false".to_owned());
+        flags
     }
 
     /// Where data and keys are kept; `None` if nowhere.
@@ -320,6 +369,7 @@ pub(crate) async fn serve(
         hosts,
         keys: options.keys.clone(),
         access: options.access.clone(),
+        flags: options.flags(),
         clock: options.clock.clone(),
         extension,
     };
@@ -470,7 +520,49 @@ pub(crate) fn stop_signals() -> anyhow::Result<tokio::sync::mpsc::Receiver<()>> 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    #[test]
+    fn flags_are_shown_without_secrets() {
+        let address = "127.0.0.1:6443".parse().unwrap();
+        let mut options = ServerOptions { token: Some("hush".into()), ..ServerOptions::ephemeral(address) };
+        options.etcd_endpoints = vec!["https://a:hush@etcd:2379".into(), "https://etcd:2379".into()];
+        let flags = options.flags();
+        for (name, value) in [
+            ("token", CLASSIFIED),
+            ("etcd-endpoints", CLASSIFIED),
+            ("listen", "127.0.0.1:6443"),
+            ("ephemeral", "true"),
+            ("storage", ""),
+            ("tls-san", "[]"),
+            ("profiling", "false"),
+        ] {
+            assert_eq!(flags[name], value, "{name}");
+        }
+        assert!(!flags.values().any(|value| value.contains("hush")), "{flags:?}");
+        options.given = Some(
+            [("profiling", "true"), ("etcd-servers", "http://a:hush@b"), ("v", "2")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+        );
+        let shown = [("etcd-servers", CLASSIFIED), ("profiling", "false"), ("v", "2")];
+        assert_eq!(options.flags(), shown.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
+    }
+
+    #[test]
+    fn each_flag_of_the_server_is_shown() {
+        let command = Options::augment_args(clap::Command::new("apiserver"));
+        let address = "127.0.0.1:6443".parse().unwrap();
+        let mut shown: BTreeSet<String> = ServerOptions::ephemeral(address).flags().into_keys().collect();
+        assert!(shown.remove("profiling"));
+        let about_logs = LogOptions::augment_args(clap::Command::new("logs"));
+        let names = |command: &clap::Command| -> BTreeSet<String> {
+            command.get_arguments().filter_map(|one| one.get_long()).map(str::to_owned).collect()
+        };
+        assert_eq!(shown, &names(&command) - &names(&about_logs));
+    }
 
     #[test]
     fn keys_without_a_store_are_a_store_that_was_lost() {

@@ -180,6 +180,7 @@ fn apiserver(given: &Given) -> anyhow::Result<()> {
             .unwrap_or(apiserver::NODE_PORT_RANGE)
             .to_owned(),
         keys: access::keys(given)?,
+        given: Some(given.shown()),
         ..ServerOptions::ephemeral(SocketAddr::new(address, port))
     };
     apiserver::raise_file_limit();

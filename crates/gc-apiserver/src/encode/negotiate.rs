@@ -200,11 +200,12 @@ pub(crate) fn negotiate(
         // Upstream's router says it in these words, before the parameters are read.
         return Err(not_acceptable_to_router(&format!("{AVAILABLE}{streams}")));
     }
-    Err(ApiError::new(
-        406,
-        "NotAcceptable",
-        format!("only the following media types are accepted: {AVAILABLE}"),
-    ))
+    Err(not_acceptable(AVAILABLE))
+}
+
+/// 406, naming what can be had.
+pub(crate) fn not_acceptable(available: &str) -> ApiError {
+    ApiError::new(406, "NotAcceptable", format!("only the following media types are accepted: {available}"))
 }
 
 /// Whether the router finds a name among the ranges that it knows: `application/*` is none.

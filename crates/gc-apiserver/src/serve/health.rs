@@ -11,13 +11,10 @@ use serde_json::json;
 
 use crate::encode::negotiate::{self, Representation};
 use crate::encode::render;
+use crate::serve::zpages::{GIT_VERSION, Page};
 use crate::state::State;
-use crate::transport::exchange::{Answer, ApiRequest, page_not_found, text_answer};
+use crate::transport::exchange::{Answer, ApiRequest, PLAIN, page_not_found, text_answer};
 use crate::work::Weight;
-
-/// The Kubernetes version whose API this server has.
-const GIT_VERSION: &str = "v1.36.2+kubegc";
-const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// Health checks by name.
 const CHECKS: [&str; 4] = ["ping", "log", "loopback-serving-certificate", "etcd"];
@@ -59,7 +56,7 @@ const HOOKS: [&str; 31] = [
 ];
 
 /// Paths that lead nowhere with a slash behind them.
-const UNSLASHED: [&str; 4] = ["/healthz", "/livez", "/readyz", "/metrics"];
+const UNSLASHED: [&str; 6] = ["/healthz", "/livez", "/readyz", "/metrics", "/flagz", "/statusz"];
 
 /// The checks of an endpoint.
 fn checks(endpoint: &str) -> impl Iterator<Item = &'static str> {
@@ -104,6 +101,8 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
                 .await?;
             Ok(health(state, storage.as_deref(), request, &parts))
         }
+        ["flagz"] => Page::Flags.answer(&state.facts, request),
+        ["statusz"] => Page::Status.answer(&state.facts, request),
         [] | [""] => Ok(root(state, request)),
         ["version", _, ..] => {
             let why = "the server could not find the requested resource";
@@ -177,6 +176,7 @@ fn root(state: &State, request: &ApiRequest) -> Answer {
             .extend(group.versions.iter().map(|version| format!("/apis/{}/{}", group.name, version.version)));
     }
     for path in [
+        "/flagz",
         "/healthz",
         "/livez",
         "/metrics",
@@ -184,6 +184,7 @@ fn root(state: &State, request: &ApiRequest) -> Answer {
         "/openapi/v3",
         "/openid/v1/jwks",
         "/readyz",
+        "/statusz",
         "/version",
     ] {
         paths.push(path.into());

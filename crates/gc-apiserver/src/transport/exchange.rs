@@ -30,6 +30,8 @@ const BODY_PATIENCE: Duration = Duration::from_mins(1);
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the answer to a request that is refused waits for the rest of its body.
 const REFUSAL_PATIENCE: Duration = Duration::from_secs(1);
+/// `Content-Type` of plain text.
+pub(crate) const PLAIN: &str = "text/plain; charset=utf-8";
 /// Longest default field manager.
 const MAXIMUM_MANAGER: usize = 128;
 
@@ -203,7 +205,7 @@ pub(crate) fn header_text(value: &HeaderValue) -> &str {
 
 /// What a path that leads nowhere is answered with.
 pub(crate) fn page_not_found() -> Answer {
-    text_answer(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n")
+    text_answer(StatusCode::NOT_FOUND, PLAIN, "404 page not found\n")
 }
 
 /// A text as an answer.

@@ -1,5 +1,6 @@
 //! Starting, serving and stopping.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -65,6 +66,8 @@ pub struct ServerConfig {
     pub keys: GivenKeys,
     /// Who is let in, and may do what.
     pub access: AccessConfig,
+    /// The flags that the server was started with, as `/flagz` shows them: without secrets.
+    pub flags: BTreeMap<String, String>,
     /// What objects are stamped with.
     pub clock: Clock,
     /// Who answers further paths, if anybody does.
@@ -200,6 +203,7 @@ impl Server {
             admits_anonymous: !access.refuses_anonymous,
             aggregator: Aggregator::new(identity),
             clock: config.clock.clone(),
+            flags: config.flags.clone(),
             stop: stopped,
             advertised,
             extension: config.extension.clone(),
@@ -498,6 +502,7 @@ mod tests {
             hosts: Vec::new(),
             keys: GivenKeys::default(),
             access: AccessConfig::default(),
+            flags: std::collections::BTreeMap::new(),
             clock: Clock::default(),
             extension: None,
         };

@@ -65,6 +65,7 @@ impl TestServer {
             hosts: Vec::new(),
             keys: gc_apiserver::GivenKeys::default(),
             access: gc_apiserver::AccessConfig::default(),
+            flags: [("feature-gates".to_owned(), "A=true".to_owned())].into(),
             clock: gc_apiserver::Clock::default(),
             extension: None,
         };

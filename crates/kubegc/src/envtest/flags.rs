@@ -47,6 +47,15 @@ impl Given {
         self.values.get(name).into_iter().flatten().map(String::as_str)
     }
 
+    /// Every flag that was given, with its value, or a list where there are several.
+    pub(super) fn shown(&self) -> BTreeMap<String, String> {
+        let shown = |values: &[String]| match values {
+            [one] => one.clone(),
+            several => format!("[{}]", several.join(",")),
+        };
+        self.values.iter().map(|(name, values)| ((*name).to_owned(), shown(values))).collect()
+    }
+
     /// A switch, as Go reads it; `None` if it was not given.
     pub(super) fn switch(&self, name: &str) -> Result<Option<bool>, FlagError> {
         let Some(text) = self.last(name) else { return Ok(None) };
@@ -170,8 +179,10 @@ mod tests {
         ] {
             assert_eq!(read(line), Ok(expected.clone()), "{line}");
         }
-        let twice = read("--secure-port 1 --secure-port 2").unwrap_or_default();
+        let twice = read("--secure-port 1 --secure-port 2 --allow-privileged").unwrap_or_default();
         assert_eq!(twice.last("secure-port"), Some("2"));
+        let shown = [("allow-privileged", "true"), ("secure-port", "[1,2]")];
+        assert_eq!(twice.shown(), shown.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
     }
 
     #[test]
