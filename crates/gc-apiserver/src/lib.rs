@@ -13,6 +13,7 @@ mod fairness;
 mod flow_metrics;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod identity;
 mod metrics;
 mod own;
 mod serve;

@@ -70,6 +70,7 @@ impl World {
             keys: gc_apiserver::GivenKeys::default(),
             access: gc_apiserver::AccessConfig::default(),
             flags: std::collections::BTreeMap::new(),
+            identity_host: None,
             clock: gc_apiserver::Clock::default(),
             extension: None,
         };

@@ -140,6 +140,9 @@ pub(crate) struct ServerOptions {
     /// The store to serve instead of a new one.
     #[arg(skip)]
     pub(crate) prepared: Option<Arc<MemoryStorage>>,
+    /// The server keeps its identity Lease.
+    #[arg(skip)]
+    pub(crate) keeps_identity: bool,
     /// Flags that were given under other names, which `/flagz` shows in place of these.
     #[arg(skip)]
     pub(crate) given: Option<BTreeMap<String, String>>,
@@ -182,6 +185,7 @@ impl ServerOptions {
             access: AccessConfig::default(),
             event_ttl_seconds: None,
             prepared: None,
+            keeps_identity: false,
             given: None,
             clock: gc_apiserver::Clock::default(),
         }
@@ -295,8 +299,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         let mut ended = stop_signals()?;
         check_kubeconfig(&options.server)?;
         let pages = Arc::new(Pages::default());
-        let settings =
-            ServerOptions { refuse_privileged: !options.allow_privileged, ..options.server.clone() };
+        let settings = ServerOptions {
+            refuse_privileged: !options.allow_privileged,
+            keeps_identity: true,
+            ..options.server.clone()
+        };
         let server = serve(&settings, Some(pages.clone())).await?;
         pages.serve(server.registry());
         let ready = write_kubeconfig(&options.server, &server).and_then(|kubeconfig| {
@@ -370,6 +377,7 @@ pub(crate) async fn serve(
         keys: options.keys.clone(),
         access: options.access.clone(),
         flags: options.flags(),
+        identity_host: host_names().into_iter().next().filter(|_| options.keeps_identity),
         clock: options.clock.clone(),
         extension,
     };

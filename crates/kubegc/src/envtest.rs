@@ -181,6 +181,8 @@ fn apiserver(given: &Given) -> anyhow::Result<()> {
             .to_owned(),
         keys: access::keys(given)?,
         given: Some(given.shown()),
+        // Beside collectors, whose clock tests set ahead, it would expire at once.
+        keeps_identity: controllers().is_none(),
         ..ServerOptions::ephemeral(SocketAddr::new(address, port))
     };
     apiserver::raise_file_limit();

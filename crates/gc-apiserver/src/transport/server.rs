@@ -28,6 +28,7 @@ use crate::auth::rbac::{AuthorizationMode, Rbac};
 use crate::auth::request_headers::RequestHeaders;
 use crate::auth::static_tokens::Authenticator;
 use crate::auth::tokens::TokenSettings;
+use crate::identity::{self, Identity};
 use crate::serve::extension::Extension;
 use crate::serve::health;
 use crate::serve::service;
@@ -68,6 +69,8 @@ pub struct ServerConfig {
     pub access: AccessConfig,
     /// The flags that the server was started with, as `/flagz` shows them: without secrets.
     pub flags: BTreeMap<String, String>,
+    /// The name of this host, for the identity Lease in `kube-system`, which is written every ten seconds; `None` keeps none.
+    pub identity_host: Option<String>,
     /// What objects are stamped with.
     pub clock: Clock,
     /// Who answers further paths, if anybody does.
@@ -235,6 +238,10 @@ impl Server {
         crate::fairness::follow::follow(&state, &mut background).await.map_err(StartError::Fairness)?;
         crate::aggregator::follow::follow(&state, &mut background).await.map_err(StartError::Aggregator)?;
         background.spawn(maintain(Arc::clone(&state)).boxed());
+        if let Some(host) = &config.identity_host {
+            let identity = Identity::new(host, state.advertised.clone(), &state.uuid());
+            background.spawn(identity::keep(Arc::clone(&state), identity).boxed());
+        }
         // An etcd may have several servers, which agree on who compacts it.
         if registry.blocks() != Blocking::Always {
             let periods = || tokio::time::sleep(HISTORY_PERIOD);
@@ -311,6 +318,12 @@ impl RunningServer {
     #[must_use]
     pub fn certificate_authority(&self) -> &Arc<CertificateAuthority> {
         &self.authority
+    }
+
+    /// What its requests share.
+    #[cfg(test)]
+    pub(crate) fn state(&self) -> &Arc<State> {
+        &self.state
     }
 
     /// The registry behind it.
@@ -503,6 +516,7 @@ mod tests {
             keys: GivenKeys::default(),
             access: AccessConfig::default(),
             flags: std::collections::BTreeMap::new(),
+            identity_host: None,
             clock: Clock::default(),
             extension: None,
         };

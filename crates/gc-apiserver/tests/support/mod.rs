@@ -66,6 +66,7 @@ impl TestServer {
             keys: gc_apiserver::GivenKeys::default(),
             access: gc_apiserver::AccessConfig::default(),
             flags: [("feature-gates".to_owned(), "A=true".to_owned())].into(),
+            identity_host: None,
             clock: gc_apiserver::Clock::default(),
             extension: None,
         };

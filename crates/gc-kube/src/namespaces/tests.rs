@@ -651,6 +651,7 @@ impl Allowed {
             keys: gc_apiserver::GivenKeys::default(),
             access: gc_apiserver::AccessConfig::default(),
             flags: std::collections::BTreeMap::new(),
+            identity_host: None,
             clock: gc_apiserver::Clock::default(),
             extension: None,
         };
