@@ -17,7 +17,7 @@ mod schemas;
 #[cfg(test)]
 mod tests;
 
-use schemas::Components;
+use schemas::{Components, Registered};
 
 /// The two forms of OpenAPI that Kubernetes serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +75,17 @@ impl<'c> Third<'c> {
         Self::all(catalog).into_iter().find(|(known, _)| known == path).map(|(_, found)| found)
     }
 
+    /// Where the kinds of the meta group that are part of every group are registered, as the document says.
+    fn registered(self) -> Registered {
+        match self {
+            Self::Version(_, served) if served.resources.iter().any(|row| row.custom.is_some()) => {
+                Registered::InBuiltins
+            }
+            Self::Version(group, served) => Registered::In(group.to_owned(), served.version.to_string()),
+            Self::Group(_) | Self::Document(_) => Registered::Everywhere,
+        }
+    }
+
     fn hash(self) -> String {
         match self {
             Self::Version(group, version) => hash_of([(group, version)]),
@@ -112,8 +123,9 @@ pub fn v2_hash(catalog: &Catalog) -> String {
 /// One document of version 3 by its path in the index, or `None` if there is none.
 #[must_use]
 pub fn v3_document(catalog: &Catalog, path: &str) -> Option<Value> {
-    let mut components = Components::new(Form::Three);
-    let paths = match Third::find(catalog, path)? {
+    let third = Third::find(catalog, path)?;
+    let mut components = Components::new(Form::Three, third.registered());
+    let paths = match third {
         Third::Version(group, served) => operations::paths(Form::Three, group, served, &mut components),
         Third::Group(group) => Map::from_iter([operations::group_path(Form::Three, group, &mut components)]),
         Third::Document(row) => {
@@ -121,17 +133,20 @@ pub fn v3_document(catalog: &Catalog, path: &str) -> Option<Value> {
         }
     };
     let schemas = components.into_schemas();
-    let mut components = json!({"securitySchemes": bearer_token()});
+    let is_custom = third.registered() == Registered::InBuiltins;
+    let mut components = if is_custom { json!({}) } else { json!({"securitySchemes": bearer_token()}) };
     if !schemas.is_empty() {
         components["schemas"] = schemas.into();
     }
-    Some(json!({"openapi": "3.0.0", "info": info(), "paths": paths, "components": components}))
+    let info =
+        if is_custom { json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}) } else { info() };
+    Some(json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": components}))
 }
 
 /// The document of version 2: everything that is served.
 #[must_use]
 pub fn v2_document(catalog: &Catalog) -> Value {
-    let mut components = Components::new(Form::Two);
+    let mut components = Components::new(Form::Two, Registered::Everywhere);
     let mut paths = Map::new();
     for row in operations::DOCUMENTS {
         paths.insert(row.0.to_owned(), operations::document(Form::Two, row, &mut components));
@@ -162,7 +177,7 @@ fn group_version_path(group: &str, version: &str) -> String {
 }
 
 fn info() -> Value {
-    json!({"title": "Kubernetes", "version": concat!("v1.36.2+kubegc.", env!("CARGO_PKG_VERSION"))})
+    json!({"title": "Kubernetes", "version": "1.36"})
 }
 
 fn bearer_token() -> Value {

@@ -18,7 +18,7 @@ pub(crate) use builtin::{definition_name, definition_named, kinds};
 pub(crate) use check::{base64_offset, restore};
 pub use check::{check_types, json_type};
 pub use depth::{MAX_DEPTH, depth};
-pub(crate) use descriptions::{description, descriptions};
+pub(crate) use descriptions::{Fields, description, descriptions};
 pub use fields::{
     apply_defaults, apply_defaults_beside_nulls, delete_options, object_meta, prune, unknown_fields,
 };

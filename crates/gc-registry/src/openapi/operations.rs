@@ -137,6 +137,11 @@ pub(super) fn document(
 }
 
 impl Writer<'_> {
+    /// Whether the paths are those of custom resources.
+    fn is_custom(&self) -> bool {
+        self.representations == CUSTOM_REPRESENTATIONS
+    }
+
     /// A path with nothing but a document to read.
     fn document(&self, id: &str, answer: &Value) -> Value {
         let mut get = json!({
@@ -282,7 +287,8 @@ impl Writer<'_> {
         }
         let is_own = kind.is_empty() || *kind == resource.kind;
         let found = if is_own { Some(own_schema.to_owned()) } else { Components::kind(group, version, kind) };
-        let kind = if is_own {
+        // Upstream's documents take every subresource of a custom resource for one of its kind.
+        let kind = if is_own || self.is_custom() {
             (&*resource.group, &*resource.version, &*resource.kind)
         } else {
             (&**group, &**version, &**kind)
@@ -436,7 +442,8 @@ impl Writer<'_> {
         });
         if self.form == Form::Two {
             value["produces"] = json!(self.representations);
-            value["consumes"] = json!(ANYTHING);
+            value["consumes"] =
+                if self.is_custom() { json!(CUSTOM_REPRESENTATIONS) } else { json!(ANYTHING) };
             value["schemes"] = json!(["https"]);
         }
         Operation { value, parameters: Vec::new() }
@@ -446,6 +453,8 @@ impl Writer<'_> {
         let schema = self.schema(body);
         let mut operation = self.operation("get", id, body.kind, &schema, &["200"]);
         operation.parameters = [scope, &[parameters::PRETTY]].concat();
+        let lists = parameters::LISTS.iter();
+        operation.parameters.extend(lists.filter(|row| self.is_custom() && row.name == "resourceVersion"));
         operation
     }
 
@@ -507,11 +516,18 @@ impl Writer<'_> {
         name: &str,
         scope: &[Parameter],
     ) -> Operation {
-        let returns = action == "delete" && resource.returns_deleted_object;
+        // A namespace is returned, too; upstream's documents do not say so.
+        let is_namespace = resource.group.is_empty() && *resource.resource == *"namespaces";
+        let returns = action == "delete" && resource.returns_deleted_object && !is_namespace;
         let answer = if returns { self.components.reference(name) } else { self.components.meta("Status") };
         let kind = (&*resource.group, &*resource.version, &*resource.kind);
         let codes: &[&str] = if action == "delete" { &["200", "202"] } else { &["200"] };
         let mut operation = self.operation(action, id, kind, &answer, codes);
+        // Custom resources take options of deletions in collections, too; upstream's documents do not say so.
+        if action == "deletecollection" && self.is_custom() {
+            operation.parameters = [scope, &[parameters::PRETTY], &parameters::LISTS[..]].concat();
+            return operation;
+        }
         operation.parameters =
             [scope, &[parameters::PRETTY, parameters::DRY_RUN], &parameters::DELETES[..]].concat();
         if action == "deletecollection" {

@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 use super::Form;
 use crate::resource::ResourceDefinition;
 use crate::schema::{
-    IntegerFormat, List, ListType, Node, Object, Ownership, Property, Schema, SchemaRef, StringFormat,
-    definition_name, definition_named, descriptions, kinds,
+    Fields, IntegerFormat, List, ListType, Node, Object, Ownership, Property, Schema, SchemaRef,
+    StringFormat, definition_name, definition_named, descriptions, kinds,
 };
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
@@ -16,6 +16,56 @@ const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 /// Kinds of the meta group that are registered in the core group.
 const META_KINDS: [&str; 7] =
     ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "DeleteOptions", "Status", "WatchEvent"];
+
+/// Those of them that are registered in every group besides.
+const EVERYWHERE: [&str; 2] = ["DeleteOptions", "WatchEvent"];
+
+/// The groups and versions that kube-apiserver registers kinds in, whether it serves them or not. Definitions of custom resources
+/// know the first part.
+const BUILTINS: &str = "admissionregistration.k8s.io/v1 admissionregistration.k8s.io/v1alpha1 \
+    admissionregistration.k8s.io/v1beta1 apps/v1 apps/v1beta1 apps/v1beta2 authentication.k8s.io/v1 \
+    authentication.k8s.io/v1alpha1 authentication.k8s.io/v1beta1 authorization.k8s.io/v1 authorization.k8s.io/v1beta1 \
+    autoscaling/v1 autoscaling/v2 batch/v1 batch/v1beta1 certificates.k8s.io/v1 certificates.k8s.io/v1alpha1 \
+    certificates.k8s.io/v1beta1 coordination.k8s.io/v1 coordination.k8s.io/v1alpha2 coordination.k8s.io/v1beta1 \
+    discovery.k8s.io/v1 discovery.k8s.io/v1beta1 events.k8s.io/v1 events.k8s.io/v1beta1 extensions/v1beta1 \
+    flowcontrol.apiserver.k8s.io/v1 flowcontrol.apiserver.k8s.io/v1beta1 flowcontrol.apiserver.k8s.io/v1beta2 \
+    flowcontrol.apiserver.k8s.io/v1beta3 internal.apiserver.k8s.io/v1alpha1 networking.k8s.io/v1 \
+    networking.k8s.io/v1beta1 node.k8s.io/v1 node.k8s.io/v1alpha1 node.k8s.io/v1beta1 policy/v1 policy/v1beta1 \
+    rbac.authorization.k8s.io/v1 rbac.authorization.k8s.io/v1alpha1 rbac.authorization.k8s.io/v1beta1 resource.k8s.io/v1 \
+    resource.k8s.io/v1alpha3 resource.k8s.io/v1beta1 resource.k8s.io/v1beta2 scheduling.k8s.io/v1 \
+    scheduling.k8s.io/v1alpha2 scheduling.k8s.io/v1beta1 storage.k8s.io/v1 storage.k8s.io/v1alpha1 \
+    storage.k8s.io/v1beta1 storagemigration.k8s.io/v1beta1";
+const OTHER_BUILTINS: &str = "admission.k8s.io/v1 admission.k8s.io/v1beta1 apiextensions.k8s.io/v1 \
+    apiextensions.k8s.io/v1beta1 apiregistration.k8s.io/v1 apiregistration.k8s.io/v1beta1 imagepolicy.k8s.io/v1alpha1";
+
+/// Where the kinds of [`EVERYWHERE`] are registered, as a document says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Registered {
+    /// In the core group, and in this group and version.
+    In(String, String),
+    /// In the core group and in [`BUILTINS`].
+    InBuiltins,
+    /// In all groups and versions.
+    Everywhere,
+}
+
+impl Registered {
+    /// The groups and versions besides the core group, in the order of documents.
+    fn places(&self) -> Vec<(&str, &str)> {
+        let mut places: Vec<(&str, &str)> = match self {
+            Self::In(group, version) => vec![(group, version)],
+            Self::InBuiltins => BUILTINS.split(' ').filter_map(|word| word.split_once('/')).collect(),
+            Self::Everywhere => [BUILTINS, OTHER_BUILTINS]
+                .iter()
+                .flat_map(|words| words.split(' '))
+                .filter_map(|word| word.split_once('/'))
+                .collect(),
+        };
+        places.retain(|(group, _)| !group.is_empty());
+        places.sort_unstable();
+        places
+    }
+}
 
 /// What every custom resource has, in the words of its documentation.
 const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. Servers \
@@ -34,13 +84,14 @@ const METADATA: &str = "Standard object's metadata. More info: \
 /// Collects the schemas of one document: those asked for, and all that they refer to.
 pub(super) struct Components {
     form: Form,
+    registered: Registered,
     schemas: BTreeMap<String, Value>,
     wanted: Vec<String>,
 }
 
 impl Components {
-    pub(super) fn new(form: Form) -> Self {
-        Self { form, schemas: BTreeMap::new(), wanted: Vec::new() }
+    pub(super) fn new(form: Form, registered: Registered) -> Self {
+        Self { form, registered, schemas: BTreeMap::new(), wanted: Vec::new() }
     }
 
     /// All collected schemas by name.
@@ -60,6 +111,14 @@ impl Components {
             let mut written = self.write_definition(&name, &schema);
             if let Some((group, version, kind)) = registered_as(&name) {
                 mark(&mut written, &group, &version, &kind);
+                if EVERYWHERE.contains(&kind.as_str())
+                    && let Some(marks) = written[GROUP_VERSION_KIND].as_array_mut()
+                {
+                    let places = self.registered.places();
+                    marks.extend(
+                        places.iter().map(|(group, version)| group_version_kind(group, version, &kind)),
+                    );
+                }
             }
             self.schemas.insert(name, written);
         }
@@ -106,20 +165,17 @@ impl Components {
     }
 
     fn list_of(&mut self, name: &str, resource: &ResourceDefinition) -> Value {
+        let texts = list_descriptions(&resource.list_kind, &resource.kind, &resource.resource);
         let list_meta = self.meta("ListMeta");
         json!({
-            "description": format!("{} is a list of {}", resource.list_kind, resource.kind),
+            "description": texts[""],
             "type": "object",
             "required": ["items"],
             "properties": {
-                "apiVersion": {"type": "string", "description": API_VERSION},
-                "kind": {"type": "string", "description": KIND},
-                "metadata": self.described(list_meta, Some(LIST_METADATA), None),
-                "items": {
-                    "type": "array",
-                    "description": format!("List of {}. More info: {CONVENTIONS}", resource.resource),
-                    "items": self.reference(name),
-                },
+                "apiVersion": {"type": "string", "description": texts["apiVersion"]},
+                "kind": {"type": "string", "description": texts["kind"]},
+                "metadata": self.described(list_meta, Some(&texts["metadata"]), None),
+                "items": {"type": "array", "description": texts["items"], "items": self.reference(name)},
             },
         })
     }
@@ -178,7 +234,10 @@ impl Components {
     }
 
     fn write_definition(&mut self, name: &str, schema: &Schema) -> Value {
-        let described = descriptions().get(name);
+        let kind = name.rsplit_once('.').map_or(name, |(_, kind)| kind);
+        let list = kind.strip_suffix("List").filter(|_| !descriptions().contains_key(name));
+        let list = list.map(|item| list_descriptions(kind, item, item));
+        let described = descriptions().get(name).or(list.as_ref());
         let mut written = match &schema.node {
             Node::Object(object) => self.write_object(object, described),
             // What encodes itself in more than one form has no type; raw objects have one.
@@ -233,7 +292,7 @@ impl Components {
         }
     }
 
-    fn write_object(&mut self, object: &Object, described: Option<&BTreeMap<String, Box<str>>>) -> Value {
+    fn write_object(&mut self, object: &Object, described: Option<&Fields>) -> Value {
         let mut properties = Map::new();
         for (name, property) in &object.properties {
             let description = described.and_then(|fields| fields.get(&**name)).map(|text| &**text);
@@ -273,6 +332,8 @@ impl Components {
         } else {
             let mut placed = placed;
             if let Some(text) = description {
+                let values = property.schema.go.as_ref().map_or(&[][..], |go| &go.enumeration);
+                let text = if values.is_empty() { text.to_owned() } else { with_values(text, values) };
                 placed["description"] = text.into();
             }
             placed
@@ -309,8 +370,32 @@ impl Components {
     }
 }
 
+const GROUP_VERSION_KIND: &str = "x-kubernetes-group-version-kind";
+
+fn group_version_kind(group: &str, version: &str, kind: &str) -> Value {
+    json!({"group": group, "kind": kind, "version": version})
+}
+
 fn mark(schema: &mut Value, group: &str, version: &str, kind: &str) {
-    schema["x-kubernetes-group-version-kind"] = json!([{"group": group, "kind": kind, "version": version}]);
+    schema[GROUP_VERSION_KIND] = json!([group_version_kind(group, version, kind)]);
+}
+
+/// What is said of the list of a kind, which the published types have once for all kinds.
+fn list_descriptions(list_kind: &str, kind: &str, resource: &str) -> Fields {
+    let texts = [
+        ("", format!("{list_kind} is a list of {kind}")),
+        ("apiVersion", API_VERSION.to_owned()),
+        ("kind", KIND.to_owned()),
+        ("metadata", LIST_METADATA.to_owned()),
+        ("items", format!("List of {resource}. More info: {CONVENTIONS}")),
+    ];
+    texts.into_iter().map(|(name, text)| (name.to_owned(), text.into())).collect()
+}
+
+/// A description with the values that a field takes; what each of them means is not among the facts about it.
+fn with_values(text: &str, values: &[&str]) -> String {
+    let values: Vec<String> = values.iter().map(|value| format!("\n - `\"{value}\"`")).collect();
+    format!("{text}\n\nPossible enum values:{}", values.concat())
 }
 
 /// Group, version and kind of a definition that is a kind, or a list of one.

@@ -137,6 +137,69 @@ fn schemas_carry_what_clients_read() {
     assert_eq!(metadata["$ref"], "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
 }
 
+/// As kube-apiserver 1.36.2 says.
+#[test]
+fn kinds_of_every_group_are_registered_where_the_document_is() {
+    let catalog = catalog();
+    let three = |path: &str| v3_document(&catalog, path).unwrap()["components"]["schemas"].clone();
+    let two = v2_document(&catalog)["definitions"].clone();
+    for (schemas, kind, count) in [
+        (three("api/v1"), "DeleteOptions", 1),
+        (three("api/v1"), "WatchEvent", 1),
+        (three("apis/apps/v1"), "DeleteOptions", 2),
+        (three("apis/apps/v1"), "WatchEvent", 2),
+        (three("apis/apps/v1"), "Status", 1),
+        (three("apis/example.com/v1"), "DeleteOptions", 53),
+        (two.clone(), "DeleteOptions", 60),
+        (two, "WatchEvent", 60),
+    ] {
+        let marks = schemas[format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")]
+            ["x-kubernetes-group-version-kind"]
+            .clone();
+        let marks = marks.as_array().unwrap();
+        assert_eq!(marks.len(), count, "{kind} {marks:?}");
+        assert_eq!(marks[0], json!({"group": "", "version": "v1", "kind": kind}));
+        let places: Vec<String> =
+            marks.iter().map(|one| format!("{}/{}", one["group"], one["version"])).collect();
+        assert!(places.is_sorted(), "{places:?}");
+        if count == 2 {
+            assert_eq!(marks[1], json!({"group": "apps", "version": "v1", "kind": kind}));
+        }
+    }
+}
+
+#[test]
+fn descriptions_name_values_lists_and_events() {
+    let catalog = catalog();
+    let core = v3_document(&catalog, "api/v1").unwrap();
+    let schemas = &core["components"]["schemas"];
+    let description = |path: &str| schemas.pointer(path).unwrap()["description"].as_str().unwrap();
+    let values = description("/io.k8s.api.core.v1.AzureDiskVolumeSource/properties/cachingMode");
+    let wanted = "\n\nPossible enum values:\n - `\"None\"`\n - `\"ReadOnly\"`\n - `\"ReadWrite\"`";
+    assert!(values.starts_with("cachingMode is the ") && values.ends_with(wanted), "{values}");
+    for field in
+        ["", "/properties/apiVersion", "/properties/kind", "/properties/metadata", "/properties/items"]
+    {
+        assert_ne!(description(&format!("/io.k8s.api.core.v1.PodList{field}")), "");
+    }
+    let event = &schemas["io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent"];
+    assert_eq!(event["description"], "Event represents a single event to a watched resource.");
+    let object = &event["properties"]["object"];
+    assert!(object["description"].as_str().unwrap().starts_with("Object is:\n"));
+    let raw = "#/components/schemas/io.k8s.apimachinery.pkg.runtime.RawExtension";
+    assert_eq!(object["allOf"], json!([{"$ref": raw}]));
+    let groups = v3_document(&catalog, "apis").unwrap();
+    for kind in ["APIGroupList", "APIGroup", "GroupVersionForDiscovery", "ServerAddressByClientCIDR"] {
+        let schema = &groups["components"]["schemas"][format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")];
+        assert!(schema["description"].is_string(), "{kind}");
+    }
+    let deleted = &core["paths"]["/api/v1/namespaces/{name}"]["delete"]["responses"]["200"];
+    assert_eq!(
+        deleted["content"]["application/json"]["schema"]["$ref"],
+        "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.Status"
+    );
+}
+
 #[test]
 fn custom_resources_stand_under_their_reversed_group() {
     let catalog = catalog();
@@ -152,8 +215,14 @@ fn custom_resources_stand_under_their_reversed_group() {
     let scale = &document["paths"]["/apis/example.com/v1/namespaces/{namespace}/widgets/{name}/scale"]["get"];
     assert_eq!(
         scale["x-kubernetes-group-version-kind"],
-        json!({"group": "autoscaling", "version": "v1", "kind": "Scale"})
+        json!({"group": "example.com", "version": "v1", "kind": "Widget"})
     );
+    assert_eq!(scale["parameters"][0]["name"], "resourceVersion");
+    assert_eq!(document["info"], json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}));
+    assert_eq!(document["components"]["securitySchemes"], Value::Null);
+    let collection = &document["paths"]["/apis/example.com/v1/namespaces/{namespace}/widgets"]["delete"];
+    assert_eq!(collection["requestBody"], Value::Null);
+    assert_eq!(collection["parameters"].as_array().unwrap().len(), 11);
     let two = v2_document(&catalog);
     assert_eq!(
         two["definitions"]["com.example.v1.Widget"]["properties"]["spec"]["properties"]["n"],
