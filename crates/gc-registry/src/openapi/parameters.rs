@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::Form;
+use crate::schema::descriptions;
 
 /// A parameter of a path or a query. `shared` is the name under which version 2 keeps it for all operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +15,17 @@ pub(super) struct Parameter {
     description: &'static str,
 }
 
+/// Such a parameter is described as the field of DeleteOptions that has its name.
+const OF_DELETE_OPTIONS: &str = "";
+const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+
 impl Parameter {
+    fn description(&self) -> &'static str {
+        let field = || descriptions().get(DELETE_OPTIONS)?.get(self.name).map(|text| &**text);
+        let own = Some(self.description).filter(|text| *text != OF_DELETE_OPTIONS);
+        own.or_else(field).unwrap_or_default()
+    }
+
     /// Bodies are written by the operations themselves.
     pub(super) fn is_body(&self) -> bool {
         self.place == "body"
@@ -41,8 +52,7 @@ pub(super) const PATH: Parameter =
     path("path", "path-z6Ciiujn", "What to add to the address of the proxied service.");
 pub(super) const PRETTY: Parameter =
     query("pretty", "string", "pretty-tJGM1-ng", "With `true`, the answer is indented.");
-pub(super) const DRY_RUN: Parameter =
-    query("dryRun", "string", "", "With `All`, everything is done but storing the result.");
+pub(super) const DRY_RUN: Parameter = query("dryRun", "string", "", OF_DELETE_OPTIONS);
 pub(super) const FIELD_MANAGER: Parameter = query(
     "fieldManager",
     "string",
@@ -65,25 +75,15 @@ pub(super) const FORCE: Parameter =
     query("force", "boolean", "force-tOGGb0Yi", "Take over fields of other managers (server-side apply).");
 /// Parameters of DELETE besides `dryRun`.
 pub(super) const DELETES: [Parameter; 4] = [
-    query(
-        "gracePeriodSeconds",
-        "integer",
-        "gracePeriodSeconds--K5HaBOS",
-        "Seconds before the object is deleted.",
-    ),
+    query("gracePeriodSeconds", "integer", "gracePeriodSeconds--K5HaBOS", OF_DELETE_OPTIONS),
     query(
         "ignoreStoreReadErrorWithClusterBreakingPotential",
         "boolean",
         "ignoreStoreReadErrorWithClusterBreakingPotential-QbNkfIqj",
-        "Delete the object although it cannot be read from the store.",
+        OF_DELETE_OPTIONS,
     ),
-    query("orphanDependents", "boolean", "orphanDependents-uRB25kX5", "Deprecated; use `propagationPolicy`."),
-    query(
-        "propagationPolicy",
-        "string",
-        "propagationPolicy-6jk3prlO",
-        "What becomes of dependents: `Orphan`, `Background` or `Foreground`.",
-    ),
+    query("orphanDependents", "boolean", "orphanDependents-uRB25kX5", OF_DELETE_OPTIONS),
+    query("propagationPolicy", "string", "propagationPolicy-6jk3prlO", OF_DELETE_OPTIONS),
 ];
 /// Parameters of lists and watches.
 pub(super) const LISTS: [Parameter; 11] = [
@@ -174,7 +174,7 @@ pub(super) fn write(form: Form, mut parameters: Vec<Parameter>, body: Option<Val
 /// A parameter as it is defined.
 fn definition(form: Form, parameter: &Parameter) -> Value {
     let mut value =
-        json!({"name": parameter.name, "in": parameter.place, "description": parameter.description});
+        json!({"name": parameter.name, "in": parameter.place, "description": parameter.description()});
     match form {
         Form::Two => {
             value["type"] = parameter.kind.into();

@@ -193,7 +193,19 @@ fn descriptions_name_values_lists_and_events() {
         let schema = &groups["components"]["schemas"][format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")];
         assert!(schema["description"].is_string(), "{kind}");
     }
-    let deleted = &core["paths"]["/api/v1/namespaces/{name}"]["delete"]["responses"]["200"];
+    let delete = &core["paths"]["/api/v1/namespaces/{name}"]["delete"];
+    let begins = [
+        ("dryRun", "When present, indicates that modifications"),
+        ("gracePeriodSeconds", "The duration in seconds"),
+        ("ignoreStoreReadErrorWithClusterBreakingPotential", "if set to true, it will trigger"),
+        ("orphanDependents", "Deprecated: please use"),
+        ("propagationPolicy", "Whether and how garbage collection"),
+    ];
+    for (parameter, (name, begin)) in delete["parameters"].as_array().unwrap().iter().zip(begins) {
+        assert_eq!(parameter["name"], name);
+        assert!(parameter["description"].as_str().unwrap().starts_with(begin), "{parameter}");
+    }
+    let deleted = &delete["responses"]["200"];
     assert_eq!(
         deleted["content"]["application/json"]["schema"]["$ref"],
         "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.Status"
