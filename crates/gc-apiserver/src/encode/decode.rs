@@ -220,6 +220,16 @@ mod tests {
             (r#"{"a": 1,}"#.to_owned(), "invalid character '}' looking for beginning of object key string"),
             ("[1,]".to_owned(), "invalid character ']' looking for beginning of value"),
             (r"{} trailing".to_owned(), "invalid character 't' after top-level value"),
+            ("\u{1f}".to_owned(), r"invalid character '\x1f' looking for beginning of value"),
+            ("\u{b}".to_owned(), r"invalid character '\v' looking for beginning of value"),
+            ("'".to_owned(), r"invalid character '\'' looking for beginning of value"),
+            ("\u{e9}".to_owned(), "invalid character '\u{c3}' looking for beginning of value"),
+            ("{\"a\"\u{1}".to_owned(), r"invalid character '\x01' after object key"),
+            ("{}\u{4}".to_owned(), r"invalid character '\x04' after top-level value"),
+            ("{\"a\":-\u{5}".to_owned(), r"invalid character '\x05' in numeric literal"),
+            ("{\"a\":\"\u{1}\"}".to_owned(), r"invalid character '\x01' in string literal"),
+            ("{\"a\":\"\n\"}".to_owned(), r"invalid character '\n' in string literal"),
+            (r#"{"a":"\q"}"#.to_owned(), "invalid character 'q' in string escape code"),
             (deep, "exceeded max depth"),
         ];
         for (text, want) in table {

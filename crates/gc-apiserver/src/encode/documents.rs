@@ -30,9 +30,8 @@ pub(crate) fn json(bytes: &[u8]) -> Result<RequestBody, String> {
         .map_err(|error| json_problem(&error, text))?;
     if deserializer.end().is_err() {
         let rest = text.trim_end().chars().last().unwrap_or(' ');
-        return Err(
-            trailing(text).unwrap_or_else(|| format!("invalid character '{rest}' after top-level value"))
-        );
+        return Err(trailing(text)
+            .unwrap_or_else(|| format!("invalid character {} after top-level value", quoted(rest))));
     }
     let duplicates =
         duplicates.into_iter().map(|path| format!("duplicate field \"{}\"", beginning(&path))).collect();
@@ -49,12 +48,14 @@ fn trailing(text: &str) -> Option<String> {
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<serde::de::IgnoredAny>();
     stream.next();
     let rest = text.get(stream.byte_offset()..)?.trim_start();
-    Some(format!("invalid character '{}' after top-level value", rest.chars().next()?))
+    Some(format!("invalid character {} after top-level value", quoted(rest.chars().next()?)))
 }
 
 /// What is wrong with a document, in the words of Go's decoder.
 fn json_problem(error: &serde_json::Error, document: &str) -> String {
-    const WORDS: [(&str, &str); 6] = [
+    const WORDS: [(&str, &str); 8] = [
+        ("control character", "in string literal"),
+        ("invalid escape", "in string escape code"),
         ("expected value", "looking for beginning of value"),
         ("key must be a string", "looking for beginning of object key string"),
         ("trailing comma", "looking for beginning of value"),
@@ -74,13 +75,36 @@ fn json_problem(error: &serde_json::Error, document: &str) -> String {
     if let Some(problem) = number_problem(&text, line.unwrap_or_default(), error.column()) {
         return problem;
     }
-    match (WORDS.iter().find(|(ours, _)| text.starts_with(ours)), rest.and_then(|rest| rest.chars().next())) {
+    // What breaks a string at the beginning of a line is the end of the one before.
+    let found = if text.starts_with("control character") && error.column() == 0 {
+        Some('\n')
+    } else {
+        rest.and_then(|rest| rest.chars().next())
+    };
+    match (WORDS.iter().find(|(ours, _)| text.starts_with(ours)), found) {
         // A comma promises another key.
         (Some(("trailing comma", _)), Some('}')) => {
             "invalid character '}' looking for beginning of object key string".into()
         }
-        (Some((_, theirs)), Some(character)) => format!("invalid character '{character}' {theirs}"),
+        (Some((_, theirs)), Some(character)) => format!("invalid character {} {theirs}", quoted(character)),
         _ => text,
+    }
+}
+
+/// A character as Go's decoder quotes it: it sees bytes, and writes those that cannot be printed as Go does.
+fn quoted(character: char) -> String {
+    let mut bytes = [0; 4];
+    let first = char::from(*character.encode_utf8(&mut bytes).as_bytes().first().unwrap_or(&0));
+    match first {
+        '\'' => r"'\''".to_owned(),
+        '\u{7}' => r"'\a'".to_owned(),
+        '\u{8}' => r"'\b'".to_owned(),
+        '\u{b}' => r"'\v'".to_owned(),
+        '\u{c}' => r"'\f'".to_owned(),
+        '\n' | '\r' | '\t' | '\\' => format!("'{}'", first.escape_default()),
+        '\0'..='\u{1f}' | '\u{7f}' => format!("'\\x{:02x}'", u32::from(first)),
+        '\u{80}'..='\u{a0}' | '\u{ad}' => format!("'\\u{:04x}'", u32::from(first)),
+        _ => format!("'{first}'"),
     }
 }
 
@@ -113,7 +137,7 @@ fn number_problem(text: &str, line: &str, column: usize) -> Option<String> {
         _ if number.trim().is_empty() => "after top-level value",
         _ => "after array element",
     };
-    Some(format!("invalid character '{found}' {place}"))
+    Some(format!("invalid character {} {place}", quoted(found)))
 }
 
 struct ValueSeed<'a> {
