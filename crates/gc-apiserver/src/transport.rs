@@ -13,3 +13,4 @@ pub(crate) mod query;
 pub(crate) mod server;
 pub(crate) mod stall;
 pub(crate) mod stop;
+pub(crate) mod unserved;

@@ -45,6 +45,34 @@ async fn bad_bodies_are_refused() {
     assert_eq!(server.get("/readyz").await.code, 200);
 }
 
+/// The first line of the answer to a request as it is sent.
+async fn first_line(server: &TestServer, request: &str) -> String {
+    let mut stream = server.connect(b"http/1.1", false).await;
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn requests_that_a_proxy_could_take_for_others_are_refused() {
+    let server = TestServer::start().await;
+    let many = (0..300).map(|index| format!("x-{index}: a\r\n")).collect::<Vec<_>>().concat();
+    for (headers, code) in [
+        ("host: a\r\n", 200),
+        ("", 400),
+        ("host: a\r\nhost: b\r\n", 400),
+        ("host: a b\r\n", 400),
+        ("host: a\r\nexpect: other\r\n", 417),
+        ("host: a\r\ntransfer-encoding: gzip, chunked\r\n", 501),
+        (&format!("host: a\r\n{many}"), 200),
+    ] {
+        let request = format!("GET /version HTTP/1.1\r\n{headers}connection: close\r\n\r\n");
+        let line = first_line(&server, &request).await;
+        assert!(line.starts_with(&format!("HTTP/1.1 {code} ")), "{headers:?}: {line}");
+    }
+}
+
 #[tokio::test]
 async fn bad_requests_are_refused() {
     let server = TestServer::start().await;

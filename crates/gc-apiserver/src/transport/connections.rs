@@ -30,6 +30,8 @@ const SHARE_OF_ONE_PERCENT: usize = 75;
 const HEADER_PATIENCE: Duration = Duration::from_secs(32);
 /// Longest header block.
 const MAXIMUM_HEADER_BYTES: usize = 64 * 1024;
+/// Most headers of a request: whoever impersonates a user of many groups sends one for each.
+const MAXIMUM_HEADERS: usize = 1000;
 /// Requests in flight on one HTTP/2 connection.
 const MAXIMUM_STREAMS: u32 = 1000;
 /// How often an HTTP/2 peer is asked whether it is still there, and how long it may take to answer.
@@ -223,6 +225,7 @@ pub(crate) async fn converse<I, B, F>(
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_PATIENCE)
         .max_buf_size(MAXIMUM_HEADER_BYTES * 2)
+        .max_headers(MAXIMUM_HEADERS)
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAXIMUM_STREAMS)

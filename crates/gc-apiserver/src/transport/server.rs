@@ -37,6 +37,7 @@ use crate::state::{Clock, State, StateParts, system_user};
 use crate::transport::connections::{Limits, Patience, Peers, converse};
 use crate::transport::in_process::InProcess;
 use crate::transport::stop::Stop;
+use crate::transport::unserved::unserved;
 
 /// How long requests may take to end when the server stops.
 const STOP_PATIENCE: Duration = Duration::from_millis(1500);
@@ -435,7 +436,15 @@ async fn connection(accepting: Accepting, stream: TcpStream) {
     };
     state.metrics.connections.inc();
     let certificate = authorities.examine(stream.get_ref().1.peer_certificates());
-    let answer = |request| service::serve(Arc::clone(&state), certificate.clone(), request);
+    let answer = |request| {
+        let (state, certificate) = (Arc::clone(&state), certificate.clone());
+        async move {
+            match unserved(&request) {
+                Some(answer) => Ok(answer),
+                None => service::serve(state, certificate, request).await,
+            }
+        }
+    };
     converse(stream, patience.idle, state.stop.clone(), answer).await;
     state.metrics.connections.dec();
 }
