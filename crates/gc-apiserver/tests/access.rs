@@ -67,6 +67,40 @@ async fn credentials_decide_who_asks() {
     assert_eq!(server.send("GET", "/metrics", &[("authorization", "none")], "").await.code, 403);
 }
 
+#[tokio::test]
+async fn metrics_are_shown_whatever_the_method_and_compressed_for_who_takes_that() {
+    let server = TestServer::start().await;
+    for path in ["/metrics", "/metrics/slis"] {
+        for method in ["GET", "POST", "OPTIONS", "PUT"] {
+            let answer = server.send(method, path, &[], "").await;
+            assert_eq!((answer.code, answer.header("content-encoding")), (200, ""), "{method} {path}");
+            assert!(answer.header("process-start-time-unix").parse::<u64>().is_ok());
+        }
+        assert_eq!(server.send("DELETE", path, &[], "").await.code, 405, "nothing is reset");
+        for (accepted, encoding) in
+            [("gzip", "gzip"), ("br, gzip;q=0.5", "gzip"), ("gzip;q=0", ""), ("br", "")]
+        {
+            let answer = server.send("GET", path, &[("accept-encoding", accepted)], "").await;
+            assert_eq!(answer.header("content-encoding"), encoding, "{path} {accepted}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn head_says_how_long_the_answer_would_be() {
+    let server = TestServer::start().await;
+    for path in ["/healthz", "/readyz/ping", "/nothing", "/apis", "/flagz"] {
+        let (answer, head) = (server.get(path).await, server.send("HEAD", path, &[], "").await);
+        assert_eq!(head.code, answer.code, "{path}");
+        assert_eq!(head.header("content-length"), answer.bytes.len().to_string(), "{path}");
+        let options = if matches!(path, "/healthz" | "/nothing") { "nosniff" } else { "" };
+        assert_eq!(head.header("x-content-type-options"), options, "{path}");
+    }
+    for path in ["/.well-known/openid-configuration", "/openid/v1/jwks"] {
+        assert_eq!(server.get(path).await.header("cache-control"), "public, max-age=3600", "{path}");
+    }
+}
+
 /// Roles as upstream binds them: `system:monitoring` may read both pages, and nothing can be profiled.
 #[tokio::test]
 async fn pages_about_the_server_are_for_those_who_monitor_it() {

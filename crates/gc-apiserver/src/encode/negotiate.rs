@@ -80,7 +80,7 @@ pub(crate) struct MediaRange<'a> {
 impl<'a> MediaRange<'a> {
     /// A parameter.
     pub(crate) fn parameter(&self, name: &str) -> Option<&'a str> {
-        self.parameters.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
+        self.parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
     }
 
     /// Whether this range names a media type without wildcards.
@@ -88,15 +88,17 @@ impl<'a> MediaRange<'a> {
         self.media_type.eq_ignore_ascii_case(media_type) && self.quality > 0.0
     }
 
-    /// Whether this range takes a media type.
+    /// Whether this range takes a media type. Letters count as they are written, as upstream compares them.
     pub(crate) fn takes(&self, media_type: &str) -> bool {
         let (main, _) = media_type.split_once('/').unwrap_or((media_type, ""));
-        self.media_type == "*/*"
-            || self.media_type.eq_ignore_ascii_case(media_type)
-            || self
-                .media_type
-                .split_once('/')
-                .is_some_and(|(m, sub)| sub == "*" && m.eq_ignore_ascii_case(main))
+        matches!(self.media_type, "*/*" | "*")
+            || self.media_type == media_type
+            || self.media_type.split_once('/').is_some_and(|(m, sub)| sub == "*" && m == main)
+    }
+
+    /// Whether upstream's router finds one of these media types in this range: `application/*` is none.
+    pub(crate) fn is_routed_to(&self, media_types: &str) -> bool {
+        self.media_type == "*/*" || media_types.split(", ").any(|media_type| self.media_type == media_type)
     }
 }
 
@@ -110,7 +112,7 @@ pub(crate) fn media_ranges(accept: &str) -> Vec<MediaRange<'_>> {
             let mut quality = 1.0;
             let mut parameters = Vec::new();
             for (name, value) in parts.filter_map(|part| part.split_once('=')) {
-                let (name, value) = (name.trim(), value.trim().trim_matches('"'));
+                let (name, value) = (name.trim(), value.trim());
                 if name.eq_ignore_ascii_case("q") {
                     quality = value.parse().unwrap_or(0.0);
                 } else {
@@ -160,7 +162,9 @@ pub(crate) fn negotiate(
     let nameable = is_nameable(&ranges);
     for range in ranges {
         let pretty = pretty || range.parameter("pretty") == Some("1");
-        let Some((form, beta)) = form_of(&range) else { continue };
+        let Some((form, beta)) = form_of(&range).filter(|_| takes_parameters(&range, purpose)) else {
+            continue;
+        };
         let takes_form = match purpose {
             Purpose::Review => form != Form::Table,
             // Discovery documents are shown as nothing else.
@@ -182,8 +186,12 @@ pub(crate) fn negotiate(
                     Form::Object => !matches!(purpose, Purpose::Answer | Purpose::Watch),
                 },
             };
-            let named = range.takes(offered.content_type())
-                || (encoding == Encoding::Yaml && range.takes("application/x-yaml"));
+            let named = range.takes(offered.content_type());
+            // Upstream chooses before it looks for an encoding that can be streamed.
+            let is_watch = matches!(purpose, Purpose::Watch | Purpose::WatchBuiltin);
+            if named && nameable && is_watch && encoding == Encoding::Yaml {
+                return Err(not_acceptable(STREAMS));
+            }
             let by_name_alone =
                 matches!(purpose, Purpose::Status | Purpose::Document | Purpose::List | Purpose::Review);
             if possible && named && (nameable || !by_name_alone) {
@@ -210,15 +218,23 @@ pub(crate) fn not_acceptable(available: &str) -> ApiError {
 
 /// Whether the router finds a name among the ranges that it knows: `application/*` is none.
 pub(crate) fn is_nameable(ranges: &[MediaRange<'_>]) -> bool {
-    ranges.iter().any(|range| {
-        range.media_type == "*/*"
-            || AVAILABLE.split(", ").any(|media_type| range.media_type.eq_ignore_ascii_case(media_type))
-    })
+    ranges.iter().any(|range| range.is_routed_to(AVAILABLE))
+}
+
+/// Whether the parameters `stream` and `sv` (the version of the server) are such that upstream takes a range with them.
+fn takes_parameters(range: &MediaRange<'_>, purpose: Purpose) -> bool {
+    let given = |name| range.parameter(name).filter(|text| !text.is_empty());
+    let is_discovery = matches!(purpose, Purpose::Discovery | Purpose::Document);
+    given("stream").is_none_or(|text| text == "watch")
+        && given("sv").is_none_or(|text| !is_discovery && text == "v1")
 }
 
 /// The `as=`, `g=` and `v=` of a range; `None` for an unknown form.
 fn form_of(range: &MediaRange<'_>) -> Option<(Form, bool)> {
-    let Some(kind) = range.parameter("as") else { return Some((Form::Object, false)) };
+    let Some(kind) = range.parameter("as") else {
+        let is_plain = ["g", "v"].iter().all(|name| range.parameter(name).is_none());
+        return is_plain.then_some((Form::Object, false));
+    };
     let beta = match (range.parameter("g"), range.parameter("v")) {
         (Some("meta.k8s.io"), Some("v1")) => false,
         (Some("meta.k8s.io"), Some("v1beta1")) => true,
@@ -314,6 +330,21 @@ mod tests {
             ("application/yaml", Purpose::Answer, Some(representation(Yaml, Object))),
             ("application/json;q=0.1,application/yaml", Purpose::Answer, Some(representation(Yaml, Object))),
             ("application/yaml", Purpose::Watch, None),
+            ("application/yaml,application/json", Purpose::WatchBuiltin, None),
+            ("application/json,application/yaml", Purpose::WatchBuiltin, Some(representation(Json, Object))),
+            ("application/json;stream=watch", Purpose::List, Some(representation(Json, Object))),
+            ("application/json;stream=x", Purpose::List, None),
+            ("application/json;sv=v1", Purpose::Status, Some(representation(Json, Object))),
+            ("application/json;sv=v2", Purpose::Status, None),
+            ("application/json;sv=v1", Purpose::Discovery, None),
+            ("application/json;g=meta.k8s.io", Purpose::Status, None),
+            ("application/json;v=v1", Purpose::Discovery, None),
+            ("application/json;AS=Table;g=meta.k8s.io;v=v1", Purpose::Status, None),
+            ("application/json;as=\"Table\";g=\"meta.k8s.io\";v=\"v1\"", Purpose::Status, None),
+            ("APPLICATION/JSON", Purpose::Status, None),
+            ("application/x-yaml", Purpose::Discovery, None),
+            ("*", Purpose::Discovery, Some(representation(Json, Object))),
+            ("*", Purpose::Status, None),
             ("text/html", Purpose::Answer, None),
             (as_table, Purpose::Answer, Some(representation(Json, Table))),
             (as_table, Purpose::Review, None),
@@ -362,6 +393,8 @@ mod tests {
             refused(Purpose::Status),
             format!("406: Not Acceptable\n\nAvailable representations: {AVAILABLE}")
         );
+        let watched = negotiate(Some("application/yaml"), false, Purpose::WatchBuiltin).unwrap_err().message;
+        assert_eq!(watched, format!("only the following media types are accepted: {STREAMS}"));
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use gc_registry::error::ApiError;
 use gc_registry::storage::StorageError;
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, StatusCode};
 use serde_json::json;
 
@@ -13,7 +14,9 @@ use crate::encode::negotiate::{self, Representation};
 use crate::encode::render;
 use crate::serve::zpages::{GIT_VERSION, Page};
 use crate::state::State;
-use crate::transport::exchange::{Answer, ApiRequest, PLAIN, page_not_found, text_answer};
+use crate::transport::exchange::{
+    Answer, ApiRequest, PLAIN, gzipped, packed_answer, page_not_found, text_answer,
+};
 use crate::work::Weight;
 
 /// Health checks by name.
@@ -103,6 +106,14 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
         }
         ["flagz"] => Page::Flags.answer(&state.facts, request),
         ["statusz"] => Page::Status.answer(&state.facts, request),
+        // Upstream forgets what it counted where it is asked to delete that.
+        ["metrics", "slis"] if request.method != Method::DELETE => {
+            Ok(metrics(state, request, state.metrics.service_levels(request.header(&ACCEPT))))
+        }
+        ["metrics"] if request.method != Method::DELETE => {
+            let (waiting, limits) = (state.work.waiting(), state.work.limits());
+            Ok(metrics(state, request, state.metrics.shown(request.header(&ACCEPT), waiting, limits)))
+        }
         [] | [""] => Ok(root(state, request)),
         ["version", _, ..] => {
             let why = "the server could not find the requested resource";
@@ -116,23 +127,15 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
             Err(ApiError::method_not_allowed())
         }
         _ if !reading => match parts.as_slice() {
-            ["version" | "metrics"] | [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => {
-                Err(ApiError::method_not_allowed())
-            }
+            ["version"]
+            | ["metrics", ..]
+            | [".well-known", "openid-configuration"]
+            | ["openid", "v1", "jwks"] => Err(ApiError::method_not_allowed()),
             _ => Ok(page_not_found()),
         },
         ["version"] => {
             refuse_other_types(request, "application/json")?;
             Ok(version(request))
-        }
-        ["metrics", "slis"] => {
-            let (content_type, text) = state.metrics.service_levels(request.header(&ACCEPT));
-            Ok(text_answer(StatusCode::OK, content_type, text))
-        }
-        ["metrics"] => {
-            let (waiting, limits) = (state.work.waiting(), state.work.limits());
-            let (content_type, text) = state.metrics.shown(request.header(&ACCEPT), waiting, limits);
-            Ok(text_answer(StatusCode::OK, content_type, text))
         }
         [".well-known", "openid-configuration"] => {
             let own = || format!("https://{}/openid/v1/jwks", state.advertised);
@@ -142,11 +145,12 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
                 "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
                 "id_token_signing_alg_values_supported": state.signer.algorithms(),
             });
-            Ok(request.document(document.to_string().into(), "application/json"))
+            Ok(for_an_hour(request.document(document.to_string().into(), "application/json")))
         }
         ["openid", "v1", "jwks"] => {
             refuse_other_types(request, "application/jwk-set+json")?;
-            Ok(request.document(state.signer.key_set().to_string().into(), "application/jwk-set+json"))
+            let keys = state.signer.key_set().to_string();
+            Ok(for_an_hour(request.document(keys.into(), "application/jwk-set+json")))
         }
         _ => Ok(page_not_found()),
     }
@@ -160,10 +164,27 @@ fn refuse_other_types(request: &ApiRequest, produced: &str) -> Result<(), ApiErr
         return Err(negotiate::unsupported_by_router());
     }
     let accept = request.header(&ACCEPT).unwrap_or_default();
-    if accept.is_empty() || negotiate::media_ranges(accept).iter().any(|range| range.takes(produced)) {
+    if accept.is_empty() || negotiate::media_ranges(accept).iter().any(|range| range.is_routed_to(produced)) {
         return Ok(());
     }
     Err(negotiate::not_acceptable_to_router(produced))
+}
+
+/// Metrics, compressed for whoever takes that, however few they are.
+fn metrics(state: &State, request: &ApiRequest, (content_type, text): (&'static str, String)) -> Answer {
+    let packed = request.takes_gzip().then(|| gzipped(text.as_bytes())).flatten();
+    let mut answer = match packed {
+        Some(packed) => packed_answer(packed, content_type),
+        None => text_answer(StatusCode::OK, content_type, text),
+    };
+    answer.headers_mut().insert("process-start-time-unix", HeaderValue::from(state.facts.started_seconds()));
+    answer
+}
+
+/// An answer that may be kept for an hour, as upstream has it for what verifies tokens.
+fn for_an_hour(mut answer: Answer) -> Answer {
+    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600"));
+    answer
 }
 
 /// `/`: the paths that there are.
@@ -215,6 +236,13 @@ fn version(request: &ApiRequest) -> Answer {
     request.document(render::value(&document, representation).into(), "application/json")
 }
 
+/// A plain text that browsers must take for nothing else.
+fn checked(code: StatusCode, text: impl Into<Bytes>) -> Answer {
+    let mut answer = text_answer(code, PLAIN, text);
+    answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
+}
+
 fn health(state: &State, storage: Option<&str>, request: &ApiRequest, parts: &[&str]) -> Answer {
     let endpoint = parts.first().copied().unwrap_or_default();
     let reason = |name: &str| if name == "etcd" { storage } else { None };
@@ -255,11 +283,11 @@ fn health(state: &State, storage: Option<&str>, request: &ApiRequest, parts: &[&
     let verbose = request.query.get("verbose").is_some();
     if failed {
         let _ = writeln!(report, "{endpoint} check failed");
-        return text_answer(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, report);
+        return checked(StatusCode::INTERNAL_SERVER_ERROR, report);
     }
     if verbose && wanted.is_empty() {
         let _ = writeln!(report, "{endpoint} check passed");
-        return text_answer(StatusCode::OK, PLAIN, report);
+        return checked(StatusCode::OK, report);
     }
-    text_answer(StatusCode::OK, PLAIN, "ok")
+    if wanted.is_empty() { checked(StatusCode::OK, "ok") } else { text_answer(StatusCode::OK, PLAIN, "ok") }
 }

@@ -12,7 +12,7 @@ use gc_registry::error::{ApiError, Details};
 use gc_registry::names::quoted;
 use gc_registry::resource::ResourceDefinition;
 use gc_types::{GoDuration, Scope};
-use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue};
+use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue};
 use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
@@ -83,6 +83,9 @@ where
     };
     let long_running = matches!(response.body(), AnswerBody::Watch(_) | AnswerBody::Stream(_));
     if head {
+        if let Some(length) = http_body::Body::size_hint(response.body()).exact() {
+            response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+        }
         *response.body_mut() = AnswerBody::Whole(Bytes::new());
     }
     let headers = response.headers_mut();

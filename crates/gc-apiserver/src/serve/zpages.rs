@@ -44,6 +44,11 @@ impl Facts {
     pub(crate) fn new(flags: BTreeMap<String, String>) -> Self {
         Self { flags, started: jiff::Timestamp::now(), running: Instant::now() }
     }
+
+    /// When the server was started, in seconds.
+    pub(crate) fn started_seconds(&self) -> i64 {
+        self.started.as_second()
+    }
 }
 
 /// The form of an answer: plain text, or a version of the structured form.

@@ -8,6 +8,7 @@ use gc_registry::api::UserInfo;
 use gc_registry::error::ApiError;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderValue, USER_AGENT, VARY,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::Body as _;
@@ -91,7 +92,11 @@ impl ApiRequest {
 
     pub(crate) fn takes_gzip(&self) -> bool {
         self.header(&ACCEPT_ENCODING).is_some_and(|text| {
-            text.split(',').any(|one| one.split(';').next().unwrap_or_default().trim() == "gzip")
+            text.split(',').any(|one| {
+                let (name, weight) = one.split_once(';').unwrap_or((one, ""));
+                let weight = weight.trim().strip_prefix("q=").map(str::parse::<f32>);
+                name.trim() == "gzip" && !matches!(weight, Some(Ok(weight)) if weight <= 0.0)
+            })
         })
     }
 
@@ -205,7 +210,9 @@ pub(crate) fn header_text(value: &HeaderValue) -> &str {
 
 /// What a path that leads nowhere is answered with.
 pub(crate) fn page_not_found() -> Answer {
-    text_answer(StatusCode::NOT_FOUND, PLAIN, "404 page not found\n")
+    let mut answer = text_answer(StatusCode::NOT_FOUND, PLAIN, "404 page not found\n");
+    answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
 }
 
 /// A text as an answer.
@@ -231,10 +238,12 @@ pub(crate) fn compressible(bytes: Bytes, content_type: &'static str, gzip: bool)
 
 /// The bytes compressed with gzip, where that pays.
 pub(crate) fn packed(bytes: &[u8]) -> Option<Bytes> {
+    if bytes.len() > GZIP_FROM { gzipped(bytes) } else { None }
+}
+
+/// The bytes compressed with gzip.
+pub(crate) fn gzipped(bytes: &[u8]) -> Option<Bytes> {
     use std::io::Write as _;
-    if bytes.len() <= GZIP_FROM {
-        return None;
-    }
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(1));
     encoder.write_all(bytes).and_then(|()| encoder.finish()).ok().map(Bytes::from)
 }
