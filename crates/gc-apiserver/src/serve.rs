@@ -12,4 +12,5 @@ pub(crate) mod service;
 pub(crate) mod token_request;
 pub(crate) mod watching;
 pub(crate) mod webhooks;
+pub(crate) mod websocket;
 pub(crate) mod zpages;

@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt as _;
 use serde_json::json;
-use support::{Lines, TestServer, request};
+use support::{Lines, TOKEN, TestServer, request};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -41,6 +44,102 @@ async fn the_deprecated_watch_paths_still_watch() {
     let path = "/api/v1/watch/namespaces/default/configmaps/b?timeoutSeconds=30";
     let mut events = Lines::new(server.open("GET", path, &[], "").await);
     assert_eq!(events.next_name().await, pair("ADDED", "b"));
+}
+
+/// A connection on which a watch over WebSocket was asked for.
+async fn web_socket(server: &TestServer, path: &str, headers: &str) -> TlsStream<TcpStream> {
+    let mut stream = server.connect(b"http/1.1", false).await;
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {TOKEN}\r\nconnection: keep-alive, Upgrade\r\n\
+         upgrade: WebSocket\r\n{headers}\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream
+}
+
+/// The head of an answer, in small letters.
+async fn head(stream: &mut TlsStream<TcpStream>) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    String::from_utf8(head).unwrap().to_lowercase()
+}
+
+/// The first byte and the payload of the next frame.
+async fn frame(stream: &mut TlsStream<TcpStream>) -> (u8, Vec<u8>) {
+    let first = stream.read_u8().await.unwrap();
+    let length = match stream.read_u8().await.unwrap() {
+        126 => usize::from(stream.read_u16().await.unwrap()),
+        length => usize::from(length),
+    };
+    let mut payload = vec![0; length];
+    stream.read_exact(&mut payload).await.unwrap();
+    (first, payload)
+}
+
+const KEY: &str = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+
+/// As kube-apiserver 1.36.2 sends them.
+#[tokio::test]
+async fn watches_go_over_web_sockets() {
+    let server = TestServer::start().await;
+    server.config_map("a").await;
+    let opened = format!("{KEY}sec-websocket-version: 13\r\norigin: http://x\r\n");
+    let path = format!("{CONFIG_MAPS}?watch=1&fieldSelector=metadata.name%3Da");
+    let protocol = format!("{opened}sec-websocket-protocol: base64.binary.k8s.io\r\n");
+    let mut stream = web_socket(&server, &path, &protocol).await;
+    let text = head(&mut stream).await;
+    for line in [
+        "http/1.1 101 switching protocols\r\n",
+        "sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo=\r\n",
+        "sec-websocket-protocol: base64.binary.k8s.io\r\n",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+    for want in ["ADDED", "DELETED"] {
+        let (first, payload) = frame(&mut stream).await;
+        let event: serde_json::Value = serde_json::from_slice(&payload).unwrap();
+        assert_eq!((first, event["type"].as_str().unwrap(), payload.ends_with(b"\n")), (0x81, want, true));
+        server.send("DELETE", &format!("{CONFIG_MAPS}/a"), &[], "").await;
+    }
+    // A ping is answered, and so is a goodbye; the masks are zero.
+    stream.write_all(b"\x89\x82\0\0\0\0hi").await.unwrap();
+    assert_eq!(frame(&mut stream).await, (0x8a, b"hi".to_vec()));
+    stream.write_all(b"\x88\x82\0\0\0\0\x03\xe8").await.unwrap();
+    assert_eq!(frame(&mut stream).await, (0x88, b"\x03\xe8".to_vec()));
+    assert_eq!(stream.read(&mut [0]).await.unwrap_or(0), 0);
+
+    let protobuf = format!("{opened}accept: application/vnd.kubernetes.protobuf;stream=watch\r\n");
+    let mut stream = web_socket(&server, "/api/v1/watch/namespaces?timeoutSeconds=1", &protobuf).await;
+    assert!(head(&mut stream).await.starts_with("http/1.1 101"));
+    let (first, payload) = frame(&mut stream).await;
+    assert_eq!((first, &payload[..7]), (0x82, &b"\n\x05ADDED"[..]));
+    while frame(&mut stream).await.0 != 0x88 {}
+}
+
+#[tokio::test]
+async fn handshakes_of_web_sockets_are_refused_as_upstream_refuses_them() {
+    let server = TestServer::start().await;
+    let services = "/api/v1/namespaces/default/services";
+    let watch = format!("{services}?watch=1&timeoutSeconds=1");
+    for (path, headers, code) in [
+        (watch.as_str(), format!("{KEY}sec-websocket-version: 13\r\n"), 403),
+        (&watch, format!("{KEY}sec-websocket-version: 13\r\norigin: null\r\n"), 403),
+        (&watch, format!("{KEY}sec-websocket-version: 8\r\norigin: http://x\r\n"), 400),
+        (&watch, "sec-websocket-version: 13\r\norigin: http://x\r\n".to_owned(), 400),
+        (
+            &watch,
+            format!("{KEY}sec-websocket-version: 13\r\norigin: http://x\r\nsec-websocket-protocol: a, b\r\n"),
+            400,
+        ),
+        (services, format!("{KEY}sec-websocket-version: 13\r\norigin: http://x\r\n"), 200),
+        ("/api/v1/nothings?watch=1", format!("{KEY}sec-websocket-version: 13\r\norigin: http://x\r\n"), 404),
+    ] {
+        let mut stream = web_socket(&server, path, &headers).await;
+        let text = head(&mut stream).await;
+        assert!(text.starts_with(&format!("http/1.1 {code} ")), "{path} {headers}: {text}");
+    }
 }
 
 #[tokio::test]

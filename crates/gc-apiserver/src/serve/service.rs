@@ -29,10 +29,11 @@ use crate::metrics::RequestLabels;
 use crate::serve::extension::{self, Audience, trimmed};
 use crate::serve::operation::Wish;
 use crate::serve::watching::{WatchSetup, WatchStream};
-use crate::serve::{connections, discovery, health, log_options, reviews, token_request};
+use crate::serve::{connections, discovery, health, log_options, reviews, token_request, websocket};
 use crate::state::State;
 use crate::transport::answers::{error_answer, write_answer};
 use crate::transport::body::AnswerBody;
+use crate::transport::connections::Upgrade;
 use crate::transport::exchange::{
     Answer, ApiRequest, BodyError, page_not_found, refuse_unreadable, text_answer,
 };
@@ -58,7 +59,7 @@ where
     B::Error: Into<BodyError>,
 {
     let started = Instant::now();
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let mut labels = RequestLabels { verb: known_method(&parts.method).into(), ..RequestLabels::default() };
     let head = parts.method == Method::HEAD;
     let mut request = ApiRequest {
@@ -72,6 +73,7 @@ where
         flow: Flow::default(),
         now: state.clock.now(),
         read: None,
+        upgrade: Upgrade::of(&mut parts.extensions),
     };
     let answered = answer(&state, &certificate, &mut request, &mut labels).await;
     let mut response = match answered {
@@ -663,7 +665,11 @@ async fn watch(
         stop: state.stop.clone(),
         _guard: state.metrics.watch(place),
     });
-    let mut response = Response::new(AnswerBody::Watch(Box::new(stream)));
+    let stream = match websocket::answer(request, Box::new(stream), representation.encoding) {
+        Ok(answer) => return Ok(answer),
+        Err(stream) => stream,
+    };
+    let mut response = Response::new(AnswerBody::Watch(stream));
     response
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static(representation.stream_content_type()));

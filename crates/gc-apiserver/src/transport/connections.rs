@@ -1,5 +1,6 @@
 //! Connections: how many there may be, and for how long one may stay without a request.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -9,9 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{Extensions, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -96,6 +98,32 @@ impl Limits {
 fn open_files(limits: &str) -> Option<usize> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()
+}
+
+/// What a connection takes from the bounds on them, for as long as anything of it is used.
+#[derive(Clone)]
+pub(crate) struct ConnectionPlace {
+    _taken: Arc<dyn Any + Send + Sync>,
+}
+
+impl ConnectionPlace {
+    pub(crate) fn new(taken: impl Any + Send + Sync) -> Self {
+        Self { _taken: Arc::new(taken) }
+    }
+}
+
+/// The way to another protocol on a connection.
+#[derive(Clone)]
+pub(crate) struct Upgrade {
+    pub(crate) connection: OnUpgrade,
+    pub(crate) place: ConnectionPlace,
+}
+
+impl Upgrade {
+    /// That of a request; there is none within this process.
+    pub(crate) fn of(extensions: &mut Extensions) -> Option<Self> {
+        Some(Self { place: extensions.remove()?, connection: extensions.remove()? })
+    }
 }
 
 /// Who has how many connections.
@@ -240,7 +268,7 @@ pub(crate) async fn converse<I, B, F>(
             answer.map(|answer| answer.map(|body| Sending { body, _under_way: under_way }))
         }
     });
-    let serving = builder.serve_connection(TokioIo::new(StallGuard::new(stream)), service);
+    let serving = builder.serve_connection_with_upgrades(TokioIo::new(StallGuard::new(stream)), service);
     tokio::pin!(serving);
     let ended = tokio::select! {
         ended = &mut serving => ended,

@@ -20,6 +20,7 @@ use crate::encode::negotiate::{self, Purpose, Representation};
 use crate::fairness::configuration::Flow;
 use crate::transport::bodies::{Bodies, Held, MAXIMUM_BODY, NoRoom};
 use crate::transport::body::AnswerBody;
+use crate::transport::connections::Upgrade;
 use crate::transport::query::Query;
 use crate::work;
 
@@ -65,6 +66,8 @@ pub(crate) struct ApiRequest {
     pub(crate) now: jiff::Timestamp,
     /// The body, once it has been read, and the room that it takes.
     pub(crate) read: Option<(Bytes, Option<Held>)>,
+    /// The way to another protocol on its connection.
+    pub(crate) upgrade: Option<Upgrade>,
 }
 
 impl ApiRequest {

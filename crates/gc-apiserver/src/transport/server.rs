@@ -13,6 +13,8 @@ use gc_registry::Registry;
 use gc_registry::bootstrap::{FrontProxyFacts, ServerFacts};
 use gc_registry::error::ApiError;
 use gc_registry::storage::Blocking;
+use http::Request;
+use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
@@ -34,7 +36,7 @@ use crate::serve::health;
 use crate::serve::service;
 use crate::serve::webhooks::Webhooks;
 use crate::state::{Clock, State, StateParts, system_user};
-use crate::transport::connections::{Limits, Patience, Peers, converse};
+use crate::transport::connections::{ConnectionPlace, Limits, Patience, Peers, converse};
 use crate::transport::in_process::InProcess;
 use crate::transport::stop::Stop;
 use crate::transport::unserved::unserved;
@@ -407,10 +409,8 @@ async fn serve(accepting: Accepting, listener: TcpListener, mut background: Join
         };
         while connections.try_join_next().is_some() {}
         let accepting = accepting.clone();
-        connections.spawn(async move {
-            connection(accepting, stream).await;
-            drop((place, peer));
-        });
+        let place = ConnectionPlace::new((place, peer));
+        connections.spawn(connection(accepting, stream, place));
     }
     drop(listener);
     let drained = async { while connections.join_next().await.is_some() {} };
@@ -422,7 +422,7 @@ async fn serve(accepting: Accepting, listener: TcpListener, mut background: Join
     while background.join_next().await.is_some() {}
 }
 
-async fn connection(accepting: Accepting, stream: TcpStream) {
+async fn connection(accepting: Accepting, stream: TcpStream, place: ConnectionPlace) {
     let Accepting { state, acceptor, authorities, patience } = accepting;
     let _ = stream.set_nodelay(true);
     let handshake = tokio::time::timeout(patience.handshake, acceptor.accept(stream)).await;
@@ -436,8 +436,9 @@ async fn connection(accepting: Accepting, stream: TcpStream) {
     };
     state.metrics.connections.inc();
     let certificate = authorities.examine(stream.get_ref().1.peer_certificates());
-    let answer = |request| {
+    let answer = |mut request: Request<Incoming>| {
         let (state, certificate) = (Arc::clone(&state), certificate.clone());
+        request.extensions_mut().insert(place.clone());
         async move {
             match unserved(&request) {
                 Some(answer) => Ok(answer),

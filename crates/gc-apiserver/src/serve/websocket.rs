@@ -1,0 +1,336 @@
+//! Watches over WebSocket (RFC 6455), as browsers follow objects: each event is a message.
+
+use std::task::Poll;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Buf as _, Bytes, BytesMut};
+use http::header::{
+    CONNECTION, HeaderName, HeaderValue, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
+    SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
+};
+use http::{HeaderMap, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+use crate::encode::negotiate::Encoding;
+use crate::serve::watching::WatchStream;
+use crate::transport::body::AnswerBody;
+use crate::transport::exchange::{Answer, ApiRequest};
+
+/// What the key is hashed with (RFC 6455, 1.3).
+const ACCEPT_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+const VERSION: &str = "13";
+/// Largest payload of a ping or of a goodbye.
+const MAXIMUM_CONTROL: u64 = 125;
+/// The goodbye: no error.
+const NORMAL_END: [u8; 2] = 1000_u16.to_be_bytes();
+
+const TEXT: u8 = 0x1;
+const BINARY: u8 = 0x2;
+const CLOSE: u8 = 0x8;
+const PING: u8 = 0x9;
+const PONG: u8 = 0xa;
+
+/// Whether the client wants a WebSocket.
+fn is_wanted(headers: &HeaderMap) -> bool {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    text(UPGRADE).eq_ignore_ascii_case("websocket")
+        && text(CONNECTION).split(',').any(|word| word.trim().eq_ignore_ascii_case("upgrade"))
+}
+
+/// Sends a watch over a WebSocket; gives it back where none is wanted or possible.
+pub(crate) fn answer(
+    request: &ApiRequest,
+    watch: Box<WatchStream>,
+    encoding: Encoding,
+) -> Result<Answer, Box<WatchStream>> {
+    let Some(upgrade) = request.upgrade.clone().filter(|_| is_wanted(&request.headers)) else {
+        return Err(watch);
+    };
+    let response = handshake(request);
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(response);
+    }
+    tokio::spawn(async move {
+        // Where the client is gone already, there is nothing to send.
+        let Ok(connection) = upgrade.connection.await else { return };
+        if let Err(error) = send(TokioIo::new(connection), watch, encoding).await {
+            tracing::debug!(%error, "a watch over WebSocket ended");
+        }
+        drop(upgrade.place);
+    });
+    Ok(response)
+}
+
+/// The answer that switches protocols, or the one that refuses.
+fn handshake(request: &ApiRequest) -> Answer {
+    let refused = |code, why: &'static str| {
+        let mut answer = Response::new(AnswerBody::Whole(Bytes::from_static(why.as_bytes())));
+        *answer.status_mut() = code;
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        answer
+    };
+    let Some(key) = request.header(&SEC_WEBSOCKET_KEY).filter(|key| !key.is_empty()) else {
+        return refused(StatusCode::BAD_REQUEST, "mismatch challenge/response");
+    };
+    if request.header(&SEC_WEBSOCKET_VERSION) != Some(VERSION) {
+        let mut answer = refused(StatusCode::BAD_REQUEST, "missing or bad WebSocket Version");
+        answer.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static(VERSION));
+        return answer;
+    }
+    // Browsers always say where a page is from; upstream wants everybody to say it.
+    if !request.header(&ORIGIN).is_some_and(is_origin) {
+        return refused(StatusCode::FORBIDDEN, "");
+    }
+    let protocols = request.headers.get(SEC_WEBSOCKET_PROTOCOL).cloned();
+    if protocols.as_ref().is_some_and(|value| value.as_bytes().contains(&b',')) {
+        return refused(StatusCode::BAD_REQUEST, "");
+    }
+    let mut answer = Response::new(AnswerBody::Whole(Bytes::new()));
+    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = answer.headers_mut();
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    if let Ok(accepted) = HeaderValue::from_str(&accepted(key)) {
+        headers.insert(SEC_WEBSOCKET_ACCEPT, accepted);
+    }
+    if let Some(protocol) = protocols {
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, protocol);
+    }
+    answer
+}
+
+/// Whether an origin is an address: a path, or something with a scheme.
+fn is_origin(text: &str) -> bool {
+    let is_scheme = |scheme: &str| {
+        scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+            && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+    };
+    text.starts_with('/')
+        || text.split_once(':').is_some_and(|(scheme, rest)| is_scheme(scheme) && !rest.is_empty())
+}
+
+fn accepted(key: &str) -> String {
+    STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, format!("{key}{ACCEPT_SUFFIX}").as_bytes()))
+}
+
+/// Sends events until the watch or the client ends, and answers pings meanwhile.
+async fn send<C: AsyncRead + AsyncWrite>(
+    connection: C,
+    mut watch: Box<WatchStream>,
+    encoding: Encoding,
+) -> std::io::Result<()> {
+    let (mut from, mut to) = tokio::io::split(connection);
+    let (mut received, mut incoming) = (BytesMut::new(), Incoming::default());
+    loop {
+        tokio::select! {
+            piece = std::future::poll_fn(|cx| watch.poll_piece(cx)) => match piece {
+                Some(piece) => to.write_all(&messages(&piece, encoding)).await?,
+                None => break,
+            },
+            read = from.read_buf(&mut received) => {
+                if read? == 0 {
+                    return Ok(());
+                }
+                while let Poll::Ready(control) = incoming.next(&mut received) {
+                    match control {
+                        Control::Ping(payload) => to.write_all(&message(PONG, &payload)).await?,
+                        Control::End => {
+                            to.write_all(&message(CLOSE, &NORMAL_END)).await?;
+                            return to.shutdown().await;
+                        }
+                    }
+                }
+            }
+        }
+        to.flush().await?;
+    }
+    to.write_all(&message(CLOSE, &NORMAL_END)).await?;
+    to.shutdown().await
+}
+
+/// The events of a piece of a watch as messages: lines of JSON, or protobuf behind its length.
+fn messages(piece: &[u8], encoding: Encoding) -> Vec<u8> {
+    let mut out = Vec::with_capacity(piece.len() + 16);
+    if encoding != Encoding::Protobuf {
+        for line in piece.split_inclusive(|byte| *byte == b'\n') {
+            out.extend_from_slice(&message(TEXT, line));
+        }
+        return out;
+    }
+    let mut rest = piece;
+    while let Some((length, following)) = rest.split_first_chunk::<4>() {
+        let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+        let (event, following) = following.split_at(length.min(following.len()));
+        out.extend_from_slice(&message(BINARY, event));
+        rest = following;
+    }
+    out
+}
+
+/// One message in one frame, without a mask, as servers send them.
+fn message(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let mut out = vec![0x80 | kind];
+    match (u8::try_from(payload.len()), u16::try_from(payload.len())) {
+        (Ok(length @ ..126), _) => out.push(length),
+        (_, Ok(length)) => {
+            out.push(126);
+            out.extend_from_slice(&length.to_be_bytes());
+        }
+        _ => {
+            out.push(127);
+            out.extend_from_slice(&(payload.len() as u64).to_be_bytes());
+        }
+    }
+    out.extend_from_slice(payload);
+    out
+}
+
+/// What the client wants besides events.
+#[derive(Debug, PartialEq, Eq)]
+enum Control {
+    Ping(Vec<u8>),
+    /// It says goodbye, or what it sends is no WebSocket.
+    End,
+}
+
+/// What has been read of the client's frames. Their messages mean nothing here, and are dropped as they come.
+#[derive(Default)]
+struct Incoming {
+    dropped: u64,
+}
+
+impl Incoming {
+    /// The next thing that the client wants, once it has arrived.
+    fn next(&mut self, received: &mut BytesMut) -> Poll<Control> {
+        loop {
+            let dropped = received.len().min(usize::try_from(self.dropped).unwrap_or(usize::MAX));
+            received.advance(dropped);
+            self.dropped -= dropped as u64;
+            if self.dropped > 0 {
+                return Poll::Pending;
+            }
+            let Some((kind, length, header)) = header(received) else { return Poll::Pending };
+            if kind & 0x8 == 0 {
+                received.advance(header);
+                self.dropped = length;
+                continue;
+            }
+            if length > MAXIMUM_CONTROL || kind == CLOSE {
+                return Poll::Ready(Control::End);
+            }
+            let end = header + usize::try_from(length).unwrap_or_default();
+            if received.len() < end {
+                return Poll::Pending;
+            }
+            let frame = received.split_to(end);
+            let (mask, payload) = (&frame[header - 4..header], &frame[header..]);
+            let payload = payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask).collect();
+            if kind == PING {
+                return Poll::Ready(Control::Ping(payload));
+            }
+        }
+    }
+}
+
+/// Kind of a frame, length of its payload, and length of its header with the mask, which clients must send.
+fn header(received: &[u8]) -> Option<(u8, u64, usize)> {
+    let (&[first, second], rest) = received.split_first_chunk::<2>()?;
+    if second & 0x80 == 0 {
+        return Some((CLOSE, 0, 2));
+    }
+    let (length, size) = match second & 0x7f {
+        126 => (u64::from(u16::from_be_bytes(*rest.first_chunk()?)), 4),
+        127 => (u64::from_be_bytes(*rest.first_chunk()?), 10),
+        length => (u64::from(length), 2),
+    };
+    (received.len() >= size + 4).then_some((first & 0xf, length, size + 4))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_accepted_as_the_standard_says() {
+        assert_eq!(accepted("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+
+    #[test]
+    fn origins_are_addresses() {
+        let table = [
+            ("http://x", true),
+            ("https://a.example:1", true),
+            ("/", true),
+            ("null", false),
+            ("rubbish", false),
+        ];
+        for (text, want) in table.into_iter().chain([("", false), (":x", false), ("1a:x", false)]) {
+            assert_eq!(is_origin(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn lengths_are_written_in_the_shortest_form() {
+        for (length, header) in [(0, 2), (125, 2), (126, 4), (65_535, 4), (65_536, 10)] {
+            assert_eq!(message(TEXT, &vec![0; length]).len(), header + length, "{length}");
+        }
+    }
+
+    #[test]
+    fn each_event_is_a_message() {
+        let json = messages(b"{}\n{\"a\":1}\n", Encoding::Json);
+        assert_eq!(json, [message(TEXT, b"{}\n"), message(TEXT, b"{\"a\":1}\n")].concat());
+        let protobuf = messages(b"\0\0\0\x02ab\0\0\0\x01c", Encoding::Protobuf);
+        assert_eq!(protobuf, [message(BINARY, b"ab"), message(BINARY, b"c")].concat());
+    }
+
+    fn masked(kind: u8, payload: &[u8]) -> Vec<u8> {
+        let mut frame = message(kind, payload);
+        frame[1] |= 0x80;
+        let header = frame.len() - payload.len();
+        let mask = [1, 2, 3, 4];
+        let payload: Vec<u8> =
+            payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask).collect();
+        frame.truncate(header);
+        [frame, mask.to_vec(), payload].concat()
+    }
+
+    /// What the client wants, however its bytes are cut.
+    #[test]
+    fn pings_and_goodbyes_are_found_among_messages() {
+        let ping = |text: &str| Control::Ping(text.as_bytes().to_vec());
+        let table = [
+            (masked(PING, b"hi"), vec![ping("hi")]),
+            (
+                [masked(TEXT, &[7; 300]), masked(PING, b"a"), masked(PONG, b"b"), masked(PING, b"")].concat(),
+                vec![ping("a"), ping("")],
+            ),
+            ([masked(BINARY, &vec![7; 70_000]), masked(CLOSE, &NORMAL_END)].concat(), vec![Control::End]),
+            (masked(PING, &[0; 126]), vec![Control::End]),
+            (message(PING, b"without a mask"), vec![Control::End]),
+        ];
+        for (sent, want) in table {
+            for size in [1, 3, sent.len()] {
+                let (mut received, mut incoming, mut found) =
+                    (BytesMut::new(), Incoming::default(), Vec::new());
+                for bytes in sent.chunks(size) {
+                    received.extend_from_slice(bytes);
+                    while let Poll::Ready(control) = incoming.next(&mut received) {
+                        let is_end = control == Control::End;
+                        found.push(control);
+                        if is_end {
+                            break;
+                        }
+                    }
+                    if found.last() == Some(&Control::End) {
+                        break;
+                    }
+                }
+                assert_eq!(found, want, "in pieces of {size}");
+            }
+        }
+    }
+}
