@@ -18,3 +18,4 @@ pub(crate) mod tls_settings;
 pub(crate) mod token_keys;
 pub(crate) mod tokens;
 pub(crate) mod version_one;
+pub(crate) mod websocket_token;

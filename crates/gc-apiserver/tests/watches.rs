@@ -5,6 +5,8 @@ mod support;
 
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http_body_util::BodyExt as _;
 use serde_json::json;
 use support::{Lines, TOKEN, TestServer, request};
@@ -116,6 +118,25 @@ async fn watches_go_over_web_sockets() {
     let (first, payload) = frame(&mut stream).await;
     assert_eq!((first, &payload[..7]), (0x82, &b"\n\x05ADDED"[..]));
     while frame(&mut stream).await.0 != 0x88 {}
+}
+
+/// Pages can set no header but the protocols.
+#[tokio::test]
+async fn tokens_may_stand_among_the_protocols_of_a_web_socket() {
+    let server = TestServer::start().await;
+    let path = "/api/v1/namespaces?watch=1&timeoutSeconds=1";
+    for (token, code) in [(TOKEN, "101"), ("wrong", "401")] {
+        let token = URL_SAFE_NO_PAD.encode(token);
+        let mut stream = server.connect(b"http/1.1", false).await;
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\nupgrade: websocket\r\n{KEY}sec-websocket-version: 13\r\n\
+             origin: http://x\r\nsec-websocket-protocol: base64url.bearer.authorization.k8s.io.{token}, a\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let text = head(&mut stream).await;
+        assert!(text.starts_with(&format!("http/1.1 {code} ")) && !text.contains("bearer"), "{text}");
+        assert_eq!(text.contains("sec-websocket-protocol: a\r\n"), code == "101", "{text}");
+    }
 }
 
 #[tokio::test]

@@ -22,6 +22,7 @@ use crate::auth::authentication;
 use crate::auth::client_certificates::ClientCertificate;
 use crate::auth::impersonation;
 use crate::auth::rbac::Question;
+use crate::auth::websocket_token::move_token;
 use crate::encode::negotiate::{Form, Purpose};
 use crate::encode::table::{IncludeObject, Table};
 use crate::fairness::configuration::{About, Flow};
@@ -143,6 +144,9 @@ async fn answer(
     labels: &mut RequestLabels,
 ) -> Result<Answer, ApiError> {
     refuse_unreadable(&request.headers)?;
+    if certificate.identity().is_none() {
+        move_token(&mut request.headers)?;
+    }
     let audience = state.extension.as_ref().and_then(|extension| extension.audience(trimmed(&request.path)));
     request.user = match audience.and_then(|_| session_user(state, certificate, &request.headers)) {
         Some(user) => authentication::authenticated(user),

@@ -6,10 +6,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::{
-    CONNECTION, HeaderName, HeaderValue, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
-    SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
+    CONNECTION, HeaderValue, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
 };
-use http::{HeaderMap, Response, StatusCode};
+use http::{Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use crate::encode::negotiate::Encoding;
 use crate::serve::watching::WatchStream;
 use crate::transport::body::AnswerBody;
+use crate::transport::connections::wants_web_socket;
 use crate::transport::exchange::{Answer, ApiRequest};
 
 /// What the key is hashed with (RFC 6455, 1.3).
@@ -33,20 +34,13 @@ const CLOSE: u8 = 0x8;
 const PING: u8 = 0x9;
 const PONG: u8 = 0xa;
 
-/// Whether the client wants a WebSocket.
-fn is_wanted(headers: &HeaderMap) -> bool {
-    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    text(UPGRADE).eq_ignore_ascii_case("websocket")
-        && text(CONNECTION).split(',').any(|word| word.trim().eq_ignore_ascii_case("upgrade"))
-}
-
 /// Sends a watch over a WebSocket; gives it back where none is wanted or possible.
 pub(crate) fn answer(
     request: &ApiRequest,
     watch: Box<WatchStream>,
     encoding: Encoding,
 ) -> Result<Answer, Box<WatchStream>> {
-    let Some(upgrade) = request.upgrade.clone().filter(|_| is_wanted(&request.headers)) else {
+    let Some(upgrade) = request.upgrade.clone().filter(|_| wants_web_socket(&request.headers)) else {
         return Err(watch);
     };
     let response = handshake(request);

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Extensions, Request, Response};
+use http::header::{CONNECTION, HeaderName, UPGRADE};
+use http::{Extensions, HeaderMap, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -110,6 +111,13 @@ impl ConnectionPlace {
     pub(crate) fn new(taken: impl Any + Send + Sync) -> Self {
         Self { _taken: Arc::new(taken) }
     }
+}
+
+/// Whether a request wants its connection to become a WebSocket.
+pub(crate) fn wants_web_socket(headers: &HeaderMap) -> bool {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    text(UPGRADE).eq_ignore_ascii_case("websocket")
+        && text(CONNECTION).split(',').any(|word| word.trim().eq_ignore_ascii_case("upgrade"))
 }
 
 /// The way to another protocol on a connection.
