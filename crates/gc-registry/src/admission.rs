@@ -11,6 +11,7 @@ mod namespaces;
 mod nodes;
 mod owners;
 mod plugins;
+mod pod_resize;
 mod pod_security;
 mod pods;
 mod quota;
@@ -48,6 +49,8 @@ static HOOKS: &[(Plugin, Option<Mutate>, Option<Validate>)] = &[
     (Plugin::PersistentVolumeClaimResize, None, Some(storage::check_resize)),
     (Plugin::RuntimeClass, Some(runtime_class::complete), Some(runtime_class::check)),
     (Plugin::CertificateSubjectRestriction, None, Some(certificates::restrict_subject)),
+    (Plugin::NodeDeclaredFeatureValidator, None, Some(pod_resize::check_features)),
+    (Plugin::PodResizeValidator, None, Some(pod_resize::check)),
     (Plugin::DefaultIngressClass, Some(ingress_class::default_class), None),
 ];
 
@@ -67,6 +70,11 @@ impl Request<'_> {
     /// Whether an object of this resource is created.
     fn creates(&self, group: &str, resource: &str) -> bool {
         self.old.is_none() && self.writes(group, resource)
+    }
+
+    /// Whether the resources of a pod are changed, on its subresource for that.
+    fn resizes(&self) -> bool {
+        self.call.target.subresource == "resize" && self.call.resource().is("", "pods")
     }
 
     fn namespace(&self) -> &str {

@@ -46,6 +46,10 @@ pub enum CauseReason {
     NamespaceTerminating,
     /// `DisruptionBudget`
     DisruptionBudget,
+    /// `NodeCapacity`
+    NodeCapacity,
+    /// `UnsupportedPlatform`
+    UnsupportedPlatform,
     /// `UnexpectedServerResponse`
     UnexpectedServerResponse,
 }
@@ -68,6 +72,8 @@ impl CauseReason {
             Self::ManagerConflict => "FieldManagerConflict",
             Self::NamespaceTerminating => "NamespaceTerminating",
             Self::DisruptionBudget => "DisruptionBudget",
+            Self::NodeCapacity => "NodeCapacity",
+            Self::UnsupportedPlatform => "UnsupportedPlatform",
             Self::UnexpectedServerResponse => "UnexpectedServerResponse",
         }
     }

@@ -15,7 +15,7 @@ const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
 /// Containers get the requests and limits that they lack.
 pub(super) fn default_resources(request: &Request<'_>, new: &mut Value) -> Result<(), ApiError> {
-    if !request.creates("", "pods") {
+    if !(request.creates("", "pods") || request.resizes()) {
         return Ok(());
     }
     for range in request.all("", "limitranges", request.namespace())? {
@@ -72,7 +72,7 @@ fn fill(
 
 /// Refuses what is outside of the bounds.
 pub(super) fn check(request: &Request<'_>, new: &Value, _: &mut Vec<String>) -> Result<(), ApiError> {
-    let is_pod = request.creates("", "pods");
+    let is_pod = request.creates("", "pods") || request.resizes();
     if !is_pod && !request.writes("", "persistentvolumeclaims") {
         return Ok(());
     }

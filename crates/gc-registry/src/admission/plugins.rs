@@ -28,6 +28,8 @@ plugins! {
     CertificateApproval, true, "Who approves requests may do so for their signer.";
     CertificateSigning, true, "Who signs requests may do so for their signer.";
     CertificateSubjectRestriction, true, "No certificate is asked for the group system:masters.";
+    NodeDeclaredFeatureValidator, true, "Pods change only in ways that their node declares to know.";
+    PodResizeValidator, true, "Pods grow no further than their node has room.";
     DefaultIngressClass, true, "Ingresses without a class get the default one.";
     ResourceQuota, true, "Quotas bound what a namespace uses.";
 }

@@ -39,8 +39,8 @@ pub(super) fn charges(request: &Request<'_>, new: &Value) -> Result<Vec<Charge>,
     let grows = ["services", "persistentvolumeclaims"].iter().any(|name| resource.is("", name));
     let changes_scope =
         resource.is("", "pods") && request.old.is_some_and(|old| pods::ends(old) != pods::ends(new));
-    let is_counted =
-        request.call.target.subresource.is_empty() && (request.old.is_none() || grows || changes_scope);
+    let is_object = request.call.target.subresource.is_empty();
+    let is_counted = is_object && (request.old.is_none() || grows || changes_scope) || request.resizes();
     if request.namespace().is_empty() || !is_counted {
         return Ok(Vec::new());
     }

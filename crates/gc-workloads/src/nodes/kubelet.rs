@@ -23,6 +23,9 @@ const LEASE_SECONDS: i64 = 40;
 const REPORT_EVERY: Milliseconds = 300 * SECOND;
 /// The version that simulated nodes say they have.
 const VERSION: &str = "v1.36.0";
+/// The features that simulated nodes declare, of those that the API server asks nodes for.
+const DECLARED_FEATURES: [&str; 2] =
+    ["InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"];
 /// The exit code of a container that is stopped.
 const TERMINATED: i64 = 143;
 /// Why a pod that ran for too long is reported.
@@ -177,6 +180,7 @@ fn status_of_node(view: &View<'_>, name: &str, node: Option<&Object>) -> Value {
             condition_of("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
         ],
         "nodeInfo": info,
+        "declaredFeatures": DECLARED_FEATURES,
     })
 }
 

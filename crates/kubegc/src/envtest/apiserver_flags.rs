@@ -201,7 +201,7 @@ pub(super) const APISERVER_FLAGS: &[Flag] = &[
 ];
 
 /// The admission plugins of kube-apiserver that this server does not have.
-pub(super) const ABSENT_PLUGINS: [&str; 20] = [
+pub(super) const ABSENT_PLUGINS: [&str; 18] = [
     "AlwaysAdmit",
     "AlwaysDeny",
     "AlwaysPullImages",
@@ -214,12 +214,10 @@ pub(super) const ABSENT_PLUGINS: [&str; 20] = [
     "LimitPodHardAntiAffinityTopology",
     "NamespaceAutoProvision",
     "NamespaceExists",
-    "NodeDeclaredFeatureValidator",
     "NodeRestriction",
     "PodGroupProtection",
     "PodGroupWorkloadExists",
     "PodNodeSelector",
-    "PodResizeValidator",
     "PodTolerationRestriction",
     "PodTopologyLabels",
 ];

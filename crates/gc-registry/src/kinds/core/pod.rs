@@ -3,6 +3,7 @@
 mod columns;
 mod defaults;
 pub(crate) mod prepare;
+mod resize;
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,6 @@ use crate::kinds::shared::names::{
 use crate::kinds::shared::pod_spec::{self, MIRROR, Owner};
 use crate::kinds::shared::{containers, diff, scheduling};
 use crate::schema::shown::internal;
-use prepare::quality_of_service;
 
 const UPDATABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
     `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
@@ -134,7 +134,7 @@ impl Kind for Pod {
     ) {
         match subresource {
             "ephemeralcontainers" => ephemeral_containers(new, old, report),
-            "resize" => resize(new, old, report),
+            "resize" => resize::validate(new, old, report),
             _ => {}
         }
     }
@@ -604,91 +604,6 @@ fn ephemeral_containers(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut R
                 report.forbidden(&field, &why);
             }
             Some(_) => {}
-        }
-    }
-}
-
-/// What containers may use of CPU and memory may change while they run.
-fn resize(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-    metadata_and_spec(new, report);
-    let (spec, before) = (new.get("spec"), old.get("spec"));
-    let refusal = if old.get("metadata").get("annotations").has(MIRROR) {
-        Some("static pods cannot be resized")
-    } else if before.get("os").text_of("name") == "windows" {
-        Some("windows pods cannot be resized")
-    } else {
-        None
-    };
-    if let Some(why) = refusal {
-        report.errors.clear();
-        report.forbidden(new, why);
-        return;
-    }
-    let quality = quality_of_service(new.value());
-    if quality_of_service(old.value()) != quality {
-        let shown = quoted(new.get("status").text_of("qosClass"));
-        report.invalid_shown(&spec, &shown, "Pod QOS Class may not change as a result of resizing");
-    }
-    let running = old.get("status");
-    let unsupported = running
-        .get("containerStatuses")
-        .items()
-        .find(|container| container.get("state").has("running"))
-        .is_some_and(|container| !container.has("resources"));
-    if unsupported {
-        report.forbidden(&spec, "Pod running on node without support for resize");
-    }
-    for member in ["initContainers", "containers"] {
-        for (container, was) in spec.get(member).items().zip(before.get(member).items()) {
-            let restarts = member == "containers" || container.text_of("restartPolicy") == "Always";
-            if restarts {
-                resized_container(&container, &was, report);
-            }
-            let changed = if restarts {
-                without_compute(&without_claims(container.value())) != without_compute(was.value())
-            } else {
-                container.value() != was.value()
-            };
-            if changed {
-                let why = match (member, restarts) {
-                    ("containers", _) => "only cpu and memory resources are mutable",
-                    (_, true) => "only cpu and memory resources for sidecar containers are mutable",
-                    (_, false) => "resources for non-sidecar init containers are immutable",
-                };
-                report.forbidden(&spec, why);
-            }
-        }
-    }
-}
-
-fn without_compute(container: &Value) -> Value {
-    let mut container = container.clone();
-    for kind in ["limits", "requests"] {
-        for name in ["cpu", "memory"] {
-            remove(&mut container, &["resources", kind, name]);
-        }
-        if at(&container, &["resources", kind]) == Some(&json!({})) {
-            remove(&mut container, &["resources", kind]);
-        }
-    }
-    container
-}
-
-/// Upstream compares claims with none at all.
-fn without_claims(container: &Value) -> Value {
-    let mut container = container.clone();
-    remove(&mut container, &["resources", "claims"]);
-    container
-}
-
-fn resized_container(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-    let (resources, before) = (new.get("resources"), old.get("resources"));
-    for (member, why) in
-        [("requests", "resource requests cannot be removed"), ("limits", "resource limits cannot be removed")]
-    {
-        let ours = resources.get(member);
-        if before.get(member).entries().any(|(name, _)| !ours.has(name)) {
-            report.forbidden(&ours, why);
         }
     }
 }

@@ -84,6 +84,13 @@ pub(crate) fn init(field: &Field<'_, '_>, others: &[Value], pod: &Pod<'_>, repor
                     report.forbidden(&container.get(member), NOT_FOR_INIT);
                 }
             }
+            for policy in container.get("resizePolicy").items() {
+                let restart = policy.get("restartPolicy");
+                if restart.text() == "RestartContainer" {
+                    let why = "must not be set to 'RestartContainer' for non-sidecar initContainers";
+                    report.invalid_text(&restart, restart.text(), why);
+                }
+            }
         }
     }
 }

@@ -79,9 +79,14 @@ pub(super) fn ephemeral_containers(new: &mut Value, old: &Value) {
     }
 }
 
-/// Only the resources of the pod and its containers change, and how they may be changed.
+/// Only the resources of the pod and its containers change, and how they may be changed. Containers that are others than
+/// before stay for validation to refuse.
 pub(super) fn resize(new: &mut Value, old: &Value) {
+    const LISTS: [&str; 2] = ["containers", "initContainers"];
     let wanted = new.get("spec").cloned().unwrap_or_else(|| json!({}));
+    if LISTS.iter().any(|key| list(&wanted, &[key]).len() != list(old, &["spec", key]).len()) {
+        return;
+    }
     keep(new, old, "spec");
     keep(new, old, "status");
     keep_own_metadata(new, old);
@@ -89,17 +94,19 @@ pub(super) fn resize(new: &mut Value, old: &Value) {
         Some(resources) => put(new, &["spec", "resources"], resources.clone()),
         None => remove(new, &["spec", "resources"]),
     }
-    for key in ["containers", "initContainers"] {
+    for key in LISTS {
+        let wanted = list(&wanted, &[key]);
         let Some(containers) = new.pointer_mut(&format!("/spec/{key}")).and_then(Value::as_array_mut) else {
             continue;
         };
-        for container in containers {
-            let name = text(container, &["name"]).to_owned();
-            let from = list(&wanted, &[key]).iter().find(|from| text(from, &["name"]) == name);
-            if let Some(from) = from {
-                keep(container, from, "resources");
-                keep(container, from, "resizePolicy");
-            }
+        let is_other = |(ours, from): (&Value, &Value)| text(ours, &["name"]) != text(from, &["name"]);
+        if containers.iter().zip(wanted).any(is_other) {
+            *containers = wanted.to_vec();
+            continue;
+        }
+        for (container, from) in containers.iter_mut().zip(wanted) {
+            keep(container, from, "resources");
+            keep(container, from, "resizePolicy");
         }
     }
 }
