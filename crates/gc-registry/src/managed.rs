@@ -6,7 +6,7 @@ use crate::api::WriteOptions;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::meta;
-use crate::patch::managed_fields::{self, ManagerRequest, ResetFields};
+use crate::patch::managed_fields::{self, ManagerRequest, PathElement, ResetFields, scale};
 use crate::rules;
 use crate::schema;
 
@@ -86,11 +86,113 @@ pub(crate) fn update(call: &Call<'_>, live: Option<&Value>, new: &mut Value, opt
     with_request(call, options, |request| managed_fields::update(live, new, request));
 }
 
-/// A Scale of nothing has no replicas, so that their last manager loses them with it.
-pub(crate) fn disown_absent_replicas(call: &Call<'_>, new: &mut Value) {
-    if call.resource().custom.is_none() && new["spec"]["replicas"] == 0 {
-        managed_fields::disown(new, &["spec", "replicas"]);
+/// Who writes a Scale, and what.
+fn with_scale_request<T>(
+    call: &Call<'_>,
+    options: &WriteOptions,
+    f: impl FnOnce(&ManagerRequest<'_>) -> T,
+) -> T {
+    let schema = schema::builtin("autoscaling", "v1", "Scale").unwrap_or_default();
+    with_request(call, options, |request| {
+        let request = ManagerRequest {
+            api_version: "autoscaling/v1",
+            kind: "Scale",
+            schema: Some(&schema),
+            reset: &[],
+            ..*request
+        };
+        f(&request)
+    })
+}
+
+/// Where the objects of this resource have their replicas in a version of it.
+fn replicas_path(call: &Call<'_>, api_version: &str) -> Option<Vec<PathElement>> {
+    let resource = call.resource();
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    if group != &*resource.group {
+        return None;
     }
+    let path = if resource.custom.is_some() {
+        let catalog = call.registry.catalog();
+        let custom = catalog.find(group, version, &resource.resource)?.custom.clone()?;
+        custom.replicas_path().unwrap_or_default().to_owned()
+    } else {
+        ".spec.replicas".to_owned()
+    };
+    Some(scale::replicas_path(&path))
+}
+
+/// The Scale of a stored object, with its managers.
+pub(crate) fn scale_with_managers(call: &Call<'_>, live: &Value) -> Result<Value, ApiError> {
+    let mut object = live.clone();
+    if let Some(custom) = &call.resource().custom {
+        custom.settle_replicas(&mut object)?;
+    }
+    let mut scale = call.scale_of(&object)?;
+    let managed = &live["metadata"]["managedFields"];
+    let managed = scale::of_scale(managed, &|version| replicas_path(call, version));
+    meta::set_or_remove(meta::metadata_mut(&mut scale), "managedFields", managed.unwrap_or_default());
+    Ok(scale)
+}
+
+/// Hands the replicas of an object over to those who manage them in its Scale.
+pub(crate) fn hand_over(call: &Call<'_>, of_scale: &Value, new: &mut Value) {
+    let known = meta::metadata(new).get("managedFields").cloned().unwrap_or_default();
+    let version = call.resource().api_version();
+    let managed = scale::of_scaled(&known, of_scale, &version, &|version| replicas_path(call, version));
+    meta::set_or_remove(meta::metadata_mut(new), "managedFields", managed.unwrap_or_default());
+}
+
+/// After an update or patch of a Scale.
+pub(crate) fn update_by_scale(
+    call: &Call<'_>,
+    live: &Value,
+    scale: &Value,
+    new: &mut Value,
+    options: &WriteOptions,
+) -> Result<(), ApiError> {
+    let before = scale_with_managers(call, live)?;
+    let mut scale = scale.clone();
+    // A Scale of nothing has no replicas, so that their last manager loses them with it.
+    if scale["spec"]["replicas"] == 0 {
+        meta::member_map(&mut scale, "spec").remove("replicas");
+    }
+    with_scale_request(call, options, |request| managed_fields::update(Some(&before), &mut scale, request));
+    hand_over(call, &scale["metadata"]["managedFields"], new);
+    Ok(())
+}
+
+/// The Scale, with its managers, that results from applying a configuration to the one of the live object.
+pub(crate) fn apply_to_scale(
+    call: &Call<'_>,
+    live: &Value,
+    configuration: &Value,
+    options: &WriteOptions,
+) -> Result<Value, ApiError> {
+    /// Upstream converts a Scale as if it were a custom resource itself, which fails.
+    const NOT_CONVERTED: &str =
+        "to proper version: request to convert CR to an invalid group/version: autoscaling/v1";
+    let before = scale_with_managers(call, live)?;
+    let is_custom = call.resource().custom.is_some();
+    with_scale_request(call, options, |request| managed_fields::check_type(configuration, request))?;
+    if is_custom && meta::metadata(&before).get("managedFields").is_none() {
+        let why = format!(
+            "failed to create manager for existing fields: failed to convert live object (/; autoscaling/v1, Kind=Scale) \
+             {NOT_CONVERTED}"
+        );
+        return Err(ApiError::new(500, "", why));
+    }
+    let force = options.force.unwrap_or_default();
+    let scale = with_scale_request(call, options, |request| {
+        managed_fields::apply(Some(&before), configuration, request, force)
+    })?;
+    if is_custom && !managed_fields::equal_but_managers(&before, &scale) {
+        let (namespace, name) = (meta::text(configuration, "namespace"), meta::name(configuration));
+        let object = format!("({namespace}/{name}; autoscaling/v1, Kind=Scale)");
+        let why = format!("failed to convert new object {object} {NOT_CONVERTED}");
+        return Err(ApiError::new(500, "", why));
+    }
+    Ok(scale)
 }
 
 /// After the server itself has written the status of an object.

@@ -41,7 +41,7 @@ impl Call<'_> {
                 self.note_unknown_of_scale(&sent, options.validation())?;
                 self.check_name(&scale)?;
                 self.check_namespace(&scale)?;
-                self.write_scale(scale, &options)
+                self.write_scale(&Change::Scale(scale), &options)
             }
             Operation::Patch(PatchType::Apply, body, options) => self.scale_by_apply(body, &options),
             Operation::Patch(kind, body, options) => self.patch_scale(kind, &body, &options),
@@ -52,31 +52,17 @@ impl Call<'_> {
     /// Server-side apply of a Scale: the manager owns the replicas of the object that is scaled.
     fn scale_by_apply(&mut self, body: RequestBody, options: &WriteOptions) -> Result<Response, ApiError> {
         check_apply_options(options)?;
-        self.check_patched_scale(&Value::Null, &body.value, PatchType::Merge, &Value::Null, options)?;
-        let has_replicas = body.value.pointer("/spec/replicas").is_some_and(|replicas| !replicas.is_null());
-        let scale = self.take_scale(body)?;
-        if !meta::name(&scale).is_empty() {
-            self.check_name(&scale)?;
-        }
-        let resource = self.resource();
-        let mut wanted = json!({
-            "apiVersion": resource.api_version(), "kind": &*resource.kind,
-            "metadata": {"name": self.target.name, "namespace": self.target.namespace},
-        });
-        for key in ["uid", "resourceVersion"] {
-            if let Some(value) = meta::metadata(&scale).get(key) {
-                wanted["metadata"][key] = value.clone();
-            }
-        }
-        if has_replicas {
-            self.apply_scale(&mut wanted, &scale)?;
-        }
-        let written = self.write_loop(&Change::Apply(wanted), options);
-        let Some(written) = written.map_err(|error| self.of_the_scale(error))? else {
-            return Err(self.not_found(&self.target.name));
-        };
-        let scale = self.scale_of(&written.object)?;
-        Ok(self.answer_value(written.code, scale))
+        self.note_duplicates(body.duplicates, options)?;
+        self.write_scale(&Change::ScaleByApply(body.value), options)
+    }
+
+    /// The Scale that an apply makes of that of a live object, if it is still of the same.
+    pub(crate) fn take_applied_scale(&self, scale: Value, live: &Value) -> Result<Value, ApiError> {
+        self.check_uid_of_scale(live, &scale)?;
+        let scale = self.take_scale(RequestBody::from(scale))?;
+        self.check_name(&scale)?;
+        self.check_namespace(&scale)?;
+        Ok(scale)
     }
 
     fn patch_scale(
@@ -87,9 +73,11 @@ impl Call<'_> {
     ) -> Result<Response, ApiError> {
         for _ in 0..MAX_TURNS {
             let mut object = self.live()?;
-            if let Some(custom) = &self.resource().custom {
-                custom.settle_replicas(&mut object)?;
-            }
+            let unset = match &self.resource().custom {
+                Some(custom) if custom.settle_replicas(&mut object)? => custom.replicas_path(),
+                _ => None,
+            };
+            let unset = unset.map(str::to_owned);
             let mut scale = self.scale_of(&object)?;
             let before = scale.clone();
             match kind {
@@ -102,26 +90,20 @@ impl Call<'_> {
             }
             let own_version = scale["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"];
             self.check_patched_scale(&before, &scale, kind, &body.value, options)?;
+            if let (Some(path), None) = (unset, scale.pointer("/spec/replicas")) {
+                let why = format!("the spec replicas field {path:?} cannot be empty");
+                return Err(ApiError::bad_request(why));
+            }
             self.check_uid_of_scale(&before, &scale)?;
             let scale = self.take_scale(RequestBody::from(scale))?;
             self.check_name(&scale)?;
-            match self.write_scale(scale, options) {
+            match self.write_scale(&Change::Scale(scale), options) {
                 // The version was the one just read, not one that the client insists on.
                 Err(error) if error.code == 409 && !own_version => {}
                 other => return other,
             }
         }
         Err(self.modified(&self.target.name))
-    }
-
-    /// A conflict of managers in the words of the Scale: there, all of them manage the Scale's own version.
-    fn of_the_scale(&self, mut error: ApiError) -> ApiError {
-        let (theirs, own) = (format!("using {}", self.resource().api_version()), "using autoscaling/v1");
-        error.message = error.message.replace(&theirs, own);
-        for cause in error.details.iter_mut().flat_map(|details| &mut details.causes) {
-            cause.message = cause.message.replace(&theirs, own);
-        }
-        error
     }
 
     /// Strict validation of what a patch makes of a Scale, and of whether it is one.
@@ -181,8 +163,8 @@ impl Call<'_> {
         ))
     }
 
-    fn write_scale(&mut self, scale: Value, options: &WriteOptions) -> Result<Response, ApiError> {
-        let Some(written) = self.write_loop(&Change::Scale(scale), options)? else {
+    fn write_scale(&mut self, change: &Change, options: &WriteOptions) -> Result<Response, ApiError> {
+        let Some(written) = self.write_loop(change, options)? else {
             return Err(self.not_found(&self.target.name));
         };
         let scale = self.scale_of(&written.object)?;

@@ -27,6 +27,8 @@ pub(crate) enum Change {
     Apply(Value),
     /// The wanted replicas of a Scale, and the preconditions in its metadata.
     Scale(Value),
+    /// A server-side apply of a Scale.
+    ScaleByApply(Value),
 }
 
 /// The answer to a finished write, before it is put into the form of the endpoint.
@@ -112,17 +114,27 @@ impl Call<'_> {
         }
         // Unknown fields and values of the wrong type are reported by the merge, which types them;
         // defaults are not filled in, or the manager would own them.
-        match options.validation() {
-            FieldValidation::Strict if !body.duplicates.is_empty() => {
-                return Err(ApiError::bad_request(format!(
-                    "error strict decoding YAML: error converting YAML to JSON: {}",
-                    body.duplicates.join(", ")
-                )));
-            }
-            FieldValidation::Warn => self.warnings.extend(decoding_warnings(body.duplicates)),
-            _ => {}
-        }
+        self.note_duplicates(body.duplicates, options)?;
         Ok(Change::Apply(object))
+    }
+
+    /// What an applied document has twice.
+    pub(crate) fn note_duplicates(
+        &mut self,
+        duplicates: Vec<String>,
+        options: &WriteOptions,
+    ) -> Result<(), ApiError> {
+        match options.validation() {
+            FieldValidation::Strict if !duplicates.is_empty() => Err(ApiError::bad_request(format!(
+                "error strict decoding YAML: error converting YAML to JSON: {}",
+                duplicates.join(", ")
+            ))),
+            FieldValidation::Warn => {
+                self.warnings.extend(decoding_warnings(duplicates));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Performs a change and answers with the whole object.
@@ -215,10 +227,6 @@ impl Call<'_> {
             self.keep_what_is_the_servers(&mut new, &live);
             rules.finish(&mut new);
             self.admit_content(&new, Some(&live))?;
-            if matches!(change, Change::Scale(_)) {
-                managed::update(self, Some(&live), &mut new, options);
-                managed::disown_absent_replicas(self, &mut new);
-            }
             let mut errors = self.admin_access(&new, Some(&live))?;
             let subresource = &self.target.subresource;
             errors.extend(meta_validation::validate_update(self.resource(), subresource, &new, &live));
@@ -348,6 +356,17 @@ impl Call<'_> {
                 let given = self.check_version(scale, live)?;
                 let mut new = live.clone();
                 self.apply_scale(&mut new, scale)?;
+                managed::update_by_scale(self, live, scale, &mut new, options)?;
+                Ok((new, given))
+            }
+            Change::ScaleByApply(configuration) => {
+                let scale = managed::apply_to_scale(self, live, configuration, options)?;
+                let managed = scale["metadata"]["managedFields"].clone();
+                let scale = self.take_applied_scale(scale, live)?;
+                let given = self.check_version(configuration, live)?;
+                let mut new = live.clone();
+                self.apply_scale(&mut new, &scale)?;
+                managed::hand_over(self, &managed, &mut new);
                 Ok((new, given))
             }
         }

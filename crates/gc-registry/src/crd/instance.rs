@@ -250,13 +250,20 @@ impl CustomVersion {
         }))
     }
 
-    /// Gives an object without replicas none, for what writes its `Scale` may be the first to set them.
-    pub fn settle_replicas(&self, object: &mut Value) -> Result<(), ApiError> {
+    /// Where the objects of this version have their replicas, if they have a Scale.
+    #[must_use]
+    pub fn replicas_path(&self) -> Option<&str> {
+        self.scale.as_ref().map(|scale| &*scale.spec_replicas)
+    }
+
+    /// Gives an object without replicas none, for what writes its `Scale` may be the first to set them. Whether it had none.
+    pub fn settle_replicas(&self, object: &mut Value) -> Result<bool, ApiError> {
         match &self.scale {
             Some(scale) if nested(object, &scale.spec_replicas).is_none() => {
-                set_nested(object, &scale.spec_replicas, 0.into())
+                set_nested(object, &scale.spec_replicas, 0.into())?;
+                Ok(true)
             }
-            _ => Ok(()),
+            _ => Ok(false),
         }
     }
 

@@ -8,6 +8,7 @@ mod entries;
 mod last_applied;
 mod merge;
 mod position;
+pub(crate) mod scale;
 mod set;
 
 pub use entries::MAX_UPDATE_MANAGERS;
@@ -112,7 +113,7 @@ pub fn update(live: Option<&Value>, new: &mut Value, request: &ManagerRequest<'_
         decoded
     };
     // The common case of a write that changes nothing costs one comparison.
-    if from_live && live.is_some_and(|live| equal_but_managed_fields(live, new)) {
+    if from_live && live.is_some_and(|live| equal_but_managers(live, new)) {
         if let Some(kept) = kept {
             put_managed_fields(new, Some(kept.clone()));
         }
@@ -124,19 +125,6 @@ pub fn update(live: Option<&Value>, new: &mut Value, request: &ManagerRequest<'_
     }
     update_entries(live, new, &mut entries, request);
     put_managed_fields(new, entries::encode(entries));
-}
-
-/// Takes a field from all managers of an object.
-pub(crate) fn disown(object: &mut Value, path: &[&str]) {
-    let managed = take_managed_fields(object);
-    let Some(mut entries) = entries::decode(&managed) else {
-        return put_managed_fields(object, Some(managed));
-    };
-    for entry in &mut entries {
-        entry.fields.remove_named(path);
-    }
-    entries.retain(|entry| !entry.fields.is_empty());
-    put_managed_fields(object, entries::encode(entries));
 }
 
 /// Hands what changed from `live` to `new` over to the manager of the request.
@@ -160,8 +148,7 @@ fn update_entries(live: Option<&Value>, new: &Value, entries: &mut Vec<Entry>, r
     let taken = without_unowned(changed);
     if !taken.is_empty() {
         let mut own = request.entry(Operation::Update, taken);
-        // Upstream hands over the entries of a Scale without their times.
-        own.time = (request.subresource != "scale").then(|| request.time());
+        own.time = Some(request.time());
         match entries.iter_mut().find(|entry| entry.same_manager(&own)) {
             Some(entry) => {
                 entry.fields.extend(&own.fields);
@@ -194,6 +181,7 @@ pub fn apply(
     force: bool,
 ) -> Result<Value, ApiError> {
     check_depth(applied)?;
+    check_type(applied, request)?;
     let mut base = live.cloned().unwrap_or_else(|| empty_object(request));
     let mut entries = base
         .pointer("/metadata/managedFields")
@@ -216,7 +204,7 @@ pub fn apply(
         let before = ManagerRequest { manager: BEFORE_FIRST_APPLY, ..*request };
         update_entries(None, &base, &mut entries, &before);
     }
-    check_applied(applied, request)?;
+    check_fields(applied, request)?;
     let mut outcome = apply_entries(&base, applied, entries.clone(), request, force);
     if let (Err(Failure::Conflicts(conflicts)), "kubectl") = (&outcome, request.manager) {
         // A manager that moves from client-side to server-side apply takes over what it applied before.
@@ -337,12 +325,17 @@ fn prune(
     Ok(pruned)
 }
 
-fn check_applied(applied: &Value, request: &ManagerRequest<'_>) -> Result<(), ApiError> {
+/// Refuses a configuration of another kind or version.
+pub(crate) fn check_type(applied: &Value, request: &ManagerRequest<'_>) -> Result<(), ApiError> {
     let text = |name: &str| applied.get(name).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     if (api_version, kind) != (request.api_version, request.kind) {
         return Err(ApiError::bad_request(format!("invalid object type: {}", kind_text(api_version, kind))));
     }
+    Ok(())
+}
+
+fn check_fields(applied: &Value, request: &ManagerRequest<'_>) -> Result<(), ApiError> {
     if applied.pointer("/metadata/managedFields").is_some_and(|managed| !managed.is_null()) {
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
@@ -455,8 +448,8 @@ fn put_managed_fields(object: &mut Value, managed_fields: Option<Value>) {
     }
 }
 
-/// Whether two objects are equal, of which the second has no managed fields.
-fn equal_but_managed_fields(live: &Value, new: &Value) -> bool {
+/// Whether two objects are equal but for their managed fields.
+pub(crate) fn equal_but_managers(live: &Value, new: &Value) -> bool {
     let (Value::Object(live), Value::Object(new)) = (live, new) else { return false };
     live.len() == new.len()
         && live.iter().zip(new).all(|((live_name, live), (new_name, new))| {
