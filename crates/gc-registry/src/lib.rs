@@ -83,6 +83,7 @@ mod managed;
 mod meta;
 mod meta_validation;
 pub mod names;
+pub mod numbers;
 pub mod object;
 pub mod openapi;
 pub mod patch;

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::error::ApiError;
+use crate::numbers::write_json;
 use crate::storage::Revision;
 
 /// What each stored text begins with.
@@ -147,7 +148,7 @@ impl Object {
         }
         let value = self.value()?;
         if with_type {
-            serde_json::to_writer(&mut *out, &**value).map_err(corrupt)?;
+            write_json(out, &**value).map_err(corrupt)?;
             return Ok(());
         }
         out.push(b'{');
@@ -162,7 +163,7 @@ impl Object {
             first = false;
             serde_json::to_writer(&mut *out, key).map_err(corrupt)?;
             out.push(b':');
-            serde_json::to_writer(&mut *out, member).map_err(corrupt)?;
+            write_json(out, member).map_err(corrupt)?;
         }
         out.push(b'}');
         Ok(())

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::convert::{self, Conversion};
 use crate::crd::CustomVersion;
 use crate::error::{ApiError, Cause, Details};
+use crate::numbers::write_json;
 use crate::object::{Object, TypeMeta};
 use crate::resource::ResourceDefinition;
 use crate::schema;
@@ -197,7 +198,7 @@ fn write_member(
     *first = false;
     serde_json::to_writer(&mut *out, key)?;
     out.push(b':');
-    serde_json::to_writer(&mut *out, value)
+    write_json(out, value)
 }
 
 /// An object on its way out.

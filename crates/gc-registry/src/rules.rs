@@ -8,6 +8,7 @@ use crate::api::{FieldValidation, RequestContext, RequestTarget, decoding_warnin
 use crate::crd::{self, CustomVersion};
 use crate::error::{ApiError, FieldError};
 use crate::kinds;
+use crate::numbers;
 use crate::resource::{ResourceDefinition, Target};
 use crate::schema::{self, Empties, Schema};
 
@@ -119,6 +120,10 @@ impl<'a> Rules<'a> {
                 problems = schema::strict_problems(&schema, object, duplicates, text);
             }
             schema::normalize(&schema, object, Empties::Kept);
+            if is_definition(self.resource) {
+                // Defaults, examples and enumerations are values of any kind.
+                numbers::settle_whole(object);
+            }
         }
         crate::meta::normalize(object);
         self.apply_defaults(object);

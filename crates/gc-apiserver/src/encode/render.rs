@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use gc_registry::api::Object;
 use gc_registry::error::ApiError;
+use gc_registry::numbers::write_json;
 use serde_json::Value;
 
 use crate::encode::negotiate::{Encoding, Form, Representation};
@@ -20,11 +21,12 @@ pub(crate) fn value(value: &Value, representation: Representation) -> Vec<u8> {
             out
         }
         Encoding::Json => {
-            let mut out = if representation.pretty {
-                serde_json::to_vec_pretty(value).unwrap_or_default()
-            } else {
-                serde_json::to_vec(value).unwrap_or_default()
-            };
+            let mut out = Vec::new();
+            if representation.pretty {
+                out = serde_json::to_vec_pretty(value).unwrap_or_default();
+            } else if write_json(&mut out, value).is_err() {
+                out.clear();
+            }
             out.push(b'\n');
             out
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use gc_registry::api::Object;
 use gc_registry::error::ApiError;
+use gc_registry::numbers::write_json;
 use gc_registry::resource::{ResourceDefinition, Target};
 use gc_registry::{kinds, names};
 use serde_json::{Value, json};
@@ -117,7 +118,7 @@ impl Table {
     ) -> Result<(), ApiError> {
         let value = object.value()?;
         out.extend_from_slice(b"{\"cells\":");
-        serde_json::to_writer(&mut *out, &self.cells(value)).map_err(ApiError::internal)?;
+        write_json(out, &self.cells(value)).map_err(ApiError::internal)?;
         let conditions = match self.definition.custom {
             None => kinds::row_conditions(self.target(), value),
             Some(_) => Vec::new(),

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use gc_registry::dynamic::{
     ConditionsReport, Outside, WebhookAnswer, WebhookCall, WebhookFailure, WebhookReport,
 };
+use gc_registry::numbers::write_json;
 use http::header::{CONTENT_TYPE, HOST};
 use http::{Method, Request, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -108,7 +109,8 @@ async fn exchange(
     fn unavailable(why: impl std::fmt::Display) -> WebhookFailure {
         WebhookFailure::unavailable(why.to_string())
     }
-    let body = serde_json::to_vec(&call.body).map_err(unavailable)?;
+    let mut body = Vec::new();
+    write_json(&mut body, &call.body).map_err(unavailable)?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let request = Request::builder()
         .method(Method::POST)

@@ -1,9 +1,9 @@
 //! Field errors in the words of Kubernetes.
 
-use gc_cel::printed_float;
 use serde_json::Value;
 
 use crate::error::{CauseReason, FieldError};
+use crate::numbers;
 
 /// A value as Kubernetes prints a bad one: strings quoted, scalars plain, everything else as JSON.
 pub(super) fn printed(value: &Value) -> String {
@@ -17,7 +17,7 @@ pub(super) fn printed(value: &Value) -> String {
 fn printed_number(number: &serde_json::Number) -> String {
     match number.as_f64() {
         // Go reads what no signed number of 64 bits can be as a float.
-        Some(float) if !number.is_i64() => printed_float(float),
+        Some(float) if !number.is_i64() => numbers::go_float(float),
         _ => number.to_string(),
     }
 }

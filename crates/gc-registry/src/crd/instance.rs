@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::CustomVersion;
 use super::{cel, field, validate};
 use crate::error::{ApiError, CauseReason, FieldError};
+use crate::numbers;
 use crate::schema;
 
 /// Whether two objects differ outside of their metadata.
@@ -32,24 +33,6 @@ fn set_generation(object: &mut Value, generation: i64) {
 
 fn generation(object: &Value) -> i64 {
     object["metadata"]["generation"].as_i64().unwrap_or_default()
-}
-
-/// Whole numbers are stored without a fraction or an exponent, however they were written: `1e3` and `1000.0` as `1000`.
-#[expect(clippy::cast_possible_truncation, reason = "a whole number within the range of the type")]
-fn write_whole_numbers(value: &mut Value) {
-    /// The smallest float that is no 64-bit integer.
-    const BEYOND: f64 = 9_223_372_036_854_775_808.0;
-    match value {
-        Value::Number(number) if number.is_f64() => {
-            let whole = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < BEYOND);
-            if let Some(whole) = whole {
-                *value = (whole as i64).into();
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(write_whole_numbers),
-        Value::Object(map) => map.values_mut().for_each(write_whole_numbers),
-        _ => {}
-    }
 }
 
 impl CustomVersion {
@@ -81,7 +64,7 @@ impl CustomVersion {
             map.remove("status");
         }
         set_generation(object, 1);
-        write_whole_numbers(object);
+        numbers::settle_whole(object);
     }
 
     /// Prepares an update: the main endpoint keeps the stored status where status is a subresource; the
@@ -90,7 +73,7 @@ impl CustomVersion {
     pub fn prepare_update(&self, object: &mut Value, stored: &Value, subresource: &str) {
         if subresource == "status" {
             keep_all_but_status(object, stored);
-            write_whole_numbers(object);
+            numbers::settle_whole(object);
             return;
         }
         if self.has_status
@@ -107,7 +90,7 @@ impl CustomVersion {
         }
         let raised = i64::from(content_differs(object, stored));
         set_generation(object, generation(stored).saturating_add(raised));
-        write_whole_numbers(object);
+        numbers::settle_whole(object);
     }
 
     /// Checks an object against kind, schema and scale; with `stored` as an update, which does not check

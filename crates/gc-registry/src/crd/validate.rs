@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use gc_cel::printed_float;
 use regex::Regex;
 use serde_json::{Map, Value};
 
 use super::field;
 use super::formats;
 use crate::error::{CauseReason, FieldError};
+use crate::numbers::go_float;
 use crate::schema::{IntegerFormat, ListType, Node, Schema, StringFormat, Validations};
 
 /// Problems reported for one object at most; the rest is not looked for, so that a broken list of a million
@@ -256,23 +256,28 @@ impl Checker<'_> {
             && divisor > 0.0
             && !is_multiple(number, divisor)
         {
-            self.bad(value, &format!("be a multiple of {}", printed_float(divisor)));
+            self.bad(value, &format!("be a multiple of {}", go_float(divisor)));
         }
     }
 
+    /// Upstream compares whole numbers with the whole part of a limit, where it has one.
     fn check_limits(&mut self, validations: &Validations, value: &Value, number: f64) {
-        if let Some(limit) = validations.maximum {
+        let exact = |limit: f64| {
+            let is_whole = value.is_i64() && limit.abs() < WHOLE_MAX;
+            if is_whole { (limit.trunc(), limit.trunc().to_string()) } else { (limit, go_float(limit)) }
+        };
+        if let Some((limit, shown)) = validations.maximum.map(exact) {
             if validations.exclusive_maximum && number >= limit {
-                self.bad(value, &format!("be less than {}", printed_float(limit)));
+                self.bad(value, &format!("be less than {shown}"));
             } else if number > limit {
-                self.bad(value, &format!("be less than or equal to {}", printed_float(limit)));
+                self.bad(value, &format!("be less than or equal to {shown}"));
             }
         }
-        if let Some(limit) = validations.minimum {
+        if let Some((limit, shown)) = validations.minimum.map(exact) {
             if validations.exclusive_minimum && number <= limit {
-                self.bad(value, &format!("be greater than {}", printed_float(limit)));
+                self.bad(value, &format!("be greater than {shown}"));
             } else if number < limit {
-                self.bad(value, &format!("be greater than or equal to {}", printed_float(limit)));
+                self.bad(value, &format!("be greater than or equal to {shown}"));
             }
         }
     }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use crate::api::PatchType;
+use crate::numbers::go_float;
 use crate::resource::ResourceDefinition;
 use crate::schema::definition_name;
 use crate::schema::shown::{Opened, Part, patched, untyped};
@@ -109,19 +110,6 @@ fn print(value: &Value, out: &mut String) {
         other => {
             let _ = write!(out, "{other}");
         }
-    }
-}
-
-/// A float as Go's `%v` prints it: with an exponent where that has seven digits or more.
-fn go_float(float: f64) -> String {
-    let text = format!("{float:e}");
-    let Some((digits, exponent)) = text.split_once('e') else { return text };
-    match exponent.parse::<i32>() {
-        Ok(exponent) if !(-4..=5).contains(&exponent) => {
-            let sign = if exponent < 0 { '-' } else { '+' };
-            format!("{digits}e{sign}{:02}", exponent.unsigned_abs())
-        }
-        _ => float.to_string(),
     }
 }
 

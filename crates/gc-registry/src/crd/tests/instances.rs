@@ -117,7 +117,12 @@ fn values_are_checked_in_the_words_of_kubernetes() {
         (
             json!({"type": "number", "maximum": 1.5}),
             json!(2),
-            vec!["spec.a: Invalid value: 2: spec.a in body should be less than or equal to 1.5"],
+            vec!["spec.a: Invalid value: 2: spec.a in body should be less than or equal to 1"],
+        ),
+        (
+            json!({"type": "number", "maximum": 1.5}),
+            json!(1_234_567.5),
+            vec!["spec.a: Invalid value: 1.2345675e+06: spec.a in body should be less than or equal to 1.5"],
         ),
         (json!({"type": "number", "multipleOf": 0.1}), json!(0.3), vec![]),
         (
