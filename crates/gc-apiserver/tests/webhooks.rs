@@ -20,18 +20,36 @@ fn answer(path: &str, review: &Value) -> Option<Value> {
         }
         "/no" => json!({"uid": uid, "allowed": false, "status": {"message": "never"}}),
         "/slow" => return None,
+        // What it sees of the managers decides about the replicas.
+        "/scale" => {
+            let manager =
+                |object: &str| &review["request"][object]["metadata"]["managedFields"][0]["manager"];
+            let seen = manager("object") == "scaler" && manager("oldObject") == "maker";
+            let replicas = if seen { 7 } else { 0 };
+            let patch = json!([{"op": "add", "path": "/spec/replicas", "value": replicas}]).to_string();
+            json!({"uid": uid, "allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(patch)})
+        }
+        "/forget" => {
+            let patch = json!([{"op": "add", "path": "/metadata/managedFields", "value": [{}]}]).to_string();
+            json!({"uid": uid, "allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(patch)})
+        }
         _ => Value::Null,
     };
     Some(json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}))
 }
 
 async fn configure(server: &TestServer, kind: &str, client: Value, timeout_seconds: u32) {
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]});
+    configure_for(server, kind, client, timeout_seconds, rule).await;
+}
+
+async fn configure_for(server: &TestServer, kind: &str, client: Value, timeout_seconds: u32, rule: Value) {
     let configuration = json!({
         "metadata": {"name": "w"},
         "webhooks": [{
             "name": "w.example.com", "clientConfig": client, "admissionReviewVersions": ["v1"], "sideEffects": "None",
             "timeoutSeconds": timeout_seconds,
-            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
+            "rules": [rule],
         }],
     });
     let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations");
@@ -64,6 +82,44 @@ async fn webhooks_change_and_refuse_what_is_created() {
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line}\n{metrics}");
     }
+}
+
+#[tokio::test]
+async fn webhooks_see_and_change_a_scale_with_its_managers() {
+    let server = TestServer::start().await;
+    let (address, authority) = webhook::serve(answer).await;
+    let client = json!({"url": format!("https://{address}/scale"), "caBundle": authority});
+    let rule = json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["UPDATE"],
+        "resources": ["deployments/scale"]});
+    configure_for(&server, "mutating", client, 10, rule).await;
+    let pod =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": pod});
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let made = json!({"metadata": {"name": "a"}, "spec": spec});
+    assert_eq!(server.post(&format!("{deployments}?fieldManager=maker"), &made).await.code, 201);
+    let scale = json!({"spec": {"replicas": 3}}).to_string();
+    let headers = [("content-type", "application/merge-patch+json")];
+    let path = format!("{deployments}/a/scale?fieldManager=scaler");
+    let scaled = server.send("PATCH", &path, &headers, scale).await;
+    assert_eq!(scaled.json()["spec"], json!({"replicas": 7}));
+}
+
+#[tokio::test]
+async fn managers_that_a_webhook_spoils_stay_as_they_were() {
+    let server = TestServer::start().await;
+    let (address, authority) = webhook::serve(answer).await;
+    let client = json!({"url": format!("https://{address}/forget"), "caBundle": authority});
+    configure(&server, "mutating", client, 10).await;
+    let made = json!({"metadata": {"name": "a"}, "data": {"k": "v"}});
+    let answer = server.post(&format!("{CONFIG_MAPS}?fieldManager=maker"), &made).await;
+    assert_eq!(answer.json()["metadata"]["managedFields"][0]["manager"], "maker");
+    let warning = answer.headers["warning"].to_str().unwrap();
+    assert_eq!(
+        warning,
+        "299 - \".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated \
+         mutating admission controller; please fix your requests: operation must be `Apply` or `Update`\""
+    );
 }
 
 #[tokio::test]

@@ -22,6 +22,7 @@ use crate::api::{RequestContext, RequestTarget, WriteOptions};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::meta;
+use crate::patch::managed_fields;
 use crate::registry::Registry;
 pub use crate::resource::BodyKind;
 use crate::rules::Strictness;
@@ -122,6 +123,7 @@ impl Call<'_> {
         if *new == before {
             return Ok(());
         }
+        self.restore_managers(new, &before);
         self.check_kind(new)?;
         match self.rules().decode(new, (&[], &[]), crate::api::FieldValidation::Ignore) {
             Ok(_) | Err(Strictness::Strict(_)) => {}
@@ -133,6 +135,43 @@ impl Call<'_> {
             meta::set_or_remove(meta::metadata_mut(new), field, value);
         }
         Ok(())
+    }
+
+    /// Lets mutating policies and webhooks change a Scale, which they see with its managers.
+    pub(crate) fn mutate_scale(
+        &self,
+        scale: &mut Value,
+        before: &Value,
+        options: &WriteOptions,
+    ) -> Result<(), ApiError> {
+        let configured = self.registry.configured();
+        if configured.mutates_nothing() {
+            return Ok(());
+        }
+        let asked = (Operation::Update, &Options::Write(options));
+        let attributes = Attributes::of(self, asked, Some(BodyKind::SCALE), Some(scale), Some(before))?;
+        let Some(attributes) = attributes else { return Ok(()) };
+        let sent = scale.clone();
+        mutation::mutate(self, &configured, &attributes, scale, Some(before))?;
+        webhooks::mutate(self, &configured, &attributes, scale, Some(before))?;
+        self.restore_managers(scale, &sent);
+        Ok(())
+    }
+
+    /// Managers that admission has left in a state that cannot be read are those from before it.
+    fn restore_managers(&self, new: &mut Value, before: &Value) {
+        let managers = |object: &Value| meta::metadata(object).get("managedFields").cloned();
+        let (given, known) = (managers(new), managers(before));
+        if given == known {
+            return;
+        }
+        if let Some(why) = given.as_ref().and_then(managed_fields::problem) {
+            meta::set_or_remove(meta::metadata_mut(new), "managedFields", known.unwrap_or_default());
+            self.note(format!(
+                ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated \
+                 mutating admission controller; please fix your requests: {why}"
+            ));
+        }
     }
 
     /// Asks validating policies and webhooks about a write, and the mutating ones about a deletion, which they can refuse.

@@ -136,46 +136,38 @@ pub(crate) fn scale_with_managers(call: &Call<'_>, live: &Value) -> Result<Value
 }
 
 /// Hands the replicas of an object over to those who manage them in its Scale.
-pub(crate) fn hand_over(call: &Call<'_>, of_scale: &Value, new: &mut Value) {
+pub(crate) fn hand_over(call: &Call<'_>, scale: &Value, new: &mut Value) {
+    let of_scale = meta::metadata(scale).get("managedFields").cloned().unwrap_or_default();
     let known = meta::metadata(new).get("managedFields").cloned().unwrap_or_default();
     let version = call.resource().api_version();
-    let managed = scale::of_scaled(&known, of_scale, &version, &|version| replicas_path(call, version));
+    let managed = scale::of_scaled(&known, &of_scale, &version, &|version| replicas_path(call, version));
     meta::set_or_remove(meta::metadata_mut(new), "managedFields", managed.unwrap_or_default());
 }
 
-/// After an update or patch of a Scale.
-pub(crate) fn update_by_scale(
-    call: &Call<'_>,
-    live: &Value,
-    scale: &Value,
-    new: &mut Value,
-    options: &WriteOptions,
-) -> Result<(), ApiError> {
-    let before = scale_with_managers(call, live)?;
-    let mut scale = scale.clone();
+/// The Scale that was sent, with its managers: those of the Scale before and who changes it.
+pub(crate) fn update_scale(call: &Call<'_>, before: &Value, sent: &Value, options: &WriteOptions) -> Value {
+    let mut scale = sent.clone();
     // A Scale of nothing has no replicas, so that their last manager loses them with it.
     if scale["spec"]["replicas"] == 0 {
         meta::member_map(&mut scale, "spec").remove("replicas");
     }
-    with_scale_request(call, options, |request| managed_fields::update(Some(&before), &mut scale, request));
-    hand_over(call, &scale["metadata"]["managedFields"], new);
-    Ok(())
+    with_scale_request(call, options, |request| managed_fields::update(Some(before), &mut scale, request));
+    scale
 }
 
-/// The Scale, with its managers, that results from applying a configuration to the one of the live object.
+/// The Scale, with its managers, that results from applying a configuration to the one before.
 pub(crate) fn apply_to_scale(
     call: &Call<'_>,
-    live: &Value,
+    before: &Value,
     configuration: &Value,
     options: &WriteOptions,
 ) -> Result<Value, ApiError> {
     /// Upstream converts a Scale as if it were a custom resource itself, which fails.
     const NOT_CONVERTED: &str =
         "to proper version: request to convert CR to an invalid group/version: autoscaling/v1";
-    let before = scale_with_managers(call, live)?;
     let is_custom = call.resource().custom.is_some();
     with_scale_request(call, options, |request| managed_fields::check_type(configuration, request))?;
-    if is_custom && meta::metadata(&before).get("managedFields").is_none() {
+    if is_custom && meta::metadata(before).get("managedFields").is_none() {
         let why = format!(
             "failed to create manager for existing fields: failed to convert live object (/; autoscaling/v1, Kind=Scale) \
              {NOT_CONVERTED}"
@@ -184,9 +176,9 @@ pub(crate) fn apply_to_scale(
     }
     let force = options.force.unwrap_or_default();
     let scale = with_scale_request(call, options, |request| {
-        managed_fields::apply(Some(&before), configuration, request, force)
+        managed_fields::apply(Some(before), configuration, request, force)
     })?;
-    if is_custom && !managed_fields::equal_but_managers(&before, &scale) {
+    if is_custom && !managed_fields::equal_but_managers(before, &scale) {
         let (namespace, name) = (meta::text(configuration, "namespace"), meta::name(configuration));
         let object = format!("({namespace}/{name}; autoscaling/v1, Kind=Scale)");
         let why = format!("failed to convert new object {object} {NOT_CONVERTED}");

@@ -56,13 +56,12 @@ impl Call<'_> {
         self.write_scale(&Change::ScaleByApply(body.value), options)
     }
 
-    /// The Scale that an apply makes of that of a live object, if it is still of the same.
-    pub(crate) fn take_applied_scale(&self, scale: Value, live: &Value) -> Result<Value, ApiError> {
+    /// Refuses the Scale that an apply makes of that of a live object, if it is none or of another object.
+    pub(crate) fn check_applied_scale(&self, scale: Value, live: &Value) -> Result<(), ApiError> {
         self.check_uid_of_scale(live, &scale)?;
         let scale = self.take_scale(RequestBody::from(scale))?;
         self.check_name(&scale)?;
-        self.check_namespace(&scale)?;
-        Ok(scale)
+        self.check_namespace(&scale)
     }
 
     fn patch_scale(

@@ -354,22 +354,28 @@ impl Call<'_> {
                     return Err(self.uid_conflict(uid, meta::uid(live), options.dry_run));
                 }
                 let given = self.check_version(scale, live)?;
-                let mut new = live.clone();
-                self.apply_scale(&mut new, scale)?;
-                managed::update_by_scale(self, live, scale, &mut new, options)?;
-                Ok((new, given))
+                let before = managed::scale_with_managers(self, live)?;
+                let mut scale = managed::update_scale(self, &before, scale, options);
+                self.mutate_scale(&mut scale, &before, options)?;
+                Ok((self.scaled(live, &scale)?, given))
             }
             Change::ScaleByApply(configuration) => {
-                let scale = managed::apply_to_scale(self, live, configuration, options)?;
-                let managed = scale["metadata"]["managedFields"].clone();
-                let scale = self.take_applied_scale(scale, live)?;
+                let before = managed::scale_with_managers(self, live)?;
+                let mut scale = managed::apply_to_scale(self, &before, configuration, options)?;
+                self.mutate_scale(&mut scale, &before, options)?;
+                self.check_applied_scale(scale.clone(), live)?;
                 let given = self.check_version(configuration, live)?;
-                let mut new = live.clone();
-                self.apply_scale(&mut new, &scale)?;
-                managed::hand_over(self, &managed, &mut new);
-                Ok((new, given))
+                Ok((self.scaled(live, &scale)?, given))
             }
         }
+    }
+
+    /// An object with the replicas of a Scale, and their managers.
+    fn scaled(&self, live: &Value, scale: &Value) -> Result<Value, ApiError> {
+        let mut new = live.clone();
+        self.apply_scale(&mut new, scale)?;
+        managed::hand_over(self, scale, &mut new);
+        Ok(new)
     }
 
     /// Whether a document names a version; 409 if it is not the stored one.

@@ -127,6 +127,12 @@ pub fn update(live: Option<&Value>, new: &mut Value, request: &ManagerRequest<'_
     put_managed_fields(new, entries::encode(entries));
 }
 
+/// What is wrong with `metadata.managedFields`, if anything is.
+pub(crate) fn problem(managed_fields: &Value) -> Option<String> {
+    let entries = managed_fields.as_array().map(Vec::as_slice).unwrap_or_default();
+    entries.iter().enumerate().find_map(|(index, entry)| entries::problem(index, entry))
+}
+
 /// Hands what changed from `live` to `new` over to the manager of the request.
 fn update_entries(live: Option<&Value>, new: &Value, entries: &mut Vec<Entry>, request: &ManagerRequest<'_>) {
     // A new object adds what differs from the zero value of its type.

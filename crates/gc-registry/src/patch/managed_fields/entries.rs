@@ -118,6 +118,23 @@ pub(super) fn decode(managed_fields: &Value) -> Option<Vec<Entry>> {
     }
 }
 
+/// What is wrong with an entry, if anything is.
+pub(super) fn problem(index: usize, entry: &Value) -> Option<String> {
+    let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
+    match (text("operation"), text("apiVersion"), text("fieldsType")) {
+        ("Apply" | "Update", "", _) => Some("apiVersion must not be empty".to_owned()),
+        ("Apply" | "Update", _, "") => Some(format!("missing fieldsType in managed fields entry {index}")),
+        ("Apply" | "Update", _, "FieldsV1") => {
+            let fields = FieldSet::decode(entry.get("fieldsV1").unwrap_or(&Value::Null));
+            fields.err().map(|error| format!("error decoding set: {error}"))
+        }
+        ("Apply" | "Update", _, other) => {
+            Some(format!("invalid fieldsType {other:?} in managed fields entry {index}"))
+        }
+        _ => Some("operation must be `Apply` or `Update`".to_owned()),
+    }
+}
+
 /// Whether a client sent the order to forget all managers: an empty list, or a list of one empty entry.
 pub(super) fn is_reset(managed_fields: &Value) -> bool {
     *managed_fields == json!([]) || *managed_fields == json!([{}])
