@@ -23,9 +23,9 @@ use crate::transport::exchange::{Answer, ApiRequest};
 /// What the key is hashed with (RFC 6455, 1.3).
 const ACCEPT_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 const VERSION: &str = "13";
-/// Largest payload of a ping or of a goodbye.
+/// Largest payload of a control frame: a ping, a pong or a close.
 const MAXIMUM_CONTROL: u64 = 125;
-/// The goodbye: no error.
+/// The payload of a close frame: no error.
 const NORMAL_END: [u8; 2] = 1000_u16.to_be_bytes();
 
 const TEXT: u8 = 0x1;
@@ -186,7 +186,7 @@ fn message(kind: u8, payload: &[u8]) -> Vec<u8> {
 #[derive(Debug, PartialEq, Eq)]
 enum Control {
     Ping(Vec<u8>),
-    /// It says goodbye, or what it sends is no WebSocket.
+    /// It closes, or what it sends is no WebSocket.
     End,
 }
 
@@ -245,6 +245,9 @@ fn header(received: &[u8]) -> Option<(u8, u64, usize)> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -294,7 +297,7 @@ mod tests {
 
     /// What the client wants, however its bytes are cut.
     #[test]
-    fn pings_and_goodbyes_are_found_among_messages() {
+    fn pings_and_closes_are_found_among_messages() {
         let ping = |text: &str| Control::Ping(text.as_bytes().to_vec());
         let table = [
             (masked(PING, b"hi"), vec![ping("hi")]),
@@ -324,6 +327,23 @@ mod tests {
                     }
                 }
                 assert_eq!(found, want, "in pieces of {size}");
+            }
+        }
+    }
+
+    proptest! {
+        /// Whatever arrives, in whatever pieces: no more than one control frame waits for its end.
+        #[test]
+        fn what_waits_is_bounded(pieces in vec(vec(any::<u8>(), 0..300), 0..20)) {
+            const MOST: usize = 14 + 125;
+            let (mut received, mut incoming) = (BytesMut::new(), Incoming::default());
+            for piece in pieces {
+                received.extend_from_slice(&piece);
+                while let Poll::Ready(control) = incoming.next(&mut received) {
+                    let Control::Ping(payload) = control else { return Ok(()) };
+                    prop_assert!(payload.len() as u64 <= MAXIMUM_CONTROL);
+                }
+                prop_assert!(received.len() < MOST, "{} bytes wait", received.len());
             }
         }
     }
