@@ -30,14 +30,6 @@ pub fn is_uri(text: &str) -> bool {
     })
 }
 
-/// A float without an empty fraction.
-#[must_use]
-pub fn printed_float(float: f64) -> String {
-    /// From here on Go writes exponents.
-    const PLAIN_BELOW: f64 = 1e21;
-    if float.abs() < PLAIN_BELOW { format!("{float}") } else { format!("{float:e}").replace('e', "e+") }
-}
-
 /// A format of names: its longest text in bytes, its pattern, what it is, and examples.
 struct Name {
     longest: usize,

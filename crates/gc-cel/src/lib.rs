@@ -45,7 +45,7 @@ pub use authority::{Authority, Check, Question};
 pub use budget::{Budget, EvalError};
 pub use check::Environment;
 pub use eval::Scope;
-pub use formats::{is_cidr, is_uri, printed_float};
+pub use formats::{is_cidr, is_uri};
 pub use printed::printed;
 pub use time::Timestamp;
 pub use types::{Declared, ObjectType, Shape, Type};

@@ -43,6 +43,24 @@ fn component_statuses_are_those_of_the_store_and_of_what_runs_beside_it() {
     );
 }
 
+/// As kube-apiserver 1.36.2 answers.
+#[test]
+fn pods_are_selected_by_their_first_address_in_one_field_only() {
+    let world = World::default();
+    world.create("v1/pods", pod("a", "", json!({}), json!({}))).unwrap();
+    let status = json!({"status": {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}});
+    world.merge("v1/pods/status", "default/a", status).unwrap();
+    for (selector, found) in [
+        ("status.podIP=10.0.0.1", true),
+        ("status.podIP=10.0.0.2", false),
+        ("status.podIPs=10.0.0.1", false),
+        ("status.podIPs=", true),
+    ] {
+        let options = ListOptions { field_selector: selector.into(), ..ListOptions::default() };
+        assert_eq!(!names(&list(&world, "v1/pods", options).unwrap()).is_empty(), found, "{selector}");
+    }
+}
+
 fn delete_collection(
     world: &World,
     resource: &str,

@@ -94,8 +94,9 @@ impl Kind for Pod {
     fn field_label(name: &str, object: &Value) -> String {
         match name {
             "spec.hostNetwork" => flag(object, &["spec", "hostNetwork"]).unwrap_or_default().to_string(),
-            // The address of a pod is the first of its addresses, in both fields.
-            "status.podIP" | "status.podIPs" => {
+            // Upstream knows the name and no value of it.
+            "status.podIPs" => String::new(),
+            "status.podIP" => {
                 let first = object.pointer("/status/podIPs/0/ip").and_then(Value::as_str);
                 first.unwrap_or_else(|| text(object, &["status", "podIP"])).to_owned()
             }
