@@ -198,7 +198,7 @@ impl WorkloadWorld {
             return Ok((Outcome::NotServed, Vec::new()));
         };
         let (kind, delivered) = (feed.kind, feed.version());
-        let verdict = self.judge_collection(collector, &kind, &effect.request);
+        let verdict = self.judge_collection(collector, &kind, effect);
         let saboteur = Saboteur::new(None);
         let performer = Performer { server: &self.server, kind: &kind, saboteur: &saboteur, trouble: None };
         let performed = match &effect.request {
