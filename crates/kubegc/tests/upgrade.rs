@@ -38,12 +38,18 @@ fn expected(version: &Path) -> serde_json::Map<String, Value> {
     serde_json::from_slice(&std::fs::read(version.join("objects.json")).unwrap()).unwrap()
 }
 
+/// Whether it is the Lease by which the server that runs now says who it is.
+fn is_identity(object: &Value) -> bool {
+    object["metadata"]["labels"]["apiserver.kubernetes.io/identity"] == "kube-apiserver"
+}
+
 /// Every object is what it was; `change` is what may differ.
 fn assert_same(server: &Kubegc, version: &Path, change: impl Fn(&mut Value)) {
     let admin = Admin::of(server);
     for (path, mut expected) in expected(version) {
         let (code, mut list) = admin.get(&path);
         assert_eq!(code, 200, "{path}: {list}");
+        list["items"].as_array_mut().unwrap().retain(|object| !is_identity(object));
         for items in [&mut expected, &mut list["items"]] {
             items.as_array_mut().unwrap().iter_mut().for_each(&change);
         }

@@ -308,7 +308,7 @@ fn objects_are_selected_by_their_fields() {
             ("spec.hostNetwork", "false"),
             ("status.phase", "Running"),
             ("status.podIP", "10.0.0.1"),
-            ("status.podIPs", "10.0.0.1"),
+            ("status.podIPs", ""),
             ("status.nominatedNodeName", "")
         ])
     );
