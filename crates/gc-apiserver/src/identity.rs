@@ -110,14 +110,13 @@ pub(crate) fn renew(state: &State, identity: &Identity) -> Result<(), ApiError> 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
 mod tests {
-    use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicI64, Ordering};
 
     use gc_registry::Registry;
     use gc_store::MemoryStorage;
 
     use super::*;
-    use crate::{AccessConfig, Clock, GivenKeys, Server, ServerConfig};
+    use crate::{Clock, Server, ServerConfig};
 
     #[test]
     fn names_are_those_of_upstream() {
@@ -144,19 +143,7 @@ mod tests {
         let read = Arc::clone(&seconds);
         let clock = Clock::new(move || jiff::Timestamp::from_second(read.load(Ordering::Relaxed)).unwrap());
         let registry = Registry::open(Arc::new(MemoryStorage::default()), gc_registry::Config::default());
-        let config = ServerConfig {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            data_dir: None,
-            admin_token: None,
-            token_auth_file: None,
-            hosts: Vec::new(),
-            keys: GivenKeys::default(),
-            access: AccessConfig::default(),
-            flags: BTreeMap::new(),
-            identity_host: None,
-            clock,
-            extension: None,
-        };
+        let config = ServerConfig { clock, ..ServerConfig::at("127.0.0.1:0".parse().unwrap()) };
         let server = Server::start(config, Arc::new(registry.unwrap())).await.unwrap();
         let state = server.state();
         assert_eq!(shown(state), [Value::Null; 0], "a server keeps a Lease only where it is asked to");

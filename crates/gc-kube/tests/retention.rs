@@ -168,19 +168,7 @@ struct Running {
 impl World {
     async fn start() -> Self {
         let registry = Registry::open(Arc::new(MemoryStorage::default()), Config::default()).unwrap();
-        let config = ServerConfig {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            data_dir: None,
-            admin_token: None,
-            token_auth_file: None,
-            hosts: Vec::new(),
-            keys: gc_apiserver::GivenKeys::default(),
-            access: gc_apiserver::AccessConfig::default(),
-            flags: std::collections::BTreeMap::new(),
-            identity_host: None,
-            clock: gc_apiserver::Clock::default(),
-            extension: None,
-        };
+        let config = ServerConfig::at("127.0.0.1:0".parse().unwrap());
         let server = Server::start(config, Arc::new(registry)).await.unwrap();
         let way = server.in_process("admin");
         let admin = ApiClient::in_process(move |request| way.call(request));

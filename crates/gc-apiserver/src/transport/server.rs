@@ -93,6 +93,26 @@ pub struct AccessConfig {
     pub authorization: Vec<AuthorizationMode>,
 }
 
+impl ServerConfig {
+    /// A server at this address that keeps its keys in memory, has no tokens, and asks roles alone.
+    #[must_use]
+    pub fn at(listen: SocketAddr) -> Self {
+        Self {
+            listen,
+            data_dir: None,
+            admin_token: None,
+            token_auth_file: None,
+            hosts: Vec::new(),
+            keys: GivenKeys::default(),
+            access: AccessConfig::default(),
+            flags: BTreeMap::new(),
+            identity_host: None,
+            clock: Clock::default(),
+            extension: None,
+        }
+    }
+}
+
 impl std::fmt::Debug for ServerConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ServerConfig").field("listen", &self.listen).finish_non_exhaustive()
@@ -517,19 +537,7 @@ mod tests {
 
     async fn server(patience: Patience) -> RunningServer {
         let registry = Registry::open(Arc::new(MemoryStorage::default()), gc_registry::Config::default());
-        let config = ServerConfig {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            data_dir: None,
-            admin_token: None,
-            token_auth_file: None,
-            hosts: Vec::new(),
-            keys: GivenKeys::default(),
-            access: AccessConfig::default(),
-            flags: std::collections::BTreeMap::new(),
-            identity_host: None,
-            clock: Clock::default(),
-            extension: None,
-        };
+        let config = ServerConfig::at("127.0.0.1:0".parse().unwrap());
         Server::start_with(patience, config, Arc::new(registry.unwrap())).await.unwrap()
     }
 

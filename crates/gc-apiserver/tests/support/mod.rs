@@ -58,17 +58,9 @@ impl TestServer {
         let settings = Config { aggregates_roles: true, ..Config::default() };
         let registry = Registry::open(Arc::new(MemoryStorage::default()), settings).unwrap();
         let config = ServerConfig {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            data_dir: None,
             admin_token: Some(TOKEN.into()),
-            token_auth_file: None,
-            hosts: Vec::new(),
-            keys: gc_apiserver::GivenKeys::default(),
-            access: gc_apiserver::AccessConfig::default(),
             flags: [("feature-gates".to_owned(), "A=true".to_owned())].into(),
-            identity_host: None,
-            clock: gc_apiserver::Clock::default(),
-            extension: None,
+            ..ServerConfig::at("127.0.0.1:0".parse().unwrap())
         };
         let server = Server::start(config, Arc::new(registry)).await.unwrap();
         let mut roots = rustls::RootCertStore::empty();

@@ -642,19 +642,7 @@ impl Allowed {
     async fn start() -> Self {
         let storage = Arc::new(gc_store::MemoryStorage::default());
         let registry = gc_registry::Registry::open(storage, gc_registry::Config::default()).unwrap();
-        let config = gc_apiserver::ServerConfig {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            data_dir: None,
-            admin_token: None,
-            token_auth_file: None,
-            hosts: Vec::new(),
-            keys: gc_apiserver::GivenKeys::default(),
-            access: gc_apiserver::AccessConfig::default(),
-            flags: std::collections::BTreeMap::new(),
-            identity_host: None,
-            clock: gc_apiserver::Clock::default(),
-            extension: None,
-        };
+        let config = gc_apiserver::ServerConfig::at("127.0.0.1:0".parse().unwrap());
         let server = gc_apiserver::Server::start(config, Arc::new(registry)).await.unwrap();
         let way = server.in_process("admin");
         let admin = ApiClient::in_process(move |request| way.call(request));
