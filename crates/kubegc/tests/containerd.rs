@@ -427,8 +427,11 @@ fn leftovers_go_with_their_pods() {
         std::fs::write(&file, pod.to_string()).unwrap();
         kubectl(&["create", "--validate=false", "-f", file.to_str().unwrap()]);
     }
-    let status = r#"{"status":{"phase":"Failed","reason":"Evicted"}}"#;
-    kubectl(&["patch", "pod", "evicted", "--subresource=status", "--type=merge", "-p", status]);
+    let evicted = serde_json::json!({"phase": "Failed", "reason": "Evicted"});
+    let (path, changed) = support::with_status(&kubectl(&["get", "pod", "evicted", "-o", "json"]), &evicted);
+    let file = server.folder.path().join("evicted.json");
+    std::fs::write(&file, changed).unwrap();
+    kubectl(&["replace", "--raw", &path, "-f", file.to_str().unwrap()]);
     let uid = |name: &str| kubectl(&["get", "pod", name, "-o", "jsonpath={.metadata.uid}"]);
     let pods = [
         Pod { uid: Some(uid("live")), ..Pod::new("live") },

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::driver::{Driver, Mood};
+use crate::support::with_status;
 
 /// Timeout of everything that is awaited here.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
@@ -52,8 +53,8 @@ impl Up {
     }
 
     pub(super) fn status(&self, object: &str, status: &Value) {
-        let patch = json!({ "status": status }).to_string();
-        self.run(&["patch", object, "--subresource=status", "--type=merge", "-p", &patch]);
+        let (path, changed) = with_status(&self.run(&["get", object, "-o", "json"]), status);
+        kubectl(&self.server, &["replace", "--raw", &path, "-f", "-"], &changed);
     }
 
     pub(super) fn exists(&self, object: &str) -> bool {

@@ -149,6 +149,20 @@ fn jobs_complete_and_nodes_drain() {
     kubectl(&server, &["rollout", "status", "deployment/web", "--timeout=30s"], "");
 }
 
+/// Waits until a field of what `kubectl get` names has a value; older kubectl cannot `wait` for that.
+fn reaches(server: &Kubegc, what: &[&str], path: &str, expected: &str) {
+    let path = format!("jsonpath={path}");
+    let all: Vec<&str> = ["get", "-o", &path].into_iter().chain(what.iter().copied()).collect();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let outcome = run(server, &all, "");
+        if outcome.out == expected {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{what:?} shows {:?} {}", outcome.out, outcome.err);
+    }
+}
+
 #[test]
 fn a_paused_rollout_waits_until_it_is_resumed() {
     let Some(server) = up() else { return };
@@ -156,11 +170,10 @@ fn a_paused_rollout_waits_until_it_is_resumed() {
     kubectl(&server, &["create", "deployment", "web", "--image=nginx:1"], "");
     follow();
     kubectl(&server, &["rollout", "pause", "deployment/web"], "");
-    let paused = "--for=jsonpath={.status.conditions[?(@.type==\"Progressing\")].reason}=DeploymentPaused";
-    kubectl(&server, &["wait", "deployment/web", paused, "--timeout=30s"], "");
+    let progress = "{.status.conditions[?(@.type==\"Progressing\")].reason}";
+    reaches(&server, &["deployment/web"], progress, "DeploymentPaused");
     kubectl(&server, &["set", "image", "deployment/web", "nginx=nginx:2"], "");
-    let observed = "--for=jsonpath={.status.observedGeneration}=3";
-    kubectl(&server, &["wait", "deployment/web", observed, "--timeout=30s"], "");
+    reaches(&server, &["deployment/web"], "{.status.observedGeneration}", "3");
     assert_eq!(get(&server, &["replicasets"])["items"].as_array().unwrap().len(), 1);
     kubectl(&server, &["rollout", "resume", "deployment/web"], "");
     follow();
@@ -170,18 +183,7 @@ fn a_paused_rollout_waits_until_it_is_resumed() {
 #[test]
 fn services_claims_and_budgets_follow_their_pods() {
     let Some(server) = up() else { return };
-    let reaches = |what: &[&str], path: &str, expected: &str| {
-        let path = format!("jsonpath={path}");
-        let all: Vec<&str> = ["get", "-o", &path].into_iter().chain(what.iter().copied()).collect();
-        let deadline = Instant::now() + Duration::from_secs(30);
-        loop {
-            let outcome = run(&server, &all, "");
-            if outcome.out == expected {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{what:?} shows {:?} {}", outcome.out, outcome.err);
-        }
-    };
+    let reaches = |what: &[&str], path: &str, expected: &str| reaches(&server, what, path, expected);
     kubectl(&server, &["create", "deployment", "web", "--image=nginx", "--replicas=2"], "");
     kubectl(&server, &["rollout", "status", "deployment/web", "--timeout=30s"], "");
     kubectl(&server, &["expose", "deployment", "web", "--port=80", "--type=LoadBalancer"], "");
@@ -189,11 +191,13 @@ fn services_claims_and_budgets_follow_their_pods() {
     reaches(&slices, "{.items[*].endpoints[*].conditions.ready}", "true true");
     reaches(&["endpoints/web"], "{.subsets[*].ports[*].port}", "80");
     reaches(&["service/web"], "{.status.loadBalancer.ingress[*].ipMode}", "VIP");
-    kubectl(
-        &server,
-        &["create", "poddisruptionbudget", "web", "--selector=app=web", "--min-available=1"],
-        "",
-    );
+    let budget = "
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web}
+spec: {minAvailable: 1, selector: {matchLabels: {app: web}}}
+";
+    kubectl(&server, &["apply", "-f", "-"], budget);
     reaches(&["poddisruptionbudget/web"], "{.status.disruptionsAllowed}", "1");
     let claim = "
 apiVersion: v1

@@ -12,7 +12,7 @@ use gc_kube::ApiClient;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::support::{Kubegc, Signal, repository};
+use crate::support::{Kubegc, Signal, collection_of, repository};
 
 /// Timeout of everything that is awaited here.
 pub const PATIENCE: Duration = Duration::from_mins(1);
@@ -158,18 +158,6 @@ pub fn kubeconfig(file: &Path, url: &str, ca: &Path, token: &str) {
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
     });
     std::fs::write(file, config.to_string()).unwrap();
-}
-
-/// The collection that an object of a manifest is created in.
-pub fn collection_of(object: &Value) -> String {
-    let version = object["apiVersion"].as_str().unwrap();
-    let prefix = if version.contains('/') { "apis" } else { "api" };
-    let kind = object["kind"].as_str().unwrap().to_lowercase();
-    let plural = if kind.ends_with('y') { kind.replace("policy", "policies") } else { format!("{kind}s") };
-    match object["metadata"]["namespace"].as_str() {
-        Some(namespace) => format!("/{prefix}/{version}/namespaces/{namespace}/{plural}"),
-        None => format!("/{prefix}/{version}/{plural}"),
-    }
 }
 
 /// Makes the account of deploy/run, with its permissions and no others; answers a kubeconfig for it.

@@ -88,6 +88,9 @@ pub fn unavailable_release(release: Release) -> Option<String> {
     if !Path::new(BUSYBOX).exists() {
         why.push(format!("no {BUSYBOX} (package busybox-static)"));
     }
+    if !has_cgroups() {
+        why.push("no cgroup filesystem is mounted".to_owned());
+    }
     if why.is_empty() {
         return None;
     }
@@ -95,6 +98,12 @@ pub fn unavailable_release(release: Release) -> Option<String> {
     assert!(std::env::var("CI").as_deref() != Ok("true"), "these tests need a real containerd: {why}");
     eprintln!("SKIPPED: no real containerd ({release:?}): {why}");
     Some(why)
+}
+
+/// Whether runc finds control groups, which a chroot or a container may not have.
+fn has_cgroups() -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    mounts.lines().any(|mount| mount.split(' ').nth(2).is_some_and(|kind| kind.starts_with("cgroup")))
 }
 
 /// Waits until something holds; fails with what was waited for.

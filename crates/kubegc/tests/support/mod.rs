@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 pub use rustix::process::Signal;
+use serde_json::Value;
 
 /// The administrator's token.
 pub const TOKEN: &str = "conformance-token";
@@ -19,6 +20,36 @@ pub const TOKEN: &str = "conformance-token";
 /// The root of the repository.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// The collection that an object of a manifest is created in.
+pub fn collection_of(object: &Value) -> String {
+    let version = object["apiVersion"].as_str().unwrap();
+    let prefix = if version.contains('/') { "apis" } else { "api" };
+    let kind = object["kind"].as_str().unwrap().to_lowercase();
+    let plural = if kind.ends_with('y') { kind.replace("policy", "policies") } else { format!("{kind}s") };
+    match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("/{prefix}/{version}/namespaces/{namespace}/{plural}"),
+        None => format!("/{prefix}/{version}/{plural}"),
+    }
+}
+
+/// The path of an object's status, and the object with these fields in its status: what `kubectl patch --subresource=status` makes of
+/// them, which the kubectl of some distributions does not know. For `kubectl replace --raw PATH -f -`.
+pub fn with_status(object: &str, fields: &Value) -> (String, String) {
+    let mut object: Value = serde_json::from_str(object).unwrap();
+    for (name, value) in fields.as_object().unwrap() {
+        object["status"][name] = value.clone();
+    }
+    let path = format!("{}/{}/status", collection_of(&object), object["metadata"]["name"].as_str().unwrap());
+    (path, object.to_string())
+}
+
+/// The minor version of kubectl: Debian's is 1.20, and lacks some commands.
+pub fn kubectl_minor_version() -> u32 {
+    let output = Command::new("kubectl").args(["version", "--client", "-o", "json"]).output().unwrap();
+    let version: Value = serde_json::from_slice(&output.stdout).unwrap();
+    version["clientVersion"]["minor"].as_str().unwrap().trim_end_matches('+').parse().unwrap()
 }
 
 /// A running `kubegc`, stopped when dropped.
