@@ -1,7 +1,8 @@
 //! What all requests share.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 
 use gc_registry::Registry;
 use gc_registry::api::{RequestContext, UserInfo};
@@ -22,6 +23,9 @@ use crate::serve::watching::FrameCache;
 use crate::serve::zpages::Facts;
 use crate::transport::stop::Stop;
 use crate::work::{Weight, Work};
+
+/// The name and port by which pods reach a server, which is all that one has that listens nowhere.
+const UNLISTENED: &str = "kubernetes.default.svc:443";
 
 /// The clock that objects are stamped with, and that ages are shown by. Keys, tokens and sessions follow the machine's.
 #[derive(Clone)]
@@ -85,8 +89,8 @@ pub(crate) struct State {
     pub(crate) facts: Facts,
     /// Resolves when the server stops.
     pub(crate) stop: Stop,
-    /// `host:port`, for discovery.
-    pub(crate) advertised: String,
+    /// Where it listens; empty while it listens nowhere.
+    pub(crate) address: OnceLock<SocketAddr>,
     /// Who answers further paths.
     pub(crate) extension: Option<Arc<dyn Extension>>,
     random: SystemRandom,
@@ -114,8 +118,8 @@ pub(crate) struct StateParts {
     pub(crate) flags: BTreeMap<String, String>,
     /// See [`State`].
     pub(crate) stop: Stop,
-    /// See [`State`].
-    pub(crate) advertised: String,
+    /// Where it listens from the start.
+    pub(crate) address: Option<SocketAddr>,
     /// See [`State`].
     pub(crate) extension: Option<Arc<dyn Extension>>,
 }
@@ -143,9 +147,18 @@ impl State {
             clock: parts.clock,
             facts: Facts::new(parts.flags),
             stop: parts.stop,
-            advertised: parts.advertised,
+            address: parts.address.map_or_else(OnceLock::new, OnceLock::from),
             extension: parts.extension,
             random,
+        }
+    }
+
+    /// `host:port` that clients on this machine can use; the name that it has in every cluster while it listens nowhere.
+    pub(crate) fn advertised(&self) -> String {
+        match self.address.get() {
+            Some(address) if address.ip().is_unspecified() => format!("127.0.0.1:{}", address.port()),
+            Some(address) => address.to_string(),
+            None => UNLISTENED.to_owned(),
         }
     }
 

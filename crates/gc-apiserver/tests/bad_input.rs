@@ -153,7 +153,7 @@ async fn what_is_no_http_does_not_hurt() {
         assert!(refused, "{answer}");
     }
     // Not even TLS.
-    let mut plain = tokio::net::TcpStream::connect(server.server.address()).await.unwrap();
+    let mut plain = tokio::net::TcpStream::connect(server.server.address().unwrap()).await.unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let mut rest = Vec::new();
     let _ = plain.read_to_end(&mut rest).await;

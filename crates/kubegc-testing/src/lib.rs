@@ -175,7 +175,7 @@ impl Cluster {
     /// of which gets a fork of its own and changes nothing for the others. Stored data is shared until one of them
     /// writes.
     ///
-    /// The fork has its own address and keys, so that kubeconfigs and tokens of this cluster are not valid there.
+    /// The fork has its own keys and, if it is asked for one, its own port, so that kubeconfigs and tokens of this cluster are not valid there.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -254,9 +254,10 @@ impl Cluster {
         kube::Client::new(service, "default")
     }
 
-    /// The kubeconfig of an administrator, for programs outside this process. It speaks TLS on a port of 127.0.0.1.
+    /// The kubeconfig of an administrator, for programs outside this process. The cluster listens on a free port of
+    /// 127.0.0.1, with TLS, from the first call on; before, nothing outside this process reaches it.
     pub fn kubeconfig(&self) -> Result<String, Error> {
-        Ok(self.embedded()?.kubeconfig())
+        Ok(self.embedded()?.kubeconfig()?)
     }
 
     /// Installs the CustomResourceDefinitions of a file, or of the files of a directory (YAML or JSON); other

@@ -238,6 +238,42 @@ async fn users_and_kubeconfigs_reach_the_same_cluster() {
     assert!(unknown.to_string().contains("nonsense"), "{unknown}");
 }
 
+/// How many ports this process listens on.
+#[cfg(target_os = "linux")]
+fn listening() -> usize {
+    /// The state LISTEN in `/proc/net/tcp`.
+    const LISTEN: &str = "0A";
+    let own: std::collections::BTreeSet<String> = std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+        .filter_map(|link| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+        .collect();
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    rows.filter(|row| row[3] == LISTEN && own.contains(row[9])).count()
+}
+
+/// Nothing listens until somebody asks for the kubeconfig; then one port does, and is closed with the cluster.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_cluster_listens_once_its_kubeconfig_is_asked_for() {
+    let before = listening();
+    let cluster = Cluster::start().await.unwrap();
+    let fork = cluster.fork().await.unwrap();
+    fork.settle().await.unwrap();
+    assert_eq!(listening(), before);
+    let kubeconfig = cluster.kubeconfig().unwrap();
+    assert_eq!(cluster.kubeconfig().unwrap(), kubeconfig);
+    assert_eq!(listening(), before + 1);
+    drop((cluster, fork));
+    let closed = async {
+        while listening() > before {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), closed).await.expect("the port is closed with the cluster");
+}
+
 /// Many clusters in one process, one after the other and eight at the same time: the cost of each.
 #[test]
 fn many_clusters_fit_into_a_process() {

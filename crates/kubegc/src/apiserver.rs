@@ -101,6 +101,9 @@ pub(crate) struct ServerOptions {
     /// [default: a file in the data directory, or in a temporary directory]
     #[arg(long, value_name = "FILE")]
     pub(crate) write_kubeconfig: Option<PathBuf>,
+    /// The server listens nowhere from its start.
+    #[arg(skip)]
+    pub(crate) in_process: bool,
     /// Each namespace gets its ServiceAccount `default` from a controller, so that pods can need one.
     #[arg(skip)]
     pub(crate) creates_accounts: bool,
@@ -154,8 +157,14 @@ pub(crate) struct ServerOptions {
 impl ServerOptions {
     /// Everything in memory, at this address.
     pub(crate) fn ephemeral(listen: SocketAddr) -> Self {
+        Self { listen: Some(listen), in_process: false, ..Self::in_process() }
+    }
+
+    /// Everything in memory, for callers in this process.
+    pub(crate) fn in_process() -> Self {
         Self {
-            listen: Some(listen),
+            listen: None,
+            in_process: true,
             data_dir: None,
             ephemeral: true,
             storage: None,
@@ -189,6 +198,11 @@ impl ServerOptions {
             given: None,
             clock: gc_apiserver::Clock::default(),
         }
+    }
+
+    /// Where the server listens.
+    fn address(&self) -> Option<SocketAddr> {
+        self.listen.or((!self.in_process).then_some(DEFAULT_ADDRESS))
     }
 
     /// Whether what is stored is lost with the process.
@@ -237,7 +251,7 @@ impl ServerOptions {
             let list = |list: &[String]| format!("[{}]", list.join(","));
             let storage = self.storage.and_then(|kind| kind.to_possible_value());
             let flags = [
-                ("listen", self.listen.unwrap_or(DEFAULT_ADDRESS).to_string()),
+                ("listen", self.address().map_or_else(String::new, |address| address.to_string())),
                 ("data-dir", path(&self.data_dir)),
                 ("ephemeral", self.ephemeral.to_string()),
                 ("storage", storage.map_or_else(String::new, |value| value.get_name().to_owned())),
@@ -369,7 +383,7 @@ pub(crate) async fn serve(
     let mut hosts = host_names();
     hosts.extend(options.tls_san.iter().cloned());
     let config = ServerConfig {
-        listen: options.listen.unwrap_or(DEFAULT_ADDRESS),
+        listen: options.address(),
         data_dir,
         admin_token: options.token.clone(),
         token_auth_file: options.token_auth_file.clone(),
@@ -390,7 +404,7 @@ pub(crate) fn write_kubeconfig(
     server: &RunningServer,
 ) -> anyhow::Result<WrittenKubeconfig> {
     if let Some(file) = &options.write_kubeconfig {
-        kubeconfig::merge(file, server.credentials())?;
+        kubeconfig::merge(file, &server.credentials())?;
         return Ok(WrittenKubeconfig { path: file.clone(), _temporary: None });
     }
     let (path, temporary) = match options.data_dir()? {

@@ -87,7 +87,7 @@ mod tests {
     /// parsers know: conditions, and the numbers in a schedule or a duration.
     #[tokio::test]
     async fn a_server_refuses_the_policies_that_the_check_refuses() {
-        let options = crate::apiserver::ServerOptions::ephemeral((std::net::Ipv4Addr::LOCALHOST, 0).into());
+        let options = crate::apiserver::ServerOptions::in_process();
         let server = crate::apiserver::serve(&options, None).await.unwrap();
         let way = server.in_process("tester");
         let client = ApiClient::in_process(move |request| way.call(request));

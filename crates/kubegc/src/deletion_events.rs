@@ -358,7 +358,6 @@ impl Observer for Counter {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-    use std::net::{Ipv4Addr, SocketAddr};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use gc_types::{EffectId, PropagationPolicy, ResourceId, Verdict};
@@ -565,7 +564,7 @@ mod tests {
             }),
             ..Surroundings::default()
         };
-        let server = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        let server = ServerOptions::in_process();
         let options = ControllerOptions {
             controllers: vec!["garbage-collector-controller".into(), "namespace-controller".into()],
             ..ControllerOptions::default()

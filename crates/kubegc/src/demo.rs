@@ -5,7 +5,6 @@ mod sink;
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write};
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,7 +53,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         writeln!(out, "Starting a Kubernetes API server with its collectors, in this process …")?;
         let begun = Instant::now();
         let sink = Arc::new(AuditSink::default());
-        let server = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        let server = ServerOptions::in_process();
         // Everything is in memory, and no kubeconfig is written: however this ends, nothing is left behind.
         let up = Up::start(
             &server,

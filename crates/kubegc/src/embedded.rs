@@ -1,6 +1,5 @@
 //! The embedded cluster as a library: what `kubegc up` runs, for the crate `kubegc-testing`.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,8 +107,7 @@ impl EmbeddedCluster {
         let Beginning { controllers, store, ahead } = beginning;
         let activity = Activity::default();
         let clients = activity.named(CLIENTS);
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let server = ServerOptions { prepared: Some(store), ..ServerOptions::ephemeral(address) };
+        let server = ServerOptions { prepared: Some(store), ..ServerOptions::in_process() };
         let settings = ControllerOptions { controllers: controllers.clone(), ..ControllerOptions::default() };
         let surroundings = Surroundings { activity, ..Surroundings::default() };
         let clock = CollectorClock::default();
@@ -148,10 +146,10 @@ impl EmbeddedCluster {
         ClientRequests(Arc::clone(&self.clients))
     }
 
-    /// The kubeconfig of the administrator, over TLS.
-    #[must_use]
-    pub fn kubeconfig(&self) -> String {
-        self.up.server.credentials().kubeconfig()
+    /// The kubeconfig of the administrator, over TLS. The server listens from then on.
+    pub fn kubeconfig(&self) -> Result<String, EmbeddedError> {
+        self.up.server.listen().map_err(anyhow::Error::from)?;
+        Ok(self.up.server.credentials().kubeconfig())
     }
 
     /// Sets the clock of the collectors ahead.

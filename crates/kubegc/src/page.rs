@@ -209,11 +209,11 @@ impl Page {
         }))
     }
 
-    /// The server has begun: the way to ask it as others, and its address.
-    pub(crate) fn serve(&self, server: &InProcess, address: &str) {
+    /// The server has begun: the way to ask it as others.
+    pub(crate) fn serve(&self, server: &InProcess) {
         if let Home::Embedded(known) = &self.0.home {
             // It begins once.
-            let _ = known.set((server.downgrade(), address.to_owned()));
+            let _ = known.set(server.downgrade());
         }
     }
 
@@ -249,8 +249,7 @@ impl Page {
 
     /// A link that opens the page once, as this user. Known once the server has begun.
     pub(crate) fn link(&self, user: UserInfo) -> Option<String> {
-        let (_, address) = self.server().ok()?;
-        Some(self.link_at(address, user, None))
+        Some(self.link_at(&self.server().ok()?.url(), user, None))
     }
 
     fn link_at(&self, address: &str, user: UserInfo, bearer: Option<&str>) -> String {
@@ -261,7 +260,7 @@ impl Page {
     /// A link for the user who asks, at the address that the user asks at.
     fn link_for(&self, request: &ExtensionRequest, visitor: &Visitor) -> Result<ExtensionAnswer, Refusal> {
         let address = match &self.0.home {
-            Home::Embedded(_) => self.server()?.1.to_owned(),
+            Home::Embedded(_) => self.server()?.url(),
             Home::Attached(_) => {
                 let host = request.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
                 let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
@@ -288,7 +287,7 @@ impl Page {
 
     /// Answers a request to the server in this process.
     pub(crate) async fn answer(self, request: ExtensionRequest) -> Option<ExtensionAnswer> {
-        let visitor = self.server().map(|(server, _)| Visitor::Embedded(server.as_user(&request.user)));
+        let visitor = self.server().map(|server| Visitor::Embedded(server.as_user(&request.user)));
         self.answer_as(request, visitor).await
     }
 
@@ -610,7 +609,7 @@ impl Page {
     /// Writes orders to the Lease, where `kubegc pause` writes them too, and obeys them at once.
     async fn order(&self, change: impl Fn(&mut Orders)) -> Result<(), Refusal> {
         let (client, lease) = match &self.0.home {
-            Home::Embedded(_) => (Visitor::Embedded(self.server()?.0).client(), LeaseFlags::default_name()),
+            Home::Embedded(_) => (Visitor::Embedded(self.server()?).client(), LeaseFlags::default_name()),
             Home::Attached(collectors) => (collectors.client.clone(), collectors.lease.clone()),
         };
         let (_, lease) = control::edit(&client, &lease, change).await?;
@@ -627,7 +626,7 @@ impl Page {
     pub(crate) fn follow_orders(&self) -> impl Future<Output = ()> + Send + use<> {
         let page = self.clone();
         async move {
-            let Ok((server, _)) = page.server() else { return };
+            let Ok(server) = page.server() else { return };
             let lease = LeaseFlags::default_name();
             let follow = page.0.orders.clone().follow(Visitor::Embedded(server).client(), lease);
             let mut orders = page.0.orders.orders();
@@ -640,13 +639,14 @@ impl Page {
         }
     }
 
-    fn server(&self) -> Result<(InProcess, &str), Refusal> {
+    fn server(&self) -> Result<InProcess, Refusal> {
         let server = match &self.0.home {
             Home::Embedded(server) => server.get(),
             Home::Attached(_) => None,
         };
-        let server = server.and_then(|(server, address)| Some((server.upgrade()?, address.as_str())));
-        server.ok_or_else(|| Refusal::new(503, "Unavailable", "the server has not begun yet, or has ended"))
+        server
+            .and_then(gc_apiserver::WeakInProcess::upgrade)
+            .ok_or_else(|| Refusal::new(503, "Unavailable", "the server has not begun yet, or has ended"))
     }
 
     fn feed(&self, request: &ExtensionRequest, user: Visitor) -> Result<ExtensionAnswer, Refusal> {

@@ -113,8 +113,6 @@ impl StuckMetrics {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use std::net::{Ipv4Addr, SocketAddr};
-
     use http::{Method, StatusCode};
     use serde_json::{Value, json};
 
@@ -138,7 +136,7 @@ mod tests {
             let line = format!("kubegc_stuck_root_causes{{cause=\"{}\"}} 0", code.name());
             assert!(shown(&catalogue).contains(&line), "{line}");
         }
-        let options = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        let options = ServerOptions::in_process();
         let server = apiserver::serve(&options, None).await.unwrap();
         let way = server.in_process("tester");
         let client = ApiClient::in_process(move |request| way.call(request));

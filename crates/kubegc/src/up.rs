@@ -187,12 +187,12 @@ impl Up {
         }
         let server = apiserver::serve(&options, Some(Arc::new(control.clone()))).await?;
         control.serve(server.registry());
-        control.page().serve(&server.in_process(ADMINISTRATOR), &server.credentials().server);
+        control.page().serve(&server.in_process(ADMINISTRATOR));
         let enabled = Enabled {
             collectors: enabled,
             settings: settings.clone(),
             workloads: living,
-            workload_settings: workloads.settings(server.credentials().ca_pem.clone()),
+            workload_settings: workloads.settings(server.credentials().ca_pem),
         };
         let controllers = Controllers::bind(&server, enabled, observer, surroundings).await?;
         let baseline = options.prepared.as_ref().map(Baseline::of).transpose();
@@ -314,7 +314,7 @@ async fn attend(
     if !options.command.is_empty() {
         return command::run(&options.command, kubeconfig.path(), ended).await;
     }
-    let added = options.server.write_kubeconfig.as_ref().map(|_| up.server.credentials().server.clone());
+    let added = options.server.write_kubeconfig.as_ref().map(|_| up.server.credentials().server);
     let _mark = options.detached.then(|| detach::Mark::set(kubeconfig.path(), added)).transpose()?;
     let administrator = UserInfo {
         name: ADMINISTRATOR.to_owned(),

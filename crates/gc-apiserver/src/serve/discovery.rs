@@ -38,7 +38,7 @@ pub(crate) fn answer(state: &State, request: &ApiRequest, path: &DiscoveryPath) 
                 .filter(|_| !core || is_nameable(&media_ranges(accept)));
             match form {
                 Some(form) => return Ok(aggregated(state, request, &served, core, form)),
-                None if core => core_versions(&catalog, &state.advertised),
+                None if core => core_versions(&catalog, &state.advertised()),
                 None => served.groups(),
             }
         }

@@ -138,7 +138,7 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
             Ok(version(request))
         }
         [".well-known", "openid-configuration"] => {
-            let own = || format!("https://{}/openid/v1/jwks", state.advertised);
+            let own = || format!("https://{}/openid/v1/jwks", state.advertised());
             let document = json!({
                 "issuer": state.signer.issuer(),
                 "jwks_uri": state.signer.key_set_uri().map_or_else(own, str::to_owned),

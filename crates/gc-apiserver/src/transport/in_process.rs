@@ -72,6 +72,12 @@ impl InProcess {
         Self { state: Arc::clone(&self.state), identity }
     }
 
+    /// Where clients on this machine reach the server, as a URL without a path.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("https://{}", self.state.advertised())
+    }
+
     fn user(&self) -> UserInfo {
         let (name, groups) = (&self.identity.0, &self.identity.1);
         UserInfo { name: name.clone(), groups: groups.clone(), ..UserInfo::default() }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -15,7 +15,8 @@ use gc_registry::error::ApiError;
 use gc_registry::storage::Blocking;
 use http::Request;
 use hyper::body::Incoming;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
@@ -50,14 +51,18 @@ const HISTORY_PERIOD: Duration = Duration::from_mins(5);
 /// How long to wait before the watch on the store is taken up again after it broke.
 const PUMP_PAUSE: Duration = Duration::from_millis(50);
 
+/// How many connections may wait to be accepted.
+const BACKLOG: u32 = 1024;
+
 /// An address outside of every network (RFC 5737), by which the routing table is asked for this host's own address.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
 /// The configuration of the server.
 #[derive(Clone)]
 pub struct ServerConfig {
-    /// Where to listen.
-    pub listen: SocketAddr,
+    /// Where to listen; `None` for a server that only this process calls ([`RunningServer::in_process`]), until
+    /// [`RunningServer::listen`] is called.
+    pub listen: Option<SocketAddr>,
     /// Where keys and certificates are kept; `None` keeps them in memory.
     pub data_dir: Option<PathBuf>,
     /// A bearer token of the administrator (`system:masters`).
@@ -98,7 +103,7 @@ impl ServerConfig {
     #[must_use]
     pub fn at(listen: SocketAddr) -> Self {
         Self {
-            listen,
+            listen: Some(listen),
             data_dir: None,
             admin_token: None,
             token_auth_file: None,
@@ -161,8 +166,8 @@ pub struct Server;
 
 /// A server at work. Dropping it stops it without patience; see [`RunningServer::shutdown`].
 pub struct RunningServer {
-    address: SocketAddr,
-    credentials: ClientCredentials,
+    credentials: AdministratorKeys,
+    entrance: Mutex<Entrance>,
     authority: Arc<CertificateAuthority>,
     state: Arc<State>,
     stop: Option<oneshot::Sender<()>>,
@@ -170,8 +175,8 @@ pub struct RunningServer {
 }
 
 impl Server {
-    /// Starts to serve: makes or loads keys, creates the bootstrap objects, and listens. When this returns,
-    /// requests are answered.
+    /// Starts to serve: makes or loads keys, creates the bootstrap objects, and listens if it has an address. When this
+    /// returns, requests are answered.
     #[must_use]
     pub fn start(
         config: ServerConfig,
@@ -186,13 +191,10 @@ impl Server {
         config: ServerConfig,
         registry: Arc<Registry>,
     ) -> Result<RunningServer, StartError> {
-        let listener = TcpListener::bind(config.listen)
-            .await
-            .map_err(|error| StartError::Listen { address: config.listen, error })?;
-        let address =
-            listener.local_addr().map_err(|error| StartError::Listen { address: config.listen, error })?;
+        let listener = config.listen.map(bind).transpose()?;
+        let address = listener.as_ref().map(|(_, address)| *address);
         let mut hosts = config.hosts.clone();
-        hosts.push(address.ip().to_string());
+        hosts.push(address.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip()).to_string());
         let folder = config.data_dir.as_ref().map(|folder| folder.join("pki"));
         let keep = folder.as_deref().map_or(Keep::InMemory, Keep::Folder);
         let pki = Pki::load_or_make(&keep, &hosts, jiff::Timestamp::now())?.with(&config.keys)?;
@@ -211,9 +213,7 @@ impl Server {
 
         let authority = Arc::clone(&pki.authority);
         let client_ca = pki.client_authorities_pem.clone();
-        let advertised = advertised(address);
-        let credentials = ClientCredentials {
-            server: format!("https://{advertised}"),
+        let credentials = AdministratorKeys {
             ca_pem: pki.ca_pem.clone(),
             certificate_pem: pki.admin_certificate_pem.clone(),
             key_pem: pki.admin_key_pem.clone(),
@@ -231,7 +231,7 @@ impl Server {
             clock: config.clock.clone(),
             flags: config.flags.clone(),
             stop: stopped,
-            advertised,
+            address,
             extension: config.extension.clone(),
         }));
         registry.call_outside_by(Arc::new(Webhooks::new(state.metrics.webhooks.clone())));
@@ -240,8 +240,8 @@ impl Server {
         background.spawn(pump(Arc::clone(&state)).boxed());
         let starting = Arc::clone(&state);
         let facts = ServerFacts {
-            address: reachable(address.ip()),
-            port: address.port(),
+            address: address.and_then(|address| reachable(address.ip())),
+            port: address.map_or(0, |address| address.port()),
             client_ca,
             front_proxy: proxy,
         };
@@ -262,7 +262,7 @@ impl Server {
         crate::aggregator::follow::follow(&state, &mut background).await.map_err(StartError::Aggregator)?;
         background.spawn(maintain(Arc::clone(&state)).boxed());
         if let Some(host) = &config.identity_host {
-            let identity = Identity::new(host, state.advertised.clone(), &state.uuid());
+            let identity = Identity::new(host, state.advertised(), &state.uuid());
             background.spawn(identity::keep(Arc::clone(&state), identity).boxed());
         }
         // An etcd may have several servers, which agree on who compacts it.
@@ -272,9 +272,55 @@ impl Server {
         }
 
         let accepting = Accepting { state: Arc::clone(&state), acceptor, authorities, patience };
-        let serving = tokio::spawn(serve(accepting, listener, background).boxed());
-        Ok(RunningServer { address, credentials, authority, state, stop: Some(stop), serving })
+        let (mut entrance, opened) = Entrance::closed();
+        if let Some((listener, _)) = listener {
+            entrance.open(listener);
+        }
+        let serving = tokio::spawn(serve(accepting, opened, background).boxed());
+        let entrance = Mutex::new(entrance);
+        Ok(RunningServer { credentials, entrance, authority, state, stop: Some(stop), serving })
     }
+}
+
+/// Takes an address, and says which one it is (where port 0 was asked for).
+fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let listen = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        // A server that is started again does not wait for the connections of the one before.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        let listener = socket.listen(BACKLOG)?;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    };
+    listen().map_err(|error| StartError::Listen { address, error })
+}
+
+/// Where the listener is handed to those who accept connections: at the start, or when somebody asks for it.
+struct Entrance {
+    runtime: Handle,
+    opening: Option<oneshot::Sender<TcpListener>>,
+}
+
+impl Entrance {
+    fn closed() -> (Self, oneshot::Receiver<TcpListener>) {
+        let (opening, opened) = oneshot::channel();
+        (Self { runtime: Handle::current(), opening: Some(opening) }, opened)
+    }
+
+    fn open(&mut self, listener: TcpListener) {
+        if let Some(opening) = self.opening.take() {
+            // A server that ends accepts no more.
+            let _ = opening.send(listener);
+        }
+    }
+}
+
+/// What an administrator shows, and what shows that the server is the one that was meant.
+struct AdministratorKeys {
+    ca_pem: String,
+    certificate_pem: String,
+    key_pem: String,
 }
 
 /// What aggregated servers have to know of the proxies that they may believe: this server, and those that it believes itself.
@@ -307,12 +353,6 @@ fn proxy_facts(own_ca: &str, config: &ServerConfig) -> FrontProxyFacts {
     facts
 }
 
-/// `host:port` that clients on this machine can use.
-fn advertised(address: SocketAddr) -> String {
-    let ip = address.ip();
-    if ip.is_unspecified() { format!("127.0.0.1:{}", address.port()) } else { address.to_string() }
-}
-
 /// The address that the Service `kubernetes` leads to: where the server listens, or this host's own address if that is
 /// for this host alone. The socket only asks the routing table; it sends nothing.
 fn reachable(address: IpAddr) -> Option<IpAddr> {
@@ -325,16 +365,36 @@ fn reachable(address: IpAddr) -> Option<IpAddr> {
 }
 
 impl RunningServer {
-    /// Where it listens (the port that was chosen, if 0 was asked for).
+    /// Where it listens, if it does (the port that was chosen, if 0 was asked for).
     #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.state.address.get().copied()
     }
 
-    /// Credentials of the administrator.
+    /// Listens on a free port of 127.0.0.1 from now on, unless it listens already. The Service `kubernetes` has endpoints
+    /// only where the server listens from its start.
+    pub fn listen(&self) -> Result<SocketAddr, StartError> {
+        let mut entrance = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(address) = self.address() {
+            return Ok(address);
+        }
+        let runtime = entrance.runtime.clone();
+        let _entered = runtime.enter();
+        let (listener, address) = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        entrance.open(listener);
+        Ok(*self.state.address.get_or_init(|| address))
+    }
+
+    /// Credentials of the administrator, for clients on this machine.
     #[must_use]
-    pub fn credentials(&self) -> &ClientCredentials {
-        &self.credentials
+    pub fn credentials(&self) -> ClientCredentials {
+        let AdministratorKeys { ca_pem, certificate_pem, key_pem } = &self.credentials;
+        ClientCredentials {
+            server: format!("https://{}", self.state.advertised()),
+            ca_pem: ca_pem.clone(),
+            certificate_pem: certificate_pem.clone(),
+            key_pem: key_pem.clone(),
+        }
     }
 
     /// The authority whose clients it accepts, to sign certificates.
@@ -395,11 +455,27 @@ struct Accepting {
     patience: Patience,
 }
 
-async fn serve(accepting: Accepting, listener: TcpListener, mut background: JoinSet<()>) {
+async fn serve(accepting: Accepting, opened: oneshot::Receiver<TcpListener>, mut background: JoinSet<()>) {
     let mut connections = JoinSet::new();
+    let mut stop = accepting.state.stop.clone();
+    tokio::select! {
+        biased;
+        () = &mut stop => {}
+        Ok(listener) = opened => accept(accepting, listener, stop, &mut connections).await,
+    }
+    let drained = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(STOP_PATIENCE, drained).await.is_err() {
+        tracing::warn!(open = connections.len(), "connections were cut off at the end");
+        connections.abort_all();
+    }
+    background.abort_all();
+    while background.join_next().await.is_some() {}
+}
+
+/// Accepts connections until the server stops.
+async fn accept(accepting: Accepting, listener: TcpListener, mut stop: Stop, connections: &mut JoinSet<()>) {
     let limits = Limits::of_process();
     let (places, peers) = (Arc::new(Semaphore::new(limits.total)), Peers::new(limits));
-    let mut stop = accepting.state.stop.clone();
     loop {
         let place = tokio::select! {
             biased;
@@ -432,14 +508,6 @@ async fn serve(accepting: Accepting, listener: TcpListener, mut background: Join
         let place = ConnectionPlace::new((place, peer));
         connections.spawn(connection(accepting, stream, place));
     }
-    drop(listener);
-    let drained = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(STOP_PATIENCE, drained).await.is_err() {
-        tracing::warn!(open = connections.len(), "connections were cut off at the end");
-        connections.abort_all();
-    }
-    background.abort_all();
-    while background.join_next().await.is_some() {}
 }
 
 async fn connection(accepting: Accepting, stream: TcpStream, place: ConnectionPlace) {
@@ -612,7 +680,7 @@ mod tests {
         let before_tls: [(&str, &[u8]); 2] =
             [("nothing", b""), ("half a handshake", b"\x16\x03\x01\x02\x00\x01")];
         for (what, sent) in before_tls {
-            let stream = TcpStream::connect(impatient.address()).await.unwrap();
+            let stream = TcpStream::connect(impatient.address().unwrap()).await.unwrap();
             assert!(is_closed_after(stream, sent).await, "{what}");
         }
         let within_tls: [(&str, &[u8]); 4] = [
@@ -625,7 +693,7 @@ mod tests {
         let impatient = server(Patience { idle, ..Patience::default() }).await;
         let connector = connector(&impatient);
         for (what, sent) in within_tls {
-            let stream = TcpStream::connect(impatient.address()).await.unwrap();
+            let stream = TcpStream::connect(impatient.address().unwrap()).await.unwrap();
             let name = ServerName::try_from("localhost").unwrap();
             let stream = connector.connect(name, stream).await.unwrap();
             assert!(is_closed_after(stream, sent).await, "{what}");

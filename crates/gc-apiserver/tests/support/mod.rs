@@ -94,7 +94,7 @@ impl TestServer {
             None => builder.with_no_client_auth(),
         };
         config.alpn_protocols = vec![protocol.to_vec()];
-        let stream = TcpStream::connect(self.server.address()).await.unwrap();
+        let stream = TcpStream::connect(self.server.address().unwrap()).await.unwrap();
         let name = ServerName::try_from("localhost").unwrap();
         TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
     }

@@ -17,7 +17,7 @@ use crate::run::control::LeaseName;
 pub(super) enum Home {
     /// That of a server in this process and its collectors: the way to ask it as others, and its address. Known once the
     /// server has begun, which keeps its page.
-    Embedded(OnceLock<(WeakInProcess, String)>),
+    Embedded(OnceLock<WeakInProcess>),
     /// That of collectors beside a server elsewhere.
     Attached(Attached),
 }

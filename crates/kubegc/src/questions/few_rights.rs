@@ -1,7 +1,6 @@
 //! Questions of a user who has a Role in one namespace and no other permission: their answers, and what they cost.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -34,7 +33,7 @@ async fn created(admin: &ApiClient, path: &str, object: Value) -> String {
 
 /// A server with the namespace `shop`, and its administrator.
 async fn shop() -> (RunningServer, ApiClient) {
-    let options = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    let options = ServerOptions::in_process();
     let server = apiserver::serve(&options, None).await.unwrap();
     let way = server.in_process("tester");
     let admin = ApiClient::in_process(move |request| way.call(request));

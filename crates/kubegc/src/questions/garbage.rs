@@ -334,7 +334,7 @@ mod tests {
     /// An embedded server with objects of every kind of use, asked as the command asks it.
     #[tokio::test]
     async fn a_cluster_is_reported_as_it_is() {
-        let options = ServerOptions::ephemeral((std::net::Ipv4Addr::LOCALHOST, 0).into());
+        let options = ServerOptions::in_process();
         let server = apiserver::serve(&options, None).await.unwrap();
         let way = server.in_process("tester");
         let client = ApiClient::in_process(move |request| way.call(request));

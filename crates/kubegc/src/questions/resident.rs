@@ -116,7 +116,6 @@ impl Contents {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use std::net::{Ipv4Addr, SocketAddr};
     use std::sync::Mutex;
     use std::time::Duration;
 
@@ -178,7 +177,7 @@ mod tests {
     /// A view beside a graph is the view without it, and lists only what the graph does not know.
     #[tokio::test]
     async fn what_is_known_is_not_listed() {
-        let options = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        let options = ServerOptions::in_process();
         let server = apiserver::serve(&options, None).await.unwrap();
         let (way, asked) = (server.in_process("tester"), Arc::<Mutex<Vec<String>>>::default());
         let log = Arc::clone(&asked);
@@ -287,7 +286,7 @@ mod tests {
 
         /// The objects have this metadata.
         async fn furnished(metadata: impl Fn(usize) -> Value) -> Self {
-            let options = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+            let options = ServerOptions::in_process();
             let server = apiserver::serve(&options, None).await.unwrap();
             let (way, asked) = (server.in_process("tester"), Arc::<Mutex<Vec<String>>>::default());
             let log = Arc::clone(&asked);

@@ -9,7 +9,6 @@ mod objects;
 mod screens;
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -68,7 +67,7 @@ impl World {
             let client = ApiClient::from_kubeconfig(Path::new(&file)).await.unwrap();
             return Self { server: None, client, uids: BTreeMap::new() };
         }
-        let options = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        let options = ServerOptions::in_process();
         let server = apiserver::serve(&options, None).await.unwrap();
         let way = server.in_process("tester");
         let client = ApiClient::in_process(move |request| way.call(request));

@@ -589,7 +589,7 @@ mod tests {
     /// The follower begins before there is a Lease, and takes in what others write to it.
     #[tokio::test]
     async fn orders_on_a_lease_that_comes_later_are_followed() {
-        let options = crate::apiserver::ServerOptions::ephemeral(([127, 0, 0, 1], 0).into());
+        let options = crate::apiserver::ServerOptions::in_process();
         let server = crate::apiserver::serve(&options, None).await.unwrap();
         let way = server.in_process("tester");
         let client = ApiClient::in_process(move |request| way.call(request));
@@ -612,7 +612,7 @@ mod tests {
     /// Without orders there is nothing to write, and a Lease that only has orders was never held.
     #[tokio::test]
     async fn a_lease_is_made_only_for_orders() {
-        let options = crate::apiserver::ServerOptions::ephemeral(([127, 0, 0, 1], 0).into());
+        let options = crate::apiserver::ServerOptions::in_process();
         let server = crate::apiserver::serve(&options, None).await.unwrap();
         let way = server.in_process("tester");
         let client = ApiClient::in_process(move |request| way.call(request));

@@ -386,7 +386,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use std::collections::BTreeSet;
-    use std::net::{Ipv4Addr, SocketAddr};
 
     use futures::StreamExt as _;
     use gc_retention::node_report::{self, DueImage, NodeReport, Tally};
@@ -417,7 +416,7 @@ mod tests {
     /// What a server answers is what is answered from lists, on all screens.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_server_answers_what_is_answered_without_it() {
-        let server = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        let server = ServerOptions::in_process();
         let settings = ControllerOptions {
             controllers: vec!["garbage-collector-controller".into()],
             ..ControllerOptions::default()

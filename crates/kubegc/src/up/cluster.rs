@@ -84,7 +84,7 @@ pub(super) struct Fork {
 impl Fork {
     fn of(name: u32, up: &Up) -> Self {
         let credentials = up.server.credentials();
-        Self { name, server: credentials.server.clone(), kubeconfig: credentials.kubeconfig() }
+        Self { name, kubeconfig: credentials.kubeconfig(), server: credentials.server }
     }
 }
 

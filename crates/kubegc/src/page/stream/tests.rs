@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::net::{Ipv4Addr, SocketAddr};
 
 use gc_kube::ApiClient;
 use http::Method;
@@ -70,7 +69,7 @@ fn follow(mut body: UnsyncBoxBody<Bytes, Infallible>) -> watch::Receiver<Read> {
 }
 
 async fn start() -> Up {
-    let server = ServerOptions::ephemeral(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    let server = ServerOptions::in_process();
     let settings = ControllerOptions {
         controllers: vec!["garbage-collector-controller".into()],
         ..ControllerOptions::default()
