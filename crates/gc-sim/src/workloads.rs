@@ -23,7 +23,7 @@ use crate::random::Random;
 use crate::runner::in_threads;
 use crate::server::Server;
 use crate::violation::Violation;
-use clients::Parts;
+use clients::{Parts, termination_latency};
 use collectors::Collectors;
 use feed::{Feed, News, value_of};
 
@@ -118,6 +118,7 @@ fn kind_of(kind: WorkloadKind) -> Kind {
 }
 
 struct WorkloadWorld {
+    seed: u64,
     server: Server,
     chance: Random,
     parts: Parts,
@@ -148,16 +149,18 @@ pub fn run(seed: u64, defect: Option<Defect>, traces: bool) -> Report {
     world.report
 }
 
-fn new_runtime() -> Runtime {
-    let settings = Settings { nodes: 1, ..Settings::default() };
+fn new_runtime(seed: u64) -> Runtime {
+    let settings =
+        Settings { nodes: 1, pod_termination_latency: termination_latency(seed), ..Settings::default() };
     Runtime::new(settings, WORKLOADS.to_vec())
 }
 
 impl WorkloadWorld {
     fn new(seed: u64, defect: Option<Defect>, traces: bool) -> Self {
-        let runtime = new_runtime();
+        let runtime = new_runtime(seed);
         let kinds: Vec<Kind> = runtime.kinds().into_iter().map(kind_of).collect();
         let mut world = Self {
+            seed,
             // Small numbers would give objects the UIDs of those that every world begins with.
             server: Server::new(Random::new(seed).next()),
             chance: Random::new(seed ^ 0x6c69_7665),
@@ -234,7 +237,7 @@ impl WorkloadWorld {
                 let _ = self.perform(&sent);
             }
         }
-        self.runtime = new_runtime();
+        self.runtime = new_runtime(self.seed);
         for feed in &mut self.feeds {
             feed.cut();
         }

@@ -11,6 +11,8 @@ const SEEDS_PER_DEFECT: u64 = 100;
 
 /// The first of the seeds whose worlds lack some of the parts.
 const FIRST_PARTIAL_SEED: u64 = 25_000;
+/// The first of the seeds in whose worlds deleted pods may take some time to end.
+const FIRST_SEED_WITH_TERMINATIONS: u64 = 250_000;
 
 fn nothing_breaks(part: u64) {
     nothing_breaks_from(part * SEEDS_PER_TEST);
@@ -50,6 +52,11 @@ fn nothing_breaks_d() {
 fn nothing_breaks_where_parts_are_missing() {
     nothing_breaks_from(FIRST_PARTIAL_SEED);
     nothing_breaks_from(FIRST_PARTIAL_SEED + SEEDS_PER_TEST);
+}
+
+#[test]
+fn nothing_breaks_where_pods_take_time_to_end() {
+    nothing_breaks_from(FIRST_SEED_WITH_TERMINATIONS);
 }
 
 /// What long runs have found (docs/proof.md has the causes).

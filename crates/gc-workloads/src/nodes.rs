@@ -24,6 +24,9 @@ pub const COMPLETES_AFTER: &str = "kubegc.io/completes-after";
 /// With which exit code the containers of a simulated pod end.
 pub const FAILS: &str = "kubegc.io/fails";
 
+/// How long after its deletion a simulated pod ends, within its grace period.
+pub const TERMINATES_AFTER: &str = "kubegc.io/terminates-after";
+
 /// The name of a simulated node.
 #[must_use]
 pub fn name(number: u32) -> String {

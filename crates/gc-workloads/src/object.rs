@@ -18,6 +18,8 @@ pub struct Object {
     pub version: u64,
     /// Whether it is being deleted.
     pub deleting: bool,
+    /// When this process observed that first; the timestamp of the deletion has only seconds.
+    pub deletion_observed: Option<Milliseconds>,
     /// When it was created, in milliseconds since 1970.
     pub created: i64,
     /// The UID of the owner that manages it.
@@ -84,6 +86,7 @@ impl Object {
             uid: text(&metadata["uid"]).into(),
             version: text(&metadata["resourceVersion"]).parse().unwrap_or_default(),
             deleting: !metadata["deletionTimestamp"].is_null(),
+            deletion_observed: None,
             created: time::parse(&metadata["creationTimestamp"]).unwrap_or_default(),
             controller: controller_of(&value).and_then(|owner| owner["uid"].as_str()).map(Into::into),
             finished: is_pod && matches!(text(&status["phase"]), "Succeeded" | "Failed"),
@@ -286,6 +289,7 @@ mod tests {
                 uid: "u".into(),
                 version: 7,
                 deleting: false,
+                deletion_observed: None,
                 created,
                 controller: None,
                 finished,

@@ -34,6 +34,8 @@ pub struct Settings {
     pub keeps_nodes: bool,
     /// How long a simulated pod takes to become ready.
     pub pod_start_latency: Milliseconds,
+    /// How long the containers of a simulated pod take to end once it is deleted.
+    pub pod_termination_latency: Milliseconds,
     /// The certificate authority of the API server, in PEM.
     pub root_certificates: String,
     /// The time zones that CronJobs name, as far as they are known.

@@ -16,7 +16,7 @@ use crate::object::Object;
 use crate::plan::{Action, FailedAction, Failure, FailureReason, Note, Plan, Request, Settings, View};
 use crate::queue::{Queue, Turns, Work};
 use crate::store::{Change, Store};
-use crate::time::Milliseconds;
+use crate::time::{Milliseconds, SECOND};
 use crate::workloads::Workload;
 
 /// Maximum number of requests in flight.
@@ -35,6 +35,9 @@ pub const LONGEST_RETRY: Milliseconds = 1_000_000;
 
 /// Number of failures in a row after which the next attempt is far enough away for the controllers to count as settled.
 pub const SETTLED_RETRIES: u32 = 8;
+
+/// The controllers have not settled while something is due within this time.
+pub const SOON: Milliseconds = SECOND;
 
 /// Names a request until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -142,8 +145,8 @@ pub struct Runtime {
     /// Changed while they rest.
     deferred: BTreeSet<Work>,
     troubles: BTreeMap<Work, Trouble>,
-    /// What has failed fewer times than [`SETTLED_RETRIES`] and is tried again.
-    retrying: BTreeSet<Work>,
+    /// What is due again soon: what has failed fewer times than [`SETTLED_RETRIES`], and what is due before [`SOON`].
+    soon: BTreeSet<Work>,
     events: VecDeque<(Workload, Action)>,
     recorder: Recorder,
     next_request: u64,
@@ -173,7 +176,7 @@ impl Runtime {
             resting: BTreeMap::new(),
             deferred: BTreeSet::new(),
             troubles: BTreeMap::new(),
-            retrying: BTreeSet::new(),
+            soon: BTreeSet::new(),
             events: VecDeque::new(),
             recorder: Recorder::default(),
             next_request: 0,
@@ -262,7 +265,7 @@ impl Runtime {
     }
 
     fn take_in(&mut self, object: Object, now: Milliseconds) {
-        if let Some(change) = self.store.observe(object) {
+        if let Some(change) = self.store.observe(object, now) {
             self.wake(&change, now);
         }
     }
@@ -425,7 +428,7 @@ impl Runtime {
         let woken = self.dirty.remove(&work);
         let mut again_at = ended.again_at.map(|at| at.max(now + 1));
         let mut at_once = woken;
-        self.retrying.remove(&work);
+        self.soon.remove(&work);
         if ended.failure.is_none() {
             for note in ended.notes {
                 self.note(work.0, note, now);
@@ -451,6 +454,9 @@ impl Runtime {
             }
         }
         self.set_timer(&work, again_at);
+        if again_at.is_some_and(|at| at < now + SOON) {
+            self.soon.insert(work.clone());
+        }
         let visited = self.store.dependents(&work.1) / VISITS_PER_MILLISECOND;
         match Milliseconds::try_from(visited).unwrap_or(LONGEST_RETRY) {
             0 => self.resting.remove(&work),
@@ -467,7 +473,7 @@ impl Runtime {
         let at = now + delay(trouble.retries);
         trouble.retries += 1;
         if trouble.retries < SETTLED_RETRIES {
-            self.retrying.insert(work.clone());
+            self.soon.insert(work.clone());
         }
         at
     }
@@ -545,7 +551,7 @@ impl Runtime {
     pub fn moving(&self) -> usize {
         let unlisted = usize::from(!self.unlisted.is_empty());
         let events = self.events.len() + self.events_in_flight.len();
-        let waiting = self.queued.len() + self.retrying.len() + self.deferred.len();
+        let waiting = self.queued.len() + self.soon.len() + self.deferred.len();
         unlisted + waiting + self.running.len() + events
     }
 }

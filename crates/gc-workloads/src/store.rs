@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use crate::kinds::{Key, Kind};
 use crate::object::{Object, condition, text};
 use crate::resources::Amounts;
+use crate::time::Milliseconds;
 
 /// The label that names the Service of an EndpointSlice.
 pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -230,8 +231,8 @@ impl Store {
         self.objects.is_empty()
     }
 
-    /// Takes an object in; `None` if nothing new was learned.
-    pub fn observe(&mut self, object: Object) -> Option<Change> {
+    /// Takes in an object that is observed now; `None` if nothing new was learned.
+    pub fn observe(&mut self, mut object: Object, now: Milliseconds) -> Option<Change> {
         if self.removed.contains_key(&object.uid) {
             return None;
         }
@@ -242,6 +243,10 @@ impl Store {
             && object.version <= known.version
         {
             return None;
+        }
+        if object.deleting {
+            let known = before.as_ref().filter(|known| known.uid == object.uid);
+            object.deletion_observed = known.and_then(|known| known.deletion_observed).or(Some(now));
         }
         if let Some(known) = &before {
             self.forget(known);

@@ -32,12 +32,11 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(workloads: &[Workload]) -> Self {
-        let settings = Settings {
-            nodes: 1,
-            pod_start_latency: 0,
-            root_certificates: "CA".into(),
-            ..Settings::default()
-        };
+        Self::with(Settings::default(), workloads)
+    }
+
+    pub(crate) fn with(settings: Settings, workloads: &[Workload]) -> Self {
+        let settings = Settings { nodes: 1, root_certificates: "CA".into(), ..settings };
         let mut runtime = Runtime::new(settings, workloads.to_vec());
         for kind in runtime.kinds() {
             runtime.observe(Observation::Listed(kind, Vec::new()), START);
@@ -130,6 +129,9 @@ impl World {
         let grace = grace.map_or(if bound { own } else { 0 }, i64::from);
         value["metadata"]["deletionTimestamp"] = time::format(self.now);
         value["metadata"]["deletionGracePeriodSeconds"] = grace.into();
+        if grace > 0 {
+            value["metadata"]["generation"] = (value["metadata"]["generation"].as_i64().unwrap() + 1).into();
+        }
         Some(self.put(key, value))
     }
 
@@ -312,7 +314,7 @@ fn merge(known: &mut Value, patch: &Value) {
 pub(crate) fn store(objects: &[(Kind, Value)]) -> Store {
     let mut store = Store::default();
     for (kind, value) in objects {
-        store.observe(Object::new(*kind, value.clone()).unwrap());
+        store.observe(Object::new(*kind, value.clone()).unwrap(), START);
     }
     store
 }

@@ -53,12 +53,20 @@ pub(crate) struct WorkloadOptions {
     /// Time between the binding of a simulated pod and its readiness
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     pub(crate) pod_start_latency: Duration,
+    /// Time between the deletion of a simulated pod and the end of its containers, within its grace period
+    #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = duration)]
+    pub(crate) pod_termination_latency: Duration,
 }
 
 impl WorkloadOptions {
     /// Nothing runs.
     pub(crate) fn off() -> Self {
-        Self { workloads: Switch::Off, nodes: 0, pod_start_latency: Duration::ZERO }
+        Self {
+            workloads: Switch::Off,
+            nodes: 0,
+            pod_start_latency: Duration::ZERO,
+            pod_termination_latency: Duration::ZERO,
+        }
     }
 
     /// The workload controllers that are on, given what `--controllers` says of them.
@@ -87,8 +95,13 @@ impl WorkloadOptions {
 
     /// How the runtime is set up.
     pub(crate) fn settings(&self, root_certificates: String) -> Settings {
-        let pod_start_latency = gc_types::milliseconds(self.pod_start_latency);
-        Settings { nodes: self.nodes, pod_start_latency, root_certificates, ..Settings::default() }
+        Settings {
+            nodes: self.nodes,
+            pod_start_latency: gc_types::milliseconds(self.pod_start_latency),
+            pod_termination_latency: gc_types::milliseconds(self.pod_termination_latency),
+            root_certificates,
+            ..Settings::default()
+        }
     }
 }
 

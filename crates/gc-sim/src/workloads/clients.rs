@@ -16,6 +16,8 @@ pub(super) const NAMESPACES: [&str; 2] = ["m", "n"];
 const PROPAGATION: [&str; 3] = ["Background", "Foreground", "Orphan"];
 /// Worlds of earlier seeds have all parts, as they had when the first defects were found in them.
 const FIRST_PARTIAL_SEED: u64 = 25_000;
+/// In worlds of earlier seeds a deleted pod ends at once.
+const FIRST_SEED_WITH_TERMINATIONS: u64 = 250_000;
 
 /// What a world consists of. Most worlds lack something: more of their actions then meet each other, and they take less time.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +26,14 @@ pub(super) struct Parts {
     stateful_sets: bool,
     pub(super) cron_jobs: bool,
     namespaces: &'static [&'static str],
+}
+
+/// How many milliseconds the pods of a world take to end once they are deleted.
+pub(super) fn termination_latency(seed: u64) -> i64 {
+    if seed < FIRST_SEED_WITH_TERMINATIONS {
+        return 0;
+    }
+    Random::new(seed ^ 0x7465_726d).pick(&[0, 100, 1_500, 20_000])
 }
 
 impl Parts {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::lifetime::Termination;
 use super::{SIMULATED, admission, capacity, is_kept, lifetime, reports, spread};
 use crate::kinds::{Key, Kind};
 use crate::object::{Object, condition, int, items, map, text};
@@ -26,8 +27,6 @@ const VERSION: &str = "v1.36.0";
 /// The features that simulated nodes declare, of those that the API server asks nodes for.
 const DECLARED_FEATURES: [&str; 2] =
     ["InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"];
-/// The exit code of a container that is stopped.
-const TERMINATED: i64 = 143;
 /// Why a pod that ran for too long is reported.
 const OVERDUE: &str = "deadline";
 /// What is said of a pod that ran for too long.
@@ -41,6 +40,8 @@ const SECOND_RESTART: Milliseconds = 10 * SECOND;
 const LONGEST_RESTART: Milliseconds = 300 * SECOND;
 /// Without a pause, a container is also started again that ran for longer than this before it failed.
 const LONG_RUN: Milliseconds = 2 * LONGEST_RESTART;
+/// A termination that takes at least this long is reported when it begins; a shorter one is over before anybody reads of it.
+const REPORTED_TERMINATION: Milliseconds = SECOND;
 
 /// A node is reconciled with its Lease, a pod when it changes, and all pods of a node that starts or stops.
 pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
@@ -266,7 +267,14 @@ fn keep_pod(view: &View<'_>, key: &Key) -> Plan {
             }
         }
         Stage::Overdue => {
-            plan.then(report(view, pod, node, "Failed", &terminated(view, pod, TERMINATED), OVERDUE));
+            plan.then(report(
+                view,
+                pod,
+                node,
+                "Failed",
+                &terminated(view, pod, lifetime::TERMINATED),
+                OVERDUE,
+            ));
             plan.notes = reports::overdue(pod, node, OVERDUE_MESSAGE);
         }
         Stage::End(code) => {
@@ -376,7 +384,7 @@ fn terminated(view: &View<'_>, pod: &Object, code: i64) -> Value {
     }})
 }
 
-/// Containers end as soon as they are stopped; then the pod is removed.
+/// Containers that run are stopped, and end some time later; then the pod is removed.
 fn end_deleted(view: &View<'_>, pod: &Object, node: &Object) -> Plan {
     let mut plan = Plan::default();
     if pod.value["metadata"]["deletionGracePeriodSeconds"] == 0 && pod.finished {
@@ -385,10 +393,23 @@ fn end_deleted(view: &View<'_>, pod: &Object, node: &Object) -> Plan {
             return plan;
         }
     }
+    let Termination { takes, ends_at, code } = lifetime::termination(view, pod);
+    let runs = container_state(pod)["running"].is_object();
+    let is_reported = takes >= REPORTED_TERMINATION;
+    if runs && !pod.finished && ends_at > view.now {
+        // The deletion has changed the pod's generation, which is observed once.
+        if is_reported && !is_observed(pod) {
+            plan.then(report(view, pod, node, "Running", &container_state(pod), "observe"));
+            plan.notes = reports::stopped(pod, node);
+        }
+        plan.again_at(ends_at);
+        return plan;
+    }
     if !pod.finished {
-        let code = TERMINATED;
         plan.then(report(view, pod, node, "Failed", &terminated(view, pod, code), "terminate"));
-        plan.notes = reports::stopped(pod, node);
+        if !is_reported {
+            plan.notes = reports::stopped(pod, node);
+        }
     }
     plan.then(Request::new(
         Action::Delete {

@@ -1,33 +1,39 @@
-//! After which time, and with which exit code, the containers of a simulated pod end: what annotations of the pod say, or those of the
-//! object that manages it.
+//! After which time, and with which exit code, the containers of a simulated pod end, by themselves or when it is deleted: what annotations
+//! of the pod say, or those of the object that manages it.
 
 use gc_types::{GoDuration, GoDurationError};
 use serde_json::Value;
 
-use super::{COMPLETES_AFTER, FAILS};
+use super::{COMPLETES_AFTER, FAILS, TERMINATES_AFTER};
 use crate::kinds::Kind;
 use crate::object::{Object, text};
 use crate::plan::View;
-use crate::time::Milliseconds;
+use crate::time::{Milliseconds, SECOND};
+
+/// The exit code of a container that ends because it is asked to (by SIGTERM).
+pub(super) const TERMINATED: i64 = 143;
+/// The exit code of a container that is killed (by SIGKILL).
+const KILLED: i64 = 137;
 
 /// Why an annotation has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAnnotation {
     /// Not a duration.
-    #[error("annotation {COMPLETES_AFTER} is ignored: {0}")]
-    NoDuration(#[from] GoDurationError),
+    #[error("annotation {0} is ignored: {1}")]
+    NoDuration(&'static str, GoDurationError),
     /// A duration below zero.
-    #[error("annotation {COMPLETES_AFTER} is ignored: {0:?} is negative")]
-    Negative(String),
+    #[error("annotation {0} is ignored: {1:?} is negative")]
+    Negative(&'static str, String),
     /// Not an exit code.
     #[error("annotation {FAILS} is ignored: {0:?} is neither true nor false nor an exit code from 0 to 255")]
     NoExitCode(String),
 }
 
-fn completes_after(text: &str) -> Result<Milliseconds, BadAnnotation> {
-    let duration: GoDuration = text.parse()?;
+/// The value of one of the annotations that are durations.
+fn duration(name: &'static str, text: &str) -> Result<Milliseconds, BadAnnotation> {
+    let duration: GoDuration = text.parse().map_err(|error| BadAnnotation::NoDuration(name, error))?;
     if duration < GoDuration::ZERO {
-        return Err(BadAnnotation::Negative(text.to_owned()));
+        return Err(BadAnnotation::Negative(name, text.to_owned()));
     }
     Ok(gc_types::milliseconds(duration.to_std()))
 }
@@ -51,7 +57,7 @@ fn annotation<'a>(view: &View<'a>, pod: &'a Object, name: &str) -> Option<&'a st
 
 /// After which time a pod's containers end, and with which exit code; `None` if they run on.
 pub(super) fn of_pod(view: &View<'_>, pod: &Object) -> Option<(Milliseconds, i64)> {
-    let after = annotation(view, pod, COMPLETES_AFTER).and_then(|text| completes_after(text).ok());
+    let after = annotation(view, pod, COMPLETES_AFTER).and_then(|text| duration(COMPLETES_AFTER, text).ok());
     let code = annotation(view, pod, FAILS).and_then(|text| exit_code(text).ok()?);
     let of_job = view.store.controller_of(pod).is_some_and(|owner| owner.key.kind == Kind::Job);
     let ends = of_job && text(&pod.spec()["restartPolicy"]) != "Always";
@@ -62,25 +68,43 @@ pub(super) fn of_pod(view: &View<'_>, pod: &Object) -> Option<(Milliseconds, i64
     }
 }
 
+/// How the containers of a deleted pod end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Termination {
+    pub(super) takes: Milliseconds,
+    pub(super) ends_at: Milliseconds,
+    pub(super) code: i64,
+}
+
+/// The containers of a deleted pod need some time once the node has observed the deletion, and are killed at the end of the grace period.
+pub(super) fn termination(view: &View<'_>, pod: &Object) -> Termination {
+    let needs =
+        annotation(view, pod, TERMINATES_AFTER).and_then(|text| duration(TERMINATES_AFTER, text).ok());
+    let needs = needs.unwrap_or(view.settings.pod_termination_latency);
+    let grace = pod.value["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or_default();
+    let grace = grace.max(0).saturating_mul(SECOND);
+    let takes = needs.min(grace);
+    let ends_at = pod.deletion_observed.unwrap_or(view.now).saturating_add(takes);
+    Termination { takes, ends_at, code: if needs > grace { KILLED } else { TERMINATED } }
+}
+
 /// The annotations that count for a pod and have no effect.
 pub(super) fn bad_annotations_of_pod(view: &View<'_>, pod: &Object) -> Vec<BadAnnotation> {
-    bad(annotation(view, pod, COMPLETES_AFTER), annotation(view, pod, FAILS)).collect()
+    bad(|name| annotation(view, pod, name)).collect()
 }
 
 /// The annotations in a document that have no effect, or will have none on the pods of its template.
 pub fn bad_annotations(document: &Value) -> impl Iterator<Item = BadAnnotation> + '_ {
     let job = &document["spec"]["jobTemplate"];
     let bearers = [document, &document["spec"]["template"], job, &job["spec"]["template"]];
-    bearers.into_iter().flat_map(|bearer| {
-        let annotations = &bearer["metadata"]["annotations"];
-        bad(annotations[COMPLETES_AFTER].as_str(), annotations[FAILS].as_str())
-    })
+    bearers.into_iter().flat_map(|bearer| bad(|name| bearer["metadata"]["annotations"][name].as_str()))
 }
 
-fn bad(after: Option<&str>, fails: Option<&str>) -> impl Iterator<Item = BadAnnotation> + use<> {
-    let after = after.and_then(|text| completes_after(text).err());
-    let fails = fails.and_then(|text| exit_code(text).err());
-    after.into_iter().chain(fails)
+fn bad<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> impl Iterator<Item = BadAnnotation> {
+    let durations = [COMPLETES_AFTER, TERMINATES_AFTER]
+        .map(|name| annotation(name).and_then(|text| duration(name, text).err()));
+    let fails = annotation(FAILS).and_then(|text| exit_code(text).err());
+    durations.into_iter().flatten().chain(fails)
 }
 
 #[cfg(test)]
@@ -106,7 +130,7 @@ mod tests {
         for (text, expected) in
             [("1m30s", Ok(90_000)), ("0", Ok(0)), ("-5s", Err(())), ("5", Err(())), ("1d", Err(()))]
         {
-            assert_eq!(completes_after(text).map_err(drop), expected, "{text:?}");
+            assert_eq!(duration(COMPLETES_AFTER, text).map_err(drop), expected, "{text:?}");
         }
     }
 

@@ -6,9 +6,10 @@ use super::lifecycle;
 use super::scheduler::tolerates;
 use crate::kinds::Kind;
 use crate::plan::Settings;
-use crate::runtime::MAX_PLANS;
+use crate::runtime::{MAX_PLANS, SOON};
 use crate::testing::{World, owner, store, view};
 use crate::time;
+use crate::workloads::Workload;
 
 fn pod(name: &str, spec: &Value) -> Value {
     let mut whole = json!({"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Always"});
@@ -570,4 +571,70 @@ fn a_pod_waits_for_its_resource_claims() {
     assert_eq!(phase(&world, "a"), Value::Null);
     allocate(&mut world, "kubegc-node-0");
     assert_eq!(phase(&world, "a"), "Running");
+}
+
+/// What a deleted pod does, when its controllers have settled, and how it ends: when its containers have ended, or are killed at the
+/// end of the grace period.
+#[test]
+fn a_deleted_pod_ends_after_its_time() {
+    struct Case {
+        name: &'static str,
+        annotation: Option<&'static str>,
+        grace: u32,
+        /// Milliseconds from the deletion to the end, and the exit code.
+        ends: (i64, i64),
+        /// Whether it is said, when it begins, that the containers are stopped; else when they have ended.
+        is_reported: bool,
+    }
+    let latency = 100;
+    for Case { name, annotation, grace, ends: (after, code), is_reported } in [
+        Case { name: "by default", annotation: None, grace: 30, ends: (latency, 143), is_reported: false },
+        Case { name: "short", annotation: Some("20ms"), grace: 30, ends: (20, 143), is_reported: false },
+        Case { name: "long", annotation: Some("5s"), grace: 30, ends: (5000, 143), is_reported: true },
+        Case { name: "killed", annotation: Some("5s"), grace: 2, ends: (2000, 137), is_reported: true },
+        Case { name: "at once", annotation: Some("0s"), grace: 30, ends: (0, 143), is_reported: false },
+        Case {
+            name: "unknown",
+            annotation: Some("soon"),
+            grace: 30,
+            ends: (latency, 143),
+            is_reported: false,
+        },
+    ] {
+        let settings = Settings { pod_termination_latency: latency, ..Settings::default() };
+        let mut world = World::with(settings, Workload::ALL);
+        let mut value = pod("a", &json!({}));
+        // What is left of it shows how it ended.
+        value["metadata"]["finalizers"] = json!(["example.com/hold"]);
+        if let Some(annotation) = annotation {
+            value["metadata"]["annotations"] = json!({"kubegc.io/terminates-after": annotation});
+        }
+        world.create(Kind::Pod, value);
+        world.settle();
+        // The timestamp has only seconds.
+        world.now += 730;
+        let deleted = world.now;
+        world.delete(&Kind::Pod.key("default", "a"), Some(grace));
+        world.settle();
+        let killing = |world: &World| world.events("a").iter().any(|event| event.starts_with("Killing"));
+        if after > 0 {
+            assert_eq!(phase(&world, "a"), "Running", "{name}");
+            assert_eq!(world.runtime.moving() > 0, after < SOON, "{name}");
+            assert_eq!(killing(&world), is_reported, "{name}");
+            let observed = &world.get(Kind::Pod, "a")["status"]["observedGeneration"];
+            assert_eq!(observed, if is_reported { 2 } else { 1 }, "{name}");
+            let due = world.runtime.next_timer();
+            assert!(due.is_some_and(|at| at <= deleted + after), "{name}: {due:?}");
+            world.now = deleted + after - 1;
+            world.settle();
+            assert_eq!(phase(&world, "a"), "Running", "{name}");
+            world.now += 1;
+            world.settle();
+        }
+        let status = &world.get(Kind::Pod, "a")["status"];
+        let ended = &status["containerStatuses"][0]["state"]["terminated"];
+        assert_eq!((&status["phase"], &ended["exitCode"]), (&json!("Failed"), &json!(code)), "{name}");
+        assert!(killing(&world), "{name}");
+        assert_eq!(world.runtime.moving(), 0, "{name}");
+    }
 }

@@ -17,13 +17,14 @@ const PREFIX: &str = "kubegc.io/";
 /// The annotations that people write …
 const OFFERED: [&str; 3] = ["ttl", "expires-at", "keep"];
 /// … and all that something reads or writes.
-const KNOWN: [&str; 17] = [
+const KNOWN: [&str; 18] = [
     "ttl",
     "expires-at",
     "keep",
     "keep-objects",
     "completes-after",
     "fails",
+    "terminates-after",
     "simulated",
     "paused",
     "tripped",
