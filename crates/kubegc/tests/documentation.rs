@@ -197,16 +197,35 @@ fn links_and_anchors_are_found_where_they_are() {
     assert_eq!(anchors(page), BTreeSet::from(["a-b-c", "d", "d-1"].map(str::to_owned)));
 }
 
+/// What the addresses of files and folders of this repository begin with.
+const BROWSED: [&str; 2] =
+    ["https://github.com/kubegc/kubegc/blob/main/", "https://github.com/kubegc/kubegc/tree/main/"];
+
+/// Links of pages in docs/ lead to pages in docs/, as the book has nothing else, or to this repository on its host. A README.md would
+/// have another name in the book.
 #[test]
 fn every_link_leads_somewhere() {
     let pages = pages();
+    let docs = repository().join("docs");
+    let book = docs.canonicalize().unwrap();
     let (mut followed, mut broken) = (0, BTreeSet::new());
     for (path, text) in &pages {
-        for link in links(text).iter().filter(|link| !link.contains("://") && !link.starts_with("mailto:")) {
+        for link in links(text) {
+            let browsed = BROWSED.iter().find_map(|host| link.strip_prefix(host));
+            if browsed.is_some_and(|file| !repository().join(file).exists()) {
+                broken.insert(format!("{}: {link}", path.display()));
+            }
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
             followed += 1;
-            let (target, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let (target, anchor) = link.split_once('#').unwrap_or((&link, ""));
             let file = if target.is_empty() { path.clone() } else { path.parent().unwrap().join(target) };
-            let leads = file.exists()
+            let file = file.canonicalize().unwrap_or(file);
+            let is_in_book =
+                !path.starts_with(&docs) || file.starts_with(&book) && !file.ends_with("README.md");
+            let leads = is_in_book
+                && file.exists()
                 && (anchor.is_empty()
                     || std::fs::read_to_string(&file).is_ok_and(|text| anchors(&text).contains(anchor)));
             if !leads {
