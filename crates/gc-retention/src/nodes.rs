@@ -146,6 +146,10 @@ impl NodeLifecycle {
     }
 
     fn decide_node(&mut self, key: &ObjectKey, node: &Node, now: Timestamp) -> Decision {
+        // Nodes that live report every few minutes, so that an open breaker is seen to close.
+        while self.deleted.front().is_some_and(|at| now.since(*at) > BREAKER_WINDOW_MILLISECONDS) {
+            self.deleted.pop_front();
+        }
         let tainted = node.taints.iter().any(is_shutdown);
         if node.meta.deleting {
             self.forget(key);
@@ -200,9 +204,6 @@ impl NodeLifecycle {
             "its condition Ready is not True".to_owned(),
         ];
         let why = reason(gc_types::codes::MACHINE_ABSENT, node.meta.resource_version, &facts);
-        while self.deleted.front().is_some_and(|at| now.since(*at) > BREAKER_WINDOW_MILLISECONDS) {
-            self.deleted.pop_front();
-        }
         let (allowed, missing) = self.breaker();
         if missing > allowed {
             let message = format!(

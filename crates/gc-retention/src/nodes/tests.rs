@@ -284,6 +284,10 @@ fn many_at_once_trip_the_breaker() {
         let answers: Vec<_> = names.iter().take(missing).map(|name| (name.as_str(), ABSENT)).collect();
         World::new(policy, nodes).answers(&answers)
     };
+    let is_open = |world: &World| {
+        let gauges = world.engine.standing().gauges;
+        gauges.iter().any(|gauge| gauge.metric.name == "kubegc_node_breaker_open" && gauge.value > 0.0)
+    };
     for (missing, fraction, deleted) in
         [(10, 0.2, 0), (3, 0.2, 0), (2, 0.2, 2), (1, 0.0, 1), (2, 0.0, 0), (10, 1.0, 10)]
     {
@@ -292,16 +296,21 @@ fn many_at_once_trip_the_breaker() {
         world.run();
         world.pass(300_000);
         assert_eq!(world.deletions(), deleted, "{missing} of 10 with {fraction}");
-        let open = world
-            .engine
-            .standing()
-            .gauges
-            .iter()
-            .any(|gauge| gauge.metric.name == "kubegc_node_breaker_open" && gauge.value > 0.0);
+        let open = is_open(&world);
         assert_eq!(open, deleted == 0, "{missing} of 10 with {fraction}");
         let halted = world.log.iter().filter(|line| line.contains("NodeDeletionHalted")).count();
         assert_eq!(halted, if open { missing } else { 0 }, "one Event per node");
     }
+    // It is open for deleted nodes alone, of few that are left; and closes without another that is missing.
+    let mut few = world(2, NodePolicy::default());
+    few.run();
+    few.pass(120_000);
+    for number in 0..7 {
+        few.engine.observe(Observation::Removed(key(&format!("n{number}"))));
+    }
+    assert!(is_open(&few));
+    few.pass(BREAKER_WINDOW_MILLISECONDS);
+    assert!(!is_open(&few));
     // Machines come back, and the breaker closes by itself; deleted nodes count for a while.
     let mut world = world(3, NodePolicy::default());
     world.run();
