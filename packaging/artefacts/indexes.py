@@ -4,12 +4,13 @@ import textwrap
 
 from . import archives
 from .archives import EXECUTABLE, File
-from .facts import DESCRIPTION, DOWNLOADS, LICENSE, NAME, REPOSITORY, SUMMARY, VERSION
+from .facts import DESCRIPTION, DOWNLOADS, LICENSE, NAME, REPOSITORY, ROOT, SUMMARY, VERSION
 from .provenance import sha256
 
 #: The version of Kubernetes that the embedded server is; as `kube-apiserver --version` says.
 KUBERNETES = "1.36.2"
-ENVTEST_PROGRAMS = ("kube-apiserver", "etcd")
+#: The stand-in for etcd: a script, so that the archive holds the program once.
+ETCD = (ROOT / "crates/kubegc/src/envtest/etcd.sh").read_bytes()
 #: Frameworks download again what lacks a kubectl; most tests never call it.
 NO_KUBECTL = b"""#!/bin/sh
 echo "kubectl is not part of kubegc: put the real one on PATH in place of $0" >&2
@@ -98,8 +99,8 @@ end
 
 def envtest_archive(binary, effort=archives.THOROUGH):
     """The archive that setup-envtest unpacks: regular files alone, because it skips links."""
-    files = [File(f"controller-tools/envtest/{name}", binary.contents, EXECUTABLE) for name in ENVTEST_PROGRAMS]
-    files.append(File("controller-tools/envtest/kubectl", NO_KUBECTL, EXECUTABLE))
+    contents = {"kube-apiserver": binary.contents, "etcd": ETCD, "kubectl": NO_KUBECTL}
+    files = [File(f"controller-tools/envtest/{name}", program, EXECUTABLE) for name, program in contents.items()]
     name = f"envtest-v{KUBERNETES}-{binary.platform.name}.tar.gz"
     return name, archives.gz(archives.tar(files, 0), effort)
 

@@ -274,6 +274,40 @@ async fn a_cluster_listens_once_its_kubeconfig_is_asked_for() {
     tokio::time::timeout(Duration::from_secs(30), closed).await.expect("the port is closed with the cluster");
 }
 
+/// What it costs to start a cluster, to fork one, and to end them, one after the other.
+#[test]
+fn the_cost_of_a_start_and_of_a_fork() {
+    let wanted = std::env::var("KUBEGC_CLUSTERS").ok().and_then(|count| count.parse().ok()).unwrap_or(5);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let prepared = runtime.block_on(Cluster::start()).unwrap();
+    let mean = |what: &str, one: &dyn Fn()| {
+        let begun = Instant::now();
+        (0..wanted).for_each(|_| one());
+        println!("{what}: {:?}", begun.elapsed() / wanted);
+    };
+    mean("a start", &|| drop(runtime.block_on(Cluster::start()).unwrap()));
+    mean("a start that settles", &|| {
+        let cluster = runtime.block_on(Cluster::start()).unwrap();
+        runtime.block_on(cluster.settle()).unwrap();
+    });
+    runtime.block_on(prepared.settle()).unwrap();
+    mean("a fork", &|| drop(runtime.block_on(prepared.fork()).unwrap()));
+    mean("a fork that settles", &|| {
+        let cluster = runtime.block_on(prepared.fork()).unwrap();
+        runtime.block_on(cluster.settle()).unwrap();
+    });
+    let before = status("VmRSS");
+    let held: Vec<Cluster> = (0..wanted).map(|_| runtime.block_on(Cluster::start()).unwrap()).collect();
+    println!("{} clusters at once: {before} before, then {}", held.len(), status("VmRSS"));
+}
+
+/// What Linux says of this process.
+fn status(field: &str) -> String {
+    let all = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = all.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.unwrap_or_default().trim().to_owned()
+}
+
 /// Many clusters in one process, one after the other and eight at the same time: the cost of each.
 #[test]
 fn many_clusters_fit_into_a_process() {
@@ -294,13 +328,5 @@ fn many_clusters_fit_into_a_process() {
             .await;
     });
     let took = begun.elapsed();
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let field =
-        |name: &str| status.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
-    println!(
-        "{wanted} clusters in {took:?}, {:?} each; {}; {}",
-        took / wanted,
-        field("VmHWM"),
-        field("Threads")
-    );
+    println!("{wanted} clusters in {took:?}, {:?} each; at most {}", took / wanted, status("VmHWM"));
 }

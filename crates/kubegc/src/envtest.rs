@@ -71,8 +71,14 @@ const ETCD_FLAGS: &[Flag] = &[
     ignored("wal-dir"),
 ];
 
+/// Says, in the script that is the etcd of an archive, which of the two programs is meant.
+const PROGRAM: &str = "KUBEGC_ENVTEST_PROGRAM";
+
 /// Runs the program that this process was called as, if that is one of the two.
 pub(crate) fn called_as(name: &str) -> Option<ExitCode> {
+    let is_etcd =
+        name == "kube-apiserver" && std::env::var_os(PROGRAM).is_some_and(|program| program == "etcd");
+    let name = if is_etcd { "etcd" } else { name };
     let arguments = || std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
     match name {
         "kube-apiserver" => Some(exit(program(name, APISERVER_FLAGS, arguments(), apiserver))),

@@ -351,6 +351,8 @@ fn archives_are_those_of_setup_envtest() {
     let entries: Vec<(&str, &str)> =
         listed.lines().map(|line| (&line[..10], line.rsplit('/').next().unwrap())).collect();
     assert_eq!(entries, ["kube-apiserver", "etcd", "kubectl"].map(|name| ("-rwxr-xr-x", name)));
+    let etcd = listed.lines().nth(1).unwrap().split_whitespace().nth(2).unwrap();
+    assert!(etcd.parse::<usize>().unwrap() < 1024, "the program is in the archive once: {listed}");
 
     // What is unpacked, or was written there in the first place, runs under its names.
     let store = folder.path().join(format!("k8s/1.36.2-linux-{machine}"));
@@ -362,7 +364,9 @@ fn archives_are_those_of_setup_envtest() {
     for folder in [store, unpacked] {
         let version = Command::new(folder.join("kube-apiserver")).arg("--version").output().unwrap();
         assert_eq!(String::from_utf8(version.stdout).unwrap(), "Kubernetes v1.36.2\n");
-        assert!(Command::new(folder.join("etcd")).arg("--help").output().unwrap().status.success());
+        let etcd = Command::new(folder.join("etcd")).arg("--help").output().unwrap();
+        let help = String::from_utf8(etcd.stdout).unwrap();
+        assert!(etcd.status.success() && help.contains("--listen-client-urls"), "{help}");
         let kubectl = Command::new(folder.join("kubectl")).output().unwrap();
         assert_eq!(kubectl.status.code(), Some(1));
         let said = String::from_utf8(kubectl.stderr).unwrap();

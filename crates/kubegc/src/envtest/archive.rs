@@ -22,7 +22,7 @@ pub(super) struct Entry<'a> {
 /// Writes the archive, and returns its SHA-512 in hexadecimal. The same entries give the same bytes.
 pub(super) fn write<'a>(out: impl Write, entries: impl IntoIterator<Item = Entry<'a>>) -> io::Result<String> {
     let hashing = Hashing { out, hash: Sha512::new() };
-    // Most of the archive is the same program twice: a greater effort would not find that.
+    // It is written for one network, and unpacked soon.
     let mut packed = GzEncoder::new(hashing, Compression::fast());
     for entry in entries {
         packed.write_all(&header(entry.name, entry.contents.len())?)?;

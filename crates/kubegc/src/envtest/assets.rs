@@ -18,6 +18,8 @@ const KUBECTL: &str = "kubectl";
 const STORE: &str = "k8s";
 /// What `setup-envtest --index` and `BinaryAssetsIndexURL` read.
 const INDEX: &str = "envtest-releases.yaml";
+/// The etcd of an archive, whose links are skipped by those who unpack it.
+const ETCD: &[u8] = include_bytes!("etcd.sh");
 /// Frameworks download again what lacks a kubectl; most tests never call it.
 const NO_KUBECTL: &str = "#!/bin/sh\n\
     echo \"kubectl was not on PATH when kubegc wrote this; put the real one in place of $0\" >&2\n\
@@ -137,9 +139,9 @@ fn write_archive(folder: &Path, url: &str, kubectl: Option<&Path>) -> anyhow::Re
     let read = |path: &Path| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
     let kubectl = kubectl.map_or_else(|| Ok(NO_KUBECTL.as_bytes().to_vec()), read)?;
     let program = read(&folder.join(PROGRAMS[0]))?;
-    // Links are skipped by those who unpack it.
-    let programs = PROGRAMS.map(|name| Entry { name, contents: &program });
-    let entries = programs.into_iter().chain([Entry { name: KUBECTL, contents: &kubectl }]);
+    let contents: [&[u8]; 3] = [&program, ETCD, &kubectl];
+    let names = PROGRAMS.into_iter().chain([KUBECTL]);
+    let entries = names.zip(contents).map(|(name, contents)| Entry { name, contents });
     let writing = || format!("cannot write {}", path.display());
     let file = File::create(&path).with_context(writing)?;
     let hash = archive::write(BufWriter::new(file), entries).with_context(writing)?;
