@@ -274,7 +274,7 @@ async fn a_cluster_listens_once_its_kubeconfig_is_asked_for() {
     tokio::time::timeout(Duration::from_secs(30), closed).await.expect("the port is closed with the cluster");
 }
 
-/// What it costs to start a cluster, to fork one, and to end them, one after the other.
+/// A measurement, which asserts nothing: what it costs to start a cluster, to fork one, and to end them, one after the other.
 #[test]
 fn the_cost_of_a_start_and_of_a_fork() {
     let wanted = std::env::var("KUBEGC_CLUSTERS").ok().and_then(|count| count.parse().ok()).unwrap_or(5);
