@@ -1,8 +1,7 @@
 //! Replays the recorded behaviour of kube-apiserver v1.36.2 against a freshly started server.
 //!
-//! The recordings stand beside the repository (`../shared/conformance`), and a clone without them passes with
-//! a loud line. Scenarios that differ on purpose are in `conformance/excused.toml`, each with its reason; an
-//! excuse that is no longer needed fails the test too.
+//! The recordings are in `conformance/recordings`. Scenarios that differ on purpose are in `conformance/excused.toml`, each with
+//! its reason; an excuse that is no longer needed fails the test too.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -10,9 +9,10 @@ mod support;
 mod support_cluster;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
+use serde_json::Value;
 use support::etcd::EtcdServer;
 use support::{Kubegc, repository};
 use support_cluster::{Admin, Run, privileged_for_all, until};
@@ -52,8 +52,14 @@ fn excused(folder: &str) -> BTreeSet<String> {
     excuses(folder).into_iter().map(|name| format!("{name}.http")).collect()
 }
 
-/// Replays a folder; what differs must be what the section excuses, and no more.
-fn replay(server: &Kubegc, scenarios: &Path, folder: &str, section: &str) {
+/// Returns a folder of the recordings.
+fn recordings(folder: &str) -> PathBuf {
+    repository().join("conformance/recordings").join(folder)
+}
+
+/// Replays a folder of scenarios; the differences must be exactly those that the section excuses.
+fn replay(server: &Kubegc, folder: &str, section: &str) {
+    let scenarios = recordings("scenarios");
     let output = Command::new("python3")
         .arg(scenarios.join("run.py"))
         .args(["check", "--jobs", "4", "--server", &server.url, "--token", support::TOKEN, "--ca"])
@@ -70,26 +76,22 @@ fn replay(server: &Kubegc, scenarios: &Path, folder: &str, section: &str) {
 
 #[test]
 fn the_server_answers_as_kube_apiserver_does() {
-    let scenarios = repository().join("../shared/conformance");
-    if !scenarios.join("run.py").exists() {
-        eprintln!("SKIPPED: no recordings at {}", scenarios.display());
-        return;
-    }
     let server = Kubegc::start("apiserver");
-    replay(&server, &scenarios, "api", "api");
+    replay(&server, "api", "api");
 }
 
 /// Stories of the generated ones that are replayed: they take 10 to 20 seconds.
 const STORIES: &str = "500";
 
 /// Replays generated stories and returns what the runner printed, and whether nothing differed.
-fn replay_stories(server: &Kubegc, stories: &Path, arguments: &[&str]) -> (String, bool) {
+fn replay_stories(server: &Kubegc, arguments: &[&str]) -> (String, bool) {
+    let stories = recordings("stories");
     let output = Command::new("python3")
         .arg(stories.join("apidiff.py"))
         .args(["check", "--quiet", "--tables", "--server", &server.url, "--token", support::TOKEN, "--ca"])
         .arg(&server.ca)
         .args(arguments)
-        .arg(stories.join("cases-open.jsonl"))
+        .arg(stories.join("cases.jsonl.xz"))
         .output()
         .expect("python3 runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -114,17 +116,12 @@ fn figures(text: &str) -> BTreeMap<String, Vec<f64>> {
 /// are excused still differ.
 #[test]
 fn a_sample_of_generated_stories_is_answered_as_well_as_ever() {
-    let stories = repository().join("../shared/api-diff");
-    if !stories.join("apidiff.py").exists() {
-        eprintln!("SKIPPED: no generated stories at {}", stories.display());
-        return;
-    }
     // The stories were recorded with kube-apiserver's own default range of Service addresses.
     let server =
         Kubegc::start_with("apiserver", ["--ephemeral", "--service-cluster-ip-range", "10.0.0.0/24"]);
     let excused = excuses("fidelity").join("|");
     let (text, _) =
-        replay_stories(&server, &stories, &["--sample", STORIES, "--only", &format!("^(?!{excused})")]);
+        replay_stories(&server, &["--sample", STORIES, "--only", &format!("^(?!{excused})")]);
     let reached = figures(&text);
     let mut fallen = Vec::new();
     for (theme, floor) in section("fidelity.toml", "floor") {
@@ -142,33 +139,44 @@ fn a_sample_of_generated_stories_is_answered_as_well_as_ever() {
         assert!(known, "conformance/fidelity.toml has no floor for {theme}");
     }
     assert_eq!(fallen, [] as [String; 0], "{text}");
-    let (text, equal) = replay_stories(&server, &stories, &["--only", &format!("^({excused})")]);
+    let (text, equal) = replay_stories(&server, &["--only", &format!("^({excused})")]);
     assert!(!equal, "excused stories match after all: {text}");
+}
+
+/// Aggregated discovery lists the same groups, versions, resources and verbs, in the same order.
+#[test]
+fn discovery_is_what_was_recorded() {
+    let server = Kubegc::start("apiserver");
+    for (path, file) in [("api", "discovery-api.json"), ("apis", "discovery-apis.json")] {
+        let output = Command::new("curl")
+            .args(["--silent", "--fail", "--cacert"])
+            .arg(&server.ca)
+            .args(["--header", &format!("Authorization: Bearer {}", support::TOKEN)])
+            .args(["--header", "Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"])
+            .arg(format!("{}/{path}", server.url))
+            .output()
+            .expect("curl runs");
+        assert!(output.status.success(), "/{path}: {}", String::from_utf8_lossy(&output.stderr));
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let recorded = std::fs::read_to_string(recordings("facts").join(file)).unwrap();
+        let recorded: Value = serde_json::from_str(&recorded).unwrap();
+        assert_eq!(answer, recorded, "/{path}");
+    }
 }
 
 #[test]
 fn the_collectors_end_as_those_of_kube_controller_manager_do() {
-    let scenarios = repository().join("../shared/conformance");
-    if !scenarios.join("run.py").exists() {
-        eprintln!("SKIPPED: no recordings at {}", scenarios.display());
-        return;
-    }
     let server = Kubegc::start_collectors();
-    replay(&server, &scenarios, "gc", "gc");
+    replay(&server, "gc", "gc");
 }
 
 /// The same, with `kubegc run` attached over TLS to a server of its own process, under exactly the
 /// permissions that it asks for.
 fn replay_attached(arguments: &[&str]) {
-    let scenarios = repository().join("../shared/conformance");
-    if !scenarios.join("run.py").exists() {
-        eprintln!("SKIPPED: no recordings at {}", scenarios.display());
-        return;
-    }
     let server = Kubegc::start_with("apiserver", arguments);
     let run = Run::with(&privileged_for_all(&server), &["--controllers=*"]);
     until("it leads", || run.leads() && run.is_ready());
-    replay(&server, &scenarios, "gc", "gc-run");
+    replay(&server, "gc", "gc-run");
     // The scenarios delete namespaces, which take no new Events while they terminate; a collector that may not write Events at
     // all says so in its log.
     let mut refusals = Admin::of(&server).refusals(403);
