@@ -462,3 +462,17 @@ impl std::fmt::Display for Workload {
         f.write_str(self.name())
     }
 }
+
+/// Reports whether a word of `--controllers` names a workload controller, to enable or to disable it.
+#[must_use]
+pub fn is_named(word: &str) -> bool {
+    let name = word.strip_prefix('-').unwrap_or(word);
+    Workload::ALL.iter().any(|workload| workload.name() == name)
+}
+
+/// Lists the names of all workload controllers, for error messages.
+#[must_use]
+pub fn names() -> String {
+    let names: Vec<&str> = Workload::ALL.iter().map(|workload| workload.name()).collect();
+    names.join(", ")
+}

@@ -16,7 +16,7 @@ use http::{Method, StatusCode};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-use crate::run::preflight;
+use crate::preflight;
 
 /// How long deletions are counted before an Event reports them.
 const PERIOD: Duration = Duration::from_secs(10);

@@ -4,48 +4,38 @@
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use gc_process::{
+    UsageError, activity, collector_metrics, collectors, endpoints, journal, lines, logging, operations,
+    outside, preflight, private_files, reviews, tasks, yaml,
+};
 
 mod accounts;
-mod activity;
 mod apiserver;
 mod backup;
 mod clock;
-mod collector_metrics;
-mod collectors;
 mod definitions;
 mod deletion_events;
 mod demo;
 mod documents;
 pub mod embedded;
-mod endpoints;
 mod envtest;
 #[cfg(test)]
 mod flags;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
-mod journal;
 mod kubeconfig;
-mod lines;
-mod logging;
 mod node;
-mod notices;
-mod operations;
-mod outside;
 mod page;
 mod policy;
-mod private_files;
 mod questions;
 mod rbac;
 mod reference;
-mod reviews;
 mod run;
 mod stuck_metrics;
 mod table;
-mod tasks;
 mod top;
 mod up;
 mod workloads;
-mod yaml;
 
 /// Kubernetes garbage collection, with an embedded API server to try it
 #[derive(Debug, Parser)]
@@ -232,15 +222,4 @@ fn is_reported(error: &anyhow::Error) -> bool {
         || error.is::<questions::stuck::SomethingStuck>()
         || error.is::<policy::InvalidPolicy>()
         || error.is::<questions::recovery::Incomplete>()
-}
-
-/// Invalid options or configuration: exit code 2, like clap's own errors.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct UsageError(String);
-
-impl UsageError {
-    fn new(error: impl std::fmt::Display) -> Self {
-        Self(error.to_string())
-    }
 }

@@ -9,8 +9,6 @@ mod lease;
 mod metrics;
 mod observe;
 mod options;
-pub(crate) mod preflight;
-mod report;
 mod resident;
 mod work_queue;
 
@@ -44,9 +42,11 @@ use crate::logging;
 use crate::operations::{self, Protection, Shown, TlsFlags};
 use crate::page::visitor::Cluster;
 use crate::page::{Attached, Page, listener};
+use crate::preflight;
 use crate::questions::resident::Resident;
 use crate::stuck_metrics::{StuckMetrics, Watched};
 use control::Control;
+use gc_process::audit_log::{DryRunReport, LogDecisions};
 use lease::{Candidate, ShownPages};
 pub(crate) use lease::{Leadership, host};
 use metrics::{Metrics, RunPages, SharedEngine};
@@ -55,8 +55,6 @@ pub(crate) use options::{
     DEFAULT_CONTROLLERS, DEFAULT_PAGES, Given, LeaseFlags, Options, default_journal, recorded_pages,
 };
 use options::{Mode, Settings};
-pub(crate) use report::log_sinks;
-use report::{DryRunReport, LogDecisions};
 use resident::ResidentGraph;
 
 /// How often readiness is checked until it is reached.

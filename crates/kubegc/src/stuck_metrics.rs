@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
     use crate::apiserver::{self, ServerOptions};
-    use crate::run::preflight;
+    use crate::preflight;
 
     const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 

@@ -15,7 +15,7 @@ use gc_types::{Gvr, ResourceId, ResourceInfo, Scope, Timestamp};
 use gc_workloads::kinds::{Kind, Served};
 use gc_workloads::plan::Settings;
 use gc_workloads::runtime::{Observation, Runtime};
-use gc_workloads::workloads::Workload;
+use gc_workloads::workloads::{Workload, is_named};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -108,18 +108,6 @@ impl WorkloadOptions {
 /// Zero, or a positive Go duration.
 fn duration(text: &str) -> Result<Duration, String> {
     if matches!(text, "0" | "0s") { Ok(Duration::ZERO) } else { positive(text) }
-}
-
-/// Whether a word of `--controllers` names a workload controller.
-pub(crate) fn is_named(word: &str) -> bool {
-    let name = word.strip_prefix('-').unwrap_or(word);
-    Workload::ALL.iter().any(|workload| workload.name() == name)
-}
-
-/// The names of all workload controllers, for error messages.
-pub(crate) fn names() -> String {
-    let names: Vec<&str> = Workload::ALL.iter().map(|workload| workload.name()).collect();
-    names.join(", ")
 }
 
 /// The clients under which the controllers act.
@@ -312,7 +300,11 @@ mod tests {
         let also = [gc_retention::permissions::Controller::Expiry];
         let said = named("nosuch").enabled_with(&also).map_err(|error| error.to_string());
         let said = said.err().unwrap_or_default();
-        assert!(said.contains("garbage-collector-controller, ") && said.ends_with(&names()), "{said}");
+        assert!(
+            said.contains("garbage-collector-controller, ")
+                && said.ends_with(&gc_workloads::workloads::names()),
+            "{said}"
+        );
         let on_a_cluster = named("nosuch").enabled().map_err(|error| error.to_string());
         assert!(on_a_cluster.is_err_and(|said| !said.contains("job-controller")));
         let here = named("job-controller");

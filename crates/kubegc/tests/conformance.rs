@@ -120,8 +120,7 @@ fn a_sample_of_generated_stories_is_answered_as_well_as_ever() {
     let server =
         Kubegc::start_with("apiserver", ["--ephemeral", "--service-cluster-ip-range", "10.0.0.0/24"]);
     let excused = excuses("fidelity").join("|");
-    let (text, _) =
-        replay_stories(&server, &["--sample", STORIES, "--only", &format!("^(?!{excused})")]);
+    let (text, _) = replay_stories(&server, &["--sample", STORIES, "--only", &format!("^(?!{excused})")]);
     let reached = figures(&text);
     let mut fallen = Vec::new();
     for (theme, floor) in section("fidelity.toml", "floor") {
@@ -152,7 +151,10 @@ fn discovery_is_what_was_recorded() {
             .args(["--silent", "--fail", "--cacert"])
             .arg(&server.ca)
             .args(["--header", &format!("Authorization: Bearer {}", support::TOKEN)])
-            .args(["--header", "Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"])
+            .args([
+                "--header",
+                "Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+            ])
             .arg(format!("{}/{path}", server.url))
             .output()
             .expect("curl runs");

@@ -6,9 +6,10 @@ use clap::Args;
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::preflight;
 use crate::questions::access::Access;
 use crate::questions::collector::CollectorFlags;
-use crate::run::{LeaseFlags, preflight};
+use crate::run::LeaseFlags;
 
 /// Options of `kubegc ui`.
 #[derive(Clone, Debug, Args)]

@@ -10,7 +10,7 @@ use gc_types::GoDuration;
 
 use crate::UsageError;
 use crate::kubeconfig::{Caller, Found};
-use crate::run::preflight;
+use crate::preflight;
 
 /// The heading of these flags in help texts.
 pub(crate) const HEADING: &str = "Cluster options";

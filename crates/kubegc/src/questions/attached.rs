@@ -15,8 +15,9 @@ use super::output::{Answer, Output};
 use super::subject::{Confirmed, Subject};
 use super::target::Named;
 use crate::page::MAXIMUM_ORDER_BYTES;
+use crate::preflight;
+use crate::run::LeaseFlags;
 use crate::run::control::LeaseName;
-use crate::run::{LeaseFlags, preflight};
 
 /// Where servers and collectors are asked.
 const PATH: &str = "/kubegc/v1/ask";

@@ -10,8 +10,9 @@ use serde_json::Value;
 
 use super::access::Access;
 use crate::UsageError;
+use crate::preflight;
 use crate::run::control::{self, Held, LeaseName, PAGES_ADDRESS, PAGES_AUTHORITY};
-use crate::run::{host, preflight};
+use crate::run::host;
 
 /// The certificate of a collector is issued for this name among others, wherever it runs.
 const SERVER_NAME: &str = "localhost";

@@ -20,8 +20,9 @@ use super::scope::{NamespaceFlags, WatchFlag};
 use super::sources::GUESS_PATIENCE;
 use super::surveyed::{self, Surveyed};
 use crate::UsageError;
+use crate::preflight;
 use crate::run::control::{self, Held, LeaseName, Orders};
-use crate::run::{DEFAULT_CONTROLLERS, LeaseFlags, preflight};
+use crate::run::{DEFAULT_CONTROLLERS, LeaseFlags};
 
 /// kube-controller-manager's Lease.
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";

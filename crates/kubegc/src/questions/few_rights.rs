@@ -17,7 +17,7 @@ use super::gather::{self, Gatherer, Scope};
 use super::unanswered::Cause;
 use super::view::Subject;
 use crate::apiserver::{self, ServerOptions};
-use crate::run::preflight;
+use crate::preflight;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What an answer costs at most.

@@ -24,7 +24,7 @@ use serde_json::Value;
 use super::listable::{Listable, listable};
 use super::resident::{READ_SINGLY, Resident};
 use super::unanswered::Unanswered;
-use crate::run::preflight;
+use crate::preflight;
 
 /// Requests in flight at a time.
 pub(super) const IN_FLIGHT: usize = 16;

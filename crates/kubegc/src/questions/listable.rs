@@ -5,7 +5,7 @@ use gc_kube::ApiClient;
 use http::Method;
 use serde_json::Value;
 
-use crate::run::preflight;
+use crate::preflight;
 
 /// Which resources of a namespace a user may list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::gather::{self, Gatherer, Scope};
 use crate::embedded::{Beginning, EmbeddedCluster};
-use crate::run::preflight;
+use crate::preflight;
 use graphs::{Graph, HELD, LATER};
 
 /// Graphs that share a survey and the waiting.

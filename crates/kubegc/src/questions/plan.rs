@@ -22,7 +22,7 @@ use super::scope::WatchFlag;
 use super::target::{Named, Partial, Targets};
 use super::unanswered::NotDeleted;
 use crate::UsageError;
-use crate::run::preflight;
+use crate::preflight;
 use crate::table::Table;
 
 /// More objects of one kind and fate are folded into one line, unless `--full` is given.

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::journal;
 use super::sources::Source;
 use crate::journal::{DELETE, Object as JournalObject, Query, Selection, text};
-use crate::run::preflight;
+use crate::preflight;
 use crate::up::DELETIONS;
 
 /// Objects on the way to the first request that are asked about at most.

@@ -127,11 +127,11 @@ mod tests {
 
     use super::*;
     use crate::apiserver::{self, ServerOptions};
+    use crate::preflight;
     use crate::questions::answering;
     use crate::questions::attached::{Asked, Form, Inquiry};
     use crate::questions::gather::{self, Gatherer, Scope};
     use crate::questions::view::{Subject, View};
-    use crate::run::preflight;
 
     const PATIENCE: Duration = Duration::from_secs(30);
     /// Objects with a finalizer, one more than are read one by one.

@@ -25,7 +25,7 @@ use super::gather::{self, Gatherer, Scope};
 use super::target::Named;
 use super::{plan, stuck, why};
 use crate::apiserver::{self, ServerOptions};
-use crate::run::preflight;
+use crate::preflight;
 use gc_kube::ApiClient;
 use http::Method;
 

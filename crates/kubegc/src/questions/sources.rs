@@ -20,7 +20,8 @@ use super::collector::{CollectorFlags, LeaderPages, OutOfReach};
 use super::target::Named;
 use crate::UsageError;
 use crate::journal::{self, Answered, Found, Selection};
-use crate::run::{DEFAULT_PAGES, LeaseFlags, default_journal, preflight, recorded_pages};
+use crate::preflight;
+use crate::run::{DEFAULT_PAGES, LeaseFlags, default_journal, recorded_pages};
 
 /// How often a file that is followed is read again.
 const FOLLOW_PERIOD: Duration = Duration::from_millis(250);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::access::Access;
 use super::output::{Answer, Output};
-use crate::run::preflight;
+use crate::preflight;
 
 /// Options of `kubegc version`.
 #[derive(Clone, Debug, Args)]

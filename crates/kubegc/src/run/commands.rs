@@ -7,8 +7,9 @@ use std::sync::Arc;
 use clap::Args;
 use gc_kube::ApiClient;
 
+use super::LeaseFlags;
 use super::control::{self, LeaseName, Orders};
-use super::{LeaseFlags, preflight};
+use crate::preflight;
 use crate::questions::access::Access;
 
 /// What both share.

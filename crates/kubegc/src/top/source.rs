@@ -21,10 +21,10 @@ use super::app::{Content, News, Order, ShownPlan};
 use super::events::Events;
 use super::model::{Listed, Overview, Place, WantedFeed};
 use crate::page::overview::{self, Mode, Surroundings};
+use crate::preflight;
 use crate::questions::attached::{self, Answered, Asked, Asks, Confirmation, Form, Inquiry, Reply};
 use crate::questions::plan::Cascade;
 use crate::questions::view::{self, Confirmed, Question, Subject, View};
-use crate::run::preflight;
 
 /// Time between two overviews that a server answers; it makes one each second at most.
 const PERIOD: Duration = Duration::from_secs(2);

@@ -20,7 +20,7 @@ use crate::accounts::{self, Account};
 use crate::activity::{Delivered, Movement, is_watch};
 use crate::collectors::{ControllerOptions, NamespaceOptions, RunningCollectors, Surroundings};
 use crate::definitions;
-use crate::run::preflight;
+use crate::preflight;
 use crate::workloads;
 
 /// Time between two checks whether namespaces have what they should have, and how long that is waited for.

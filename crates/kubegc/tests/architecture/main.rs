@@ -58,6 +58,21 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("gc-cri", &["gc-types", "gc-retention"]),
     ("gc-node", &["gc-metrics", "gc-types", "gc-retention", "gc-kube", "gc-cri"]),
     ("gc-outside", &["gc-types", "gc-retention", "gc-kube"]),
+    (
+        "gc-process",
+        &[
+            "gc-answers",
+            "gc-apiserver",
+            "gc-kube",
+            "gc-metrics",
+            "gc-outside",
+            "gc-ownership",
+            "gc-registry",
+            "gc-retention",
+            "gc-types",
+            "gc-workloads",
+        ],
+    ),
     ("gc-replay", &[]),
     (
         "gc-sim",

@@ -13,7 +13,7 @@ use super::*;
 use crate::apiserver::ServerOptions;
 use crate::clock::CollectorClock;
 use crate::collectors::{self, ControllerOptions};
-use crate::run::preflight;
+use crate::preflight;
 use crate::up::Up;
 use crate::workloads::WorkloadOptions;
 

@@ -5,7 +5,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, StatusCode};
 use serde_json::Value;
 
-use crate::run::preflight;
+use crate::preflight;
 
 /// What a PATCH contains.
 const MERGE: &str = "application/merge-patch+json";

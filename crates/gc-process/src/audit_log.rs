@@ -23,20 +23,20 @@ fn object(request: &Request, table: &ResourceTable) -> String {
 }
 
 /// The audit lines of writes at info (target `kubegc::audit`), failures at warn; every decision and read at debug.
-pub(super) struct LogDecisions {
+pub struct LogDecisions {
     controller: Controller,
     table: ResourceTable,
 }
 
 impl LogDecisions {
     /// Of one collector, whose effects name resources by this table.
-    pub(super) fn new(controller: Controller, table: ResourceTable) -> Self {
+    pub fn new(controller: Controller, table: ResourceTable) -> Self {
         Self { controller, table }
     }
 }
 
 /// The log alone.
-pub(crate) fn log_sinks() -> Arc<MakeSinks> {
+pub fn log_sinks() -> Arc<MakeSinks> {
     Arc::new(|controller, table| vec![Arc::new(LogDecisions::new(controller, table.clone()))])
 }
 
@@ -84,13 +84,14 @@ fn uid(request: &Request) -> String {
 }
 
 /// Says once of every effect that it would be performed; of another object under the same name, once more.
-pub(super) struct DryRunReport {
+pub struct DryRunReport {
     table: ResourceTable,
     said: Mutex<BTreeSet<(String, &'static str, String)>>,
 }
 
 impl DryRunReport {
-    pub(super) fn new(table: ResourceTable) -> Self {
+    /// Reports each effect once; the table names the resources.
+    pub fn new(table: ResourceTable) -> Self {
         Self { table, said: Mutex::default() }
     }
 }

@@ -11,10 +11,13 @@ use crate::private_files;
 
 /// Where the journal is, and how large it may become.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct JournalOptions {
-    pub(crate) file: PathBuf,
-    pub(crate) largest_bytes: u64,
-    pub(crate) older_files: u32,
+pub struct JournalOptions {
+    /// The file that is written; rotated ones stand beside it with a number.
+    pub file: PathBuf,
+    /// Size in bytes at which it is rotated.
+    pub largest_bytes: u64,
+    /// Number of rotated files that are kept.
+    pub older_files: u32,
 }
 
 /// The file with this number; 0 is the one that is written to.

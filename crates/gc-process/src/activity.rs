@@ -27,7 +27,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-pub(crate) use delivery::Delivered;
+pub use delivery::Delivered;
 use delivery::Delivery;
 
 /// How often is looked whether everything rests.
@@ -39,7 +39,7 @@ const TURNS: usize = 4;
 
 /// The activity of all collectors of a server. Cheap to clone.
 #[derive(Clone, Default)]
-pub(crate) struct Activity(Arc<Shared>);
+pub struct Activity(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
@@ -52,7 +52,7 @@ struct Shared {
 
 /// What one collector is doing.
 #[derive(Default)]
-pub(crate) struct Movement {
+pub struct Movement {
     activity: Activity,
     requests: AtomicUsize,
     /// Its watches; those that have ended are forgotten when the next one begins.
@@ -66,15 +66,15 @@ pub(crate) struct Movement {
 
 /// What a controller without an engine has to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Waiting {
+pub struct Waiting {
     /// Number of objects that it has something to do for.
-    pub(crate) moving: usize,
+    pub moving: usize,
     /// Number of objects that wait for others, such as those who remove a finalizer. It does not learn when they have done so.
-    pub(crate) held: usize,
+    pub held: usize,
     /// The nudge up to which this is known.
-    pub(crate) nudge: u64,
+    pub nudge: u64,
     /// When it will act next, by the clock of the collectors.
-    pub(crate) due: Option<Timestamp>,
+    pub due: Option<Timestamp>,
 }
 
 #[derive(Clone, Default)]
@@ -107,23 +107,23 @@ fn is_ahead_of_watches(registry: &Registry) -> bool {
 
 impl Activity {
     /// The movement of a collector.
-    pub(crate) fn of(&self, controller: Controller) -> Arc<Movement> {
+    pub fn of(&self, controller: Controller) -> Arc<Movement> {
         self.named(controller.name())
     }
 
     /// The movement of other components that send requests.
-    pub(crate) fn named(&self, name: &'static str) -> Arc<Movement> {
+    pub fn named(&self, name: &'static str) -> Arc<Movement> {
         let make = || Arc::new(Movement { activity: self.clone(), ..Movement::default() });
         Arc::clone(lock(&self.0.movements).entry(name).or_insert_with(make))
     }
 
     /// A collector that watches every resource shows here how its watches are doing.
-    pub(crate) fn add_board(&self, board: StatusBoard) {
+    pub fn add_board(&self, board: StatusBoard) {
         lock(&self.0.boards).push(board);
     }
 
     /// The collectors that watched every resource have ended.
-    pub(crate) fn forget_boards(&self) {
+    pub fn forget_boards(&self) {
         lock(&self.0.boards).clear();
     }
 
@@ -176,7 +176,7 @@ impl Activity {
     /// Waits until nothing is left to do: no request is on its way, every change has been taken in and decided on, and
     /// nothing is due by `clock`. `rest` returns when everything that can run in the process has run. After `patience`,
     /// the error says what is still moving.
-    pub(crate) async fn settle<R: Future<Output = ()>>(
+    pub async fn settle<R: Future<Output = ()>>(
         &self,
         registry: &Registry,
         clock: &gc_kube::Clock,
@@ -214,14 +214,14 @@ impl Activity {
 
 impl Movement {
     /// A request is sent; it has ended when the answer is dropped.
-    pub(crate) fn request(self: &Arc<Self>) -> Going {
+    pub fn request(self: &Arc<Self>) -> Going {
         self.requests.fetch_add(1, Ordering::AcqRel);
         self.activity.happened();
         Going(Arc::clone(self))
     }
 
     /// A watch begins; it moves whenever it has something that was not read.
-    pub(crate) fn watch(&self, body: UnsyncBoxBody<Bytes, Infallible>) -> Delivered {
+    pub fn watch(&self, body: UnsyncBoxBody<Bytes, Infallible>) -> Delivered {
         let delivery = Arc::new(Delivery::new(self.activity.clone()));
         let mut watches = lock(&self.watches);
         watches.retain(|watch| watch.strong_count() > 0);
@@ -234,12 +234,12 @@ impl Movement {
     }
 
     /// Something has come that may be acted on.
-    pub(crate) fn happened(&self) {
+    pub fn happened(&self) {
         self.activity.happened();
     }
 
     /// What it has to do.
-    pub(crate) fn set_waiting(&self, waiting: Waiting) {
+    pub fn set_waiting(&self, waiting: Waiting) {
         if std::mem::replace(&mut *lock(&self.waiting), waiting) != waiting {
             self.activity.happened();
         }
@@ -306,7 +306,7 @@ impl Progress for Movement {
 }
 
 /// A request on its way.
-pub(crate) struct Going(Arc<Movement>);
+pub struct Going(Arc<Movement>);
 
 impl Drop for Going {
     fn drop(&mut self) {
@@ -316,13 +316,13 @@ impl Drop for Going {
 }
 
 /// Whether a path and query ask for a watch, whose answer does not end.
-pub(crate) fn is_watch(uri: &http::Uri) -> bool {
+pub fn is_watch(uri: &http::Uri) -> bool {
     let pairs = uri.query().unwrap_or_default().split('&');
     pairs.filter_map(|pair| pair.strip_prefix("watch=")).any(|value| matches!(value, "true" | "1"))
 }
 
 /// An engine that says when it rests.
-pub(crate) trait Rests {
+pub trait Rests {
     /// Whether it waits for nothing but the passing of time, or for others than itself.
     fn rests(&self) -> bool;
     /// When something of it is due by the clock of the collectors, if anything is.
@@ -330,7 +330,7 @@ pub(crate) trait Rests {
 }
 
 /// An engine whose movement is noted.
-pub(crate) struct Watched<E> {
+pub struct Watched<E> {
     inner: E,
     movement: Arc<Movement>,
     number: u8,
@@ -340,7 +340,7 @@ pub(crate) struct Watched<E> {
 
 impl<C: Collecting> Watched<C> {
     /// The first (0) or a further engine of a retention collector.
-    pub(crate) fn collecting(inner: C, movement: Arc<Movement>, number: u8) -> Self {
+    pub fn collecting(inner: C, movement: Arc<Movement>, number: u8) -> Self {
         let unsynced = inner.kinds().to_vec();
         Self { unsynced, ..Self::new(inner, movement, number) }
     }
@@ -348,7 +348,7 @@ impl<C: Collecting> Watched<C> {
 
 impl<E> Watched<E> {
     /// The first (0) or a further engine of a collector.
-    pub(crate) fn new(inner: E, movement: Arc<Movement>, number: u8) -> Self {
+    pub fn new(inner: E, movement: Arc<Movement>, number: u8) -> Self {
         movement.note(number, |state| state.has_news = true);
         Self { inner, movement, number, unsynced: Vec::new(), flying: 0 }
     }

@@ -10,7 +10,7 @@ const UNVERIFIED_ONCE: &str = "kube_client::client::tls=error";
 
 /// Formats of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
+pub enum LogFormat {
     /// Lines for people
     #[default]
     Text,
@@ -21,29 +21,29 @@ pub(crate) enum LogFormat {
 /// Options of logging.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Logging")]
-pub(crate) struct LogOptions {
+pub struct LogOptions {
     /// Format of the log on standard error [default: text; json for `run` and `node` without a terminal]
     #[arg(long, value_enum)]
-    pub(crate) log_format: Option<LogFormat>,
+    pub log_format: Option<LogFormat>,
     /// Log level, such as `info` or `gc_apiserver=debug` [default: info; warn beside a command of `up`]
     #[arg(long, env = "KUBEGC_LOG")]
-    pub(crate) log_level: Option<String>,
+    pub log_level: Option<String>,
 }
 
 impl LogOptions {
     /// Text at this level.
-    pub(crate) fn text(level: &str) -> Self {
+    pub fn text(level: &str) -> Self {
         Self { log_format: Some(LogFormat::Text), log_level: Some(level.to_owned()) }
     }
 }
 
 /// Starts logging, as text unless something else is asked for. An invalid level is an error.
-pub(crate) fn start(options: &LogOptions) -> anyhow::Result<()> {
+pub fn start(options: &LogOptions) -> anyhow::Result<()> {
     start_as(options, options.log_format.unwrap_or_default())
 }
 
 /// The same for what runs unattended: text on a terminal, JSON elsewhere.
-pub(crate) fn start_unattended(options: &LogOptions) -> anyhow::Result<()> {
+pub fn start_unattended(options: &LogOptions) -> anyhow::Result<()> {
     let usual = if std::io::stderr().is_terminal() { LogFormat::Text } else { LogFormat::Json };
     start_as(options, options.log_format.unwrap_or(usual))
 }

@@ -12,13 +12,13 @@ use tokio::task::JoinError;
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A runtime on all processors.
-pub(crate) fn runtime() -> anyhow::Result<Runtime> {
+pub fn runtime() -> anyhow::Result<Runtime> {
     Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
 }
 
 /// Runs a command to its end. The future is boxed because tokio is compiled again for every type of future that it is given;
 /// for the same reason, tasks are spawned `.boxed()`.
-pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+pub fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = runtime()?;
     let work: LocalBoxFuture<'_, anyhow::Result<T>> = Box::pin(work);
     let done = runtime.block_on(work);
@@ -30,7 +30,7 @@ pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyh
 ///
 /// # Errors
 /// It ended by a panic, or with the runtime.
-pub(crate) async fn off_thread<T, F>(work: impl FnOnce() -> F + Send + 'static) -> Result<T, JoinError>
+pub async fn off_thread<T, F>(work: impl FnOnce() -> F + Send + 'static) -> Result<T, JoinError>
 where
     T: Send + 'static,
     F: Future<Output = T>,

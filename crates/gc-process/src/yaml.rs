@@ -9,7 +9,7 @@ const ADVICE: [&str; 2] = [
 /// Why a text is not the YAML that is expected.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Malformed(String);
+pub struct Malformed(String);
 
 impl From<serde_saphyr::Error> for Malformed {
     fn from(error: serde_saphyr::Error) -> Self {
@@ -19,17 +19,17 @@ impl From<serde_saphyr::Error> for Malformed {
 }
 
 /// Reads one document. Errors fit in one line: the parser's own show the text around them in several.
-pub(crate) fn from_str<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Malformed> {
+pub fn from_str<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Malformed> {
     Ok(serde_saphyr::from_str_with_options(text, serde_saphyr::options! { with_snippet: false })?)
 }
 
 /// Reads all documents of a text, likewise.
-pub(crate) fn from_multiple<T: serde::de::DeserializeOwned>(text: &str) -> Result<Vec<T>, Malformed> {
+pub fn from_multiple<T: serde::de::DeserializeOwned>(text: &str) -> Result<Vec<T>, Malformed> {
     Ok(serde_saphyr::from_multiple_with_options(text, serde_saphyr::options! { with_snippet: false })?)
 }
 
 /// Writes a value.
-pub(crate) fn to_string(value: &impl serde::Serialize) -> Result<String, serde_saphyr::SerializeError> {
+pub fn to_string(value: &impl serde::Serialize) -> Result<String, serde_saphyr::SerializeError> {
     let options = serde_saphyr::ser_options! {
         compact_list_indent: true,
         folded_wrap_chars: usize::MAX,

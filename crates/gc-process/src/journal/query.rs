@@ -18,34 +18,42 @@ use crate::lines::{Line, Lines};
 /// Maximum number of older files that are looked for.
 const OLDER_FILES: u32 = 10_000;
 /// A longer line is not a journal entry.
-pub(crate) const LONGEST_LINE_BYTES: usize = 4 << 20;
+pub const LONGEST_LINE_BYTES: usize = 4 << 20;
 /// Entries that are answered unless another number is given.
-pub(crate) const DEFAULT_TAIL: usize = 1_000;
+pub(super) const DEFAULT_TAIL: usize = 1_000;
 
 /// Which entries are asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Query {
-    pub(crate) since: Option<Timestamp>,
-    pub(crate) object: Option<Object>,
-    pub(crate) namespace: Option<String>,
-    pub(crate) resource: Option<String>,
-    pub(crate) outcome: Option<String>,
-    pub(crate) verb: Option<String>,
-    pub(crate) controller: Option<String>,
+pub struct Query {
+    /// Only entries from this time on.
+    pub since: Option<Timestamp>,
+    /// Only entries about this object.
+    pub object: Option<Object>,
+    /// Only entries about objects in this namespace.
+    pub namespace: Option<String>,
+    /// Only entries about this resource, by its plural name.
+    pub resource: Option<String>,
+    /// Only entries with this outcome, a word of [`OUTCOMES`](super::OUTCOMES).
+    pub outcome: Option<String>,
+    /// Only entries with this verb, a word of [`VERBS`](super::VERBS).
+    pub verb: Option<String>,
+    /// Only entries of this collector.
+    pub controller: Option<String>,
     /// The server that the entries are about, for a journal that several servers may share.
-    pub(crate) server: Option<String>,
+    pub server: Option<String>,
     /// Barriers, which change nothing, are left out.
-    pub(crate) without_barriers: bool,
+    pub without_barriers: bool,
 }
 
 /// Which entries, and how many of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Selection {
-    pub(crate) query: Query,
+pub struct Selection {
+    /// The entries that fit.
+    pub query: Query,
     /// Maximum number of entries, of which the newest are taken; 0 means all.
-    pub(crate) tail: usize,
+    pub tail: usize,
     /// Maximum size of their lines together, of which the newest are taken.
-    pub(crate) largest_bytes: usize,
+    pub largest_bytes: usize,
 }
 
 impl Default for Selection {
@@ -87,7 +95,7 @@ const SHORT_NAMES: [(&str, &str); 28] = [
 ];
 
 /// What people call a resource, in lower case, with kubectl's short names written out.
-pub(crate) fn long_name(called: &str) -> String {
+pub fn long_name(called: &str) -> String {
     let called = called.to_lowercase();
     let long = SHORT_NAMES.iter().find(|(short, _)| *short == called).map(|(_, long)| (*long).to_owned());
     long.unwrap_or(called)
@@ -95,8 +103,17 @@ pub(crate) fn long_name(called: &str) -> String {
 
 /// An object as people name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Object {
-    Named { namespace: Option<String>, kind: String, name: String },
+pub enum Object {
+    /// By kind and name.
+    Named {
+        /// Its namespace, if one was given.
+        namespace: Option<String>,
+        /// Its plural resource name where that is known, else the word that was given.
+        kind: String,
+        /// Its name.
+        name: String,
+    },
+    /// By UID.
     Uid(String),
 }
 
@@ -111,7 +128,8 @@ impl std::fmt::Display for Object {
 }
 
 impl Object {
-    pub(crate) fn parse(text: &str) -> Result<Self, UsageError> {
+    /// Parses `[NAMESPACE/]KIND/NAME` or a UID.
+    pub fn parse(text: &str) -> Result<Self, UsageError> {
         let parts: Vec<&str> = text.split('/').collect();
         match parts.as_slice() {
             _ if parts.iter().any(|part| part.is_empty()) => {}
@@ -125,7 +143,8 @@ impl Object {
         )))
     }
 
-    pub(crate) fn named(namespace: Option<&str>, kind: &str, name: &str) -> Self {
+    /// Names an object; short names of kinds are expanded.
+    pub fn named(namespace: Option<&str>, kind: &str, name: &str) -> Self {
         let namespace = namespace.map(str::to_owned);
         Self::Named { namespace, kind: long_name(kind), name: name.to_owned() }
     }
@@ -216,7 +235,7 @@ impl Query {
     }
 
     /// What the resource is called that is asked for, if one is.
-    pub(crate) fn resource_name(&mut self) -> Option<&mut String> {
+    pub fn resource_name(&mut self) -> Option<&mut String> {
         match &mut self.object {
             Some(Object::Named { kind, .. }) => Some(kind),
             Some(Object::Uid(_)) | None => self.resource.as_mut(),
@@ -224,7 +243,7 @@ impl Query {
     }
 
     /// Whether an entry is asked for.
-    pub(crate) fn matches(&self, entry: &Value) -> bool {
+    pub fn matches(&self, entry: &Value) -> bool {
         let is = |field: &str, wanted: &Option<String>| {
             wanted.as_ref().is_none_or(|wanted| entry[field] == wanted.as_str())
         };
@@ -259,7 +278,7 @@ impl Query {
 
 impl Selection {
     /// Reads the parameters of a request, and passes those that are not about entries to `other`.
-    pub(crate) fn of_parameters(
+    pub fn of_parameters(
         parameters: &[(String, String)],
         mut other: impl FnMut(&str, &str) -> Option<Result<(), UsageError>>,
     ) -> Result<Self, UsageError> {
@@ -287,7 +306,7 @@ impl Selection {
     }
 
     /// The query string of a request that asks the same.
-    pub(crate) fn query_string(&self) -> String {
+    pub fn query_string(&self) -> String {
         let mut text = format!("tail={}", self.tail);
         for (name, value) in self.query.parameters() {
             text.push('&');
@@ -301,15 +320,15 @@ impl Selection {
 
 /// What was found.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub struct Found {
     /// Oldest first.
-    pub(crate) entries: VecDeque<Value>,
+    pub entries: VecDeque<Value>,
     /// Older matches that were left out.
-    pub(crate) left_out: usize,
+    pub left_out: usize,
     /// Lines that are no entries, the torn last ones of files apart.
-    pub(crate) unreadable: usize,
+    pub unreadable: usize,
     /// Why files could not be read.
-    pub(crate) failures: Vec<String>,
+    pub failures: Vec<String>,
     /// How long the lines of the entries are, each and together.
     lengths: VecDeque<usize>,
     bytes: usize,
@@ -317,7 +336,7 @@ pub(crate) struct Found {
 
 impl Found {
     /// Of these entries.
-    pub(crate) fn of(entries: VecDeque<Value>) -> Self {
+    pub fn of(entries: VecDeque<Value>) -> Self {
         Self { entries, ..Self::default() }
     }
 
@@ -349,7 +368,7 @@ impl Found {
 }
 
 /// Reads a journal and its older files, oldest first, and keeps the newest matches.
-pub(crate) fn search(journal: &Path, selection: &Selection) -> Result<Found> {
+pub fn search(journal: &Path, selection: &Selection) -> Result<Found> {
     let older = (1..=OLDER_FILES).map(|number| numbered(journal, number));
     let mut files: Vec<PathBuf> = older.take_while(|file| file.exists()).collect();
     files.reverse();
@@ -369,7 +388,7 @@ pub(crate) fn search(journal: &Path, selection: &Selection) -> Result<Found> {
 }
 
 /// Reads the lines of one file.
-pub(crate) fn scan(lines: impl std::io::BufRead, selection: &Selection, found: &mut Found) -> Result<()> {
+pub fn scan(lines: impl std::io::BufRead, selection: &Selection, found: &mut Found) -> Result<()> {
     let needle = selection.query.needle();
     let mut lines = Lines::new(lines, LONGEST_LINE_BYTES);
     while let Some(line) = lines.next()? {
@@ -399,7 +418,7 @@ fn contains(line: &[u8], needle: &str) -> bool {
 }
 
 /// The text of a field; empty if there is none.
-pub(crate) fn text<'a>(entry: &'a Value, field: &str) -> &'a str {
+pub fn text<'a>(entry: &'a Value, field: &str) -> &'a str {
     entry[field].as_str().unwrap_or_default()
 }
 

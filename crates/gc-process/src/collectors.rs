@@ -28,49 +28,51 @@ use gc_retention::tokens::{CLEAN_UP_PERIOD_MILLISECONDS, TokenCollector};
 use gc_retention::volumes::reclaim::VolumeReclaim;
 use gc_retention::volumes::{AttributesClassProtection, ClaimProtection, VolumeProtection};
 use gc_types::Timestamp;
+use gc_workloads::workloads;
 
 use crate::activity::{Activity, Rests, Watched};
 use crate::collector_metrics::CollectorMetrics;
 use crate::journal::Journal;
 use crate::notices::{NoticeOptions, NoticeSender};
 use crate::outside::{OutsideOptions, positive};
-use crate::workloads;
 
 /// The heading of these flags in help texts.
-pub(crate) const HEADING: &str = "Collectors";
+pub const HEADING: &str = "Collectors";
 
 /// Which collectors run, and with which settings.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = HEADING)]
-pub(crate) struct ControllerOptions {
+pub struct ControllerOptions {
     /// Collectors to run: `name` enables one, `-name` disables it, `*` enables all others that are on by default
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
-    pub(crate) controllers: Vec<String>,
+    pub controllers: Vec<String>,
     /// Write Events about deletions: one about the namespace for each collector and reason, and one about each object at
     /// cluster scope
     #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set)]
-    pub(crate) deletion_events: bool,
+    pub deletion_events: bool,
     /// Maximum number of finished pods in the cluster; 0 keeps all
     #[arg(long, value_name = "COUNT", default_value_t = TERMINATED_POD_THRESHOLD, allow_hyphen_values = true)]
-    pub(crate) terminated_pod_gc_threshold: i32,
+    pub terminated_pod_gc_threshold: i32,
     /// Also delete node leases without an owner, not renewed for a day, whose node does not exist
     #[arg(long)]
-    pub(crate) ownerless_node_leases: bool,
+    pub ownerless_node_leases: bool,
     /// Maintain the condition `Unused` of claims: whether a pod refers to the claim, and since when none does
     #[arg(long)]
-    pub(crate) claim_unused_condition: bool,
+    pub claim_unused_condition: bool,
     /// How long a legacy ServiceAccount token must be unused before it is invalidated, and invalidated before it is
     /// deleted
     #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = positive)]
-    pub(crate) legacy_service_account_token_clean_up_period: Duration,
+    pub legacy_service_account_token_clean_up_period: Duration,
     /// Other tools whose annotations and labels let objects expire as well: kube-janitor, k8s-ttl-controller, kyverno
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = str::parse::<ForeignTool>)]
-    pub(crate) foreign_expiry: Vec<ForeignTool>,
+    pub foreign_expiry: Vec<ForeignTool>,
+    /// The webhook for notices of policies.
     #[command(flatten)]
-    pub(crate) notices: NoticeOptions,
+    pub notices: NoticeOptions,
+    /// Storage and machines outside the cluster.
     #[command(flatten)]
-    pub(crate) outside: OutsideOptions,
+    pub outside: OutsideOptions,
 }
 
 impl Default for ControllerOptions {
@@ -93,7 +95,7 @@ impl Default for ControllerOptions {
 
 impl ControllerOptions {
     /// The collectors that are on where no workload controller runs.
-    pub(crate) fn enabled(&self) -> Result<Vec<Controller>, crate::UsageError> {
+    pub fn enabled(&self) -> Result<Vec<Controller>, crate::UsageError> {
         if let Some(word) = self.controllers.iter().find(|word| workloads::is_named(word)) {
             return Err(crate::UsageError::new(format!(
                 "--controllers: {word:?} is about a workload controller; only `kubegc up` has those, a cluster has \
@@ -104,7 +106,7 @@ impl ControllerOptions {
     }
 
     /// The same in `kubegc up`, where `*` switches these on as well. What is said of workload controllers has been read.
-    pub(crate) fn enabled_with(&self, also: &[Controller]) -> Result<Vec<Controller>, crate::UsageError> {
+    pub fn enabled_with(&self, also: &[Controller]) -> Result<Vec<Controller>, crate::UsageError> {
         let words: Vec<&String> = self.controllers.iter().filter(|word| !workloads::is_named(word)).collect();
         let mut enabled = permissions::enabled_with(&words, also).map_err(|error| {
             let others = if also.is_empty() { String::new() } else { format!(", {}", workloads::names()) };
@@ -156,23 +158,23 @@ impl Rests for ExpiryEngine {
 }
 
 /// Makes the audit sinks of a collector; the table says which resources its effects are about.
-pub(crate) type MakeSinks = dyn Fn(Controller, &ResourceTable) -> Vec<Arc<dyn Observer>> + Send + Sync;
+pub type MakeSinks = dyn Fn(Controller, &ResourceTable) -> Vec<Arc<dyn Observer>> + Send + Sync;
 
 /// What the collectors are started with; `kubegc run` starts that of owner references itself.
 #[derive(Clone)]
-pub(crate) struct Surroundings {
+pub struct Surroundings {
     /// The clock that they use.
-    pub(crate) clock: Clock,
+    pub clock: Clock,
     /// Where their metrics are registered, if they are exported.
-    pub(crate) metrics: Option<CollectorMetrics>,
+    pub metrics: Option<CollectorMetrics>,
     /// The audit sinks.
-    pub(crate) sinks: Arc<MakeSinks>,
+    pub sinks: Arc<MakeSinks>,
     /// The journal among them that a server with collectors shows, if it keeps one.
-    pub(crate) journal: Option<Arc<Journal>>,
+    pub journal: Option<Arc<Journal>>,
     /// What stops them.
-    pub(crate) restraints: Restraints,
+    pub restraints: Restraints,
     /// Where it is recorded whether they have something left to do.
-    pub(crate) activity: Activity,
+    pub activity: Activity,
 }
 
 impl Default for Surroundings {
@@ -180,7 +182,7 @@ impl Default for Surroundings {
         Self {
             clock: system_clock(),
             metrics: None,
-            sinks: crate::run::log_sinks(),
+            sinks: crate::audit_log::log_sinks(),
             journal: None,
             restraints: Restraints::default(),
             activity: Activity::default(),
@@ -198,18 +200,18 @@ impl Surroundings {
 }
 
 /// How the namespace controller learns of terminating namespaces, and when it begins.
-pub(crate) struct NamespaceOptions {
+pub struct NamespaceOptions {
     /// How long a terminating namespace is left alone first.
-    pub(crate) settle: Duration,
+    pub settle: Duration,
     /// The server has only just started: no earlier request can still be in progress.
-    pub(crate) is_first: bool,
+    pub is_first: bool,
     /// Their names, if the owner-reference collector that observes them runs elsewhere.
-    pub(crate) names: Option<NamespaceNames>,
+    pub names: Option<NamespaceNames>,
 }
 
 /// Collectors at work on one cluster.
 #[derive(Default)]
-pub(crate) struct RunningCollectors {
+pub struct RunningCollectors {
     stop: tokio::sync::watch::Sender<bool>,
     ownership: Option<tokio::task::JoinHandle<Watched<gc_ownership::Engine>>>,
     namespaces: Option<tokio::task::JoinHandle<()>>,
@@ -219,7 +221,7 @@ pub(crate) struct RunningCollectors {
 
 impl RunningCollectors {
     /// Starts those that are on, each with the client of its own identity.
-    pub(crate) fn start(
+    pub fn start(
         client_of: impl Fn(Controller) -> ApiClient,
         enabled: &[Controller],
         settings: &ControllerOptions,
@@ -310,7 +312,7 @@ impl RunningCollectors {
     }
 
     /// Runs something beside the collectors, until they stop.
-    pub(crate) fn add<F>(&mut self, run: impl FnOnce(BoxFuture<'static, ()>) -> F)
+    pub fn add<F>(&mut self, run: impl FnOnce(BoxFuture<'static, ()>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -326,7 +328,7 @@ impl RunningCollectors {
     }
 
     /// Nothing further is sent; what is in flight gets a moment.
-    pub(crate) async fn shutdown(self) {
+    pub async fn shutdown(self) {
         let Self { stop, ownership, namespaces, retention, others } = self;
         stop.send_replace(true);
         let (controllers, retention): (Vec<_>, Vec<_>) = retention.into_iter().unzip();

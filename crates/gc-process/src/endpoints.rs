@@ -4,23 +4,23 @@
 use serde_json::{Value, json};
 
 /// The clock of the collectors that run beside the server.
-pub(crate) const CLOCK: &str = "/kubegc/v1/clock";
+pub const CLOCK: &str = "/kubegc/v1/clock";
 /// Largest order or inquiry.
-pub(crate) const MAXIMUM_ORDER_BYTES: usize = 64 * 1024;
+pub const MAXIMUM_ORDER_BYTES: usize = 64 * 1024;
 
 /// 405.
-pub(crate) fn not_allowed() -> (u16, Value) {
+pub fn not_allowed() -> (u16, Value) {
     let message = "the server does not allow this method on the requested resource";
     (405, status(405, "MethodNotAllowed", message, &json!({})))
 }
 
 /// 400 with this message.
-pub(crate) fn refused(message: &str) -> (u16, Value) {
+pub fn refused(message: &str) -> (u16, Value) {
     (400, status(400, "BadRequest", message, &json!({})))
 }
 
 /// The Status of a failure.
-pub(crate) fn status(code: u16, reason: &str, message: &str, details: &Value) -> Value {
+pub fn status(code: u16, reason: &str, message: &str, details: &Value) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "details": details, "code": code})
 }

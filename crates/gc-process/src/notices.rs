@@ -27,7 +27,7 @@ const EVENT_TYPE: &str = "io.kubegc.retention.notice.v1";
 
 /// Options of the webhook.
 #[derive(Clone, Debug, Default, Args)]
-pub(crate) struct NoticeOptions {
+pub struct NoticeOptions {
     /// Send the notices of retention policies to this URL as CloudEvents, besides the Events on the objects
     #[arg(long, value_name = "URL")]
     notice_webhook: Option<String>,
@@ -44,7 +44,7 @@ pub(crate) struct NoticeOptions {
 
 impl NoticeOptions {
     /// The webhook, if there is one.
-    pub(crate) fn webhook(&self) -> Result<Option<Webhook>, UsageError> {
+    pub fn webhook(&self) -> Result<Option<Webhook>, UsageError> {
         let Some(url) = &self.notice_webhook else { return Ok(None) };
         let options = WebhookOptions {
             url: url.clone(),
@@ -58,7 +58,7 @@ impl NoticeOptions {
 
 /// Sends what an observer sees of notices.
 #[derive(Clone, Debug)]
-pub(crate) struct NoticeSender {
+pub struct NoticeSender {
     queue: mpsc::Sender<Value>,
     table: ResourceTable,
     numbered: Arc<AtomicU64>,
@@ -67,7 +67,7 @@ pub(crate) struct NoticeSender {
 
 impl NoticeSender {
     /// `table` says what the objects are. The future sends until every clone of this has been dropped.
-    pub(crate) fn new(
+    pub fn new(
         webhook: Webhook,
         table: ResourceTable,
         started: Timestamp,

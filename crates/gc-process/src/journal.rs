@@ -17,20 +17,18 @@ use anyhow::Context as _;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-pub(crate) use entry::{
+pub use entry::{
     AGREEMENT, DEFINITIONS, DELETE, DISAGREEMENT, JournalObserver, OBSERVE, OUTCOMES, VERBS, collectors,
     entry, subject, verb, word,
 };
-pub(crate) use file::JournalOptions;
+pub use file::JournalOptions;
 use file::RotatedFile;
-#[cfg(any(test, fuzzing))]
-pub(crate) use query::scan;
-pub(crate) use query::{Found, LONGEST_LINE_BYTES, Object, Query, Selection, long_name, search, text};
+pub use query::{Found, LONGEST_LINE_BYTES, Object, Query, Selection, long_name, scan, search, text};
 use recent::Recent;
-pub(crate) use serve::{Answered, PATH, answer};
+pub use serve::{Answered, PATH, answer};
 
 /// Name of the journal in the data directory of a server.
-pub(crate) const SERVER_JOURNAL: &str = "journal.jsonl";
+pub const SERVER_JOURNAL: &str = "journal.jsonl";
 /// Maximum number of entries that wait for the disk; further ones are dropped and counted.
 const QUEUED_ENTRIES: usize = 8192;
 /// How long the thread lets entries gather after it has written some: under load, waking it for each costs more than writing it.
@@ -42,17 +40,17 @@ const MAXIMUM_FOLLOWERS: usize = 16;
 
 /// Why a journal has no file.
 #[derive(Debug)]
-pub(crate) struct InMemoryOnly(anyhow::Error);
+pub struct InMemoryOnly(anyhow::Error);
 
 impl InMemoryOnly {
     /// Says so in the log.
-    pub(crate) fn log(&self) {
+    pub fn log(&self) {
         tracing::info!("the journal is kept in memory only: {:#}", self.0);
     }
 }
 
 /// Takes entries on any thread, and keeps and writes them on its own.
-pub(crate) struct Journal {
+pub struct Journal {
     recent: Arc<Recent>,
     /// What the entries are written to, if anything.
     file: Option<PathBuf>,
@@ -75,13 +73,13 @@ struct Writer {
 
 impl Journal {
     /// Keeps entries in memory, and appends them to a file if there is one. With a server, each entry names it.
-    pub(crate) fn open(options: Option<JournalOptions>, server: Option<String>) -> anyhow::Result<Self> {
+    pub fn open(options: Option<JournalOptions>, server: Option<String>) -> anyhow::Result<Self> {
         let path = options.as_ref().map(|options| options.file.clone());
         Self::start(path, options.map(RotatedFile::open).transpose()?, server)
     }
 
     /// The same with a file by default: where it cannot be written, memory is enough, and the log is to say why.
-    pub(crate) fn open_default(
+    pub fn open_default(
         options: JournalOptions,
         server: Option<String>,
     ) -> anyhow::Result<(Self, Option<InMemoryOnly>)> {
@@ -116,12 +114,12 @@ impl Journal {
     }
 
     /// Number of missing entries.
-    pub(crate) fn dropped(&self) -> u64 {
+    pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
     /// Writes what waits and closes the file.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
         if let Some(writer) = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // The writer ends by itself; that it panicked is all there could be to say.
@@ -130,7 +128,7 @@ impl Journal {
     }
 
     /// Records something that is no effect. The time is added.
-    pub(crate) fn record(&self, mut entry: Value) {
+    pub fn record(&self, mut entry: Value) {
         entry["time"] = entry::now().into();
         self.append(entry);
     }
@@ -143,7 +141,7 @@ impl Journal {
     }
 
     /// What it has about something: from its files, and from memory what no file has.
-    pub(crate) fn search(&self, selection: &Selection) -> Found {
+    pub fn search(&self, selection: &Selection) -> Found {
         let unwritten = self.recent.unwritten();
         let mut found = match self.file.as_deref().map(|file| search(file, selection)) {
             Some(Ok(found)) => found,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 
-use crate::run::preflight;
+use crate::preflight;
 
 /// How long an answer of the API server counts, as for kube-controller-manager's own pages.
 const ANSWER_LIFETIME: Duration = Duration::from_secs(10);
@@ -24,7 +24,7 @@ const LONGEST_TOKEN: usize = 16 << 10;
 
 /// Why there is no answer.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-pub(crate) enum ReviewError {
+pub enum ReviewError {
     /// The API server did not review it.
     #[error("{0} cannot be created: {1}")]
     Unanswered(&'static str, String),
@@ -50,7 +50,7 @@ impl<T: Clone> Remembered<T> {
 }
 
 /// Asks one API server.
-pub(crate) struct Reviews {
+pub struct Reviews {
     client: ApiClient,
     users: Remembered<Option<UserInfo>>,
     permissions: Remembered<bool>,
@@ -59,7 +59,7 @@ pub(crate) struct Reviews {
 
 impl Reviews {
     /// Asks with this client, whose user must be allowed to create both reviews.
-    pub(crate) fn new(client: ApiClient) -> Self {
+    pub fn new(client: ApiClient) -> Self {
         Self {
             client,
             users: Remembered(Mutex::default()),
@@ -69,7 +69,7 @@ impl Reviews {
     }
 
     /// Whose token it is; `None` if it belongs to no user.
-    pub(crate) async fn user(&self, token: &str) -> Result<Option<UserInfo>, ReviewError> {
+    pub async fn user(&self, token: &str) -> Result<Option<UserInfo>, ReviewError> {
         if token.is_empty() || token.len() > LONGEST_TOKEN {
             return Ok(None);
         }
@@ -87,18 +87,13 @@ impl Reviews {
     }
 
     /// Whether a user may do something with a path that is no resource; the verb is a method in lower case.
-    pub(crate) async fn allows_path(
-        &self,
-        user: &UserInfo,
-        verb: &str,
-        path: &str,
-    ) -> Result<bool, ReviewError> {
+    pub async fn allows_path(&self, user: &UserInfo, verb: &str, path: &str) -> Result<bool, ReviewError> {
         let wish = json!({"nonResourceAttributes": {"verb": verb, "path": path}});
         self.allows(user, wish).await
     }
 
     /// Whether a user may list a resource in a namespace (an empty one: everywhere); stars stand for all groups and resources.
-    pub(crate) async fn allows_list(
+    pub async fn allows_list(
         &self,
         user: &UserInfo,
         (group, resource): (&str, &str),

@@ -69,7 +69,7 @@ struct EventLabels {
 
 /// All of them. Clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct CollectorMetrics {
+pub struct CollectorMetrics {
     declared: Arc<BTreeMap<&'static str, Declared>>,
     running: Family<ManagedLabels, Gauge>,
     effects: Family<EffectLabels, Counter>,
@@ -102,7 +102,7 @@ where
 
 impl CollectorMetrics {
     /// Registers them.
-    pub(crate) fn register(catalogue: &mut Catalogue) -> Self {
+    pub fn register(catalogue: &mut Catalogue) -> Self {
         let mut declared = BTreeMap::new();
         for metric in measures::ALL {
             let declared_metric = match metric.kind {
@@ -157,7 +157,7 @@ impl CollectorMetrics {
     }
 
     /// The observer that updates them for one collector.
-    pub(crate) fn observer(&self, controller: Controller) -> Arc<dyn Observer> {
+    pub fn observer(&self, controller: Controller) -> Arc<dyn Observer> {
         let labels = ManagedLabels { name: controller.name(), manager: "kubegc" };
         self.running.get_or_create(&labels).set(1);
         Arc::new(ControllerObserver {

@@ -7,12 +7,12 @@ use std::path::Path;
 use anyhow::Context as _;
 
 /// Creates a directory, and those above it, if they do not exist.
-pub(crate) fn create_directory(path: &Path) -> anyhow::Result<()> {
+pub fn create_directory(path: &Path) -> anyhow::Result<()> {
     let created = DirBuilder::new().recursive(true).mode(0o700).create(path);
     created.with_context(|| format!("cannot create the directory {}", path.display()))
 }
 
 /// Opens a file as the options say; if it does not exist, it is created.
-pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> std::io::Result<File> {
+pub fn open(options: &mut OpenOptions, path: &Path) -> std::io::Result<File> {
     options.create(true).mode(0o600).open(path)
 }

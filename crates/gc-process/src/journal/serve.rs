@@ -22,7 +22,7 @@ use crate::UsageError;
 use crate::endpoints::status;
 
 /// Where a server with collectors, and a collector, shows its journal.
-pub(crate) const PATH: &str = "/kubegc/v1/journal";
+pub const PATH: &str = "/kubegc/v1/journal";
 /// Maximum number of entries that one answer has.
 const LARGEST_TAIL: usize = 10_000;
 /// Maximum size of their lines together; of more, the newest are answered.
@@ -33,7 +33,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const LIFETIME: Duration = Duration::from_mins(10);
 
 /// Answers a request with these parameters.
-pub(crate) async fn answer(journal: &Arc<Journal>, parameters: &[(String, String)]) -> ExtensionAnswer {
+pub async fn answer(journal: &Arc<Journal>, parameters: &[(String, String)]) -> ExtensionAnswer {
     let (mut follow, mut after) = (false, None);
     let other = |name: &str, value: &str| {
         let wrong = |expected: &str| Err(UsageError::new(format!("{name}={value}: expected {expected}")));
@@ -70,7 +70,7 @@ fn refusal(code: u16, reason: &str, message: &str) -> ExtensionAnswer {
 
 /// What was found, as it is sent.
 #[derive(Debug, Default)]
-pub(crate) struct Answered(pub(crate) Found);
+pub struct Answered(pub Found);
 
 impl Answered {
     fn value(self) -> Value {
@@ -79,7 +79,7 @@ impl Answered {
     }
 
     /// Reads an answer.
-    pub(crate) fn read(mut document: Value) -> Found {
+    pub fn read(mut document: Value) -> Found {
         let number = |value: &Value| value.as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or_default();
         let entries = document["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
         let failures = document["failures"].as_array().into_iter().flatten();

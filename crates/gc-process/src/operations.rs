@@ -40,7 +40,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the server shows.
 #[derive(Clone)]
-pub(crate) struct Shown {
+pub struct Shown {
     /// The metrics.
     pub metrics: Arc<Registry>,
     /// Whether the first passes are done.
@@ -50,7 +50,7 @@ pub(crate) struct Shown {
 }
 
 /// The answer of a page: made at once, or by a question to something else.
-pub(crate) enum PageAnswer {
+pub enum PageAnswer {
     /// A document of this media type.
     Document(&'static str, String),
     /// Whatever this brings.
@@ -58,7 +58,7 @@ pub(crate) enum PageAnswer {
 }
 
 /// What a particular collector adds. Called on the server's tasks; a slow answer delays its client only.
-pub(crate) trait Pages: Send + Sync {
+pub trait Pages: Send + Sync {
     /// Brings the metrics up to date before they are shown.
     fn refresh(&self);
     /// Why the process should be restarted, if it should.
@@ -76,11 +76,11 @@ pub(crate) trait Pages: Send + Sync {
 }
 
 /// The heading of flags of listeners in help texts.
-pub(crate) const PAGES_HEADING: &str = "Metrics and pages";
+pub const PAGES_HEADING: &str = "Metrics and pages";
 
 /// The certificate of pages on an address that is not loopback.
 #[derive(Args, Clone, Debug, Default)]
-pub(crate) struct TlsFlags {
+pub struct TlsFlags {
     /// Certificate chain (PEM) for metrics and pages on an address other than loopback [default: a new self-signed one at
     /// each start]
     #[arg(long, help_heading = PAGES_HEADING, value_name = "FILE", requires = "tls_private_key_file")]
@@ -92,7 +92,7 @@ pub(crate) struct TlsFlags {
 
 impl TlsFlags {
     /// The certificate that was given, or a new one.
-    pub(crate) fn load(&self) -> Result<ListenerTls> {
+    pub fn load(&self) -> Result<ListenerTls> {
         let read = |flag: &str, file: &PathBuf| {
             std::fs::read(file)
                 .map_err(|error| UsageError::new(format!("--{flag} {}: {error}", file.display())))
@@ -110,7 +110,7 @@ impl TlsFlags {
 }
 
 /// Who may read what is shown.
-pub(crate) enum Protection {
+pub enum Protection {
     /// Whoever can reach it.
     Open,
     /// Users with permission, over TLS.
@@ -124,7 +124,7 @@ pub(crate) enum Protection {
 
 impl Protection {
     /// For an address: open on loopback; elsewhere for those that the API server of this client knows.
-    pub(crate) fn of(address: SocketAddr, flags: &TlsFlags, client: Option<&ApiClient>) -> Result<Self> {
+    pub fn of(address: SocketAddr, flags: &TlsFlags, client: Option<&ApiClient>) -> Result<Self> {
         if address.ip().to_canonical().is_loopback() {
             return Ok(Self::Open);
         }
@@ -132,7 +132,7 @@ impl Protection {
     }
 
     /// The certificate, if there is one.
-    pub(crate) fn tls(&self) -> Option<Arc<ListenerTls>> {
+    pub fn tls(&self) -> Option<Arc<ListenerTls>> {
         match self {
             Self::Open => None,
             Self::Reviewed { tls, .. } => Some(Arc::clone(tls)),
@@ -187,11 +187,7 @@ impl Protection {
 }
 
 /// Listens until the process ends. Returns the address (the port may have been 0).
-pub(crate) async fn serve(
-    address: SocketAddr,
-    shown: Shown,
-    protection: Arc<Protection>,
-) -> Result<SocketAddr> {
+pub async fn serve(address: SocketAddr, shown: Shown, protection: Arc<Protection>) -> Result<SocketAddr> {
     let tls = protection.tls();
     listen(address, tls, MAX_CONNECTIONS, move |request| {
         let (shown, protection) = (shown.clone(), Arc::clone(&protection));
@@ -207,7 +203,7 @@ pub(crate) async fn serve(
 
 /// Answers requests, over TLS if there is a certificate, until the process ends. Of more than this number of connections, the
 /// others wait. Returns the address (the port may have been 0).
-pub(crate) async fn listen<A>(
+pub async fn listen<A>(
     address: SocketAddr,
     tls: Option<Arc<ListenerTls>>,
     most_connections: usize,
@@ -263,7 +259,7 @@ where
 }
 
 /// The body of an answer.
-pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
+pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Full::new(text.into()).boxed_unsync());
@@ -314,7 +310,7 @@ async fn further(shown: &Shown, method: &Method, uri: &Uri) -> Option<ExtensionA
 }
 
 /// An answer as it is sent.
-pub(crate) fn page(answer: ExtensionAnswer) -> Response<Body> {
+pub fn page(answer: ExtensionAnswer) -> Response<Body> {
     let body = match answer.body {
         ExtensionBody::Whole(bytes) => Full::new(bytes).boxed_unsync(),
         ExtensionBody::Shared(body) => Full::new(body.bytes()).boxed_unsync(),

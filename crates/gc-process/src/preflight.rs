@@ -23,28 +23,32 @@ const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
     .verbs.join(", "), full_name(.group, .resource), if .namespace.is_empty() { "" } else { " in namespace " },
     .namespace, self.role(), self.rule()
 )]
-pub(crate) struct Forbidden {
-    pub(crate) verbs: Vec<String>,
-    pub(crate) group: String,
-    pub(crate) resource: String,
-    pub(crate) namespace: String,
+pub struct Forbidden {
+    /// The forbidden verbs.
+    pub verbs: Vec<String>,
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Plural name, with the subresource if there is one.
+    pub resource: String,
+    /// Namespace; empty where the whole cluster is meant.
+    pub namespace: String,
 }
 
 /// Several things are forbidden, each with what to add.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-pub(crate) struct MissingRules(Vec<Forbidden>);
+pub struct MissingRules(Vec<Forbidden>);
 
 impl Forbidden {
     /// The rule to add.
-    pub(crate) fn rule(&self) -> String {
+    pub fn rule(&self) -> String {
         let Self { verbs, group, resource, .. } = self;
         let verbs = quoted(verbs);
         format!("{{apiGroups: [\"{group}\"], resources: [\"{resource}\"], verbs: [{verbs}]}}")
     }
 
     /// Where to add it.
-    pub(crate) fn role(&self) -> &'static str {
+    pub fn role(&self) -> &'static str {
         if self.namespace.is_empty() { "ClusterRole" } else { "Role" }
     }
 }
@@ -62,7 +66,7 @@ fn quoted(verbs: &[String]) -> String {
 }
 
 /// A request with a JSON body and a JSON answer.
-pub(crate) fn request(method: Method, path: &str, body: Option<&Value>) -> Request<Full<Bytes>> {
+pub fn request(method: Method, path: &str, body: Option<&Value>) -> Request<Full<Bytes>> {
     let body = body.map_or_else(Full::default, |value| Full::new(Bytes::from(value.to_string())));
     let mut request = Request::new(body);
     *request.method_mut() = method;
@@ -74,7 +78,7 @@ pub(crate) fn request(method: Method, path: &str, body: Option<&Value>) -> Reque
 }
 
 /// The message of a Status, or the beginning of what was sent instead.
-pub(crate) fn message(answer: &Answer) -> String {
+pub fn message(answer: &Answer) -> String {
     let status: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     match status["message"].as_str() {
         Some(message) => message.to_owned(),
@@ -92,7 +96,7 @@ pub(crate) fn message(answer: &Answer) -> String {
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// Waits (or with `patient` false, does not) for a server that answers and knows us.
-pub(crate) async fn reach(client: &ApiClient, patient: bool) -> anyhow::Result<()> {
+pub async fn reach(client: &ApiClient, patient: bool) -> anyhow::Result<()> {
     let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
         let mut call = client.call(request(Method::GET, "/version", None));
@@ -135,7 +139,7 @@ pub(crate) async fn reach(client: &ApiClient, patient: bool) -> anyhow::Result<(
 }
 
 /// Whether the server is that of `kubegc up`, which runs collectors of its own.
-pub(crate) async fn has_collectors(client: &ApiClient) -> bool {
+pub async fn has_collectors(client: &ApiClient) -> bool {
     let answer = client.call(request(Method::GET, crate::endpoints::CLOCK, None)).await;
     // Another server may answer every path with a page of its own.
     let is_clock = |body: &[u8]| {
@@ -148,7 +152,7 @@ pub(crate) async fn has_collectors(client: &ApiClient) -> bool {
 const OLDEST_MINOR: u32 = 30;
 
 /// Says if a server is of a version that was not tested with. It may work all the same.
-pub(super) async fn check_version(client: &ApiClient) {
+pub async fn check_version(client: &ApiClient) {
     let Ok(answer) = client.call(request(Method::GET, "/version", None)).await else { return };
     let version: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     if let Some(doubt) = doubtful_version(&version) {
@@ -157,7 +161,7 @@ pub(super) async fn check_version(client: &ApiClient) {
 }
 
 /// What is to be said about the answer of `/version`, if anything.
-pub(crate) fn doubtful_version(version: &Value) -> Option<String> {
+pub fn doubtful_version(version: &Value) -> Option<String> {
     let number = |field: &str| {
         let text = version[field].as_str().unwrap_or_default();
         text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse::<u32>().ok()
@@ -173,7 +177,7 @@ pub(crate) fn doubtful_version(version: &Value) -> Option<String> {
 }
 
 /// An error with its causes, on one line, each said once.
-pub(crate) fn one_line(error: &dyn std::error::Error) -> String {
+pub fn one_line(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
@@ -188,7 +192,7 @@ pub(crate) fn one_line(error: &dyn std::error::Error) -> String {
 
 /// Asks the server whether we may do what these collectors have to. If it does not answer, that counts as allowed: the
 /// requests themselves will show.
-pub(crate) async fn check_permissions(
+pub async fn check_permissions(
     client: &ApiClient,
     (enabled, deletion_events): (&[Controller], bool),
     reads_only: bool,

@@ -21,63 +21,63 @@ const HEADING_MACHINES: &str = "Nodes without machines";
 
 /// Options of the collectors of volumes and nodes.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct OutsideOptions {
+pub struct OutsideOptions {
     /// Delete the volumes of this CSI driver through its socket: DRIVER=unix:///PATH (repeatable)
     #[arg(long, help_heading = HEADING_STORAGE, value_name = "DRIVER=SOCKET", value_parser = DriverEndpoint::parse)]
-    pub(crate) csi_endpoint: Vec<DriverEndpoint>,
+    pub csi_endpoint: Vec<DriverEndpoint>,
     /// Timeout of each call to a CSI driver
     #[arg(long, help_heading = HEADING_STORAGE, value_name = "DURATION", default_value = "10s", value_parser = positive)]
-    pub(crate) csi_timeout: Duration,
+    pub csi_timeout: Duration,
     /// Label of the node that the CSI drivers serve, if each node has its own; volumes whose node affinity does not
     /// match are left alone (repeatable)
     #[arg(long, help_heading = HEADING_STORAGE, value_name = "KEY=VALUE", requires = "csi_endpoint", value_parser = label)]
-    pub(crate) csi_topology: Vec<(String, String)>,
+    pub csi_topology: Vec<(String, String)>,
     /// Delete the directories of released host-path volumes on this machine; for clusters of one machine
     #[arg(long, help_heading = HEADING_STORAGE)]
-    pub(crate) enable_hostpath_provisioner: bool,
+    pub enable_hostpath_provisioner: bool,
     /// Read the existing machines from this inventory file
     #[arg(long, help_heading = HEADING_MACHINES, value_name = "FILE", group = "provider")]
-    pub(crate) cloud_inventory: Option<PathBuf>,
+    pub cloud_inventory: Option<PathBuf>,
     /// Ask this webhook whether machines exist
     #[arg(long, help_heading = HEADING_MACHINES, value_name = "URL", group = "provider")]
-    pub(crate) cloud_webhook: Option<String>,
+    pub cloud_webhook: Option<String>,
     /// Certificate authorities for the webhook [default: those of this machine]
     #[arg(long, help_heading = HEADING_MACHINES, value_name = "FILE", requires = "cloud_webhook")]
-    pub(crate) cloud_webhook_ca_file: Option<PathBuf>,
+    pub cloud_webhook_ca_file: Option<PathBuf>,
     /// File with the bearer token for the webhook
     #[arg(long, help_heading = HEADING_MACHINES, value_name = "FILE", requires = "cloud_webhook")]
-    pub(crate) cloud_webhook_token_file: Option<PathBuf>,
+    pub cloud_webhook_token_file: Option<PathBuf>,
     /// Run this command to find out whether machines exist
     #[arg(long, help_heading = HEADING_MACHINES, value_name = "PATH", group = "provider")]
-    pub(crate) cloud_exec: Option<PathBuf>,
+    pub cloud_exec: Option<PathBuf>,
     /// Argument of the command of --cloud-exec (repeatable)
     #[arg(long, help_heading = HEADING_MACHINES, value_name = "ARGUMENT", requires = "cloud_exec", allow_hyphen_values = true)]
-    pub(crate) cloud_exec_argument: Vec<String>,
+    pub cloud_exec_argument: Vec<String>,
     /// Ask AWS EC2 in this region whether machines exist; credentials come from the environment or the instance role
     #[arg(long, help_heading = HEADING_MACHINES, value_name = "REGION", group = "provider")]
-    pub(crate) cloud_aws_region: Option<String>,
+    pub cloud_aws_region: Option<String>,
     /// Endpoint of EC2 [default: the region's public endpoint]
     #[arg(long, help_heading = HEADING_MACHINES, value_name = "URL", requires = "cloud_aws_region")]
-    pub(crate) cloud_aws_endpoint: Option<String>,
+    pub cloud_aws_endpoint: Option<String>,
     /// Timeout of each question to a machine provider
     #[arg(long, help_heading = HEADING_MACHINES, value_name = "DURATION", default_value = "10s", value_parser = positive)]
-    pub(crate) cloud_timeout: Duration,
+    pub cloud_timeout: Duration,
     /// Time between two questions about the machine of a node that is not ready
     #[arg(long, help_heading = HEADING_MACHINES, value_name = "DURATION", default_value = "5s", value_parser = positive)]
-    pub(crate) node_monitor_period: Duration,
+    pub node_monitor_period: Duration,
     /// Number of consecutive answers that a machine does not exist before its node is deleted
     #[arg(long, help_heading = HEADING_MACHINES, value_name = "COUNT", default_value_t = 3,
           value_parser = clap::value_parser!(u32).range(2..))]
-    pub(crate) node_missing_confirmations: u32,
+    pub node_missing_confirmations: u32,
     /// Minimum time between the first and the last of those answers
     #[arg(long, help_heading = HEADING_MACHINES, value_name = "DURATION", default_value = "1m", value_parser = duration)]
-    pub(crate) node_missing_period: Duration,
+    pub node_missing_period: Duration,
     /// Delete no node while more than this fraction of all machines is missing
     #[arg(long, help_heading = HEADING_MACHINES, value_name = "PART", default_value_t = 0.2, value_parser = part)]
-    pub(crate) node_breaker_fraction: f64,
+    pub node_breaker_fraction: f64,
     /// Delete no node; write an Event about each node that would be deleted
     #[arg(long, help_heading = HEADING_MACHINES)]
-    pub(crate) node_deletion_dry_run: bool,
+    pub node_deletion_dry_run: bool,
 }
 
 impl Default for OutsideOptions {
@@ -110,7 +110,8 @@ fn duration(text: &str) -> Result<Duration, String> {
     text.parse::<GoDuration>().map(GoDuration::to_std).map_err(|error| error.to_string())
 }
 
-pub(crate) fn positive(text: &str) -> Result<Duration, String> {
+/// Parses a duration that must be more than zero, for the command line.
+pub fn positive(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("it must be more than 0".to_owned()),
         duration => Ok(duration),
@@ -133,7 +134,7 @@ fn part(text: &str) -> Result<f64, String> {
 
 impl OutsideOptions {
     /// What storage can be destroyed.
-    pub(crate) fn deleters(&self) -> Deleters {
+    pub fn deleters(&self) -> Deleters {
         Deleters {
             drivers: self.csi_endpoint.iter().map(|endpoint| endpoint.driver().into()).collect(),
             host_path: self.enable_hostpath_provisioner,
@@ -146,13 +147,13 @@ impl OutsideOptions {
     }
 
     /// Storage of the drivers and folders that are named; `client` reads secrets. Must be made within a tokio runtime.
-    pub(crate) fn storage(&self, client: ApiClient) -> StorageOutside {
+    pub fn storage(&self, client: ApiClient) -> StorageOutside {
         let calls = csi::Options { call_timeout: self.csi_timeout };
         StorageOutside::new(client, &self.csi_endpoint, calls, self.enable_hostpath_provisioner)
     }
 
     /// When a node is deleted.
-    pub(crate) fn node_policy(&self) -> NodePolicy {
+    pub fn node_policy(&self) -> NodePolicy {
         NodePolicy {
             period_milliseconds: gc_types::milliseconds(self.node_monitor_period),
             confirmations: self.node_missing_confirmations,
@@ -163,7 +164,7 @@ impl OutsideOptions {
     }
 
     /// Whether a machine provider is configured.
-    pub(crate) fn has_provider(&self) -> bool {
+    pub fn has_provider(&self) -> bool {
         self.cloud_inventory.is_some()
             || self.cloud_webhook.is_some()
             || self.cloud_exec.is_some()
@@ -171,7 +172,7 @@ impl OutsideOptions {
     }
 
     /// Who knows machines.
-    pub(crate) fn provider(&self) -> Result<Option<Arc<dyn Provider>>, UsageError> {
+    pub fn provider(&self) -> Result<Option<Arc<dyn Provider>>, UsageError> {
         let unusable =
             |flag: &str, error: &dyn std::fmt::Display| UsageError::new(format!("{flag}: {error}"));
         if let Some(path) = &self.cloud_inventory {

@@ -14,14 +14,16 @@ use serde_json::{Map, Value, json};
 use super::Journal;
 
 /// Who deletes the objects of a CustomResourceDefinition with it, in `kubegc up`: its API server.
-pub(crate) const DEFINITIONS: &str = "custom-resource-cleanup";
+pub const DEFINITIONS: &str = "custom-resource-cleanup";
 
 /// Writes down what one collector does; the table says what the resources of its effects are called.
-pub(crate) struct JournalObserver {
-    pub(crate) journal: Arc<Journal>,
+pub struct JournalObserver {
+    /// The journal that is written.
+    pub journal: Arc<Journal>,
     /// Its name.
-    pub(crate) controller: &'static str,
-    pub(crate) table: ResourceTable,
+    pub controller: &'static str,
+    /// Names the resources of its effects.
+    pub table: ResourceTable,
 }
 
 impl Observer for JournalObserver {
@@ -47,10 +49,10 @@ pub(super) fn now() -> String {
 /// Words that entries use, each under a name, and all of them: filters take no others.
 macro_rules! words {
     ($(#[$doc:meta])* $all:ident: $($name:ident = $word:literal,)*) => {
-        $(pub(crate) const $name: &str = $word;)*
+        $(#[doc = concat!("The word `", $word, "`.")] #[allow(unreachable_pub, reason = "some words are used here alone")] pub const $name: &str = $word;)*
 
         $(#[$doc])*
-        pub(crate) const $all: &[&str] = &[$($name),*];
+        pub const $all: &[&str] = &[$($name),*];
     };
 }
 
@@ -95,13 +97,13 @@ words! {
 }
 
 /// Everyone who writes entries.
-pub(crate) fn collectors() -> impl Iterator<Item = &'static str> {
+pub fn collectors() -> impl Iterator<Item = &'static str> {
     let on_nodes = [node_report::COLLECTOR, node_report::COLLECTOR_OF_CONTAINERS];
     Controller::ALL.into_iter().map(Controller::name).chain(on_nodes).chain([DEFINITIONS])
 }
 
 /// `delete`, `set-owners`, …: what an effect asks for, in one word.
-pub(crate) fn verb(request: &Request) -> &'static str {
+pub fn verb(request: &Request) -> &'static str {
     match request {
         Request::Delete { .. } => DELETE,
         Request::SetOwners { .. } => SET_OWNERS,
@@ -119,7 +121,7 @@ pub(crate) fn verb(request: &Request) -> &'static str {
 }
 
 /// What became of it, in one word.
-pub(crate) fn word(outcome: &Outcome) -> &'static str {
+pub fn word(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Applied(_) => APPLIED,
         Outcome::Found(_) => FOUND,
@@ -137,7 +139,7 @@ pub(crate) fn word(outcome: &Outcome) -> &'static str {
 }
 
 /// The object that a request is about, if it is about one.
-pub(crate) fn subject(request: &Request) -> Option<&ObjectKey> {
+pub fn subject(request: &Request) -> Option<&ObjectKey> {
     match request {
         Request::Delete { key, .. }
         | Request::SetOwners { key, .. }
@@ -203,7 +205,8 @@ fn request_value(request: &Request, table: &ResourceTable) -> Map<String, Value>
     fields
 }
 
-pub(crate) fn entry(
+/// Makes the journal entry of a finished effect; `took` is the time since it was requested.
+pub fn entry(
     effect: &Effect,
     outcome: &Outcome,
     round_trips: u32,

@@ -46,7 +46,7 @@ impl Wake for Delivery {
 }
 
 /// An answer whose delivery is noted if it is a watch.
-pub(crate) struct Delivered {
+pub struct Delivered {
     inner: UnsyncBoxBody<Bytes, Infallible>,
     delivery: Option<Arc<Delivery>>,
 }
@@ -57,7 +57,7 @@ impl Delivered {
     }
 
     /// An answer that ends, which is a request on its way while it is waited for.
-    pub(crate) fn whole(inner: UnsyncBoxBody<Bytes, Infallible>) -> Self {
+    pub fn whole(inner: UnsyncBoxBody<Bytes, Infallible>) -> Self {
         Self { inner, delivery: None }
     }
 }

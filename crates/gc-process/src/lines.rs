@@ -4,7 +4,7 @@ use std::io::{BufRead, Read as _, Result};
 
 /// A line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line<'a> {
+pub enum Line<'a> {
     /// With its newline.
     Whole(&'a [u8]),
     /// The last one, without a newline: its writer may be in the middle of it, or was killed there.
@@ -15,7 +15,7 @@ pub(crate) enum Line<'a> {
 
 impl<'a> Line<'a> {
     /// What it says, unless it is too long.
-    pub(crate) const fn text(&self) -> Option<&'a [u8]> {
+    pub const fn text(&self) -> Option<&'a [u8]> {
         match self {
             Self::Whole(text) | Self::Torn(text) => Some(text),
             Self::TooLong => None,
@@ -24,7 +24,7 @@ impl<'a> Line<'a> {
 }
 
 /// Reads line by line, with one line in memory.
-pub(crate) struct Lines<R> {
+pub struct Lines<R> {
     input: R,
     longest_bytes: usize,
     line: Vec<u8>,
@@ -32,12 +32,12 @@ pub(crate) struct Lines<R> {
 
 impl<R: BufRead> Lines<R> {
     /// Of lines that have at most this many bytes, the newline among them.
-    pub(crate) const fn new(input: R, longest_bytes: usize) -> Self {
+    pub const fn new(input: R, longest_bytes: usize) -> Self {
         Self { input, longest_bytes, line: Vec::new() }
     }
 
     /// The next line; `None` at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<Line<'_>>> {
+    pub fn next(&mut self) -> Result<Option<Line<'_>>> {
         self.line.clear();
         let read = self.input.by_ref().take(self.longest_bytes as u64).read_until(b'\n', &mut self.line)?;
         Ok(match () {

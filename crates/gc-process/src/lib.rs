@@ -1,0 +1,24 @@
+//! The parts that every process of kubegc shares, whatever it serves: the cluster's collectors with their restraints and
+//! observers, the journal, metrics, operational pages, logging, and the helpers for files and endpoints.
+//!
+//! Start with [`collectors::RunningCollectors::start`]. Commands are in the crate `kubegc`.
+
+pub mod activity;
+pub mod audit_log;
+pub mod collector_metrics;
+pub mod collectors;
+pub mod endpoints;
+pub mod journal;
+pub mod lines;
+pub mod logging;
+pub mod notices;
+pub mod operations;
+pub mod outside;
+pub mod preflight;
+pub mod private_files;
+pub mod reviews;
+pub mod tasks;
+mod usage_error;
+pub mod yaml;
+
+pub use usage_error::UsageError;
