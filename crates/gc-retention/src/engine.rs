@@ -4,6 +4,8 @@
 //! proportional to the changes and not to the number of objects. An object has at most one request in flight; after a
 //! failure it is reconciled again with backoff.
 
+mod lanes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
 
@@ -14,6 +16,8 @@ use gc_types::{
 
 use crate::measures::{Measurement, ReportQueue};
 use crate::objects::{Facts, Kind};
+pub use lanes::Lane;
+use lanes::Waiting;
 
 /// Requests of one collector that are in flight at a time.
 pub const IN_FLIGHT: usize = 64;
@@ -105,6 +109,10 @@ pub struct Ended<'a> {
 }
 
 /// Decides for one kind of garbage.
+///
+/// A decision is a wish: the engine does not send what `kubegc.io/keep` forbids, what was applied or withheld before, or what
+/// finds its lane full. So a collector notes in [`Collector::sending`], and not in [`Collector::decide`], what it must know about
+/// requests in flight; each of them ends in [`Collector::finished`] or [`Collector::skipped`].
 pub trait Collector {
     /// The kinds that it observes; it is not polled before all of them are synced.
     fn kinds(&self) -> &'static [Kind];
@@ -121,9 +129,21 @@ pub trait Collector {
     fn undecided(&self) -> usize {
         0
     }
+    /// The lane of a request of which only a few may be in flight at a time. The engine counts them: an object that finds its
+    /// lane full is decided about again when there is room.
+    fn lane(&self, _request: &Request) -> Option<Lane> {
+        None
+    }
+    /// A request is about to be sent. Its end follows, exactly once.
+    fn sending(&mut self, _key: &ObjectKey, _request: &Request, _reason: &Reason, _now: Timestamp) {}
+    /// The object carries `kubegc.io/keep`, so its deletion is not sent. Returns when to decide about it again, if it has to be
+    /// although nothing changes.
+    fn kept(&mut self, _key: &ObjectKey) -> Option<Timestamp> {
+        None
+    }
     /// Takes the outcome of a request. After a failure the object is reconciled again in any case.
     fn finished(&mut self, _ended: Ended<'_>, _dirty: &mut Vec<ObjectKey>) {}
-    /// A request will not be sent.
+    /// A request that was about to be sent has been withheld.
     fn skipped(&mut self, _key: &ObjectKey, _request: &Request) {}
     /// Its queue of Events and measurements, if it has one.
     fn reports(&mut self) -> Option<&mut ReportQueue> {
@@ -245,6 +265,15 @@ pub struct Counts {
     pub kept: u64,
 }
 
+/// A request whose outcome is awaited.
+#[derive(Debug)]
+struct Flight {
+    key: ObjectKey,
+    request: Request,
+    /// The lane that it is in, alone or on the way to a request of that lane.
+    lane: Option<Lane>,
+}
+
 /// A collector with its schedule. Driven like the ownership engine: it takes observations and ticks, and is polled
 /// for effects.
 #[derive(Debug)]
@@ -257,7 +286,9 @@ pub struct Engine<J> {
     when: BTreeMap<ObjectKey, Timestamp>,
     /// When the list was complete whose objects have not all been reconciled yet.
     listed: Timestamp,
-    flying: BTreeMap<EffectId, (ObjectKey, Request)>,
+    flying: BTreeMap<EffectId, Flight>,
+    /// Objects that wait for room in a lane.
+    waiting: Waiting,
     busy: BTreeSet<ObjectKey>,
     failures: BTreeMap<ObjectKey, u32>,
     /// The last request that was applied, until the watch shows its effect: not repeated.
@@ -286,6 +317,7 @@ impl<J: Collector> Engine<J> {
             when: BTreeMap::new(),
             listed: Timestamp::default(),
             flying: BTreeMap::new(),
+            waiting: Waiting::default(),
             busy: BTreeSet::new(),
             failures: BTreeMap::new(),
             done: BTreeMap::new(),
@@ -408,6 +440,7 @@ impl<J: Collector> Engine<J> {
         self.skipped.remove(key);
         self.unseen.remove(key);
         self.failures.remove(key);
+        self.waiting.remove(key);
         self.unschedule(key);
     }
 
@@ -417,11 +450,14 @@ impl<J: Collector> Engine<J> {
         }
     }
 
-    /// The next object to reconcile, if any: those that are due, then the rest of a list.
+    /// The next object to reconcile, if any: those that are due, those that waited for a lane, then the rest of a list.
     fn next_due(&mut self) -> Option<ObjectKey> {
         let key = match self.due.first() {
             Some((time, key)) if *time <= self.now => key.clone(),
-            _ => self.collector.next_undecided()?,
+            _ => match self.waiting.call(&self.flying) {
+                Some(key) => key,
+                None => self.collector.next_undecided()?,
+            },
         };
         self.unschedule(&key);
         Some(key)
@@ -451,7 +487,7 @@ impl<J: Collector> Engine<J> {
         if !self.unsynced.is_empty() || self.flying.len() >= IN_FLIGHT {
             return None;
         }
-        if self.collector.undecided() > 0 {
+        if self.collector.undecided() > 0 || self.waiting.has_room(&self.flying) {
             return Some(self.now);
         }
         self.due.first().map(|(time, _)| *time)
@@ -468,7 +504,7 @@ impl<J: Collector> Engine<J> {
         let first = due.into_iter().chain(listed).min().unwrap_or(self.now);
         Standing {
             counts: self.counts,
-            waiting: self.due.len() + undecided,
+            waiting: self.due.len() + self.waiting.len() + undecided,
             overdue_milliseconds: self.now.since(first).max(0),
             synced: self.unsynced.is_empty(),
             gauges,
@@ -478,7 +514,7 @@ impl<J: Collector> Engine<J> {
     /// An effect will not be performed (a dry run, the circuit breaker). It is not returned again before its object
     /// changes or its resource is released.
     pub fn skip(&mut self, id: EffectId) {
-        if let Some((key, request)) = self.flying.remove(&id) {
+        if let Some(Flight { key, request, .. }) = self.flying.remove(&id) {
             self.busy.remove(&key);
             self.collector.skipped(&key, &request);
             self.skipped.insert(key, request);
@@ -522,32 +558,52 @@ impl<J: Collector> Engine<J> {
             let decision = self.collector.decide(&key, self.now, &mut dirty);
             self.counts.decisions += 1;
             self.schedule_all(dirty);
+            let called = self.waiting.remove(&key);
             match decision {
                 Decision::Leave => {
                     self.failures.remove(&key);
                     self.done.remove(&key);
                 }
-                Decision::Later(time) => self.schedule(key, time.max(self.now.after(1))),
+                Decision::Later(time) => self.schedule_later(key, time),
                 Decision::Act(request, _) if self.done.get(&key) == Some(&request) => {}
                 Decision::Act(request, _)
                     if self.skipped.get(&key).is_some_and(|skipped| is_again(skipped, &request)) => {}
                 Decision::Act(request, _) if request.deletes() && self.kept.contains(&key) => {
                     self.counts.kept += 1;
+                    if let Some(time) = self.collector.kept(&key) {
+                        self.schedule_later(key, time);
+                    }
                 }
-                Decision::Act(request, reason) => {
-                    let id = self.next_id();
-                    self.busy.insert(key.clone());
-                    self.flying.insert(id, (key, request.clone()));
-                    // Its Events come first.
-                    self.ready = Some(Effect { id, request, reason });
-                }
+                Decision::Act(request, reason) => self.send(key, request, reason, called),
             }
         }
     }
 
+    fn schedule_later(&mut self, key: ObjectKey, time: Timestamp) {
+        self.schedule(key, time.max(self.now.after(1)));
+    }
+
+    /// Sends a request if its lane has room. One that leads to a request of the lane that its object was `called` to
+    /// occupies that lane, so no other object is called meanwhile.
+    fn send(&mut self, key: ObjectKey, request: Request, reason: Reason, called: Option<Lane>) {
+        let own = self.collector.lane(&request);
+        if let Some(lane) = &own
+            && !lanes::has_room(lane, &self.flying)
+        {
+            self.waiting.insert(lane, key);
+            return;
+        }
+        let id = self.next_id();
+        self.collector.sending(&key, &request, &reason, self.now);
+        self.busy.insert(key.clone());
+        self.flying.insert(id, Flight { key, request: request.clone(), lane: own.or(called) });
+        // Its Events come first.
+        self.ready = Some(Effect { id, request, reason });
+    }
+
     /// Takes the outcome of an effect.
     pub fn finish(&mut self, id: EffectId, outcome: &Outcome) {
-        let Some((key, request)) = self.flying.remove(&id) else { return };
+        let Some(Flight { key, request, lane }) = self.flying.remove(&id) else { return };
         self.busy.remove(&key);
         let asked = match outcome {
             Outcome::Applied(_) | Outcome::Found(_) | Outcome::Absent => {
@@ -583,6 +639,9 @@ impl<J: Collector> Engine<J> {
                 self.schedule(key, self.now.after(delay));
             }
             None => {
+                if let Some(lane) = lane.filter(|_| self.collector.lane(&request).is_none()) {
+                    self.waiting.calling(&key, lane);
+                }
                 if matches!(request, Request::Delete { .. } | Request::Guarded { .. }) {
                     self.done.insert(key.clone(), request);
                 }

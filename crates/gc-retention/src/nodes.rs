@@ -110,7 +110,7 @@ pub struct NodeLifecycle {
     policy: NodePolicy,
     nodes: Cache<Node>,
     machines: BTreeMap<ObjectKey, Machine>,
-    /// Nodes whose machine was not found by the last answer.
+    /// Nodes whose machine was not found by the last answer, and that may be deleted.
     missing: BTreeSet<ObjectKey>,
     /// When nodes were deleted, within the breaker's window.
     deleted: VecDeque<Timestamp>,
@@ -134,6 +134,17 @@ impl NodeLifecycle {
     fn forget(&mut self, key: &ObjectKey) {
         self.machines.remove(key);
         self.missing.remove(key);
+    }
+
+    /// A node that is kept may be missing for ever, and says nothing about whether the provider can be believed.
+    fn count_kept(&mut self, key: &ObjectKey, is_kept: bool, was_kept: bool) {
+        if is_kept {
+            self.missing.remove(key);
+        } else if was_kept
+            && self.machines.get(key).is_some_and(|known| known.last == Some(MachineState::Absent))
+        {
+            self.missing.insert(key.clone());
+        }
     }
 
     /// How many nodes may be missing, and how many are.
@@ -219,9 +230,6 @@ impl NodeLifecycle {
             self.report(key, node, (Severity::Normal, "DeletingNodeDryRun"), &message, why);
             return Decision::Later(next_lookup);
         }
-        let message =
-            format!("Deleting node {} because it does not exist in the cloud provider", node.meta.name);
-        self.report(key, node, (Severity::Normal, "DeletingNode"), &message, why.clone());
         let request = Request::Delete {
             key: key.clone(),
             uid: node.meta.uid.clone(),
@@ -283,7 +291,9 @@ impl NodeLifecycle {
                     machine.first_negative = now;
                 }
                 machine.negatives = machine.negatives.saturating_add(1);
-                self.missing.insert(key.clone());
+                if self.nodes.get(key).is_some_and(|node| !node.meta.keeps()) {
+                    self.missing.insert(key.clone());
+                }
             }
             _ => {
                 // Any other answer, or a failure, resets the count.
@@ -357,7 +367,12 @@ impl Collector for NodeLifecycle {
     fn observe(&mut self, observation: Observation, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
         match observation {
             Observation::ListStarted(Kind::Node) => self.nodes.list_started(),
-            Observation::Observed(Facts::Node(node)) => dirty.push(self.nodes.put(node).0),
+            Observation::Observed(Facts::Node(node)) => {
+                let is_kept = node.meta.keeps();
+                let (key, before) = self.nodes.put(node);
+                self.count_kept(&key, is_kept, before.is_some_and(|before| before.meta.keeps()));
+                dirty.push(key);
+            }
             Observation::Removed(key) => {
                 self.nodes.remove(&key);
                 self.forget(&key);
@@ -379,6 +394,17 @@ impl Collector for NodeLifecycle {
             Some(node) => self.decide_node(key, &node, now),
             None => Decision::Leave,
         }
+    }
+
+    fn sending(&mut self, key: &ObjectKey, request: &Request, reason: &Reason, _now: Timestamp) {
+        let Request::Delete { .. } = request else { return };
+        let Some(node) = self.nodes.get(key).cloned() else { return };
+        let message = format!("Deleting node {} because it does not exist in the cloud provider", key.name);
+        self.report(key, &node, (Severity::Normal, "DeletingNode"), &message, reason.clone());
+    }
+
+    fn kept(&mut self, key: &ObjectKey) -> Option<Timestamp> {
+        self.machines.get(key).map(|machine| machine.next_lookup)
     }
 
     fn finished(&mut self, Ended { key, request, outcome, now }: Ended<'_>, _dirty: &mut Vec<ObjectKey>) {

@@ -72,6 +72,14 @@ impl Sweep {
         }
     }
 
+    /// All of them.
+    const ALL: [Self; 4] = [Self::Terminated, Self::OutOfService, Self::Orphaned, Self::Unscheduled];
+
+    /// The sweep whose verdict has this code.
+    fn of_code(code: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|sweep| sweep.code() == code)
+    }
+
     /// The code of its verdict.
     #[must_use]
     pub const fn code(self) -> &'static str {
@@ -129,17 +137,33 @@ fn removal(pod: &KeptPod, sweep: Sweep, now: Timestamp) -> Option<(Request, Reas
 }
 
 /// A node name that pods have and no node has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Missing {
     since: Timestamp,
+    /// When the last live read was sent.
+    sent: Option<Timestamp>,
+    /// When one was answered that found no node.
     confirmed: Option<Timestamp>,
     /// A live read is in flight; after a failure it is retried with backoff, and not sooner for another pod.
     asking: bool,
+    /// Pods that came to the node since the last live read was sent: it may have existed again by then, so the read says
+    /// nothing about them.
+    newer: BTreeSet<ObjectKey>,
 }
 
 impl Missing {
     fn since(since: Timestamp) -> Self {
-        Self { since, confirmed: None, asking: false }
+        Self { since, sent: None, confirmed: None, asking: false, newer: BTreeSet::new() }
+    }
+
+    /// Whether a live read that still counts has found no node.
+    fn is_confirmed(&self, now: Timestamp) -> bool {
+        self.confirmed.is_some_and(|at| now.since(at) <= CONFIRMATION_MILLISECONDS)
+    }
+
+    /// Whether it has done so after this pod had come to the node.
+    fn condemns(&self, pod: &ObjectKey, now: Timestamp) -> bool {
+        self.is_confirmed(now) && !self.newer.contains(pod)
     }
 }
 
@@ -181,6 +205,7 @@ impl PodCollector {
         let Put { pod, before, going } = self.pods.put(pod);
         let key = pod.key();
         self.granted.remove(&key);
+        self.note_newer(&pod, before.as_deref());
         if let Some(node) = before.as_ref().and_then(|before| before.node.as_ref()) {
             self.forget_unused(node);
         }
@@ -194,8 +219,24 @@ impl PodCollector {
         }
     }
 
+    /// Remembers a pod that may have come to its node after the node was read. One that is not known yet came when it was created,
+    /// unless a list has found it.
+    fn note_newer(&mut self, pod: &KeptPod, before: Option<&KeptPod>) {
+        let Some(missing) = pod.node.as_ref().and_then(|node| self.missing.get_mut(node)) else { return };
+        let is_newer = match before {
+            Some(before) => before.node != pod.node || before.uid != pod.uid,
+            None => self.pods.listing() || missing.sent.is_some_and(|sent| pod.may_be_created_after(sent)),
+        };
+        if is_newer {
+            missing.newer.insert(pod.key());
+        }
+    }
+
     fn remove_pod(&mut self, key: &ObjectKey) {
         if let Some(node) = self.pods.remove(key).as_ref().and_then(|pod| pod.node.as_ref()) {
+            if let Some(missing) = self.missing.get_mut(node) {
+                missing.newer.remove(key);
+            }
             self.forget_unused(node);
         }
         self.held.remove(key);
@@ -247,10 +288,8 @@ impl PodCollector {
             }
             Some(_) => {}
             None => match self.missing.get(name) {
-                Some(Missing { confirmed: Some(at), .. }) if now.since(*at) <= CONFIRMATION_MILLISECONDS => {
-                    return Some(Sweep::Orphaned);
-                }
-                // No proof yet, or an outdated one.
+                Some(missing) if missing.condemns(&pod.key(), now) => return Some(Sweep::Orphaned),
+                // No proof yet, or one that is outdated or older than the pod.
                 Some(Missing { asking: false, .. }) => dirty.push(node_key),
                 _ => {}
             },
@@ -298,11 +337,12 @@ impl PodCollector {
         if now < due {
             return Decision::Later(due);
         }
-        if missing.confirmed.is_some_and(|at| now.since(at) <= CONFIRMATION_MILLISECONDS) {
+        let wanting: Vec<ObjectKey> = wanting.map(|pod| pod.key()).collect();
+        if missing.is_confirmed(now) && !wanting.iter().any(|pod| missing.newer.contains(pod)) {
             return Decision::Leave;
         }
-        let wanting = wanting.count();
-        missing.asking = wanting > 0;
+        let wanting = wanting.len();
+        missing.asking = false;
         if wanting == 0 {
             return Decision::Leave;
         }
@@ -321,6 +361,7 @@ impl Collector for PodCollector {
         for missing in self.missing.values_mut() {
             missing.since = missing.since.after(by);
             missing.confirmed = missing.confirmed.map(|at| at.after(by));
+            missing.sent = missing.sent.map(|at| at.after(by));
         }
     }
 
@@ -369,10 +410,7 @@ impl Collector for PodCollector {
             return Decision::Leave;
         };
         match removal(pod, sweep, now) {
-            Some((request, reason)) => {
-                self.removing.insert(key.clone(), sweep);
-                Decision::Act(request, reason)
-            }
+            Some((request, reason)) => Decision::Act(request, reason),
             None => {
                 self.held.insert(key.clone());
                 Decision::Leave
@@ -388,8 +426,24 @@ impl Collector for PodCollector {
         self.pods.undecided()
     }
 
+    fn sending(&mut self, key: &ObjectKey, _request: &Request, reason: &Reason, now: Timestamp) {
+        if let Some(missing) =
+            self.missing.get_mut(&key.name).filter(|_| key.resource == Kind::Node.resource())
+        {
+            (missing.asking, missing.sent) = (true, Some(now));
+            missing.newer.clear();
+        } else if let Some(sweep) = Sweep::of_code(reason.code()) {
+            self.removing.insert(key.clone(), sweep);
+        }
+    }
+
     fn skipped(&mut self, key: &ObjectKey, _request: &Request) {
         self.removing.remove(key);
+        if let Some(missing) =
+            self.missing.get_mut(&key.name).filter(|_| key.resource == Kind::Node.resource())
+        {
+            missing.asking = false;
+        }
     }
 
     fn reports(&mut self) -> Option<&mut ReportQueue> {

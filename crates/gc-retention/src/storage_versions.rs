@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use facts::text;
 pub use facts::{Entry, StorageVersion};
-use gc_types::{Change, ObjectKey, Outcome, PropagationPolicy, Request, ResourceVersion, Timestamp};
+use gc_types::{Change, ObjectKey, Outcome, PropagationPolicy, Reason, Request, ResourceVersion, Timestamp};
 use serde_json::{Value, json};
 
 use crate::collectors::{CollectorEntry, READ, Watches, rule};
@@ -230,12 +230,21 @@ impl Collector for StorageVersionCollector {
                     let verdict = gc_types::codes::API_SERVER_UNKNOWN;
                     let why = reason(verdict, version.meta.resource_version, &[fact]);
                     let read = Request::Read { key: lease_key(server) };
-                    self.reading.insert(key.clone(), Arc::clone(server));
                     return Decision::Act(read, why);
                 }
             }
         }
         without(version, &gone, now)
+    }
+
+    fn sending(&mut self, key: &ObjectKey, request: &Request, _reason: &Reason, _now: Timestamp) {
+        if let Request::Read { key: lease } = request {
+            self.reading.insert(key.clone(), Arc::clone(&lease.name));
+        }
+    }
+
+    fn skipped(&mut self, key: &ObjectKey, _request: &Request) {
+        self.reading.remove(key);
     }
 
     fn finished(&mut self, Ended { key, request, outcome, now }: Ended<'_>, _dirty: &mut Vec<ObjectKey>) {

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use facts::DAY_MILLISECONDS;
 pub use facts::{Day, DayLabel, SecretUser, ServiceAccount, TokenSecret, TokenTracking};
 use gc_types::{
-    Change, EventRecord, ObjectKey, Outcome, PropagationPolicy, Request, ResourceVersion, Severity, Timestamp,
+    Change, EventRecord, ObjectKey, Outcome, PropagationPolicy, Reason, Request, ResourceVersion, Severity,
+    Timestamp,
 };
 use serde_json::json;
 
@@ -178,9 +179,6 @@ impl TokenCollector {
             }
             _ => {
                 self.listings.retain(|_, listing| listing.ended.is_none_or(fresh));
-                let listing =
-                    Listing { used: BTreeSet::new(), ended: None, waiting: BTreeSet::from([key.clone()]) };
-                self.listings.insert(Arc::clone(&key.namespace), listing);
                 let list = Request::Barrier {
                     resource: Kind::SecretUser.resource(),
                     namespace: Some(Arc::clone(&key.namespace)),
@@ -278,20 +276,34 @@ impl Collector for TokenCollector {
                 policy: PropagationPolicy::Background,
             },
         };
-        let decision = self.unless_used(key, version, now, || {
+        self.unless_used(key, version, now, || {
             let fact = "a live list found no pod that uses it".to_owned();
             Decision::Act(request, reason(gc_types::codes::LEGACY_TOKEN_EXPIRED, version, &[fact]))
-        });
-        if let Decision::Act(Request::Delete { .. }, _) = &decision {
+        })
+    }
+
+    fn sending(&mut self, key: &ObjectKey, request: &Request, _reason: &Reason, _now: Timestamp) {
+        match request {
+            Request::Barrier { .. } => {
+                let waiting = BTreeSet::from([key.clone()]);
+                let listing = Listing { used: BTreeSet::new(), ended: None, waiting };
+                self.listings.insert(Arc::clone(&key.namespace), listing);
+            }
             // Reported before: afterwards the token's ServiceAccount is no longer known.
-            self.report(
+            Request::Delete { .. } => self.report(
                 key,
                 Severity::Normal,
                 "DeletingLegacyToken",
                 "has been refused for long and is deleted",
-            );
+            ),
+            _ => {}
         }
-        decision
+    }
+
+    fn skipped(&mut self, key: &ObjectKey, request: &Request) {
+        if let Request::Barrier { .. } = request {
+            self.listings.remove(&key.namespace);
+        }
     }
 
     fn finished(&mut self, Ended { key, request, outcome, now }: Ended<'_>, dirty: &mut Vec<ObjectKey>) {

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::sync::Arc;
+
 use gc_types::{Change, PropagationPolicy};
 use serde_json::json;
 
@@ -189,4 +191,112 @@ fn requests_in_flight_are_bounded() {
     assert_eq!(flying.len(), IN_FLIGHT);
     engine.finish(flying[0].id, &Outcome::Applied(None));
     assert!(engine.poll_effect().is_some());
+}
+
+/// Wants to delete each object once, in the lane that its label names.
+#[derive(Default)]
+struct InLanes {
+    wanted: BTreeMap<ObjectKey, Facts>,
+    flying: usize,
+}
+
+const SLOTS: usize = 2;
+
+impl Collector for InLanes {
+    fn kinds(&self) -> &'static [Kind] {
+        &[Kind::Job]
+    }
+
+    fn observe(&mut self, observation: Observation, _now: Timestamp, dirty: &mut Vec<ObjectKey>) {
+        if let Observation::Observed(facts) = observation {
+            dirty.push(facts.key());
+            self.wanted.insert(facts.key(), facts);
+        }
+    }
+
+    fn decide(&mut self, key: &ObjectKey, _now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
+        let Some(facts) = self.wanted.get(key) else { return Decision::Leave };
+        let request = Kind::Job.deletion(facts.meta(), PropagationPolicy::Background);
+        Decision::Act(request, reason("a test says so", ResourceVersion::UNKNOWN, &[]))
+    }
+
+    fn lane(&self, request: &Request) -> Option<Lane> {
+        let Request::Delete { key, .. } = request else { return None };
+        Some(Lane { name: Arc::clone(&key.namespace), slots: SLOTS })
+    }
+
+    fn sending(&mut self, _key: &ObjectKey, _request: &Request, _reason: &Reason, _now: Timestamp) {
+        self.flying += 1;
+    }
+
+    fn skipped(&mut self, _key: &ObjectKey, _request: &Request) {
+        self.flying -= 1;
+    }
+
+    fn finished(&mut self, ended: Ended<'_>, _dirty: &mut Vec<ObjectKey>) {
+        self.flying -= 1;
+        if matches!(ended.outcome, Outcome::Applied(_)) {
+            self.wanted.remove(ended.key);
+        }
+    }
+}
+
+fn job_in_lane(number: u8, kept: bool, version: u64) -> Facts {
+    let lane = if number.is_multiple_of(2) { "even" } else { "odd" };
+    let annotations = if kept { json!({"kubegc.io/keep": "true"}) } else { json!({}) };
+    let object = json!({"metadata": {"namespace": lane, "name": format!("j{number}"), "uid": format!("u{number}"),
+        "resourceVersion": version.to_string(), "annotations": annotations}});
+    Facts::read(Kind::Job, object.to_string().as_bytes()).unwrap()
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig { cases: 300, ..Default::default() })]
+
+    /// Whatever is kept, withheld, refused or removed: no lane is ever overfull, every request that is begun ends, and whatever is
+    /// left unkept is deleted in the end. So no slot is lost.
+    #[test]
+    fn a_lane_loses_no_slot(steps in proptest::collection::vec((0_u8..7, 0_u8..12), 0..120)) {
+        let mut engine = Engine::new(InLanes::default());
+        engine.observe(Observation::ListStarted(Kind::Job));
+        engine.observe(Observation::Synced(Kind::Job));
+        let (mut flying, mut version): (Vec<Effect>, u64) = (Vec::new(), 0);
+        let mut now = 0;
+        for (step, number) in steps {
+            version += 1;
+            now += 1;
+            engine.tick(Timestamp(now));
+            let failed = Outcome::Failed { message: "x".into(), retry_after_milliseconds: None };
+            let which = usize::from(number).checked_rem(flying.len());
+            match step {
+                0 => engine.observe(Observation::Observed(job_in_lane(number, false, version))),
+                1 => engine.observe(Observation::Observed(job_in_lane(number, true, version))),
+                2 => {
+                    let key = job_in_lane(number, false, version).key();
+                    engine.collector.wanted.remove(&key);
+                    engine.observe(Observation::Removed(key));
+                }
+                3 => if let Some(which) = which { engine.skip(flying.remove(which).id) },
+                4 => if let Some(which) = which { engine.finish(flying.remove(which).id, &failed) },
+                5 => if let Some(which) = which { engine.finish(flying.remove(which).id, &Outcome::Applied(None)) },
+                _ => engine.release(None),
+            }
+            flying.extend(std::iter::from_fn(|| engine.poll_effect()));
+            proptest::prop_assert_eq!(flying.len(), engine.collector.flying);
+            for lane in ["even", "odd"] {
+                let used = engine.flying.values().filter(|flight| *flight.key.namespace == *lane).count();
+                proptest::prop_assert!(used <= SLOTS);
+            }
+        }
+        for _ in 0..200 {
+            for effect in flying.drain(..) {
+                engine.finish(effect.id, &Outcome::Applied(None));
+            }
+            engine.release(None);
+            now += LONGEST_RETRY_MILLISECONDS;
+            engine.tick(Timestamp(now));
+            flying.extend(std::iter::from_fn(|| engine.poll_effect()));
+        }
+        let left = engine.collector.wanted.values().filter(|facts| !facts.meta().keeps());
+        proptest::prop_assert_eq!((left.count(), engine.collector.flying, engine.standing().waiting), (0, 0, 0));
+    }
 }

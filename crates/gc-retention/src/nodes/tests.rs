@@ -376,3 +376,33 @@ fn a_deletion_that_fails_is_said() {
     world.pass(10);
     assert_eq!(world.deletions(), 1);
 }
+
+/// A node that carries `kubegc.io/keep` is looked up as before, and no Event says that it is deleted; nor does it keep others
+/// from being deleted.
+#[test]
+fn a_node_that_is_kept_is_still_looked_up() {
+    let kept = |version| {
+        let mut node = node("kept", version, Some("False"), &Value::Null);
+        node.meta = serde_json::from_value::<Node>(json!({"metadata": {"name": "kept", "uid": "u-kept",
+            "resourceVersion": version.to_string(), "creationTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": {"kubegc.io/keep": "true"}}}))
+        .unwrap()
+        .meta;
+        node
+    };
+    let mut world =
+        World::new(NodePolicy::default(), vec![kept(5)]).answers(&[("kept", ABSENT), ("n", ABSENT)]);
+    world.run();
+    world.pass(600_000);
+    assert_eq!((world.lookups, world.took()), (121, vec![]));
+    world.put(broken("n"));
+    world.run();
+    world.pass(120_000);
+    assert_eq!(world.took(), DELETED);
+    // Without the annotation, it is deleted as well.
+    world.engine.observe(Observation::Removed(key("n")));
+    world.pass(BREAKER_WINDOW_MILLISECONDS + 1_000);
+    world.put(node("kept", 7, Some("False"), &Value::Null));
+    world.pass(10_000);
+    assert_eq!(world.took().last().map(String::as_str), Some("delete kept u-kept at 7"));
+}

@@ -12,6 +12,9 @@ use super::facts::{Phase, Pod};
 use crate::division::Division;
 use crate::objects::Kind;
 
+/// How far the clocks of this machine and of the API server may be apart, milliseconds, for the creation of a pod to be compared.
+const CLOCKS_APART_MILLISECONDS: i64 = 60_000;
+
 /// The progress of a pod's deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deletion {
@@ -76,6 +79,11 @@ impl From<Pod> for KeptPod {
 impl KeptPod {
     pub(crate) fn key(&self) -> ObjectKey {
         Kind::Pod.key(&self.namespace, &self.name)
+    }
+
+    /// Whether it may have been created after this time, as far as clocks agree.
+    pub(crate) fn may_be_created_after(&self, time: Timestamp) -> bool {
+        self.created_seconds.saturating_mul(1000) >= time.0.saturating_sub(CLOCKS_APART_MILLISECONDS)
     }
 
     pub(crate) fn deleting(&self) -> bool {

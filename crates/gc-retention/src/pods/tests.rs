@@ -224,19 +224,22 @@ fn a_deletion_is_guarded_by_uid_and_version() {
     );
 }
 
+/// The answer to a live read of a node that exists.
+fn exists(name: &str) -> Outcome {
+    Outcome::Found(ObservedObject {
+        key: Kind::Node.key(&"".into(), &name.into()),
+        uid: Uid::new("n"),
+        resource_version: ResourceVersion(1),
+        owners: Default::default(),
+        deletion: Default::default(),
+        recreator: None,
+    })
+}
+
 /// PGC-T10 to PGC-T20: the cache and the live read of the node decide.
 #[test]
 fn the_scenarios_of_the_quarantine() {
-    let exists = || {
-        Outcome::Found(ObservedObject {
-            key: Kind::Node.key(&"".into(), &"gone".into()),
-            uid: Uid::new("n"),
-            resource_version: ResourceVersion(1),
-            owners: Default::default(),
-            deletion: Default::default(),
-            recreator: None,
-        })
-    };
+    let exists = || exists("gone");
     let pods = [
         pod("failed", 1, "Failed", "gone", none()),
         pod("running", 1, "Running", "gone", none()),
@@ -581,5 +584,48 @@ proptest! {
         let mut engine = engine(1, &[node("n", Some(status), taint)], &pods);
         engine.tick(at(seconds));
         prop_assert!(settle(&mut engine, &pods, &Outcome::Absent).is_empty());
+    }
+}
+
+/// A live read says nothing about a pod that came to the node after it was sent: the node may be there again, and its own watch be
+/// late.
+#[test]
+fn a_proof_that_is_older_than_the_pod_does_not_condemn_it() {
+    let stuck = pod("stuck", 1, "Failed", "n", deleting(0));
+    let old = pod("old", 1, "Running", "n", none());
+    for (case, before, new) in [
+        ("created since", None, pod("new", 0, "Running", "n", none())),
+        ("bound since", Some(pod("new", 1, "Pending", "", none())), pod("new", 1, "Running", "n", none())),
+        (
+            "replaced",
+            Some(pod("new", 1, "Running", "n", json!({"/metadata/uid": "u"}))),
+            pod("new", 0, "Running", "n", none()),
+        ),
+    ] {
+        let pods = [stuck.clone(), old.clone(), new.clone()];
+        let mut engine = engine(0, &[], &pods[..2]);
+        before.iter().for_each(|before| observe(&mut engine, Kind::Pod, before));
+        engine.tick(at(41));
+        let first = settle(
+            &mut engine,
+            &[&pods[..2], &before.clone().into_iter().collect::<Vec<_>>()].concat(),
+            &Outcome::Absent,
+        );
+        assert!(first.starts_with(&["read n".to_owned()]), "{case}: {first:?}");
+        // The node is there again, with a pod.
+        observe(&mut engine, Kind::Pod, &new);
+        assert_eq!(settle(&mut engine, &pods, &exists("n")), ["read n"], "{case}");
+
+        // So it is with a pod that comes while the read is on its way.
+        let mut engine = self::engine(0, &[], &pods[..2]);
+        before.iter().for_each(|before| observe(&mut engine, Kind::Pod, before));
+        engine.tick(at(41));
+        let read = engine.poll_effect().unwrap();
+        observe(&mut engine, Kind::Pod, &new);
+        engine.finish(read.id, &Outcome::Absent);
+        let shown = settle(&mut engine, &pods, &Outcome::Absent);
+        let again = shown.iter().position(|line| line == "read n");
+        let condemned = shown.iter().position(|line| line == "fail new disrupted");
+        assert!(again.is_some() && again < condemned, "{case}: {shown:?}");
     }
 }

@@ -16,13 +16,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gc_types::{
-    Change, EventRecord, ObjectKey, Outcome, OutsideCall, PropagationPolicy, Request, ResourceVersion,
-    Severity, Storage, Timestamp, Uid,
+    Change, EventRecord, ObjectKey, Outcome, OutsideCall, PropagationPolicy, Reason, Request,
+    ResourceVersion, Severity, Storage, Timestamp, Uid,
 };
 use serde_json::json;
 
 use crate::collectors::{CHANGE, CollectorEntry, READ, WATCH, WRITE_EVENTS, Watches, rule};
-use crate::engine::{Collector, Decision, Ended, Observation, StorageFailure, reason};
+use crate::engine::{Collector, Decision, Ended, Lane, Observation, StorageFailure, reason};
 use crate::measures::{self, Measurement, ReportQueue, Tally};
 use crate::objects::{Cache, Facts, Kind};
 use crate::volumes::{Claim, ClaimReference, Source, Volume};
@@ -38,8 +38,8 @@ pub const IN_TREE_FINALIZER: &str = "kubernetes.io/pv-controller";
 pub const HOST_PATH_PLUGIN: &str = "kubernetes.io/host-path";
 /// Maximum number of deletions in flight per CSI driver: one that hangs must not delay the others.
 pub const CALLS_PER_DRIVER: usize = 16;
-/// How long a live list proves that a volume is not attached, milliseconds.
-const LIST_PROVES_MILLISECONDS: i64 = 20_000;
+/// How long a live read proves that a claim is gone, and a live list that a volume is not attached, milliseconds.
+const PROOF_MILLISECONDS: i64 = 20_000;
 /// How long to wait for the watch to deliver what a live read has shown, milliseconds.
 const WATCH_PATIENCE_MILLISECONDS: i64 = 1_000;
 /// First and longest delay after a CSI driver failed, milliseconds (spec 9.2).
@@ -123,10 +123,10 @@ pub struct VolumeReclaim {
     by_claim: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     /// Volumes by their storage, to detect shared storage (BEAT-CSI-7).
     by_storage: BTreeMap<(Arc<str>, Arc<str>), BTreeSet<ObjectKey>>,
-    /// Claims that a live read has found gone, by their volumes.
-    gone: BTreeMap<ObjectKey, Uid>,
-    /// The volumes whose claim is being read, and the claim's UID.
-    asked: BTreeMap<ObjectKey, Uid>,
+    /// Claims that a live read has found gone, by their volumes, and when it was sent.
+    gone: BTreeMap<ObjectKey, (Uid, Timestamp)>,
+    /// The volumes whose claim is being read, the claim's UID, and since when.
+    asked: BTreeMap<ObjectKey, (Uid, Timestamp)>,
     /// Claims that exist but that the watch has not delivered: when to check again.
     recheck_at: BTreeMap<ObjectKey, Timestamp>,
     /// Since when a live list has shown volumes as not attached.
@@ -136,10 +136,8 @@ pub struct VolumeReclaim {
     no_list_before: Timestamp,
     /// Volumes for the next list.
     waiting: BTreeSet<ObjectKey>,
-    /// Calls in flight by driver, with their beginning.
-    calls: BTreeMap<Arc<str>, BTreeMap<ObjectKey, Timestamp>>,
-    /// Volumes that wait for a free call of their driver.
-    queued: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+    /// The beginning of calls in flight.
+    calls: BTreeMap<ObjectKey, Timestamp>,
     failed: BTreeMap<ObjectKey, Failed>,
     /// Volumes whose storage is deleted.
     destroyed: BTreeMap<ObjectKey, Uid>,
@@ -196,7 +194,6 @@ impl VolumeReclaim {
             no_list_before: Timestamp::default(),
             waiting: BTreeSet::new(),
             calls: BTreeMap::new(),
-            queued: BTreeMap::new(),
             failed: BTreeMap::new(),
             destroyed: BTreeMap::new(),
             begun: BTreeMap::new(),
@@ -215,7 +212,7 @@ impl VolumeReclaim {
         Kind::Claim.key(&reference.namespace, &reference.name)
     }
 
-    fn holder(&self, key: &ObjectKey, volume: &Volume) -> Holder {
+    fn holder(&self, key: &ObjectKey, volume: &Volume, now: Timestamp) -> Holder {
         let Some(reference) = &volume.claim else { return Holder::None };
         let Some(uid) = &reference.uid else { return Holder::None };
         match self.claims.get(&Self::claim_key(reference)) {
@@ -226,7 +223,7 @@ impl VolumeReclaim {
                     Holder::Elsewhere
                 }
             }
-            _ if self.gone.get(key) == Some(uid) => Holder::Gone,
+            _ if self.gone.get(key).is_some_and(|(gone, at)| gone == uid && proves(*at, now)) => Holder::Gone,
             _ => Holder::Unknown(reference.clone()),
         }
     }
@@ -237,7 +234,7 @@ impl VolumeReclaim {
         }
         let (over, deletes) = (matches!(&*volume.phase, "Released" | "Failed"), *volume.policy == *"Delete");
         let deleter = self.deleters.of(volume);
-        match self.holder(key, volume) {
+        match self.holder(key, volume, now) {
             Holder::None => return self.decide_unclaimed(key, volume, deleter, now),
             Holder::Lives { bound: true } if over => {
                 let fact = "its claim exists, and is bound to it".to_owned();
@@ -252,10 +249,7 @@ impl VolumeReclaim {
             Holder::Unknown(claim) => {
                 return match self.recheck_at.get(key) {
                     Some(time) if now < *time => Decision::Later(*time),
-                    _ => {
-                        self.asked.extend(claim.uid.clone().map(|uid| (key.clone(), uid)));
-                        ask_claim(volume, &claim)
-                    }
+                    _ => ask_claim(volume, &claim),
                 };
             }
             Holder::Elsewhere | Holder::Gone => {}
@@ -362,18 +356,9 @@ impl VolumeReclaim {
                 return Decision::Later(not_before);
             }
         }
-        let proven = self.unattached.get(key).is_some_and(|at| now.since(*at) <= LIST_PROVES_MILLISECONDS);
-        if !proven {
+        if !self.unattached.get(key).is_some_and(|at| proves(*at, now)) {
             return self.ask_attachments(key, volume, now);
         }
-        let calls = self.calls.entry(Arc::clone(&driver)).or_default();
-        if calls.len() >= CALLS_PER_DRIVER && !calls.contains_key(key) {
-            self.queued.entry(driver).or_default().insert(key.clone());
-            return Decision::Leave;
-        }
-        calls.insert(key.clone(), now);
-        let plugin = if *driver == *DRIVERLESS { HOST_PATH_PLUGIN.into() } else { driver };
-        self.begun.entry(key.clone()).or_insert_with(|| (volume.meta.uid.clone(), now, plugin));
         let request = Request::Outside {
             key: key.clone(),
             uid: volume.meta.uid.clone(),
@@ -421,9 +406,7 @@ impl VolumeReclaim {
         if now < self.no_list_before {
             return Decision::Later(self.no_list_before);
         }
-        let answers = std::mem::take(&mut self.waiting);
-        let fact = format!("{} volumes wait for the answer", answers.len());
-        self.list = Some(LiveList { begun: now, answers, used: BTreeSet::new() });
+        let fact = format!("{} volumes wait for the answer", self.waiting.len());
         let request = Request::Barrier {
             resource: Kind::Attachment.resource(),
             namespace: None,
@@ -475,7 +458,7 @@ impl VolumeReclaim {
             Source::Csi { driver, .. } | Source::InTree { driver, .. } => (Arc::clone(driver), true),
             Source::HostPath { .. } | Source::Other => (HOST_PATH_PLUGIN.into(), false),
         };
-        let begun = self.calls.values().find_map(|calls| calls.get(key)).copied().unwrap_or(now);
+        let begun = self.calls.get(key).copied().unwrap_or(now);
         let class = || vec![Arc::clone(&volume.class)];
         if csi {
             self.reports.count(&measures::VOLUME_DELETIONS, class());
@@ -512,20 +495,14 @@ impl VolumeReclaim {
         self.failed.insert(key.clone(), Failed { uid, message, times: times.saturating_add(1), not_before });
     }
 
-    /// A driver can take another call.
-    fn call_ended(&mut self, key: &ObjectKey, storage: &Storage, dirty: &mut Vec<ObjectKey>) {
-        let driver = driver_of(storage);
-        if let Some(calls) = self.calls.get_mut(&driver) {
-            calls.remove(key);
-            if calls.is_empty() {
-                self.calls.remove(&driver);
-            }
-        }
-        if let Some(queued) = self.queued.get_mut(&driver) {
-            dirty.extend(queued.pop_first());
-            if queued.is_empty() {
-                self.queued.remove(&driver);
-            }
+    /// Volumes, claims or attachments are listed again, perhaps because a backup was restored: what live reads and lists have
+    /// shown, and are about to show, is about another history.
+    fn doubt(&mut self) {
+        self.gone.clear();
+        self.asked.clear();
+        self.unattached.clear();
+        if let Some(list) = &mut self.list {
+            self.waiting.append(&mut list.answers);
         }
     }
 
@@ -550,6 +527,11 @@ fn driver_of(storage: &Storage) -> Arc<str> {
         Storage::Csi { driver, .. } => Arc::clone(driver),
         Storage::HostPath { .. } => DRIVERLESS.into(),
     }
+}
+
+/// Whether a live read or list that began then still proves something.
+fn proves(begun: Timestamp, now: Timestamp) -> bool {
+    now.since(begun) <= PROOF_MILLISECONDS
 }
 
 fn seconds(milliseconds: i64) -> f64 {
@@ -598,12 +580,13 @@ impl Collector for VolumeReclaim {
     }
 
     fn clock_set(&mut self, by: i64) {
-        let calls = self.calls.values_mut().flat_map(BTreeMap::values_mut);
+        let calls = self.calls.values_mut();
+        let reads = self.gone.values_mut().chain(self.asked.values_mut()).map(|(_, at)| at);
         let begun = self.begun.values_mut().map(|(_, at, _)| at);
         let failed = self.failed.values_mut().map(|failed| &mut failed.not_before);
         let looks = self.recheck_at.values_mut().chain(self.unattached.values_mut());
         let list = self.list.iter_mut().map(|list| &mut list.begun);
-        let all = calls.chain(begun).chain(failed).chain(looks).chain(list);
+        let all = calls.chain(reads).chain(begun).chain(failed).chain(looks).chain(list);
         for at in all.chain([&mut self.no_list_before]) {
             *at = at.after(by);
         }
@@ -611,9 +594,15 @@ impl Collector for VolumeReclaim {
 
     fn observe(&mut self, observation: Observation, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
         match observation {
-            Observation::ListStarted(Kind::Volume) => self.volumes.list_started(),
-            Observation::ListStarted(Kind::Claim) => self.claims.list_started(),
-            Observation::ListStarted(Kind::Attachment) => self.attachments.list_started(),
+            Observation::ListStarted(kind) => {
+                match kind {
+                    Kind::Volume => self.volumes.list_started(),
+                    Kind::Claim => self.claims.list_started(),
+                    Kind::Attachment => self.attachments.list_started(),
+                    _ => return,
+                }
+                self.doubt();
+            }
             Observation::Observed(Facts::Volume(volume)) => self.put_volume(volume, dirty),
             Observation::Observed(Facts::Claim(claim)) => self.put_claim(claim, dirty),
             Observation::Observed(Facts::Attachment(attachment)) => self.put_attachment(attachment, dirty),
@@ -660,22 +649,48 @@ impl Collector for VolumeReclaim {
         }
     }
 
+    fn lane(&self, request: &Request) -> Option<Lane> {
+        let Request::Outside { call: OutsideCall::DeleteStorage(storage), .. } = request else { return None };
+        Some(Lane { name: driver_of(storage), slots: CALLS_PER_DRIVER })
+    }
+
+    fn sending(&mut self, key: &ObjectKey, request: &Request, _reason: &Reason, now: Timestamp) {
+        match request {
+            Request::Barrier { .. } => {
+                let answers = std::mem::take(&mut self.waiting);
+                self.list = Some(LiveList { begun: now, answers, used: BTreeSet::new() });
+            }
+            Request::Read { .. } => {
+                let claim = self.volumes.get(key).and_then(|volume| volume.claim.as_ref());
+                let uid = claim.and_then(|claim| claim.uid.clone());
+                self.asked.extend(uid.map(|uid| (key.clone(), (uid, now))));
+            }
+            Request::Outside { uid, call: OutsideCall::DeleteStorage(storage), .. } => {
+                self.calls.insert(key.clone(), now);
+                let driver = driver_of(storage);
+                let plugin = if *driver == *DRIVERLESS { HOST_PATH_PLUGIN.into() } else { driver };
+                self.begun.entry(key.clone()).or_insert_with(|| (uid.clone(), now, plugin));
+            }
+            _ => {}
+        }
+    }
+
     fn finished(&mut self, Ended { key, request, outcome, now }: Ended<'_>, dirty: &mut Vec<ObjectKey>) {
         match request {
             Request::Barrier { .. } => self.list_ended(outcome, now, dirty),
-            Request::Outside { call: OutsideCall::DeleteStorage(storage), .. } => {
-                self.call_ended(key, storage, dirty);
+            Request::Outside { .. } => {
+                self.calls.remove(key);
                 // The failure is reported at once.
                 dirty.push(key.clone());
             }
             Request::Read { .. } => {
                 // The requested claim, whatever the volume names by now.
-                let Some(uid) = self.asked.remove(key) else { return };
+                let Some((uid, begun)) = self.asked.remove(key) else { return };
                 match outcome {
                     Outcome::Found(found) if found.uid == uid => {
                         self.recheck_at.insert(key.clone(), now.after(WATCH_PATIENCE_MILLISECONDS));
                     }
-                    Outcome::Found(_) | Outcome::Absent => drop(self.gone.insert(key.clone(), uid)),
+                    Outcome::Found(_) | Outcome::Absent => drop(self.gone.insert(key.clone(), (uid, begun))),
                     _ => {}
                 }
             }
@@ -684,9 +699,12 @@ impl Collector for VolumeReclaim {
     }
 
     fn skipped(&mut self, key: &ObjectKey, request: &Request) {
-        if let Request::Outside { call: OutsideCall::DeleteStorage(storage), .. } = request {
-            // No volume waits in a dry run: queued ones are reconciled with the next change.
-            self.call_ended(key, storage, &mut Vec::new());
+        match request {
+            Request::Barrier { .. } => {
+                self.waiting.extend(self.list.take().into_iter().flat_map(|list| list.answers))
+            }
+            Request::Read { .. } => drop(self.asked.remove(key)),
+            _ => drop(self.calls.remove(key)),
         }
     }
 

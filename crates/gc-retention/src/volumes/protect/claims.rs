@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gc_types::{ObjectKey, Outcome, Request, Timestamp, Uid};
+use gc_types::{ObjectKey, Outcome, Reason, Request, Timestamp, Uid};
 
 use super::{LIST_AGAIN_MILLISECONDS, Protection, change, protection, unused};
 use crate::collectors::{CollectorEntry, WATCH, WATCH_PATCH, Watches, rule};
@@ -213,9 +213,7 @@ impl ClaimProtection {
             }
             self.not_before.remove(namespace);
         }
-        let mut all = self.waiting.remove(namespace).unwrap_or_default();
-        all.insert(asked);
-        self.lists.insert(Arc::clone(namespace), LiveList { asked: all, used: BTreeSet::new() });
+        self.waiting.entry(Arc::clone(namespace)).or_default().insert(asked);
         let version = claim.meta.resource_version;
         let request = Request::Barrier {
             resource: Kind::Pod.resource(),
@@ -312,6 +310,21 @@ impl Collector for ClaimProtection {
             Protection::Settled => Decision::Leave,
             Protection::Missing => change(Kind::Claim, &claim.meta, &claim.finalizers, CLAIM_FINALIZER, true),
             Protection::Holding => self.decide_holding(key, &claim, now),
+        }
+    }
+
+    fn sending(&mut self, key: &ObjectKey, request: &Request, _reason: &Reason, _now: Timestamp) {
+        if let Request::Barrier { .. } = request {
+            let asked = self.waiting.remove(&key.namespace).unwrap_or_default();
+            self.lists.insert(Arc::clone(&key.namespace), LiveList { asked, used: BTreeSet::new() });
+        }
+    }
+
+    fn skipped(&mut self, key: &ObjectKey, request: &Request) {
+        if let Request::Barrier { .. } = request
+            && let Some(list) = self.lists.remove(&key.namespace)
+        {
+            self.waiting.entry(Arc::clone(&key.namespace)).or_default().extend(list.asked);
         }
     }
 

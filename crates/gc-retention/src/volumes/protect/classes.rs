@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use facts::AttributesClass;
-use gc_types::{ObjectKey, Outcome, Request, Timestamp, Uid};
+use gc_types::{ObjectKey, Outcome, Reason, Request, Timestamp, Uid};
 
 use super::{LIST_AGAIN_MILLISECONDS, Protection, change, protection};
 use crate::collectors::{CollectorEntry, WATCH, WATCH_PATCH, Watches, rule};
@@ -180,7 +180,6 @@ impl AttributesClassProtection {
         let Some(kind) = USERS.into_iter().find(|kind| !search.without.contains(kind)) else {
             return change(Kind::AttributesClass, &class.meta, &class.finalizers, FINALIZER, false);
         };
-        (search.listing, search.used) = (Some(kind), false);
         let version = class.meta.resource_version;
         let request = Request::Barrier { resource: kind.resource(), namespace: None, at_least: version };
         let fact = "no claim and no volume that names it was observed".to_owned();
@@ -242,6 +241,19 @@ impl Collector for AttributesClassProtection {
                 change(Kind::AttributesClass, &class.meta, &class.finalizers, FINALIZER, true)
             }
             Protection::Holding => self.decide_holding(key, &class, now),
+        }
+    }
+
+    fn sending(&mut self, key: &ObjectKey, request: &Request, _reason: &Reason, _now: Timestamp) {
+        if let (Request::Barrier { resource, .. }, Some(search)) = (request, self.searches.get_mut(key)) {
+            search.listing = USERS.into_iter().find(|kind| kind.resource() == *resource);
+            search.used = false;
+        }
+    }
+
+    fn skipped(&mut self, key: &ObjectKey, request: &Request) {
+        if let (Request::Barrier { .. }, Some(search)) = (request, self.searches.get_mut(key)) {
+            search.listing = None;
         }
     }
 

@@ -7,6 +7,7 @@ use gc_types::{DeletionState, Effect, EffectId, ObservedObject};
 use serde_json::{Value, json};
 
 mod laws;
+mod proofs;
 mod scenarios;
 
 const DRIVER: &str = "disk.example.com";

@@ -1,0 +1,134 @@
+//! Slots of drivers, and the age of proofs.
+
+use super::*;
+
+/// A driver is busy with requests in flight alone: volumes that are kept, or whose deletion is withheld, leave it to others.
+#[test]
+fn what_is_not_sent_takes_no_call_of_its_driver() {
+    let released = json!({"status": {"phase": "Released"}});
+    let kept = json!({"metadata": {"annotations": {"kubegc.io/keep": "true"}}});
+    let mut world = World::new(deleters());
+    for number in 0..CALLS_PER_DRIVER + 4 {
+        let object = volume(&format!("k{number:02}"), &both(&csi(&format!("k{number}")), &released));
+        world.put_volume(both(&object, &kept));
+    }
+    world.run();
+    world.put_volume(volume("v", &both(&csi("h"), &released)));
+    world.run();
+    assert_eq!(world.calls(), 1, "{:?}", world.log);
+    assert_eq!(world.engine.counts().kept, 20);
+
+    let mut world = World::new(deleters());
+    for number in 0..40 {
+        world.put_volume(volume(&format!("v{number:02}"), &both(&csi(&format!("h{number}")), &released)));
+    }
+    let mut withheld = 0;
+    while let Some(effect) = world.engine.poll_effect() {
+        if matches!(effect.request, Request::Outside { .. }) {
+            withheld += 1;
+            world.engine.skip(effect.id);
+        } else {
+            let outcome = world.perform(&effect);
+            world.engine.finish(effect.id, &outcome);
+        }
+    }
+    assert_eq!(withheld, 40, "each is decided about, and said to be withheld");
+    for name in ["v00", "v20"] {
+        world.change(&volume_key(name), &json!({"metadata": {"labels": {"a": "b"}}}));
+    }
+    world.engine.release(None);
+    world.run();
+    assert_eq!(world.calls(), 40);
+}
+
+/// A volume that is called to a free slot, and does not take it, leaves it to the next one.
+#[test]
+fn a_slot_that_is_not_taken_goes_to_the_next() {
+    let released = json!({"status": {"phase": "Released"}});
+    let mut world = World::new(deleters());
+    for number in 0..CALLS_PER_DRIVER + 6 {
+        world.put_volume(volume(&format!("v{number:02}"), &both(&csi(&format!("h{number}")), &released)));
+    }
+    let mut flying = Vec::new();
+    while let Some(effect) = world.engine.poll_effect() {
+        if matches!(effect.request, Request::Outside { .. }) {
+            flying.push(effect);
+        } else {
+            let outcome = world.perform(&effect);
+            world.engine.finish(effect.id, &outcome);
+        }
+    }
+    assert_eq!(flying.len(), CALLS_PER_DRIVER);
+    assert_eq!(world.engine.standing().waiting, 6);
+    // Whoever waits first is retained, kept or gone by now.
+    world.change(&volume_key("v16"), &json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}}));
+    world.change(&volume_key("v17"), &json!({"metadata": {"annotations": {"kubegc.io/keep": "true"}}}));
+    world.remove(&volume_key("v18"));
+    for effect in flying {
+        let outcome = world.perform(&effect);
+        world.engine.finish(effect.id, &outcome);
+    }
+    world.run();
+    assert_eq!(world.calls(), 3, "{:?}", world.log);
+}
+
+/// What a live read or list has shown counts for a while, and not after a list has begun: the store may have been restored, and
+/// in its history the claim lives.
+#[test]
+fn an_old_proof_about_a_claim_destroys_nothing() {
+    let retained = json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}});
+    let put_back = |world: &mut World| {
+        // The claim is there again, and the watch has not delivered it.
+        world.objects.insert(
+            claim_key("data"),
+            both(&claim("data", "u-data", "v"), &json!({"metadata": {"resourceVersion": "9"}})),
+        );
+    };
+    let old = |world: &mut World| {
+        world.now += PROOF_MILLISECONDS + 1;
+        world.engine.tick(at(world.now));
+    };
+    let relisted = |kind: Kind| {
+        move |world: &mut World| {
+            let all: Vec<Facts> = world
+                .objects
+                .iter()
+                .filter(|(key, _)| key.resource == kind.resource() && key.resource != Kind::Claim.resource())
+                .map(|(_, object)| Facts::read(kind, object.to_string().as_bytes()).unwrap())
+                .collect();
+            world.engine.observe(Observation::ListStarted(kind));
+            all.into_iter().for_each(|facts| world.engine.observe(Observation::Observed(facts)));
+            world.engine.observe(Observation::Synced(kind));
+        }
+    };
+    let lists = [Kind::Volume, Kind::Claim, Kind::Attachment]
+        .map(|kind| Box::new(relisted(kind)) as Box<dyn Fn(&mut World)>);
+    for (case, pass) in std::iter::once(Box::new(old) as Box<dyn Fn(&mut World)>).chain(lists).enumerate() {
+        let mut world = World::new(deleters());
+        world.put_volume(volume("v", &both(&csi("h"), &json!({"status": {"phase": "Released"}}))));
+        // The claim is gone; before the storage is deleted, the policy changes.
+        let destroy = world.run_up_to_the_call();
+        world.change(&volume_key("v"), &retained);
+        world.engine.finish(destroy.id, &Outcome::Conflict);
+        world.run();
+        put_back(&mut world);
+        pass(&mut world);
+        world.change(&volume_key("v"), &json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}}));
+        world.run();
+        assert_eq!(world.calls(), 0, "{case}: {:?}", world.log);
+    }
+}
+
+/// A live read that is on its way when a list begins proves nothing, either.
+#[test]
+fn a_list_overtakes_the_live_read_before_it() {
+    let mut world = World::new(deleters());
+    world.put_volume(volume("v", &both(&csi("h"), &json!({"status": {"phase": "Released"}}))));
+    let read = world.engine.poll_effect().unwrap();
+    assert!(matches!(read.request, Request::Read { .. }));
+    world.engine.observe(Observation::ListStarted(Kind::Claim));
+    world.engine.observe(Observation::Synced(Kind::Claim));
+    world.engine.finish(read.id, &Outcome::Absent);
+    world.run();
+    assert_eq!(world.took().first().map(String::as_str), Some("read data"));
+}
