@@ -363,8 +363,12 @@ impl Roster {
 
     // ---- their requests ----
 
-    /// The next thing to do, by a policy whose resource may be acted on now.
+    /// The next thing to do, by a policy whose resource may be acted on now. Nothing while the policies are listed again: what
+    /// that list does not contain was deleted, and while it fails (with the definition of their kind, say) any of them may be.
     pub fn poll_effect(&mut self, may_act: impl Fn(ResourceId) -> bool) -> Option<(Member, Effect)> {
+        if !self.known {
+            return None;
+        }
         let poll = |active: &mut Active| {
             let effect = if may_act(active.engine.resource()) { active.engine.poll_effect() } else { None };
             effect.map(|effect| (active.member.clone(), effect))
@@ -392,7 +396,7 @@ impl Roster {
         &self,
         may_act: impl Fn(ResourceId) -> bool,
     ) -> (Option<Timestamp>, Option<Timestamp>) {
-        let acting = self.active.values().filter(|active| may_act(active.engine.resource()));
+        let acting = self.active.values().filter(|active| self.known && may_act(active.engine.resource()));
         let refreshes = self.watches.values().filter_map(|watch| watch.refresh_at);
         let unsaid = self.active.values().filter(|active| self.known && active.unsaid && !active.writing);
         (

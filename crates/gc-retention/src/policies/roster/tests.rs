@@ -451,3 +451,24 @@ fn a_clock_that_is_set_back_makes_nothing_due() {
     roster.tick(at(0), at(HOUR));
     assert_eq!(names(&wanted(&mut roster)), ["p a"]);
 }
+
+/// While the policies are listed again, none of them deletes: those that the list will not contain were deleted, perhaps with the
+/// definition of their kind, whose list then fails for ever.
+#[test]
+fn policies_that_may_be_gone_delete_nothing() {
+    let mut roster = roster(&[shown(policy("a", "Job", 1))]);
+    let number = watch_of(&roster, "Job");
+    list(&mut roster, number, &["x"]);
+    assert!(roster.next_wakeup(|_| true).0.is_some());
+    roster.list_started();
+    assert_eq!((wanted(&mut roster).len(), roster.next_wakeup(|_| true).0), (0, None));
+    tick(&mut roster, 3_600_000);
+    assert_eq!(wanted(&mut roster).len(), 0);
+    roster.observed(&shown(policy("a", "Job", 1)), self::number).unwrap();
+    roster.synced();
+    assert_eq!(wanted(&mut roster).len(), 1);
+    // Without it, nothing is left to delete.
+    roster.list_started();
+    roster.synced();
+    assert_eq!(wanted(&mut roster).len(), 0);
+}
