@@ -33,13 +33,17 @@ pub const SHORT_WATCH: Duration = Duration::from_secs(1);
 pub const FIRST_DELAY: Duration = Duration::from_millis(100);
 /// The longest of these pauses.
 pub const LONGEST_DELAY: Duration = Duration::from_secs(30);
+/// Above this size of a page, the next one has half as many objects; below a quarter of it, twice as many.
+pub const LARGE_PAGE_BYTES: usize = 16 << 20;
+/// So often a page is halved at most: then it has one object.
+const MOST_HALVINGS: u32 = 10;
 
 /// What to ask the server, or how long not to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// Do nothing for this long.
     Wait(Duration),
-    /// A page of a list (all of it, unless `is_paged`); the first one if there is no token.
+    /// A page of a list (all of it, unless `is_paged`) of [`ListWatch::page_size`] objects; the first one if there is no token.
     Page {
         /// Whether pages are asked for.
         is_paged: bool,
@@ -104,6 +108,9 @@ pub enum Ended {
     /// No data came for this long.
     #[error("no data for {} s", .0.as_secs())]
     Silent(Duration),
+    /// A list, or a page of it, was larger than what is read.
+    #[error("the answer is too large")]
+    TooLarge,
 }
 
 /// What was asked for last.
@@ -125,6 +132,8 @@ enum Asked {
 pub struct ListWatch {
     streamed: bool,
     paged: bool,
+    /// How often the size of pages is halved, since the objects are large.
+    halvings: u32,
     version: Option<String>,
     continue_token: String,
     asked: Asked,
@@ -144,6 +153,7 @@ impl ListWatch {
         Self {
             streamed,
             paged: true,
+            halvings: 0,
             version: None,
             continue_token: String::new(),
             asked: Asked::Nothing,
@@ -207,6 +217,25 @@ impl ListWatch {
             Asked::Watch { seconds, .. } => Duration::from_secs(u64::from(seconds)) + WATCH_OVERTIME,
             _ => WATCH_OVERTIME,
         }
+    }
+
+    /// How many objects to ask for in a page, where `most` would be asked for if they were small.
+    #[must_use]
+    pub fn page_size(&self, most: usize) -> usize {
+        (most >> self.halvings).max(1)
+    }
+
+    /// A page, or a whole list, of this size has come: the next page has fewer objects if they are large.
+    pub fn page_came(&mut self, bytes: usize) {
+        if bytes > LARGE_PAGE_BYTES {
+            self.shrink_pages(1);
+        } else if bytes < LARGE_PAGE_BYTES / 4 {
+            self.halvings = self.halvings.saturating_sub(1);
+        }
+    }
+
+    fn shrink_pages(&mut self, halvings: u32) {
+        self.halvings = (self.halvings + halvings).min(MOST_HALVINGS);
     }
 
     /// The page that was asked for has been handed on: the version of the list, and where the next page begins (empty if it was the
@@ -308,8 +337,6 @@ impl ListWatch {
         self.suspicious |= matches!(ended, Ended::Unreachable(_) | Ended::Refused { code: 500.., .. });
         match ended {
             Ended::Refused { code: 410, .. } => {
-                // A list whose continue token expired is too slow for pages: whole, the next time.
-                self.paged &= asked != Asked::Page;
                 self.forget();
             }
             Ended::Refused { code: 404, .. } => {
@@ -319,16 +346,36 @@ impl ListWatch {
             Ended::Refused { code: 400 | 422, .. } => self.forget(),
             _ => {}
         }
+        if asked == Asked::Page {
+            self.page_failed(ended, elapsed);
+        }
         // A list begins again with its first page.
         self.continue_token.clear();
         self.fail(ended, fraction);
+    }
+
+    /// A list whose continue token expired is too slow for pages: whole, the next time, and in pages after that, as the whole may
+    /// be too much to read at once. A page that is too large, or did not come in time, has fewer objects the next time.
+    fn page_failed(&mut self, ended: &Ended, elapsed: Duration) {
+        let was_paged = std::mem::replace(&mut self.paged, true);
+        match ended {
+            Ended::Refused { code: 410, .. } if was_paged => self.paged = false,
+            Ended::TooLarge => self.shrink_pages(2),
+            Ended::Unreachable(_) | Ended::Silent(_) if was_paged && elapsed > LONGEST_DELAY => {
+                self.shrink_pages(1)
+            }
+            _ => {}
+        }
     }
 
     /// Whether a streamed list ended as those do of servers that do not know them.
     fn is_not_streamed(asked: Asked, ended: &Ended, elapsed: Duration) -> bool {
         let Asked::Watch { listing: true, opened, .. } = asked else { return false };
         match ended {
-            Ended::Refused { code: 410, .. } | Ended::Unreachable(_) | Ended::Malformed(_) => false,
+            Ended::Refused { code: 410, .. }
+            | Ended::Unreachable(_)
+            | Ended::Malformed(_)
+            | Ended::TooLarge => false,
             Ended::Refused { code, .. } => opened || matches!(code, 400 | 403 | 422 | 500 | 501),
             Ended::Finished => elapsed >= SHORT_WATCH,
             Ended::Silent(_) => true,

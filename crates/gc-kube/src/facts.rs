@@ -50,6 +50,7 @@ impl FactsWatchError {
     fn ended(&self) -> Option<Ended> {
         Some(match self {
             Self::Closed => return None,
+            Self::Request(RequestError::TooLarge) => Ended::TooLarge,
             Self::Request(error) => Ended::Unreachable(error.to_string()),
             Self::Unsendable(_) | Self::Frame(_) | Self::Malformed(_) => Ended::Malformed(self.to_string()),
             Self::Refused { code, message, retry_after } => {
@@ -224,7 +225,7 @@ impl<R: Reader> FactsWatcher<R> {
             Ask::Wait(pause) => tokio::time::sleep(pause).await,
             Ask::Page { is_paged, continue_token } => self.list(is_paged, &continue_token).await?,
             Ask::Newest => {
-                let page = page(&self.client, &*self.reader, "", "limit=1").await?;
+                let (page, _) = page(&self.client, &*self.reader, "", "limit=1").await?;
                 self.protocol.newest_read(&page.resource_version);
             }
             Ask::Watch { from, seconds } => self.watch(&from.unwrap_or_default(), seconds).await?,
@@ -263,13 +264,10 @@ impl<R: Reader> FactsWatcher<R> {
     async fn list(&mut self, is_paged: bool, continue_token: &str) -> Result<(), FactsWatchError> {
         let mut query = String::new();
         if is_paged {
-            query = format!("limit={FACTS_PAGE_SIZE}");
-            if !continue_token.is_empty() {
-                query.push_str("&continue=");
-                push_segment(&mut query, continue_token);
-            }
+            query = page_query(self.protocol.page_size(FACTS_PAGE_SIZE), continue_token);
         }
-        let page = page(&self.client, &*self.reader, "", &query).await?;
+        let (page, bytes) = page(&self.client, &*self.reader, "", &query).await?;
+        self.protocol.page_came(bytes);
         let mut items = page.items.into_iter().peekable();
         while items.peek().is_some() {
             let batch = items.by_ref().take(BATCH_EVENTS).collect();
@@ -331,13 +329,23 @@ fn push_selector(uri: &mut String, selection: Selection<'_>) {
     }
 }
 
-/// A page of a list.
+/// The query of a page of so many objects.
+fn page_query(size: usize, continue_token: &str) -> String {
+    let mut query = format!("limit={size}");
+    if !continue_token.is_empty() {
+        query.push_str("&continue=");
+        push_segment(&mut query, continue_token);
+    }
+    query
+}
+
+/// A page of a list, and its size in bytes.
 async fn page<R: Reader>(
     client: &ApiClient,
     reader: &R,
     namespace: &str,
     query: &str,
-) -> Result<NewsPage<R::News>, FactsWatchError> {
+) -> Result<(NewsPage<R::News>, usize), FactsWatchError> {
     let (route, selection) = (reader.route(), reader.selection());
     let namespace = if selection.namespace.is_empty() { namespace } else { selection.namespace };
     let mut uri = format!("{}?{query}", route.collection(namespace));
@@ -346,7 +354,7 @@ async fn page<R: Reader>(
     let answer = tokio::time::timeout(LIST_TIMEOUT, collect(response))
         .await
         .map_err(|_| RequestError::Timeout(LIST_TIMEOUT))??;
-    Ok(reader.page(&answer.body)?)
+    Ok((reader.page(&answer.body)?, answer.body.len()))
 }
 
 /// Every object of a kind in a namespace, read from the store and not from a cache.
@@ -356,13 +364,16 @@ pub(crate) async fn list_live(
     namespace: &str,
 ) -> Result<Vec<Facts>, FactsWatchError> {
     let (reader, mut token, mut found) = (FactsReader::new(kind), String::new(), Vec::new());
+    let mut size = FACTS_PAGE_SIZE;
     loop {
-        let mut query = format!("limit={FACTS_PAGE_SIZE}");
-        if !token.is_empty() {
-            query.push_str("&continue=");
-            push_segment(&mut query, &token);
-        }
-        let page = page(client, &reader, namespace, &query).await?;
+        let page = match page(client, &reader, namespace, &page_query(size, &token)).await {
+            Ok((page, _)) => page,
+            Err(FactsWatchError::Request(RequestError::TooLarge)) if size > 1 => {
+                size = (size / 4).max(1);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         found.extend(page.items.into_iter().filter_map(|news| match news {
             Observation::Observed(facts) => Some(facts),
             _ => None,

@@ -49,7 +49,10 @@ enum Stop {
 
 impl From<RequestError> for Stop {
     fn from(error: RequestError) -> Self {
-        Self::Ended(Ended::Unreachable(error.to_string()))
+        Self::Ended(match error {
+            RequestError::TooLarge => Ended::TooLarge,
+            error => Ended::Unreachable(error.to_string()),
+        })
     }
 }
 
@@ -206,7 +209,7 @@ impl Watcher {
     async fn list(&mut self, is_paged: bool, continue_token: &str) -> Result<(), Stop> {
         let mut query = String::new();
         if is_paged {
-            query = format!("limit={PAGE_SIZE}");
+            query = format!("limit={}", self.protocol.page_size(PAGE_SIZE));
             if !continue_token.is_empty() {
                 query.push_str("&continue=");
                 crate::resources::push_segment(&mut query, continue_token);
@@ -214,6 +217,7 @@ impl Watcher {
         }
         let answer = self.whole(&query).await?;
         let list = decode_list(encoding(&answer.head.headers), &answer.body)?;
+        self.protocol.page_came(answer.body.len());
         for items in list.items.chunks(BATCH_EVENTS) {
             let mut batch = Batch::with_capacity(items.len());
             for item in items {

@@ -118,15 +118,75 @@ fn a_list_in_pages_goes_over_into_watches() {
     live(
         "a token that expired: the list is asked for whole",
         false,
-        vec![
-            page(""),
-            Page("5", "a"),
-            page("a"),
-            Ends(refused(410), 0),
-            wait(100),
-            Asks(Ask::Page { is_paged: false, continue_token: String::new() }),
-        ],
+        vec![page(""), Page("5", "a"), page("a"), Ends(refused(410), 0), wait(100), whole()],
     );
+}
+
+fn whole() -> Step<'static> {
+    Asks(Ask::Page { is_paged: false, continue_token: String::new() })
+}
+
+/// A list that is too slow for pages and too large to be read whole is not lost: it is tried in pages again, and in whole again if
+/// their token expires once more.
+#[test]
+fn pages_come_back() {
+    for why in
+        [Ended::TooLarge, Ended::Unreachable("no answer within 60 s".to_owned()), refused(410), refused(500)]
+    {
+        live(
+            "a token that expired, and a whole list that fails",
+            false,
+            vec![
+                page(""),
+                Page("5", "a"),
+                page("a"),
+                Ends(refused(410), 0),
+                wait(100),
+                whole(),
+                Ends(why.clone(), 60),
+                wait(100),
+                page(""),
+                Page("7", "b"),
+                page("b"),
+                Ends(refused(410), 0),
+                wait(200),
+                whole(),
+                Page("8", ""),
+                watch("8"),
+            ],
+        );
+    }
+}
+
+/// Pages have fewer objects where those are large, and more again where they are small.
+#[test]
+fn page_sizes_follow_the_size_of_objects() {
+    let mut protocol = ListWatch::new(false);
+    let fail = |protocol: &mut ListWatch, ended: &Ended, seconds| {
+        assert!(matches!(protocol.ask(0.0), Ask::Page { is_paged: true, .. }));
+        protocol.ended(ended, Duration::from_secs(seconds), 0.0);
+        assert!(matches!(protocol.ask(0.0), Ask::Wait(_)));
+        protocol.page_size(1000)
+    };
+    assert_eq!(protocol.page_size(1000), 1000);
+    assert_eq!(fail(&mut protocol, &Ended::TooLarge, 1), 250);
+    assert_eq!(fail(&mut protocol, &Ended::TooLarge, 1), 62);
+    assert_eq!(fail(&mut protocol, &cut(), 1), 62, "a connection that breaks says nothing about the size");
+    assert_eq!(fail(&mut protocol, &cut(), 60), 31, "one that took so long does");
+    for (bytes, size) in [
+        (LARGE_PAGE_BYTES + 1, 15),
+        (LARGE_PAGE_BYTES, 15),
+        (LARGE_PAGE_BYTES / 4, 15),
+        (LARGE_PAGE_BYTES / 4 - 1, 31),
+        (0, 62),
+    ] {
+        protocol.page_came(bytes);
+        assert_eq!(protocol.page_size(1000), size, "{bytes}");
+    }
+    for _ in 0..20 {
+        fail(&mut protocol, &Ended::TooLarge, 1);
+    }
+    assert_eq!(protocol.page_size(500), 1);
 }
 
 #[test]
