@@ -28,10 +28,9 @@ enum News {
     /// The name of a definition, and whether its objects are kept.
     Present(Arc<str>, bool),
     Gone(Arc<str>),
-    /// They cannot be listed.
+    /// They cannot be listed. Where they are not served, nothing says that there are none: a custom resource that is served has a
+    /// definition.
     Failed(String),
-    /// There is no such thing as a definition.
-    NotServed,
 }
 
 /// Keeps the breaker up to date on which custom resources are kept, until the future is dropped. From now on, and until
@@ -66,7 +65,7 @@ async fn follow(client: ApiClient, breaker: SharedBreaker) {
                     }
                 }
                 News::Gone(name) => drop(kept.remove(&name)),
-                News::Synced | News::NotServed => {
+                News::Synced => {
                     kept.clone_from(&listed);
                     (is_listing, is_known) = (false, true);
                 }
@@ -138,10 +137,7 @@ impl Reader for DefinitionReader {
     }
 
     fn failed(&self, why: &Ended) -> Option<News> {
-        Some(match why {
-            Ended::Refused { code: 404, .. } => News::NotServed,
-            why => News::Failed(why.to_string()),
-        })
+        Some(News::Failed(why.to_string()))
     }
 
     fn page(&self, json: &[u8]) -> Result<NewsPage<News>, FactsError> {
