@@ -77,7 +77,7 @@ impl MetadataCollector {
     /// is decided again.
     #[must_use]
     pub fn holding_writes(mut self, holding: watch::Receiver<Option<WithheldBy>>) -> Self {
-        self.setup.dry_run = holding;
+        self.setup.hold_writes(holding);
         self
     }
 

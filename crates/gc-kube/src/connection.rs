@@ -103,7 +103,7 @@ pub enum RequestError {
     #[error("the answer is larger than {} MiB", MAX_BODY_BYTES >> 20)]
     TooLarge,
     /// Nothing was sent: the gate of [`ApiClient::gated`] is shut.
-    #[error("not sent: this process does not lead")]
+    #[error("not sent: this process does not lead, or changes nothing")]
     Gated,
 }
 
@@ -466,11 +466,15 @@ impl ApiClient {
         Self { shared: Arc::new(shared), gate: None, authorization: None, request_timeout: REQUEST_TIMEOUT }
     }
 
-    /// The same client, over the same connections, that sends what is not a GET only while `gate` answers true.
-    /// The question is asked when a request is about to be handed to a connection.
+    /// The same client, over the same connections, that sends what is not a GET only while `gate` answers true, and so does every
+    /// gate that this client has already. The question is asked when a request is about to be handed to a connection.
     #[must_use]
     pub fn gated(&self, gate: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self { gate: Some(Arc::new(gate)), ..self.clone() }
+        let gate: Arc<Gate> = match self.gate.clone() {
+            Some(former) => Arc::new(move || former() && gate()),
+            None => Arc::new(gate),
+        };
+        Self { gate: Some(gate), ..self.clone() }
     }
 
     /// The same client, over the same connections, that gives a short request up after this time in place of

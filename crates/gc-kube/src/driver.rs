@@ -90,12 +90,13 @@ pub(crate) trait Adapter: Send {
 
 /// What every collector is made from.
 pub(crate) struct Setup {
+    /// Changes nothing while `dry_run` says for what.
     pub(crate) client: ApiClient,
     pub(crate) table: ResourceTable,
     /// The figures of the concurrency limit.
     pub(crate) concurrency: watch::Sender<ConcurrencyState>,
     bounds: ConcurrencyOptions,
-    pub(crate) dry_run: watch::Receiver<Option<WithheldBy>>,
+    dry_run: watch::Receiver<Option<WithheldBy>>,
     pub(crate) restraints: Restraints,
     /// The clock by which objects age; if there is none, the wall clock of the start, continued.
     pub(crate) clock: Option<Clock>,
@@ -136,16 +137,23 @@ impl Setup {
         bounds: ConcurrencyOptions,
         dry_run: bool,
     ) -> Self {
+        let dry_run = dry_run_of(dry_run);
         Self {
-            client,
+            client: reading_only(&client, &dry_run),
             table,
             concurrency: watch::Sender::new(Pacer::new(bounds).state()),
             bounds,
-            dry_run: dry_run_of(dry_run),
+            dry_run,
             restraints: Restraints::default(),
             clock: None,
             source: EVENT_SOURCE,
         }
+    }
+
+    /// Changes nothing, either, while `holding` says for what.
+    pub(crate) fn hold_writes(&mut self, holding: watch::Receiver<Option<WithheldBy>>) {
+        self.client = reading_only(&self.client, &holding);
+        self.dry_run = holding;
     }
 
     /// A driver of this engine, whose barriers are answered by watches and lists if it `has_barriers`.
@@ -199,7 +207,7 @@ pub struct ControllerSurroundings {
     server_clock: Option<SharedServerClock>,
     pub(crate) table: ResourceTable,
     pub(crate) observer: Arc<dyn Observer>,
-    pub(crate) recorder: EventRecorder,
+    recorder: EventRecorder,
 }
 
 impl ControllerSurroundings {
@@ -213,10 +221,12 @@ impl ControllerSurroundings {
         observer: Arc<dyn Observer>,
         source: &'static str,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let dry_run = dry_run_of(dry_run);
+        let client = &reading_only(client, &dry_run);
         let (recorder, writer) = EventRecorder::new(client.clone(), table.clone(), source);
         let surroundings = Self {
             held: restraints.held.clone(),
-            dry_run: dry_run_of(dry_run),
+            dry_run,
             breaker: restraints.breaker.clone(),
             server_clock: client.server_clock().cloned(),
             table,
@@ -226,14 +236,28 @@ impl ControllerSurroundings {
         (surroundings, writer)
     }
 
-    /// Writes an Event.
+    /// The same client, which changes nothing in a dry run.
+    pub(crate) fn reading_only(&self, client: &ApiClient) -> ApiClient {
+        reading_only(client, &self.dry_run)
+    }
+
+    /// Writes an Event, except in a dry run.
     pub fn note(&self, note: EventRecord) {
-        self.recorder.record(note);
+        if self.dry_run().is_none() {
+            self.recorder.record(note);
+        }
     }
 }
 
 fn dry_run_of(dry_run: bool) -> watch::Receiver<Option<WithheldBy>> {
     watch::channel(dry_run.then_some(WithheldBy::DryRun)).1
+}
+
+/// The same client, which sends nothing but GETs while `dry_run` says for what. Every writer of a collector has its client from
+/// here, so that none can forget to ask.
+fn reading_only(client: &ApiClient, dry_run: &watch::Receiver<Option<WithheldBy>>) -> ApiClient {
+    let dry_run = dry_run.clone();
+    client.gated(move || dry_run.borrow().is_none())
 }
 
 impl std::fmt::Debug for ControllerSurroundings {
@@ -396,7 +420,7 @@ impl<A: Adapter> Driver<A> {
                         task.abort();
                     }
                 }
-                Step::RecordEvent(note) => self.surroundings.recorder.record(note),
+                Step::RecordEvent(note) => self.surroundings.note(note),
             }
         }
     }
@@ -474,3 +498,6 @@ impl<A: Adapter> Driver<A> {
         self.background.abort_all();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -226,6 +226,11 @@ impl Writer {
                     tracing::debug!(%error, "the answer to an Event was lost");
                     return None;
                 }
+                // Whoever leads by then has Events of its own, and a dry run has none.
+                Err(error @ RequestError::Gated) => {
+                    tracing::debug!(%error, "an Event is not written");
+                    return None;
+                }
                 Err(error) => {
                     tracing::debug!(%error, attempt, "an Event could not be written yet");
                     tokio::time::sleep(TRY_PAUSE).await;

@@ -243,6 +243,7 @@ impl NamespaceController {
         let source = Controller::Namespace.event_source();
         let (surroundings, writer) =
             ControllerSurroundings::new(&restraints, dry_run, &client, table, observer, source);
+        let client = surroundings.reading_only(&client);
         let mut writing = JoinSet::new();
         writing.spawn(writer.boxed());
         Self {

@@ -363,7 +363,7 @@ impl PolicyAdapter {
         let outcome = if let Some(by) = surroundings.dry_run() {
             Outcome::Withheld(by)
         } else {
-            surroundings.recorder.record(note);
+            surroundings.note(note);
             Outcome::Applied(None)
         };
         surroundings.finished(&effect, &outcome, 0, Duration::ZERO);

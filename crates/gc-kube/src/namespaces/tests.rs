@@ -42,6 +42,8 @@ struct World {
     outage: usize,
     /// How often discovery was asked for.
     discoveries: usize,
+    /// Discovery is answered with 503.
+    undiscovered: bool,
     log: Vec<String>,
 }
 
@@ -78,6 +80,7 @@ fn answer(world: &Shared, request: &Request<Full<Bytes>>) -> (u16, Value) {
         json!({"kind": "APIGroupDiscoveryList", "items": items})
     };
     match path.as_str() {
+        "/api" | "/apis" if world.undiscovered => return (503, json!({"message": "not now"})),
         "/api" => {
             let document = discovery(true);
             world.discoveries += 1;
@@ -768,4 +771,28 @@ async fn a_hundred_namespaces_go_under_exactly_the_rules() {
         .collect();
     assert_eq!(needed, granted);
     assert_eq!(passes(), Some(100.0));
+}
+
+/// A dry run that cannot find out what is served reports it, and writes no Event about it.
+#[tokio::test]
+async fn a_dry_run_writes_no_events() {
+    for is_dry_run in [false, true] {
+        let mut first = terminating(CORE);
+        first.undiscovered = true;
+        let settings = NamespaceSettings { dry_run: is_dry_run, ..NamespaceSettings::default() };
+        let (mut controller, world) = controller_with(first, settings);
+        let ended = one_pass(&mut controller).await;
+        assert!(matches!(ended.end, End::Failed { .. }), "{:?}", ended.end);
+        let long_ago = Instant::now().checked_sub(PATIENCE * 2).unwrap();
+        let failing = Failing { since: long_ago, reported: String::new() };
+        let mut reports = Reports { failures: HashMap::from([("n".into(), failing)]), ..Reports::default() };
+        controller.report(&ended, &mut reports);
+        // The writer ends when nobody can note anything any more.
+        let NamespaceController { work, mut _writing, .. } = controller;
+        drop(work);
+        while _writing.join_next().await.is_some() {}
+        let log = std::mem::take(&mut world.lock().unwrap().log);
+        let written = log.iter().filter(|line| !line.starts_with("GET")).count();
+        assert_eq!(written, usize::from(!is_dry_run), "{log:?}");
+    }
 }
