@@ -8,6 +8,7 @@ pub mod audit_log;
 pub mod collector_metrics;
 pub mod collectors;
 pub mod endpoints;
+pub mod guard;
 pub mod journal;
 pub mod lines;
 pub mod logging;

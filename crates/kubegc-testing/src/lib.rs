@@ -43,10 +43,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use gc_apiserver::InProcess;
+use gc_embedded::embedded::{Beginning, ClientRequests, EmbeddedCluster, EmbeddedError};
 use http::{Method, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
-use kubegc::embedded::{Beginning, ClientRequests, EmbeddedCluster, EmbeddedError};
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
@@ -406,7 +406,7 @@ impl tower::Service<Request<kube::client::Body>> for Service {
         let Self { way, handle, requests, watches } = self.clone();
         Box::pin(async move {
             let (Some(way), Some(requests)) = (way, requests) else { return Err(Error::Ended.into()) };
-            let open = kubegc::embedded::is_watch(request.uri()).then(|| OpenWatch::new(&watches));
+            let open = gc_embedded::embedded::is_watch(request.uri()).then(|| OpenWatch::new(&watches));
             let going = requests.begin();
             let (head, body) = request.into_parts();
             let body = body.collect().await?.to_bytes();

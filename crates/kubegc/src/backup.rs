@@ -1,7 +1,6 @@
 //! `kubegc backup` and `kubegc restore`: the objects of an embedded server, and its keys, in one file.
 
 mod format;
-pub(crate) mod pages;
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter, Write as _};
@@ -25,6 +24,7 @@ use serde::Deserialize;
 use crate::kubeconfig;
 use crate::questions::access::Access;
 use format::{Entry, FormatError, Head, Reader, Writer};
+use gc_embedded::backup_pages;
 
 /// How far a restored store is ahead of the one that was saved: further than any server has counted between the backup
 /// and its end, so that no client meets a resourceVersion that meant something else before.
@@ -173,7 +173,7 @@ async fn page_of_server(
     after: Option<Arc<str>>,
 ) -> anyhow::Result<Page> {
     let at = at.map(|at| format!("at={at}&")).unwrap_or_default();
-    let mut path = format!("{}?{at}", pages::PATH);
+    let mut path = format!("{}?{at}", backup_pages::PATH);
     if let Some(after) = after {
         path.push_str("after=");
         gc_kube::push_segment(&mut path, &after);
@@ -188,7 +188,7 @@ async fn page_of_server(
         }
         StatusCode::FORBIDDEN => bail!(
             "the server forbids it: a backup holds every Secret and needs the verb post on the path {} (nonResourceURLs)",
-            pages::PATH
+            backup_pages::PATH
         ),
         code => bail!("the server answers {code}: {}", String::from_utf8_lossy(&answer.body)),
     }

@@ -570,8 +570,17 @@ mod tests {
             ..ControllerOptions::default()
         };
         let clock = CollectorClock::default();
-        let up =
-            Up::start(&server, &options, &WorkloadOptions::off(), None, &clock, surroundings).await.unwrap();
+        let up = Up::start(
+            &server,
+            &options,
+            &WorkloadOptions::off(),
+            None,
+            &clock,
+            surroundings,
+            Some(crate::page::maker()),
+        )
+        .await
+        .unwrap();
         let client = way(&up, "admin", &["system:masters"]);
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
         call(&client, Method::POST, "/api/v1/namespaces", Some(&namespace)).await;

@@ -63,6 +63,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
             Some(sink.clone()),
             &CollectorClock::default(),
             Surroundings::default(),
+            None,
         )
         .await?;
         let service = up.server.in_process("kubegc-demo");

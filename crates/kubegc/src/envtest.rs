@@ -206,6 +206,7 @@ fn apiserver(given: &Given) -> anyhow::Result<()> {
                     None,
                     &clock,
                     Surroundings::default(),
+                    None,
                 )
                 .await?;
                 Running::Collecting(Box::new(up))

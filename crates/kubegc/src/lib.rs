@@ -4,26 +4,23 @@
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use gc_embedded::{accounts, apiserver, clock, kubeconfig, workloads};
+#[cfg(test)]
+use gc_embedded::{definitions, embedded};
 use gc_process::{
-    UsageError, activity, collector_metrics, collectors, endpoints, journal, lines, logging, operations,
-    outside, preflight, private_files, reviews, tasks, yaml,
+    UsageError, collector_metrics, collectors, endpoints, journal, lines, logging, operations, preflight,
+    private_files, reviews, tasks, yaml,
 };
 
-mod accounts;
-mod apiserver;
 mod backup;
-mod clock;
-mod definitions;
 mod deletion_events;
 mod demo;
 mod documents;
-pub mod embedded;
 mod envtest;
 #[cfg(test)]
 mod flags;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
-mod kubeconfig;
 mod node;
 mod page;
 mod policy;
@@ -35,7 +32,6 @@ mod stuck_metrics;
 mod table;
 mod top;
 mod up;
-mod workloads;
 
 /// Kubernetes garbage collection, with an embedded API server to try it
 #[derive(Debug, Parser)]

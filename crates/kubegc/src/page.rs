@@ -3,9 +3,9 @@
 
 mod assets;
 pub(crate) mod command;
+mod console;
 mod deleting;
 pub(crate) mod feed;
-pub(crate) mod guard;
 mod home;
 mod kept;
 pub(crate) mod listener;
@@ -43,7 +43,9 @@ use crate::questions::resident::Resident;
 use crate::questions::view::{Question, Subject};
 use crate::run::LeaseFlags;
 use crate::run::control::{self, Control, Orders};
+pub(crate) use console::maker;
 use feed::Feed;
+use gc_process::guard;
 pub(crate) use home::Attached;
 use home::Home;
 use kept::Kept;
@@ -225,11 +227,6 @@ impl Page {
             sinks.push(feed.observer(controller, table));
             sinks
         })
-    }
-
-    /// What the collectors do.
-    pub(crate) fn live_feed(&self) -> &Feed {
-        &self.0.feed
     }
 
     /// Writes down for the feed what one collector does.

@@ -7,7 +7,6 @@ pub(crate) mod answering;
 pub(crate) mod attached;
 mod audit;
 pub(crate) mod collector;
-mod columns;
 pub(crate) mod complete;
 mod doctor;
 pub(crate) mod examine;
@@ -18,17 +17,16 @@ mod formats;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 pub(crate) mod garbage;
-pub(crate) mod gather;
 mod gone_type;
 pub(crate) mod journal;
-pub(crate) mod listable;
 #[cfg(test)]
 mod outcomes;
 pub(crate) mod output;
 pub(crate) mod plan;
 pub(crate) mod recovery;
 mod requester;
-pub(crate) mod resident;
+#[cfg(test)]
+mod resident_tests;
 pub(crate) mod scope;
 #[cfg(test)]
 mod situations;
@@ -38,7 +36,6 @@ mod subject;
 mod surveyed;
 pub(crate) mod target;
 pub(crate) mod tree;
-pub(crate) mod unanswered;
 pub(crate) mod version;
 pub(crate) mod view;
 pub(crate) mod why;
@@ -48,17 +45,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gc_answers::stuck::Row;
+pub(crate) use gc_inspect::{columns, gather, listable, resident, unanswered};
 use gc_kube::ApiClient;
 use gc_types::Timestamp;
-use serde_json::Value;
-
-use output::Answer as _;
-
-/// What `kubegc stuck -o json` answers about the cluster of a client.
-pub(crate) async fn stuck_in(client: ApiClient, patience: Duration) -> anyhow::Result<Value> {
-    let gatherer = gather::Gatherer::new(client, gather::now()).await?;
-    Ok(stuck::ask(&gatherer, &gather::Scope::default(), patience).await?.value())
-}
 
 /// What `kubegc stuck` answers about the cluster of a client, from this graph as far as it knows it, and when that was.
 pub(crate) async fn stuck_beside(

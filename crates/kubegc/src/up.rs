@@ -1,14 +1,6 @@
 //! `kubegc up`: the embedded API server and every collector of a cluster, in one process.
 
-mod advisor;
-mod cluster;
 mod command;
-pub(crate) mod control;
-mod controllers;
-mod deletions;
-pub(crate) mod detach;
-mod failures;
-mod reset;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -16,18 +8,13 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
-use anyhow::Context as _;
 use clap::Args;
 use futures::FutureExt as _;
-use gc_apiserver::RunningServer;
-use gc_kube::{ApiClient, Observer};
+use gc_kube::ApiClient;
 use gc_metrics::Catalogue;
 use gc_registry::api::UserInfo;
-use gc_retention::permissions::Controller;
-use gc_workloads::workloads::Workload;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::mpsc;
 
 use crate::UsageError;
 use crate::apiserver::{self, ServerOptions};
@@ -39,44 +26,16 @@ pub(crate) use crate::journal::SERVER_JOURNAL as JOURNAL;
 use crate::journal::{InMemoryOnly, Journal, JournalOptions};
 use crate::logging::{self, LogOptions};
 use crate::operations::{self, Protection, Shown, TlsFlags};
+use crate::page;
 use crate::run;
 use crate::stuck_metrics::{StuckMetrics, Watched};
 use crate::workloads::WorkloadOptions;
-use advisor::RetentionAdvisor;
-use cluster::{Cluster, Forks, Recipe};
-use control::Control;
-use controllers::{Controllers, Enabled};
-pub(crate) use deletions::PATH as DELETIONS;
-use reset::Baseline;
-
-/// The embedded server knows at once that a namespace terminates, so nothing has to settle first.
-const NAMESPACE_SETTLE: Duration = Duration::ZERO;
-
-/// The parts of the control plane whose work is done here, as ComponentStatuses name them; the scheduler is one of the workload controllers.
-const COMPONENTS: [&str; 2] = ["controller-manager", "scheduler"];
-
-/// Kinds that would have an effect in a cluster with metrics, a network or devices, and have none here; whoever creates one is warned.
-const UNATTENDED: [(&str, &str); 5] = [
-    ("autoscaling", "HorizontalPodAutoscaler"),
-    ("networking.k8s.io", "Ingress"),
-    ("networking.k8s.io", "IngressClass"),
-    ("networking.k8s.io", "NetworkPolicy"),
-    ("resource.k8s.io", "ResourceClaim"),
-];
-
-/// What `*` switches on here besides the collectors that are on by default on a cluster.
-const ALSO_ON: [Controller; 1] = [Controller::Expiry];
-
-/// Who opens the page by the link that is printed.
-const ADMINISTRATOR: &str = "kubegc-admin";
+pub(crate) use gc_embedded::up::{ADMINISTRATOR, DELETIONS, Up, detach};
 
 /// Size at which the journal is rotated.
 const JOURNAL_BYTES: u64 = 32 << 20;
 /// Number of rotated journals that are kept.
 const OLDER_JOURNALS: u32 = 2;
-
-/// Under this name requests of workload controllers are counted.
-const WORKLOADS: &str = "workload-controllers";
 
 /// Options of `kubegc up`.
 #[derive(Clone, Debug, Args)]
@@ -110,109 +69,6 @@ pub(crate) struct Options {
     /// without --data-dir, and uses a free port without --listen
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
-}
-
-/// A server with its collectors.
-pub(crate) struct Up {
-    /// The server.
-    pub(crate) server: RunningServer,
-    /// Its clock, and whether it has settled.
-    pub(crate) control: Control,
-    cluster: Arc<Cluster>,
-}
-
-impl Up {
-    /// Starts both. `observer` gets every decision about owners; the clock and the restraints of `surroundings` are
-    /// those of `clock`.
-    pub(crate) async fn start(
-        options: &ServerOptions,
-        settings: &ControllerOptions,
-        workloads: &WorkloadOptions,
-        observer: Option<Arc<dyn Observer>>,
-        clock: &CollectorClock,
-        surroundings: Surroundings,
-    ) -> anyhow::Result<Self> {
-        let recipe =
-            Recipe { options: options.clone(), controllers: settings.clone(), workloads: workloads.clone() };
-        Self::begin(&recipe, observer, clock, surroundings, Some(Forks::new(recipe.clone()))).await
-    }
-
-    /// Starts a fork of another server.
-    async fn start_fork(
-        recipe: &Recipe,
-        clock: &CollectorClock,
-        surroundings: Surroundings,
-    ) -> anyhow::Result<Self> {
-        Self::begin(recipe, None, clock, surroundings, None).await
-    }
-
-    async fn begin(
-        recipe: &Recipe,
-        observer: Option<Arc<dyn Observer>>,
-        clock: &CollectorClock,
-        surroundings: Surroundings,
-        forks: Option<Forks>,
-    ) -> anyhow::Result<Self> {
-        let Recipe { options, controllers: settings, workloads } = recipe;
-        let surroundings =
-            Surroundings { clock: clock.clock(), restraints: clock.restraints(), ..surroundings };
-        let living = workloads.enabled(&settings.controllers)?;
-        let enabled = settings.enabled_with(&ALSO_ON)?;
-        let control =
-            Control::new(clock.clone(), surroundings.activity.clone(), surroundings.journal.clone());
-        let sinks = control.page().sinks(Arc::clone(&surroundings.sinks));
-        let surroundings = Surroundings { sinks, ..surroundings };
-        let components: &[_] = if living.is_empty() { &COMPONENTS[..1] } else { &COMPONENTS };
-        let unattended: &[_] = if living.is_empty() { &[] } else { &UNATTENDED };
-        let advisor = RetentionAdvisor {
-            expires: enabled.contains(&Controller::Expiry),
-            tools: settings.foreign_expiry.clone(),
-            simulates: living.contains(&Workload::Kubelet),
-        };
-        let advisor: Option<Arc<dyn gc_registry::advisor::Advisor>> = Some(Arc::new(advisor));
-        let mut options = ServerOptions {
-            creates_accounts: living.contains(&Workload::ServiceAccount),
-            counts_quotas: true,
-            aggregates_roles: true,
-            checks_policy_types: true,
-            components,
-            unattended,
-            advisor,
-            deletion_observer: Some(control.deletions()),
-            clock: clock.of_objects(),
-            ..options.clone()
-        };
-        if options.is_in_memory() {
-            options.prepared.get_or_insert_default();
-        }
-        let server = apiserver::serve(&options, Some(Arc::new(control.clone()))).await?;
-        control.serve(server.registry());
-        control.page().serve(&server.in_process(ADMINISTRATOR));
-        let enabled = Enabled {
-            collectors: enabled,
-            settings: settings.clone(),
-            workloads: living,
-            workload_settings: workloads.settings(server.credentials().ca_pem),
-        };
-        let controllers = Controllers::bind(&server, enabled, observer, surroundings).await?;
-        let baseline = options.prepared.as_ref().map(Baseline::of).transpose();
-        let cluster = Arc::new(Cluster {
-            controllers,
-            baseline: baseline.context("cannot read what is stored")?,
-            clock: clock.clone(),
-            forks,
-            resetting: Mutex::default(),
-        });
-        cluster.controllers.start().await;
-        control.attach(&cluster);
-        Ok(Self { server, control, cluster })
-    }
-
-    /// Stops the controllers and the forks, then the server.
-    pub(crate) async fn shutdown(self) {
-        self.cluster.stop().await;
-        self.server.shutdown().await;
-    }
 }
 
 /// Runs until SIGINT or SIGTERM, or until the command that was given ends. Answers the exit code.
@@ -259,19 +115,22 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
         journal: Some(Arc::clone(&journal)),
         ..Surroundings::default()
     };
-    let up = Up::start(&options.server, &options.controllers, &options.workloads, None, &clock, surroundings)
-        .await?;
+    let (server, controllers, workloads) = (&options.server, &options.controllers, &options.workloads);
+    let up =
+        Up::start(server, controllers, workloads, None, &clock, surroundings, Some(page::maker())).await?;
     // Where the data directory is in use, the start has failed, and says so alone.
     in_memory.iter().for_each(InMemoryOnly::log);
     let way = up.server.in_process("kubegc");
     let client = ApiClient::in_process(move |request| way.call(request));
     let events = events.map(|events| tokio::spawn(events.write(client.clone()).boxed()));
-    let orders = tokio::spawn(up.control.page().follow_orders().boxed());
+    let orders = up.control.console().map(|page| tokio::spawn(page.follow_orders()));
     let is_shown = options.bind_address.is_some();
     let stuck =
         is_shown.then(|| tokio::spawn(stuck.follow(Watched { client, resident: None }, || true).boxed()));
     let done = attend(options, &up, catalogue, &mut ended).await;
-    orders.abort();
+    if let Some(orders) = orders {
+        orders.abort();
+    }
     if let Some(stuck) = stuck {
         stuck.abort();
     }
@@ -321,7 +180,7 @@ async fn attend(
         groups: vec!["system:masters".to_owned()],
         ..UserInfo::default()
     };
-    if let Some(link) = up.control.page().link(administrator) {
+    if let Some(link) = up.control.console().and_then(|page| page.link(administrator)) {
         writeln!(std::io::stdout(), "Page (the link works once and expires in ten minutes): {link}")?;
     }
     apiserver::print_ready(&up.server, kubeconfig.path())?;

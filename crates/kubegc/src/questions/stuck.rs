@@ -3,23 +3,22 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use anyhow::bail;
 use clap::Args;
-use gc_answers::stuck::{Row, diagnose};
+use gc_answers::stuck::Row;
 use gc_answers::text::{age, ago};
-use gc_answers::{Facts, Survey, UnreadPlace};
 use gc_kube::ApiClient;
 use gc_types::{GoDuration, Timestamp};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::access::Access;
 use super::attached::{Asked, AttachFlags};
-use super::gather::{self, Gatherer, Scope};
+use super::gather::{self, Gatherer};
 use super::output::{Answer, Output};
 use super::scope::{ScopeFlags, WatchFlag};
 use super::target::{FileFlags, Partial};
 use crate::UsageError;
 use crate::table::Table;
+pub(super) use gc_inspect::stuck::{StuckAnswer, ask, diagnosed};
 
 /// Objects and waiting objects that a row names unless it is wide.
 const NAMED: usize = 3;
@@ -58,15 +57,6 @@ pub(crate) struct StuckOptions {
     attach: AttachFlags,
     #[command(flatten)]
     access: Access,
-}
-
-/// The answer.
-pub(super) struct StuckAnswer {
-    pub(super) rows: Vec<Row>,
-    pub(super) now: Timestamp,
-    pub(super) unseen: Vec<String>,
-    /// The objects and lists among it.
-    unread: Vec<UnreadPlace>,
 }
 
 /// `kubegc stuck`
@@ -111,44 +101,9 @@ async fn one(
     Ok(!answer.rows.is_empty())
 }
 
-/// Gathers and diagnoses.
-pub(super) async fn ask(
-    gatherer: &Gatherer,
-    scope: &Scope,
-    patience: Duration,
-) -> anyhow::Result<StuckAnswer> {
-    gatherer.check_namespace(scope).await?;
-    let survey = gatherer.survey(scope, patience).await?;
-    let listable = survey.catalog.all().iter().filter(|resource| resource.is_collectable()).count();
-    if scope.namespace.is_empty() && survey.unlisted().len() == listable {
-        bail!(gather::NOTHING_TO_LIST);
-    }
-    Ok(diagnosed(gatherer, &survey, scope).await)
-}
-
-/// Diagnoses what was surveyed.
-pub(super) async fn diagnosed(gatherer: &Gatherer, survey: &Survey, scope: &Scope) -> StuckAnswer {
-    let mut facts = Facts::at(gatherer.now);
-    let mut rows = gatherer.answer(&mut facts, |facts| diagnose(survey, facts)).await;
-    if !scope.namespace.is_empty() {
-        rows.retain(|row| row.concerns(&scope.namespace));
-    }
-    let mut unseen: Vec<String> = gather::unlisted_summary(survey).into_iter().collect();
-    let unread = facts.unread();
-    if let Some(first) = unread.first() {
-        unseen.push(match unread.len() {
-            1 => format!("not everything could be read: {first}"),
-            many => format!("{many} objects and lists could not be read, such as {first}"),
-        });
-    }
-    let unread = survey.unread(&scope.namespace).chain(unread).collect();
-    StuckAnswer { rows, now: gatherer.now, unseen, unread }
-}
-
 impl Answer for StuckAnswer {
     fn value(&self) -> Value {
-        let items: Vec<Value> = self.rows.iter().map(|row| row.value(self.now)).collect();
-        json!({"items": items, "unseen": self.unseen, "unread": self.unread})
+        self.value()
     }
 
     fn text(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
@@ -157,7 +112,8 @@ impl Answer for StuckAnswer {
             writeln!(out, "Nothing is stuck{doubt}.")?;
             return Ok(());
         }
-        let table = if is_wide { self.wide_table() } else { self.table() };
+        let tables = Tables(self);
+        let table = if is_wide { tables.wide_table() } else { tables.table() };
         table.write(out)?;
         for row in &self.rows {
             writeln!(out)?;
@@ -174,21 +130,18 @@ impl Answer for StuckAnswer {
     }
 }
 
-impl StuckAnswer {
-    /// Keeps what has been stuck for at least this time.
-    pub(super) fn keep_older(&mut self, at_least: GoDuration) {
-        let enough = gc_types::milliseconds(at_least.to_std());
-        self.rows.retain(|row| row.age_milliseconds(self.now).unwrap_or(i64::MAX) >= enough);
-    }
+/// The tables of an answer.
+struct Tables<'a>(&'a StuckAnswer);
 
+impl Tables<'_> {
     fn age(&self, since: Option<Timestamp>) -> String {
-        since.map_or_else(|| "-".to_owned(), |since| age(self.now.since(since)))
+        since.map_or_else(|| "-".to_owned(), |since| age(self.0.now.since(since)))
     }
 
     /// One line for each root cause.
     fn table(&self) -> Table {
         let mut table = Table::new(&["AGE", "NAMESPACE", "OBJECT", "CAUSE"]);
-        for row in &self.rows {
+        for row in &self.0.rows {
             let (namespace, object) = match row.objects.split_first() {
                 Some(((first, _), [])) => (first.namespace.clone(), first.title()),
                 Some(((first, _), others)) => {
@@ -214,12 +167,12 @@ impl StuckAnswer {
             "LAST TOUCHED",
         ]);
         let list = |items: &[String]| if items.is_empty() { "-".to_owned() } else { items.join(",") };
-        for row in &self.rows {
+        for row in &self.0.rows {
             for ((place, since), holders) in row.objects.iter().zip(&row.holders) {
                 let touched = holders.touched.as_ref().map_or_else(
                     || "-".to_owned(),
                     |writer| match writer.at {
-                        Some(at) => format!("{} by {}", ago(at, self.now), writer.manager),
+                        Some(at) => format!("{} by {}", ago(at, self.0.now), writer.manager),
                         None => format!("by {}", writer.manager),
                     },
                 );

@@ -422,8 +422,17 @@ mod tests {
             ..ControllerOptions::default()
         };
         let (clock, surroundings) = (CollectorClock::default(), collectors::Surroundings::default());
-        let up =
-            Up::start(&server, &settings, &WorkloadOptions::off(), None, &clock, surroundings).await.unwrap();
+        let up = Up::start(
+            &server,
+            &settings,
+            &WorkloadOptions::off(),
+            None,
+            &clock,
+            surroundings,
+            Some(crate::page::maker()),
+        )
+        .await
+        .unwrap();
         let way = up.server.in_process_as("admin", &["system:masters"]);
         let client = ApiClient::in_process(move |request| way.call(request));
         let send = async |method: Method, path: &str, body: Value| {

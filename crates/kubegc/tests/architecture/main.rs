@@ -59,6 +59,21 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("gc-node", &["gc-metrics", "gc-types", "gc-retention", "gc-kube", "gc-cri"]),
     ("gc-outside", &["gc-types", "gc-retention", "gc-kube"]),
     (
+        "gc-embedded",
+        &[
+            "gc-apiserver",
+            "gc-inspect",
+            "gc-kube",
+            "gc-process",
+            "gc-registry",
+            "gc-retention",
+            "gc-store",
+            "gc-types",
+            "gc-workloads",
+        ],
+    ),
+    ("gc-inspect", &["gc-answers", "gc-kube", "gc-process", "gc-retention", "gc-types"]),
+    (
         "gc-process",
         &[
             "gc-answers",
@@ -87,7 +102,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("kubegc-bench", &["gc-kube", "gc-types"]),
-    ("kubegc-testing", &["kubegc", "gc-apiserver"]),
+    ("kubegc-testing", &["gc-embedded", "gc-apiserver"]),
 ];
 
 #[test]

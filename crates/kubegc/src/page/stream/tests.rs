@@ -13,9 +13,11 @@ use super::*;
 use crate::apiserver::ServerOptions;
 use crate::clock::CollectorClock;
 use crate::collectors::{self, ControllerOptions};
+use crate::page::Page;
 use crate::preflight;
 use crate::up::Up;
 use crate::workloads::WorkloadOptions;
+use gc_embedded::console::MakeConsole;
 
 const DEPENDENTS: usize = 2_000;
 const READERS: usize = 50;
@@ -68,21 +70,29 @@ fn follow(mut body: UnsyncBoxBody<Bytes, Infallible>) -> watch::Receiver<Read> {
     receiver
 }
 
-async fn start() -> Up {
+async fn start() -> (Up, Page) {
     let server = ServerOptions::in_process();
     let settings = ControllerOptions {
         controllers: vec!["garbage-collector-controller".into()],
         ..ControllerOptions::default()
     };
     let (clock, surroundings) = (CollectorClock::default(), collectors::Surroundings::default());
-    Up::start(&server, &settings, &WorkloadOptions::off(), None, &clock, surroundings).await.unwrap()
+    let page = Page::new(clock.clone());
+    let console: MakeConsole = {
+        let page = page.clone();
+        Arc::new(move |_| Arc::new(page.clone()))
+    };
+    let workloads = WorkloadOptions::off();
+    let up =
+        Up::start(&server, &settings, &workloads, None, &clock, surroundings, Some(console)).await.unwrap();
+    (up, page)
 }
 
 /// Every reader of a cascade gets a bounded sample, in which nothing is missing from the counts; what is sent is written once for
 /// all readers of a user; and a reader that reads nothing costs nothing until it does.
 #[tokio::test]
 async fn many_readers_of_a_cascade_get_samples_that_are_written_once() {
-    let up = start().await;
+    let (up, page) = start().await;
     let way = up.server.in_process_as("admin", &["system:masters"]);
     let client = {
         let way = way.clone();
@@ -100,7 +110,7 @@ async fn many_readers_of_a_cascade_get_samples_that_are_written_once() {
         let metadata = json!({"name": format!("leaf-{number}"), "ownerReferences": owners});
         send(Method::POST, MAPS, json!({"metadata": metadata})).await;
     }
-    let feed = up.control.page().live_feed().clone();
+    let feed = page.0.feed.clone();
     let open = || way.call(preflight::request(Method::GET, "/kubegc/v1/feed?from=0", None));
     // It begins, and reads nothing until all is over.
     let idle = open().await.into_body();

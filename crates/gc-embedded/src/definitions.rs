@@ -14,7 +14,7 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 const TRIES: usize = 5;
 
 /// Makes sure that the server knows our kinds as this version has them.
-pub(crate) async fn install(client: &ApiClient) -> anyhow::Result<()> {
+pub async fn install(client: &ApiClient) -> anyhow::Result<()> {
     let wanted = definition();
     let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     for _ in 0..TRIES {
@@ -43,7 +43,7 @@ pub(crate) async fn install(client: &ApiClient) -> anyhow::Result<()> {
 }
 
 /// A request with a JSON body, and the code and the body of its answer.
-pub(crate) async fn call(
+pub async fn call(
     client: &ApiClient,
     method: Method,
     path: &str,
@@ -75,7 +75,7 @@ mod tests {
             std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds/retentionpolicies.yaml");
         let text = format!(
             "# Written from the code: UPDATE_CRDS=1 cargo test -p kubegc definitions\n{}",
-            crate::yaml::to_string(&definition()).unwrap()
+            gc_process::yaml::to_string(&definition()).unwrap()
         );
         if std::env::var_os("UPDATE_CRDS").is_some() {
             std::fs::write(&file, &text).unwrap();

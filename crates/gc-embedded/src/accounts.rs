@@ -18,25 +18,25 @@ const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const NAMESPACE: &str = "kube-system";
 /// What the names of our accounts begin with: the server binds upstream's rules to the accounts of upstream's names.
-pub(crate) const PREFIX: &str = "kubegc-";
+pub const PREFIX: &str = "kubegc-";
 /// The server learns of rules by a watch of its own: how long that may take, and how often it is checked.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(2);
 /// Tries to bring a role or a binding up to date.
 const TRIES: usize = 5;
 /// The groups of every service account of the namespace.
-pub(crate) const GROUPS: [&str; 3] =
+pub const GROUPS: [&str; 3] =
     ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"];
 
 /// Whether a user is one of our accounts.
-pub(crate) fn is_of_this_process(user: &str) -> bool {
+pub fn is_of_this_process(user: &str) -> bool {
     let name = user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.strip_prefix(NAMESPACE));
     name.is_some_and(|rest| rest.strip_prefix(':').is_some_and(|name| name.starts_with(PREFIX)))
 }
 
 /// An account of this process, with what it may do.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Account {
+pub struct Account {
     /// What its role is called, less the prefix.
     name: String,
     /// The name of the ServiceAccount.
@@ -77,7 +77,7 @@ impl From<Workload> for Account {
 
 impl Account {
     /// The account whose watches all workload controllers share.
-    pub(crate) fn of_informers(kinds: impl IntoIterator<Item = Kind>) -> Self {
+    pub fn of_informers(kinds: impl IntoIterator<Item = Kind>) -> Self {
         let rules = kinds.into_iter().map(|kind| {
             let served = kind.served();
             json!({"apiGroups": [served.group], "resources": [served.resource], "verbs": ["list", "watch"]})
@@ -87,7 +87,7 @@ impl Account {
     }
 
     /// Its user name.
-    pub(crate) fn user(&self) -> String {
+    pub fn user(&self) -> String {
         format!("system:serviceaccount:{NAMESPACE}:{}", self.identity)
     }
 
@@ -110,7 +110,7 @@ impl Account {
 
 /// Binds accounts to their rules, and waits until that is in force. `admin` may do everything; `client_of` makes the client
 /// of an account.
-pub(crate) async fn bind(
+pub async fn bind(
     admin: &ApiClient,
     client_of: impl Fn(&Account) -> ApiClient,
     accounts: &[Account],

@@ -10,12 +10,12 @@ use gc_registry::storage::{RangeAnswer, RangeOptions};
 use gc_store::MemoryStorage;
 use serde_json::Value;
 
-use crate::activity::{Activity, Going, Movement};
 use crate::apiserver::ServerOptions;
 use crate::clock::CollectorClock;
-use crate::collectors::{ControllerOptions, Surroundings};
 use crate::up::Up;
 use crate::workloads::WorkloadOptions;
+use gc_process::activity::{Activity, Going, Movement};
+use gc_process::collectors::{ControllerOptions, Surroundings};
 
 /// The name under which requests of the cluster's users are counted.
 const CLIENTS: &str = "clients";
@@ -23,7 +23,7 @@ const CLIENTS: &str = "clients";
 /// Whether a path and query ask for a watch, whose answer does not end.
 #[must_use]
 pub fn is_watch(uri: &http::Uri) -> bool {
-    crate::activity::is_watch(uri)
+    gc_process::activity::is_watch(uri)
 }
 
 /// Why an embedded cluster does not do what it was asked for.
@@ -48,8 +48,8 @@ impl Beginning {
     }
 
     /// The same with other collectors.
-    #[cfg(test)]
-    pub(crate) fn with_controllers(self, controllers: &[&str]) -> Self {
+    #[must_use]
+    pub fn with_controllers(self, controllers: &[&str]) -> Self {
         Self { controllers: controllers.iter().map(|word| (*word).to_owned()).collect(), ..self }
     }
 }
@@ -112,7 +112,8 @@ impl EmbeddedCluster {
         let surroundings = Surroundings { activity, ..Surroundings::default() };
         let clock = CollectorClock::default();
         clock.set(ahead);
-        let up = Up::start(&server, &settings, &WorkloadOptions::off(), None, &clock, surroundings).await?;
+        let up =
+            Up::start(&server, &settings, &WorkloadOptions::off(), None, &clock, surroundings, None).await?;
         Ok(Self { up, controllers, clients })
     }
 
@@ -171,7 +172,7 @@ impl EmbeddedCluster {
     pub async fn stuck(&self, patience: Duration) -> Result<Value, EmbeddedError> {
         let way = self.up.server.in_process("kubegc");
         let client = ApiClient::in_process(move |request| way.call(request));
-        Ok(crate::questions::stuck_in(client, patience).await?)
+        Ok(gc_inspect::stuck::stuck_in(client, patience).await?)
     }
 
     /// Stops the collectors, then the server.

@@ -15,8 +15,9 @@ use super::controllers::Controllers;
 use super::reset::Baseline;
 use crate::apiserver::ServerOptions;
 use crate::clock::CollectorClock;
-use crate::collectors::{ControllerOptions, Surroundings};
+use crate::console::MakeConsole;
 use crate::workloads::WorkloadOptions;
+use gc_process::collectors::{ControllerOptions, Surroundings};
 
 /// Maximum number of forks of a server that run at the same time.
 pub(super) const MAX_FORKS: usize = 16;
@@ -27,6 +28,8 @@ pub(super) struct Recipe {
     pub(super) options: ServerOptions,
     pub(super) controllers: ControllerOptions,
     pub(super) workloads: WorkloadOptions,
+    /// Absent where there is no page.
+    pub(super) console: Option<MakeConsole>,
 }
 
 /// A server's controllers, its store at the start, and its forks.

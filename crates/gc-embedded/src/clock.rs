@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 /// The machine's clock with an offset, and a way to notify collectors when it changes. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct CollectorClock {
+pub struct CollectorClock {
     /// Milliseconds.
     ahead: Arc<AtomicI64>,
     /// Whether the collectors are held; they read the time again when this is written to.
@@ -25,7 +25,7 @@ impl Default for CollectorClock {
 
 impl CollectorClock {
     /// What collectors go by.
-    pub(crate) fn clock(&self) -> Clock {
+    pub fn clock(&self) -> Clock {
         let (system, ahead) = (system_clock(), Arc::clone(&self.ahead));
         Arc::new(move || {
             let Timestamp(now) = system();
@@ -34,7 +34,7 @@ impl CollectorClock {
     }
 
     /// What the server stamps objects with: the same time, so that what is created after a test set the clock ahead is new.
-    pub(crate) fn of_objects(&self) -> gc_apiserver::Clock {
+    pub fn of_objects(&self) -> gc_apiserver::Clock {
         let ahead = Arc::clone(&self.ahead);
         gc_apiserver::Clock::new(move || {
             let ahead = jiff::SignedDuration::from_millis(ahead.load(Ordering::Relaxed));
@@ -45,28 +45,28 @@ impl CollectorClock {
     }
 
     /// What stops collectors: that they are held. They read the time when the offset changes.
-    pub(crate) fn restraints(&self) -> Restraints {
+    pub fn restraints(&self) -> Restraints {
         Restraints { held: self.changed.subscribe(), ..Restraints::default() }
     }
 
     /// By how many milliseconds it is ahead.
-    pub(crate) fn ahead(&self) -> i64 {
+    pub fn ahead(&self) -> i64 {
         self.ahead.load(Ordering::Relaxed)
     }
 
     /// Sets the offset, in milliseconds.
-    pub(crate) fn set(&self, ahead: i64) {
+    pub fn set(&self, ahead: i64) {
         self.ahead.store(ahead, Ordering::Relaxed);
         self.changed.send_modify(|_| ());
     }
 
     /// Holds the collectors, or lets them continue.
-    pub(crate) fn hold(&self, held: bool) {
+    pub fn hold(&self, held: bool) {
         self.changed.send_replace(held);
     }
 
     /// Sets it ahead by this much more.
-    pub(crate) fn advance(&self, by: Duration) {
+    pub fn advance(&self, by: Duration) {
         let by = gc_types::milliseconds(by);
         self.set(self.ahead().saturating_add(by));
     }

@@ -9,8 +9,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gc_kube::Observers;
 use gc_kube::namespaces::{DeletedWithDefinition, Trace};
+use gc_kube::{Observer, Observers};
 use gc_registry::deletion_observer::{DeletionObserver, ObservedDeletion, TerminatingDefinition};
 use gc_retention::permissions::Controller;
 use gc_types::{Gvr, Outcome, ResourceVersion, Uid};
@@ -19,12 +19,12 @@ use serde_json::{Value, json};
 
 use super::failures::{Failures, News};
 use crate::accounts::{self, Account};
-use crate::endpoints::refused;
-use crate::journal::{DEFINITIONS, Journal, JournalObserver};
-use crate::page::feed::Feed;
+use crate::console::Console;
+use gc_process::endpoints::refused;
+use gc_process::journal::{DEFINITIONS, Journal, JournalObserver};
 
 /// Where a server shows who asked for deletions.
-pub(crate) const PATH: &str = "/kubegc/v1/deletions";
+pub const PATH: &str = "/kubegc/v1/deletions";
 /// Deletions by people and programs that are remembered …
 const REMEMBERED: usize = 10_000;
 /// … and by workload controllers of this process, which would push them out.
@@ -79,10 +79,11 @@ impl std::fmt::Debug for Deletions {
 }
 
 impl Deletions {
-    /// Reports to the journal, if there is one, and to the feed of the page.
-    pub(super) fn new(journal: Option<Arc<Journal>>, feed: &Feed) -> Self {
+    /// Reports to the journal and to the page, where there are any.
+    pub(super) fn new(journal: Option<Arc<Journal>>, console: Option<Arc<dyn Console>>) -> Self {
         let cleanup = Trace::new(|table| {
-            let mut observers = vec![feed.observer_of(DEFINITIONS, table)];
+            let mut observers: Vec<Arc<dyn Observer>> = Vec::new();
+            observers.extend(console.map(|console| console.observer_of(DEFINITIONS, table)));
             if let Some(journal) = journal {
                 let table = table.clone();
                 observers.push(Arc::new(JournalObserver { journal, controller: DEFINITIONS, table }));

@@ -28,12 +28,13 @@ use serde_json::{Value, json};
 
 use super::cluster::{Cluster, Fork, Refusal};
 use super::deletions::{self, Deletions};
-use crate::activity::Activity;
-use crate::backup::pages;
+use crate::backup_pages;
 use crate::clock::CollectorClock;
-use crate::endpoints::{CLOCK, not_allowed, refused, status};
-use crate::journal::{self, Journal};
-use crate::page::{Page, guard};
+use crate::console::Console;
+use gc_process::activity::Activity;
+use gc_process::endpoints::{CLOCK, not_allowed, refused, status};
+use gc_process::guard;
+use gc_process::journal::{self, Journal};
 
 const SETTLE: &str = "/kubegc/v1/settle";
 const RESET: &str = "/kubegc/v1/reset";
@@ -51,10 +52,10 @@ const REST: Duration = Duration::from_millis(20);
 
 /// What the paths act on.
 #[derive(Clone)]
-pub(crate) struct Control(Arc<Shared>);
+pub struct Control(Arc<Shared>);
 
 struct Shared {
-    page: Page,
+    console: Option<Arc<dyn Console>>,
     clock: CollectorClock,
     activity: Activity,
     /// Known once the server has begun.
@@ -68,16 +69,21 @@ struct Shared {
 }
 
 impl Control {
-    pub(crate) fn new(clock: CollectorClock, activity: Activity, journal: Option<Arc<Journal>>) -> Self {
-        let page = Page::new(clock.clone());
-        let deletions = Arc::new(Deletions::new(journal.clone(), page.live_feed()));
+    pub(super) fn new(
+        clock: CollectorClock,
+        activity: Activity,
+        journal: Option<Arc<Journal>>,
+        console: Option<Arc<dyn Console>>,
+    ) -> Self {
+        let deletions = Arc::new(Deletions::new(journal.clone(), console.clone()));
         let (registry, cluster) = (OnceLock::new(), OnceLock::new());
-        Self(Arc::new(Shared { page, clock, activity, registry, journal, deletions, cluster }))
+        Self(Arc::new(Shared { console, clock, activity, registry, journal, deletions, cluster }))
     }
 
-    /// The page of the server.
-    pub(crate) fn page(&self) -> &Page {
-        &self.0.page
+    /// Returns the page of the server, if it has one.
+    #[must_use]
+    pub fn console(&self) -> Option<&Arc<dyn Console>> {
+        self.0.console.as_ref()
     }
 
     /// Observes deletions.
@@ -86,7 +92,7 @@ impl Control {
     }
 
     /// The server has begun.
-    pub(crate) fn serve(&self, registry: &Arc<Registry>) {
+    pub fn serve(&self, registry: &Arc<Registry>) {
         // It begins once.
         let _ = self.0.registry.set(Arc::clone(registry));
     }
@@ -103,7 +109,7 @@ impl Control {
 
     /// Waits until nothing is left to do. `rest` returns when everything that can run has run; the error says who is
     /// still moving after `patience`.
-    pub(crate) async fn settle<R: Future<Output = ()>>(
+    pub async fn settle<R: Future<Output = ()>>(
         &self,
         patience: Duration,
         rest: impl Fn() -> R,
@@ -114,7 +120,7 @@ impl Control {
     }
 
     /// The clock of the collectors.
-    pub(crate) fn clock(&self) -> &CollectorClock {
+    pub fn clock(&self) -> &CollectorClock {
         &self.0.clock
     }
 
@@ -224,15 +230,15 @@ impl Control {
 impl Extension for Control {
     fn audience(&self, path: &str) -> Option<Audience> {
         match path {
-            CLOCK | SETTLE | RESET | FORK | pages::PATH | journal::PATH | deletions::PATH => {
+            CLOCK | SETTLE | RESET | FORK | backup_pages::PATH | journal::PATH | deletions::PATH => {
                 Some(Audience::Permitted)
             }
-            path => Page::audience(path),
+            path => self.console()?.audience(path),
         }
     }
 
     fn sessions(&self) -> Option<&Sessions> {
-        Some(self.0.page.sessions())
+        self.console()?.sessions()
     }
 
     fn answer(&self, request: ExtensionRequest) -> BoxFuture<'static, Option<ExtensionAnswer>> {
@@ -246,8 +252,8 @@ impl Extension for Control {
                 (Method::POST, CLOCK) => control.set_clock(&request.query),
                 (Method::GET | Method::HEAD, SETTLE) => control.shown_settled().await,
                 (Method::POST, SETTLE) => control.answer_settle(request.query).await,
-                (Method::POST, pages::PATH) => {
-                    pages::page(control.0.registry.get().cloned(), request.query).await
+                (Method::POST, backup_pages::PATH) => {
+                    backup_pages::page(control.0.registry.get().cloned(), request.query).await
                 }
                 (Method::POST, RESET) => control.answer_whole(request.method, RESET, request.query).await,
                 (Method::GET | Method::HEAD | Method::POST | Method::DELETE, FORK) => {
@@ -258,10 +264,10 @@ impl Extension for Control {
                     let journal = control.0.journal.as_ref()?;
                     return Some(journal::answer(journal, &request.query).await);
                 }
-                (_, CLOCK | SETTLE | RESET | FORK | pages::PATH | journal::PATH | deletions::PATH) => {
+                (_, CLOCK | SETTLE | RESET | FORK | backup_pages::PATH | journal::PATH | deletions::PATH) => {
                     not_allowed()
                 }
-                _ => return control.0.page.clone().answer(request).await,
+                _ => return control.console()?.answer(request).await,
             };
             Some(ExtensionAnswer::json(code, &document))
         })

@@ -8,15 +8,16 @@ use http::StatusCode;
 
 /// Why a question has no answer.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unanswered {
+pub enum Unanswered {
     /// The server says that what the question is about does not exist.
     #[error("{0}")]
     NotFound(String),
     /// It cannot be read.
     #[error("{what}: {why}")]
     Unread {
-        /// What cannot be read.
+        /// The object or list, and that it cannot be read.
         what: String,
+        /// The cause.
         why: Unread,
     },
     /// Answering takes too long.
@@ -26,7 +27,7 @@ pub(crate) enum Unanswered {
 
 impl Unanswered {
     /// There is no such object; with the words that kubectl uses.
-    pub(super) fn no_object(resource: &Resource, namespace: &str, name: &str) -> Self {
+    pub fn no_object(resource: &Resource, namespace: &str, name: &str) -> Self {
         Self::NotFound(if resource.is_namespaced() {
             format!("{} {name:?} not found in namespace {namespace:?}", resource.name)
         } else {
@@ -35,7 +36,7 @@ impl Unanswered {
     }
 
     /// An object cannot be read.
-    pub(super) fn unreadable(resource: &Resource, name: &str, why: Unread) -> Self {
+    pub fn unreadable(resource: &Resource, name: &str, why: Unread) -> Self {
         Self::Unread { what: format!("{}/{name} cannot be read", resource.name), why }
     }
 }
@@ -43,21 +44,24 @@ impl Unanswered {
 /// A deletion that the server did not accept.
 #[derive(Debug, thiserror::Error)]
 #[error("{object} was not deleted: {message}")]
-pub(crate) struct NotDeleted {
-    pub(super) object: String,
-    pub(super) message: String,
-    pub(super) status: StatusCode,
+pub struct NotDeleted {
+    /// Resource and name.
+    pub object: String,
+    /// The message of the server.
+    pub message: String,
+    /// The code of its answer.
+    pub status: StatusCode,
 }
 
 impl NotDeleted {
     /// There is no such object.
-    pub(super) fn is_gone(&self) -> bool {
+    pub fn is_gone(&self) -> bool {
         self.status == StatusCode::NOT_FOUND
     }
 }
 
 /// What kept a server from doing what was asked, if an error says.
-pub(crate) enum Cause {
+pub enum Cause {
     /// There is no such object.
     NotFound,
     /// Another.
@@ -66,7 +70,7 @@ pub(crate) enum Cause {
 
 impl Cause {
     /// The cause that is in an error.
-    pub(crate) fn of(error: &anyhow::Error) -> Option<Self> {
+    pub fn of(error: &anyhow::Error) -> Option<Self> {
         let unanswered = error.chain().find_map(|error| error.downcast_ref::<Unanswered>());
         let not_deleted = error.chain().find_map(|error| error.downcast_ref::<NotDeleted>());
         let request = error.chain().find_map(|error| error.downcast_ref::<RequestError>());

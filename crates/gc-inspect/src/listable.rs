@@ -5,15 +5,15 @@ use gc_kube::ApiClient;
 use http::Method;
 use serde_json::Value;
 
-use crate::preflight;
+use gc_process::preflight;
 
 /// Which resources of a namespace a user may list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Listable(Vec<(String, String)>);
+pub struct Listable(Vec<(String, String)>);
 
 impl Listable {
     /// Whether this one is among them.
-    pub(crate) fn contain(&self, name: &GroupResource) -> bool {
+    pub fn contain(&self, name: &GroupResource) -> bool {
         let is = |rule: &str, value: &str| rule == "*" || rule == value;
         self.0.iter().any(|(group, resource)| is(group, &name.group) && is(resource, &name.resource))
     }
@@ -39,7 +39,7 @@ impl Listable {
 
 /// Which resources of a namespace the client's user may list; `None` if the server does not say all of it. One request in
 /// place of one refusal per resource.
-pub(crate) async fn listable(client: &ApiClient, namespace: &str) -> Option<Listable> {
+pub async fn listable(client: &ApiClient, namespace: &str) -> Option<Listable> {
     let review = serde_json::json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": namespace},
     });

@@ -18,10 +18,10 @@ use gc_registry::storage::{RangeOptions, Revision, StorageError};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::endpoints::{not_allowed, refused, status};
+use gc_process::endpoints::{not_allowed, refused, status};
 
 /// The path of the pages.
-pub(crate) const PATH: &str = "/kubegc/v1/backup";
+pub const PATH: &str = "/kubegc/v1/backup";
 /// Most objects on a page.
 const PAGE_OBJECTS: usize = 200;
 /// A page ends after this many bytes of values, but never before its first object.
@@ -29,14 +29,14 @@ const PAGE_BYTES: usize = 4 << 20;
 
 /// The pages of a server that serves nothing else under `/kubegc/`.
 #[derive(Default)]
-pub(crate) struct Pages {
+pub struct Pages {
     /// Known once the server has begun.
     registry: OnceLock<Arc<Registry>>,
 }
 
 impl Pages {
     /// The server has begun.
-    pub(crate) fn serve(&self, registry: &Arc<Registry>) {
+    pub fn serve(&self, registry: &Arc<Registry>) {
         // It begins once.
         let _ = self.registry.set(Arc::clone(registry));
     }
@@ -60,7 +60,7 @@ impl Extension for Pages {
 }
 
 /// Answers one request.
-pub(crate) async fn page(registry: Option<Arc<Registry>>, query: Vec<(String, String)>) -> (u16, Value) {
+pub async fn page(registry: Option<Arc<Registry>>, query: Vec<(String, String)>) -> (u16, Value) {
     let options = match options(&query) {
         Ok(options) => options,
         Err(message) => return refused(&message),

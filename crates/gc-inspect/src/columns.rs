@@ -9,7 +9,7 @@ use gc_types::{ObjectKey, Timestamp, Uid};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::gather::{self, Gatherer};
+use crate::gather::{self, Gatherer};
 
 /// Requests that one answer costs at most.
 const MAX_REQUESTS: usize = 40;
@@ -22,10 +22,13 @@ const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1,application/js
 
 /// What is shown of an object; empty where the server says nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Columns {
-    pub(super) ready: String,
-    pub(super) status: String,
-    pub(super) created: Option<Timestamp>,
+pub struct Columns {
+    /// The cell READY.
+    pub ready: String,
+    /// The cell STATUS.
+    pub status: String,
+    /// The time of creation, from which the age follows.
+    pub created: Option<Timestamp>,
 }
 
 /// A page of rows.
@@ -98,10 +101,7 @@ impl Table {
 
 impl Gatherer {
     /// What is shown of these objects, as far as the user may read them and [`MAX_REQUESTS`] requests suffice.
-    pub(super) async fn columns<'a>(
-        &self,
-        objects: impl Iterator<Item = &'a ObjectKey>,
-    ) -> BTreeMap<Uid, Columns> {
+    pub async fn columns<'a>(&self, objects: impl Iterator<Item = &'a ObjectKey>) -> BTreeMap<Uid, Columns> {
         let mut groups: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
         for key in objects {
             let group = (key.resource, key.namespace.to_string());

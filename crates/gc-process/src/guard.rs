@@ -15,7 +15,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 const ARRIVALS: [&str; 2] = ["/ui", "/ui/login"];
 
 /// The answer with the security headers.
-pub(super) fn protected(mut answer: ExtensionAnswer) -> ExtensionAnswer {
+pub fn protected(mut answer: ExtensionAnswer) -> ExtensionAnswer {
     let headers: [(HeaderName, &'static str); 7] = [
         (CONTENT_SECURITY_POLICY, POLICY),
         (X_FRAME_OPTIONS, "DENY"),
@@ -35,7 +35,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
 
 /// Why a request is refused as one of another site, if it is. A browser says where a request comes from; other clients
 /// say nothing, and are no way around a user's back.
-pub(crate) fn foreign(headers: &HeaderMap) -> Option<&'static str> {
+pub fn foreign(headers: &HeaderMap) -> Option<&'static str> {
     let site = text(headers, &HeaderName::from_static("sec-fetch-site"));
     if !matches!(site, "" | "same-origin" | "none") {
         return Some("requests from other sites are refused");
@@ -49,7 +49,7 @@ pub(crate) fn foreign(headers: &HeaderMap) -> Option<&'static str> {
 }
 
 /// Why a request to the page or its API is refused, if it is.
-pub(super) fn cross_site(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
+pub fn cross_site(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
     if let Some(why) = foreign(headers) {
         return Some(why);
     }
@@ -61,7 +61,7 @@ pub(super) fn cross_site(method: &Method, headers: &HeaderMap) -> Option<&'stati
 
 /// Whether somebody follows a link on another site to the page. Its cookie is not sent then; what is answered is a page
 /// without content that comes again, from this site.
-pub(crate) fn is_arrival(request: &ExtensionRequest) -> bool {
+pub fn is_arrival(request: &ExtensionRequest) -> bool {
     let sent = |name: &'static str| text(&request.headers, &HeaderName::from_static(name));
     request.method == Method::GET
         && ARRIVALS.contains(&&*request.path)
@@ -72,7 +72,7 @@ pub(crate) fn is_arrival(request: &ExtensionRequest) -> bool {
 
 /// Opens a session: the cookie is for this server alone, unseen by scripts and never sent from other sites. The page
 /// follows by a refresh, which comes from this site where a redirect would come from that of the link.
-pub(super) fn signed_in(session: &str, headers: &HeaderMap) -> ExtensionAnswer {
+pub fn signed_in(session: &str, headers: &HeaderMap) -> ExtensionAnswer {
     let name = session_cookie(headers);
     let cookie =
         format!("{name}={session}; Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age={SESSION_SECONDS}");
@@ -83,7 +83,7 @@ pub(super) fn signed_in(session: &str, headers: &HeaderMap) -> ExtensionAnswer {
 }
 
 /// Ends the session in the browser.
-pub(super) fn signed_out(headers: &HeaderMap) -> ExtensionAnswer {
+pub fn signed_out(headers: &HeaderMap) -> ExtensionAnswer {
     let name = session_cookie(headers);
     let cookie = format!("{name}=; Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age=0");
     with_cookie("", cookie)
@@ -101,7 +101,7 @@ fn with_cookie(page: &'static str, cookie: String) -> ExtensionAnswer {
 }
 
 /// Leads elsewhere on this server.
-pub(super) fn redirect(to: &'static str) -> ExtensionAnswer {
+pub fn redirect(to: &'static str) -> ExtensionAnswer {
     ExtensionAnswer {
         code: 303,
         content_type: "text/plain; charset=utf-8",

@@ -18,10 +18,10 @@ use gc_registry::services::{RangeError, ServiceRanges};
 use gc_registry::storage::Storage;
 use gc_store::{EtcdOptions, EtcdStorage, EtcdTls, MemoryStorage, RedbOptions, RedbStorage};
 
-use crate::UsageError;
-use crate::backup::pages::Pages;
+use crate::backup_pages::Pages;
 use crate::kubeconfig;
-use crate::logging::{self, LogOptions};
+use gc_process::UsageError;
+use gc_process::logging::{self, LogOptions};
 
 /// The default of `--listen`.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7443));
@@ -29,14 +29,14 @@ const DEFAULT_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::L
 /// The default of `--service-cluster-ip-range`, as kubeadm has it.
 const SERVICE_RANGE: &str = "10.96.0.0/12";
 /// The default of `--service-node-port-range`.
-pub(crate) const NODE_PORT_RANGE: &str = "30000-32767";
+pub const NODE_PORT_RANGE: &str = "30000-32767";
 
 /// What is shown in place of a secret.
 const CLASSIFIED: &str = "CLASSIFIED";
 
 /// Where objects are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum StorageKind {
+pub enum StorageKind {
     /// A file in the data directory
     Redb,
     /// In memory; lost when the server stops
@@ -48,120 +48,120 @@ pub(crate) enum StorageKind {
 /// Options of the embedded server; `kubegc up` has the same.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "API server")]
-pub(crate) struct ServerOptions {
+pub struct ServerOptions {
     /// Address to listen on; port 0 picks a free port [default: 127.0.0.1:7443]
     #[arg(long, value_name = "ADDRESS:PORT")]
-    pub(crate) listen: Option<SocketAddr>,
+    pub listen: Option<SocketAddr>,
     /// Directory for data and keys [default: kubegc in the user's data directory]
     #[arg(long, value_name = "DIR", conflicts_with = "ephemeral")]
-    pub(crate) data_dir: Option<PathBuf>,
+    pub data_dir: Option<PathBuf>,
     /// Keep everything in memory, including keys, and leave nothing behind
     #[arg(long)]
-    pub(crate) ephemeral: bool,
+    pub ephemeral: bool,
     /// Where to keep objects [default: redb, or memory with --ephemeral]
     #[arg(long, value_enum)]
-    pub(crate) storage: Option<StorageKind>,
+    pub storage: Option<StorageKind>,
     /// Endpoints of etcd, for --storage etcd
     #[arg(long, value_name = "URL", value_delimiter = ',', default_value = "http://127.0.0.1:2379")]
-    pub(crate) etcd_endpoints: Vec<String>,
+    pub etcd_endpoints: Vec<String>,
     /// Prefix of all keys in etcd
     #[arg(long, value_name = "PREFIX", default_value = "/kubegc")]
-    pub(crate) etcd_prefix: String,
+    pub etcd_prefix: String,
     /// Certificate authority for etcd's certificate
     #[arg(long, value_name = "FILE")]
-    pub(crate) etcd_cafile: Option<PathBuf>,
+    pub etcd_cafile: Option<PathBuf>,
     /// Client certificate for etcd
     #[arg(long, value_name = "FILE", requires = "etcd_keyfile", requires = "etcd_cafile")]
-    pub(crate) etcd_certfile: Option<PathBuf>,
+    pub etcd_certfile: Option<PathBuf>,
     /// Key of the client certificate for etcd
     #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
-    pub(crate) etcd_keyfile: Option<PathBuf>,
+    pub etcd_keyfile: Option<PathBuf>,
     /// Bearer token of an administrator
     #[arg(long, env = "KUBEGC_TOKEN", hide_env_values = true)]
-    pub(crate) token: Option<String>,
+    pub token: Option<String>,
     /// File with more bearer tokens, one `token,user,uid,"group,group"` per line
     #[arg(long, value_name = "FILE")]
-    pub(crate) token_auth_file: Option<PathBuf>,
+    pub token_auth_file: Option<PathBuf>,
     /// Additional host name or address for the serving certificate (repeatable)
     #[arg(long, value_name = "HOST", value_delimiter = ',')]
-    pub(crate) tls_san: Vec<String>,
+    pub tls_san: Vec<String>,
     /// Give Services their addresses from this range
     #[arg(long, value_name = "CIDR", default_value = SERVICE_RANGE)]
-    pub(crate) service_cluster_ip_range: String,
+    pub service_cluster_ip_range: String,
     /// Give Services their node ports from this range
     #[arg(long, value_name = "FIRST-LAST", default_value = NODE_PORT_RANGE)]
-    pub(crate) service_node_port_range: String,
+    pub service_node_port_range: String,
     /// Turn on this admission plugin in addition to the default ones (repeatable)
     #[arg(long, value_name = "PLUGIN", value_delimiter = ',')]
-    pub(crate) enable_admission_plugins: Vec<String>,
+    pub enable_admission_plugins: Vec<String>,
     /// Turn off this admission plugin (repeatable)
     #[arg(long, value_name = "PLUGIN", value_delimiter = ',')]
-    pub(crate) disable_admission_plugins: Vec<String>,
+    pub disable_admission_plugins: Vec<String>,
     /// Write the administrator's kubeconfig to this file; an existing file gets another context and keeps the rest
     /// [default: a file in the data directory, or in a temporary directory]
     #[arg(long, value_name = "FILE")]
-    pub(crate) write_kubeconfig: Option<PathBuf>,
+    pub write_kubeconfig: Option<PathBuf>,
     /// The server listens nowhere from its start.
     #[arg(skip)]
-    pub(crate) in_process: bool,
+    pub in_process: bool,
     /// Each namespace gets its ServiceAccount `default` from a controller, so that pods can need one.
     #[arg(skip)]
-    pub(crate) creates_accounts: bool,
+    pub creates_accounts: bool,
     /// Quotas are counted, as kube-controller-manager does.
     #[arg(skip)]
-    pub(crate) counts_quotas: bool,
+    pub counts_quotas: bool,
     /// The rules of aggregated ClusterRoles are gathered, as kube-controller-manager does.
     #[arg(skip)]
-    pub(crate) aggregates_roles: bool,
+    pub aggregates_roles: bool,
     /// The types of ValidatingAdmissionPolicies are checked, as kube-controller-manager does.
     #[arg(skip)]
-    pub(crate) checks_policy_types: bool,
+    pub checks_policy_types: bool,
     /// Parts of the control plane that run beside the server.
     #[arg(skip)]
-    pub(crate) components: &'static [&'static str],
+    pub components: &'static [&'static str],
     /// Group and kind of what no controller acts on; whoever creates such an object is warned.
     #[arg(skip)]
-    pub(crate) unattended: &'static [(&'static str, &'static str)],
+    pub unattended: &'static [(&'static str, &'static str)],
     /// Whoever refuses and warns beyond the rules of the API.
     #[arg(skip)]
-    pub(crate) advisor: Option<Arc<dyn Advisor>>,
+    pub advisor: Option<Arc<dyn Advisor>>,
     /// Whoever keeps who asked for which deletion.
     #[arg(skip)]
-    pub(crate) deletion_observer: Option<Arc<dyn DeletionObserver>>,
+    pub deletion_observer: Option<Arc<dyn DeletionObserver>>,
     /// No container may be privileged.
     #[arg(skip)]
-    pub(crate) refuse_privileged: bool,
+    pub refuse_privileged: bool,
     /// Keys that are given by other flags.
     #[arg(skip)]
-    pub(crate) keys: GivenKeys,
+    pub keys: GivenKeys,
     /// Who is let in, and may do what, by other flags.
     #[arg(skip)]
-    pub(crate) access: AccessConfig,
+    pub access: AccessConfig,
     /// How long Events are kept, if not as long as by default.
     #[arg(skip)]
-    pub(crate) event_ttl_seconds: Option<u32>,
+    pub event_ttl_seconds: Option<u32>,
     /// The store to serve instead of a new one.
     #[arg(skip)]
-    pub(crate) prepared: Option<Arc<MemoryStorage>>,
+    pub prepared: Option<Arc<MemoryStorage>>,
     /// The server keeps its identity Lease.
     #[arg(skip)]
-    pub(crate) keeps_identity: bool,
+    pub keeps_identity: bool,
     /// Flags that were given under other names, which `/flagz` shows in place of these.
     #[arg(skip)]
-    pub(crate) given: Option<BTreeMap<String, String>>,
+    pub given: Option<BTreeMap<String, String>>,
     /// What objects are stamped with.
     #[arg(skip)]
-    pub(crate) clock: gc_apiserver::Clock,
+    pub clock: gc_apiserver::Clock,
 }
 
 impl ServerOptions {
     /// Everything in memory, at this address.
-    pub(crate) fn ephemeral(listen: SocketAddr) -> Self {
+    pub fn ephemeral(listen: SocketAddr) -> Self {
         Self { listen: Some(listen), in_process: false, ..Self::in_process() }
     }
 
     /// Everything in memory, for callers in this process.
-    pub(crate) fn in_process() -> Self {
+    pub fn in_process() -> Self {
         Self {
             listen: None,
             in_process: true,
@@ -206,18 +206,18 @@ impl ServerOptions {
     }
 
     /// Whether what is stored is lost with the process.
-    pub(crate) fn is_in_memory(&self) -> bool {
+    pub fn is_in_memory(&self) -> bool {
         matches!(self.storage, Some(StorageKind::Memory)) || (self.storage.is_none() && self.ephemeral)
     }
 
     /// A server for a single command uses a free port, and keeps nothing unless it has a data directory.
-    pub(crate) fn for_a_command(&mut self) {
+    pub fn for_a_command(&mut self) {
         self.listen.get_or_insert(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         self.ephemeral |= self.data_dir.is_none() && self.storage.is_none();
     }
 
     /// The admission plugins that are on.
-    pub(crate) fn plugins(&self) -> Result<Plugins, UsageError> {
+    pub fn plugins(&self) -> Result<Plugins, UsageError> {
         let mut plugins = Plugins::default().with(Plugin::ServiceAccount, self.creates_accounts);
         for (names, flag, on) in [
             (&self.enable_admission_plugins, "enable", true),
@@ -233,7 +233,7 @@ impl ServerOptions {
     }
 
     /// Where Services get addresses and node ports from.
-    pub(crate) fn service_ranges(&self) -> Result<ServiceRanges, UsageError> {
+    pub fn service_ranges(&self) -> Result<ServiceRanges, UsageError> {
         let refused = |flag: &str, error: &RangeError| UsageError::new(format!("--{flag}: {error}"));
         ServiceRanges::default()
             .with_addresses(&self.service_cluster_ip_range)
@@ -284,7 +284,7 @@ impl ServerOptions {
     }
 
     /// Where data and keys are kept; `None` if nowhere.
-    pub(crate) fn data_dir(&self) -> anyhow::Result<Option<PathBuf>> {
+    pub fn data_dir(&self) -> anyhow::Result<Option<PathBuf>> {
         match (&self.data_dir, self.ephemeral) {
             (_, true) => Ok(None),
             (Some(folder), false) => Ok(Some(folder.clone())),
@@ -295,7 +295,7 @@ impl ServerOptions {
 
 /// Options of `kubegc apiserver`.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Options {
+pub struct Options {
     #[command(flatten)]
     server: ServerOptions,
     /// Allow privileged containers, as kube-apiserver's flag does (`kubegc up` always allows them)
@@ -306,10 +306,10 @@ pub(crate) struct Options {
 }
 
 /// Runs until SIGINT or SIGTERM.
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+pub fn run(options: &Options) -> anyhow::Result<()> {
     logging::start(&options.log)?;
     raise_file_limit();
-    crate::tasks::block_on(async {
+    gc_process::tasks::block_on(async {
         let mut ended = stop_signals()?;
         check_kubeconfig(&options.server)?;
         let pages = Arc::new(Pages::default());
@@ -333,7 +333,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 /// A kubeconfig that was written, and the folder that was made for it alone.
-pub(crate) struct WrittenKubeconfig {
+pub struct WrittenKubeconfig {
     path: PathBuf,
     /// Removed when this is dropped.
     _temporary: Option<TemporaryFolder>,
@@ -341,18 +341,18 @@ pub(crate) struct WrittenKubeconfig {
 
 impl WrittenKubeconfig {
     /// The file.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
 /// Refuses a file to write to that is no kubeconfig: before anything starts.
-pub(crate) fn check_kubeconfig(options: &ServerOptions) -> anyhow::Result<()> {
+pub fn check_kubeconfig(options: &ServerOptions) -> anyhow::Result<()> {
     options.write_kubeconfig.as_deref().map_or(Ok(()), |file| kubeconfig::read(file).map(drop))
 }
 
 /// Opens the store and starts the server. Writes no kubeconfig.
-pub(crate) async fn serve(
+pub async fn serve(
     options: &ServerOptions,
     extension: Option<Arc<dyn Extension>>,
 ) -> anyhow::Result<RunningServer> {
@@ -399,7 +399,7 @@ pub(crate) async fn serve(
 }
 
 /// Writes the administrator's kubeconfig to where it was asked for, or to where it is by default.
-pub(crate) fn write_kubeconfig(
+pub fn write_kubeconfig(
     options: &ServerOptions,
     server: &RunningServer,
 ) -> anyhow::Result<WrittenKubeconfig> {
@@ -474,17 +474,18 @@ fn etcd_options(options: &ServerOptions) -> anyhow::Result<EtcdOptions> {
 }
 
 /// Prints how to use the server. The last line says that it is ready.
-pub(crate) fn print_ready(server: &RunningServer, kubeconfig: &Path) -> std::io::Result<()> {
+pub fn print_ready(server: &RunningServer, kubeconfig: &Path) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "export KUBECONFIG={}", kubeconfig.display())?;
     writeln!(out, "kubegc API server is ready on {}", server.credentials().server)
 }
 
 /// A directory that only its owner can read, and that is removed when this is dropped.
-pub(crate) struct TemporaryFolder(pub(crate) PathBuf);
+pub struct TemporaryFolder(pub PathBuf);
 
 impl TemporaryFolder {
-    pub(crate) fn new() -> anyhow::Result<Self> {
+    /// Creates the directory below the system's temporary one.
+    pub fn new() -> anyhow::Result<Self> {
         use std::os::unix::fs::DirBuilderExt as _;
         let started = jiff::Timestamp::now().as_nanosecond();
         let folder = std::env::temp_dir().join(format!("kubegc-{}-{started}", std::process::id()));
@@ -511,7 +512,7 @@ fn host_names() -> Vec<String> {
 }
 
 /// Ten thousand watches are ten thousand files; the usual soft limit is 1024.
-pub(crate) fn raise_file_limit() {
+pub fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -521,7 +522,7 @@ pub(crate) fn raise_file_limit() {
 }
 
 /// SIGINT and SIGTERM, as one.
-pub(crate) fn stop_signals() -> anyhow::Result<tokio::sync::mpsc::Receiver<()>> {
+pub fn stop_signals() -> anyhow::Result<tokio::sync::mpsc::Receiver<()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let (send, receive) = tokio::sync::mpsc::channel(1);
     for kind in [SignalKind::interrupt(), SignalKind::terminate()] {

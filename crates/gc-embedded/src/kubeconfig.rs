@@ -6,10 +6,10 @@ use anyhow::Context as _;
 use gc_apiserver::ClientCredentials;
 use serde_json::{Value, json};
 
-use crate::UsageError;
+use gc_process::UsageError;
 
 /// The administrator's kubeconfig in a data directory.
-pub(crate) const FILE_NAME: &str = "admin.kubeconfig";
+pub const FILE_NAME: &str = "admin.kubeconfig";
 /// What the cluster, the user and the context are called.
 const CLUSTER: &str = "kubegc";
 const USER: &str = "kubegc-admin";
@@ -18,7 +18,7 @@ const ENTRIES: [(&str, &str); 3] = [("clusters", CLUSTER), ("users", USER), ("co
 const MAXIMUM_BYTES: u64 = 8 << 20;
 
 /// Where `kubegc up` and `kubegc apiserver` keep data unless they are given a place.
-pub(crate) fn default_data_dir() -> anyhow::Result<PathBuf> {
+pub fn default_data_dir() -> anyhow::Result<PathBuf> {
     let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     from("XDG_DATA_HOME")
         .or_else(|| from("HOME").map(|home| home.join(".local/share")))
@@ -31,7 +31,7 @@ const TOKEN_OF_POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
 /// Who looks for a cluster that no flag names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Caller {
+pub enum Caller {
     /// A person, as with kubectl: `~/.kube/config` comes before the account of a pod.
     #[default]
     Person,
@@ -41,7 +41,7 @@ pub(crate) enum Caller {
 
 /// Where the cluster is found that no flag names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub enum Found {
     /// In `$KUBECONFIG`.
     Environment,
     /// By the account of this pod.
@@ -64,7 +64,7 @@ struct Places {
 
 impl Caller {
     /// Where it finds its cluster.
-    pub(crate) fn find(self) -> Found {
+    pub fn find(self) -> Found {
         let home = std::env::var_os("HOME");
         let places = Places {
             environment: is_set("KUBECONFIG"),
@@ -90,7 +90,7 @@ fn is_set(name: &str) -> bool {
 }
 
 /// Whether this process is in a pod that has an account.
-pub(crate) fn is_in_pod() -> bool {
+pub fn is_in_pod() -> bool {
     is_set("KUBERNETES_SERVICE_HOST")
         && is_set("KUBERNETES_SERVICE_PORT")
         && Path::new(TOKEN_OF_POD).is_file()
@@ -105,7 +105,7 @@ fn of_local_server() -> Option<PathBuf> {
 }
 
 /// What is in a kubeconfig file; `None` if there is no such file. A file that is no kubeconfig is refused.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Option<Value>> {
+pub fn read(path: &Path) -> anyhow::Result<Option<Value>> {
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -137,7 +137,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Option<Value>> {
 
 /// Adds the cluster to a kubeconfig file as the context `kubegc`, and makes it the current one where none is. All other
 /// contexts stay as they are.
-pub(crate) fn merge(path: &Path, credentials: &ClientCredentials) -> anyhow::Result<()> {
+pub fn merge(path: &Path, credentials: &ClientCredentials) -> anyhow::Result<()> {
     let Some(present) = read(path)? else {
         return Ok(credentials.write_kubeconfig(path)?);
     };
@@ -146,7 +146,7 @@ pub(crate) fn merge(path: &Path, credentials: &ClientCredentials) -> anyhow::Res
 }
 
 fn write(path: &Path, document: &Value) -> anyhow::Result<()> {
-    let text = crate::yaml::to_string(document).context("the merged kubeconfig")?;
+    let text = gc_process::yaml::to_string(document).context("the merged kubeconfig")?;
     // A link stays a link.
     let path = path.canonicalize().with_context(|| format!("cannot write {}", path.display()))?;
     gc_apiserver::write_private(&path, text)?;
@@ -154,7 +154,7 @@ fn write(path: &Path, document: &Value) -> anyhow::Result<()> {
 }
 
 /// Takes out what [`merge`] has added for the server at this address; where another cluster has our name by now, nothing.
-pub(crate) fn remove(path: &Path, server: &str) -> anyhow::Result<()> {
+pub fn remove(path: &Path, server: &str) -> anyhow::Result<()> {
     match read(path)?.and_then(|present| without(present, server)) {
         Some(rest) => write(path, &rest),
         None => Ok(()),

@@ -17,11 +17,11 @@ use tokio::sync::Mutex;
 
 use super::{NAMESPACE_SETTLE, WORKLOADS};
 use crate::accounts::{self, Account};
-use crate::activity::{Delivered, Movement, is_watch};
-use crate::collectors::{ControllerOptions, NamespaceOptions, RunningCollectors, Surroundings};
 use crate::definitions;
-use crate::preflight;
 use crate::workloads;
+use gc_process::activity::{Delivered, Movement, is_watch};
+use gc_process::collectors::{ControllerOptions, NamespaceOptions, RunningCollectors, Surroundings};
+use gc_process::preflight;
 
 /// Time between two checks whether namespaces have what they should have, and how long that is waited for.
 const FURNISHING_PAUSE: Duration = Duration::from_millis(2);

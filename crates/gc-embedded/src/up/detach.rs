@@ -17,7 +17,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use crate::private_files;
+use gc_process::private_files;
 
 /// The last lines of the log that are shown where the start fails.
 const SHOWN_LOG_LINES: usize = 20;
@@ -31,7 +31,7 @@ const MAXIMUM_MARK_BYTES: u64 = 64 * 1024;
 
 /// Options of `kubegc down`.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct DownOptions {}
+pub struct DownOptions {}
 
 /// Who runs in the background.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,11 +100,11 @@ impl Place {
 }
 
 /// The mark of the process in the background, for as long as it lives.
-pub(super) struct Mark(File);
+pub struct Mark(File);
 
 impl Mark {
     /// `added` is the address of the server where the kubeconfig is one that was named.
-    pub(super) fn set(kubeconfig: &Path, added: Option<String>) -> anyhow::Result<Self> {
+    pub fn set(kubeconfig: &Path, added: Option<String>) -> anyhow::Result<Self> {
         let mut file = Place::of_user()?.open_mark()?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)
             .context("another server runs in the background; stop it with `kubegc down`")?;
@@ -126,18 +126,18 @@ impl Drop for Mark {
 }
 
 /// Leaves the terminal, whose signals are not for a process in the background.
-pub(super) fn leave_terminal() -> anyhow::Result<()> {
+pub fn leave_terminal() -> anyhow::Result<()> {
     rustix::process::setsid().context("cannot leave the terminal")?;
     Ok(())
 }
 
 /// The kubeconfig of the server that runs in the background, if one does.
-pub(crate) fn kubeconfig() -> Option<PathBuf> {
+pub fn kubeconfig() -> Option<PathBuf> {
     Some(Place::of_user().ok()?.running().ok()??.kubeconfig)
 }
 
 /// Starts this program again with the same arguments, in the background, and waits until it is ready.
-pub(super) fn start() -> anyhow::Result<ExitCode> {
+pub fn start() -> anyhow::Result<ExitCode> {
     let place = Place::of_user()?;
     if let Some(running) = place.running()? {
         anyhow::bail!(
@@ -185,7 +185,7 @@ pub(super) fn start() -> anyhow::Result<ExitCode> {
 }
 
 /// `kubegc down`: stops the server in the background, and waits until it has ended.
-pub(crate) fn down(_options: &DownOptions) -> anyhow::Result<()> {
+pub fn down(_options: &DownOptions) -> anyhow::Result<()> {
     let place = Place::of_user()?;
     let Some(running) = place.running()? else {
         writeln!(std::io::stdout(), "No server runs in the background.")?;

@@ -20,8 +20,8 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::activity::{Movement, Waiting};
-use crate::outside::positive;
+use gc_process::activity::{Movement, Waiting};
+use gc_process::outside::positive;
 
 /// Maximum number of batches of changes that wait for the runtime; beyond it, the watches wait.
 const QUEUED_BATCHES: usize = 64;
@@ -33,7 +33,7 @@ const DEFAULT_NODES: u32 = 1;
 
 /// A switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Switch {
+pub enum Switch {
     /// On
     On,
     /// Off
@@ -43,24 +43,24 @@ pub(crate) enum Switch {
 /// How workloads are simulated.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Workloads")]
-pub(crate) struct WorkloadOptions {
+pub struct WorkloadOptions {
     /// Run workload controllers, a scheduler and simulated nodes
     #[arg(long, value_enum, default_value = "on", value_name = "SWITCH")]
-    pub(crate) workloads: Switch,
+    pub workloads: Switch,
     /// Number of simulated nodes; 0 leaves pods to real nodes
     #[arg(long, value_name = "COUNT", default_value_t = DEFAULT_NODES, value_parser = clap::value_parser!(u32).range(0..=1000))]
-    pub(crate) nodes: u32,
+    pub nodes: u32,
     /// Time between the binding of a simulated pod and its readiness
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
-    pub(crate) pod_start_latency: Duration,
+    pub pod_start_latency: Duration,
     /// Time between the deletion of a simulated pod and the end of its containers, within its grace period
     #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = duration)]
-    pub(crate) pod_termination_latency: Duration,
+    pub pod_termination_latency: Duration,
 }
 
 impl WorkloadOptions {
     /// Nothing runs.
-    pub(crate) fn off() -> Self {
+    pub fn off() -> Self {
         Self {
             workloads: Switch::Off,
             nodes: 0,
@@ -70,16 +70,16 @@ impl WorkloadOptions {
     }
 
     /// The workload controllers that are on, given what `--controllers` says of them.
-    pub(crate) fn enabled(&self, controllers: &[String]) -> Result<Vec<Workload>, crate::UsageError> {
+    pub fn enabled(&self, controllers: &[String]) -> Result<Vec<Workload>, gc_process::UsageError> {
         let words = || controllers.iter().map(String::as_str);
         if self.workloads == Switch::Off {
             if let Some(word) = words().find(|word| is_named(word) && !word.starts_with('-')) {
                 let why = format!("--controllers: {word} is a workload controller, and --workloads is off");
-                return Err(crate::UsageError::new(why));
+                return Err(gc_process::UsageError::new(why));
             }
             if self.nodes > DEFAULT_NODES {
                 let why = format!("--nodes {}: nodes are simulated only if --workloads is on", self.nodes);
-                return Err(crate::UsageError::new(why));
+                return Err(gc_process::UsageError::new(why));
             }
             return Ok(Vec::new());
         }
@@ -94,7 +94,7 @@ impl WorkloadOptions {
     }
 
     /// How the runtime is set up.
-    pub(crate) fn settings(&self, root_certificates: String) -> Settings {
+    pub fn settings(&self, root_certificates: String) -> Settings {
         Settings {
             nodes: self.nodes,
             pod_start_latency: gc_types::milliseconds(self.pod_start_latency),
@@ -111,13 +111,13 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// The clients under which the controllers act.
-pub(crate) struct Clients {
+pub struct Clients {
     /// Reads and watches for all.
-    pub(crate) informers: ApiClient,
+    pub informers: ApiClient,
     /// Each writes under its own account.
-    pub(crate) of_workloads: BTreeMap<Workload, ApiClient>,
+    pub of_workloads: BTreeMap<Workload, ApiClient>,
     /// Signs certificates for them.
-    pub(crate) authority: Arc<CertificateAuthority>,
+    pub authority: Arc<CertificateAuthority>,
 }
 
 /// News of a kind.
@@ -127,7 +127,7 @@ struct Batch {
 }
 
 /// Runs the controllers until `stopped`. They read the time again when `clock_changed` is written to.
-pub(crate) async fn run(
+pub async fn run(
     clients: Clients,
     mut runtime: Runtime,
     clock: Clock,
@@ -262,14 +262,14 @@ fn read_time_zone(name: &str) -> Option<jiff::tz::TimeZone> {
 }
 
 /// The kinds that these controllers have to be informed of.
-pub(crate) fn kinds(workloads: &[Workload]) -> BTreeSet<Kind> {
+pub fn kinds(workloads: &[Workload]) -> BTreeSet<Kind> {
     workloads.iter().flat_map(|workload| workload.observes()).copied().collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collectors::ControllerOptions;
+    use gc_process::collectors::ControllerOptions;
 
     fn options(workloads: Switch, nodes: u32) -> WorkloadOptions {
         WorkloadOptions { workloads, nodes, ..WorkloadOptions::off() }

@@ -21,13 +21,13 @@ use http::header::{ACCEPT, HeaderValue};
 use http::{Method, StatusCode};
 use serde_json::Value;
 
-use super::listable::{Listable, listable};
-use super::resident::{READ_SINGLY, Resident};
-use super::unanswered::Unanswered;
-use crate::preflight;
+use crate::listable::{Listable, listable};
+use crate::resident::{READ_SINGLY, Resident};
+use crate::unanswered::Unanswered;
+use gc_process::preflight;
 
 /// Requests in flight at a time.
-pub(super) const IN_FLIGHT: usize = 16;
+pub const IN_FLIGHT: usize = 16;
 /// Whole objects on one page of a list.
 const PAGE_OBJECTS: usize = 500;
 /// Objects on one page of a list of metadata.
@@ -42,7 +42,7 @@ const LIST_FROM: usize = 20;
 const READS_PER_PAGE: usize = 10;
 
 /// What is said to a user without any right to list everywhere.
-pub(super) const NOTHING_TO_LIST: &str =
+pub const NOTHING_TO_LIST: &str =
     "this user may list nothing in the whole cluster; -n NAMESPACE asks about one namespace";
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -52,20 +52,20 @@ const METADATA_LIST: &str =
 
 /// Which objects are in scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Scope {
+pub struct Scope {
     /// Only this namespace and what is in it; empty for everything.
-    pub(super) namespace: String,
+    pub namespace: String,
     /// Only objects with these labels.
-    pub(super) selector: String,
+    pub selector: String,
 }
 
 /// Reads from one cluster.
-pub(crate) struct Gatherer {
+pub struct Gatherer {
     client: ApiClient,
     /// What the server serves.
-    pub(super) catalog: Catalog,
+    pub catalog: Catalog,
     /// The time of the answer.
-    pub(super) now: Timestamp,
+    pub now: Timestamp,
     /// What a collector in this process knows.
     resident: Option<Arc<dyn Resident>>,
     /// What this user may list in one namespace, and hence at most in all, where the server has said it.
@@ -74,7 +74,7 @@ pub(crate) struct Gatherer {
 
 /// How much of objects is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reading {
+pub enum Reading {
     /// Everything.
     Whole,
     /// Their metadata.
@@ -134,7 +134,7 @@ fn silent(client: &ApiClient, why: Unread) -> anyhow::Error {
 
 impl Gatherer {
     /// Asks the server what it serves.
-    pub(super) async fn new(client: ApiClient, now: Timestamp) -> anyhow::Result<Self> {
+    pub async fn new(client: ApiClient, now: Timestamp) -> anyhow::Result<Self> {
         let document = async |path: &str| match get(&client, path, AGGREGATED).await {
             Got::Body(body) => Ok(body),
             Got::NoObject | Got::NotServed => bail!("{} does not serve {path}", client.address()),
@@ -147,13 +147,13 @@ impl Gatherer {
     }
 
     /// Takes from this graph what it knows, in place of lists.
-    pub(super) fn beside(mut self, resident: Option<Arc<dyn Resident>>) -> Self {
+    pub fn beside(mut self, resident: Option<Arc<dyn Resident>>) -> Self {
         self.resident = resident;
         self
     }
 
     /// The body of an answer in this representation, if there is one.
-    pub(super) async fn body(&self, path: &str, accept: &'static str) -> Option<bytes::Bytes> {
+    pub async fn body(&self, path: &str, accept: &'static str) -> Option<bytes::Bytes> {
         match get(&self.client, path, accept).await {
             Got::Body(body) => Some(body),
             Got::NoObject | Got::NotServed | Got::Refused(_) | Got::Failed(_) => None,
@@ -161,22 +161,22 @@ impl Gatherer {
     }
 
     /// The way to the cluster.
-    pub(super) fn client(&self) -> &ApiClient {
+    pub fn client(&self) -> &ApiClient {
         &self.client
     }
 
     /// The namespace of the kubeconfig's context.
-    pub(super) fn default_namespace(&self) -> &str {
+    pub fn default_namespace(&self) -> &str {
         self.client.namespace()
     }
 
     /// A survey in which nothing was listed.
-    pub(super) fn empty_survey(&self) -> Survey {
+    pub fn empty_survey(&self) -> Survey {
         Survey::new(self.catalog.clone(), self.now)
     }
 
     /// The metadata of everything in scope, with owners that were in no list looked up.
-    pub(super) async fn survey(&self, scope: &Scope, patience: Duration) -> anyhow::Result<Survey> {
+    pub async fn survey(&self, scope: &Scope, patience: Duration) -> anyhow::Result<Survey> {
         let mut survey = self.contents(scope, patience).await?;
         if !scope.namespace.is_empty() {
             self.observe(&mut survey, &GroupResource::new("", "namespaces"), "", &scope.namespace).await;
@@ -186,7 +186,7 @@ impl Gatherer {
     }
 
     /// The metadata of everything in scope, the namespace itself and owners in no list apart.
-    pub(super) async fn contents(&self, scope: &Scope, patience: Duration) -> anyhow::Result<Survey> {
+    pub async fn contents(&self, scope: &Scope, patience: Duration) -> anyhow::Result<Survey> {
         let mut survey = self.empty_survey();
         let resources: Vec<Resource> = self.examined(scope).cloned().collect();
         let listable =
@@ -205,13 +205,13 @@ impl Gatherer {
     }
 
     /// The resources of which there may be objects in scope.
-    pub(super) fn examined(&self, scope: &Scope) -> impl Iterator<Item = &Resource> {
+    pub fn examined(&self, scope: &Scope) -> impl Iterator<Item = &Resource> {
         let collectable = self.catalog.all().iter().filter(|resource| resource.is_collectable());
         collectable.filter(|resource| scope.namespace.is_empty() || resource.is_namespaced())
     }
 
     /// Lists the metadata of these resources, each in its scope.
-    pub(super) async fn list_all(
+    pub async fn list_all(
         &self,
         survey: &mut Survey,
         wanted: &[(Scope, Vec<Resource>)],
@@ -326,7 +326,7 @@ impl Gatherer {
     }
 
     /// Looks up owners that are in no list.
-    pub(super) async fn complete(&self, survey: &mut Survey) {
+    pub async fn complete(&self, survey: &mut Survey) {
         survey.complete();
         loop {
             let reads: Vec<_> = std::iter::from_fn(|| survey.next_read()).collect();
@@ -342,7 +342,7 @@ impl Gatherer {
     }
 
     /// An error if the namespace that is asked about does not exist.
-    pub(super) async fn check_namespace(&self, scope: &Scope) -> anyhow::Result<()> {
+    pub async fn check_namespace(&self, scope: &Scope) -> anyhow::Result<()> {
         let namespaces = GroupResource::new("", "namespaces");
         if !scope.namespace.is_empty()
             && let Known::Absent = self.object(&namespaces, "", &scope.namespace).await
@@ -353,7 +353,7 @@ impl Gatherer {
     }
 
     /// Reads one object's metadata into a survey. Whether it is there.
-    pub(super) async fn observe(
+    pub async fn observe(
         &self,
         survey: &mut Survey,
         resource: &GroupResource,
@@ -372,7 +372,7 @@ impl Gatherer {
     }
 
     /// Whether the very object is still there. What cannot be read counts as there.
-    pub(crate) async fn is_there(&self, place: &Place) -> bool {
+    pub async fn is_there(&self, place: &Place) -> bool {
         let Some(resource) = self.catalog.of_kind(&place.api_version, &place.kind) else { return false };
         match get(&self.client, &object_path(resource, &place.namespace, &place.name), METADATA).await {
             Got::Body(body) => serde_json::from_slice::<Metadata>(&body)
@@ -383,7 +383,7 @@ impl Gatherer {
     }
 
     /// Namespaces and names of the objects of a resource with these labels.
-    pub(super) async fn names(
+    pub async fn names(
         &self,
         resource: &Resource,
         namespace: &str,
@@ -395,11 +395,7 @@ impl Gatherer {
     }
 
     /// The metadata of all objects of a resource in a namespace (an empty one: everywhere).
-    pub(super) async fn objects(
-        &self,
-        resource: &Resource,
-        namespace: &str,
-    ) -> anyhow::Result<Vec<Metadata>> {
+    pub async fn objects(&self, resource: &Resource, namespace: &str) -> anyhow::Result<Vec<Metadata>> {
         self.listed(resource, &Scope { namespace: namespace.to_owned(), ..Scope::default() }).await
     }
 
@@ -449,17 +445,12 @@ impl Gatherer {
     }
 
     /// Asks until the answer needs nothing that was not gathered.
-    pub(super) async fn answer<T>(&self, facts: &mut Facts, ask: impl Fn(&Facts) -> T) -> T {
+    pub async fn answer<T>(&self, facts: &mut Facts, ask: impl Fn(&Facts) -> T) -> T {
         self.answer_keeping(facts, without_writers, ask).await
     }
 
     /// The same, where the objects of lists are kept as `keep` gives them back.
-    pub(super) async fn answer_keeping<T>(
-        &self,
-        facts: &mut Facts,
-        keep: Keep,
-        ask: impl Fn(&Facts) -> T,
-    ) -> T {
+    pub async fn answer_keeping<T>(&self, facts: &mut Facts, keep: Keep, ask: impl Fn(&Facts) -> T) -> T {
         for _ in 0..MAX_ROUNDS {
             let answer = ask(facts);
             let needs = facts.take_needs();
@@ -552,7 +543,7 @@ impl Gatherer {
     }
 
     /// One whole object.
-    pub(super) async fn object(&self, resource: &GroupResource, namespace: &str, name: &str) -> Known<Value> {
+    pub async fn object(&self, resource: &GroupResource, namespace: &str, name: &str) -> Known<Value> {
         let Some(resource) = self.catalog.named(resource) else { return Known::Absent };
         match get(&self.client, &object_path(resource, namespace, name), "application/json").await {
             Got::Body(body) => match serde_json::from_slice(&body) {
@@ -573,7 +564,7 @@ impl Gatherer {
 
     /// Hands over each object of a resource, in one namespace or (with an empty one) in all; keeps one page at a time. What
     /// is not served has no objects.
-    pub(super) async fn each(
+    pub async fn each(
         &self,
         resource: &Resource,
         namespace: &str,
@@ -601,7 +592,7 @@ impl Gatherer {
     }
 
     /// The metadata of the Leases among these lists that agents of nodes report on. What cannot be read reports nothing.
-    pub(super) async fn node_reports(&self, lists: &[(Scope, Vec<Resource>)]) -> Vec<Value> {
+    pub async fn node_reports(&self, lists: &[(Scope, Vec<Resource>)]) -> Vec<Value> {
         let is_lease = |resource: &&Resource| {
             (&*resource.name.group, &*resource.name.resource) == ("coordination.k8s.io", "leases")
         };
@@ -659,7 +650,9 @@ fn failed(message: String) -> Outcome {
     Outcome::Failed { message, retry_after_milliseconds: None }
 }
 
-pub(super) fn object_path(resource: &Resource, namespace: &str, name: &str) -> String {
+/// Returns the path of one object.
+#[must_use]
+pub fn object_path(resource: &Resource, namespace: &str, name: &str) -> String {
     let mut path = escaped(resource, namespace);
     path.push('/');
     push_segment(&mut path, name);
@@ -672,13 +665,9 @@ fn escaped(resource: &Resource, namespace: &str) -> String {
     resource.path(&escaped)
 }
 
-pub(super) fn list_path(
-    resource: &Resource,
-    namespace: &str,
-    selector: &str,
-    token: &str,
-    limit: usize,
-) -> String {
+/// Returns the path and query of one page of a list; an empty selector or token is left out.
+#[must_use]
+pub fn list_path(resource: &Resource, namespace: &str, selector: &str, token: &str, limit: usize) -> String {
     let mut path = escaped(resource, namespace);
     let _ = write!(path, "?limit={limit}"); // writing to a String cannot fail, here and below
     for (name, value) in [("labelSelector", selector), ("continue", token)] {
@@ -726,7 +715,7 @@ fn no_answer(error: &RequestError) -> Unread {
 }
 
 /// One line about what could not be listed, if anything.
-pub(super) fn unlisted_summary(survey: &Survey) -> Option<String> {
+pub fn unlisted_summary(survey: &Survey) -> Option<String> {
     let unlisted = survey.unlisted();
     let first = unlisted.iter().next()?;
     let name = |id| survey.catalog.get(id).map(|resource| resource.name.to_string()).unwrap_or_default();
@@ -740,14 +729,14 @@ pub(super) fn unlisted_summary(survey: &Survey) -> Option<String> {
 }
 
 /// Warns of what could not be seen.
-pub(super) fn warn(unseen: &[String]) {
+pub fn warn(unseen: &[String]) {
     for what in unseen {
         eprintln!("warning: {what}");
     }
 }
 
 /// Fails with what went wrong, after an answer about everything else; each in a line of its own.
-pub(super) fn fail(mut failures: Vec<anyhow::Error>) -> anyhow::Result<()> {
+pub fn fail(mut failures: Vec<anyhow::Error>) -> anyhow::Result<()> {
     let Some(last) = failures.pop() else { return Ok(()) };
     for failure in failures {
         eprintln!("error: {failure:#}");
@@ -756,6 +745,6 @@ pub(super) fn fail(mut failures: Vec<anyhow::Error>) -> anyhow::Result<()> {
 }
 
 /// The present time.
-pub(super) fn now() -> Timestamp {
+pub fn now() -> Timestamp {
     Timestamp(jiff::Timestamp::now().as_millisecond())
 }

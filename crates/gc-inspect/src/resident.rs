@@ -1,0 +1,115 @@
+//! What a collector in this process knows of the cluster, so that it need not be listed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use gc_answers::{GroupResource, Resource};
+use gc_types::{ObjectKey, ObservedObject, ResourceId};
+
+/// Objects of one resource that need more than a graph has are read one by one up to this number; more are listed.
+pub const READ_SINGLY: usize = 20;
+
+/// One list: a resource, and the namespace that it is listed in (empty: everywhere).
+pub type Lists = Vec<(String, Vec<Resource>)>;
+
+/// Objects that are known, with the resources of which all are known.
+#[derive(Clone, Debug, Default)]
+pub struct Contents {
+    /// What the numbers of resources mean.
+    pub resources: BTreeMap<ResourceId, GroupResource>,
+    /// Every object that was asked for.
+    pub objects: Vec<ObservedObject>,
+}
+
+/// A graph that follows the cluster.
+pub trait Resident: Send + Sync {
+    /// The objects of these resources and namespaces, of resources that are up to date.
+    fn contents(&self, fits: &dyn Fn(&GroupResource, &str) -> bool) -> Contents;
+
+    /// Whether this list, in a namespace or (with an empty one) of everything, may be taken from the graph.
+    fn permits(&self, _: &GroupResource, _: &str) -> bool {
+        true
+    }
+}
+
+/// The part of a graph that a user may list.
+pub struct Permitted {
+    whole: Arc<dyn Resident>,
+    /// Resource and namespace; an empty one for everything.
+    lists: BTreeSet<(GroupResource, String)>,
+}
+
+impl Permitted {
+    /// Restricts a graph to these lists.
+    #[must_use]
+    pub fn new(whole: Arc<dyn Resident>, lists: &Lists) -> Self {
+        let names = lists.iter().flat_map(|(namespace, resources)| {
+            resources.iter().map(move |resource| (resource.name.clone(), namespace.clone()))
+        });
+        Self { whole, lists: names.collect() }
+    }
+}
+
+impl Resident for Permitted {
+    fn contents(&self, fits: &dyn Fn(&GroupResource, &str) -> bool) -> Contents {
+        self.whole
+            .contents(&|resource, namespace| self.permits(resource, namespace) && fits(resource, namespace))
+    }
+
+    fn permits(&self, resource: &GroupResource, namespace: &str) -> bool {
+        let is_listed = |namespace: &str| self.lists.contains(&(resource.clone(), namespace.to_owned()));
+        is_listed("") || (!namespace.is_empty() && is_listed(namespace))
+    }
+}
+
+/// Whether an answer needs more of an object than a graph has: its finalizers, or when it was deleted.
+pub fn needs_metadata(object: &ObservedObject) -> bool {
+    let deletion = &object.deletion;
+    deletion.deleting || deletion.foreground || deletion.orphan || deletion.foreign_finalizers
+}
+
+/// Objects of one list, as a graph has them.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// Those of which nothing else is needed.
+    pub plain: Vec<ObservedObject>,
+    /// Those that have to be read.
+    pub to_read: Vec<ObjectKey>,
+}
+
+impl Contents {
+    /// Takes the objects apart, by resource and namespace; those of a resource that is asked for everywhere, under the empty
+    /// namespace.
+    pub fn by_list(
+        self,
+        is_everywhere: impl Fn(&GroupResource) -> bool,
+    ) -> BTreeMap<(GroupResource, String), Known> {
+        // There may be hundreds of thousands of objects: names are compared and copied once per list.
+        let everywhere: BTreeSet<ResourceId> = self
+            .resources
+            .iter()
+            .filter(|(_, resource)| is_everywhere(resource))
+            .map(|(id, _)| *id)
+            .collect();
+        let nowhere: Arc<str> = "".into();
+        let mut numbered: BTreeMap<(ResourceId, Arc<str>), Known> = BTreeMap::new();
+        for object in self.objects {
+            let id = object.key.resource;
+            let namespace = if everywhere.contains(&id) { &nowhere } else { &object.key.namespace };
+            let list = numbered.entry((id, Arc::clone(namespace))).or_default();
+            if needs_metadata(&object) {
+                list.to_read.push(object.key);
+            } else {
+                list.plain.push(object);
+            }
+        }
+        let mut lists: BTreeMap<(GroupResource, String), Known> = BTreeMap::new();
+        for ((id, namespace), known) in numbered {
+            let Some(resource) = self.resources.get(&id) else { continue };
+            let list = lists.entry((resource.clone(), namespace.to_string())).or_default();
+            list.plain.extend(known.plain);
+            list.to_read.extend(known.to_read);
+        }
+        lists
+    }
+}
