@@ -1,4 +1,4 @@
-//! The decision about one object (sections 4.3 and 4.4).
+//! The decision about one object (docs/spec/ownership-gc.md, sections 4.3 and 4.4).
 
 use gc_types::{
     EventRecord, Evidence, OwnerReference, PropagationPolicy, Reason, Request, ResourceVersion, Severity,
