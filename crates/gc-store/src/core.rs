@@ -27,7 +27,7 @@ impl Core {
         self.hub.published()
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Mvcc> {
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Mvcc> {
         self.data.read().unwrap_or_else(PoisonError::into_inner)
     }
 

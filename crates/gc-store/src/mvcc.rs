@@ -204,6 +204,21 @@ impl Mvcc {
         self.revision
     }
 
+    /// History up to here is forgotten.
+    pub(crate) fn compacted(&self) -> Revision {
+        self.compacted
+    }
+
+    /// The present state of every key, in order.
+    pub(crate) fn items(&self) -> impl Iterator<Item = KeyValue> + '_ {
+        self.keys.iter().filter_map(|(key, record)| Some(record.current.as_ref()?.to_key_value(key)))
+    }
+
+    /// Every change after [`Self::compacted`], oldest first.
+    pub(crate) fn log(&self) -> impl Iterator<Item = &Arc<Change>> {
+        self.log.iter()
+    }
+
     /// The present state of a key.
     pub(crate) fn current(&self, key: &str) -> Option<KeyValue> {
         let (key, record) = self.keys.get_key_value(key)?;

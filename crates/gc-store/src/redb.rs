@@ -12,6 +12,7 @@ pub(crate) mod disk;
 #[cfg(test)]
 mod faults;
 mod file;
+mod medium;
 mod restore;
 mod space;
 
@@ -28,7 +29,8 @@ use crate::memory::WATCH_LAG;
 use crate::mvcc::HistoryOptions;
 use committer::Committer;
 use disk::Disk;
-use file::Lock;
+use file::{DataFile, Lock};
+use medium::Medium;
 use space::{Reserve, ReserveFile};
 
 pub use restore::RestoreError;
@@ -124,12 +126,13 @@ impl RedbStorage {
         let directory = directory.as_ref();
         let lock = file::prepare(directory)?;
         let path = directory.join(file::DATA);
+        let medium = DataFile::of(directory);
         if !path.exists() {
-            file::create(directory, |opener| Disk::create(&opener)).map_err(|failure| failure.at(&path))?;
+            disk::create(&medium, |_| Ok(())).map_err(|failure: disk::Failure| failure.at(&path))?;
         }
         let reserve = Box::new(ReserveFile::of(directory));
         let length = std::fs::metadata(&path).map_or(0, |file| file.len());
-        Self::start(file::opener(path.clone()), options, reserve, length, Some(lock))
+        Self::start(Box::new(medium), options, reserve, length, Some(lock))
             .map_err(|failure| failure.at(&path))
     }
 
@@ -141,18 +144,22 @@ impl RedbStorage {
 
     /// `length` is that of the file; `reserve` is released if not even opening works without its space.
     fn start(
-        opener: disk::Opener,
+        medium: Box<dyn Medium>,
         options: RedbOptions,
         mut reserve: Box<dyn Reserve>,
         length: u64,
         lock: Option<Lock>,
     ) -> Result<Self, disk::Failure> {
-        let mut disk = Disk::new(opener, options.page_cache);
+        let mut disk = Disk::new(medium, options.page_cache);
         match disk.reopen() {
             Err(disk::Failure::Full) if reserve.release() => disk.reopen()?,
             other => other?,
         };
         let (data, used) = disk.load()?;
+        if disk.is_distrusted() {
+            tracing::warn!("a sync of the data file failed before this start: it is written anew");
+            disk.rewrite(&data)?;
+        }
         if length > BLOATED_BYTES && length / BLOATED_TIMES > used {
             tracing::info!(bytes = length, used, "making the data file smaller");
             disk.shrink()?;

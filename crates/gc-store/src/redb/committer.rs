@@ -20,7 +20,8 @@ const BATCH_TRANSACTIONS: usize = 1024;
 const BATCH_BYTES: usize = 16 << 20;
 /// Maximum number of waiting transactions; further callers block.
 const WAITING: usize = 4096;
-/// Delay between two attempts to make room on a full disk: each may rewrite the file.
+/// Delay between two attempts to make room on a full disk, or to replace a file that cannot be trusted: each may write
+/// all of the file.
 const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
 
 type Reply<T> = SyncSender<Result<T, StorageError>>;
@@ -66,7 +67,7 @@ impl Committer {
         let (requests, receiver) = sync_channel(WAITING);
         let is_full = Arc::new(AtomicBool::new(reserve.take(true) == Reserved::NoRoom));
         let space = Space { reserve, is_full: Arc::clone(&is_full), recovered: None, freed: false };
-        let writer = Writer { disk, core, history, space, unresolved: None };
+        let writer = Writer { disk, core, history, space, unresolved: None, rewrite_failed: None };
         let thread = std::thread::Builder::new()
             .name("store-commit".to_owned())
             .spawn(move || writer.run(&receiver))?;
@@ -116,6 +117,8 @@ struct Writer {
     space: Space,
     /// A batch that may or may not have reached the disk. Nothing is written before that is known.
     unresolved: Option<Batch>,
+    /// When the file could not be written anew after a failed sync.
+    rewrite_failed: Option<Instant>,
 }
 
 /// The state of the space on the disk.
@@ -183,6 +186,7 @@ impl Writer {
         };
         let again = refused(&outcomes);
         if !again.is_empty() && !self.space.is_full() && self.space.release() {
+            self.rewrite_failed = None;
             // Transactions that free space have the reserve for themselves.
             for (number, outcome) in again.iter().zip(self.perform(&waiting, &again)) {
                 outcomes[*number] = outcome;
@@ -196,7 +200,7 @@ impl Writer {
     /// Performs the requests of these numbers as one batch; outcomes are in their order. They depend on the others of
     /// the batch, so none is known before all of it is on disk.
     fn perform(&mut self, waiting: &[Request], numbers: &[usize]) -> Vec<Outcome> {
-        let ready = self.resolve();
+        let ready = self.resolve().map(drop);
         let mut batch = Batch::default();
         let outcomes: Vec<Outcome> = numbers
             .iter()
@@ -280,10 +284,9 @@ impl Writer {
                 tracing::error!(%failure, transactions = batch.changes.len(), "writing to the data file failed");
                 self.unresolved = Some(batch);
                 self.disk.close();
-                let before = self.core.revision();
                 match self.resolve() {
-                    Ok(()) if newest > before && self.core.revision() == newest => Ok(()),
-                    Ok(()) => Err(failure.to_storage_error()),
+                    Ok(Resolved::Written) => Ok(()),
+                    Ok(Resolved::NotWritten) => Err(failure.to_storage_error()),
                     Err(error) => Err(StorageError::Unavailable(format!("{failure}; then: {error}"))),
                 }
             }
@@ -294,30 +297,88 @@ impl Writer {
         self.core.publish(self.core.write(), &batch.changes, |_| batch.compact);
     }
 
-    /// Reopens the file after a failure, and finds out whether the failed batch was written.
-    fn resolve(&mut self) -> Result<(), StorageError> {
+    /// Reopens the file after a failure, and finds out whether the failed batch was written. A file whose sync has failed
+    /// is replaced by what is in memory, without that batch.
+    fn resolve(&mut self) -> Result<Resolved, StorageError> {
         if self.disk.is_open() {
-            return Ok(());
+            return Ok(Resolved::NotWritten);
         }
-        let found = self.disk.reopen().map_err(|failure| match failure {
-            Failure::Full => StorageError::Full,
-            other => StorageError::Unavailable(format!("the data file cannot be reopened: {other}")),
-        })?;
+        if self.disk.is_distrusted() {
+            return self.rewrite().map(|()| Resolved::NotWritten);
+        }
+        let found = match self.disk.reopen() {
+            Err(_) if self.disk.is_distrusted() => return self.rewrite().map(|()| Resolved::NotWritten),
+            reopened => reopened.map_err(|failure| cannot("be reopened", &failure))?,
+        };
         let known = self.core.revision();
         let batch = self.unresolved.take();
-        if found == known {
-            return Ok(());
+        if found.revision == known {
+            let asked = batch.and_then(|batch| batch.compact);
+            // History that the file has lost must not be missing from it only.
+            if found.compacted > self.core.read().compacted() {
+                self.core.publish(self.core.write(), &[], |_| Some(found.compacted));
+            }
+            let is_done = asked.is_some_and(|asked| asked <= found.compacted);
+            return Ok(if is_done { Resolved::Written } else { Resolved::NotWritten });
         }
-        if let Some(batch) =
-            batch.filter(|batch| batch.changes.last().is_some_and(|last| last.revision == found))
-        {
-            self.publish(&batch);
-            return Ok(());
+        let Some(batch) =
+            batch.filter(|batch| batch.changes.last().is_some_and(|last| last.revision == found.revision))
+        else {
+            self.disk.close();
+            return Err(StorageError::Broken(format!(
+                "the data file is at revision {}, which was never written; the newest known revision is {known}",
+                found.revision
+            )));
+        };
+        // It is seen, which does not say that it is durable.
+        if let Err(failure) = self.disk.confirm(found) {
+            self.disk.close();
+            if self.disk.is_distrusted() {
+                return self.rewrite().map(|()| Resolved::NotWritten);
+            }
+            self.unresolved = Some(batch);
+            return Err(cannot("be synced", &failure));
         }
-        self.disk.close();
-        Err(StorageError::Broken(format!(
-            "the data file is at revision {found}, which was never written; the newest known revision is {known}"
-        )))
+        self.publish(&batch);
+        Ok(Resolved::Written)
+    }
+
+    /// Writes everything that was acknowledged into a new file, which takes the place of the present one.
+    fn rewrite(&mut self) -> Result<(), StorageError> {
+        if self.rewrite_failed.is_some_and(|at| at.elapsed() < RECOVERY_PAUSE) {
+            return Err(StorageError::Unavailable(
+                "the data file cannot be trusted after a failed sync, and could not be written anew yet"
+                    .to_owned(),
+            ));
+        }
+        tracing::error!("a sync of the data file failed: it is written anew from memory");
+        self.unresolved = None;
+        let rewritten = self.disk.rewrite(&self.core.read());
+        self.rewrite_failed = rewritten.is_err().then(Instant::now);
+        match rewritten {
+            Ok(_) => {
+                tracing::info!("the data file was written anew");
+                Ok(())
+            }
+            Err(failure) => {
+                self.disk.close();
+                Err(cannot("be written anew", &failure))
+            }
+        }
+    }
+}
+
+/// What became of a batch whose write failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Resolved {
+    Written,
+    NotWritten,
+}
+
+fn cannot(be: &str, failure: &Failure) -> StorageError {
+    match failure {
+        Failure::Full => StorageError::Full,
+        other => StorageError::Unavailable(format!("the data file cannot {be}: {other}")),
     }
 }
 

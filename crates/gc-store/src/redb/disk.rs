@@ -13,12 +13,14 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::redb::{Builder, Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use bytes::Bytes;
 use gc_storage::{Change, Key, KeyValue, Revision, StorageError};
 
 use super::OpenError;
+use super::medium::{Medium, SyncWatch};
 use crate::mvcc::{INITIAL_REVISION, Mvcc, result_of};
 
 /// The version of the format that this module writes.
@@ -27,9 +29,6 @@ pub(super) const FORMAT: u64 = 1;
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const OBJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
 const HISTORY: TableDefinition<'_, (u64, u32), &[u8]> = TableDefinition::new("history");
-
-/// Opens the database, as often as needed: redb has to be reopened after an I/O error.
-pub(super) type Opener = Box<dyn Fn(&Builder) -> Result<Database, Failure> + Send>;
 
 /// Why the disk operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -107,10 +106,20 @@ failure_from!(DatabaseError, TransactionError, TableError, StorageError, CommitE
 
 /// The open file.
 pub(super) struct Disk {
-    opener: Opener,
+    medium: Box<dyn Medium>,
     page_cache: usize,
-    /// `None` after a failure until it could be reopened.
+    /// `None` after a failure until it could be reopened: redb has to be, after an I/O error.
     database: Option<Database>,
+    /// A sync of the present file has failed.
+    sync_failed: Arc<AtomicBool>,
+}
+
+/// The state of a file that was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) revision: Revision,
+    /// History up to here is forgotten.
+    pub(super) compacted: Revision,
 }
 
 impl fmt::Debug for Disk {
@@ -132,33 +141,137 @@ fn guarded<T>(step: &str, action: impl FnOnce() -> Result<T, Failure>) -> Result
     })
 }
 
+/// Creates the data file of a medium, or its successor: complete, or not at all.
+pub(super) fn create<E: From<Failure>>(
+    medium: &dyn Medium,
+    fill: impl FnOnce(&Database) -> Result<(), E>,
+) -> Result<(), E> {
+    let sync_failed = Arc::default();
+    let build = || {
+        let database = guarded("creating", || {
+            let file = SyncWatch::new(medium.begin()?, &sync_failed);
+            let mut builder = Builder::new();
+            builder.set_cache_size(super::RedbOptions::default().page_cache);
+            let database = builder.create_with_backend(file)?;
+            initialize(&database)?;
+            Ok(database)
+        })?;
+        let filled = fill(&database);
+        guarded("closing", || {
+            drop(database);
+            Ok(())
+        })?;
+        filled?;
+        if sync_failed.load(Ordering::Acquire) {
+            return Err(Failure::Io("a new data file could not be synced".to_owned()).into());
+        }
+        Ok(medium.publish()?)
+    };
+    build().inspect_err(|_| medium.discard())
+}
+
+/// Adds objects to a new file as its state at `revision`, before which nothing is known.
+pub(super) fn add(database: &Database, objects: &[KeyValue], revision: Revision) -> Result<(), Failure> {
+    guarded("restoring", || {
+        let transaction = database.begin_write()?;
+        {
+            let mut meta = transaction.open_table(META)?;
+            let mut stored = transaction.open_table(OBJECTS)?;
+            for item in objects {
+                stored.insert(&*item.key, &*encode_object(item))?;
+            }
+            meta.insert("revision", revision.0)?;
+            meta.insert("compacted", revision.0)?;
+        }
+        Ok(transaction.commit()?)
+    })
+}
+
+/// Writes all of a store into a new file.
+fn copy(database: &Database, data: &Mvcc) -> Result<(), Failure> {
+    guarded("writing anew", || {
+        let transaction = database.begin_write()?;
+        {
+            let mut meta = transaction.open_table(META)?;
+            let mut objects = transaction.open_table(OBJECTS)?;
+            for item in data.items() {
+                objects.insert(&*item.key, &*encode_object(&item))?;
+            }
+            insert_history(&mut transaction.open_table(HISTORY)?, data.log())?;
+            meta.insert("revision", data.revision().0)?;
+            meta.insert("compacted", data.compacted().0)?;
+        }
+        Ok(transaction.commit()?)
+    })
+}
+
+fn insert_history<'c>(
+    history: &mut redb::Table<'_, (u64, u32), &'static [u8]>,
+    changes: impl Iterator<Item = &'c Arc<Change>>,
+) -> Result<(), Failure> {
+    let mut number = 0;
+    let mut of = Revision(0);
+    for change in changes {
+        number = if change.revision == of { number + 1 } else { 0 };
+        of = change.revision;
+        history.insert((of.0, number), &*encode_history(change))?;
+    }
+    Ok(())
+}
+
 impl Disk {
-    /// Creates the tables of a new file, and closes it.
-    pub(super) fn create(opener: &Opener) -> Result<(), Failure> {
-        guarded("creating", || initialize(&opener(&Builder::new())?))
-    }
-
     /// An existing file, not open yet.
-    pub(super) fn new(opener: Opener, page_cache: usize) -> Self {
-        Self { opener, page_cache, database: None }
+    pub(super) fn new(medium: Box<dyn Medium>, page_cache: usize) -> Self {
+        Self { medium, page_cache, database: None, sync_failed: Arc::default() }
     }
 
-    /// Closes the file, if it is open, and opens it again. Returns its newest revision.
-    pub(super) fn reopen(&mut self) -> Result<Revision, Failure> {
+    /// Closes the file, if it is open, and opens it again.
+    pub(super) fn reopen(&mut self) -> Result<Found, Failure> {
         self.close();
-        guarded("opening", || {
+        let opened = guarded("opening", || {
             let mut builder = Builder::new();
             builder.set_cache_size(self.page_cache);
-            let database = (self.opener)(&builder)?;
+            let file = SyncWatch::new(self.medium.open()?, &self.sync_failed);
+            let database = builder.create_with_backend(file)?;
             let meta = database.begin_read()?.open_table(META)?;
             let format = required(&meta, "format")?;
             if format != FORMAT {
                 return Err(Failure::Format(format));
             }
-            let revision = required(&meta, "revision")?;
+            let revision = Revision(required(&meta, "revision")?);
+            let compacted = Revision(required(&meta, "compacted")?);
             self.database = Some(database);
-            Ok(Revision(revision))
-        })
+            Ok(Found { revision, compacted })
+        });
+        if opened.is_err() {
+            self.mark();
+        }
+        opened
+    }
+
+    /// Marks the file if a sync of it has failed.
+    fn mark(&self) {
+        if self.sync_failed.load(Ordering::Acquire) {
+            self.medium.distrust();
+        }
+    }
+
+    /// Whether a sync of the file has failed, here or in a process before. It must not be written any more.
+    pub(super) fn is_distrusted(&self) -> bool {
+        self.sync_failed.load(Ordering::Acquire) || self.medium.is_distrusted()
+    }
+
+    /// Replaces the file by one with these contents, and opens that.
+    pub(super) fn rewrite(&mut self, data: &Mvcc) -> Result<Found, Failure> {
+        self.close();
+        create(&*self.medium, |database| copy(database, data))?;
+        self.sync_failed = Arc::default();
+        self.reopen()
+    }
+
+    /// Makes durable what a reopened file shows.
+    pub(super) fn confirm(&self, found: Found) -> Result<(), Failure> {
+        self.write(&[], found.revision, None)
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -173,6 +286,7 @@ impl Disk {
                 Ok(())
             }));
         }
+        self.mark();
     }
 
     fn database(&self) -> Result<&Database, Failure> {
@@ -193,21 +307,19 @@ impl Disk {
                 let mut meta = transaction.open_table(META)?;
                 let mut objects = transaction.open_table(OBJECTS)?;
                 let mut history = transaction.open_table(HISTORY)?;
-                let mut number = 0;
-                let mut of = Revision(0);
                 for change in changes {
                     match result_of(change) {
                         Some(item) => drop(objects.insert(&*change.key, &*encode_object(&item))?),
                         None => drop(objects.remove(&*change.key)?),
                     }
-                    number = if change.revision == of { number + 1 } else { 0 };
-                    of = change.revision;
-                    history.insert((of.0, number), &*encode_history(change))?;
                 }
+                insert_history(&mut history, changes.iter())?;
                 meta.insert("revision", revision.0)?;
                 if let Some(compact) = compact {
+                    // What is forgotten stays forgotten, also if this process has not learned of it.
+                    let known = meta.get("compacted")?.map_or(0, |known| known.value());
                     history.retain_in(..=(compact.0, u32::MAX), |_, _| false)?;
-                    meta.insert("compacted", compact.0)?;
+                    meta.insert("compacted", compact.0.max(known))?;
                 }
             }
             Ok(transaction.commit()?)
@@ -219,24 +331,6 @@ impl Disk {
         let database =
             self.database.as_mut().ok_or_else(|| Failure::Io("the file is not open".to_owned()))?;
         guarded("compacting", || Ok(database.compact().map(drop)?))
-    }
-
-    /// Writes objects into a new file as its state at `revision`, before which nothing is known.
-    pub(super) fn fill(&self, objects: &[KeyValue], revision: Revision) -> Result<(), Failure> {
-        let database = self.database()?;
-        guarded("restoring", || {
-            let transaction = database.begin_write()?;
-            {
-                let mut meta = transaction.open_table(META)?;
-                let mut stored = transaction.open_table(OBJECTS)?;
-                for item in objects {
-                    stored.insert(&*item.key, &*encode_object(item))?;
-                }
-                meta.insert("revision", revision.0)?;
-                meta.insert("compacted", revision.0)?;
-            }
-            Ok(transaction.commit()?)
-        })
     }
 
     /// Reads everything. Also returns the number of bytes.

@@ -1,17 +1,23 @@
 //! The directory of a store: its modes, its lock, and a data file that is complete or absent.
 
-use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use ::redb::StorageBackend;
+use ::redb::backends::FileBackend;
+
 use super::OpenError;
-use super::disk::{Failure, Opener};
+use super::disk::Failure;
+use super::medium::Medium;
 
 /// The name of the data file.
 pub(super) const DATA: &str = "kubegc.redb";
 /// The name of a data file under construction.
 const UNFINISHED: &str = "kubegc.redb.new";
+/// The name of the mark of a data file whose sync has failed.
+const DISTRUSTED: &str = "kubegc.redb.unsynced";
 /// The name of the lock file. It stays: removing it would let two processes lock two files of that name.
 const LOCK: &str = "kubegc.lock";
 
@@ -44,38 +50,65 @@ pub(super) fn prepare(directory: &Path) -> Result<Lock, OpenError> {
     Ok(Lock { _file: file })
 }
 
-/// Creates the data file under another name and renames it when it is complete, so that a crash in between leaves no
-/// partial file.
-pub(super) fn create<E: From<Failure>>(
-    directory: &Path,
-    fill: impl FnOnce(Opener) -> Result<(), E>,
-) -> Result<(), E> {
-    let failed = |error: io::Error| Failure::from(error);
-    let unfinished = directory.join(UNFINISHED);
-    match std::fs::remove_file(&unfinished) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error).into()),
-        _ => {}
-    }
-    let path = unfinished.clone();
-    fill(Box::new(move |builder| Ok(builder.create_file(private_file(&path)?)?))).inspect_err(|_| {
-        // A file that cannot be removed now is removed by the next attempt.
-        let _ = std::fs::remove_file(&unfinished);
-    })?;
-    std::fs::rename(&unfinished, directory.join(DATA)).map_err(failed)?;
-    File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
-    Ok(())
+/// The data file of a directory.
+#[derive(Debug)]
+pub(super) struct DataFile {
+    directory: PathBuf,
 }
 
-/// Opens a data file that exists, as often as needed.
-pub(super) fn opener(path: PathBuf) -> Opener {
-    Box::new(move |builder| {
-        let file = private_file(&path)?;
+impl DataFile {
+    pub(super) fn of(directory: &Path) -> Self {
+        Self { directory: directory.to_owned() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+}
+
+impl Medium for DataFile {
+    fn open(&self) -> Result<Box<dyn StorageBackend>, Failure> {
+        let file = private_file(&self.path(DATA))?;
         // redb would treat an empty file as a new database.
         if file.metadata()?.len() == 0 {
             return Err(Failure::Damaged("it is empty".to_owned()));
         }
-        Ok(builder.create_file(file)?)
-    })
+        Ok(Box::new(FileBackend::new(file)?))
+    }
+
+    fn begin(&self) -> Result<Box<dyn StorageBackend>, Failure> {
+        let unfinished = self.path(UNFINISHED);
+        match fs::remove_file(&unfinished) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+        Ok(Box::new(FileBackend::new(private_file(&unfinished)?)?))
+    }
+
+    fn publish(&self) -> Result<(), Failure> {
+        fs::rename(self.path(UNFINISHED), self.path(DATA))?;
+        File::open(&self.directory)?.sync_all()?;
+        match fs::remove_file(self.path(DISTRUSTED)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn discard(&self) {
+        // A file that cannot be removed now is removed by the next attempt.
+        let _ = fs::remove_file(self.path(UNFINISHED));
+    }
+
+    fn distrust(&self) {
+        // It is for the next process of the same boot: a power failure takes the pages that cannot be trusted with it.
+        if let Err(error) = private_file(&self.path(DISTRUSTED)) {
+            tracing::error!(%error, "the data file cannot be marked as one whose sync has failed");
+        }
+    }
+
+    fn is_distrusted(&self) -> bool {
+        self.path(DISTRUSTED).exists()
+    }
 }
 
 fn private_file(path: &Path) -> io::Result<File> {

@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
+use ::redb::Database;
 use gc_storage::{KeyValue, Revision};
 
-use super::disk::{Disk, Failure};
-use super::{OpenError, RedbStorage, file};
+use super::disk::{self, Failure};
+use super::file::{self, DataFile};
+use super::{OpenError, RedbStorage};
 
 /// Number of objects per transaction of a restore: it bounds memory, whatever the size of the backup.
 const OBJECTS_PER_TRANSACTION: usize = 1000;
@@ -59,7 +61,8 @@ impl RedbStorage {
         if Self::exists(directory) {
             return Err(RestoreError::Exists { directory: directory.to_owned() });
         }
-        file::create(directory, |opener| fill(opener, revision, objects.into_iter())).map_err(|stopped| {
+        let medium = DataFile::of(directory);
+        disk::create(&medium, |file| fill(file, revision, objects.into_iter())).map_err(|stopped| {
             match stopped {
                 Stopped::Disk(failure) => RestoreError::Open(failure.at(&directory.join(file::DATA))),
                 Stopped::Source(error) => RestoreError::Source(error),
@@ -69,13 +72,10 @@ impl RedbStorage {
 }
 
 fn fill<E>(
-    opener: super::disk::Opener,
+    file: &Database,
     revision: Revision,
     mut objects: impl Iterator<Item = Result<KeyValue, E>>,
 ) -> Result<(), Stopped<E>> {
-    Disk::create(&opener)?;
-    let mut disk = Disk::new(opener, super::RedbOptions::default().page_cache);
-    disk.reopen()?;
     loop {
         let batch: Result<Vec<KeyValue>, E> = objects.by_ref().take(OBJECTS_PER_TRANSACTION).collect();
         let batch: Vec<KeyValue> = batch
@@ -89,7 +89,7 @@ fn fill<E>(
             .collect();
         let is_last = batch.len() < OBJECTS_PER_TRANSACTION;
         // Also if there is no object: the revision is written with them.
-        disk.fill(&batch, revision)?;
+        disk::add(file, &batch, revision)?;
         if is_last {
             return Ok(());
         }
