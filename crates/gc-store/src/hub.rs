@@ -83,8 +83,21 @@ impl Hub {
     pub(crate) fn publish(&self, changes: &[Arc<Change>], revision: Revision) -> Wakers {
         let mut wakers = Wakers::default();
         let index = lock(&self.index);
-        for change in changes {
-            index.matching(&change.key, |watcher| watcher.push(change, &mut wakers));
+        for transaction in changes.chunk_by(|one, next| one.revision == next.revision) {
+            if let [change] = transaction {
+                index.matching(&change.key, |_, watcher| watcher.push(&[change], &mut wakers));
+                continue;
+            }
+            // A watcher gets its part of a transaction at once: one that is polled meanwhile must not take a part for all.
+            let mut parts: BTreeMap<u64, (&Watcher, Vec<&Arc<Change>>)> = BTreeMap::new();
+            for change in transaction {
+                index.matching(&change.key, |id, watcher| {
+                    parts.entry(id).or_insert_with(|| (watcher, Vec::new())).1.push(change);
+                });
+            }
+            for (watcher, part) in parts.values() {
+                watcher.push(part, &mut wakers);
+            }
         }
         self.published.store(revision.0, Ordering::Release);
         wakers
@@ -150,30 +163,31 @@ impl Index {
         }
     }
 
-    fn matching(&self, key: &str, mut each: impl FnMut(&Watcher)) {
+    fn matching<'i>(&'i self, key: &str, mut each: impl FnMut(u64, &'i Watcher)) {
         for length in self.lengths.range(..=key.len()).map(|(length, _)| *length) {
             let group = key.get(..length).and_then(|prefix| self.by_prefix.get(prefix));
-            for watcher in group.into_iter().flat_map(BTreeMap::values) {
-                each(watcher);
+            for (id, watcher) in group.into_iter().flatten() {
+                each(*id, watcher);
             }
         }
     }
 }
 
 impl Watcher {
-    fn push(&self, change: &Arc<Change>, wakers: &mut Wakers) {
-        if change.revision <= self.after {
+    /// Queues changes of one transaction.
+    fn push(&self, part: &[&Arc<Change>], wakers: &mut Wakers) {
+        if part.first().is_none_or(|change| change.revision <= self.after) {
             return;
         }
         let mut state = lock(&self.state);
         if state.ended.is_some() {
             return;
         }
-        if state.queue.len() >= self.limit {
+        if state.queue.len() + part.len() > self.limit {
             drop(state);
             return self.end(StorageError::Lagged { limit: self.lag }, wakers);
         }
-        state.queue.push_back(Arc::clone(change));
+        state.queue.extend(part.iter().copied().cloned());
         wakers.0.extend(state.waker.take());
     }
 
@@ -238,7 +252,7 @@ mod tests {
         let prefixes = ["", "/a", "/b", "/a", "/a/b"];
         let streams = prefixes.map(|prefix| hub.subscribe(prefix, Revision(1), VecDeque::new(), 8));
         let mut matched = 0;
-        lock(&hub.index).matching("/a/b/c", |_| matched += 1);
+        lock(&hub.index).matching("/a/b/c", |_, _| matched += 1);
         assert_eq!(matched, 4, "all but the one of /b");
         drop(streams);
         let index = lock(&hub.index);
@@ -251,7 +265,7 @@ mod tests {
         let _stream = hub.subscribe("/é", Revision(1), VecDeque::new(), 8);
         for (key, expected) in [("/é", 1), ("/éa", 1), ("/aé", 0), ("/日本", 0)] {
             let mut matched = 0;
-            lock(&hub.index).matching(key, |_| matched += 1);
+            lock(&hub.index).matching(key, |_, _| matched += 1);
             assert_eq!(matched, expected, "{key}");
         }
     }

@@ -4,6 +4,7 @@
 pub mod model;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -318,6 +319,57 @@ pub fn concurrent_increments_are_not_lost(store: &dyn Storage, writers: usize, e
     }
 }
 
+/// Who has polled one change of a transaction gets the others without waiting, so that being idle proves that the revision
+/// is complete.
+pub fn transactions_are_delivered_whole(store: &dyn Storage) {
+    const TRANSACTIONS: u64 = 100;
+    const KEYS: u64 = 16;
+    let base = store.revision().unwrap();
+    let mut watch = store.watch("/t/", base).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0..TRANSACTIONS {
+                if is_done.load(Ordering::Relaxed) {
+                    break;
+                }
+                write(store, (0..KEYS).map(|key| put(&format!("/t/{key:02}"), &n.to_string())).collect());
+            }
+        });
+        let poll =
+            |watch: &mut Box<dyn WatchStream>| watch.poll_next(&mut Context::from_waker(Waker::noop()));
+        let mut follow = || -> Result<(), String> {
+            let (mut complete, mut revision, mut part) = (0, base, KEYS);
+            while complete < TRANSACTIONS {
+                match poll(&mut watch) {
+                    Poll::Ready(Ok(WatchItem::Change(change))) if change.revision == revision => part += 1,
+                    Poll::Ready(Ok(WatchItem::Change(change))) => (revision, part) = (change.revision, 1),
+                    Poll::Ready(Ok(WatchItem::Progress(to))) if part < KEYS => {
+                        return Err(format!("progress to {to} after {part} changes of {revision}"));
+                    }
+                    Poll::Pending if part < KEYS => {
+                        return Err(format!("idle after {part} changes of {revision}"));
+                    }
+                    Poll::Ready(Ok(WatchItem::Progress(_))) | Poll::Pending => std::thread::yield_now(),
+                    Poll::Ready(Err(error)) => return Err(error.to_string()),
+                }
+                if revision > base && part == KEYS {
+                    complete += 1;
+                    (revision, part) = (base, KEYS);
+                }
+                if Instant::now() > deadline {
+                    return Err(format!("{complete} transactions came in time"));
+                }
+            }
+            Ok(())
+        };
+        let followed = follow();
+        is_done.store(true, Ordering::Relaxed);
+        assert_eq!(followed, Ok(()));
+    });
+}
+
 fn increment(store: &dyn Storage, key: &str) {
     let mut found = store.get(key, None).unwrap().item;
     loop {
@@ -339,7 +391,7 @@ macro_rules! storage_suite {
         $crate::storage_suite!(@each $new;
             empty_store_is_readable, reads_see_the_revision_they_ask_for, ranges_page_and_count,
             transactions_compare_and_set, watches_replay_and_follow, idle_watches_hear_of_progress,
-            a_blocked_watch_is_woken, compaction_forgets_what_was_before);
+            a_blocked_watch_is_woken, transactions_are_delivered_whole, compaction_forgets_what_was_before);
     };
     (@each $new:expr; $($name:ident),*) => {$(
         #[test]
