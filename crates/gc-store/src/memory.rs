@@ -1,10 +1,12 @@
 //! The store that keeps nothing after exit.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, RwLockWriteGuard};
 
+use bytes::Bytes;
 use gc_storage::{
-    Blocking, Committed, GetAnswer, KeyValue, RangeAnswer, RangeOptions, Revision, Storage, StorageError,
-    Transaction, WatchStream,
+    Blocking, Committed, GetAnswer, Key, KeyValue, RangeAnswer, RangeOptions, Revision, Storage,
+    StorageError, Transaction, WatchStream, Write,
 };
 
 use crate::core::Core;
@@ -49,6 +51,43 @@ impl MemoryStorage {
         let options = MemoryOptions::default();
         Self { core: Core::new(Mvcc::restore(revision, items), options.watch_lag), options }
     }
+
+    /// Puts back these items, and removes all others, in one transaction that no other comes between. Watches deliver each
+    /// change, and revisions continue to rise. Returns the revision; that of before if nothing differs.
+    pub fn reset(&self, items: &[KeyValue]) -> Result<Revision, StorageError> {
+        let data = self.core.write();
+        let mut left: BTreeMap<Key, Bytes> = data.items().map(|item| (item.key, item.value)).collect();
+        let mut writes = Vec::new();
+        for item in items {
+            if left.remove(&item.key).as_ref() != Some(&item.value) {
+                writes.push(Write::Put(Arc::clone(&item.key), item.value.clone()));
+            }
+        }
+        writes.extend(left.into_keys().map(Write::Delete));
+        match self.apply(data, Transaction { conditions: Vec::new(), writes })? {
+            Committed::Done(revision) => Ok(revision),
+            Committed::Conflict(_) => {
+                Err(StorageError::Broken("a transaction without conditions conflicts".into()))
+            }
+        }
+    }
+
+    fn apply(
+        &self,
+        data: RwLockWriteGuard<'_, Mvcc>,
+        transaction: Transaction,
+    ) -> Result<Committed, StorageError> {
+        let revision = Revision(data.revision().0 + 1);
+        match evaluate(transaction, revision, |key| data.current(key))? {
+            Evaluated::Conflict(present) => Ok(Committed::Conflict(present)),
+            Evaluated::Changes(changes) if changes.is_empty() => Ok(Committed::Done(data.revision())),
+            Evaluated::Changes(changes) => {
+                let changes: Vec<_> = changes.into_iter().map(Arc::new).collect();
+                self.core.publish(data, &changes, |data| data.overdue(&self.options.history));
+                Ok(Committed::Done(revision))
+            }
+        }
+    }
 }
 
 impl Default for MemoryStorage {
@@ -75,17 +114,7 @@ impl Storage for MemoryStorage {
     }
 
     fn commit(&self, transaction: Transaction) -> Result<Committed, StorageError> {
-        let data = self.core.write();
-        let revision = Revision(data.revision().0 + 1);
-        match evaluate(transaction, revision, |key| data.current(key))? {
-            Evaluated::Conflict(present) => Ok(Committed::Conflict(present)),
-            Evaluated::Changes(changes) if changes.is_empty() => Ok(Committed::Done(data.revision())),
-            Evaluated::Changes(changes) => {
-                let changes: Vec<_> = changes.into_iter().map(Arc::new).collect();
-                self.core.publish(data, &changes, |data| data.overdue(&self.options.history));
-                Ok(Committed::Done(revision))
-            }
-        }
+        self.apply(self.core.write(), transaction)
     }
 
     fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn WatchStream>, StorageError> {

@@ -3,7 +3,9 @@
 
 mod suite;
 
-use gc_storage::{Revision, Storage, StorageError, WatchItem};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gc_storage::{RangeOptions, Revision, Storage, StorageError, WatchItem};
 use gc_store::{HistoryOptions, MemoryOptions, MemoryStorage};
 use proptest::prelude::*;
 use suite::{delete, next, put, write};
@@ -78,4 +80,36 @@ fn oversized_values_are_refused() {
     let put = gc_storage::Write::Put("a".into(), vec![0; size].into());
     let error = store.commit(suite::when(&[], vec![put])).unwrap_err();
     assert_eq!(error, StorageError::TooLarge { size, limit: gc_store::VALUE_LIMIT });
+}
+
+/// A regression: what was created between the reading and the writing of a reset outlived it.
+#[test]
+fn nothing_comes_between_the_parts_of_a_reset() {
+    let store = MemoryStorage::default();
+    write(&store, vec![put("/kept", "1"), put("/changed", "1"), put("/deleted", "1")]);
+    let contents = |at: Option<Revision>| {
+        let options = RangeOptions { at, ..RangeOptions::default() };
+        let items = store.range("", &options).unwrap().items;
+        items.into_iter().map(|item| (item.key, item.value)).collect::<Vec<_>>()
+    };
+    let (items, before) = (store.range("", &RangeOptions::default()).unwrap().items, contents(None));
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut n = 0;
+            while !is_done.load(Ordering::Relaxed) {
+                n += 1;
+                write(&store, vec![put(&format!("/new/{}", n % 100), "1"), put("/changed", &n.to_string())]);
+            }
+        });
+        write(&store, vec![delete("/deleted")]);
+        let results: Vec<_> = (0..200)
+            .map(|_| store.reset(&items).map(|revision| contents(Some(revision)) == before))
+            .collect();
+        is_done.store(true, Ordering::Relaxed);
+        assert_eq!(results, vec![Ok(true); 200]);
+    });
+    store.reset(&items).unwrap();
+    let revision = store.revision();
+    assert_eq!((store.reset(&items), contents(None)), (revision, before), "nothing is written twice");
 }

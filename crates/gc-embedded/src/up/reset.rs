@@ -1,11 +1,8 @@
 //! Putting the store of a server back to how it was at the start.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gc_registry::storage::{
-    Committed, KeyValue, RangeOptions, Storage as _, StorageError, Transaction, Write,
-};
+use gc_registry::storage::{KeyValue, RangeOptions, Storage as _, StorageError};
 use gc_store::MemoryStorage;
 
 /// A store in memory, and what it contained at the start.
@@ -21,36 +18,18 @@ impl Baseline {
         Ok(Self { store: Arc::clone(store), items })
     }
 
-    /// Puts everything back in one transaction. Watches deliver each change, and revisions continue to rise.
+    /// Puts everything back in one transaction, whatever is written meanwhile. Watches deliver each change, and revisions
+    /// continue to rise.
     pub(super) fn restore(&self) -> Result<(), StorageError> {
-        let present = self.store.range("", &RangeOptions::default())?.items;
-        let writes = writes(&self.items, present);
-        match self.store.commit(Transaction { conditions: Vec::new(), writes })? {
-            Committed::Done(_) => Ok(()),
-            Committed::Conflict(_) => {
-                Err(StorageError::Broken("a transaction without conditions conflicts".into()))
-            }
-        }
+        self.store.reset(&self.items).map(drop)
     }
-}
-
-/// What turns `present` into `wanted`.
-fn writes(wanted: &[KeyValue], present: Vec<KeyValue>) -> Vec<Write> {
-    let mut left: BTreeMap<_, _> = present.into_iter().map(|item| (item.key, item.value)).collect();
-    let mut writes = Vec::new();
-    for item in wanted {
-        if left.remove(&item.key).as_ref() != Some(&item.value) {
-            writes.push(Write::Put(Arc::clone(&item.key), item.value.clone()));
-        }
-    }
-    writes.extend(left.into_keys().map(Write::Delete));
-    writes
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
     use super::*;
+    use gc_registry::storage::{Transaction, Write};
 
     fn put(key: &str, value: &'static str) -> Write {
         Write::Put(key.into(), value.as_bytes().into())
