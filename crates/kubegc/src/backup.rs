@@ -26,8 +26,8 @@ use crate::questions::access::Access;
 use format::{Entry, FormatError, Head, Reader, Writer};
 use gc_embedded::backup_pages;
 
-/// How far a restored store is ahead of the one that was saved: further than any server has counted between the backup
-/// and its end, so that no client meets a resourceVersion that meant something else before.
+/// How far a restored store is ahead of the one that was saved, at least: further than any server has counted between the
+/// backup and its end, so that no client meets a resourceVersion that meant something else before.
 const REVISIONS_AHEAD: u64 = 1_000_000_000;
 /// How often a backup begins again because the history that it reads was compacted meanwhile.
 const ATTEMPTS: usize = 3;
@@ -35,6 +35,8 @@ const ATTEMPTS: usize = 3;
 const PAGE_OBJECTS: usize = 1000;
 /// The folder of keys in a data directory.
 const KEYS: &str = "pki";
+/// Its name while a restore writes it.
+const PARTIAL_KEYS: &str = "pki.partial";
 /// Largest file of that folder.
 const MAXIMUM_KEY_BYTES: u64 = 1 << 20;
 
@@ -250,7 +252,9 @@ impl PartialFile {
     }
 
     fn publish(&self) -> anyhow::Result<()> {
+        let folder = self.target.parent().filter(|folder| !folder.as_os_str().is_empty());
         std::fs::rename(&self.path, &self.target)
+            .and_then(|()| sync_directory(folder.unwrap_or(Path::new("."))))
             .with_context(|| format!("cannot rename {} to {}", self.path.display(), self.target.display()))
     }
 }
@@ -280,23 +284,23 @@ pub(crate) fn restore(options: &RestoreOptions) -> anyhow::Result<()> {
     for entry in reader {
         match entry.with_context(|| options.file.display().to_string())? {
             Entry::Object(_) => objects += 1,
-            Entry::Key { name, content } => keys.push((name, content)),
+            key @ Entry::Key { .. } => keys.push(key),
         }
     }
-    let key_folder = folder.join(KEYS);
     ensure!(
-        keys.is_empty() || !key_folder.exists(),
-        "{} exists, and the backup has keys of its own: move that folder away, or restore into another directory",
-        key_folder.display()
+        !RedbStorage::exists(&folder),
+        "{} holds a store already; restore into another directory",
+        folder.display()
     );
-    let revision = Revision(head.revision.saturating_add(REVISIONS_AHEAD));
+    // The store comes last: where it is, the restore is complete, and one that was cut off can be repeated.
+    write_keys(&folder, &keys)?;
+    let revision = restored_revision(&head, jiff::Timestamp::now());
     let stored = open()?.filter_map(|entry| match entry {
         Ok(Entry::Object(item)) => Some(Ok(item)),
         Ok(Entry::Key { .. }) => None,
         Err(error) => Some(Err::<KeyValue, FormatError>(error)),
     });
     RedbStorage::restore(&folder, revision, stored)?;
-    write_keys(&key_folder, &keys)?;
     let without =
         if keys.is_empty() { "; it has no keys: new ones are made, and old tokens are void" } else { "" };
     writeln!(
@@ -309,13 +313,125 @@ pub(crate) fn restore(options: &RestoreOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn write_keys(folder: &Path, keys: &[(String, Vec<u8>)]) -> anyhow::Result<()> {
+/// The revision of a store that is restored now. It grows by one with each microsecond since the backup, faster than any
+/// server counts, so that a store that is restored from the same backup later begins after everything that an earlier one
+/// has counted.
+fn restored_revision(head: &Head, now: jiff::Timestamp) -> Revision {
+    // A time that cannot be read, or is later than now, says nothing.
+    let taken_at = head.taken_at.parse::<jiff::Timestamp>().unwrap_or(now);
+    let since = u64::try_from(now.duration_since(taken_at).as_micros()).unwrap_or(0);
+    Revision(head.revision.saturating_add(REVISIONS_AHEAD).saturating_add(since))
+}
+
+/// Writes the folder of keys: complete, or not at all. One that a restore of the same backup has left is taken over.
+fn write_keys(data_dir: &Path, keys: &[Entry]) -> anyhow::Result<()> {
     if keys.is_empty() {
         return Ok(());
     }
-    crate::private_files::create_directory(folder)?;
-    for (name, content) in keys {
-        gc_apiserver::write_private(&folder.join(name), content)?;
+    let folder = data_dir.join(KEYS);
+    if folder.exists() {
+        ensure!(
+            read_keys(data_dir)? == keys,
+            "{} exists, and the backup has keys of its own: move that folder away, or restore into another directory",
+            folder.display()
+        );
+        return Ok(());
     }
-    Ok(())
+    crate::private_files::create_directory(data_dir)?;
+    let partial = data_dir.join(PARTIAL_KEYS);
+    match std::fs::remove_dir_all(&partial) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot remove {}", partial.display()));
+        }
+        _ => {}
+    }
+    crate::private_files::create_directory(&partial)?;
+    for key in keys {
+        if let Entry::Key { name, content } = key {
+            gc_apiserver::write_private(&partial.join(name), content)?;
+        }
+    }
+    let publish = || {
+        sync_directory(&partial)?;
+        std::fs::rename(&partial, &folder)?;
+        sync_directory(data_dir)
+    };
+    publish().with_context(|| format!("cannot write {}", folder.display()))
+}
+
+/// Makes the names in a directory durable.
+fn sync_directory(path: &Path) -> std::io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+    use super::*;
+
+    fn key(name: &str, content: &str) -> Entry {
+        Entry::Key { name: name.to_owned(), content: content.as_bytes().to_vec() }
+    }
+
+    /// A backup with one object and these keys, and the options to restore it into a directory beside it.
+    fn saved(folder: &Path, keys: &[Entry]) -> impl Fn(&str) -> RestoreOptions + use<> {
+        let file = folder.join("backup");
+        let head = Head::new(Revision(20), jiff::Timestamp::now());
+        let mut writer = Writer::begin(File::create(&file).unwrap(), &head).unwrap();
+        keys.iter().for_each(|key| writer.write(key).unwrap());
+        let (create_revision, mod_revision) = (Revision(5), Revision(7));
+        let item = KeyValue { key: "/k/a".into(), value: "{}".into(), create_revision, mod_revision };
+        writer.write(&Entry::Object(item)).unwrap();
+        writer.finish().unwrap();
+        let folder = folder.to_owned();
+        move |name| RestoreOptions { file: file.clone(), data_dir: Some(folder.join(name)) }
+    }
+
+    fn revision(folder: &Path) -> u64 {
+        RedbStorage::open(folder, RedbOptions::default()).unwrap().revision().unwrap().0
+    }
+
+    /// A regression: both began at the same revision, so that a client that had seen one took versions of the other for what
+    /// it knew.
+    #[test]
+    fn stores_of_one_backup_share_no_revisions() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = saved(folder.path(), &[]);
+        restore(&options("one")).unwrap();
+        let one = RedbStorage::open(folder.path().join("one"), RedbOptions::default()).unwrap();
+        let put = gc_registry::storage::Write::Put("/k/b".into(), "{}".into());
+        let transaction = gc_registry::storage::Transaction { conditions: Vec::new(), writes: vec![put] };
+        one.commit(transaction).unwrap();
+        let counted = one.revision().unwrap().0;
+        assert!(counted > 20 + REVISIONS_AHEAD);
+        restore(&options("other")).unwrap();
+        assert!(revision(&folder.path().join("other")) > counted);
+        // A clock that was set back takes nothing away.
+        let head = Head::new(Revision(20), jiff::Timestamp::MAX);
+        assert_eq!(restored_revision(&head, jiff::Timestamp::now()), Revision(20 + REVISIONS_AHEAD));
+    }
+
+    /// A regression: the keys came after the store, and a restore that was cut off between them could not be repeated.
+    #[test]
+    fn a_restore_that_was_cut_off_is_repeated() {
+        let folder = tempfile::tempdir().unwrap();
+        let keys = [key("ca.key", "secret"), key("sa.key", "secret, too")];
+        let options = saved(folder.path(), &keys);
+        let target = folder.path().join("data");
+        // While it wrote the keys, and after it.
+        std::fs::create_dir_all(target.join(PARTIAL_KEYS)).unwrap();
+        std::fs::write(target.join(PARTIAL_KEYS).join("half"), "").unwrap();
+        write_keys(&target, &keys).unwrap();
+        assert_eq!(read_keys(&target).unwrap(), keys);
+        restore(&options("data")).unwrap();
+        assert!(revision(&target) > REVISIONS_AHEAD);
+        assert_eq!(read_keys(&target).unwrap(), keys);
+        assert!(!target.join(PARTIAL_KEYS).exists());
+        // A complete one is not replaced, nor are keys of another server.
+        let refusal = |name: &str| restore(&options(name)).unwrap_err().to_string();
+        assert!(refusal("data").contains("holds a store already"));
+        write_keys(&folder.path().join("foreign"), &[key("ca.key", "another")]).unwrap();
+        assert!(refusal("foreign").contains("keys of its own"));
+        assert!(!RedbStorage::exists(folder.path().join("foreign")));
+    }
 }
