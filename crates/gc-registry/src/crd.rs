@@ -42,7 +42,7 @@ pub use definition::{
 pub(crate) use instance::go_type;
 pub use version::CustomVersion;
 
-use self::version::{Versions, compile_version, root_schema};
+use self::version::{StoredSchema, Versions, compile_version};
 
 /// The verbs of every custom resource, in the order of discovery.
 const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
@@ -76,14 +76,6 @@ pub(crate) fn before_acceptance(definition: &Value, revision: u64) -> Value {
 
 /// Compiles the served versions of a definition, in its order.
 pub fn definitions(definition: &Value) -> Result<Vec<ResourceDefinition>, CompileError> {
-    definitions_at(definition, 0)
-}
-
-/// The same, of a definition that was last written at a revision.
-pub(crate) fn definitions_at(
-    definition: &Value,
-    revision: u64,
-) -> Result<Vec<ResourceDefinition>, CompileError> {
     let spec = &definition["spec"];
     let group = spec["group"].as_str().ok_or(CompileError::Missing("group"))?;
     // What is served follows the names that were accepted, not those that were asked for.
@@ -98,7 +90,6 @@ pub(crate) fn definitions_at(
     for version in versions.iter().filter(|version| version["served"] == true) {
         let mut resource = resource(group, names, &spec["scope"], version, &shared)?;
         if let Some(custom) = resource.custom.as_mut().and_then(Arc::get_mut) {
-            custom.defined_at = revision;
             if custom.deprecation_warning.is_some() && version["deprecationWarning"].is_null() {
                 custom.deprecation_warning = Some(deprecation(group, &custom.kind, version, versions).into());
             }
@@ -111,8 +102,8 @@ pub(crate) fn definitions_at(
 fn shared_by_versions(group: &str, versions: &[Value], storage: &str, definition: &Value) -> Versions {
     let api_version = |name: &str| -> Arc<str> { format!("{group}/{name}").into() };
     let schemas = versions.iter().filter_map(|version| {
-        let schema = root_schema(&version["schema"]["openAPIV3Schema"]);
-        Some((api_version(version["name"].as_str()?), Arc::new(schema)))
+        let schema = StoredSchema::new(&version["schema"]["openAPIV3Schema"]);
+        Some((api_version(version["name"].as_str()?), schema))
     });
     // An object without a mark was stored before there was a second version.
     let unmarked = definition["status"]["storedVersions"][0].as_str().unwrap_or(storage);

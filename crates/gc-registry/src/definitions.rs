@@ -63,8 +63,7 @@ fn compile(stored: &[u8], revision: Revision) -> Definition {
     let value: Value = serde_json::from_slice(stored).unwrap_or_default();
     let text = |path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
     let established = crd::is_established(&value);
-    let served =
-        if established { crd::definitions_at(&value, revision.0).unwrap_or_default() } else { Vec::new() };
+    let served = if established { crd::definitions(&value).unwrap_or_default() } else { Vec::new() };
     Definition {
         revision,
         group: text("/spec/group"),

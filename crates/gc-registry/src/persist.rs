@@ -84,8 +84,9 @@ pub(crate) fn read(
     let wanted = resource.api_version();
     let mut api_version = wanted.clone();
     if let Some(custom) = &resource.custom {
-        let stored_as = stored_version(custom, stored);
-        if custom.is_older(revision.0) {
+        let form = StoredForm::of(custom, stored);
+        let stored_as = form.api_version;
+        if !form.is_of_today(custom) {
             custom.read_stored(stored_as, &mut value);
         }
         is_foreign = custom.webhook().is_some() && stored_as != wanted;
@@ -108,13 +109,15 @@ pub(crate) fn read(
     Ok(Read::Wanted(value))
 }
 
-/// How the text of a custom resource ends that names the version that it is stored in, up to that version.
+/// How the text of a custom resource continues after its last field, up to the version that it is stored in.
 const MARK: &[u8] = b",\"apiVersion\":\"";
-/// How it ends after that version.
+/// Between that version and the fingerprint of its schema. Neither can contain it.
+const MARK_SCHEMA: u8 = b'#';
+/// How it ends after them.
 const MARK_END: &[u8] = b"\"}";
 
-/// The text of a stored object without the version that it names, but for its end, and that version. The last string of
-/// an object has no quotes around it within, so that nothing else looks like it.
+/// The text of a stored object without its mark, but for its end, and the mark. The last string of an object has no quotes
+/// around it within, so that nothing else looks like it.
 fn split_mark(stored: &[u8]) -> Option<(&[u8], &str)> {
     let text = stored.strip_suffix(MARK_END)?;
     let start = text.iter().rposition(|byte| *byte == b'"')? + 1;
@@ -122,12 +125,34 @@ fn split_mark(stored: &[u8]) -> Option<(&[u8], &str)> {
     Some((rest, std::str::from_utf8(&text[start..]).ok()?))
 }
 
-/// apiVersion of the version that a custom resource is stored in.
-pub(crate) fn stored_version<'s>(custom: &'s CustomVersion, stored: &'s [u8]) -> &'s str {
-    split_mark(stored).map_or(custom.unmarked_api_version(), |(_, version)| version)
+/// The form of a custom resource in the store, as its text names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StoredForm<'s> {
+    /// apiVersion of the version that it is stored in.
+    pub(crate) api_version: &'s str,
+    /// Fingerprint of the schema by which it was pruned and got its defaults before it was stored.
+    schema: Option<&'s str>,
 }
 
-/// The text of a stored object without the version that it names.
+impl<'s> StoredForm<'s> {
+    pub(crate) fn of(custom: &'s CustomVersion, stored: &'s [u8]) -> Self {
+        match split_mark(stored) {
+            None => Self { api_version: custom.unmarked_api_version(), schema: None },
+            Some((_, mark)) => match mark.split_once(char::from(MARK_SCHEMA)) {
+                None => Self { api_version: mark, schema: None },
+                Some((api_version, schema)) => Self { api_version, schema: Some(schema) },
+            },
+        }
+    }
+
+    /// Whether the object has the form of today's schema. It says nothing about the time of the write: a restore writes
+    /// everything at once, and a write may have been judged by a schema that was replaced before it was done.
+    fn is_of_today(&self, custom: &CustomVersion) -> bool {
+        self.schema.is_some() && self.schema == custom.fingerprint_of(self.api_version)
+    }
+}
+
+/// The text of a stored object without its mark.
 fn without_mark(stored: Bytes) -> Bytes {
     match split_mark(&stored) {
         None => stored,
@@ -148,14 +173,15 @@ pub(crate) fn encode(resource: &ResourceDefinition, object: &Value) -> Result<By
     }
     let custom = resource.custom.as_ref();
     let to_stored = || custom.and_then(|custom| custom.to_stored(object));
-    let mark = custom.filter(|custom| custom.is_marked()).map(|custom| &**custom.storage_api_version());
+    let mark = custom.map(|custom| (&**custom.storage_api_version(), custom.storage_fingerprint()));
     match convert::to_stored(resource, object).or_else(to_stored) {
         None => encode_value(object, mark).map(Bytes::from),
         Some(converted) => encode_value(&converted, mark).map(Bytes::from),
     }
 }
 
-fn encode_value(object: &Value, mark: Option<&str>) -> Result<Vec<u8>, ApiError> {
+/// `mark` is the version and the fingerprint of the schema.
+fn encode_value(object: &Value, mark: Option<(&str, &str)>) -> Result<Vec<u8>, ApiError> {
     /// Room for an object of ordinary size.
     const CAPACITY: usize = 1024;
     let mut out = Vec::with_capacity(CAPACITY);
@@ -175,10 +201,12 @@ fn encode_value(object: &Value, mark: Option<&str>) -> Result<Vec<u8>, ApiError>
         }
     }
     match mark {
-        Some(version) => {
-            for part in [MARK, version.as_bytes(), MARK_END] {
-                out.extend_from_slice(part);
-            }
+        Some((version, schema)) => {
+            out.extend_from_slice(MARK);
+            out.extend_from_slice(version.as_bytes());
+            out.push(MARK_SCHEMA);
+            out.extend_from_slice(schema.as_bytes());
+            out.extend_from_slice(MARK_END);
         }
         None => out.push(b'}'),
     }
@@ -219,7 +247,8 @@ pub(crate) fn present(
     let is_stored_form = match &resource.custom {
         None => convert::conversion(resource) == Conversion::Same,
         Some(custom) => {
-            !custom.is_older(revision.0) && stored_version(custom, &stored) == &*type_meta.api_version
+            let form = StoredForm::of(custom, &stored);
+            form.api_version == &*type_meta.api_version && form.is_of_today(custom)
         }
     };
     if is_stored_form {
@@ -282,10 +311,10 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_text_names_its_version_at_its_end_and_nowhere_else() {
+    fn a_text_names_its_form_at_its_end_and_nowhere_else() {
         let marked = |object: &Value| {
-            let text = encode_value(object, Some("example.com/v2")).unwrap();
-            let found = split_mark(&text).map(|(_, version)| version.to_owned());
+            let text = encode_value(object, Some(("example.com/v2", "0a1b"))).unwrap();
+            let found = split_mark(&text).map(|(_, mark)| mark.to_owned());
             (found, String::from_utf8(without_mark(text.into()).to_vec()).unwrap())
         };
         let plain = |object: &Value| String::from_utf8(encode_value(object, None).unwrap()).unwrap();
@@ -294,7 +323,7 @@ mod tests {
             json!({"metadata": {}, "spec": {"apiVersion": "example.com/v1"}}),
             json!({"metadata": {"name": "a"}, "z": ",\"apiVersion\":\"example.com/v1\"}"}),
         ] {
-            assert_eq!(marked(&object), (Some("example.com/v2".to_owned()), plain(&object)));
+            assert_eq!(marked(&object), (Some("example.com/v2#0a1b".to_owned()), plain(&object)));
             assert_eq!(split_mark(plain(&object).as_bytes()), None, "{object}");
         }
     }

@@ -12,7 +12,7 @@ use crate::managed::{self, Operation};
 use crate::meta;
 use crate::meta_validation::{self, Deduplication};
 use crate::patch;
-use crate::persist;
+use crate::persist::StoredForm;
 use crate::rules::{self, Strictness};
 use crate::schema;
 use crate::storage::KeyValue;
@@ -293,7 +293,7 @@ impl Call<'_> {
     fn is_in_storage_version(&self, stored: &KeyValue) -> bool {
         let custom = self.resource().custom.as_ref();
         custom.is_none_or(|custom| {
-            persist::stored_version(custom, &stored.value) == &**custom.storage_api_version()
+            StoredForm::of(custom, &stored.value).api_version == &**custom.storage_api_version()
         })
     }
 

@@ -4,9 +4,13 @@
 
 mod world;
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
-use gc_registry::api::WriteOptions;
+use gc_registry::api::{ListOptions, WriteOptions};
+use gc_registry::storage::{KeyValue, RangeOptions, Revision, Storage as _, Transaction, Write};
+use gc_store::MemoryStorage;
 use world::World;
 
 const THINGS: &str = "example.com/v1/things";
@@ -80,6 +84,67 @@ fn what_was_stored_before_is_read_by_the_schema_of_today() {
     // A change of labels is no change of the spec.
     let labelled = world.merge(THINGS, "default/a", json!({"metadata": {"labels": {"a": "b"}}})).unwrap();
     assert_eq!(labelled["metadata"]["generation"], 1);
+}
+
+/// A regression: whether an object was pruned and got its defaults was told by the revisions of the object and of its
+/// definition, which a restore or a reset makes equal, and which say nothing of a write that the old schema judged.
+#[test]
+fn what_was_stored_by_another_schema_is_read_by_the_one_of_today() {
+    let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let tight = json!({"type": "object", "properties": {
+        "kept": {"type": "string"}, "size": {"type": "integer", "default": 3},
+    }});
+    let world = with_definition(json!([version("v1", true, anything.clone())]));
+    let thing = |name: &str| json!({"metadata": {"name": name}, "spec": {"old": 1, "kept": "x"}});
+    world.create(THINGS, thing("a")).unwrap();
+    let stored = |world: &World| world.storage.range("", &RangeOptions::default()).unwrap();
+    let key = "/example.com/things/default/a";
+    let old = world.storage.get(key, None).unwrap().item.unwrap();
+    change(&world, json!([version("v1", true, tight.clone())]));
+    let shown = json!({"kept": "x", "size": 3});
+    let check = |world: &World, what: &str| {
+        assert_eq!(world.get(THINGS, "default/a").unwrap()["spec"], shown, "{what}");
+        let listed = world::body(&world.list(THINGS, "default", ListOptions::default()).unwrap());
+        assert_eq!(listed[0]["spec"], shown, "{what}");
+        let options = ListOptions { resource_version: "0".into(), ..ListOptions::default() };
+        let mut watch = world.watch(THINGS, "default", &options).unwrap();
+        assert_eq!(world.events(&mut watch)[0].1["spec"], shown, "{what}");
+    };
+    check(&world, "after the change");
+    // A write that was judged by the old schema ends after the definition was changed.
+    let put = |value: bytes::Bytes| Transaction {
+        conditions: Vec::new(),
+        writes: vec![Write::Put(key.into(), value)],
+    };
+    world.storage.commit(put(old.value.clone())).unwrap();
+    check(&world, "written late");
+    // As programs before this one stored it.
+    let text = std::str::from_utf8(&old.value).unwrap();
+    let (plain, _) = text.rsplit_once(",\"apiVersion\"").unwrap();
+    world.storage.commit(put(format!("{plain}}}").into())).unwrap();
+    check(&world, "without a mark");
+    // All of it at one revision.
+    let items =
+        stored(&world).items.into_iter().map(|item| KeyValue { mod_revision: Revision(5000), ..item });
+    let restored = Arc::new(MemoryStorage::with_items(Revision(5000), items.collect::<Vec<_>>()));
+    let restored = World::over(Arc::clone(&restored) as _, restored, gc_registry::Config::default());
+    check(&restored, "restored");
+    let items = stored(&world).items;
+    world
+        .delete(
+            "apiextensions.k8s.io/v1/customresourcedefinitions",
+            "/things.example.com",
+            Default::default(),
+        )
+        .unwrap();
+    world.storage.reset(&items).unwrap();
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(world.registry.poll_pump(&mut context).is_pending());
+    check(&world, "reset");
+    // What has the form of today's schema is not touched, and shows no mark.
+    world.merge(THINGS, "default/a", json!({"spec": {"size": 4}})).unwrap();
+    let read = world.get(THINGS, "default/a").unwrap();
+    assert_eq!((&read["apiVersion"], &read["spec"]["size"]), (&json!("example.com/v1"), &json!(4)));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use super::columns::{self, CustomColumn};
 use super::{cel, compile, validate};
@@ -24,15 +25,32 @@ pub struct CustomVersion {
     pub(super) selectable_fields: Vec<Arc<str>>,
     pub(super) deprecation_warning: Option<Arc<str>>,
     pub(super) versions: Arc<Versions>,
-    /// The last write of the definition: what was stored before is read by the schema of today.
-    pub(super) defined_at: u64,
+}
+
+/// The schema of a version, as objects are read from the store by it.
+#[derive(Debug)]
+pub(super) struct StoredSchema {
+    schema: Arc<Schema>,
+    /// Names the schema in the text of objects that have its form.
+    fingerprint: Box<str>,
+}
+
+impl StoredSchema {
+    pub(super) fn new(source: &Value) -> Self {
+        /// Changes with what pruning and defaulting make of the same schema.
+        const RULES: &str = "1\n";
+        const BYTES: usize = 8;
+        let sum = Sha256::new().chain_update(RULES).chain_update(source.to_string()).finalize();
+        let fingerprint: String = sum.iter().take(BYTES).map(|byte| format!("{byte:02x}")).collect();
+        Self { schema: Arc::new(root_schema(source)), fingerprint: fingerprint.into() }
+    }
 }
 
 /// What the versions of a definition share.
 #[derive(Debug, Default)]
 pub(super) struct Versions {
     /// The schema of each version, by apiVersion.
-    pub(super) schemas: BTreeMap<Arc<str>, Arc<Schema>>,
+    pub(super) schemas: BTreeMap<Arc<str>, StoredSchema>,
     /// apiVersion of the version that objects are stored in.
     pub(super) storage: Arc<str>,
     /// apiVersion of the objects whose stored text does not name one: those from when there was one version.
@@ -66,14 +84,14 @@ impl CustomVersion {
         &self.versions.unmarked
     }
 
-    /// Whether stored objects name the version that they are stored in.
-    pub(crate) fn is_marked(&self) -> bool {
-        self.versions.schemas.len() > 1
+    /// Names the schema that objects have the form of when they are stored.
+    pub(crate) fn storage_fingerprint(&self) -> &str {
+        self.fingerprint_of(&self.versions.storage).unwrap_or_default()
     }
 
-    /// Whether an object that was stored at a revision has to be brought into the form of today's schema.
-    pub(crate) fn is_older(&self, revision: u64) -> bool {
-        revision < self.defined_at
+    /// Names the schema of a version as it is today.
+    pub(crate) fn fingerprint_of(&self, api_version: &str) -> Option<&str> {
+        self.versions.schemas.get(api_version).map(|stored| &*stored.fingerprint)
     }
 
     /// Brings a stored object into the form of the schema of its version: prunes it, fills in defaults.
@@ -93,7 +111,7 @@ impl CustomVersion {
 
     /// The schema of a version.
     pub(crate) fn schema_of(&self, api_version: &str) -> Option<&Schema> {
-        self.versions.schemas.get(api_version).map(|schema| &**schema)
+        self.versions.schemas.get(api_version).map(|stored| &*stored.schema)
     }
 
     /// The form in which an object is stored by the strategy `None`, where it is in another version.
@@ -179,7 +197,7 @@ pub(super) fn compile_version(
 ) -> CustomVersion {
     let source = version["schema"]["openAPIV3Schema"].clone();
     let api_version = format!("{group}/{name}");
-    let known = versions.schemas.get(&*api_version).cloned();
+    let known = versions.schemas.get(&*api_version).map(|stored| Arc::clone(&stored.schema));
     let schema = known.unwrap_or_else(|| Arc::new(root_schema(&source)));
     let mut patterns = validate::Patterns::new();
     validate::patterns(&schema, &mut patterns);
@@ -215,10 +233,9 @@ pub(super) fn compile_version(
             .collect(),
         deprecation_warning,
         versions: Arc::clone(versions),
-        defined_at: 0,
     }
 }
 
-pub(super) fn root_schema(source: &Value) -> Schema {
+fn root_schema(source: &Value) -> Schema {
     Schema { embedded_resource: true, ..compile::compile(source) }
 }

@@ -11,6 +11,7 @@ use gc_registry::api::{
     RequestTarget, Response, ResponseBody, UserInfo, WatchEvent, WriteOptions,
 };
 use gc_registry::error::ApiError;
+use gc_registry::storage::Storage;
 use gc_registry::watch::Watch;
 use gc_registry::{Config, Registry};
 use gc_store::MemoryStorage;
@@ -67,7 +68,12 @@ impl Default for World {
 impl World {
     pub fn new(config: Config) -> Self {
         let storage = Arc::new(MemoryStorage::default());
-        let registry = Registry::open(Arc::clone(&storage) as _, config).unwrap();
+        Self::over(Arc::clone(&storage) as _, storage, config)
+    }
+
+    /// A registry that sees a store through another one, which may fail.
+    pub fn over(seen: Arc<dyn Storage>, storage: Arc<MemoryStorage>, config: Config) -> Self {
+        let registry = Registry::open(seen, config).unwrap();
         let world = Self {
             registry,
             storage,
