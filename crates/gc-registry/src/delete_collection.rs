@@ -1,5 +1,7 @@
 //! DELETE of a collection (spec `api-deletion.md`, section 7).
 
+use std::sync::Arc;
+
 use crate::api::{DeleteOptions, ListOptions, ObjectList, Response, ResponseBody};
 use crate::call::Call;
 use crate::deletion::Deletion;
@@ -9,6 +11,8 @@ use crate::persist;
 
 /// Objects listed at once if the client sets no limit.
 const PAGE: i64 = 10_000;
+/// How often the list of a collection is begun while others overrun the history.
+const LISTINGS: usize = 3;
 
 impl Call<'_> {
     /// Deletes what the list options select. Items are deleted under the UID that they were listed with, so that
@@ -20,50 +24,60 @@ impl Call<'_> {
         delete_options: &DeleteOptions,
     ) -> Result<Response, ApiError> {
         let deletion = Deletion::validate(delete_options)?;
-        let storage = &*self.registry.storage;
-        let mut page_options = options.clone();
-        let limited = options.limit > 0;
-        if !limited {
-            page_options.limit = PAGE;
+        // All pages are read before the first object is deleted: the deletions are changes, and would push the state that the
+        // pages are of out of the history.
+        let mut list = self.list_all(options)?;
+        // Bad selectors are refused without it.
+        self.warn_of_orphans(&deletion);
+        let mut items = Vec::with_capacity(list.items.len());
+        for object in std::mem::take(&mut list.items) {
+            self.delete_listed(object.metadata()?, &deletion)?;
+            items.push(match Arc::try_unwrap(object) {
+                Ok(object) => Arc::new(object.forgetting_what_was_decoded()),
+                Err(shared) => shared,
+            });
         }
-        let mut answer: Option<ObjectList> = None;
-        loop {
-            let page = list::list(&self.registry.converter, storage, self.target, &page_options)?;
-            for object in &page.items {
-                self.delete_listed(object.metadata()?, &deletion)?;
-            }
-            let next = page.continue_token.clone();
-            match &mut answer {
-                None => {
-                    // Bad selectors are refused without it.
-                    self.warn_of_orphans(&deletion);
-                    answer = Some(page);
-                }
-                Some(all) => all.items.extend(page.items),
-            }
-            if limited || next.is_empty() {
-                break;
-            }
-            page_options.continue_token = next;
-            page_options.resource_version.clear();
-            page_options.resource_version_match = None;
-        }
-        let mut list = answer.unwrap_or_else(|| ObjectList {
-            items: Vec::new(),
-            resource_version: String::new(),
-            continue_token: String::new(),
-            remaining_item_count: None,
-        });
-        if !limited {
-            // S08: all pages are in this answer.
-            list.continue_token.clear();
-            list.remaining_item_count = None;
-        }
+        list.items = items;
         Ok(Response {
             code: 200,
             body: ResponseBody::List(list),
             warnings: std::mem::take(&mut self.warnings),
         })
+    }
+
+    /// What the options select: one page if they set a limit, all of them else.
+    fn list_all(&self, options: &ListOptions) -> Result<ObjectList, ApiError> {
+        let is_expired = |error: &ApiError| error.code == 410;
+        for _ in 1..LISTINGS {
+            match self.list_pages(options) {
+                // Others have written so much meanwhile. Nothing is deleted yet.
+                Err(error) if is_expired(&error) && options.continue_token.is_empty() => {}
+                done => return done,
+            }
+        }
+        self.list_pages(options)
+    }
+
+    fn list_pages(&self, options: &ListOptions) -> Result<ObjectList, ApiError> {
+        let page = |options: &ListOptions| {
+            list::list(&self.registry.converter, &*self.registry.storage, self.target, options)
+        };
+        if options.limit > 0 {
+            return page(options);
+        }
+        let mut page_options = ListOptions { limit: PAGE, ..options.clone() };
+        let mut all = page(&page_options)?;
+        while !all.continue_token.is_empty() {
+            page_options.continue_token = std::mem::take(&mut all.continue_token);
+            page_options.resource_version.clear();
+            page_options.resource_version_match = None;
+            let next = page(&page_options)?;
+            all.items.extend(next.items);
+            all.continue_token = next.continue_token;
+        }
+        // S08: all pages are in this answer.
+        all.remaining_item_count = None;
+        Ok(all)
     }
 
     fn delete_listed(&self, metadata: &serde_json::Value, deletion: &Deletion) -> Result<(), ApiError> {

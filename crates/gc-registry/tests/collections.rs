@@ -3,10 +3,15 @@
 
 mod world;
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use gc_registry::Config;
 use gc_registry::api::{DeleteOptions, ListOptions, ObjectList, Operation, ResponseBody, VersionMatch};
 use gc_registry::error::ApiError;
+use gc_registry::storage::{Storage as _, Transaction, Write};
+use gc_store::{HistoryOptions, MemoryOptions, MemoryStorage};
 use serde_json::{Value, json};
 use world::{World, kinds, pod};
 
@@ -59,6 +64,31 @@ fn pods_are_selected_by_their_first_address_in_one_field_only() {
         let options = ListOptions { field_selector: selector.into(), ..ListOptions::default() };
         assert_eq!(!names(&list(&world, "v1/pods", options).unwrap()).is_empty(), found, "{selector}");
     }
+}
+
+/// A regression: the pages were read between the deletions, which pushed the state of the first page out of the history.
+#[test]
+fn a_collection_larger_than_the_history_is_deleted_whole() {
+    /// More than a page.
+    const OBJECTS: usize = 12_000;
+    let history = HistoryOptions { changes: 4000, bytes: 1 << 20 };
+    let storage = Arc::new(MemoryStorage::new(MemoryOptions { history, ..MemoryOptions::default() }));
+    let world = World::over(Arc::clone(&storage) as _, Arc::clone(&storage), Config::default());
+    world.config_map("first", &[]);
+    let one = storage.get("/core/configmaps/default/first", None).unwrap().item.unwrap();
+    let text = std::str::from_utf8(&one.value).unwrap();
+    let put = |n: usize| {
+        let name = format!("m{n:05}");
+        let value = text.replace("first", &name).into_bytes();
+        Write::Put(format!("/core/configmaps/default/{name}").into(), value.into())
+    };
+    let writes = (0..OBJECTS).map(put).collect();
+    storage.commit(Transaction { conditions: Vec::new(), writes }).unwrap();
+    let deleted = delete_collection(&world, CM, ListOptions::default(), DeleteOptions::default()).unwrap();
+    assert_eq!(deleted.items.len(), OBJECTS + 1);
+    assert_eq!((deleted.continue_token, deleted.remaining_item_count), (String::new(), None));
+    let left = world::body(&world.list(CM, "default", ListOptions::default()).unwrap());
+    assert_eq!(left, json!([]));
 }
 
 fn delete_collection(
