@@ -10,7 +10,7 @@ use crate::error::ApiError;
 use crate::meta;
 use crate::persist;
 use crate::resource::ResourceDefinition;
-use crate::storage::{Key, RangeOptions, Revision, Storage};
+use crate::storage::{Key, KeyValue, RangeAnswer, RangeOptions, Revision, Storage};
 
 /// One definition.
 #[derive(Debug)]
@@ -28,17 +28,19 @@ struct Definition {
 pub(crate) struct Definitions(BTreeMap<Key, Definition>);
 
 impl Definitions {
-    /// Reads what has changed.
-    pub(crate) fn refresh(&mut self, storage: &dyn Storage) -> Result<(), ApiError> {
-        let answer =
-            storage.range(persist::DEFINITIONS, &RangeOptions::default()).map_err(persist::storage_error)?;
+    /// Reads what is stored.
+    pub(crate) fn read(storage: &dyn Storage) -> Result<RangeAnswer, ApiError> {
+        storage.range(persist::DEFINITIONS, &RangeOptions::default()).map_err(persist::storage_error)
+    }
+
+    /// Takes over what was read; compiles what has changed.
+    pub(crate) fn replace(&mut self, stored: Vec<KeyValue>) {
         let mut old = std::mem::take(&mut self.0);
-        for item in answer.items {
+        for item in stored {
             let known = old.remove(&item.key).filter(|known| known.revision == item.mod_revision);
             let definition = known.unwrap_or_else(|| compile(&item.value, item.mod_revision));
             self.0.insert(item.key, definition);
         }
-        Ok(())
     }
 
     /// Every served resource.

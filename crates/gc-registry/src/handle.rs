@@ -4,6 +4,7 @@ use crate::api::{ListOptions, Operation, PatchType, RequestContext, RequestTarge
 use crate::call::Call;
 use crate::components::is_component_status;
 use crate::error::ApiError;
+use crate::freshness::Subject;
 use crate::list;
 use crate::persist;
 use crate::registry::Registry;
@@ -18,6 +19,10 @@ impl Registry {
         context: &RequestContext<'_>,
     ) -> Result<Response, ApiError> {
         check_verb(target, &operation)?;
+        let is_read = matches!(operation, Operation::Get { .. } | Operation::List(_));
+        if target.resource.custom.is_some() && !is_read {
+            self.freshness.check(Subject::Definitions)?;
+        }
         let mut call = Call::new(self, target, context);
         let deprecation = target.resource.custom.as_ref().and_then(|custom| custom.deprecation_warning());
         let before = deprecation.map(str::to_owned);

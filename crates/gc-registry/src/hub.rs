@@ -14,6 +14,7 @@ use bytes::Bytes;
 use crate::conversion::Changes;
 use crate::dynamic::PREFIX as CONFIGURED_PREFIX;
 use crate::error::ApiError;
+use crate::freshness::{Freshness, Subject};
 use crate::object::{Object, TypeMeta};
 use crate::persist::{self, Presented};
 use crate::resource::ResourceDefinition;
@@ -23,6 +24,10 @@ use crate::storage::{Change, Key, Revision, Storage, StorageError, WatchItem, Wa
 pub const WINDOW_CHANGES: usize = 8192;
 /// Bytes of values kept for each resource.
 pub const WINDOW_BYTES: usize = 64 << 20;
+/// Bytes of values kept for all resources together. Beyond it, the resource with most of them loses its oldest changes.
+pub const WINDOWS_BYTES: usize = 256 << 20;
+/// Resources whose last version is remembered, with those whose definition is gone.
+pub const WINDOWS: usize = 4096;
 /// Changes of the store that are replayed into the windows at the start, so that clients survive a restart.
 pub const REPLAYED_REVISIONS: u64 = 10_000;
 /// Changes moved in one poll of the pump.
@@ -176,6 +181,21 @@ enum Closed {
     Ended(u64),
 }
 
+/// The bounds of the windows.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    changes: usize,
+    bytes: usize,
+    all_bytes: usize,
+    windows: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { changes: WINDOW_CHANGES, bytes: WINDOW_BYTES, all_bytes: WINDOWS_BYTES, windows: WINDOWS }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Window {
     entries: VecDeque<Arc<Entry>>,
@@ -194,13 +214,25 @@ impl Window {
         self.first + self.entries.len() as u64
     }
 
-    fn push(&mut self, entry: Arc<Entry>) {
-        while self.entries.len() >= WINDOW_CHANGES || self.bytes + entry.size() > WINDOW_BYTES {
-            let Some(oldest) = self.entries.pop_front() else { break };
-            self.bytes -= oldest.size();
-            self.first += 1;
-            self.complete_after = oldest.revision;
-        }
+    /// Drops the oldest change; false if there is none.
+    fn pop(&mut self) -> bool {
+        let Some(oldest) = self.entries.pop_front() else { return false };
+        self.bytes -= oldest.size();
+        self.first += 1;
+        self.complete_after = oldest.revision;
+        true
+    }
+
+    /// Whether nobody needs the window any more.
+    fn is_over(&self) -> bool {
+        self.ended && self.watchers.is_empty()
+    }
+
+    fn push(&mut self, entry: Arc<Entry>, limits: &Limits) {
+        let is_full = |window: &Self| {
+            window.entries.len() >= limits.changes || window.bytes + entry.size() > limits.bytes
+        };
+        while is_full(self) && self.pop() {}
         let number = self.end();
         self.bytes += entry.size();
         for watcher in self.watchers.values_mut() {
@@ -249,7 +281,7 @@ impl Window {
 }
 
 struct State {
-    stream: Option<Box<dyn WatchStream>>,
+    limits: Limits,
     /// Everything up to here has been moved into the windows.
     progress: Revision,
     /// The last change that was moved: a stream that is started again may bring it once more.
@@ -257,13 +289,20 @@ struct State {
     /// What a new window is complete after.
     start: Revision,
     windows: BTreeMap<Box<str>, Window>,
+    /// Bytes of values in all windows.
+    bytes: usize,
     next_watcher: u64,
-    definitions_changed: bool,
+    /// The last changes of definitions, and of webhooks and policies, that were moved.
+    changed: BTreeMap<Subject, Revision>,
 }
 
 /// See the module documentation.
 pub(crate) struct Hub {
     storage: Arc<dyn Storage>,
+    freshness: Arc<Freshness>,
+    /// The watch on the store. Whoever pumps holds it, also while it is opened again, which may wait for a network: watches
+    /// need the state only.
+    stream: Mutex<Option<Box<dyn WatchStream>>>,
     state: Mutex<State>,
 }
 
@@ -280,7 +319,7 @@ pub(crate) enum Read {
 }
 
 impl Hub {
-    pub(crate) fn new(storage: Arc<dyn Storage>) -> Result<Self, StorageError> {
+    pub(crate) fn new(storage: Arc<dyn Storage>, freshness: Arc<Freshness>) -> Result<Self, StorageError> {
         let newest = storage.revision()?;
         let mut start = Revision(newest.0.saturating_sub(REPLAYED_REVISIONS));
         let stream = match storage.watch("/", start) {
@@ -296,29 +335,24 @@ impl Hub {
             }
             other => other?,
         };
-        let state = State {
-            stream: Some(stream),
-            progress: start,
-            last: (start, None),
-            start,
-            windows: BTreeMap::new(),
-            next_watcher: 0,
-            definitions_changed: false,
-        };
-        Ok(Self { storage, state: Mutex::new(state) })
+        let state = State::new(start, Limits::default());
+        Ok(Self { storage, freshness, stream: Mutex::new(Some(stream)), state: Mutex::new(state) })
     }
 
-    /// Moves what the store has to say into the windows. `Ready(Ok(()))` says that definitions have changed.
+    /// Moves what the store has to say into the windows. `Ready(Ok(()))` says that something of the configuration has to be
+    /// read again, and is repeated until it was.
     pub(crate) fn poll_pump(&self, context: &mut Context<'_>) -> Poll<Result<(), StorageError>> {
+        let mut pumping = lock(&self.stream);
+        let stream = match &mut *pumping {
+            Some(stream) => stream,
+            none => match self.restart() {
+                Ok(stream) => none.insert(stream),
+                Err(error) => return Poll::Ready(Err(error)),
+            },
+        };
         let mut state = lock(&self.state);
-        if state.stream.is_none()
-            && let Err(error) = self.restart(&mut state)
-        {
-            return Poll::Ready(Err(error));
-        }
         let mut pending = false;
         for _ in 0..PUMP_BUDGET {
-            let Some(stream) = &mut state.stream else { break };
             match stream.poll_next(context) {
                 Poll::Pending => {
                     // No transaction is delivered in part before the stream waits.
@@ -331,12 +365,15 @@ impl Hub {
                     state.progress = state.progress.max(revision);
                 }
                 Poll::Ready(Err(error)) => {
-                    state.stream = None;
+                    *pumping = None;
                     return Poll::Ready(Err(error));
                 }
             }
         }
-        if std::mem::take(&mut state.definitions_changed) {
+        for (subject, at) in std::mem::take(&mut state.changed) {
+            self.freshness.changed(subject, at);
+        }
+        if !self.freshness.park(context.waker()) {
             return Poll::Ready(Ok(()));
         }
         if !pending {
@@ -346,25 +383,17 @@ impl Hub {
     }
 
     /// Continues where the broken stream ended; if the history is gone, all watches are closed.
-    fn restart(&self, state: &mut State) -> Result<(), StorageError> {
-        match self.storage.watch("/", state.progress) {
-            Ok(stream) => {
-                state.stream = Some(stream);
-                Ok(())
-            }
+    fn restart(&self) -> Result<Box<dyn WatchStream>, StorageError> {
+        // Watches are not kept waiting: the lock on the state ends here.
+        let progress = self.progress();
+        match self.storage.watch("/", progress) {
             Err(StorageError::Compacted { .. }) => {
                 let newest = self.storage.revision()?;
-                state.stream = Some(self.storage.watch("/", newest)?);
-                state.progress = newest;
-                state.start = newest;
-                state.definitions_changed = true;
-                for window in state.windows.values_mut() {
-                    window.expire_all();
-                    window.forget(newest);
-                }
-                Ok(())
+                let stream = self.storage.watch("/", newest)?;
+                lock(&self.state).begin_again(newest);
+                Ok(stream)
             }
-            Err(error) => Err(error),
+            other => other,
         }
     }
 
@@ -400,12 +429,9 @@ impl Hub {
     /// Ends a watch.
     pub(crate) fn unsubscribe(&self, prefix: &str, id: u64) {
         let mut state = lock(&self.state);
-        let seen = state.last.0;
         if let Some(window) = state.windows.get_mut(prefix) {
             window.watchers.remove(&id);
-            if window.ended && window.watchers.is_empty() {
-                window.forget(seen);
-            }
+            state.release(prefix);
         }
     }
 
@@ -450,6 +476,78 @@ impl Hub {
 }
 
 impl State {
+    fn new(start: Revision, limits: Limits) -> Self {
+        Self {
+            limits,
+            progress: start,
+            last: (start, None),
+            start,
+            windows: BTreeMap::new(),
+            bytes: 0,
+            next_watcher: 0,
+            changed: BTreeMap::new(),
+        }
+    }
+
+    /// Changes were missed: nothing before a revision is known, and anything may have changed.
+    fn begin_again(&mut self, newest: Revision) {
+        self.progress = newest;
+        self.start = newest;
+        self.changed = [(Subject::Definitions, newest), (Subject::Admission, newest)].into();
+        for window in self.windows.values_mut() {
+            window.expire_all();
+            window.forget(newest);
+        }
+        self.bytes = 0;
+    }
+
+    /// Forgets the changes of a resource that is gone, once no watch reads them.
+    fn release(&mut self, prefix: &str) {
+        let seen = self.last.0;
+        if let Some(window) = self.windows.get_mut(prefix).filter(|window| window.is_over()) {
+            self.bytes -= window.bytes;
+            window.forget(seen);
+        }
+    }
+
+    /// Adds a change to the window of its resource, within the bounds.
+    fn push(&mut self, prefix: &str, entry: Arc<Entry>) {
+        if !self.windows.contains_key(prefix) {
+            self.make_room();
+            let window = Window { complete_after: self.start, ..Window::default() };
+            self.windows.insert(prefix.into(), window);
+        }
+        let Some(window) = self.windows.get_mut(prefix) else { return };
+        window.ended = false;
+        self.bytes -= window.bytes;
+        window.push(entry, &self.limits);
+        self.bytes += window.bytes;
+        while self.bytes > self.limits.all_bytes {
+            let largest = self.windows.values_mut().max_by_key(|window| window.bytes);
+            let Some(window) = largest.filter(|window| window.entries.len() > 1) else { break };
+            // Half of it at once, so that the next changes do not look for the largest again.
+            let half = window.bytes / 2;
+            self.bytes -= window.bytes;
+            while window.bytes > half && window.entries.len() > 1 && window.pop() {}
+            self.bytes += window.bytes;
+        }
+    }
+
+    /// Forgets the resources that have been gone for longest, where there are too many. Who resumes a watch of one gets 410,
+    /// as does who resumes a watch of a resource that is new here, from before that.
+    fn make_room(&mut self) {
+        while self.windows.len() >= self.limits.windows {
+            let over = self.windows.iter().filter(|(_, window)| window.is_over());
+            let oldest = over.min_by_key(|(_, window)| window.complete_after);
+            let Some((prefix, at)) = oldest.map(|(prefix, window)| (prefix.clone(), window.complete_after))
+            else {
+                return;
+            };
+            self.windows.remove(&prefix);
+            self.start = self.start.max(at);
+        }
+    }
+
     fn take_change(&mut self, change: Change) {
         let prefix = match change.key.match_indices('/').nth(2) {
             Some((end, _)) => &change.key[..=end],
@@ -461,8 +559,11 @@ impl State {
             return;
         }
         self.last = place;
-        self.definitions_changed |= definition || prefix.starts_with(CONFIGURED_PREFIX);
-        let start = self.start;
+        if definition {
+            self.changed.insert(Subject::Definitions, change.revision);
+        } else if prefix.starts_with(CONFIGURED_PREFIX) {
+            self.changed.insert(Subject::Admission, change.revision);
+        }
         let entry = Arc::new(Entry {
             revision: change.revision,
             key: Arc::clone(&change.key),
@@ -471,19 +572,15 @@ impl State {
             views: Mutex::default(),
         });
         let gone = if definition && entry.value.is_none() { entry.previous.as_deref() } else { None };
-        if let Some(window) = gone.and_then(served_prefix).and_then(|prefix| self.windows.get_mut(&*prefix)) {
+        if let Some(served) = gone.and_then(served_prefix)
+            && let Some(window) = self.windows.get_mut(&*served)
+        {
             window.end_all();
+            self.release(&served);
         }
         // A transaction may write several keys: more may come of this revision.
         self.progress = self.progress.max(Revision(change.revision.0.saturating_sub(1)));
-        if let Some(window) = self.windows.get_mut(prefix) {
-            window.ended = false;
-            window.push(entry);
-        } else {
-            let mut window = Window { complete_after: start, ..Window::default() };
-            window.push(entry);
-            self.windows.insert(prefix.into(), window);
-        }
+        self.push(prefix, entry);
     }
 }
 
@@ -499,3 +596,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing panics while it holds one of these locks; a poisoned one is whole all the same.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

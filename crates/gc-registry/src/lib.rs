@@ -72,6 +72,7 @@ pub mod dynamic;
 pub mod error;
 mod eviction;
 mod filter;
+mod freshness;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod handle;

@@ -13,6 +13,7 @@ use crate::definitions::Definitions;
 use crate::deletion_observer::DeletionObserver;
 use crate::dynamic::{Configured, EndpointError, Outside};
 use crate::error::ApiError;
+use crate::freshness::{Freshness, Subject};
 use crate::hub::Hub;
 use crate::persist;
 use crate::resource::ResourceDefinition;
@@ -80,6 +81,11 @@ pub struct Registry {
     /// Revisions of the store at past times, oldest first, for the age of events.
     pub(crate) clock: Mutex<VecDeque<(jiff::Timestamp, Revision)>>,
     configured: RwLock<Arc<Configured>>,
+    pub(crate) freshness: Arc<Freshness>,
+    /// Held while the definitions are read, so that an older state never replaces a newer one.
+    reading_definitions: Mutex<()>,
+    /// The same for webhooks and policies.
+    reading_configured: Mutex<()>,
     pub(crate) converter: Arc<Converter>,
 }
 
@@ -87,7 +93,9 @@ impl Registry {
     /// Reads the definitions of custom resources and starts the one watch on the store that feeds all API
     /// watches (see [`Registry::poll_pump`]).
     pub fn open(storage: Arc<dyn Storage>, config: Config) -> Result<Self, ApiError> {
-        let hub = Arc::new(Hub::new(Arc::clone(&storage)).map_err(persist::storage_error)?);
+        let freshness = Arc::new(Freshness::default());
+        let hub = Hub::new(Arc::clone(&storage), Arc::clone(&freshness)).map_err(persist::storage_error)?;
+        let hub = Arc::new(hub);
         let converter = Arc::new(Converter::new(Arc::clone(&storage)));
         let registry = Self {
             storage,
@@ -99,6 +107,9 @@ impl Registry {
             maintenance_waker: Mutex::default(),
             clock: Mutex::default(),
             configured: RwLock::default(),
+            freshness,
+            reading_definitions: Mutex::default(),
+            reading_configured: Mutex::default(),
             converter,
         };
         registry.refresh_catalog()?;
@@ -178,17 +189,43 @@ impl Registry {
         Arc::clone(&self.configured.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads the policies and webhooks.
+    /// Reads the policies and webhooks. If that fails, what they judge is refused until they could be read.
     fn refresh_configured(&self) -> Result<(), ApiError> {
-        // The lock is held while they are read, so that an older state never replaces a newer one.
-        let mut configured = self.configured.write().unwrap_or_else(PoisonError::into_inner);
-        *configured = Arc::new(Configured::read(&*self.storage)?);
-        Ok(())
+        // Nobody who only wants to know them waits for the store.
+        let _order = self.reading_configured.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = Configured::read(&*self.storage);
+        let in_force = match &read {
+            Ok((configured, _)) => configured.clone(),
+            Err(_) => Configured { is_outdated: true, ..(*self.configured()).clone() },
+        };
+        *self.configured.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(in_force);
+        self.note_reading(Subject::Admission, read.map(|(_, revision)| revision))
+    }
+
+    fn note_reading(&self, subject: Subject, read: Result<Revision, ApiError>) -> Result<(), ApiError> {
+        match read {
+            Ok(revision) => {
+                self.freshness.read(subject, revision);
+                Ok(())
+            }
+            Err(error) => {
+                self.freshness.failed(subject, &error.message);
+                Err(error)
+            }
+        }
+    }
+
+    /// Why the server may judge requests by definitions, webhooks or policies that are older than those in the store, and
+    /// cannot read the present ones. It refuses what they decide until it can.
+    #[must_use]
+    pub fn configuration_problem(&self) -> Option<String> {
+        self.freshness.problem()
     }
 
     /// Moves changes from the store's watch to the API watches. The server polls this from one task for as
     /// long as it lives; `Ready` reports a broken stream, which the next call replaces (API watches that
-    /// missed something are closed): call again after a pause.
+    /// missed something are closed), or that a changed configuration cannot be read: call again after a pause. It reads
+    /// from the store, so that it belongs where [`Storage::blocks`] says.
     pub fn poll_pump(&self, context: &mut Context<'_>) -> Poll<StorageError> {
         loop {
             match self.hub.poll_pump(context) {
@@ -196,12 +233,22 @@ impl Registry {
                 Poll::Ready(Err(error)) => return Poll::Ready(error),
                 // Definitions or what admission is configured by were changed, perhaps by another server on the same store.
                 Poll::Ready(Ok(())) => {
-                    if let Err(error) = self.refresh_catalog().and_then(|()| self.refresh_configured()) {
+                    if let Err(error) = self.refresh_stale() {
                         return Poll::Ready(StorageError::Unavailable(error.message));
                     }
                 }
             }
         }
+    }
+
+    /// Reads again what has changed since it was read. What cannot be read stays stale.
+    fn refresh_stale(&self) -> Result<(), ApiError> {
+        let refresh = |subject, read: &dyn Fn() -> Result<(), ApiError>| {
+            if self.freshness.is_stale(subject) { read() } else { Ok(()) }
+        };
+        let definitions = refresh(Subject::Definitions, &|| self.refresh_catalog());
+        // One that fails holds up nothing else.
+        refresh(Subject::Admission, &|| self.refresh_configured()).and(definitions)
     }
 
     /// The newest version of the store.
@@ -265,13 +312,17 @@ impl Registry {
         definitions.is_terminating(&resource.group, &resource.resource)
     }
 
-    /// Reads the definitions and publishes what they serve.
+    /// Reads the definitions and publishes what they serve. If that fails, writes of custom resources are refused until they
+    /// could be read.
     pub(crate) fn refresh_catalog(&self) -> Result<(), ApiError> {
-        // One at a time, so that an older state never replaces a newer one.
-        let mut definitions = self.definitions.lock().unwrap_or_else(PoisonError::into_inner);
-        definitions.refresh(&*self.storage)?;
-        let catalog = Arc::new(Catalog::with_custom(&definitions.served()));
-        *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = catalog;
-        Ok(())
+        let _order = self.reading_definitions.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = Definitions::read(&*self.storage).map(|answer| {
+            let mut definitions = self.definitions.lock().unwrap_or_else(PoisonError::into_inner);
+            definitions.replace(answer.items);
+            let catalog = Arc::new(Catalog::with_custom(&definitions.served()));
+            *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = catalog;
+            answer.revision
+        });
+        self.note_reading(Subject::Definitions, read)
     }
 }

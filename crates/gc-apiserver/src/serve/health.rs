@@ -97,9 +97,11 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
             let storage = state
                 .perform(Weight::Read, move |state| {
                     let error = state.registry.storage_health().err();
-                    Ok(error
+                    let problem = error
                         .filter(|error| is_readiness || *error != StorageError::Full)
-                        .map(|error| error.to_string()))
+                        .map(|error| error.to_string());
+                    // A restart could not read its configuration either.
+                    Ok(problem.or_else(|| state.registry.configuration_problem().filter(|_| is_readiness)))
                 })
                 .await?;
             Ok(health(state, storage.as_deref(), request, &parts))

@@ -540,6 +540,21 @@ async fn connection(accepting: Accepting, stream: TcpStream, place: ConnectionPl
 
 /// Moves changes of the store to the watches, for as long as the server lives.
 async fn pump(state: Arc<State>) {
+    if state.registry.blocks() != Blocking::Always {
+        return pump_here(state).await;
+    }
+    // The watch is opened, and what has changed is read, over a network: on a thread that may wait for it.
+    let (_alive, dropped) = oneshot::channel::<()>();
+    let runtime = Handle::current();
+    let pumping = tokio::task::spawn_blocking(move || {
+        runtime.block_on(futures::future::select(Box::pin(pump_here(state)), dropped));
+    });
+    if let Err(failure) = pumping.await {
+        tracing::error!(%failure, "watches get no more changes");
+    }
+}
+
+async fn pump_here(state: Arc<State>) {
     loop {
         let broken = std::future::poll_fn(|cx| state.registry.poll_pump(cx)).await;
         tracing::warn!(error = %broken, "the watch on the store failed and is restarted");

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{Operation, Options};
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::freshness::Subject;
 use crate::kinds;
 use crate::meta;
 use crate::persist;
@@ -54,6 +55,7 @@ impl Attributes {
         if is_own || *resource.group == *"admissionregistration.k8s.io" {
             return Ok(None);
         }
+        call.registry.freshness.check(Subject::Admission)?;
         let object = new.or(old);
         let name = match (call.target.name.as_str(), new) {
             ("", Some(new)) => meta::name(new).to_owned(),

@@ -4,14 +4,16 @@ use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::persist;
-use crate::storage::{RangeOptions, Storage};
+use crate::storage::{RangeOptions, Revision, Storage};
 
 /// The prefix of everything that is configured.
 pub(crate) const PREFIX: &str = "/admissionregistration.k8s.io/";
 
 /// All of it, sorted by name.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Configured {
+    /// What is stored may differ, and could not be read: who writes what this judges gets 503.
+    pub(crate) is_outdated: bool,
     pub(crate) mutating_webhooks: Vec<Value>,
     pub(crate) validating_webhooks: Vec<Value>,
     pub(crate) mutating_policies: Vec<Value>,
@@ -21,33 +23,36 @@ pub(crate) struct Configured {
 }
 
 impl Configured {
-    /// Reads what is stored.
-    pub(crate) fn read(storage: &dyn Storage) -> Result<Self, ApiError> {
+    /// Reads what is stored, all of it at one revision.
+    pub(crate) fn read(storage: &dyn Storage) -> Result<(Self, Revision), ApiError> {
+        let found = storage.range(PREFIX, &RangeOptions::default()).map_err(persist::storage_error)?;
         let all = |resource: &str| -> Result<Vec<Value>, ApiError> {
             let prefix = format!("{PREFIX}{resource}/");
-            let found = storage.range(&prefix, &RangeOptions::default()).map_err(persist::storage_error)?;
+            let items = found.items.iter().filter(|item| item.key.starts_with(&prefix));
             // What cannot be read must not let anything through: the server says so instead.
-            let parsed = found.items.iter().map(|item| serde_json::from_slice(&item.value));
+            let parsed = items.map(|item| serde_json::from_slice(&item.value));
             parsed
                 .collect::<Result<_, _>>()
                 .map_err(|why| ApiError::internal(format!("stored {resource} are corrupt: {why}")))
         };
-        Ok(Self {
+        let read = Self {
+            is_outdated: false,
             mutating_webhooks: all("mutatingwebhookconfigurations")?,
             validating_webhooks: all("validatingwebhookconfigurations")?,
             mutating_policies: all("mutatingadmissionpolicies")?,
             mutating_bindings: all("mutatingadmissionpolicybindings")?,
             validating_policies: all("validatingadmissionpolicies")?,
             validating_bindings: all("validatingadmissionpolicybindings")?,
-        })
+        };
+        Ok((read, found.revision))
     }
 
     pub(crate) fn mutates_nothing(&self) -> bool {
-        self.mutating_webhooks.is_empty() && self.mutating_bindings.is_empty()
+        self.mutating_webhooks.is_empty() && self.mutating_bindings.is_empty() && !self.is_outdated
     }
 
     pub(crate) fn validates_nothing(&self) -> bool {
-        self.validating_webhooks.is_empty() && self.validating_bindings.is_empty()
+        self.validating_webhooks.is_empty() && self.validating_bindings.is_empty() && !self.is_outdated
     }
 
     /// Whether writes may call what is outside.
