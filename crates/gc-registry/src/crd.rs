@@ -89,10 +89,11 @@ pub fn definitions(definition: &Value) -> Result<Vec<ResourceDefinition>, Compil
     let mut found = Vec::new();
     for version in versions.iter().filter(|version| version["served"] == true) {
         let mut resource = resource(group, names, &spec["scope"], version, &shared)?;
-        if let Some(custom) = resource.custom.as_mut().and_then(Arc::get_mut) {
-            if custom.deprecation_warning.is_some() && version["deprecationWarning"].is_null() {
-                custom.deprecation_warning = Some(deprecation(group, &custom.kind, version, versions).into());
-            }
+        if let Some(custom) = resource.custom.as_mut().and_then(Arc::get_mut)
+            && custom.deprecation_warning.is_some()
+            && version["deprecationWarning"].is_null()
+        {
+            custom.deprecation_warning = Some(deprecation(group, &custom.kind, version, versions).into());
         }
         found.push(resource);
     }

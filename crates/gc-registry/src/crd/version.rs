@@ -41,8 +41,8 @@ impl StoredSchema {
         const RULES: &str = "1\n";
         const BYTES: usize = 8;
         let sum = Sha256::new().chain_update(RULES).chain_update(source.to_string()).finalize();
-        let fingerprint: String = sum.iter().take(BYTES).map(|byte| format!("{byte:02x}")).collect();
-        Self { schema: Arc::new(root_schema(source)), fingerprint: fingerprint.into() }
+        let fingerprint = gc_types::hexadecimal(&sum[..BYTES]).into();
+        Self { schema: Arc::new(root_schema(source)), fingerprint }
     }
 }
 
