@@ -12,6 +12,8 @@ mod support_proxy;
 mod broken;
 #[path = "attached/chains.rs"]
 mod chains;
+#[path = "attached/chart.rs"]
+mod chart;
 #[path = "attached/faults.rs"]
 mod faults;
 #[path = "attached/identity.rs"]

@@ -4,6 +4,71 @@ app.kubernetes.io/component: garbage-collector
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- /* The collectors that `controllers` enables, as `kubegc run` reads it: of several words about one collector the first counts, and
+a name counts before the star. */ -}}
+{{- define "kubegc.enabled" -}}
+{{- $table := fromYaml (.Files.Get "files/permissions.yaml") -}}
+{{- $known := list "*" -}}
+{{- range $table.collectors }}{{ $known = concat $known .names }}{{ end -}}
+{{- range .Values.controllers -}}
+{{- if not (has (trimPrefix "-" .) $known) -}}
+{{- fail (printf "controllers: %q is not a collector; known are: %s" . (join ", " $known)) -}}
+{{- end -}}
+{{- end -}}
+{{- $words := .Values.controllers -}}
+{{- $enabled := list -}}
+{{- range $collector := $table.collectors -}}
+{{- $verdict := "" -}}
+{{- range $word := $words -}}
+{{- if not $verdict -}}
+{{- if has $word $collector.names -}}
+{{- $verdict = "on" -}}
+{{- else if and (hasPrefix "-" $word) (has (trimPrefix "-" $word) $collector.names) -}}
+{{- $verdict = "off" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if or (eq $verdict "on") (and (not $verdict) $collector.onByDefault (has "*" $words)) -}}
+{{- $enabled = append $enabled $collector -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml (dict "collectors" $enabled "deletionEvents" $table.deletionEvents) -}}
+{{- end }}
+
+{{- /* What the enabled collectors need, each rule once and nothing that the star grants: `{rules: [...]}`. */ -}}
+{{- define "kubegc.rules" -}}
+{{- $enabled := fromYaml (include "kubegc.enabled" .) -}}
+{{- $all := list -}}
+{{- range $enabled.collectors }}{{ $all = concat $all .rules }}{{ end -}}
+{{- if .Values.deletionEvents }}{{ $all = append $all $enabled.deletionEvents }}{{ end -}}
+{{- $wanted := dict -}}
+{{- range $all -}}
+{{- $key := printf "%s %s %s" .group .resource (join "," .names) -}}
+{{- $verbs := concat (dig $key "verbs" list $wanted) .verbs | uniq | sortAlpha -}}
+{{- $_ := set $wanted $key (dict "rule" . "verbs" $verbs) -}}
+{{- end -}}
+{{- $star := dig "* * " "verbs" list $wanted -}}
+{{- $rules := list -}}
+{{- if $star -}}
+{{- $rules = append $rules (dict "apiGroups" (list "*") "resources" (list "*") "verbs" $star) -}}
+{{- end -}}
+{{- range $key := keys $wanted | sortAlpha -}}
+{{- $entry := get $wanted $key -}}
+{{- $verbs := list -}}
+{{- range $entry.verbs }}{{ if not (has . $star) }}{{ $verbs = append $verbs . }}{{ end }}{{ end -}}
+{{- if $verbs -}}
+{{- $rule := dict "apiGroups" (list $entry.rule.group) "resources" (list $entry.rule.resource) "verbs" $verbs -}}
+{{- if $entry.rule.names }}{{ $_ := set $rule "resourceNames" $entry.rule.names }}{{ end -}}
+{{- $rules = append $rules $rule -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml (dict "rules" $rules "star" $star) -}}
+{{- end }}
+
+{{- define "kubegc.image" -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end }}
+
 {{- define "kubegc.labels" -}}
 {{ include "kubegc.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
