@@ -122,7 +122,8 @@ impl<'a> Tenants<'a> {
     }
 
     /// Faults are over: machines that are shut down run again, nodes whose machine runs are ready, and of nodes whose
-    /// machine is gone no more than one is left to the collector, which stops where many are missing.
+    /// machine is gone no more than one is left to the collector, which stops where many are missing, and none that it keeps, and
+    /// looks up for ever.
     pub fn repair(&mut self) {
         self.provider.honest = true;
         self.provider.start_all();
@@ -134,8 +135,9 @@ impl<'a> Tenants<'a> {
                 self.set_ready(node, true);
                 continue;
             }
-            missing += 1;
-            if missing > 1 {
+            let is_kept = !value["metadata"]["annotations"]["kubegc.io/keep"].is_null();
+            missing += usize::from(!is_kept);
+            if missing > 1 || is_kept {
                 self.remove(node);
             }
         }
