@@ -14,6 +14,7 @@ mod flow_metrics;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod identity;
+mod loss_metrics;
 mod metrics;
 mod own;
 mod serve;
@@ -38,6 +39,7 @@ pub use serve::extension::{
     Audience, Extension, ExtensionAnswer, ExtensionBody, ExtensionRequest, SharedBody,
 };
 pub use state::Clock;
+pub use transport::account::MemoryBudget;
 pub use transport::in_process::{InProcess, WeakInProcess};
 pub use transport::listener_tls::ListenerTls;
 pub use transport::query::query_pairs;

@@ -14,6 +14,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use crate::exposition::{Histograms, exposition, histograms, registered};
 use crate::fairness::seats::Limits;
 use crate::flow_metrics::FlowMetrics;
+use crate::loss_metrics::LossMetrics;
+use crate::transport::account::{Account, Standing};
 use crate::webhook_metrics::WebhookMetrics;
 use crate::work::WatchPlace;
 
@@ -63,6 +65,13 @@ struct CheckLabels {
     r#type: String,
 }
 
+/// Clients by what they have shown of themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StandingLabels {
+    /// `anonymous`, `authenticated` or `privileged`.
+    standing: &'static str,
+}
+
 /// How often a health check ended so.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CheckOutcomeLabels {
@@ -105,8 +114,11 @@ pub(crate) struct Metrics {
     pub(crate) flows: Arc<FlowMetrics>,
     /// Open connections.
     pub(crate) connections: Gauge,
-    /// Connections that were refused because their peer had too many.
-    pub(crate) refused_connections: Counter,
+    /// Connections and streams that were ended by force.
+    pub(crate) losses: LossMetrics,
+    /// Bytes held for clients; set when metrics are read.
+    held: Family<StandingLabels, Gauge>,
+    budget: Gauge,
     /// Calls of admission webhooks.
     pub(crate) webhooks: WebhookMetrics,
 }
@@ -145,10 +157,12 @@ impl Metrics {
                 "kubegc_apiserver_rejected_requests",
                 "Requests refused with 429 because too many were in flight",
             ),
-            refused_connections: registered(
+            losses: LossMetrics::new(all),
+            held: registered(all, "kubegc_apiserver_held_bytes", "Bytes that are held for clients"),
+            budget: registered(
                 all,
-                "kubegc_apiserver_refused_connections",
-                "Connections refused because their peer had too many",
+                "kubegc_apiserver_memory_budget_bytes",
+                "Bytes that may be held for clients (`--memory-budget`)",
             ),
             waiting: registered(
                 all,
@@ -207,6 +221,15 @@ impl Metrics {
     pub(crate) fn watch(&self, place: WatchPlace) -> WatchGuard {
         self.watches.inc();
         WatchGuard { open: self.watches.clone(), _place: place }
+    }
+
+    /// Takes over what is held for clients now.
+    pub(crate) fn set_held(&self, account: &Account) {
+        self.budget.set(i64::try_from(account.budget()).unwrap_or(i64::MAX));
+        for standing in Standing::ALL {
+            let held = i64::try_from(account.held(standing)).unwrap_or(i64::MAX);
+            self.held.get_or_create(&StandingLabels { standing: standing.name() }).set(held);
+        }
     }
 
     /// Content type and text of `/metrics`, with how many requests wait now and which places priority levels have.

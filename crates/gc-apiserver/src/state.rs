@@ -21,6 +21,8 @@ use crate::serve::extension::Extension;
 use crate::serve::openapi::OpenApi;
 use crate::serve::watching::FrameCache;
 use crate::serve::zpages::Facts;
+use crate::transport::account::{Account, MemoryBudget};
+use crate::transport::clients::{Clients, Limits};
 use crate::transport::stop::Stop;
 use crate::work::{Weight, Work};
 
@@ -93,6 +95,8 @@ pub(crate) struct State {
     pub(crate) address: OnceLock<SocketAddr>,
     /// Who answers further paths.
     pub(crate) extension: Option<Arc<dyn Extension>>,
+    /// Who is connected, and what is held for them.
+    pub(crate) clients: Arc<Clients>,
     random: SystemRandom,
 }
 
@@ -122,6 +126,8 @@ pub(crate) struct StateParts {
     pub(crate) address: Option<SocketAddr>,
     /// See [`State`].
     pub(crate) extension: Option<Arc<dyn Extension>>,
+    /// How much may be held for clients.
+    pub(crate) memory_budget: MemoryBudget,
 }
 
 impl State {
@@ -131,7 +137,11 @@ impl State {
         let mut seed = [0; 8];
         // Without random bits nothing that follows would be safe: names, UIDs, token ids.
         random.fill(&mut seed).expect("the operating system gives random bits");
+        let metrics = Metrics::new();
+        let account = Account::new(parts.memory_budget);
         Self {
+            work: Work::new(u64::from_le_bytes(seed), &account),
+            clients: Clients::new(Limits::of_process(), account, metrics.losses.clone()),
             registry: parts.registry,
             authenticator: parts.authenticator,
             rbac: Arc::new(parts.rbac),
@@ -141,8 +151,7 @@ impl State {
             aggregator: parts.aggregator,
             discovery: Discovery::default(),
             openapi: OpenApi::default(),
-            metrics: Metrics::new(),
-            work: Work::new(u64::from_le_bytes(seed)),
+            metrics,
             frames: Arc::default(),
             clock: parts.clock,
             facts: Facts::new(parts.flags),

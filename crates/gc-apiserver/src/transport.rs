@@ -1,11 +1,14 @@
 //! The transport: connections, requests, queries, paths and the bodies of answers.
 
+pub(crate) mod account;
 pub(crate) mod answers;
 pub(crate) mod bodies;
 pub(crate) mod body;
+pub(crate) mod clients;
 pub(crate) mod connections;
 pub(crate) mod dial;
 pub(crate) mod exchange;
+pub(crate) mod frames;
 pub(crate) mod in_process;
 pub(crate) mod listener_tls;
 pub(crate) mod path;
@@ -13,4 +16,5 @@ pub(crate) mod query;
 pub(crate) mod server;
 pub(crate) mod stall;
 pub(crate) mod stop;
+pub(crate) mod streams;
 pub(crate) mod unserved;

@@ -16,6 +16,7 @@ use crate::fairness::configuration::{About, Configuration, Flow};
 use crate::fairness::seats::{Decision, Limits, Refusal, Seats, Ticket};
 use crate::flow_metrics::{FlowMetrics, Occupied};
 use crate::metrics::Metrics;
+use crate::transport::account::Account;
 use crate::transport::bodies::Bodies;
 
 /// Requests that are worked on at once (upstream: 400 reads and 200 writes).
@@ -28,6 +29,10 @@ const QUEUE_PATIENCE: Duration = Duration::from_secs(15);
 const MAXIMUM_JSON_ON_THE_SPOT: usize = 16 * 1024;
 /// The same for YAML, which takes several times as long.
 const MAXIMUM_YAML_ON_THE_SPOT: usize = 2 * 1024;
+/// Bytes that a decoded value takes besides its text.
+const BYTES_PER_VALUE: usize = 128;
+/// Bytes of protobuf in which there is a value, at most.
+const PROTOBUF_PER_VALUE: usize = 4;
 /// Bytes of JSON for which a request takes one further place...
 const JSON_PER_PLACE: usize = 256 * 1024;
 /// ...bytes of YAML...
@@ -195,9 +200,17 @@ pub(crate) fn width(body: &[u8], content_type: Option<&str>) -> usize {
     (1 + body.len() / per_place).min(MAXIMUM_WIDTH)
 }
 
+/// Bytes that a decoded body takes, about: what its values take, and the copies that are made of them on the way.
+pub(crate) fn decoded_bytes(body: &[u8], content_type: Option<&str>) -> usize {
+    let is_text = !content_type.is_some_and(|content_type| content_type.contains("protobuf"));
+    let is_mark = |byte: &&u8| matches!(byte, b',' | b':' | b'[' | b'{' | b'\n');
+    let values = if is_text { body.iter().filter(is_mark).count() } else { body.len() / PROTOBUF_PER_VALUE };
+    2 * body.len() + values * BYTES_PER_VALUE
+}
+
 impl Work {
     /// The bounds by the default configuration.
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, account: &Account) -> Self {
         let configuration = Configuration::default();
         let seats = Seats::new(MAXIMUM_IN_FLIGHT, MAXIMUM_QUEUED, &configuration);
         let shared = Shared {
@@ -206,7 +219,7 @@ impl Work {
             watches: Mutex::default(),
             seed,
         };
-        Self { shared: Arc::new(shared), bodies: Arc::default() }
+        Self { shared: Arc::new(shared), bodies: Arc::new(Bodies::new(account)) }
     }
 
     /// Takes over a configuration of priority and fairness.

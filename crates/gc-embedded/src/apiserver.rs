@@ -9,7 +9,9 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use futures::FutureExt as _;
-use gc_apiserver::{AccessConfig, Extension, GivenKeys, RunningServer, Server, ServerConfig, StartError};
+use gc_apiserver::{
+    AccessConfig, Extension, GivenKeys, MemoryBudget, RunningServer, Server, ServerConfig, StartError,
+};
 use gc_registry::Registry;
 use gc_registry::admission::{Plugin, Plugins};
 use gc_registry::advisor::Advisor;
@@ -101,6 +103,10 @@ pub struct ServerOptions {
     /// [default: a file in the data directory, or in a temporary directory]
     #[arg(long, value_name = "FILE")]
     pub write_kubeconfig: Option<PathBuf>,
+    /// Memory that the server may hold for its clients, such as 512Mi [default: half of the machine's, or of the cgroup's or
+    /// the process's limit]
+    #[arg(long, value_name = "BYTES")]
+    pub memory_budget: Option<MemoryBudget>,
     /// The server listens nowhere from its start.
     #[arg(skip)]
     pub in_process: bool,
@@ -181,6 +187,7 @@ impl ServerOptions {
             enable_admission_plugins: Vec::new(),
             disable_admission_plugins: Vec::new(),
             write_kubeconfig: None,
+            memory_budget: None,
             creates_accounts: false,
             counts_quotas: false,
             aggregates_roles: false,
@@ -269,6 +276,10 @@ impl ServerOptions {
                 ("disable-admission-plugins", list(&self.disable_admission_plugins)),
                 ("allow-privileged", (!self.refuse_privileged).to_string()),
                 ("write-kubeconfig", path(&self.write_kubeconfig)),
+                (
+                    "memory-budget",
+                    self.memory_budget.map_or_else(String::new, |budget| budget.bytes().to_string()),
+                ),
             ];
             flags.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
         });
@@ -394,6 +405,7 @@ pub async fn serve(
         identity_host: host_names().into_iter().next().filter(|_| options.keeps_identity),
         clock: options.clock.clone(),
         extension,
+        memory_budget: options.memory_budget.unwrap_or_else(MemoryBudget::of_machine),
     };
     Server::start(config, Arc::new(registry)).await.map_err(suggest_port)
 }

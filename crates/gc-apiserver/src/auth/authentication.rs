@@ -14,9 +14,11 @@ use tokio::task::JoinSet;
 
 use crate::auth::aggregation;
 use crate::auth::client_certificates::ClientCertificate;
+use crate::auth::pki::MASTERS_GROUP;
 use crate::auth::rbac::{self, Question, SERVICE_ACCOUNT_PREFIX};
 use crate::auth::tokens::Claims;
 use crate::state::{State, system_user};
+use crate::transport::account::Standing;
 use crate::transport::exchange::header_text;
 use crate::work::Weight;
 
@@ -181,6 +183,17 @@ pub(crate) fn service_account_groups(namespace: &str) -> Vec<String> {
 /// Whether a user has shown credentials.
 pub(crate) fn is_authenticated(user: &UserInfo) -> bool {
     user.groups.iter().any(|group| group == AUTHENTICATED)
+}
+
+/// What a user has shown.
+pub(crate) fn standing(user: &UserInfo) -> Standing {
+    if !is_authenticated(user) {
+        Standing::Anonymous
+    } else if user.groups.iter().any(|group| group == MASTERS_GROUP) {
+        Standing::Privileged
+    } else {
+        Standing::Authenticated
+    }
 }
 
 /// A user who has shown credentials.

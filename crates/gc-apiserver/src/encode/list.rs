@@ -49,6 +49,9 @@ pub(crate) struct ListStream {
     waiting: Option<Bytes>,
 }
 
+/// Bytes of an item that waits to be written, besides its stored form, which the store may share.
+const ITEM_BYTES: usize = 256;
+
 /// What beginning to write a list led to.
 pub(crate) enum Begun {
     /// It is short: here it is.
@@ -87,6 +90,11 @@ impl ListStream {
             nothing: b"]}\n",
             waiting: None,
         }
+    }
+
+    /// Bytes that are held until the list has been sent.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.items.len() * ITEM_BYTES + self.waiting.as_ref().map_or(0, Bytes::len)
     }
 
     /// Begins to write; short lists are written whole.

@@ -101,6 +101,11 @@ impl Wish {
         work::width(&self.body, self.content_type.as_deref())
     }
 
+    /// Bytes that its decoded body takes, about.
+    pub(crate) fn decoded_bytes(&self) -> usize {
+        work::decoded_bytes(&self.body, self.content_type.as_deref())
+    }
+
     /// Whether the object is looked up before the body is decoded: it need not be a patch if there is none.
     pub(crate) fn is_about_what_is_there(&self) -> bool {
         matches!(self.verb, Verb::Patch(PatchType::Json | PatchType::Merge | PatchType::StrategicMerge, _))

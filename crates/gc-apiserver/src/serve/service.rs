@@ -13,7 +13,7 @@ use gc_registry::names::quoted;
 use gc_registry::resource::ResourceDefinition;
 use gc_types::{GoDuration, Scope};
 use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue};
-use http::{HeaderMap, Method, Request, Response, Uri};
+use http::{HeaderMap, Method, Request, Response, Uri, Version};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 
@@ -32,14 +32,17 @@ use crate::serve::operation::Wish;
 use crate::serve::watching::{WatchSetup, WatchStream};
 use crate::serve::{connections, discovery, health, log_options, reviews, token_request, websocket};
 use crate::state::State;
+use crate::transport::account::Charge;
 use crate::transport::answers::{error_answer, write_answer};
 use crate::transport::body::AnswerBody;
+use crate::transport::clients::{Admitted, Ending};
 use crate::transport::connections::Upgrade;
 use crate::transport::exchange::{
     Answer, ApiRequest, BodyError, page_not_found, refuse_unreadable, text_answer,
 };
 use crate::transport::path::{self, ResourcePath, Route};
 use crate::transport::query::{Query, decode};
+use crate::transport::streams::RefusedStream;
 use crate::work::{self, Place, Weight};
 
 /// A watch without timeoutSeconds lasts between this and twice this.
@@ -74,16 +77,29 @@ where
         flow: Flow::default(),
         now: state.clock.now(),
         read: None,
+        client: parts.extensions.get::<Arc<Admitted>>().map(|admitted| Arc::clone(admitted.client())),
         upgrade: Upgrade::of(&mut parts.extensions),
+        is_multiplexed: parts.version == Version::HTTP_2,
+        anonymous: None,
+        is_refused: false,
     };
     let answered = answer(&state, &certificate, &mut request, &mut labels).await;
     let mut response = match answered {
         Ok(response) => response,
         Err(error) => {
-            request.drop_body().await;
+            if !request.is_refused {
+                request.drop_body().await;
+            }
             error_answer(&error, &request)
         }
     };
+    if request.is_refused {
+        response.extensions_mut().insert(RefusedStream);
+    }
+    if let Some(stream) = request.anonymous.take() {
+        // Held until the answer has been sent.
+        response.extensions_mut().insert(Arc::new(stream));
+    }
     let long_running = matches!(response.body(), AnswerBody::Watch(_) | AnswerBody::Stream(_));
     if head {
         if let Some(length) = http_body::Body::size_hint(response.body()).exact() {
@@ -148,10 +164,12 @@ async fn answer(
         move_token(&mut request.headers)?;
     }
     let audience = state.extension.as_ref().and_then(|extension| extension.audience(trimmed(&request.path)));
-    request.user = match audience.and_then(|_| session_user(state, certificate, &request.headers)) {
-        Some(user) => authentication::authenticated(user),
-        None => authentication::authenticate(state, certificate, &request.headers).await?,
+    let user = match audience.and_then(|_| session_user(state, certificate, &request.headers)) {
+        Some(user) => Ok(authentication::authenticated(user)),
+        None => authentication::authenticate(state, certificate, &request.headers).await,
     };
+    take_stream(request, user.as_ref().ok())?;
+    request.user = user?;
     let route = path::route(&request.path);
     authorize(state, request, &route, audience)?;
     if let (Some(extension), Some(audience)) = (&state.extension, audience) {
@@ -181,6 +199,27 @@ async fn answer(
             health::answer(state, request).await
         }
     }
+}
+
+/// Counts a request with its connection. One without valid credentials takes one of few streams, and the connection takes no further
+/// requests: upstream's `UnauthenticatedHTTP2DOSMitigation`.
+fn take_stream(request: &mut ApiRequest, user: Option<&UserInfo>) -> Result<(), ApiError> {
+    let Some(client) = &request.client else { return Ok(()) };
+    match user {
+        Some(user) if authentication::is_authenticated(user) => {
+            client.authenticated(&user.name, authentication::standing(user));
+        }
+        _ if request.is_multiplexed => {
+            client.end(Ending::AfterRequests);
+            request.anonymous = client.anonymous_stream();
+            request.is_refused = request.anonymous.is_none();
+            if request.is_refused {
+                return Err(work::too_many_requests());
+            }
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 /// The user of a browser's session, which counts for the paths of the extension alone and where nothing else says who asks.
@@ -431,6 +470,7 @@ async fn dispatch(
     let representation = request.representation(purpose)?;
     let wish = Wish::read(request, &state.work.bodies, &target, verb).await?;
     let _place = state.work.place(&state.metrics, &request.flow, wish.width()).await?;
+    let _decoded = request.charge(wish.decoded_bytes())?;
     let definition = Arc::clone(&target.resource);
     let task = Arc::new(Task { target, wish, user: request.user.clone(), manager: request.manager() });
     let mut tries = 0;
@@ -473,11 +513,17 @@ impl Task {
     }
 }
 
-/// A place for a request whose body has arrived.
-async fn place_after_body(state: &State, request: &mut ApiRequest) -> Result<Place, ApiError> {
+/// A place for a request whose body has arrived, and room for what is decoded of it.
+async fn place_after_body(
+    state: &State,
+    request: &mut ApiRequest,
+) -> Result<(Place, Option<Charge>), ApiError> {
     let bytes = request.read_body(&state.work.bodies).await?;
-    let width = work::width(&bytes, request.header(&CONTENT_TYPE));
-    state.work.place(&state.metrics, &request.flow, width).await
+    let content_type = request.header(&CONTENT_TYPE);
+    let width = work::width(&bytes, content_type);
+    let decoded = work::decoded_bytes(&bytes, content_type);
+    let place = state.work.place(&state.metrics, &request.flow, width).await?;
+    Ok((place, request.charge(decoded)?))
 }
 
 /// Whether the answer can be protobuf: built-in kinds are, and the Status that a DELETE answers.

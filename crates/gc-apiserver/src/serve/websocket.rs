@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use crate::encode::negotiate::Encoding;
 use crate::serve::watching::WatchStream;
 use crate::transport::body::AnswerBody;
+use crate::transport::clients::Ending;
 use crate::transport::connections::wants_web_socket;
 use crate::transport::exchange::{Answer, ApiRequest};
 
@@ -50,10 +51,14 @@ pub(crate) fn answer(
     tokio::spawn(async move {
         // Where the client is gone already, there is nothing to send.
         let Ok(connection) = upgrade.connection.await else { return };
-        if let Err(error) = send(TokioIo::new(connection), watch, encoding).await {
+        let client = upgrade.place.client();
+        let sent = tokio::select! {
+            sent = send(TokioIo::new(connection), watch, encoding) => sent,
+            () = client.asked(Ending::AtOnce) => return,
+        };
+        if let Err(error) = sent {
             tracing::debug!(%error, "a watch over WebSocket ended");
         }
-        drop(upgrade.place);
     });
     Ok(response)
 }

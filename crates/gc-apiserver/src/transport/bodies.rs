@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::account::{Account, Charge, OverBudget};
+use super::clients::Client;
+
 /// Longest request body (upstream's limit).
 pub(crate) const MAXIMUM_BODY: usize = 3 * 1024 * 1024;
 /// Bodies of one user that are read at once; further ones wait.
@@ -14,20 +17,23 @@ const MAXIMUM_READING: usize = 128;
 const TURN_PATIENCE: Duration = Duration::from_secs(15);
 /// Bytes of all bodies that are held, from their arrival to the answer.
 const MAXIMUM_BYTES: usize = 256 * 1024 * 1024;
-/// Bytes that are kept for administrators beyond that.
-const BYTES_IN_RESERVE: usize = 64 * 1024 * 1024;
+/// Part of the memory budget that they may take, if it is smaller.
+const PART_OF_BUDGET: usize = 4;
+/// Part of it that administrators have beyond that.
+const PART_IN_RESERVE: usize = 4;
 
 /// There is no room for a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoRoom;
 
 /// All bodies.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Bodies(Mutex<Ledger>);
 
 /// Who holds how much. Users are there for as long as they have a body.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Ledger {
+    maximum: usize,
     bytes: usize,
     users: BTreeMap<Arc<str>, Usage>,
 }
@@ -43,9 +49,10 @@ impl Ledger {
     /// Whether a user may hold this many more bytes: an equal share of all for each user, but always one whole body.
     fn admits(&self, user: &str, more: usize, exempt: bool) -> bool {
         let (limit, share) = if exempt {
-            (MAXIMUM_BYTES + BYTES_IN_RESERVE, MAXIMUM_BYTES + BYTES_IN_RESERVE)
+            let all = self.maximum + self.maximum / PART_IN_RESERVE;
+            (all, all)
         } else {
-            (MAXIMUM_BYTES, (MAXIMUM_BYTES / (self.users.len() + 1)).max(MAXIMUM_BODY))
+            (self.maximum, (self.maximum / (self.users.len() + 1)).max(MAXIMUM_BODY))
         };
         let held = self.users.get(user).map_or(0, |usage| usage.bytes);
         self.bytes + more <= limit && held + more <= share
@@ -53,12 +60,24 @@ impl Ledger {
 }
 
 impl Bodies {
+    /// No bodies yet, within an account.
+    pub(crate) fn new(account: &Account) -> Self {
+        let maximum = MAXIMUM_BYTES.min(account.budget() / PART_OF_BUDGET).max(MAXIMUM_BODY);
+        Self(Mutex::new(Ledger { maximum, bytes: 0, users: BTreeMap::new() }))
+    }
+
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the turn of a body.
-    pub(crate) async fn begin(self: &Arc<Self>, user: &str, exempt: bool) -> Result<Held, NoRoom> {
+    /// Waits for the turn of a body. Its bytes are charged to the client as well, unless it comes from this process.
+    pub(crate) async fn begin(
+        self: &Arc<Self>,
+        user: &str,
+        exempt: bool,
+        client: Option<&Client>,
+    ) -> Result<Held, NoRoom> {
+        let charge = client.map(|client| client.charge(0)).transpose().map_err(|OverBudget| NoRoom)?;
         let user: Arc<str> = user.into();
         let turns = {
             let mut ledger = self.ledger();
@@ -71,7 +90,7 @@ impl Bodies {
             Arc::clone(&usage.turns)
         };
         // Counted from here on, also if the wait is given up.
-        let mut held = Held { bodies: Arc::clone(self), user, exempt, bytes: 0, turn: None };
+        let mut held = Held { bodies: Arc::clone(self), user, exempt, bytes: 0, charge, turn: None };
         if !exempt {
             let turn = tokio::time::timeout(TURN_PATIENCE, turns.acquire_owned()).await;
             held.turn = Some(turn.map_err(|_| NoRoom)?.map_err(|_| NoRoom)?);
@@ -87,12 +106,16 @@ pub(crate) struct Held {
     user: Arc<str>,
     exempt: bool,
     bytes: usize,
+    charge: Option<Charge>,
     turn: Option<OwnedSemaphorePermit>,
 }
 
 impl Held {
     /// Counts bytes that arrived.
     pub(crate) fn add(&mut self, more: usize) -> Result<(), NoRoom> {
+        if let Some(charge) = &mut self.charge {
+            charge.grow(more).map_err(|OverBudget| NoRoom)?;
+        }
         let mut ledger = self.bodies.ledger();
         if !ledger.admits(&self.user, more, self.exempt) {
             return Err(NoRoom);
@@ -128,42 +151,47 @@ impl Drop for Held {
 #[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
 mod tests {
     use super::*;
+    use crate::transport::account::MemoryBudget;
     use futures::FutureExt as _;
 
     #[tokio::test]
     async fn one_user_reads_so_many_bodies_at_once() {
-        let bodies = Arc::new(Bodies::default());
+        let bodies = Arc::new(Bodies::new(&Account::new(MemoryBudget::of_bytes(4 << 30))));
         let mut reading = Vec::new();
         for _ in 0..MAXIMUM_READING {
-            reading.push(bodies.begin("eve", false).await.unwrap());
+            reading.push(bodies.begin("eve", false, None).await.unwrap());
         }
-        assert!(bodies.begin("eve", false).now_or_never().is_none(), "it waits");
-        assert!(bodies.begin("bob", false).await.is_ok(), "others are not in line behind him");
-        assert!(bodies.begin("eve", true).await.is_ok());
+        assert!(bodies.begin("eve", false, None).now_or_never().is_none(), "it waits");
+        assert!(bodies.begin("bob", false, None).await.is_ok(), "others are not in line behind him");
+        assert!(bodies.begin("eve", true, None).await.is_ok());
         reading[0].arrived();
-        assert!(bodies.begin("eve", false).await.is_ok());
+        assert!(bodies.begin("eve", false, None).await.is_ok());
         drop(reading);
         assert!(bodies.ledger().users.is_empty());
     }
 
     #[tokio::test]
     async fn bytes_are_shared_by_those_who_hold_some() {
-        let bodies = Arc::new(Bodies::default());
-        let mut eve = bodies.begin("eve", false).await.unwrap();
+        let bodies = Arc::new(Bodies::new(&Account::new(MemoryBudget::of_bytes(4 << 30))));
+        let mut eve = bodies.begin("eve", false, None).await.unwrap();
         assert_eq!(eve.add(MAXIMUM_BYTES / 2), Ok(()));
         assert_eq!(eve.add(1), Err(NoRoom), "half of all, alone");
-        let mut bob = bodies.begin("bob", false).await.unwrap();
+        let mut bob = bodies.begin("bob", false, None).await.unwrap();
         assert_eq!(bob.add(MAXIMUM_BYTES / 3), Ok(()));
         let mut others = Vec::new();
         for number in 0..14 {
-            let mut held = bodies.begin(&format!("user-{number}"), false).await.unwrap();
+            let mut held = bodies.begin(&format!("user-{number}"), false, None).await.unwrap();
             assert_eq!(held.add(MAXIMUM_BODY), Ok(()));
             others.push(held);
         }
-        let mut last = bodies.begin("last", false).await.unwrap();
+        let mut last = bodies.begin("last", false, None).await.unwrap();
         assert_eq!(last.add(MAXIMUM_BODY), Err(NoRoom), "all is taken");
-        let mut admin = bodies.begin("admin", true).await.unwrap();
-        assert_eq!(admin.add(BYTES_IN_RESERVE / 2), Ok(()), "but not what is kept for administrators");
+        let mut admin = bodies.begin("admin", true, None).await.unwrap();
+        assert_eq!(
+            admin.add(MAXIMUM_BYTES / PART_IN_RESERVE / 2),
+            Ok(()),
+            "but not what is kept for administrators"
+        );
         drop((eve, bob, others, last, admin));
         assert_eq!(bodies.ledger().bytes, 0);
     }

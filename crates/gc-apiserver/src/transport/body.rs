@@ -6,10 +6,18 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
 use http_body::{Frame, SizeHint};
 
 use crate::encode::list::ListStream;
 use crate::serve::watching::WatchStream;
+use crate::transport::streams::HeldBody;
+
+/// Bytes that a watch, or a stream of an extension, takes besides the piece that it sends.
+const STREAM_BYTES: usize = 16 * 1024;
+/// The Status of 429, written once.
+const TOO_MANY_REQUESTS: &[u8] = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Too many requests, please try again later.","reason":"TooManyRequests","details":{"retryAfterSeconds":1},"code":429}"#;
 
 /// The body of an answer.
 pub(crate) enum AnswerBody {
@@ -50,5 +58,41 @@ impl http_body::Body for AnswerBody {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::List(_) | Self::Watch(_) | Self::Stream(_) => SizeHint::default(),
         }
+    }
+}
+
+impl HeldBody for AnswerBody {
+    fn held_bytes(&self) -> usize {
+        match self {
+            // What is shared is not made for this client.
+            Self::Whole(bytes) if !bytes.is_unique() => 0,
+            Self::Whole(bytes) => bytes.len(),
+            Self::List(list) => list.held_bytes(),
+            Self::Watch(_) | Self::Stream(_) => STREAM_BYTES,
+        }
+    }
+
+    fn is_open_ended(&self) -> bool {
+        matches!(self, Self::Watch(_) | Self::Stream(_))
+    }
+
+    fn too_many_requests() -> Response<Self> {
+        let mut answer = Response::new(Self::Whole(Bytes::from_static(TOO_MANY_REQUESTS)));
+        *answer.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        answer
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_without_room_is_that_of_too_many_requests() {
+        let text: serde_json::Value = serde_json::from_slice(TOO_MANY_REQUESTS).unwrap();
+        assert_eq!(text, crate::work::too_many_requests().to_status());
     }
 }

@@ -18,8 +18,10 @@ use http_body_util::combinators::BoxBody;
 use crate::encode::list::GZIP_FROM;
 use crate::encode::negotiate::{self, Purpose, Representation};
 use crate::fairness::configuration::Flow;
+use crate::transport::account::{Charge, OverBudget};
 use crate::transport::bodies::{Bodies, Held, MAXIMUM_BODY, NoRoom};
 use crate::transport::body::AnswerBody;
+use crate::transport::clients::{AnonymousStream, Client};
 use crate::transport::connections::Upgrade;
 use crate::transport::query::Query;
 use crate::work;
@@ -68,6 +70,14 @@ pub(crate) struct ApiRequest {
     pub(crate) read: Option<(Bytes, Option<Held>)>,
     /// The way to another protocol on its connection.
     pub(crate) upgrade: Option<Upgrade>,
+    /// The connection that it came on; none within this process.
+    pub(crate) client: Option<Arc<Client>>,
+    /// Whether other requests share the connection (HTTP/2).
+    pub(crate) is_multiplexed: bool,
+    /// The stream that it has for want of valid credentials.
+    pub(crate) anonymous: Option<AnonymousStream>,
+    /// Whether its stream is refused in place of an answer.
+    pub(crate) is_refused: bool,
 }
 
 impl ApiRequest {
@@ -91,6 +101,12 @@ impl ApiRequest {
                 READ_BY_PEOPLE.iter().any(|name| agent.starts_with(name))
             }
         }
+    }
+
+    /// Charges bytes to the connection, if it came on one; 429 if there is no room for them.
+    pub(crate) fn charge(&self, bytes: usize) -> Result<Option<Charge>, ApiError> {
+        let charge = self.client.as_ref().map(|client| client.charge(bytes)).transpose();
+        charge.map_err(|OverBudget| work::too_many_requests())
     }
 
     pub(crate) fn takes_gzip(&self) -> bool {
@@ -120,8 +136,8 @@ impl ApiRequest {
             return Ok(Bytes::new());
         }
         let exempt = self.flow.exempt;
-        let mut held =
-            bodies.begin(&self.user.name, exempt).await.map_err(|NoRoom| work::too_many_requests())?;
+        let held = bodies.begin(&self.user.name, exempt, self.client.as_deref()).await;
+        let mut held = held.map_err(|NoRoom| work::too_many_requests())?;
         match tokio::time::timeout(BODY_PATIENCE, collect(&mut self.body, &mut held)).await {
             Ok(Ok(bytes)) => {
                 held.arrived();

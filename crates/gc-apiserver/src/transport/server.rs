@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use gc_registry::Registry;
+use gc_registry::api::UserInfo;
 use gc_registry::bootstrap::{FrontProxyFacts, ServerFacts};
 use gc_registry::error::ApiError;
 use gc_registry::storage::Blocking;
@@ -17,11 +18,12 @@ use http::Request;
 use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
 use crate::aggregator::Aggregator;
+use crate::auth::authentication;
 use crate::auth::certificates::CertificateAuthority;
 use crate::auth::client_certificates::ClientAuthorities;
 use crate::auth::front_proxy::{CLIENT_NAME, FrontProxy};
@@ -37,7 +39,9 @@ use crate::serve::health;
 use crate::serve::service;
 use crate::serve::webhooks::Webhooks;
 use crate::state::{Clock, State, StateParts, system_user};
-use crate::transport::connections::{ConnectionPlace, Limits, Patience, Peers, converse};
+use crate::transport::account::MemoryBudget;
+use crate::transport::clients::{Admitted, Ending};
+use crate::transport::connections::{Patience, converse};
 use crate::transport::in_process::InProcess;
 use crate::transport::stop::Stop;
 use crate::transport::unserved::unserved;
@@ -83,6 +87,8 @@ pub struct ServerConfig {
     pub clock: Clock,
     /// Who answers further paths, if anybody does.
     pub extension: Option<Arc<dyn Extension>>,
+    /// How much may be held for clients.
+    pub memory_budget: MemoryBudget,
 }
 
 /// Who is let in, and may do what.
@@ -114,6 +120,7 @@ impl ServerConfig {
             identity_host: None,
             clock: Clock::default(),
             extension: None,
+            memory_budget: MemoryBudget::of_machine(),
         }
     }
 }
@@ -233,6 +240,7 @@ impl Server {
             stop: stopped,
             address,
             extension: config.extension.clone(),
+            memory_budget: config.memory_budget,
         }));
         registry.call_outside_by(Arc::new(Webhooks::new(state.metrics.webhooks.clone())));
         // The pump comes first: what follows watches.
@@ -474,24 +482,16 @@ async fn serve(accepting: Accepting, opened: oneshot::Receiver<TcpListener>, mut
 
 /// Accepts connections until the server stops.
 async fn accept(accepting: Accepting, listener: TcpListener, mut stop: Stop, connections: &mut JoinSet<()>) {
-    let limits = Limits::of_process();
-    let (places, peers) = (Arc::new(Semaphore::new(limits.total)), Peers::new(limits));
+    let clients = &accepting.state.clients;
     loop {
-        let place = tokio::select! {
-            biased;
-            () = &mut stop => break,
-            // The semaphore is never closed.
-            place = Arc::clone(&places).acquire_owned() => place.ok(),
-        };
         let (stream, peer) = tokio::select! {
             biased;
             () = &mut stop => break,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, address)) => match peers.admit(address.ip()) {
-                    Some(peer) => (stream, peer),
+            accepted = async { clients.room().await; listener.accept().await } => match accepted {
+                Ok((stream, address)) => match clients.admit(address.ip()) {
+                    Some(admitted) => (stream, admitted),
                     None => {
-                        tracing::debug!(%address, "a connection was refused: its peer has too many");
-                        accepting.state.metrics.refused_connections.inc();
+                        tracing::debug!(%address, "a connection was refused: there is no place for it");
                         continue;
                     }
                 },
@@ -504,16 +504,18 @@ async fn accept(accepting: Accepting, listener: TcpListener, mut stop: Stop, con
             },
         };
         while connections.try_join_next().is_some() {}
-        let accepting = accepting.clone();
-        let place = ConnectionPlace::new((place, peer));
-        connections.spawn(connection(accepting, stream, place));
+        connections.spawn(connection(accepting.clone(), stream, Arc::new(peer)));
     }
 }
 
-async fn connection(accepting: Accepting, stream: TcpStream, place: ConnectionPlace) {
+async fn connection(accepting: Accepting, stream: TcpStream, admitted: Arc<Admitted>) {
     let Accepting { state, acceptor, authorities, patience } = accepting;
+    let client = admitted.client();
     let _ = stream.set_nodelay(true);
-    let handshake = tokio::time::timeout(patience.handshake, acceptor.accept(stream)).await;
+    let handshake = tokio::select! {
+        shaken = tokio::time::timeout(patience.handshake, acceptor.accept(stream)) => shaken,
+        () = client.asked(Ending::AtOnce) => return,
+    };
     let stream = match handshake {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
@@ -524,9 +526,14 @@ async fn connection(accepting: Accepting, stream: TcpStream, place: ConnectionPl
     };
     state.metrics.connections.inc();
     let certificate = authorities.examine(stream.get_ref().1.peer_certificates());
+    if let Some(identity) = certificate.identity().filter(|identity| !identity.0.is_empty()) {
+        let groups = identity.1.clone();
+        let user = authentication::authenticated(UserInfo { groups, ..UserInfo::default() });
+        client.authenticated(&identity.0, authentication::standing(&user));
+    }
     let answer = |mut request: Request<Incoming>| {
         let (state, certificate) = (Arc::clone(&state), certificate.clone());
-        request.extensions_mut().insert(place.clone());
+        request.extensions_mut().insert(Arc::clone(&admitted));
         async move {
             match unserved(&request) {
                 Some(answer) => Ok(answer),
@@ -534,7 +541,7 @@ async fn connection(accepting: Accepting, stream: TcpStream, place: ConnectionPl
             }
         }
     };
-    converse(stream, patience.idle, state.stop.clone(), answer).await;
+    converse(stream, client, patience, state.stop.clone(), answer).await;
     state.metrics.connections.dec();
 }
 
@@ -607,7 +614,7 @@ fn run_blocking<T: Send + 'static>(
 mod tests {
     use super::*;
     use crate::transport::connections::IdlePatience;
-    use gc_registry::api::{Operation, RequestBody, RequestTarget, UserInfo, WriteOptions};
+    use gc_registry::api::{Operation, RequestBody, RequestTarget, WriteOptions};
     use gc_registry::storage::{RangeOptions, Revision};
     use gc_store::MemoryStorage;
     use rustls::pki_types::pem::PemObject as _;

@@ -1,6 +1,7 @@
 //! A server on loopback and a client that speaks real HTTPS to it.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)] // a broken assumption should stop the test; not every test uses all
 
+pub mod raw_http2;
 pub mod webhook;
 
 use std::sync::Arc;

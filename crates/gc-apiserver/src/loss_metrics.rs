@@ -1,0 +1,50 @@
+//! Metrics of what the server ended so that other clients are served.
+
+use gc_metrics::Catalogue;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+
+use crate::exposition::registered;
+
+/// Why a connection or a stream was ended. Its values come from a fixed set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LossLabels {
+    /// `places`, `memory` or `flood` for connections; `window`, `memory` or `anonymous` for streams.
+    reason: &'static str,
+}
+
+/// Connections and streams that were refused or ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LossMetrics {
+    connections: Family<LossLabels, Counter>,
+    streams: Family<LossLabels, Counter>,
+}
+
+impl LossMetrics {
+    /// Registers them.
+    pub(crate) fn new(catalogue: &mut Catalogue) -> Self {
+        Self {
+            connections: registered(
+                catalogue,
+                "kubegc_apiserver_refused_connections",
+                "Connections refused or ended: places or memory were short, or their peer sent a flood of control frames",
+            ),
+            streams: registered(
+                catalogue,
+                "kubegc_apiserver_reset_streams",
+                "Streams refused or reset: their peer granted no window, memory was short, or too many had no credentials",
+            ),
+        }
+    }
+
+    /// Counts a connection.
+    pub(crate) fn connection(&self, reason: &'static str) {
+        self.connections.get_or_create(&LossLabels { reason }).inc();
+    }
+
+    /// Counts a stream.
+    pub(crate) fn stream(&self, reason: &'static str) {
+        self.streams.get_or_create(&LossLabels { reason }).inc();
+    }
+}

@@ -1,0 +1,562 @@
+//! The connections of clients: whose they are, what they hold, and which one ends when there is no room for another.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, watch};
+
+use super::account::{Account, Charge, OverBudget, Standing, soft_limit};
+use crate::loss_metrics::LossMetrics;
+
+/// Connections that may be open at once where files are no bound; more wait in the system's queue.
+const MAXIMUM_CONNECTIONS: usize = 30_000;
+/// File descriptors that connections leave to storage, watches and files, and to connections that are about to end.
+const FILES_IN_RESERVE: usize = 128;
+/// Connections that there may be however few files there are.
+const MINIMUM_CONNECTIONS: usize = 32;
+/// Connections beyond the bound, of those that were told to end and have not yet.
+const MAXIMUM_ENDING: usize = 64;
+/// How many of a hundred connections may have shown no credentials; the others are kept for those that have.
+const ANONYMOUS_PERCENT: usize = 75;
+/// How many of a hundred connections may belong to users who are no administrators.
+const AUTHENTICATED_PERCENT: usize = 75;
+/// Requests without valid credentials that are answered at once on one connection.
+pub(crate) const ANONYMOUS_STREAMS: usize = 8;
+/// How long a connection has to begin a request before it counts as idle.
+const GRACE: Duration = Duration::from_secs(2);
+/// How many connections of the largest group are compared to find the one that ends.
+const COMPARED: usize = 64;
+/// Bytes that the buffers of a connection take (TLS, HTTP), as charged: as measured, rounded up.
+const CONNECTION_BYTES: usize = 48 * 1024;
+/// How often, at most, all connections are compared by what they hold.
+const SHEDDING_PERIOD: Duration = Duration::from_millis(10);
+
+/// How many connections there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// In all.
+    total: usize,
+    /// Without valid credentials.
+    anonymous: usize,
+    /// Of users who are no administrators.
+    authenticated: usize,
+}
+
+impl Limits {
+    /// For a process with this limit on open files, if it is known.
+    fn of_files(files: Option<u64>) -> Self {
+        let files = files.map(|files| usize::try_from(files).unwrap_or(usize::MAX));
+        let by_files = files.map_or(MAXIMUM_CONNECTIONS, |files| files.saturating_sub(FILES_IN_RESERVE));
+        let total = by_files.clamp(MINIMUM_CONNECTIONS, MAXIMUM_CONNECTIONS);
+        Self {
+            total,
+            anonymous: total * ANONYMOUS_PERCENT / 100,
+            authenticated: total * AUTHENTICATED_PERCENT / 100,
+        }
+    }
+
+    /// For this process.
+    pub(crate) fn of_process() -> Self {
+        let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+        Self::of_files(soft_limit(&limits, "Max open files"))
+    }
+}
+
+/// How far a connection has been asked to end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Ending {
+    #[default]
+    NotAsked,
+    /// It takes no further requests.
+    AfterRequests,
+    /// It is cut off.
+    AtOnce,
+}
+
+/// One connection, as its requests and streams share it.
+#[derive(Debug)]
+pub(crate) struct Client {
+    number: u64,
+    address: IpAddr,
+    opened: Instant,
+    clients: Arc<Clients>,
+    standing: AtomicU8,
+    held: Arc<AtomicUsize>,
+    /// What the connection itself is charged.
+    base: Mutex<Option<Charge>>,
+    anonymous_streams: AtomicUsize,
+    in_flight: AtomicUsize,
+    /// Grows with every request that begins or ends.
+    changes: AtomicU64,
+    ending: watch::Sender<Ending>,
+}
+
+impl Client {
+    /// What it has shown of itself.
+    pub(crate) fn standing(&self) -> Standing {
+        Standing::ALL.into_iter().nth(self.standing.load(Ordering::Relaxed).into()).unwrap_or_default()
+    }
+
+    /// Charges bytes to it until the charge is dropped. Where there is no room, a connection that holds much ends.
+    pub(crate) fn charge(&self, bytes: usize) -> Result<Charge, OverBudget> {
+        let (account, standing) = (&self.clients.account, self.standing());
+        account.charge(standing, &self.held, bytes).or_else(|OverBudget| {
+            self.clients.shed(standing);
+            account.charge(standing, &self.held, bytes)
+        })
+    }
+
+    /// Bytes that are charged to it.
+    #[cfg(test)]
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Counts what happens to streams and connections by force.
+    pub(crate) fn losses(&self) -> &LossMetrics {
+        &self.clients.losses
+    }
+
+    /// A request has begun, and is under way until the guard is dropped.
+    pub(crate) fn begin(self: &Arc<Self>) -> UnderWay {
+        self.in_flight.fetch_add(1, Ordering::SeqCst);
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        UnderWay(Arc::clone(self))
+    }
+
+    /// Takes one of the few streams for requests without valid credentials.
+    pub(crate) fn anonymous_stream(self: &Arc<Self>) -> Option<AnonymousStream> {
+        let stream = AnonymousStream(Arc::clone(self));
+        let before = self.anonymous_streams.fetch_add(1, Ordering::SeqCst);
+        (before < ANONYMOUS_STREAMS).then_some(stream)
+    }
+
+    /// A user has shown valid credentials on this connection.
+    pub(crate) fn authenticated(self: &Arc<Self>, user: &str, standing: Standing) {
+        if self.standing() < standing {
+            self.clients.promote(self, user, standing);
+        }
+    }
+
+    /// Asks the connection to end.
+    pub(crate) fn end(&self, how: Ending) {
+        self.ending.send_if_modified(|ending| {
+            let is_more = *ending < how;
+            *ending = how.max(*ending);
+            is_more
+        });
+    }
+
+    /// Resolves when the connection is asked to end in this way, or sooner.
+    pub(crate) async fn asked(&self, how: Ending) {
+        // The sender is this client's own.
+        let _ = self.ending.subscribe().wait_for(|ending| *ending >= how).await;
+    }
+
+    /// Resolves when there was no request for as long as the patience lasts: `first` before the first one, `later` after it.
+    pub(crate) async fn idle(&self, first: Duration, later: Duration) {
+        loop {
+            let before = self.changes.load(Ordering::SeqCst);
+            tokio::time::sleep(if before == 0 { first } else { later }).await;
+            if self.in_flight.load(Ordering::SeqCst) == 0 && self.changes.load(Ordering::SeqCst) == before {
+                return;
+            }
+        }
+    }
+
+    fn base(&self) -> MutexGuard<'_, Option<Charge>> {
+        self.base.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nobody would miss it: it has had time for a request, and none is under way.
+    fn is_idle(&self) -> bool {
+        self.in_flight.load(Ordering::SeqCst) == 0 && self.opened.elapsed() >= GRACE
+    }
+}
+
+/// A request, until its answer has been sent.
+#[derive(Debug)]
+pub(crate) struct UnderWay(Arc<Client>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.changes.fetch_add(1, Ordering::SeqCst);
+        self.0.in_flight.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// One of the few streams for requests without valid credentials.
+#[derive(Debug)]
+pub(crate) struct AnonymousStream(Arc<Client>);
+
+impl Drop for AnonymousStream {
+    fn drop(&mut self) {
+        self.0.anonymous_streams.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Connections by what they have in common, an address or a user.
+#[derive(Debug)]
+struct Groups<K> {
+    members: BTreeMap<K, BTreeSet<u64>>,
+    sizes: BTreeSet<(usize, K)>,
+    count: usize,
+}
+
+impl<K> Default for Groups<K> {
+    fn default() -> Self {
+        Self { members: BTreeMap::new(), sizes: BTreeSet::new(), count: 0 }
+    }
+}
+
+impl<K: Ord + Clone> Groups<K> {
+    fn insert(&mut self, key: &K, number: u64) {
+        self.change(key, |members| members.insert(number));
+    }
+
+    fn remove(&mut self, key: &K, number: u64) {
+        self.change(key, |members| members.remove(&number));
+    }
+
+    fn change(&mut self, key: &K, change: impl FnOnce(&mut BTreeSet<u64>) -> bool) {
+        let members = self.members.entry(key.clone()).or_default();
+        let before = members.len();
+        change(members);
+        let after = members.len();
+        if after == 0 {
+            self.members.remove(key);
+        }
+        self.count = self.count + after - before;
+        self.sizes.remove(&(before, key.clone()));
+        if after > 0 {
+            self.sizes.insert((after, key.clone()));
+        }
+    }
+
+    /// Members of the largest group, the oldest first.
+    fn largest(&self) -> impl Iterator<Item = u64> {
+        let largest = self.sizes.last().and_then(|(_, key)| self.members.get(key));
+        largest.into_iter().flatten().take(COMPARED).copied()
+    }
+}
+
+/// Connections that are open.
+#[derive(Debug, Default)]
+struct Register {
+    last: u64,
+    open: BTreeMap<u64, Arc<Client>>,
+    anonymous: Groups<IpAddr>,
+    /// By the user who was authenticated first.
+    authenticated: Groups<Arc<str>>,
+    users: BTreeMap<u64, Arc<str>>,
+    /// Connections that were cut off and are still open.
+    expelled: BTreeSet<u64>,
+    shed_at: Option<Instant>,
+}
+
+impl Register {
+    /// One of the largest group: the oldest idle one, or the oldest.
+    fn victim<K: Ord + Clone>(&self, groups: &Groups<K>) -> Option<Arc<Client>> {
+        let candidates: Vec<&Arc<Client>> =
+            groups.largest().filter_map(|number| self.open.get(&number)).collect();
+        let idle = candidates.iter().find(|client| client.is_idle());
+        idle.or(candidates.first()).map(|client| Arc::clone(client))
+    }
+
+    /// Cuts a connection off. Its place is free at once, and it is not chosen again.
+    fn expel(&mut self, client: &Client) {
+        self.leave(client);
+        self.expelled.insert(client.number);
+        client.end(Ending::AtOnce);
+    }
+
+    fn leave(&mut self, client: &Client) {
+        self.anonymous.remove(&client.address, client.number);
+        if let Some(user) = self.users.remove(&client.number) {
+            self.authenticated.remove(&user, client.number);
+        }
+    }
+
+    fn staying(&self) -> usize {
+        self.open.len() - self.expelled.len()
+    }
+}
+
+/// All connections.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    limits: Limits,
+    account: Arc<Account>,
+    losses: LossMetrics,
+    register: Mutex<Register>,
+    left: Notify,
+}
+
+impl Clients {
+    /// No connections yet.
+    pub(crate) fn new(limits: Limits, account: Arc<Account>, losses: LossMetrics) -> Arc<Self> {
+        Arc::new(Self { limits, account, losses, register: Mutex::default(), left: Notify::new() })
+    }
+
+    /// What is held for them.
+    pub(crate) fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
+    fn register(&self) -> MutexGuard<'_, Register> {
+        self.register.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until those that were cut off have given back so many files that another connection can be accepted.
+    pub(crate) async fn room(&self) {
+        loop {
+            let left = self.left.notified();
+            if self.register().open.len() < self.limits.total + MAXIMUM_ENDING {
+                return;
+            }
+            left.await;
+        }
+    }
+
+    /// Takes a connection in. Where places are short, one without credentials ends for it: of the address that has most of them,
+    /// and one that is idle before others. `None` if no place can be had in this way.
+    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Admitted> {
+        let address = address.to_canonical();
+        let mut register = self.register();
+        let held = Arc::default();
+        let base = loop {
+            let is_short =
+                register.anonymous.count >= self.limits.anonymous || register.staying() >= self.limits.total;
+            if !is_short && let Ok(base) = self.account.charge(Standing::Anonymous, &held, CONNECTION_BYTES) {
+                break base;
+            }
+            let Some(victim) = register.victim(&register.anonymous) else {
+                drop(register);
+                self.losses.connection("places");
+                return None;
+            };
+            register.expel(&victim);
+            // Its own charge is given back here, and what its streams hold when they have ended.
+            victim.base().take();
+            self.losses.connection("places");
+        };
+        register.last += 1;
+        let client = Arc::new(Client {
+            number: register.last,
+            address,
+            opened: Instant::now(),
+            clients: Arc::clone(self),
+            standing: AtomicU8::new(0),
+            held,
+            base: Mutex::new(Some(base)),
+            anonymous_streams: AtomicUsize::new(0),
+            in_flight: AtomicUsize::new(0),
+            changes: AtomicU64::new(0),
+            ending: watch::Sender::default(),
+        });
+        register.anonymous.insert(&client.address, client.number);
+        register.open.insert(client.number, Arc::clone(&client));
+        Some(Admitted(client))
+    }
+
+    /// Counts a connection among those of a higher standing. Where users have too many, one of the user with most of them ends.
+    fn promote(&self, client: &Arc<Client>, user: &str, standing: Standing) {
+        let mut register = self.register();
+        if client.standing() >= standing || register.expelled.contains(&client.number) {
+            return;
+        }
+        client.standing.store(standing as u8, Ordering::Relaxed);
+        register.leave(client);
+        if standing < Standing::Privileged {
+            let user: Arc<str> = user.into();
+            register.authenticated.insert(&user, client.number);
+            register.users.insert(client.number, user);
+            if register.authenticated.count > self.limits.authenticated
+                && let Some(victim) = register.victim(&register.authenticated)
+            {
+                register.expel(&victim);
+                self.losses.connection("places");
+            }
+        }
+        // The charge moves to the share of the standing, if there is room in it.
+        let mut base = client.base();
+        if let Ok(charge) = self.account.charge(standing, &client.held, CONNECTION_BYTES) {
+            *base = Some(charge);
+        }
+    }
+
+    /// Ends the connection that holds most, of the lowest standing that holds anything and no higher one than `standing`. Those of
+    /// administrators stay.
+    fn shed(&self, standing: Standing) {
+        let mut register = self.register();
+        if register.shed_at.is_some_and(|at| at.elapsed() < SHEDDING_PERIOD) {
+            return;
+        }
+        register.shed_at = Some(Instant::now());
+        let highest = standing.min(Standing::Authenticated);
+        let heaviest = register
+            .open
+            .values()
+            .filter(|client| client.standing() <= highest && !register.expelled.contains(&client.number))
+            .map(|client| (client.held.load(Ordering::Relaxed), client))
+            .filter(|(held, _)| *held > CONNECTION_BYTES)
+            .max_by_key(|(held, client)| (std::cmp::Reverse(client.standing()), *held))
+            .map(|(_, client)| Arc::clone(client));
+        if let Some(client) = heaviest {
+            tracing::debug!(address = %client.address, "a connection ends: it holds most, and memory is short");
+            register.expel(&client);
+            self.losses.connection("memory");
+        }
+    }
+
+    fn forget(&self, client: &Client) {
+        let mut register = self.register();
+        register.leave(client);
+        register.expelled.remove(&client.number);
+        register.open.remove(&client.number);
+        drop(register);
+        self.left.notify_waiters();
+    }
+}
+
+/// A connection that was taken in; its place is given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Admitted(Arc<Client>);
+
+impl Admitted {
+    /// The connection.
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.0
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.0.base().take();
+        self.0.clients.forget(&self.0);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
+pub(crate) mod tests {
+    use super::*;
+    use crate::transport::account::MemoryBudget;
+
+    fn clients(limits: Limits, budget: u64) -> Arc<Clients> {
+        Clients::new(limits, Account::new(MemoryBudget::of_bytes(budget)), LossMetrics::default())
+    }
+
+    /// One connection with room for everything.
+    pub(crate) fn lone_client() -> Admitted {
+        clients(Limits::of_files(None), 1 << 30).admit(address("10.0.0.1")).unwrap()
+    }
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn is_cut_off(admitted: &Admitted) -> bool {
+        *admitted.client().ending.borrow() == Ending::AtOnce
+    }
+
+    #[test]
+    fn those_without_credentials_make_room_for_one_another() {
+        let clients = clients(Limits { total: 4, anonymous: 3, authenticated: 3 }, 1 << 30);
+        let admit = |text| clients.admit(address(text)).unwrap();
+        let flood = [admit("10.0.0.2"), admit("10.0.0.2"), admit("::ffff:10.0.0.2")];
+        let other = admit("10.0.0.1");
+        assert_eq!(flood.each_ref().map(is_cut_off), [true, false, false], "the oldest of the largest group");
+        assert!(!is_cut_off(&other));
+        other.client().authenticated("jane", Standing::Authenticated);
+        let third = admit("10.0.0.3");
+        let fourth = admit("10.0.0.4");
+        assert_eq!(flood.each_ref().map(is_cut_off), [true, true, false]);
+        assert!(![&other, &third, &fourth].into_iter().any(is_cut_off), "credentials keep a place");
+        drop((flood, third, fourth));
+        assert_eq!(clients.register().open.len(), 1);
+        drop(other);
+        let register = clients.register();
+        assert!(register.users.is_empty() && register.anonymous.sizes.is_empty());
+        assert!(register.authenticated.sizes.is_empty() && register.expelled.is_empty());
+        assert_eq!(
+            clients.account.held(Standing::Anonymous) + clients.account.held(Standing::Authenticated),
+            0
+        );
+    }
+
+    #[test]
+    fn users_leave_places_to_administrators() {
+        let clients = clients(Limits { total: 4, anonymous: 3, authenticated: 2 }, 1 << 30);
+        let admit = |user, standing| {
+            let admitted = clients.admit(address("10.0.0.1")).unwrap();
+            admitted.client().authenticated(user, standing);
+            admitted
+        };
+        let root = admit("root", Standing::Privileged);
+        let eve = [admit("eve", Standing::Authenticated), admit("eve", Standing::Authenticated)];
+        let bob = admit("bob", Standing::Authenticated);
+        assert_eq!(eve.each_ref().map(is_cut_off), [true, false], "one of the user who has most");
+        let second = admit("root", Standing::Privileged);
+        assert!(![&root, &bob, &second].into_iter().any(is_cut_off));
+        assert!(clients.admit(address("10.0.0.1")).is_none(), "everybody has shown credentials");
+    }
+
+    #[test]
+    fn whoever_holds_most_ends_first_and_the_anonymous_before_others() {
+        let clients = clients(Limits::of_files(None), 80 << 20);
+        let admit = || clients.admit(address("10.0.0.1")).unwrap();
+        let (small, large, user) = (admit(), admit(), admit());
+        user.client().authenticated("jane", Standing::Authenticated);
+        let mut charges = vec![
+            small.client().charge(1 << 20).unwrap(),
+            large.client().charge(8 << 20).unwrap(),
+            user.client().charge(40 << 20).unwrap(),
+        ];
+        assert!(small.client().charge(4 << 20).is_err(), "an eighth is for those without credentials");
+        assert_eq!([&small, &large, &user].map(is_cut_off), [false, true, false]);
+        drop(charges.remove(1));
+        charges.push(small.client().charge(4 << 20).unwrap());
+        std::thread::sleep(SHEDDING_PERIOD);
+        assert!(user.client().charge(40 << 20).is_err());
+        assert_eq!([&small, &user].map(is_cut_off), [true, false]);
+    }
+
+    #[test]
+    fn few_streams_of_a_connection_are_anonymous() {
+        let admitted = lone_client();
+        let mut streams: Vec<_> =
+            (0..ANONYMOUS_STREAMS).map(|_| admitted.client().anonymous_stream().unwrap()).collect();
+        assert!(admitted.client().anonymous_stream().is_none());
+        streams.pop();
+        assert!(admitted.client().anonymous_stream().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_request_keeps_a_connection() {
+        const SHORT: Duration = Duration::from_millis(20);
+        let admitted = lone_client();
+        let under_way = admitted.client().begin();
+        let idle = admitted.client().idle(SHORT, SHORT);
+        tokio::pin!(idle);
+        assert!(tokio::time::timeout(Duration::from_millis(100), idle.as_mut()).await.is_err());
+        drop(under_way);
+        idle.await;
+    }
+
+    #[test]
+    fn files_are_kept_in_reserve() {
+        let table = [(None, 30_000), (Some(1024), 896), (Some(64), 32), (Some(1_000_000), 30_000)];
+        for (files, total) in table {
+            let part = total * 3 / 4;
+            assert_eq!(
+                Limits::of_files(files),
+                Limits { total, anonymous: part, authenticated: part },
+                "{files:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! A connection that ends when its peer floods it with frames that only cost work: HTTP/2 has frames that ask for an answer, or change
+//! a setting, and carry no request. They are paid for by requests and by the data that is sent to the peer.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// What an HTTP/2 connection begins with.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Length of the header of a frame.
+const HEADER: usize = 9;
+/// Frames without a request that a connection may receive at once.
+const BURST: u64 = 2_000;
+/// Frames that it may receive each second beyond that.
+const PER_SECOND: u64 = 50;
+/// Requests that a connection may cancel at once, whatever it is sent: each was begun.
+const RESET_BURST: u64 = 1_000;
+/// Requests that it may cancel each second beyond that.
+const RESETS_PER_SECOND: u64 = 100;
+/// Bytes sent to the peer that pay for one frame: a client grants a window for what it has received.
+const BYTES_PER_FRAME: u64 = 64;
+/// Frames that a request pays for: it is granted a window, and a priority.
+const FRAMES_PER_REQUEST: u64 = 2;
+
+const DATA: u8 = 0x0;
+const HEADERS: u8 = 0x1;
+const RST_STREAM: u8 = 0x3;
+const CONTINUATION: u8 = 0x9;
+
+/// The frames that a connection may receive before it must send a request, or be sent something.
+#[derive(Debug)]
+struct Allowance {
+    burst: u64,
+    per_second: u64,
+    frames: u64,
+    /// Bytes sent that have not paid for a whole frame.
+    bytes: u64,
+    at: Instant,
+}
+
+impl Allowance {
+    fn new(burst: u64, per_second: u64) -> Self {
+        Self { burst, per_second, frames: burst, bytes: 0, at: Instant::now() }
+    }
+
+    fn earn(&mut self, frames: u64) {
+        self.frames = self.frames.saturating_add(frames).min(self.burst.max(self.frames));
+    }
+
+    /// Earns more than a burst: what was sent may be acknowledged much later.
+    fn sent(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        self.frames = self.frames.saturating_add(self.bytes / BYTES_PER_FRAME);
+        self.bytes %= BYTES_PER_FRAME;
+    }
+
+    /// Whether one more frame may be received.
+    fn spend(&mut self) -> bool {
+        if self.frames == 0 {
+            let seconds = self.at.elapsed().as_secs();
+            if seconds > 0 {
+                self.at = Instant::now();
+                self.earn(seconds.saturating_mul(self.per_second));
+            }
+        }
+        let is_left = self.frames > 0;
+        self.frames = self.frames.saturating_sub(1);
+        is_left
+    }
+}
+
+/// A place in the bytes that a peer sends.
+#[derive(Debug)]
+enum Position {
+    /// So many bytes of the preface have been seen.
+    Preface(usize),
+    /// Within the header of a frame.
+    Header([u8; HEADER], usize),
+    /// Bytes that are left of a frame.
+    Payload(usize),
+    /// Not HTTP/2.
+    Other,
+}
+
+/// Counts the frames that a peer sends.
+#[derive(Debug)]
+struct Counter {
+    position: Position,
+    allowance: Allowance,
+    resets: Allowance,
+}
+
+impl Counter {
+    fn new() -> Self {
+        Self {
+            position: Position::Preface(0),
+            allowance: Allowance::new(BURST, PER_SECOND),
+            resets: Allowance::new(RESET_BURST, RESETS_PER_SECOND),
+        }
+    }
+
+    /// Reads what the peer has sent; whether it may go on.
+    fn read(&mut self, mut bytes: &[u8]) -> bool {
+        while !bytes.is_empty() {
+            match &mut self.position {
+                Position::Other => return true,
+                Position::Preface(seen) => {
+                    let some = bytes.len().min(PREFACE.len() - *seen);
+                    if bytes[..some] != PREFACE[*seen..*seen + some] {
+                        self.position = Position::Other;
+                        return true;
+                    }
+                    *seen += some;
+                    bytes = &bytes[some..];
+                    if *seen == PREFACE.len() {
+                        self.position = Position::Header([0; HEADER], 0);
+                    }
+                }
+                Position::Header(header, seen) => {
+                    let some = bytes.len().min(HEADER - *seen);
+                    header[*seen..*seen + some].copy_from_slice(&bytes[..some]);
+                    *seen += some;
+                    bytes = &bytes[some..];
+                    if *seen == HEADER {
+                        let header = *header;
+                        if !self.count(header) {
+                            return false;
+                        }
+                    }
+                }
+                Position::Payload(left) => {
+                    let some = bytes.len().min(*left);
+                    *left -= some;
+                    bytes = &bytes[some..];
+                    if *left == 0 {
+                        self.position = Position::Header([0; HEADER], 0);
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn count(&mut self, [first, second, third, kind, ..]: [u8; HEADER]) -> bool {
+        let length = u32::from_be_bytes([0, first, second, third]) as usize;
+        self.position =
+            if length == 0 { Position::Header([0; HEADER], 0) } else { Position::Payload(length) };
+        match kind {
+            HEADERS => {
+                self.allowance.earn(FRAMES_PER_REQUEST);
+                true
+            }
+            // The library bounds how many of them a header block may have.
+            CONTINUATION => true,
+            DATA if length > 0 => true,
+            RST_STREAM => self.resets.spend(),
+            _ => self.allowance.spend(),
+        }
+    }
+}
+
+/// The connection.
+pub(crate) struct FloodGuard<T, F> {
+    inner: T,
+    counter: Counter,
+    on_flood: F,
+}
+
+impl<T, F: FnMut()> FloodGuard<T, F> {
+    /// Guards a connection; `on_flood` is called when it is ended for this reason.
+    pub(crate) fn new(inner: T, on_flood: F) -> Self {
+        Self { inner, counter: Counter::new(), on_flood }
+    }
+}
+
+impl<T: AsyncRead + Unpin, F: FnMut() + Unpin> AsyncRead for FloodGuard<T, F> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let before = buffer.filled().len();
+        std::task::ready!(Pin::new(&mut this.inner).poll_read(cx, buffer))?;
+        if this.counter.read(&buffer.filled()[before..]) {
+            return Poll::Ready(Ok(()));
+        }
+        (this.on_flood)();
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::ConnectionAborted,
+            "the peer floods the connection with control frames",
+        )))
+    }
+}
+
+impl<T: AsyncWrite + Unpin, F: FnMut() + Unpin> AsyncWrite for FloodGuard<T, F> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = std::task::ready!(Pin::new(&mut self.inner).poll_write(cx, bytes))?;
+        self.counter.allowance.sent(written);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = std::task::ready!(Pin::new(&mut self.inner).poll_write_vectored(cx, buffers))?;
+        self.counter.allowance.sent(written);
+        Poll::Ready(Ok(written))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, length: u8) -> Vec<u8> {
+        let mut frame = vec![0, 0, length, kind, 0, 0, 0, 0, 0];
+        frame.extend(vec![0; length.into()]);
+        frame
+    }
+
+    /// How many of these frames are read before the connection ends, of 10,000.
+    fn read(counter: &mut Counter, frame: &[u8], chunk: usize) -> usize {
+        let all = frame.repeat(10_000);
+        let read = all.chunks(chunk).take_while(|some| counter.read(some)).count() * chunk;
+        read.min(all.len()) / frame.len()
+    }
+
+    #[test]
+    fn floods_end_a_connection_and_data_does_not() {
+        let burst = usize::try_from(BURST).unwrap();
+        let table = [
+            ("ping", frame(0x6, 8), false),
+            ("settings", frame(0x4, 6), false),
+            ("window update", frame(0x8, 4), false),
+            ("priority", frame(0x2, 5), false),
+            ("reset", frame(RST_STREAM, 4), false),
+            ("unknown", frame(0x55, 1), false),
+            ("data without data", frame(DATA, 0), false),
+            ("data", frame(DATA, 3), true),
+            ("request", frame(HEADERS, 7), true),
+            ("request with a window", [frame(HEADERS, 7), frame(0x8, 4)].concat(), true),
+            ("request with many windows", [frame(HEADERS, 7), frame(0x8, 4).repeat(5)].concat(), false),
+            ("request that is reset", [frame(HEADERS, 7), frame(RST_STREAM, 4)].concat(), false),
+        ];
+        for (what, frame, goes_on) in table {
+            for chunk in [1, 7, frame.len()] {
+                let mut counter = Counter::new();
+                assert!(counter.read(PREFACE));
+                let count = read(&mut counter, &frame, chunk);
+                // The clock may have allowed a few more.
+                assert_eq!(count == 10_000, goes_on, "{what}, {chunk} at a time: {count}");
+                assert!(goes_on || count <= burst + 1_000, "{what}: {count}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_sent_pays_for_the_windows_that_are_granted() {
+        let mut counter = Counter::new();
+        assert!(counter.read(PREFACE));
+        counter.allowance.sent(10_000 * 64);
+        assert_eq!(read(&mut counter, &frame(0x8, 4), 13), 10_000);
+    }
+
+    #[test]
+    fn other_protocols_are_not_counted() {
+        let mut counter = Counter::new();
+        assert!(counter.read(b"PRI * HTTP/1.1\r\n"));
+        assert_eq!(read(&mut counter, &frame(0x6, 8), 17), 10_000);
+    }
+}
