@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::connection::{ApiClient, RequestError};
 use crate::resources::{Route, push_segment};
-use crate::watcher::{BATCH_EVENTS, LIST_ACCEPT, PAGE_SIZE, retry_after};
+use crate::watcher::{BATCH_EVENTS, LIST_ACCEPT, PAGE_SIZE, SAME_PAGE, retry_after};
 use crate::wire::interner::Interner;
 use crate::wire::metadata::{Encoding, decode_list, decode_status};
 
@@ -92,12 +92,16 @@ async fn pages(
             let wait = retry_after(&answer.head.headers);
             return Err(list_refused(code.as_u16(), &message, wait, list.not_older_than.is_some()));
         }
-        let listed = decode_list(encoding, &answer.body).map_err(|error| failed(&error))?;
+        let listed = decode_list(encoding, &answer.body, &route.info).map_err(|error| failed(&error))?;
         let continues = !listed.continue_token.is_empty();
+        if continues && listed.continue_token == continue_token {
+            return Err(failed(&SAME_PAGE));
+        }
         let mut rest = listed.items.as_slice();
         loop {
             let (items, further) = rest.split_at(rest.len().min(BATCH_EVENTS));
-            let found = items.iter().map(|item| Event::Found(item.observed(route.info.id, &mut interner)));
+            let items = items.iter().filter(|item| !item.uid.is_empty());
+            let found = items.map(|item| Event::Found(item.observed(route.info.id, &mut interner)));
             let continues = continues && further.is_empty();
             let found = Found { list: list.number, events: found.collect(), continues };
             sink.send(found).await.map_err(|_| failed(&"the collector has ended"))?;

@@ -503,12 +503,18 @@ impl ApiClient {
     }
 
     /// Sends a short request and reads the answer whole.
-    pub fn call(
+    pub fn call(&self, request: Request<Full<Bytes>>) -> BoxFuture<'static, Result<Answer, RequestError>> {
+        self.call_apart(request, None).1
+    }
+
+    /// The same, on another connection than the one of this number. The first member is the number of the connection.
+    pub(crate) fn call_apart(
         &self,
         mut request: Request<Full<Bytes>>,
-    ) -> BoxFuture<'static, Result<Answer, RequestError>> {
+        apart_from: Option<usize>,
+    ) -> (usize, BoxFuture<'static, Result<Answer, RequestError>>) {
         self.authorize(&mut request);
-        let (connection, stream) = self.shared.streams.begin();
+        let (connection, stream) = self.shared.streams.begin(apart_from);
         let service = self.shared.requests[connection].clone();
         let gate = self.gate.clone().filter(|_| request.method() != http::Method::GET);
         let clock = self.shared.server_clock.clone();
@@ -526,9 +532,10 @@ impl ApiClient {
             answer
         };
         let limit = self.request_timeout;
-        Box::pin(async move {
+        let answer = async move {
             tokio::time::timeout(limit, whole).await.map_err(|_| RequestError::Timeout(limit))?
-        })
+        };
+        (connection, Box::pin(answer))
     }
 
     /// Sends a list or a watch on the connection that the resource of this number has its share of. The

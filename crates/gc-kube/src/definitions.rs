@@ -141,13 +141,13 @@ impl Reader for DefinitionReader {
     }
 
     fn page(&self, json: &[u8]) -> Result<NewsPage<News>, FactsError> {
-        let RawPage { resource_version, continue_token, items } = raw_page(json)?;
+        let RawPage { resource_version, continue_token, items } = raw_page(json, &self.route.info)?;
         let items = items.iter().map(|object| read(true, object)).collect();
         Ok(NewsPage { resource_version, continue_token, items })
     }
 
     fn line(&self, json: &[u8]) -> Result<(NewsLine<News>, String), FactsError> {
-        let (line, version) = raw_line(json)?;
+        let (line, version) = raw_line(json, &self.route.info)?;
         Ok((map_object(line, |present, object| read(present, &object)), version))
     }
 }

@@ -236,6 +236,12 @@ fn malformed(path: &str, message: impl std::fmt::Display) -> DiscoveryError {
     DiscoveryError::Malformed { path: path.to_owned(), message: message.to_string() }
 }
 
+/// Checks that a document is what was asked for, as far as it says what it is: from what another one lacks, nothing is concluded.
+fn check_kind(path: &str, kind: &str, expected: &str) -> Result<(), DiscoveryError> {
+    let is_expected = kind.is_empty() || kind == expected;
+    if is_expected { Ok(()) } else { Err(malformed(path, format!("expected {expected}, not {kind:?}"))) }
+}
+
 fn parse<'a, T: Deserialize<'a>>(path: &str, body: &'a [u8]) -> Result<T, DiscoveryError> {
     serde_json::from_slice(body).map_err(|error| malformed(path, error))
 }
@@ -247,7 +253,6 @@ struct KindOnly {
 
 #[derive(Deserialize)]
 struct AggregatedList {
-    #[serde(default)]
     items: Vec<AggregatedGroup>,
 }
 
@@ -336,9 +341,10 @@ struct LegacyVersion {
     version: String,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+#[derive(Deserialize)]
 struct LegacyResources {
+    #[serde(default)]
+    kind: String,
     resources: Vec<LegacyResource>,
 }
 
@@ -358,6 +364,8 @@ async fn add_legacy(
     candidates: &mut Vec<Candidate>,
     failed: &mut Vec<FailedGroup>,
 ) -> Result<(), DiscoveryError> {
+    let expected = if path == "/api" { "APIVersions" } else { "APIGroupList" };
+    check_kind(path, &parse::<KindOnly>(path, document)?.kind, expected)?;
     let root: LegacyRoot = parse(path, document)?;
     let mut wanted: Vec<(String, String)> =
         root.versions.into_iter().map(|version| (String::new(), version)).collect();
@@ -376,7 +384,11 @@ async fn add_legacy(
             let source = RequestError::Timeout(GROUP_TIMEOUT);
             Err(DiscoveryError::Request { path: path.clone(), source })
         });
-        let resources = answer.and_then(|body| parse::<LegacyResources>(&path, &body));
+        let resources = answer.and_then(|body| {
+            let resources: LegacyResources = parse(&path, &body)?;
+            check_kind(&path, &resources.kind, "APIResourceList")?;
+            Ok(resources)
+        });
         (group, version, resources)
     });
     // In the order of preference, whichever answers first.
@@ -420,6 +432,8 @@ impl AggregatedApis {
 
 #[derive(Deserialize)]
 struct ApiServiceList {
+    #[serde(default)]
+    kind: String,
     items: Vec<ApiService>,
 }
 
@@ -439,7 +453,11 @@ struct ApiServiceSpec {
 
 async fn aggregated_apis(client: &ApiClient) -> AggregatedApis {
     const PATH: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
-    let list = get(client, PATH, JSON_ACCEPT).await.and_then(|body| parse::<ApiServiceList>(PATH, &body));
+    let list = get(client, PATH, JSON_ACCEPT).await.and_then(|body| {
+        let list: ApiServiceList = parse(PATH, &body)?;
+        check_kind(PATH, &list.kind, "APIServiceList")?;
+        Ok(list)
+    });
     let by_service = match list {
         Ok(list) => Some(
             list.items

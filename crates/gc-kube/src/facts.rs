@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use crate::backoff::random_fraction;
 use crate::connection::{ApiClient, Body, LIST_TIMEOUT, RequestError, collect};
 use crate::resources::{Route, push_segment};
-use crate::watcher::{BATCH_EVENTS, retry_after, wait_of};
+use crate::watcher::{BATCH_EVENTS, SAME_PAGE, retry_after, wait_of};
 use crate::wire::frames::Frames;
 use crate::wire::metadata::{Encoding, decode_status};
 use crate::wire::protobuf::DecodeError;
@@ -35,6 +35,8 @@ pub(crate) enum FactsWatchError {
     Frame(#[from] DecodeError),
     #[error("a malformed answer: {0}")]
     Malformed(#[from] FactsError),
+    #[error("{SAME_PAGE}")]
+    SamePage,
     #[error("the server answered {code}: {message}")]
     Refused { code: u16, message: String, retry_after: Option<Duration> },
     #[error("no data for {} s", .0.as_secs())]
@@ -52,7 +54,9 @@ impl FactsWatchError {
             Self::Closed => return None,
             Self::Request(RequestError::TooLarge) => Ended::TooLarge,
             Self::Request(error) => Ended::Unreachable(error.to_string()),
-            Self::Unsendable(_) | Self::Frame(_) | Self::Malformed(_) => Ended::Malformed(self.to_string()),
+            Self::Unsendable(_) | Self::Frame(_) | Self::Malformed(_) | Self::SamePage => {
+                Ended::Malformed(self.to_string())
+            }
             Self::Refused { code, message, retry_after } => {
                 Ended::Refused { code: *code, message: message.clone(), retry_after: *retry_after }
             }
@@ -268,6 +272,7 @@ impl<R: Reader> FactsWatcher<R> {
         }
         let (page, bytes) = page(&self.client, &*self.reader, "", &query).await?;
         self.protocol.page_came(bytes);
+        goes_on(&page.continue_token, continue_token)?;
         let mut items = page.items.into_iter().peekable();
         while items.peek().is_some() {
             let batch = items.by_ref().take(BATCH_EVENTS).collect();
@@ -301,24 +306,34 @@ impl<R: Reader> FactsWatcher<R> {
             let Ok(chunk) = frame.into_data() else { continue };
             frames.push(&chunk);
             let mut batch = Vec::new();
-            while let Some(line) = frames.next_frame()? {
-                let (line, version) = self.reader.line(&line)?;
-                match line {
-                    NewsLine::Object(news) => batch.push(news),
-                    NewsLine::Error { code, message } => {
-                        self.hand_on(batch).await?;
-                        return Err(FactsWatchError::Refused { code, message, retry_after: None });
-                    }
-                    NewsLine::Nothing => {}
-                }
-                // A version without an event counts only after every event before it was delivered.
-                if batch.len() >= BATCH_EVENTS {
-                    self.hand_on(std::mem::take(&mut batch)).await?;
-                }
-                self.protocol.reached(&version);
-            }
+            let taken = self.take_lines(&mut frames, &mut batch).await;
+            // What came before something that cannot be read counts as reached, and is not delivered again.
             self.hand_on(batch).await?;
+            taken?;
         }
+    }
+
+    async fn take_lines(
+        &mut self,
+        frames: &mut Frames,
+        batch: &mut Vec<R::News>,
+    ) -> Result<(), FactsWatchError> {
+        while let Some(line) = frames.next_frame()? {
+            let (line, version) = self.reader.line(&line)?;
+            match line {
+                NewsLine::Object(news) => batch.push(news),
+                NewsLine::Error { code, message } => {
+                    return Err(FactsWatchError::Refused { code, message, retry_after: None });
+                }
+                NewsLine::Nothing => {}
+            }
+            // A version without an event counts only after every event before it was delivered.
+            if batch.len() >= BATCH_EVENTS {
+                self.hand_on(std::mem::take(batch)).await?;
+            }
+            self.protocol.reached(&version);
+        }
+        Ok(())
     }
 }
 
@@ -357,6 +372,11 @@ async fn page<R: Reader>(
     Ok((reader.page(&answer.body)?, answer.body.len()))
 }
 
+/// Checks that a page leads to another one than itself.
+fn goes_on(next: &str, token: &str) -> Result<(), FactsWatchError> {
+    if !next.is_empty() && next == token { Err(FactsWatchError::SamePage) } else { Ok(()) }
+}
+
 /// Every object of a kind in a namespace, read from the store and not from a cache.
 pub(crate) async fn list_live(
     client: &ApiClient,
@@ -374,6 +394,7 @@ pub(crate) async fn list_live(
             }
             Err(error) => return Err(error),
         };
+        goes_on(&page.continue_token, &token)?;
         found.extend(page.items.into_iter().filter_map(|news| match news {
             Observation::Observed(facts) => Some(facts),
             _ => None,

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use gc_retention::objects::FactsError;
 use gc_types::Timestamp;
 use http::{Response, StatusCode};
 use http_body_util::Full;
@@ -15,11 +16,11 @@ use crate::connection::ApiClient;
 use crate::discovery::{Discovered, discover};
 use crate::facts::NewsLine;
 use crate::raw::{raw_line, raw_page};
-use crate::wire::encoded;
+use crate::wire::encoded::{self, asked};
 use crate::wire::frames::{Frames, MAX_FRAME_BYTES};
 use crate::wire::metadata::{
     Encoding, Metadata, Owner, Status, WatchEvent, decode_list, decode_object, decode_status,
-    decode_watch_event,
+    decode_watch_event_of,
 };
 use crate::wire::protobuf::DecodeError;
 
@@ -97,7 +98,7 @@ fn reads_back(metadata: &Metadata<'_>) {
 
 /// Protobuf: objects and lists. Whatever prost accepts is read, and read the same.
 pub fn metadata_protobuf(data: &[u8]) {
-    let fast = decode_object(Encoding::Protobuf, data);
+    let fast = decode_object(Encoding::Protobuf, data, &asked());
     if let Some(message) = opened(data)
         && let Ok(slow) = reference::Object::decode(message.as_slice())
     {
@@ -107,7 +108,7 @@ pub fn metadata_protobuf(data: &[u8]) {
     if let Ok(metadata) = &fast {
         reads_back(metadata);
     }
-    let fast = decode_list(Encoding::Protobuf, data);
+    let fast = decode_list(Encoding::Protobuf, data, &asked());
     if let Some(message) = opened(data)
         && let Ok(slow) = reference::List::decode(message.as_slice())
         && let Some(fast) = accepted(fast.as_ref())
@@ -134,7 +135,8 @@ fn opened(data: &[u8]) -> Option<Vec<u8>> {
 fn accepted<'a, T>(fast: Result<&'a T, &DecodeError>) -> Option<&'a T> {
     match fast {
         Ok(fast) => Some(fast),
-        Err(DecodeError::WireType(3 | 4)) => None,
+        // What is not the list or the object that was asked for is refused whole.
+        Err(DecodeError::WireType(3 | 4) | DecodeError::NotTheList(_)) => None,
         Err(error) => panic!("prost accepts what is refused: {error}"),
     }
 }
@@ -174,13 +176,13 @@ fn agrees(fast: Result<&Metadata<'_>, &DecodeError>, slow: &reference::Metadata)
 /// JSON: objects and lists. What is read is what a tree of values says.
 pub fn metadata_json(data: &[u8]) {
     let tree: Option<Value> = serde_json::from_slice(data).ok();
-    if let Ok(fast) = decode_object(Encoding::Json, data) {
+    if let Ok(fast) = decode_object(Encoding::Json, data, &asked()) {
         if let Some(tree) = tree.as_ref().filter(|tree| is_shaped(tree)) {
             says(&fast, &tree["metadata"]);
         }
         reads_back(&fast);
     }
-    if let (Ok(fast), Some(tree)) = (decode_list(Encoding::Json, data), tree)
+    if let (Ok(fast), Some(tree)) = (decode_list(Encoding::Json, data, &asked()), tree)
         && tree.is_object()
         && tree["metadata"].is_object()
     {
@@ -242,14 +244,14 @@ fn says(fast: &Metadata<'_>, metadata: &Value) {
 /// One frame of a watch, in either encoding: its object is what the object alone would be read as.
 pub fn watch_event(data: &[u8]) {
     for encoding in BOTH {
-        let Ok(event) = decode_watch_event(encoding, data) else { continue };
+        let Ok(event) = decode_watch_event_of(encoding, data, &asked()) else { continue };
         match &event {
             WatchEvent::Present(metadata)
             | WatchEvent::Deleted(metadata)
             | WatchEvent::Bookmark(metadata) => {
                 reads_back(metadata);
                 if let Some(object) = object_of(encoding, data) {
-                    assert_eq!(decode_object(encoding, &object).as_ref(), Ok(metadata));
+                    assert_eq!(decode_object(encoding, &object, &asked()).as_ref(), Ok(metadata));
                 }
             }
             WatchEvent::Error(status) => status_reads_back(status),
@@ -327,7 +329,7 @@ pub fn discovery(data: &[u8]) {
 /// is no object or no list is refused.
 pub fn policy_answers(data: &[u8]) {
     let tree: Option<Value> = serde_json::from_slice(data).ok();
-    match (raw_page(data), &tree) {
+    match (raw_page(data, &asked()), &tree) {
         (Ok(page), Some(tree)) => {
             assert_eq!(page.items, tree["items"].as_array().cloned().unwrap_or_default());
             assert_eq!(
@@ -336,9 +338,10 @@ pub fn policy_answers(data: &[u8]) {
             );
             assert_eq!(page.continue_token, tree["metadata"]["continue"].as_str().unwrap_or_default());
         }
+        (Err(FactsError::NotTheList(_)), Some(tree)) => assert!(tree.is_object()),
         (page, tree) => assert!(page.is_err() && tree.as_ref().is_none_or(|tree| !tree.is_object())),
     }
-    if let (Ok((line, _)), Some(tree)) = (raw_line(data), &tree) {
+    if let (Ok((line, _)), Some(tree)) = (raw_line(data, &asked()), &tree) {
         let is_object = match line {
             NewsLine::Object((present, object)) => {
                 assert_eq!(Some(&object), Some(tree.get("object").unwrap_or(&Value::Null)));

@@ -63,13 +63,13 @@ impl Reader for ObjectReader {
     }
 
     fn page(&self, json: &[u8]) -> Result<NewsPage<ObjectNews>, FactsError> {
-        let RawPage { resource_version, continue_token, items } = raw_page(json)?;
+        let RawPage { resource_version, continue_token, items } = raw_page(json, &self.route.info)?;
         let items = items.into_iter().map(ObjectNews::Present).collect();
         Ok(NewsPage { resource_version, continue_token, items })
     }
 
     fn line(&self, json: &[u8]) -> Result<(NewsLine<ObjectNews>, String), FactsError> {
-        let (line, version) = raw_line(json)?;
+        let (line, version) = raw_line(json, &self.route.info)?;
         Ok((map_object(line, news), version))
     }
 }

@@ -1,12 +1,14 @@
 //! Carries out over HTTP the calls that requests consist of (see [`gc_control::requests`]).
 
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use gc_control::requests::{Answered, Call, Exchange, Status, Step, Verb};
-use gc_types::{ObjectKey, Outcome, Request};
+use gc_types::{ObjectKey, Outcome, Request, ResourceInfo};
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, StatusCode};
 use http_body_util::Full;
 
 use crate::connection::ApiClient;
@@ -28,13 +30,39 @@ const SHOWN_CHARACTERS: usize = 200;
 pub struct Performer {
     client: ApiClient,
     table: ResourceTable,
+    absences: Arc<Mutex<Absences>>,
+}
+
+/// The connections on which objects were not found lately. A second read of one takes another connection, so that a proxy before
+/// one server does not confirm itself.
+#[derive(Debug, Default)]
+struct Absences {
+    connections: BTreeMap<ObjectKey, usize>,
+    oldest_first: VecDeque<ObjectKey>,
+}
+
+/// Maximum number of objects of which it is known on which connection they were not found.
+const ABSENCES_REMEMBERED: usize = 1_024;
+
+impl Absences {
+    fn note(&mut self, key: &ObjectKey, connection: usize) {
+        if self.connections.insert(key.clone(), connection).is_some() {
+            return;
+        }
+        self.oldest_first.push_back(key.clone());
+        if self.oldest_first.len() > ABSENCES_REMEMBERED
+            && let Some(oldest) = self.oldest_first.pop_front()
+        {
+            self.connections.remove(&oldest);
+        }
+    }
 }
 
 impl Performer {
     /// Sends by this client to where this table says.
     #[must_use]
     pub fn new(client: ApiClient, table: ResourceTable) -> Self {
-        Self { client, table }
+        Self { client, table, absences: Arc::default() }
     }
 
     /// Performs a request about one object. Barriers, Events and calls outside are not requests of this kind: they
@@ -62,7 +90,11 @@ impl Performer {
         }
     }
 
-    async fn send<'k>(&self, route: &Route, key: &'k ObjectKey, call: Call) -> Result<Answer<'k>, String> {
+    fn absences(&self) -> MutexGuard<'_, Absences> {
+        self.absences.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn send<'k>(&self, route: &'k Route, key: &'k ObjectKey, call: Call) -> Result<Answer<'k>, String> {
         let (method, content_type) = match call.verb {
             Verb::Get => (Method::GET, None),
             Verb::Delete => (Method::DELETE, Some("application/json")),
@@ -81,16 +113,23 @@ impl Performer {
             bytes = call.body.to_string().into();
         }
         let request = request.body(Full::new(bytes)).map_err(|error| error.to_string())?;
-        let answer = self.client.call(request).await.map_err(|error| error.to_string())?;
+        let is_read = call.verb == Verb::Get;
+        let apart_from = is_read.then(|| self.absences().connections.get(key).copied()).flatten();
+        let (connection, answer) = self.client.call_apart(request, apart_from);
+        let answer = answer.await.map_err(|error| error.to_string())?;
+        if is_read && answer.head.status == StatusCode::NOT_FOUND {
+            self.absences().note(key, connection);
+        }
         let encoding = Encoding::of_content_type(answer.head.headers.get(CONTENT_TYPE));
         let (code, headers) = (answer.head.status.as_u16(), answer.head.headers);
-        Ok(Answer { key, code, headers, encoding, body: answer.body })
+        Ok(Answer { key, resource: &route.info, code, headers, encoding, body: answer.body })
     }
 }
 
 /// An answer about an object.
 struct Answer<'k> {
     key: &'k ObjectKey,
+    resource: &'k ResourceInfo,
     code: u16,
     headers: HeaderMap,
     encoding: Encoding,
@@ -107,11 +146,13 @@ impl gc_control::requests::Answer for Answer<'_> {
     }
 
     fn is_object(&self) -> bool {
-        decode_object(self.encoding, &self.body).is_ok_and(|metadata| !metadata.uid.is_empty())
+        let object = decode_object(self.encoding, &self.body, self.resource);
+        object.is_ok_and(|metadata| !metadata.uid.is_empty())
     }
 
     fn object(&self) -> Result<Answered, String> {
-        let metadata = decode_object(self.encoding, &self.body).map_err(|error| error.to_string())?;
+        let metadata =
+            decode_object(self.encoding, &self.body, self.resource).map_err(|error| error.to_string())?;
         Ok(Answered {
             observed: metadata.observed(self.key.resource, &mut Interner::default()),
             resource_version: metadata.resource_version.to_string(),

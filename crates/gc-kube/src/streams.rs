@@ -18,10 +18,12 @@ impl Streams {
         Self((0..connections).map(|_| Arc::default()).collect())
     }
 
-    /// The connection of the next request. Requests that are sent at the same moment may see each other's counts late: these
+    /// The connection of the next request, another one than `apart_from` where there are several. Requests that are sent at the same moment may see each other's counts late: these
     /// spread the load, they bound nothing.
-    pub(crate) fn begin(&self) -> (usize, Stream) {
+    pub(crate) fn begin(&self, apart_from: Option<usize>) -> (usize, Stream) {
         let connection = choose(self.0.iter().map(|count| count.load(Ordering::Relaxed)));
+        let connection =
+            if Some(connection) == apart_from { (connection + 1) % self.0.len() } else { connection };
         let count = Arc::clone(&self.0[connection]);
         count.fetch_add(1, Ordering::Relaxed);
         (connection, Stream(count))
@@ -64,10 +66,11 @@ mod tests {
     #[test]
     fn a_request_counts_until_it_is_dropped() {
         let streams = Streams::new(2);
-        let mut in_flight: Vec<_> = (0..STREAMS_PER_CONNECTION).map(|_| streams.begin()).collect();
+        let mut in_flight: Vec<_> = (0..STREAMS_PER_CONNECTION).map(|_| streams.begin(None)).collect();
         assert!(in_flight.iter().all(|(connection, _)| *connection == 0));
-        assert_eq!(streams.begin().0, 1);
+        assert_eq!(streams.begin(None).0, 1);
         in_flight.pop();
-        assert_eq!(streams.begin().0, 0);
+        assert_eq!(streams.begin(None).0, 0);
+        assert_eq!([Some(0), Some(1)].map(|apart_from| streams.begin(apart_from).0), [1, 0]);
     }
 }

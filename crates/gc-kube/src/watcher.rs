@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use gc_control::watch::{Ask, Ended, ListWatch, Signal};
-use gc_types::Event;
+use gc_types::{Event, NotTheList};
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -20,7 +20,7 @@ use crate::status::{StatusBoard, SyncState};
 use crate::wire::frames::Frames;
 use crate::wire::interner::Interner;
 use crate::wire::metadata::{
-    Encoding, Metadata, Status, WatchEvent, decode_list, decode_status, decode_watch_event,
+    Encoding, Metadata, Status, WatchEvent, decode_list, decode_status, decode_watch_event_of,
 };
 use crate::wire::protobuf::DecodeError;
 
@@ -35,6 +35,9 @@ const WATCH_ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObject
      application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 /// For servers that refuse the above with 406.
 const PLAIN_ACCEPT: &str = "application/json";
+
+/// The error of a page whose continue token is the one that it was requested with.
+pub(crate) const SAME_PAGE: &str = "the list goes on where it already was";
 
 /// Events in the order in which they happened.
 pub(crate) type Batch = Vec<Event>;
@@ -131,7 +134,7 @@ impl Watcher {
             Ask::Page { is_paged, continue_token } => self.list(is_paged, &continue_token).await?,
             Ask::Newest => {
                 let answer = self.whole("limit=1").await?;
-                let list = decode_list(encoding(&answer.head.headers), &answer.body)?;
+                let list = decode_list(encoding(&answer.head.headers), &answer.body, &self.route.info)?;
                 self.protocol.newest_read(&list.resource_version);
             }
             Ask::Watch { from, seconds } => return self.watch(from.as_deref(), seconds).await,
@@ -216,8 +219,11 @@ impl Watcher {
             }
         }
         let answer = self.whole(&query).await?;
-        let list = decode_list(encoding(&answer.head.headers), &answer.body)?;
+        let list = decode_list(encoding(&answer.head.headers), &answer.body, &self.route.info)?;
         self.protocol.page_came(answer.body.len());
+        if !list.continue_token.is_empty() && list.continue_token == continue_token {
+            return Err(Stop::Ended(Ended::Malformed(SAME_PAGE.to_owned())));
+        }
         for items in list.items.chunks(BATCH_EVENTS) {
             let mut batch = Batch::with_capacity(items.len());
             for item in items {
@@ -229,8 +235,12 @@ impl Watcher {
         Ok(())
     }
 
-    /// An object, and what its annotations say.
+    /// An object, and what its annotations say. Without a UID it is neither an owner nor can it be deleted: some extension
+    /// servers have such.
     fn observe(&mut self, metadata: &Metadata<'_>, batch: &mut Batch) {
+        if metadata.uid.is_empty() {
+            return;
+        }
         let object = metadata.observed(self.route.info.id, &mut self.interner);
         let marked = metadata.shared_marks().map(|marks| Event::Marked { key: object.key.clone(), marks });
         batch.push(Event::Observed(object));
@@ -276,13 +286,30 @@ impl Watcher {
     ) -> Result<(), Stop> {
         frames.push(chunk);
         let mut batch = Batch::new();
+        let taken = self.take_frames(frames, encoding, &mut batch).await;
+        // What came before something that cannot be read counts as reached, and is not delivered again.
+        if !batch.is_empty() && self.announces_resources && !self.protocol.is_listing() {
+            self.context.rediscover.notify_one();
+        }
+        self.hand_on(batch).await?;
+        taken
+    }
+
+    async fn take_frames(
+        &mut self,
+        frames: &mut Frames,
+        encoding: Encoding,
+        batch: &mut Batch,
+    ) -> Result<(), Stop> {
         while let Some(frame) = frames.next_frame()? {
-            match decode_watch_event(encoding, &frame)? {
+            match decode_watch_event_of(encoding, &frame, &self.route.info)? {
                 WatchEvent::Present(metadata) => {
+                    named(&metadata)?;
                     self.protocol.reached(&metadata.resource_version);
-                    self.observe(&metadata, &mut batch);
+                    self.observe(&metadata, batch);
                 }
                 WatchEvent::Deleted(metadata) => {
+                    named(&metadata)?;
                     self.protocol.reached(&metadata.resource_version);
                     let gone = metadata.observed(self.route.info.id, &mut self.interner);
                     batch.push(Event::Removed {
@@ -292,24 +319,28 @@ impl Watcher {
                     });
                 }
                 WatchEvent::Bookmark(metadata) => {
+                    if metadata.initial_events_end && metadata.resource_version.is_empty() {
+                        return Err(DecodeError::from(NotTheList::NoVersion).into());
+                    }
                     self.protocol.bookmark(&metadata.resource_version, metadata.initial_events_end);
-                    self.take_signals(&mut batch);
+                    self.take_signals(batch);
                 }
                 WatchEvent::Error(status) => {
-                    self.hand_on(batch).await?;
                     return Err(Stop::Ended(refusal(status.code, status, None)));
                 }
                 WatchEvent::Unknown => {}
             }
             if batch.len() >= BATCH_EVENTS {
-                self.hand_on(std::mem::take(&mut batch)).await?;
+                self.hand_on(std::mem::take(batch)).await?;
             }
         }
-        if !batch.is_empty() && self.announces_resources && !self.protocol.is_listing() {
-            self.context.rediscover.notify_one();
-        }
-        self.hand_on(batch).await
+        Ok(())
     }
+}
+
+/// An event without a name is about nothing.
+fn named(metadata: &Metadata<'_>) -> Result<(), DecodeError> {
+    if metadata.name.is_empty() { Err(NotTheList::NamelessItem.into()) } else { Ok(()) }
 }
 
 fn encoding(headers: &http::HeaderMap) -> Encoding {

@@ -33,6 +33,8 @@ enum Script {
     Answer(u16, Value),
     /// A watch that says this, and then stays open or is cut off.
     Watch(Vec<Value>, End),
+    /// A watch that says this at once, and stays open.
+    Raw(String),
 }
 
 #[derive(Clone, Copy)]
@@ -57,6 +59,11 @@ fn stream(events: Vec<Value>, end: End) -> Response<Body> {
         }
     };
     Response::new(body)
+}
+
+fn raw(text: String) -> Response<Body> {
+    let text = futures::stream::once(async move { Ok(http_body::Frame::data(Bytes::from(text + "\n"))) });
+    Response::new(StreamBody::new(text.chain(futures::stream::pending())).boxed_unsync())
 }
 
 /// An engine that passes on what it observes, and wants nothing.
@@ -149,6 +156,7 @@ fn run(script: Vec<Script>) -> Run {
             match next {
                 Some(Script::Answer(code, body)) => whole(code, &body),
                 Some(Script::Watch(events, end)) => stream(events, end),
+                Some(Script::Raw(text)) => raw(text),
                 None => std::future::pending().await,
             }
         }
@@ -184,6 +192,11 @@ impl Run {
 
 fn object(name: &str, version: u64) -> Value {
     json!({"metadata": {"name": name, "namespace": "shop", "uid": name, "resourceVersion": version.to_string()}})
+}
+
+/// A list of metadata.
+fn list(metadata: &Value, items: &[Value]) -> Value {
+    json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": items})
 }
 
 fn event(kind: &str, object: &Value) -> Value {
@@ -239,15 +252,12 @@ async fn a_server_without_streamed_lists_is_listed_in_pages() {
         let begun = match &refusal {
             Script::Watch(events, _) if events.len() > 1 => &["list", "x 1"][..],
             Script::Watch(..) => &["list"][..],
-            Script::Answer(..) => &[][..],
+            Script::Answer(..) | Script::Raw(_) => &[][..],
         };
         let mut run = run(vec![
             refusal,
-            Script::Answer(
-                200,
-                json!({"metadata": {"resourceVersion": "5", "continue": "a+b"}, "items": [object("a", 3)]}),
-            ),
-            Script::Answer(200, json!({"metadata": {"resourceVersion": "5"}, "items": [object("b", 2)]})),
+            Script::Answer(200, list(&json!({"resourceVersion": "5", "continue": "a+b"}), &[object("a", 3)])),
+            Script::Answer(200, list(&json!({"resourceVersion": "5"}), &[object("b", 2)])),
             Script::Watch(vec![event("ADDED", &object("c", 6))], End::Open),
         ]);
         run.expect(begun).await;
@@ -300,7 +310,7 @@ async fn a_server_that_has_gone_back_in_time_is_listed_again() {
 
 /// The answer of a server that is asked how far it is.
 fn newest(version: u64) -> Script {
-    Script::Answer(200, json!({"metadata": {"resourceVersion": version.to_string()}, "items": []}))
+    Script::Answer(200, list(&json!({"resourceVersion": version.to_string()}), &[]))
 }
 
 /// Deletions that no watch delivered are found by the list: the engine gets its beginning and its end.
@@ -312,7 +322,7 @@ async fn an_expired_version_leads_to_a_new_list() {
     ] {
         let told_of_error: &[&str] = match expired {
             Script::Watch(..) => &["stale", "synced 5", "stale"],
-            Script::Answer(..) => &["stale"],
+            Script::Answer(..) | Script::Raw(_) => &["stale"],
         };
         let mut run = run(vec![
             Script::Watch(vec![event("ADDED", &object("a", 3)), end_of_list(5)], End::Cut),
@@ -330,11 +340,8 @@ async fn an_expired_version_leads_to_a_new_list() {
 #[tokio::test]
 async fn a_forbidden_list_says_so_and_is_tried_again() {
     let forbidden = || Script::Answer(403, json!({"kind": "Status", "message": "configmaps is forbidden"}));
-    let mut run = run(vec![
-        forbidden(),
-        forbidden(),
-        Script::Answer(200, json!({"metadata": {"resourceVersion": "5"}, "items": []})),
-    ]);
+    let mut run =
+        run(vec![forbidden(), forbidden(), Script::Answer(200, list(&json!({"resourceVersion": "5"}), &[]))]);
     run.expect(&["list", "list", "synced 5"]).await;
     assert_eq!(run.asked()[..3], [STREAMED, "limit=1000", "limit=1000"]);
 }
@@ -366,4 +373,49 @@ async fn a_server_that_refuses_protobuf_is_asked_for_json() {
     ]);
     run.expect(&["list", "synced 5"]).await;
     assert_eq!(run.asked(), [STREAMED, STREAMED]);
+}
+
+/// Events before a malformed one are delivered: the watch is resumed after them.
+#[tokio::test]
+async fn nothing_is_lost_before_a_malformed_event() {
+    let of_other = json!({"kind": "Secret", "metadata": {"name": "s", "uid": "s", "resourceVersion": "8"}});
+    let nameless = json!({"metadata": {"uid": "s", "resourceVersion": "8"}});
+    for malformed in [json!({"type": 5}), event("ADDED", &of_other), event("DELETED", &nameless)] {
+        // In one piece, as they may come.
+        let together = format!("{}\n{malformed}", event("ADDED", &object("a", 7)));
+        let mut run = run(vec![
+            Script::Watch(vec![end_of_list(5)], End::Cut),
+            newest(7),
+            Script::Raw(together),
+            Script::Watch(vec![event("ADDED", &object("b", 9))], End::Open),
+        ]);
+        run.expect(&["list", "synced 5", "stale", "synced 5", "a 7", "stale", "synced 7", "b 9"]).await;
+        let resumed = "watch=true&allowWatchBookmarks=true&resourceVersion=7";
+        assert_eq!(run.asked().last().map(String::as_str), Some(resumed), "{malformed}");
+    }
+}
+
+/// An answer that is not the list that was asked for is no list: nothing begins to be synced, and it is asked for again.
+#[tokio::test]
+async fn what_is_not_the_list_is_asked_for_again() {
+    let other =
+        json!({"kind": "SecretList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"}, "items": []});
+    let repeated = list(&json!({"resourceVersion": "5", "continue": "x"}), &[]);
+    for (lies, requests) in [
+        (vec![json!({})], 2),
+        (vec![Value::Null], 2),
+        (vec![json!({"metadata": {"resourceVersion": "5"}, "items": []})], 2),
+        (vec![json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"}})], 2),
+        (vec![list(&json!({}), &[])], 2),
+        (vec![other], 2),
+        (vec![repeated.clone(), repeated], 3),
+    ] {
+        let mut script = vec![Script::Answer(422, json!({"kind": "Status", "message": "m"}))];
+        script.extend(lies.iter().map(|lie| Script::Answer(200, lie.clone())));
+        let truth = list(&json!({"resourceVersion": "6"}), &[object("a", 3)]);
+        script.push(Script::Answer(200, truth));
+        let mut run = run(script);
+        run.expect(&["list", "list", "a 3", "synced 6"]).await;
+        assert_eq!(run.asked()[1..=requests].len(), requests, "{lies:?}");
+    }
 }

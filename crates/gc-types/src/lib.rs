@@ -23,6 +23,7 @@ mod event;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod identity;
+mod listed;
 mod marks;
 mod protected;
 mod quantity;
@@ -41,6 +42,7 @@ pub use identity::{
     Coordinates, FailedGroup, Gvk, Gvr, ObjectKey, OwnerReference, ResourceId, ResourceVersion, Timestamp,
     Uid, api_path, api_version, group_resource,
 };
+pub use listed::{ListHead, METADATA_LIST, METADATA_OBJECT, NotTheList, check_object_kind};
 pub use marks::{ForeignMark, Marks, Texts, read_texts};
 pub use protected::undeletable;
 pub use quantity::{

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gc_retention::namespaces::emptying::{Contained, Served};
-use gc_types::{Gvr, Scope};
+use gc_types::{Gvr, ResourceId, ResourceInfo, Scope};
 use serde_json::{Value, json};
 
 use crate::discovery::{Discovered, ServedResource};
@@ -11,6 +11,19 @@ use crate::discovery::{Discovered, ServedResource};
 pub(crate) fn collection_path(resource: &Contained, namespace: &str) -> String {
     let Gvr { group, version, resource } = &resource.gvr;
     format!("{}/namespaces/{namespace}/{resource}", gc_types::api_path(group, version))
+}
+
+/// Returns the description that lists of a resource are checked against.
+pub(crate) fn info(resource: &Contained) -> ResourceInfo {
+    ResourceInfo {
+        id: ResourceId(0),
+        gvr: resource.gvr.clone(),
+        kind: Arc::clone(&resource.kind),
+        scope: Scope::Namespaced,
+        served_api_versions: Vec::new(),
+        watched: false,
+        comparable_versions: false,
+    }
 }
 
 pub(crate) fn delete_options(uid: Option<&str>) -> Value {

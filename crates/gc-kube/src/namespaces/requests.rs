@@ -10,18 +10,19 @@ use gc_control::namespaces::{Answer, Question};
 use gc_retention::measures::{Measurement, NAMESPACE_REQUESTS};
 use gc_retention::namespaces::documents::{item, view, with_finalizers, with_status};
 use gc_retention::namespaces::emptying::{Ask, Contained, Item, Reply};
-use gc_types::Outcome;
+use gc_types::{Gvr, Outcome, ResourceInfo};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use http_body_util::Full;
 use serde_json::Value;
 
-use super::documents::{collection_path, delete_options, problem, served};
+use super::documents::{collection_path, delete_options, info, problem, served};
 use super::trace::{Terminating, Trace};
 use crate::clock::Clock;
 use crate::connection::ApiClient;
 use crate::discovery::discover;
-use crate::watcher::retry_after;
+use crate::raw::page_of;
+use crate::watcher::{SAME_PAGE, retry_after};
 
 const PAGE_SIZE: usize = 500;
 const LIST_ACCEPT: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
@@ -81,7 +82,7 @@ impl Requests {
             Ask::DeleteAll(resource) => self.delete_all(resource, &namespace).await,
             Ask::Delete(resource, item) => self.delete(resource, &namespace, item).await,
             Ask::List(resource) => {
-                let items = self.list(&collection_path(resource, &namespace.name)).await;
+                let items = self.list(&collection_path(resource, &namespace.name), &info(resource)).await;
                 items.map(|items| Reply::Items(items.iter().map(item).collect()))
             }
             Ask::WriteStatus(conditions) => {
@@ -97,7 +98,9 @@ impl Requests {
     /// The names of all terminating namespaces; `None` if they cannot be listed, which is logged.
     pub(crate) async fn terminating(&self) -> Option<Vec<Arc<str>>> {
         let cannot = |reply: Reply| tracing::warn!(why = reply.why(), "namespaces cannot be listed");
-        let namespaces = self.clone().list("/api/v1/namespaces").await.map_err(cannot).ok()?;
+        let gvr = Gvr { group: "".into(), version: "v1".into(), resource: "namespaces".into() };
+        let asked = info(&Contained { gvr, kind: "Namespace".into(), together: false });
+        let namespaces = self.clone().list("/api/v1/namespaces", &asked).await.map_err(cannot).ok()?;
         let items = namespaces.iter().map(item).filter(|item| item.deleting && !item.name.is_empty());
         Some(items.map(|item| item.name.into()).collect())
     }
@@ -168,32 +171,35 @@ impl Requests {
     }
 
     /// The metadata of a whole collection.
-    pub(crate) async fn list(&mut self, path: &str) -> Result<Vec<Value>, Reply> {
-        let mut items = Vec::new();
-        let mut page = format!("{path}?limit={PAGE_SIZE}");
+    pub(crate) async fn list(&mut self, path: &str, asked: &ResourceInfo) -> Result<Vec<Value>, Reply> {
+        // What is not the list that was asked for says nothing of what is there.
+        let no_list = |why: &dyn std::fmt::Display| Reply::Failed {
+            why: format!("GET {path} was answered with no list: {why}"),
+            may_be_at_work: false,
+        };
+        let (mut items, mut token) = (Vec::new(), String::new());
         loop {
-            let (code, mut body) = self.send(Method::GET, &page, LIST_ACCEPT, None).await?;
+            let mut page = format!("{path}?limit={PAGE_SIZE}");
+            if !token.is_empty() {
+                page.push_str("&continue=");
+                for byte in token.bytes() {
+                    let _ = write!(page, "%{byte:02X}"); // writing to a String cannot fail
+                }
+            }
+            let (code, body) = self.send(Method::GET, &page, LIST_ACCEPT, None).await?;
             if code != 200 {
                 return Err(refused(path, code, &body));
             }
-            match body.get_mut("items").map(Value::take) {
-                Some(Value::Array(found)) => items.extend(found),
-                Some(Value::Null) => {}
-                // What is no list says nothing of what is there.
-                _ => {
-                    let why = format!("GET {path} was answered with no list");
-                    return Err(Reply::Failed { why, may_be_at_work: false });
-                }
+            let Value::Object(body) = body else { return Err(no_list(&"it is no object")) };
+            let page = page_of(body, asked).map_err(|error| no_list(&error))?;
+            items.extend(page.items);
+            if page.continue_token.is_empty() {
+                return Ok(items);
             }
-            match body["metadata"]["continue"].as_str() {
-                Some(token) if !token.is_empty() => {
-                    page = format!("{path}?limit={PAGE_SIZE}&continue=");
-                    for byte in token.bytes() {
-                        let _ = write!(page, "%{byte:02X}"); // writing to a String cannot fail
-                    }
-                }
-                _ => return Ok(items),
+            if page.continue_token == token {
+                return Err(no_list(&SAME_PAGE));
             }
+            token = page.continue_token;
         }
     }
 

@@ -123,7 +123,7 @@ fn answer(world: &Shared, request: &Request<Full<Bytes>>) -> (u16, Value) {
             if request.uri().query().is_some_and(|query| query.contains("continue=")) {
                 (500, json!({"message": "broken off"}))
             } else {
-                (200, json!({"metadata": {"continue": "more"}, "items": []}))
+                (200, list(&json!({"resourceVersion": "1", "continue": "more"}), &[]))
             }
         }
         (_, collection) => match (world.refusals.get(collection), world.stays.get(collection)) {
@@ -133,11 +133,16 @@ fn answer(world: &Shared, request: &Request<Full<Bytes>>) -> (u16, Value) {
                 let item = json!({"metadata": {
                     "name": "a", "finalizers": finalizers, "deletionGracePeriodSeconds": grace,
                 }});
-                (200, json!({"items": [item]}))
+                (200, list(&json!({"resourceVersion": "1"}), &[item]))
             }
-            _ => (200, json!({"items": []})),
+            _ => (200, list(&json!({"resourceVersion": "1"}), &[])),
         },
     }
+}
+
+/// A list of metadata.
+fn list(metadata: &Value, items: &[Value]) -> Value {
+    json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": items})
 }
 
 fn controller(world: World) -> (NamespaceController, Shared) {
@@ -449,11 +454,18 @@ async fn what_is_left_is_listed_in_pages() {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let more = if query.contains("continue=") { "" } else { "b" };
         log.lock().unwrap().push(query);
-        let page = json!({"metadata": {"continue": more}, "items": [{"metadata": {"name": "a"}}]});
+        let item = json!({"metadata": {"name": "a"}});
+        let page = list(&json!({"resourceVersion": "1", "continue": more}), &[item]);
         async move { Response::new(Full::new(Bytes::from(page.to_string()))) }
     });
+    let gvr = gc_types::Gvr { group: "".into(), version: "v1".into(), resource: "pods".into() };
+    let pods = documents::info(&gc_retention::namespaces::emptying::Contained {
+        gvr,
+        kind: "Pod".into(),
+        together: true,
+    });
     let mut controller = NamespaceController::new(client, NamespaceSettings::default());
-    let items = controller.requests.list("/api/v1/namespaces/n/pods").await.unwrap();
+    let items = controller.requests.list("/api/v1/namespaces/n/pods", &pods).await.unwrap();
     assert_eq!(items.len(), 2);
     assert_eq!(*asked.lock().unwrap(), ["limit=500", "limit=500&continue=%62"]);
 }

@@ -35,7 +35,7 @@ impl Reader for PolicyReader {
     }
 
     fn page(&self, json: &[u8]) -> Result<NewsPage<News>, FactsError> {
-        let RawPage { resource_version, continue_token, items } = raw_page(json)?;
+        let RawPage { resource_version, continue_token, items } = raw_page(json, &self.route.info)?;
         Ok(NewsPage {
             resource_version,
             continue_token,
@@ -44,7 +44,7 @@ impl Reader for PolicyReader {
     }
 
     fn line(&self, json: &[u8]) -> Result<(NewsLine<News>, String), FactsError> {
-        let (line, version) = raw_line(json)?;
+        let (line, version) = raw_line(json, &self.route.info)?;
         let line = map_object(line, |present, object| {
             if present {
                 return News::Policy(object);
@@ -98,7 +98,7 @@ impl Reader for ObjectReader {
     }
 
     fn page(&self, json: &[u8]) -> Result<NewsPage<News>, FactsError> {
-        let RawPage { resource_version, continue_token, items } = raw_page(json)?;
+        let RawPage { resource_version, continue_token, items } = raw_page(json, &self.route.info)?;
         Ok(NewsPage {
             resource_version,
             continue_token,
@@ -107,7 +107,7 @@ impl Reader for ObjectReader {
     }
 
     fn line(&self, json: &[u8]) -> Result<(NewsLine<News>, String), FactsError> {
-        let (line, version) = raw_line(json)?;
+        let (line, version) = raw_line(json, &self.route.info)?;
         let line = map_object(line, |present, object| {
             if present {
                 return self.observed(&object);

@@ -311,3 +311,42 @@ async fn a_success_that_is_no_answer_of_an_api_server_is_no_outcome() {
         assert_eq!((performed.outcome, fixture.sent().len()), (outcome, sent), "{request:?}");
     }
 }
+
+/// A proxy before one server does not confirm itself: the second read of an object takes another connection.
+#[tokio::test]
+async fn an_absence_is_confirmed_on_another_connection() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let peers = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&peers);
+    tokio::spawn(async move {
+        while let Ok((mut stream, peer)) = listener.accept().await {
+            let seen = Arc::clone(&seen);
+            tokio::spawn(async move {
+                let body = json!({"kind": "Status", "reason": "NotFound", "code": 404,
+                    "details": {"name": "web", "kind": "pods"}})
+                .to_string();
+                let mut request = Vec::new();
+                while let Ok(byte) = stream.read_u8().await {
+                    request.push(byte);
+                    if request.ends_with(b"\r\n\r\n") {
+                        request.clear();
+                        seen.lock().unwrap().push(peer);
+                        let head =
+                            "HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length:";
+                        let answer = format!("{head} {}\r\n\r\n{body}", body.len());
+                        stream.write_all(answer.as_bytes()).await.unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let table = fixture(Vec::new()).performer.table;
+    let performer = Performer::new(ApiClient::plain(&address.to_string()).unwrap(), table);
+    for _ in 0..2 {
+        assert_eq!(performer.perform(&Request::Read { key: key() }).await.outcome, Outcome::Absent);
+    }
+    let peers = peers.lock().unwrap().clone();
+    assert!(peers.len() == 2 && peers[0] != peers[1], "{peers:?}");
+}

@@ -7,7 +7,7 @@ use super::metadata::{
     Encoding, INITIAL_EVENTS_END, List, Metadata, PROTOBUF_MAGIC, WatchEvent, decode_list, decode_object,
     decode_watch_event,
 };
-use gc_types::Marks;
+use gc_types::{Gvr, Marks, NotTheList, ResourceId, ResourceInfo, Scope};
 
 pub(crate) fn varint(mut number: u64, into: &mut Vec<u8>) {
     while number >= 0x80 {
@@ -166,8 +166,8 @@ pub(crate) fn to_json(metadata: &Metadata<'_>) -> serde_json::Value {
 pub(crate) fn objects_agree(metadata: &Metadata<'_>) {
     let protobuf = envelope("PartialObjectMetadata", &encode(metadata));
     let json = to_json(metadata).to_string();
-    assert_eq!(&decode_object(Encoding::Protobuf, &protobuf).unwrap(), metadata);
-    assert_eq!(&decode_object(Encoding::Json, json.as_bytes()).unwrap(), metadata);
+    assert_eq!(&decode_object(Encoding::Protobuf, &protobuf, &asked()).unwrap(), metadata);
+    assert_eq!(&decode_object(Encoding::Json, json.as_bytes(), &asked()).unwrap(), metadata);
 }
 
 pub(crate) fn watch_frames_agree(metadata: &Metadata<'_>) {
@@ -194,6 +194,7 @@ pub(crate) fn lists_agree(items: &[Metadata<'_>]) {
         bytes_field(2, &encode(item), &mut message);
     }
     let json = json!({
+        "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
         "metadata": {"resourceVersion": "812", "continue": "next"},
         "items": items.iter().map(to_json).collect::<Vec<_>>(),
     })
@@ -201,6 +202,25 @@ pub(crate) fn lists_agree(items: &[Metadata<'_>]) {
     let expected =
         List { resource_version: "812".into(), continue_token: "next".into(), items: items.to_vec() };
     let protobuf = envelope("PartialObjectMetadataList", &message);
-    assert_eq!(decode_list(Encoding::Protobuf, &protobuf).unwrap(), expected);
-    assert_eq!(decode_list(Encoding::Json, json.as_bytes()).unwrap(), expected);
+    for (encoding, body) in [(Encoding::Protobuf, &protobuf[..]), (Encoding::Json, json.as_bytes())] {
+        let listed = decode_list(encoding, body, &asked());
+        if items.iter().all(|item| !item.name.is_empty()) {
+            assert_eq!(listed, Ok(expected.clone()));
+        } else {
+            assert_eq!(listed, Err(NotTheList::NamelessItem.into()));
+        }
+    }
+}
+
+/// The resource that answers are checked against.
+pub(crate) fn asked() -> ResourceInfo {
+    ResourceInfo {
+        id: ResourceId(1),
+        gvr: Gvr { group: "".into(), version: "v1".into(), resource: "configmaps".into() },
+        kind: "ConfigMap".into(),
+        scope: Scope::Namespaced,
+        served_api_versions: vec!["v1".into()],
+        watched: true,
+        comparable_versions: true,
+    }
 }

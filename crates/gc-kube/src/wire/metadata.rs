@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gc_types::{
-    DeletionState, Marks, ObjectKey, ObservedObject, OwnerReference, ResourceId, ResourceVersion, Texts,
-    Timestamp, TrackingMark, Uid, read_texts,
+    DeletionState, ListHead, Marks, NotTheList, ObjectKey, ObservedObject, OwnerReference, ResourceId,
+    ResourceInfo, ResourceVersion, Texts, Timestamp, TrackingMark, Uid, check_object_kind, read_texts,
 };
 use serde::Deserialize;
 
@@ -206,27 +206,59 @@ pub struct List<'a> {
     pub items: Vec<Metadata<'a>>,
 }
 
-/// Reads the answer to a GET of one object.
-pub fn decode_object(encoding: Encoding, body: &[u8]) -> Result<Metadata<'_>, DecodeError> {
+/// Reads the answer to a GET of one object of `asked`. Fails if it says that it is something else.
+pub fn decode_object<'a>(
+    encoding: Encoding,
+    body: &'a [u8],
+    asked: &ResourceInfo,
+) -> Result<Metadata<'a>, DecodeError> {
     match encoding {
-        Encoding::Protobuf => object_message(unwrap_envelope(body)?.1),
-        Encoding::Json => Ok(parse_json::<JsonObject<'_>>(body)?.metadata.into()),
+        Encoding::Protobuf => {
+            let envelope = Envelope::open(body)?;
+            check_object_kind(envelope.kind, asked)?;
+            object_message(envelope.raw)
+        }
+        Encoding::Json => parse_json::<JsonObject<'_>>(body)?.of(Some(asked)),
     }
 }
 
-/// Reads the answer to a GET of a collection.
-pub fn decode_list(encoding: Encoding, body: &[u8]) -> Result<List<'_>, DecodeError> {
-    match encoding {
-        Encoding::Protobuf => list_message(unwrap_envelope(body)?.1),
-        Encoding::Json => {
-            let list: JsonList<'_> = parse_json(body)?;
-            Ok(List {
-                resource_version: list.metadata.resource_version.unwrap_or_default(),
-                continue_token: list.metadata.continue_token.unwrap_or_default(),
-                items: list.items.unwrap_or_default().into_iter().map(|item| item.metadata.into()).collect(),
-            })
+/// Reads the answer to a GET of the collection of `asked`. Fails if it is not such a list, with items and a version: nothing can
+/// be concluded from what something else lacks.
+pub fn decode_list<'a>(
+    encoding: Encoding,
+    body: &'a [u8],
+    asked: &ResourceInfo,
+) -> Result<List<'a>, DecodeError> {
+    let (api_version, kind, list, has_items) = match encoding {
+        Encoding::Protobuf => {
+            let envelope = Envelope::open(body)?;
+            let list = list_message(envelope.raw)?;
+            (envelope.api_version.into(), envelope.kind.into(), list, true)
         }
+        Encoding::Json => {
+            let JsonList { api_version, kind, metadata, items } = parse_json(body)?;
+            let has_items = items.is_some();
+            let items = items.unwrap_or_default().into_iter().map(|item| item.metadata.into()).collect();
+            let list = List {
+                resource_version: metadata.resource_version.unwrap_or_default(),
+                continue_token: metadata.continue_token.unwrap_or_default(),
+                items,
+            };
+            (api_version, kind, list, has_items)
+        }
+    };
+    let head = ListHead {
+        api_version: &api_version,
+        kind: &kind,
+        resource_version: &list.resource_version,
+        has_items,
+        items_say_kind: false,
+    };
+    head.check(asked)?;
+    if list.items.iter().any(|item| item.name.is_empty()) {
+        return Err(NotTheList::NamelessItem.into());
     }
+    Ok(list)
 }
 
 /// Reads a `Status`; `None` if the body is something else.
@@ -234,8 +266,8 @@ pub fn decode_list(encoding: Encoding, body: &[u8]) -> Result<List<'_>, DecodeEr
 pub fn decode_status(encoding: Encoding, body: &[u8]) -> Option<Status> {
     match encoding {
         Encoding::Protobuf => {
-            let (kind, message) = unwrap_envelope(body).ok()?;
-            (kind == "Status").then(|| status_message(message).ok()).flatten()
+            let envelope = Envelope::open(body).ok()?;
+            (envelope.kind == "Status").then(|| status_message(envelope.raw).ok()).flatten()
         }
         Encoding::Json => {
             let typed: JsonKind<'_> = serde_json::from_slice(body).ok()?;
@@ -244,42 +276,74 @@ pub fn decode_status(encoding: Encoding, body: &[u8]) -> Option<Status> {
     }
 }
 
-/// Reads one frame of a watch.
+/// Reads one frame of a watch of any resource.
 pub fn decode_watch_event(encoding: Encoding, frame: &[u8]) -> Result<WatchEvent<'_>, DecodeError> {
+    watch_event(encoding, frame, None)
+}
+
+/// Reads one frame of a watch of `asked`. Fails if its object says that it is something else.
+pub fn decode_watch_event_of<'a>(
+    encoding: Encoding,
+    frame: &'a [u8],
+    asked: &ResourceInfo,
+) -> Result<WatchEvent<'a>, DecodeError> {
+    watch_event(encoding, frame, Some(asked))
+}
+
+fn watch_event<'a>(
+    encoding: Encoding,
+    frame: &'a [u8],
+    asked: Option<&ResourceInfo>,
+) -> Result<WatchEvent<'a>, DecodeError> {
     match encoding {
-        Encoding::Protobuf => watch_message(frame),
-        Encoding::Json => watch_json(frame),
+        Encoding::Protobuf => watch_message(frame, asked),
+        Encoding::Json => watch_json(frame, asked),
     }
 }
 
-/// Takes the envelope off (`k8s\0` and `runtime.Unknown`), if there is one: the kind (empty without an
-/// envelope) and the message.
-fn unwrap_envelope(body: &[u8]) -> Result<(&str, &[u8]), DecodeError> {
-    let Some(envelope) = body.strip_prefix(PROTOBUF_MAGIC) else {
-        return Ok(("", body));
-    };
-    let (mut kind, mut raw) = ("", &[][..]);
-    let mut fields = Fields::new(envelope);
-    while let Some((number, value)) = fields.next()? {
-        match number {
-            1 => {
-                let mut type_meta = Fields::new(value.bytes("typeMeta")?);
-                while let Some((number, value)) = type_meta.next()? {
-                    if number == 2 {
-                        kind = value.text("kind")?;
+/// The envelope of a body (`k8s\0` and `runtime.Unknown`) with its message. Without an envelope, apiVersion and kind are empty and
+/// the body is the message.
+#[derive(Default)]
+struct Envelope<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    raw: &'a [u8],
+}
+
+impl<'a> Envelope<'a> {
+    fn open(body: &'a [u8]) -> Result<Self, DecodeError> {
+        let Some(envelope) = body.strip_prefix(PROTOBUF_MAGIC) else {
+            return Ok(Self { raw: body, ..Self::default() });
+        };
+        let mut opened = Self::default();
+        let mut fields = Fields::new(envelope);
+        while let Some((number, value)) = fields.next()? {
+            match number {
+                1 => {
+                    let mut type_meta = Fields::new(value.bytes("typeMeta")?);
+                    while let Some((number, value)) = type_meta.next()? {
+                        match number {
+                            1 => {
+                                // One that is no text is no version that was asked for.
+                                let text = std::str::from_utf8(value.bytes("apiVersion")?);
+                                opened.api_version = text.unwrap_or_default();
+                            }
+                            2 => opened.kind = value.text("kind")?,
+                            _ => {}
+                        }
                     }
                 }
+                2 => opened.raw = value.bytes("raw")?,
+                _ => {}
             }
-            2 => raw = value.bytes("raw")?,
-            _ => {}
         }
+        Ok(opened)
     }
-    Ok((kind, raw))
 }
 
-fn watch_message(frame: &[u8]) -> Result<WatchEvent<'_>, DecodeError> {
+fn watch_message<'a>(frame: &'a [u8], asked: Option<&ResourceInfo>) -> Result<WatchEvent<'a>, DecodeError> {
     let (mut event_type, mut object) = ("", &[][..]);
-    let mut fields = Fields::new(unwrap_envelope(frame)?.1);
+    let mut fields = Fields::new(Envelope::open(frame)?.raw);
     while let Some((number, value)) = fields.next()? {
         match number {
             1 => event_type = value.text("type")?,
@@ -294,7 +358,12 @@ fn watch_message(frame: &[u8]) -> Result<WatchEvent<'_>, DecodeError> {
             _ => {}
         }
     }
-    let message = unwrap_envelope(object)?.1;
+    let Envelope { kind, raw: message, .. } = Envelope::open(object)?;
+    if matches!(event_type, "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK")
+        && let Some(asked) = asked
+    {
+        check_object_kind(kind, asked)?;
+    }
     Ok(match event_type {
         "ADDED" | "MODIFIED" => WatchEvent::Present(object_message(message)?),
         "DELETED" => WatchEvent::Deleted(object_message(message)?),
@@ -472,7 +541,18 @@ struct JsonKind<'a> {
 #[serde(default)]
 struct JsonObject<'a> {
     #[serde(borrow)]
+    kind: Option<Cow<'a, str>>,
+    #[serde(borrow)]
     metadata: JsonMetadata<'a>,
+}
+
+impl<'a> JsonObject<'a> {
+    fn of(self, asked: Option<&ResourceInfo>) -> Result<Metadata<'a>, DecodeError> {
+        if let Some(asked) = asked {
+            check_object_kind(self.kind.as_deref().unwrap_or_default(), asked)?;
+        }
+        Ok(self.metadata.into())
+    }
 }
 
 /// Members may be null where Go writes nil.
@@ -563,12 +643,25 @@ impl<'a> From<JsonMetadata<'a>> for Metadata<'a> {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct JsonList<'a> {
     #[serde(borrow)]
-    metadata: JsonListMetadata<'a>,
+    api_version: Cow<'a, str>,
     #[serde(borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    metadata: JsonListMetadata<'a>,
+    #[serde(borrow, deserialize_with = "present")]
     items: Option<Vec<JsonObject<'a>>>,
+}
+
+/// A member that is there; null is an empty list, as Go writes it.
+fn present<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Ok(Some(Option::deserialize(deserializer)?.unwrap_or_default()))
 }
 
 #[derive(Default, Deserialize)]
@@ -593,13 +686,13 @@ struct JsonErrorEvent {
     object: Status,
 }
 
-fn watch_json(frame: &[u8]) -> Result<WatchEvent<'_>, DecodeError> {
+fn watch_json<'a>(frame: &'a [u8], asked: Option<&ResourceInfo>) -> Result<WatchEvent<'a>, DecodeError> {
     let event: JsonEvent<'_> = parse_json(frame)?;
-    let metadata = event.object.metadata;
+    let object = event.object;
     Ok(match &*event.event_type {
-        "ADDED" | "MODIFIED" => WatchEvent::Present(metadata.into()),
-        "DELETED" => WatchEvent::Deleted(metadata.into()),
-        "BOOKMARK" => WatchEvent::Bookmark(metadata.into()),
+        "ADDED" | "MODIFIED" => WatchEvent::Present(object.of(asked)?),
+        "DELETED" => WatchEvent::Deleted(object.of(asked)?),
+        "BOOKMARK" => WatchEvent::Bookmark(object.of(asked)?),
         "ERROR" => WatchEvent::Error(parse_json::<JsonErrorEvent>(frame)?.object),
         _ => WatchEvent::Unknown,
     })

@@ -21,6 +21,9 @@ pub enum DecodeError {
     /// JSON that is malformed or has a member of an unexpected type.
     #[error("{0}")]
     Json(String),
+    /// Something else than what was asked for.
+    #[error(transparent)]
+    NotTheList(#[from] gc_types::NotTheList),
     /// A frame of a watch stream beyond the bound.
     #[error("a frame of {size} bytes exceeds the limit of {limit} bytes")]
     FrameTooLarge {

@@ -119,7 +119,7 @@ fn cluster(finalizer: &'static str, cache: Cache, marked: bool) -> Cluster {
             } else {
                 note("list from store");
             }
-            whole(200, &json!({"kind": "List", "metadata": {"resourceVersion": "1000"}, "items": []}))
+            whole(200, &super::list(&json!({"resourceVersion": "1000"}), &[]))
         }
     });
     let counted = Arc::new(Counted::default());

@@ -1,7 +1,7 @@
 //! The facts of every kind, and pages and watches of them.
 
-use gc_types::ObjectKey;
-use serde::Deserialize;
+use gc_types::{ListHead, NotTheList, ObjectKey};
+use serde::{Deserialize, Deserializer};
 
 use super::kind::Kind;
 use super::meta::Meta;
@@ -64,7 +64,7 @@ macro_rules! facts {
             /// Reads the JSON of a list of objects of this kind.
             pub fn read(kind: Kind, json: &[u8]) -> Result<Self, FactsError> {
                 match kind {
-                    $(Kind::$kind => page(json, Facts::$kind),)*
+                    $(Kind::$kind => page(json, kind, Facts::$kind),)*
                 }
             }
         }
@@ -106,6 +106,9 @@ pub enum FactsError {
     /// Not the JSON of such an object.
     #[error("cannot be parsed as an object of this kind: {0}")]
     Malformed(#[from] serde_json::Error),
+    /// Not the list that was asked for.
+    #[error(transparent)]
+    NotTheList(#[from] NotTheList),
 }
 
 impl Facts {
@@ -149,10 +152,23 @@ pub enum FactsEvent {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase", bound(deserialize = "F: Deserialize<'de>"))]
 struct WirePage<F> {
     #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
     metadata: WirePageMeta,
+    #[serde(default, deserialize_with = "present")]
     items: Option<Vec<F>>,
+}
+
+/// A member that is there; null is an empty list, as Go writes it.
+fn present<'de, D: Deserializer<'de>, F: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<F>>, D::Error> {
+    Ok(Some(Option::deserialize(deserializer)?.unwrap_or_default()))
 }
 
 #[derive(Default, Deserialize)]
@@ -176,12 +192,28 @@ struct WireStatus {
     metadata: WirePageMeta,
 }
 
-fn page<F: serde::de::DeserializeOwned>(json: &[u8], wrap: fn(F) -> Facts) -> Result<FactsPage, FactsError> {
+fn page<F: serde::de::DeserializeOwned>(
+    json: &[u8],
+    kind: Kind,
+    wrap: fn(F) -> Facts,
+) -> Result<FactsPage, FactsError> {
     let page: WirePage<F> = serde_json::from_slice(json)?;
+    let head = ListHead {
+        api_version: &page.api_version,
+        kind: &page.kind,
+        resource_version: &page.metadata.resource_version,
+        has_items: page.items.is_some(),
+        items_say_kind: false,
+    };
+    head.check(&kind.info())?;
+    let items: Vec<Facts> = page.items.unwrap_or_default().into_iter().map(wrap).collect();
+    if items.iter().any(|facts| facts.meta().name.is_empty()) {
+        return Err(NotTheList::NamelessItem.into());
+    }
     Ok(FactsPage {
         resource_version: page.metadata.resource_version,
         continue_token: page.metadata.r#continue.unwrap_or_default(),
-        items: page.items.unwrap_or_default().into_iter().map(wrap).collect(),
+        items,
     })
 }
 

@@ -116,7 +116,7 @@ fn what_is_not_a_status_is_none() {
 #[test]
 fn contents_that_look_like_a_status_do_not_confuse() {
     let event = json!({"type": "ADDED", "object": {
-        "kind": "Event", "reason": {"not": "text"}, "code": "x", "metadata": {"name": "a", "finalizers": null},
+        "kind": "ConfigMap", "reason": {"not": "text"}, "code": "x", "metadata": {"name": "a", "finalizers": null},
     }})
     .to_string();
     assert_eq!(
@@ -165,7 +165,7 @@ fn an_observed_object_says_how_far_its_deletion_is() {
 fn labels_and_annotations_may_be_null_but_not_occur_twice() {
     let read = |metadata: &str| {
         let object = format!("{{\"metadata\": {metadata}}}");
-        let metadata = decode_object(Encoding::Json, object.as_bytes()).map_err(|_| ())?;
+        let metadata = decode_object(Encoding::Json, object.as_bytes(), &asked()).map_err(|_| ())?;
         let texts = [metadata.marks.ttl.as_ref(), metadata.marks.foreign(ForeignMark::Kyverno)];
         Ok(texts.map(|text| text.map(ToString::to_string)))
     };
@@ -181,5 +181,88 @@ fn labels_and_annotations_may_be_null_but_not_occur_twice() {
         (r#"{"annotations": "none"}"#, Err(())),
     ] {
         assert_eq!(read(metadata), expected, "{metadata}");
+    }
+}
+
+/// An answer in place of a list is an error, and no list without items.
+#[test]
+fn what_is_not_the_list_that_was_asked_for_is_an_error() {
+    let list = |api_version: &str, kind: &str| json!({"kind": kind, "apiVersion": api_version, "metadata": {"resourceVersion": "7"}, "items": []});
+    let without = |member: &str| {
+        let mut list = list("v1", "ConfigMapList");
+        list.as_object_mut().unwrap().remove(member);
+        list
+    };
+    let (mut no_version, mut nameless, mut null_items) =
+        (list("v1", "ConfigMapList"), list("v1", "ConfigMapList"), list("v1", "ConfigMapList"));
+    no_version["metadata"] = json!({});
+    nameless["items"] = json!([{"metadata": {"uid": "u"}}]);
+    null_items["items"] = serde_json::Value::Null;
+    for (body, is_list) in [
+        (list("v1", "ConfigMapList"), true),
+        (list("meta.k8s.io/v1", "PartialObjectMetadataList"), true),
+        (null_items, true),
+        (json!({}), false),
+        (json!(null), false),
+        (json!([]), false),
+        (json!("text"), false),
+        (without("kind"), false),
+        (without("items"), false),
+        (without("metadata"), false),
+        (no_version, false),
+        (nameless, false),
+        (list("v1", "SecretList"), false),
+        (list("apps/v1", "ConfigMapList"), false),
+        (list("v1", "ConfigMap"), false),
+        (list("v1", "List"), false),
+        (list("v1", "Status"), false),
+    ] {
+        let body = body.to_string();
+        assert_eq!(decode_list(Encoding::Json, body.as_bytes(), &asked()).is_ok(), is_list, "{body}");
+    }
+    for body in ["", "<html><body>502</body></html>", "{\"kind\":", "\u{1f}\u{8b}"] {
+        for encoding in [Encoding::Json, Encoding::Protobuf] {
+            assert!(decode_list(encoding, body.as_bytes(), &asked()).is_err(), "{body}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_the_list_in_protobuf_is_an_error() {
+    let (mut list_meta, mut versioned) = (Vec::new(), Vec::new());
+    bytes_field(2, b"7", &mut list_meta);
+    bytes_field(1, &list_meta, &mut versioned);
+    for (body, is_list) in [
+        (envelope("PartialObjectMetadataList", &versioned), true),
+        (envelope("PartialObjectMetadataList", b""), false),
+        (envelope("PartialObjectMetadata", &versioned), false),
+        (envelope("SecretList", &versioned), false),
+        (envelope("Status", &versioned), false),
+        (envelope("", &versioned), false),
+        (versioned, false),
+        (PROTOBUF_MAGIC.to_vec(), false),
+        (Vec::new(), false),
+    ] {
+        assert_eq!(decode_list(Encoding::Protobuf, &body, &asked()).is_ok(), is_list, "{body:?}");
+    }
+}
+
+/// An answer to another request says nothing about the object that was asked for.
+#[test]
+fn an_object_of_another_kind_is_an_error() {
+    for (kind, is_object) in [("ConfigMap", true), ("PartialObjectMetadata", true), ("Secret", false)] {
+        let object = json!({"kind": kind, "apiVersion": "v1", "metadata": {"name": "a", "uid": "u"}});
+        let body = object.to_string();
+        assert_eq!(decode_object(Encoding::Json, body.as_bytes(), &asked()).is_ok(), is_object, "{kind}");
+        let body = envelope(kind, &encode(&Metadata::default()));
+        assert_eq!(decode_object(Encoding::Protobuf, &body, &asked()).is_ok(), is_object, "{kind}");
+        for event_type in ["ADDED", "MODIFIED", "DELETED"] {
+            let event = json!({"type": event_type, "object": object}).to_string();
+            let read = decode_watch_event_of(Encoding::Json, event.as_bytes(), &asked());
+            assert_eq!(read.is_ok(), is_object, "{event_type} {kind}");
+            let read_frame = watch_frame(event_type, &body);
+            let read = decode_watch_event_of(Encoding::Protobuf, &read_frame, &asked());
+            assert_eq!(read.is_ok(), is_object, "{event_type} {kind}");
+        }
     }
 }

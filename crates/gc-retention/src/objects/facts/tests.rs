@@ -33,11 +33,41 @@ fn lines_of_a_watch_are_distinguished() {
 
 #[test]
 fn pages_are_read_whole() {
-    let json = format!(r#"{{"metadata":{{"resourceVersion":"8","continue":"c"}},"items":[{NODE}]}}"#);
+    let json = format!(
+        r#"{{"kind":"NodeList","apiVersion":"v1","metadata":{{"resourceVersion":"8","continue":"c"}},"items":[{NODE}]}}"#
+    );
     let page = FactsPage::read(Kind::Node, json.as_bytes()).unwrap();
     let node = Facts::read(Kind::Node, NODE.as_bytes()).unwrap();
     let expected = FactsPage { resource_version: "8".into(), continue_token: "c".into(), items: vec![node] };
     assert_eq!(page, expected);
-    let empty = FactsPage::read(Kind::Job, br#"{"items":null}"#).unwrap();
-    assert_eq!(empty.items, []);
+    let metadata = br#"{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1",
+        "metadata":{"resourceVersion":"8"},"items":null}"#;
+    assert_eq!(FactsPage::read(Kind::Job, metadata).unwrap().items, []);
+}
+
+/// An answer that is not the list that was asked for is not an empty list.
+#[test]
+fn what_is_not_the_list_is_an_error() {
+    for (body, is_list) in [
+        (r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"8"},"items":[]}"#, true),
+        (r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"8"},"items":null}"#, true),
+        ("", false),
+        ("null", false),
+        ("[]", false),
+        ("{}", false),
+        ("<html></html>", false),
+        (r#"{"items":[]}"#, false),
+        (r#"{"items":null}"#, false),
+        (r#"{"metadata":{"resourceVersion":"8"},"items":[]}"#, false),
+        (r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"8"}}"#, false),
+        (r#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[]}"#, false),
+        (r#"{"kind":"PodList","apiVersion":"v1","items":[]}"#, false),
+        (r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"8"},"items":[{}]}"#, false),
+        (r#"{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"8"},"items":[]}"#, false),
+        (r#"{"kind":"PodList","apiVersion":"x/v1","metadata":{"resourceVersion":"8"},"items":[]}"#, false),
+        (r#"{"kind":"Status","apiVersion":"v1","metadata":{"resourceVersion":"8"},"items":[]}"#, false),
+        (r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"8"}}"#, false),
+    ] {
+        assert_eq!(FactsPage::read(Kind::Pod, body.as_bytes()).is_ok(), is_list, "{body}");
+    }
 }
