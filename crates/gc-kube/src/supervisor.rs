@@ -190,7 +190,7 @@ impl Supervisor {
         let route = Arc::new(Route::new(info.clone()));
         self.table.insert(Arc::clone(&route));
         if !same_watch && let Some(old) = watcher.take() {
-            old.abort();
+            self.end(&old).await;
         }
         self.send(Event::ResourceServed(info.clone())).await?;
         if info.watched && watcher.is_none() {
@@ -205,12 +205,19 @@ impl Supervisor {
     async fn forget(&mut self, name: &(Arc<str>, Arc<str>)) -> Result<(), Closed> {
         let Some(known) = self.known.remove(name) else { return Ok(()) };
         if let Some(watcher) = known.watcher {
-            watcher.abort();
+            self.end(&watcher).await;
         }
         self.context.board.remove(known.info.id);
         self.table.remove(known.info.id);
         tracing::info!(group = %name.0, resource = %name.1, "no longer served");
         self.send(Event::ResourceGone(known.info.id)).await
+    }
+
+    /// Ends a watcher, and returns once it can send nothing any more: what it has sent comes before whatever is sent from now on,
+    /// so that the end of its list is never taken for that of the next watcher's.
+    async fn end(&mut self, watcher: &AbortHandle) {
+        watcher.abort();
+        while !watcher.is_finished() && self.watchers.join_next().await.is_some() {}
     }
 
     async fn send(&self, event: Event) -> Result<(), Closed> {
