@@ -143,6 +143,8 @@ pub struct Barriers {
     delivered: BTreeMap<ResourceId, ResourceVersion>,
     /// Resources inside a list, whose versions come in no order.
     listing: BTreeSet<ResourceId>,
+    /// Resources whose versions are from before the server was restored, until they are synced again.
+    outdated: BTreeSet<ResourceId>,
     asked: Vec<Asked>,
     running: Vec<Running>,
     next_number: u64,
@@ -170,13 +172,18 @@ impl Barriers {
             Event::ResourceGone(id) => {
                 self.watched.remove(id);
                 self.listing.remove(id);
+                self.outdated.remove(id);
                 self.delivered.remove(id);
                 return;
             }
             Event::Synced { resource, resource_version } => {
                 self.listing.remove(resource);
+                self.outdated.remove(resource);
                 // Not the newest of both: a server restored from a backup starts over.
-                self.delivered.insert(*resource, *resource_version);
+                let former = self.delivered.insert(*resource, *resource_version);
+                if former.is_some_and(|former| *resource_version < former) {
+                    self.history_went_back(*resource);
+                }
                 return;
             }
             Event::Progress { resource, resource_version } => (*resource, *resource_version),
@@ -184,11 +191,21 @@ impl Barriers {
             Event::Removed { key, resource_version, .. } => (key.resource, *resource_version),
             _ => return,
         };
-        if self.listing.contains(&resource) {
+        if self.listing.contains(&resource) || self.outdated.contains(&resource) {
             return;
         }
         let newest = self.delivered.entry(resource).or_insert(version);
         *newest = version.max(*newest);
+    }
+
+    /// A list is older than what its watch had delivered: what the others have delivered is of a history that is over, and so is
+    /// what is still on its way from them.
+    fn history_went_back(&mut self, seen_by: ResourceId) {
+        let others: Vec<ResourceId> = self.delivered.keys().copied().filter(|id| *id != seen_by).collect();
+        for other in others {
+            self.delivered.remove(&other);
+            self.outdated.insert(other);
+        }
     }
 
     /// A barrier is asked for: everything up to `at_least`, or everything there is now where that is unknown.

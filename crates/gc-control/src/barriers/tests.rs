@@ -263,3 +263,26 @@ fn the_store_overtakes_as_many_lists_as_wait_for_the_cache() {
     assert_eq!(overtaking.len(), BARRIER_LISTS);
     assert!(overtaking.iter().all(|list| list.not_older_than.is_none()), "{overtaking:?}");
 }
+
+/// After a list that is older than its watch was, what other watches deliver is of a history that is over until they are synced.
+#[test]
+fn progress_from_before_a_restore_proves_nothing() {
+    let synced = |resource: ResourceId, version: u64| Event::Synced {
+        resource,
+        resource_version: ResourceVersion(version),
+    };
+    let mut barriers = Barriers::default();
+    serve(&mut barriers, 2);
+    barriers.observe(&synced(PODS, 50));
+    barriers.observe(&synced(SECRETS, 50));
+    barriers.observe(&Event::ListStarted(SECRETS));
+    barriers.observe(&synced(SECRETS, 20));
+    barriers.ask(EffectId(1), place(PODS, None), ResourceVersion(21), at(0));
+    assert_eq!(barriers.take_reached(), [], "what was delivered before");
+    barriers.observe(&progress(51));
+    assert_eq!(barriers.take_reached(), [], "what was on its way");
+    barriers.observe(&synced(PODS, 20));
+    assert_eq!(barriers.take_reached(), []);
+    barriers.observe(&progress(21));
+    assert_eq!(barriers.take_reached(), [applied(1, 0)]);
+}
