@@ -590,7 +590,12 @@ impl Page {
         let ResumeOrder { resource } = read_order(request)?;
         if resource.is_empty() {
             tracing::warn!(by, "the collectors are resumed");
-            self.order(|orders| orders.paused = None).await?;
+            let now = jiff::Timestamp::now();
+            self.order(|orders| {
+                orders.paused = None;
+                orders.resumed_at = Some(now);
+            })
+            .await?;
         } else {
             tracing::warn!(by, resource, "the collection of a resource is resumed");
             self.order(|orders| {

@@ -54,7 +54,7 @@ use observe::Observation;
 pub(crate) use options::{
     DEFAULT_CONTROLLERS, DEFAULT_PAGES, Given, LeaseFlags, Options, default_journal, recorded_pages,
 };
-use options::{Mode, Settings};
+use options::{JournalPlace, Mode, Settings};
 use resident::ResidentGraph;
 
 /// How often readiness is checked until it is reached.
@@ -100,7 +100,7 @@ struct Live {
 }
 
 impl Live {
-    fn new(settings: &Settings) -> Self {
+    fn new(settings: &Settings, server: &str) -> Self {
         let leadership = if settings.elects() { Leadership::none() } else { Leadership::always() };
         let breaker = SharedBreaker::new(Breaker::new(settings.breaker));
         breaker.change(|breaker| breaker.keep(settings.kept_resources.clone()));
@@ -109,10 +109,14 @@ impl Live {
             Mode::DryRun => Some(WithheldBy::DryRun),
             Mode::Observe | Mode::ObserveFor(_) => Some(WithheldBy::Observe),
         };
+        let mut control = Control::new(leadership.clone(), breaker.clone());
+        if let (JournalPlace::File(journal), false) = (&settings.journal, settings.mode.reads_only()) {
+            control = control.remembering(&journal.file, server, &settings.lease.lease);
+        }
         Self {
             concurrency: watch::Sender::new(settings.concurrency),
             holding: watch::Sender::new(holding),
-            control: Control::new(leadership.clone(), breaker.clone()),
+            control,
             leadership,
             breaker,
         }
@@ -202,7 +206,7 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
         .client(settings.kubeconfig.as_ref(), Caller::Controller)
         .await?
         .with_request_timeout(timeout);
-    let live = Live::new(&settings);
+    let live = Live::new(&settings, client.address());
     let permission = live.leadership.clone();
     let gated = client.gated(move || permission.may_act());
     let collector = MetadataCollector::new(gated.clone(), settings.collector())

@@ -1,6 +1,5 @@
 //! `kubegc pause` and `kubegc resume`: orders to a running collector, written to its Lease.
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::sync::Arc;
 
@@ -98,13 +97,22 @@ pub(crate) fn pause(options: &PauseOptions) -> anyhow::Result<()> {
 /// `kubegc resume`
 pub(crate) fn resume(options: &ResumeOptions) -> anyhow::Result<()> {
     let resource: Option<Arc<str>> = options.resource.as_ref().map(|name| name.to_lowercase().into());
+    let now = jiff::Timestamp::now();
     let (_, before) = options.target.edit(false, |orders| match &resource {
-        Some(resource) => drop(orders.tripped.get_or_insert_default().remove(resource)),
-        None => {
-            orders.paused = None;
-            orders.tripped = Some(BTreeMap::new());
+        Some(resource) => {
+            if let Some(tripped) = &mut orders.tripped {
+                tripped.remove(resource);
+            }
         }
+        None => orders.resume(now),
     })?;
+    if let (None, Some(resource)) = (&before.tripped, &resource) {
+        anyhow::bail!(
+            "{resource} cannot be resumed alone: the annotation kubegc.io/tripped of the Lease cannot be parsed. Correct it, or \
+             resume everything with `kubegc resume`"
+        );
+    }
+    let was_unreadable = before.tripped.is_none();
     let tripped = before.tripped.unwrap_or_default();
     let resumed: Vec<&str> = match &resource {
         Some(resource) => tripped.contains_key(resource).then_some(&**resource).into_iter().collect(),
@@ -113,12 +121,13 @@ pub(crate) fn resume(options: &ResumeOptions) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     match (&before.paused, &resource) {
         (Some(_), None) => writeln!(out, "Resumed.")?,
+        (None, None) if was_unreadable => writeln!(out, "Resumed: what was stopped could not be read.")?,
         (Some(why), Some(_)) => writeln!(out, "Everything is still paused ({why}).")?,
         (None, _) => {}
     }
     if !resumed.is_empty() {
         writeln!(out, "Collection resumed for: {}.", resumed.join(", "))?;
-    } else if before.paused.is_none() {
+    } else if before.paused.is_none() && !was_unreadable {
         match &resource {
             Some(resource) => writeln!(out, "{resource} was not stopped by the circuit breaker.")?,
             None => writeln!(out, "Nothing was paused or stopped.")?,

@@ -6,11 +6,22 @@
 //! | `kubegc.io/paused` | anything but empty or `false`: nothing is sent |
 //! | `kubegc.io/tripped` | the resources that the breaker stopped, as JSON; taking one out resumes it |
 //! | `kubegc.io/observe-until` | until when the first run after an installation only observes |
+//! | `kubegc.io/observed-by` | UID of the service account that began this observation |
+//! | `kubegc.io/resumed-at` | when `kubegc resume` ended the last pause |
+//!
+//! An order ends only when a newer version of the Lease that showed it no longer has it, or by a later `kubegc.io/resumed-at`. A Lease that
+//! was deleted and created again, or put back with an older snapshot of etcd, ends nothing: orders that it lacks are written back.
 //!
 //! `kubegc.io/pages-certificate-authority` and `kubegc.io/pages-address` are no orders: the leader writes there what verifies the
 //! certificate of its pages, and where they are if they are for its machine alone.
 
+mod orders;
+mod orders_file;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,17 +30,18 @@ use anyhow::bail;
 use gc_kube::breaker::{Breaker, BreakerOptions, SharedBreaker, Trip};
 use gc_kube::connection::Answer;
 use gc_kube::{ApiClient, ObjectNews, QUEUED_BATCHES, watch_object};
-use gc_types::{Gvr, ResourceId, ResourceInfo, Scope, Timestamp};
+use gc_types::{Gvr, ResourceId, ResourceInfo, Scope};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
+pub(crate) use orders::Orders;
+use orders::{TRIPPED, is_of_installation};
+use orders_file::{LeaseRecord, OrdersFile};
+
 use super::lease::Leadership;
 use super::preflight::{self, Forbidden};
 
-const PAUSED: &str = "kubegc.io/paused";
-const TRIPPED: &str = "kubegc.io/tripped";
-const OBSERVE_UNTIL: &str = "kubegc.io/observe-until";
 /// The authority (PEM) of the self-signed certificate that the leader's pages have.
 pub(crate) const PAGES_AUTHORITY: &str = "kubegc.io/pages-certificate-authority";
 /// The address of the leader's pages, if they are for its machine alone.
@@ -96,66 +108,21 @@ impl Held {
     }
 }
 
-/// What a Lease orders.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Orders {
-    /// Why everything is paused, if it is.
-    pub(crate) paused: Option<String>,
-    /// What the breaker has stopped; `None` if that cannot be read.
-    pub(crate) tripped: Option<BTreeMap<Arc<str>, Trip>>,
-    /// Until when the first run only observes.
-    pub(crate) observe_until: Option<jiff::Timestamp>,
-}
-
-impl Orders {
-    /// Reads the annotations of a Lease; without a Lease there are no orders.
-    pub(crate) fn of_lease(lease: &Value) -> Self {
-        let text = |name: &str| lease["metadata"]["annotations"][name].as_str().unwrap_or_default().trim();
-        let paused = text(PAUSED);
-        let tripped = match text(TRIPPED) {
-            "" => Some(BTreeMap::new()),
-            json => read_trips(json),
-        };
-        Self {
-            paused: (!paused.is_empty() && !paused.eq_ignore_ascii_case("false")).then(|| paused.to_owned()),
-            tripped,
-            observe_until: text(OBSERVE_UNTIL).parse().ok(),
-        }
-    }
-
-    /// The annotations, for a merge patch.
-    pub(super) fn annotations(&self) -> Value {
-        let tripped = self.tripped.as_ref().filter(|tripped| !tripped.is_empty()).map(|tripped| {
-            let entries = tripped.values().map(|trip| {
-                let since = jiff::Timestamp::from_millisecond(trip.since.0).unwrap_or_default();
-                (trip.resource.to_string(), json!({"since": since.to_string(), "why": &*trip.why}))
-            });
-            Value::Object(entries.collect()).to_string()
-        });
-        json!({
-            PAUSED: self.paused, TRIPPED: tripped,
-            OBSERVE_UNTIL: self.observe_until.map(|until| until.to_string()),
-        })
-    }
-}
-
-fn read_trips(text: &str) -> Option<BTreeMap<Arc<str>, Trip>> {
-    let entries: serde_json::Map<String, Value> = serde_json::from_str(text).ok()?;
-    let trip = |(resource, value): (String, Value)| {
-        let resource: Arc<str> = resource.into();
-        let since = value["since"].as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok());
-        let since = Timestamp(since.unwrap_or_default().as_millisecond());
-        let why = value["why"].as_str().unwrap_or("no reason is noted").into();
-        (Arc::clone(&resource), Trip { resource, since, why })
-    };
-    Some(entries.into_iter().map(trip).collect())
-}
-
 #[derive(Debug, Default)]
 struct Seen {
     /// Newest version of the Lease that was seen. Answers come by two ways, and not in order.
     version: u64,
+    /// UID of the Lease; empty before one was seen.
+    uid: String,
+    /// When a collector had last renewed the Lease, as it was when this process began.
+    renewed_before: Option<jiff::Timestamp>,
     orders: Orders,
+    /// When the pause was seen first.
+    paused_at: jiff::Timestamp,
+    /// Whether the Lease has shown the pause since it was created or put back: only then does it mean something that it no longer does.
+    pause_announced: bool,
+    /// The same for the observation.
+    observation_announced: bool,
     /// Stopped resources that the Lease has shown: only of those does it mean something that it no longer does.
     announced: BTreeSet<Arc<str>>,
 }
@@ -167,16 +134,33 @@ pub(crate) struct Control {
     leadership: Leadership,
     breaker: SharedBreaker,
     orders: watch::Sender<Orders>,
+    /// Whether orders outlive their Lease.
+    keeps_orders: bool,
+    /// Where they outlive the process.
+    file: Option<OrdersFile>,
 }
 
 impl Control {
-    /// Of collectors beside their server: only a pause stops them.
+    /// Of collectors beside their server: only a pause stops them, and a reset of the server ends it.
     pub(crate) fn beside_server() -> Self {
-        Self::new(Leadership::always(), SharedBreaker::new(Breaker::new(BreakerOptions::default())))
+        let breaker = SharedBreaker::new(Breaker::new(BreakerOptions::default()));
+        Self { keeps_orders: false, ..Self::new(Leadership::always(), breaker) }
     }
 
     pub(super) fn new(leadership: Leadership, breaker: SharedBreaker) -> Self {
-        Self { seen: Arc::default(), leadership, breaker, orders: watch::Sender::default() }
+        let orders = watch::Sender::default();
+        Self { seen: Arc::default(), leadership, breaker, orders, keeps_orders: true, file: None }
+    }
+
+    /// Keeps the orders of this Lease beside the journal, too, and begins with those that are there.
+    pub(super) fn remembering(self, journal: &Path, server: &str, lease: &LeaseName) -> Self {
+        let file = OrdersFile::beside(journal, format!("{server} {lease}"));
+        if let Some(LeaseRecord { uid, version, orders }) = file.read() {
+            let mut seen = self.lock();
+            (seen.uid, seen.version) = (uid, version);
+            self.take_in(&mut seen, orders, false);
+        }
+        Self { file: Some(file), ..self }
     }
 
     fn lock(&self) -> MutexGuard<'_, Seen> {
@@ -194,37 +178,71 @@ impl Control {
     }
 
     /// The same, of a Lease that was read after this version of it had been seen. An older one is what a restored backup
-    /// holds: it is obeyed, and what the breaker stopped has to be noted in it again before it can resume anything.
+    /// holds: it is obeyed, and what was ordered before has to be noted in it again before it can end anything. So it is with a
+    /// Lease that was created again.
     fn saw_since(&self, lease: &Value, known: u64) {
         let version = lease["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse::<u64>().ok());
+        let uid = lease["metadata"]["uid"].as_str().unwrap_or_default();
         let mut seen = self.lock();
-        if let Some(version) = version {
-            if version < known {
-                seen.announced.clear();
-            } else if version < seen.version {
-                return;
-            }
-            seen.version = version;
+        let is_older = version.is_some_and(|version| version < known);
+        if version.is_some_and(|version| version < seen.version) && !is_older {
+            return;
         }
-        let orders = Orders::of_lease(lease);
+        let is_lost = is_older || (!seen.uid.is_empty() && seen.uid != uid);
+        if is_lost {
+            seen.forget_announcements();
+        }
+        seen.version = version.unwrap_or(seen.version);
+        uid.clone_into(&mut seen.uid);
+        self.take_in(&mut seen, Orders::of_lease(lease), is_lost);
+    }
+
+    /// Obeys orders, and those that remain although they are not among them.
+    fn take_in(&self, seen: &mut Seen, mut orders: Orders, is_lost: bool) {
+        if self.keeps_orders {
+            seen.keep(&mut orders);
+        }
         if orders.paused != seen.orders.paused {
             match &orders.paused {
                 Some(why) => tracing::warn!(why, "paused: nothing is sent until `kubegc resume`"),
                 None => tracing::info!("resumed"),
             }
         }
-        self.leadership.pause(orders.paused.is_some());
+        self.leadership.pause(orders.hold_everything());
         match &orders.tripped {
-            Some(tripped) => self.follow_trips(&mut seen, tripped),
+            Some(tripped) => self.follow_trips(seen, tripped),
             None => tracing::warn!(
                 annotation = TRIPPED,
-                "the annotation cannot be parsed; stopped resources remain stopped"
+                "the annotation cannot be parsed; nothing is sent until it is corrected, or `kubegc resume`"
             ),
         }
-        if orders != seen.orders {
+        if orders != seen.orders || is_lost {
             seen.orders = orders.clone();
+            self.orders.send_replace(orders.clone());
+            // A Lease that was lost is no reason to forget: its version says later that it was.
+            if let Some(file) = self.file.as_ref().filter(|_| !is_lost) {
+                file.write(&LeaseRecord { uid: seen.uid.clone(), version: seen.version, orders });
+            }
+        }
+    }
+
+    /// The Lease is gone. Its orders remain, and are written into the next one.
+    fn lost(&self, lease: &Value) {
+        let mut seen = self.lock();
+        if self.keeps_orders && lease["metadata"]["uid"].as_str() == Some(seen.uid.as_str()) {
+            seen.forget_announcements();
+            let orders = seen.orders.clone();
             self.orders.send_replace(orders);
         }
+    }
+
+    /// What a Lease that is created has to say.
+    pub(super) fn standing(&self) -> Orders {
+        let mut standing = self.lock().orders.clone();
+        let tripped = standing.tripped.get_or_insert_default();
+        let local = self.breaker.lock().tripped();
+        tripped.extend(local.into_iter().map(|trip| (Arc::clone(&trip.resource), trip)));
+        standing
     }
 
     fn follow_trips(&self, seen: &mut Seen, tripped: &BTreeMap<Arc<str>, Trip>) {
@@ -247,11 +265,24 @@ impl Control {
         }
     }
 
-    /// What was stopped here and is not in the Lease yet.
-    fn unannounced(&self) -> Vec<Trip> {
+    /// The orders that are in force and not in the Lease.
+    fn unannounced(&self) -> Orders {
         let seen = self.lock();
-        let tripped = self.breaker.lock().tripped();
-        tripped.into_iter().filter(|trip| !seen.announced.contains(&trip.resource)).collect()
+        let mut missing = Orders::none();
+        // Over an annotation that cannot be read, nothing is written.
+        if seen.orders.tripped.is_some() || seen.version == 0 {
+            let tripped = self.breaker.lock().tripped().into_iter();
+            let tripped = tripped.filter(|trip| !seen.announced.contains(&trip.resource));
+            missing.tripped = Some(tripped.map(|trip| (Arc::clone(&trip.resource), trip)).collect());
+        }
+        if self.keeps_orders && !seen.pause_announced {
+            missing.paused.clone_from(&seen.orders.paused);
+        }
+        if self.keeps_orders && !seen.observation_announced {
+            missing.observe_until = seen.orders.observe_until;
+            missing.observed_by.clone_from(&seen.orders.observed_by);
+        }
+        missing
     }
 
     /// Lists and watches the Lease until the task is aborted.
@@ -272,8 +303,7 @@ impl Control {
                         }
                         ObjectNews::Present(lease) => self.saw(&lease),
                         ObjectNews::Synced => is_listing = false,
-                        // Its orders remain until it is there again.
-                        ObjectNews::Gone(_) => {}
+                        ObjectNews::Gone(lease) => self.lost(&lease),
                     }
                 }
             }
@@ -284,20 +314,26 @@ impl Control {
     /// Reads the Lease once.
     pub(super) async fn look(&self, client: &ApiClient, lease: &LeaseName) -> anyhow::Result<()> {
         let known = self.lock().version;
-        if let Some(value) = read(client, lease).await? {
-            self.saw_since(&value, known);
+        match read(client, lease).await? {
+            Some(value) => {
+                self.lock().renewed_before = Held::of(&value).renewed;
+                self.saw_since(&value, known);
+            }
+            None if self.keeps_orders => self.lock().forget_announcements(),
+            None => {}
         }
         Ok(())
     }
 
-    /// Writes every new trip into the Lease, with an Event about it, until the task is aborted.
+    /// Writes every new trip into the Lease, with an Event about it, and every order that the Lease lost, until the task is aborted.
     pub(super) async fn announce(self, client: ApiClient, lease: LeaseName) {
         let (mut changes, mut orders) = (self.breaker.changes(), self.orders());
         let mut reported: BTreeSet<Arc<str>> = BTreeSet::new();
         loop {
-            let trips = self.unannounced();
+            let missing = self.unannounced();
+            let trips: Vec<&Trip> = missing.tripped.iter().flat_map(BTreeMap::values).collect();
             reported.retain(|resource| trips.iter().any(|trip| trip.resource == *resource));
-            if trips.is_empty() {
+            if missing == Orders::none() {
                 // A restored backup may hold a Lease without them.
                 let changed = tokio::select! {
                     changed = changes.changed() => changed,
@@ -308,43 +344,54 @@ impl Control {
                 }
                 continue;
             }
-            let add = |orders: &mut Orders| {
-                let tripped = orders.tripped.get_or_insert_default();
-                tripped.extend(trips.iter().map(|trip| (Arc::clone(&trip.resource), trip.clone())));
-            };
-            match edit(&client, &lease, add).await {
+            match edit(&client, &lease, |orders| orders.restore(&missing)).await {
                 Ok((_, written)) => {
-                    for trip in &trips {
+                    for trip in trips {
                         if reported.insert(Arc::clone(&trip.resource)) {
                             write_event(&client, &lease, &written, "BreakerTripped", &trip.to_string()).await;
                         }
                     }
                     self.saw(&written);
+                    if self.unannounced() != missing {
+                        continue;
+                    }
                 }
                 Err(error) => {
-                    tracing::warn!("what the breaker stopped cannot be recorded on the lease: {error:#}");
-                    tokio::time::sleep(PAUSE).await;
+                    tracing::warn!("orders and stopped resources cannot be recorded on the lease: {error:#}");
                 }
             }
+            tokio::time::sleep(PAUSE).await;
         }
     }
 
-    /// Until when the first run after an installation observes: as the Lease says, or from now on for this long.
+    /// Until when the first run after an installation observes: as the Lease says, or from now on for this long. The end of an
+    /// observation that another installation made says nothing about this one.
     pub(super) async fn observe_until(
         &self,
         client: &ApiClient,
         lease: &LeaseName,
         period: Duration,
     ) -> jiff::Timestamp {
+        let installation = installation(client).await;
         let mut orders = self.orders();
+        let begun = jiff::Timestamp::now();
+        let renewed = self.lock().renewed_before;
+        let is_ours = |orders: &Orders| {
+            orders.observe_until.is_some_and(|until| until > begun)
+                || is_of_installation(orders, installation.as_deref(), renewed, begun)
+        };
         loop {
-            if let Some(until) = orders.borrow_and_update().observe_until {
+            let until = Some(orders.borrow_and_update().clone()).filter(&is_ours);
+            if let Some(until) = until.and_then(|orders| orders.observe_until) {
                 return until;
             }
             if self.leadership.leads() {
                 let until = jiff::Timestamp::now() + period;
                 let set = |orders: &mut Orders| {
-                    orders.observe_until.get_or_insert(until);
+                    if !is_ours(orders) {
+                        orders.observe_until = Some(until);
+                        orders.observed_by.clone_from(&installation);
+                    }
                 };
                 match edit(client, lease, set).await {
                     Ok((_, written)) => self.saw(&written),
@@ -355,6 +402,46 @@ impl Control {
             let _ = tokio::time::timeout(PAUSE, orders.changed()).await;
         }
     }
+}
+
+impl Seen {
+    /// The Lease was lost or put back: what it does not show from now on is no longer an order to end it.
+    fn forget_announcements(&mut self) {
+        self.announced.clear();
+        self.pause_announced = false;
+        self.observation_announced = false;
+    }
+
+    /// Adds the orders that remain although the Lease does not show them.
+    fn keep(&mut self, orders: &mut Orders) {
+        if orders.paused.is_some() {
+            if self.orders.paused.is_none() {
+                self.paused_at = jiff::Timestamp::now();
+            }
+            self.pause_announced = true;
+        } else if let Some(pause) = self.orders.paused.as_ref().filter(|_| !self.pause_announced)
+            && !orders.resumes(pause, self.paused_at)
+        {
+            orders.paused = Some(pause.clone());
+        }
+        if orders.observe_until.is_some() {
+            self.observation_announced = true;
+        } else if !self.observation_announced {
+            orders.observe_until = self.orders.observe_until;
+            orders.observed_by.clone_from(&self.orders.observed_by);
+        }
+    }
+}
+
+/// UID of the user that we are: a service account has another one after each installation. `None` if the user has none, or the
+/// server does not say.
+async fn installation(client: &ApiClient) -> Option<String> {
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let answer = client.call(preflight::request(Method::POST, path, Some(&review))).await.ok()?;
+    let value: Value = serde_json::from_slice(&answer.body).ok()?;
+    let uid = value["status"]["userInfo"]["uid"].as_str().filter(|uid| !uid.is_empty())?;
+    answer.head.status.is_success().then(|| uid.to_owned())
 }
 
 /// Leases, for the follower.
@@ -402,13 +489,15 @@ pub(crate) async fn edit(
 ) -> anyhow::Result<(Orders, Value)> {
     for _ in 0..TRIES {
         let present = read(client, lease).await?;
-        let before = present
-            .as_ref()
-            .map_or_else(|| Orders { tripped: Some(BTreeMap::new()), ..Orders::default() }, Orders::of_lease);
+        let before = present.as_ref().map_or_else(Orders::none, Orders::of_lease);
         let mut orders = before.clone();
         change(&mut orders);
         let (verb, request) = match &present {
             _ if orders == before => return Ok((before, present.unwrap_or_default())),
+            // Where nothing was ordered, nothing is resumed.
+            None if Orders { resumed_at: None, ..orders.clone() } == before => {
+                return Ok((before, Value::Null));
+            }
             Some(present) => {
                 let version = &present["metadata"]["resourceVersion"];
                 let patch =
@@ -419,13 +508,10 @@ pub(crate) async fn edit(
                 ("patch", request)
             }
             None => {
-                let mut annotations = orders.annotations();
-                if let Some(fields) = annotations.as_object_mut() {
-                    fields.retain(|_, value| !value.is_null());
-                }
                 let body = json!({
                     "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-                    "metadata": {"name": lease.name, "namespace": lease.namespace, "annotations": annotations},
+                    "metadata": {"name": lease.name, "namespace": lease.namespace,
+                                 "annotations": orders.new_annotations()},
                 });
                 ("create", preflight::request(Method::POST, &lease.collection(), Some(&body)))
             }
@@ -461,172 +547,5 @@ async fn write_event(client: &ApiClient, lease: &LeaseName, written: &Value, rea
             tracing::warn!(code = answer.head.status.as_u16(), reason, "the server rejected an Event");
         }
         Err(error) => tracing::warn!(%error, reason, "an Event could not be written"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
-    use super::*;
-
-    fn lease(version: u64, annotations: &Value) -> Value {
-        json!({"metadata": {"resourceVersion": version.to_string(), "annotations": annotations}})
-    }
-
-    fn trip(resource: &str) -> Trip {
-        Trip { resource: resource.into(), since: Timestamp(1_790_000_000_000), why: "w".into() }
-    }
-
-    #[test]
-    fn orders_are_read_as_they_are_written() {
-        let orders = Orders {
-            paused: Some("2026-09-21T14:13:20Z: maintenance".into()),
-            tripped: Some(BTreeMap::from([("pods".into(), trip("pods"))])),
-            observe_until: Some(jiff::Timestamp::from_second(1_790_000_000).unwrap()),
-        };
-        assert_eq!(Orders::of_lease(&lease(1, &orders.annotations())), orders);
-        let none = Orders { tripped: Some(BTreeMap::new()), ..Orders::default() };
-        for annotations in [
-            json!(null),
-            json!({PAUSED: "", TRIPPED: " ", OBSERVE_UNTIL: "soon"}),
-            json!({PAUSED: "False", TRIPPED: "{}"}),
-            none.annotations(),
-        ] {
-            assert_eq!(Orders::of_lease(&lease(1, &annotations)), none, "{annotations}");
-        }
-        for written in ["[]", "pods", "{"] {
-            assert_eq!(Orders::of_lease(&lease(1, &json!({TRIPPED: written}))).tripped, None, "{written}");
-        }
-        // Written by hand, it may have as few fields as possible.
-        let by_hand = Orders::of_lease(&lease(1, &json!({PAUSED: "true", TRIPPED: "{\"pods\": 1}"})));
-        assert_eq!(by_hand.paused.as_deref(), Some("true"));
-        assert_eq!(&*by_hand.tripped.unwrap()["pods"].why, "no reason is noted");
-    }
-
-    fn control() -> (Control, SharedBreaker, Leadership) {
-        let options = BreakerOptions { largest_number: Some(0), ..BreakerOptions::default() };
-        let (breaker, leadership) = (SharedBreaker::new(Breaker::new(options)), Leadership::always());
-        (Control::new(leadership.clone(), breaker.clone()), breaker, leadership)
-    }
-
-    fn stopped(breaker: &SharedBreaker) -> Vec<String> {
-        breaker.lock().tripped().iter().map(|trip| trip.resource.to_string()).collect()
-    }
-
-    #[test]
-    fn the_lease_stops_and_resumes() {
-        let (control, breaker, _) = control();
-        let tripped = |names: &[&str]| {
-            let tripped = names.iter().map(|name| (Arc::from(*name), trip(name))).collect();
-            Orders { tripped: Some(tripped), ..Orders::default() }.annotations()
-        };
-        // Found by a process that starts after the trip.
-        control.saw(&lease(5, &tripped(&["pods", "secrets"])));
-        assert_eq!(stopped(&breaker), ["pods", "secrets"]);
-        control.saw(&lease(6, &tripped(&["secrets"])));
-        assert_eq!(stopped(&breaker), ["secrets"]);
-        // An older answer comes late; one that cannot be read changes nothing.
-        control.saw(&lease(4, &tripped(&[])));
-        control.saw(&lease(7, &json!({TRIPPED: "?"})));
-        assert_eq!(stopped(&breaker), ["secrets"]);
-        control.saw(&lease(8, &tripped(&[])));
-        assert_eq!(stopped(&breaker), [""; 0]);
-    }
-
-    #[test]
-    fn the_lease_of_a_restored_backup_is_obeyed_and_resumes_nothing() {
-        let (control, breaker, leadership) = control();
-        let is_paused = || !leadership.may_act();
-        let shown =
-            Orders { tripped: Some(BTreeMap::from([("pods".into(), trip("pods"))])), ..Orders::default() };
-        control.saw(&lease(9, &shown.annotations()));
-        assert_eq!((stopped(&breaker).len(), control.unannounced().len()), (1, 0));
-        // Read after that, and older: history went back.
-        control.saw_since(&lease(4, &json!({PAUSED: "maintenance"})), 9);
-        assert!(is_paused());
-        assert_eq!((stopped(&breaker).len(), control.unannounced().len()), (1, 1));
-        // What comes after it counts, although its version was seen before.
-        control.saw(&lease(5, &shown.annotations()));
-        assert!(!is_paused());
-        control.saw(&lease(6, &json!({})));
-        assert_eq!(stopped(&breaker), [""; 0]);
-        // An answer that was overtaken on its way is only late.
-        control.saw(&lease(8, &json!({PAUSED: "maintenance"})));
-        control.saw_since(&lease(7, &json!({})), 6);
-        assert!(is_paused());
-    }
-
-    #[test]
-    fn a_trip_that_the_lease_does_not_show_yet_is_not_resumed_by_it() {
-        let (control, breaker, _) = control();
-        breaker.change(|breaker| drop(breaker.admit(&"pods".into(), false, Some(1), Timestamp(1))));
-        control.saw(&lease(5, &json!({})));
-        assert_eq!(stopped(&breaker), ["pods"]);
-        assert_eq!(control.unannounced().len(), 1);
-        let shown =
-            Orders { tripped: Some(BTreeMap::from([("pods".into(), trip("pods"))])), ..Orders::default() };
-        control.saw(&lease(6, &shown.annotations()));
-        assert_eq!((stopped(&breaker).len(), control.unannounced().len()), (1, 0));
-        control.saw(&lease(7, &json!({})));
-        assert_eq!(stopped(&breaker), [""; 0]);
-        // And the next trip is a new one.
-        breaker.change(|breaker| drop(breaker.admit(&"pods".into(), false, Some(1), Timestamp(2))));
-        control.saw(&lease(8, &json!({})));
-        assert_eq!((stopped(&breaker).len(), control.unannounced().len()), (1, 1));
-    }
-
-    #[test]
-    fn pausing_holds_everything_at_once() {
-        let (control, _, leadership) = control();
-        let held = leadership.held();
-        assert!(leadership.may_act() && !*held.borrow());
-        control.saw(&lease(5, &json!({PAUSED: "true"})));
-        assert!(!leadership.may_act() && leadership.leads() && *held.borrow());
-        control.saw(&lease(6, &json!({})));
-        assert!(leadership.may_act() && !*held.borrow());
-    }
-
-    /// The follower begins before there is a Lease, and takes in what others write to it.
-    #[tokio::test]
-    async fn orders_on_a_lease_that_comes_later_are_followed() {
-        let options = crate::apiserver::ServerOptions::in_process();
-        let server = crate::apiserver::serve(&options, None).await.unwrap();
-        let way = server.in_process("tester");
-        let client = ApiClient::in_process(move |request| way.call(request));
-        let name = LeaseName { namespace: "kube-system".into(), name: "kubegc".into() };
-        let other = LeaseName { name: "other".into(), ..name.clone() };
-        let (control, _, leadership) = control();
-        let (mut orders, mut held) = (control.orders(), leadership.held());
-        let following = tokio::spawn(control.follow(client.clone(), name.clone()));
-        edit(&client, &other, |orders| orders.paused = Some("not ours".into())).await.unwrap();
-        for reason in ["lunch", "dinner"] {
-            edit(&client, &name, |orders| orders.paused = Some(reason.into())).await.unwrap();
-            orders.wait_for(|orders| orders.paused.as_deref() == Some(reason)).await.unwrap();
-        }
-        edit(&client, &name, |orders| orders.paused = None).await.unwrap();
-        held.wait_for(|held| !*held).await.unwrap();
-        following.abort();
-        server.shutdown().await;
-    }
-
-    /// Without orders there is nothing to write, and a Lease that only has orders was never held.
-    #[tokio::test]
-    async fn a_lease_is_made_only_for_orders() {
-        let options = crate::apiserver::ServerOptions::in_process();
-        let server = crate::apiserver::serve(&options, None).await.unwrap();
-        let way = server.in_process("tester");
-        let client = ApiClient::in_process(move |request| way.call(request));
-        let name = LeaseName { namespace: "kube-system".into(), name: "kubegc".into() };
-        let resume = |orders: &mut Orders| {
-            orders.paused = None;
-            orders.tripped = Some(BTreeMap::new());
-        };
-        assert_eq!(edit(&client, &name, resume).await.unwrap().1, Value::Null);
-        assert_eq!(read(&client, &name).await.unwrap(), None);
-        edit(&client, &name, |orders| orders.paused = Some("lunch".into())).await.unwrap();
-        let (before, lease) = edit(&client, &name, resume).await.unwrap();
-        assert_eq!(before.paused.as_deref(), Some("lunch"));
-        assert!(!Held::of(&lease).was_ever_held());
-        server.shutdown().await;
     }
 }

@@ -371,7 +371,11 @@ impl Candidate {
     /// Creates the Lease, or (with the metadata of the one that is to be replaced) updates it.
     async fn write(&self, record: &Record, metadata: Option<&Value>) -> Result<Answer, RequestError> {
         let LeaseName { namespace, name } = &self.options.lease;
-        let fresh = || json!({"name": name, "namespace": namespace});
+        // A Lease that was deleted, or that a restored backup lacks, comes back with its orders.
+        let fresh = || {
+            let annotations = self.control.standing().new_annotations();
+            json!({"name": name, "namespace": namespace, "annotations": annotations})
+        };
         let mut metadata_now = metadata.cloned().unwrap_or_else(fresh);
         let ShownPages { authority, address } = &self.shown;
         let address = address.map(|address| address.to_string());
