@@ -30,7 +30,13 @@ const SERIES_REMEMBERED: usize = 1_000;
 const NAMES_SHOWN: usize = 3;
 /// Maximum number of kinds that a message names.
 const KINDS_SHOWN: usize = 8;
-/// Events about objects at cluster scope are in this namespace, and those about namespaces that are gone.
+/// How long no Events are written in a namespace that refused one; twice as long each further time, up to the longest.
+const FIRST_SILENCE: Duration = Duration::from_mins(1);
+const LONGEST_SILENCE: Duration = Duration::from_hours(1);
+/// Maximum number of namespaces that are remembered to refuse Events.
+const SILENCES_REMEMBERED: usize = 1_000;
+/// Events about objects at cluster scope are in this namespace, and those about namespaces that are gone. The latter name no objects:
+/// whoever reads Events here may not be allowed to see them.
 const DEFAULT_NAMESPACE: &str = "default";
 /// Collectors that write an Event about each deletion themselves, as upstream does.
 const WITH_OWN_EVENTS: [Controller; 2] = [Controller::LegacyTokenCleaner, Controller::NodeLifecycle];
@@ -86,9 +92,12 @@ impl Counts {
         i32::try_from(self.0.values().map(|deleted| deleted.number).sum::<usize>()).unwrap_or(i32::MAX)
     }
 
-    /// `12 Pods (web-1, web-2, web-3, …), 1 Job (build)`
-    fn shown(&self) -> String {
+    /// `12 Pods (web-1, web-2, web-3, …), 1 Job (build)`, or without the names.
+    fn shown(&self, are_named: bool) -> String {
         let one = |(kind, deleted): (&Arc<str>, &Deleted)| {
+            if !are_named {
+                return count(deleted.number, kind);
+            }
             let rest = if deleted.number > deleted.names.len() { ", …" } else { "" };
             format!("{} ({}{rest})", count(deleted.number, kind), deleted.names.join(", "))
         };
@@ -161,26 +170,17 @@ impl DeletionEvents {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Writes Events until it is dropped, or until the server forbids them.
+    /// Writes Events until it is dropped.
     pub(crate) async fn write(self, client: ApiClient) {
-        let mut writer = Writer { client, series: BTreeMap::new() };
+        let mut writer = Writer::new(client);
         let mut period = tokio::time::interval(PERIOD);
         period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             period.tick().await;
-            if let Err(Forbidden(why)) = writer.write(self.take()).await {
-                tracing::warn!(
-                    "no Events about deletions are written: {why}; the journal has every deletion"
-                );
-                return;
-            }
+            writer.write(self.take()).await;
         }
     }
 }
-
-/// The server forbids Events, in its words.
-#[derive(Debug, PartialEq, Eq)]
-struct Forbidden(String);
 
 /// An Event that was written, and what it reports.
 struct Series {
@@ -190,32 +190,50 @@ struct Series {
     counts: Counts,
 }
 
+/// A namespace that refuses Events: by missing permissions, a quota or admission.
+struct Silence {
+    until: Instant,
+    lasts: Duration,
+}
+
+/// Result of a request.
+enum Sent {
+    /// The server answered, and did not forbid it.
+    Answered(Answer),
+    /// It was forbidden in this namespace, or could not be sent: there is no Event.
+    Failed,
+}
+
 struct Writer {
     client: ApiClient,
     series: BTreeMap<Key, Series>,
+    silent: BTreeMap<String, Silence>,
 }
 
 impl Writer {
-    async fn write(&mut self, pending: Pending) -> Result<(), Forbidden> {
+    const fn new(client: ApiClient) -> Self {
+        Self { client, series: BTreeMap::new(), silent: BTreeMap::new() }
+    }
+
+    async fn write(&mut self, pending: Pending) {
         if pending.left_out > 0 {
             let deletions = pending.left_out;
             tracing::info!(deletions, "too many Events at once; the journal has the other deletions");
         }
         self.series.retain(|_, series| series.changed.elapsed() < SERIES_IDLE);
         for (key, counts) in pending.counts {
-            if !self.raise(&key, &counts).await? {
-                self.create(key, counts).await?;
+            if !self.raise(&key, &counts).await {
+                self.create(key, counts).await;
             }
         }
-        Ok(())
     }
 
     /// Whether an Event that exists reports it now.
-    async fn raise(&mut self, key: &Key, counts: &Counts) -> Result<bool, Forbidden> {
-        let Some(mut series) = self.series.remove(key) else { return Ok(false) };
+    async fn raise(&mut self, key: &Key, counts: &Counts) -> bool {
+        let Some(mut series) = self.series.remove(key) else { return false };
         series.counts.extend(counts.clone());
         series.changed = Instant::now();
-        let patch = json!({"count": series.counts.total(), "message": message(key, &series.counts),
+        let patch = json!({"count": series.counts.total(), "message": message(key, &series.counts, &series.namespace),
             "lastTimestamp": seconds(jiff::Timestamp::now())});
         let mut path = events_in(&series.namespace);
         path.push('/');
@@ -223,17 +241,17 @@ impl Writer {
         let mut request = preflight::request(Method::PATCH, &path, Some(&patch));
         let merge = http::HeaderValue::from_static("application/merge-patch+json");
         request.headers_mut().insert(http::header::CONTENT_TYPE, merge);
-        match self.send(request).await? {
+        match self.send(&series.namespace, request).await {
             // It has expired, or has been deleted with its namespace.
-            Some(answer) if answer.head.status == StatusCode::NOT_FOUND => Ok(false),
-            _ => {
+            Sent::Answered(answer) if answer.head.status == StatusCode::NOT_FOUND => false,
+            Sent::Answered(_) | Sent::Failed => {
                 self.series.insert(key.clone(), series);
-                Ok(true)
+                true
             }
         }
     }
 
-    async fn create(&mut self, key: Key, counts: Counts) -> Result<(), Forbidden> {
+    async fn create(&mut self, key: Key, counts: Counts) {
         let home = match &key.about {
             // A terminating namespace takes no new Events.
             About::Namespace(name) if key.controller != Controller::Namespace.event_source() => {
@@ -244,7 +262,7 @@ impl Writer {
         for namespace in home.into_iter().chain([DEFAULT_NAMESPACE.into()]) {
             let event = event(&key, &counts, &namespace, jiff::Timestamp::now());
             let request = preflight::request(Method::POST, &events_in(&namespace), Some(&event));
-            let Some(answer) = self.send(request).await? else { return Ok(()) };
+            let Sent::Answered(answer) = self.send(&namespace, request).await else { return };
             if takes_no_objects(&answer) {
                 continue;
             }
@@ -258,23 +276,46 @@ impl Writer {
             } else {
                 tracing::debug!(why = preflight::message(&answer), "the server rejected an Event");
             }
-            return Ok(());
+            return;
         }
-        Ok(())
     }
 
-    /// The answer, if there is one.
-    async fn send(&self, request: http::Request<Full<Bytes>>) -> Result<Option<Answer>, Forbidden> {
+    /// Sends a request about Events in a namespace, unless the namespace refused one a short time ago.
+    async fn send(&mut self, namespace: &str, request: http::Request<Full<Bytes>>) -> Sent {
+        if self.silent.get(namespace).is_some_and(|silence| Instant::now() < silence.until) {
+            return Sent::Failed;
+        }
         match self.client.call(request).await {
             Ok(answer) if answer.head.status == StatusCode::FORBIDDEN && !takes_no_objects(&answer) => {
-                Err(Forbidden(preflight::message(&answer)))
+                self.silence(namespace, &preflight::message(&answer));
+                Sent::Failed
             }
-            Ok(answer) => Ok(Some(answer)),
+            Ok(answer) => {
+                self.silent.remove(namespace);
+                Sent::Answered(answer)
+            }
             Err(error) => {
                 tracing::debug!(%error, "an Event about deletions could not be written");
-                Ok(None)
+                Sent::Failed
             }
         }
+    }
+
+    fn silence(&mut self, namespace: &str, why: &str) {
+        let known = self.silent.get(namespace).map(|silence| silence.lasts);
+        let lasts = known.map_or(FIRST_SILENCE, |lasts| (lasts * 2).min(LONGEST_SILENCE));
+        match known {
+            None => tracing::warn!(
+                namespace,
+                why,
+                "no Events about deletions are written in this namespace for now; the journal has every deletion"
+            ),
+            Some(_) => tracing::debug!(namespace, why, ?lasts, "the namespace still refuses Events"),
+        }
+        if known.is_none() && self.silent.len() >= SILENCES_REMEMBERED {
+            self.silent.clear();
+        }
+        self.silent.insert(namespace.to_owned(), Silence { until: Instant::now() + lasts, lasts });
     }
 }
 
@@ -295,12 +336,15 @@ fn events_in(namespace: &str) -> String {
     path
 }
 
-/// `Deleted 12 Pods (web-1, web-2, web-3, …): every owner is absent`
-fn message(key: &Key, counts: &Counts) -> String {
+/// `Deleted 12 Pods (web-1, web-2, web-3, …): every owner is absent`, as an Event in this namespace says it: names of objects are for
+/// those who read Events in their own namespace.
+fn message(key: &Key, counts: &Counts, namespace: &str) -> String {
     let policy = key.policy.as_ref().map_or_else(String::new, |name| format!(" (retention policy {name})"));
     match &key.about {
         About::Object(..) => format!("Deleted: {}{policy}", key.message),
-        About::Namespace(_) => format!("Deleted {}: {}{policy}", counts.shown(), key.message),
+        About::Namespace(own) => {
+            format!("Deleted {}: {}{policy}", counts.shown(**own == *namespace), key.message)
+        }
     }
 }
 
@@ -329,7 +373,7 @@ fn event(key: &Key, counts: &Counts, namespace: &str, now: jiff::Timestamp) -> V
     json!({
         "apiVersion": "v1", "kind": "Event",
         "metadata": {"name": format!("{prefix}.{:x}", now.as_nanosecond()), "namespace": namespace},
-        "involvedObject": involved, "reason": key.code, "message": message(key, counts), "type": "Normal",
+        "involvedObject": involved, "reason": key.code, "message": message(key, counts, namespace), "type": "Normal",
         "source": {"component": key.controller}, "reportingComponent": key.controller, "reportingInstance": "",
         "firstTimestamp": seconds(now), "lastTimestamp": seconds(now), "count": counts.total(), "eventTime": null,
     })
@@ -410,7 +454,7 @@ mod tests {
             delete_for(&counter, reason, ("shop", "a"), &Outcome::Applied(None));
         }
         let counts = events.take().counts;
-        let messages: Vec<String> = counts.iter().map(|(key, counts)| message(key, counts)).collect();
+        let messages: Vec<String> = counts.iter().map(|(key, counts)| message(key, counts, "shop")).collect();
         let ends = ["(retention policy builds)", "(retention policy previews)"];
         assert_eq!(messages.len(), 2, "{messages:?}");
         assert!(messages.iter().zip(ends).all(|(message, end)| message.ends_with(end)), "{messages:?}");
@@ -466,12 +510,14 @@ mod tests {
         for number in 0..KINDS_SHOWN + 2 {
             counts.add(format!("R{number}").into(), 2, &["a".into()]);
         }
-        let shown = counts.shown();
+        let shown = counts.shown(true);
         assert!(
             shown.starts_with("2 R0s (a, …), ") && shown.ends_with(", 4 objects of other kinds"),
             "{shown}"
         );
         assert_eq!(counts.total(), 20);
+        let nameless = counts.shown(false);
+        assert!(nameless.starts_with("2 R0s, 2 R1s, "), "{nameless}");
     }
 
     /// What has an Event already has no second one, and Events about the deletion of Events would never end.
@@ -597,10 +643,10 @@ mod tests {
         call(&client, Method::POST, &format!("{RBAC}/clusterroles"), Some(&role)).await;
         call(&client, Method::POST, &format!("{RBAC}/clusterrolebindings"), Some(&binding)).await;
 
-        let mut writer = Writer { client: way(&up, "writer", &[]), series: BTreeMap::new() };
+        let mut writer = Writer::new(way(&up, "writer", &[]));
         for count in [2, 4] {
             collect(&events, &up, &client, "shop").await;
-            writer.write(events.take()).await.unwrap();
+            writer.write(events.take()).await;
             let found = shown(&client, "shop").await;
             let [(reason, counted, message)] = &found[..] else { panic!("{found:?}") };
             assert_eq!((reason.as_str(), *counted), ("OwnersAbsent", count));
@@ -610,7 +656,7 @@ mod tests {
         // An Event that was deleted is written again, with what is new.
         call(&client, Method::DELETE, &events_in("shop"), None).await;
         collect(&events, &up, &client, "shop").await;
-        writer.write(events.take()).await.unwrap();
+        writer.write(events.take()).await;
         assert_eq!(shown(&client, "shop").await[0].1, 2);
 
         // While the namespace terminates, the server would refuse an Event in it, and is not asked.
@@ -624,10 +670,12 @@ mod tests {
         until("both deletions are counted", async || counted_in(&events, "shop") == 2).await;
         let refused = Arc::new(AtomicUsize::new(0));
         writer.client = counting_refusals(&up, "writer", &refused);
-        writer.write(events.take()).await.unwrap();
+        writer.write(events.take()).await;
         let about_shop = shown(&client, DEFAULT_NAMESPACE).await;
         assert_eq!(about_shop.len(), 1, "{about_shop:?}");
         assert_eq!(about_shop[0].0, "NamespaceTerminating");
+        let message = &about_shop[0].2;
+        assert!(message.starts_with("Deleted 2 ConfigMaps: "), "names are not for every tenant: {message}");
         assert_eq!(refused.load(Ordering::Relaxed), 0);
         let mut held = call(&client, Method::GET, &format!("{maps}/held"), None).await;
         held["metadata"]["finalizers"] = json!([]);
@@ -638,10 +686,33 @@ mod tests {
         })
         .await;
 
-        let mut stranger = Writer { client: way(&up, "stranger", &[]), series: BTreeMap::new() };
-        collect(&events, &up, &client, "default").await;
-        let Forbidden(why) = stranger.write(events.take()).await.unwrap_err();
-        assert!(why.contains("cannot create resource \"events\""), "{why}");
+        // What one namespace refuses, a quota for example, others still take.
+        let refused = Arc::new(AtomicUsize::new(0));
+        let mut stranger = Writer::new(counting_refusals(&up, "stranger", &refused));
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": "writer"}, "subjects": [{"kind": "User", "name": "stranger"}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "writer"}});
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mine"}});
+        call(&client, Method::POST, "/api/v1/namespaces", Some(&namespace)).await;
+        let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/mine/rolebindings";
+        call(&client, Method::POST, bindings, Some(&role)).await;
+        let bound = way(&up, "stranger", &[]);
+        let try_out = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "try"},
+            "involvedObject": {"namespace": "mine"}});
+        until("the binding is in effect", async || {
+            let path = format!("{}?dryRun=All", events_in("mine"));
+            let request = preflight::request(Method::POST, &path, Some(&try_out));
+            bound.call(request).await.unwrap().head.status.is_success()
+        })
+        .await;
+        for _ in 0..2 {
+            collect(&events, &up, &client, "default").await;
+            collect(&events, &up, &client, "mine").await;
+            stranger.write(events.take()).await;
+        }
+        assert_eq!(refused.load(Ordering::Relaxed), 1, "it is not asked again at once");
+        let found = shown(&client, "mine").await;
+        assert_eq!((found.len(), found[0].1), (1, 4), "{found:?}");
         up.shutdown().await;
     }
 }
