@@ -95,7 +95,8 @@ impl Journal {
         file: Option<RotatedFile>,
         server: Option<String>,
     ) -> anyhow::Result<Self> {
-        let (recent, dropped) = (Arc::<Recent>::default(), Arc::<AtomicU64>::default());
+        let recent = Arc::new(if file.is_some() { Recent::default() } else { Recent::without_file() });
+        let dropped = Arc::<AtomicU64>::default();
         let (queue, entries) = sync_channel(QUEUED_ENTRIES);
         let writer = Writer { recent: Arc::clone(&recent), file, server, lost: Arc::clone(&dropped) };
         let writer = std::thread::Builder::new()
@@ -153,6 +154,7 @@ impl Journal {
             None => Found::default(),
         };
         found.complete(&unwritten, selection);
+        found.no_longer_kept = self.recent.lost();
         found
     }
 }

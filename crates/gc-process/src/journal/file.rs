@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -43,11 +44,28 @@ fn open(path: &Path) -> std::io::Result<File> {
     private_files::open(File::options().append(true), path)
 }
 
+/// Whether the last line has no line feed: its writer was killed in the middle of it. What is not a file has no lines.
+fn is_torn(path: &Path, bytes: u64) -> std::io::Result<bool> {
+    let Some(last) = bytes.checked_sub(1) else { return Ok(false) };
+    let mut byte = [0];
+    let read = File::open(path)?.read_at(&mut byte, last)?;
+    Ok(read == 1 && byte != *b"\n")
+}
+
 impl RotatedFile {
     pub(super) fn open(options: JournalOptions) -> anyhow::Result<Self> {
-        let file = open(&options.file)
-            .with_context(|| format!("cannot open the journal {}", options.file.display()))?;
-        let bytes = file.metadata().map_or(0, |metadata| metadata.len());
+        let begun = || -> std::io::Result<(File, u64)> {
+            let mut file = open(&options.file)?;
+            let mut bytes = file.metadata()?.len();
+            if is_torn(&options.file, bytes)? {
+                // The next entry is a line of its own.
+                file.write_all(b"\n")?;
+                bytes += 1;
+            }
+            Ok((file, bytes))
+        };
+        let (file, bytes) =
+            begun().with_context(|| format!("cannot open the journal {}", options.file.display()))?;
         Ok(Self { options, _lock: None, file: BufWriter::new(file), bytes })
     }
 
@@ -100,6 +118,23 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
     use super::*;
+
+    /// An entry after a line that was torn when a process was killed is not lost with it.
+    #[test]
+    fn an_entry_after_a_torn_line_has_a_line_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("journal");
+        for (before, after) in [
+            ("", "{\"n\":2}\n"),
+            ("{\"n\":1}\n", "{\"n\":1}\n{\"n\":2}\n"),
+            ("{\"n\":0}\n{\"n\":", "{\"n\":0}\n{\"n\":\n{\"n\":2}\n"),
+        ] {
+            std::fs::write(&file, before).unwrap();
+            let options = JournalOptions { file: file.clone(), largest_bytes: 1 << 20, older_files: 1 };
+            RotatedFile::open(options).unwrap().append(&["{\"n\":2}".into()]).unwrap();
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), after);
+        }
+    }
 
     #[test]
     fn a_full_file_is_put_aside_and_the_oldest_dropped() {

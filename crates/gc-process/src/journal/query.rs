@@ -41,6 +41,8 @@ pub struct Query {
     pub controller: Option<String>,
     /// The server that the entries are about, for a journal that several servers may share.
     pub server: Option<String>,
+    /// Only entries before the one with this number.
+    pub before: Option<u64>,
     /// Barriers, which change nothing, are left out.
     pub without_barriers: bool,
 }
@@ -205,6 +207,13 @@ impl Query {
                 Ok(since) => self.since = Some(since),
                 Err(error) => return Some(Err(UsageError::new(format!("since={value}: {error}")))),
             },
+            "before" => match value.parse() {
+                Ok(number) => self.before = Some(number),
+                Err(_) => {
+                    let message = format!("before={value}: expected the number of an entry");
+                    return Some(Err(UsageError::new(message)));
+                }
+            },
             "barriers" => match value.parse::<bool>() {
                 Ok(shown) => self.without_barriers = !shown,
                 Err(_) => {
@@ -230,6 +239,7 @@ impl Query {
             texts.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
         all.extend(self.object.as_ref().map(|object| ("object", object.to_string())));
         all.extend(self.since.map(|since| ("since", since.to_string())));
+        all.extend(self.before.map(|number| ("before", number.to_string())));
         all.push(("barriers", (!self.without_barriers).to_string()));
         all
     }
@@ -262,6 +272,7 @@ impl Query {
             && self.resource.as_ref().is_none_or(|resource| is_called(resource, entry))
             && self.object.as_ref().is_none_or(|object| object.matches(entry))
             && self.since.as_ref().is_none_or(is_recent)
+            && self.before.is_none_or(|number| entry["number"].as_u64().is_some_and(|own| own < number))
     }
 
     /// A text that every line has which is asked for, so that others need not be parsed.
@@ -298,7 +309,7 @@ impl Selection {
             set.unwrap_or_else(|| {
                 Err(UsageError::new(format!(
                     "{name} is not known; expected namespace, resource, object, outcome, verb, controller, since, \
-                     server, barriers, tail, follow or after"
+                     server, barriers, tail, before, follow or after"
                 )))
             })?;
         }
@@ -325,6 +336,8 @@ pub struct Found {
     pub entries: VecDeque<Value>,
     /// Older matches that were left out.
     pub left_out: usize,
+    /// Entries, asked for or not, that were in memory only and have made room for newer ones.
+    pub no_longer_kept: u64,
     /// Lines that are no entries, the torn last ones of files apart.
     pub unreadable: usize,
     /// Why files could not be read.
@@ -353,6 +366,14 @@ impl Found {
             self.bytes -= self.lengths.pop_front().unwrap_or_default();
             self.left_out += 1;
         }
+    }
+
+    /// Takes in the answer to a question for what is older than the oldest entry.
+    pub fn extend_back(&mut self, older: Self) {
+        self.left_out = older.left_out;
+        self.unreadable = older.unreadable;
+        let newer = std::mem::replace(&mut self.entries, older.entries);
+        self.entries.extend(newer);
     }
 
     /// Adds those of these lines that are asked for and not found yet.

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// Maximum number of entries that are kept.
+/// Maximum number of entries that are kept beside a file.
 pub(super) const KEPT_ENTRIES: usize = 4_096;
 /// Maximum size of their text together.
 const KEPT_BYTES: usize = 4 << 20;
+/// The same where there is no file, as multiples.
+const KEPT_WITHOUT_FILE: usize = 4;
 
 #[derive(Debug)]
 struct Line {
@@ -25,6 +27,8 @@ struct Ring {
     bytes: usize,
     /// How many entries have left it.
     dropped: u64,
+    /// How many of them no file has.
+    lost: u64,
     last_number: u64,
 }
 
@@ -38,6 +42,8 @@ impl Ring {
 #[derive(Debug)]
 pub(super) struct Recent {
     ring: Mutex<Ring>,
+    /// Bounds of the ring: entries, and bytes of their text.
+    kept: (usize, usize),
     /// The position after the newest entry.
     end: watch::Sender<u64>,
 }
@@ -54,11 +60,17 @@ pub(super) struct Unread {
 
 impl Default for Recent {
     fn default() -> Self {
-        Self { ring: Mutex::default(), end: watch::Sender::new(0) }
+        Self { ring: Mutex::default(), kept: (KEPT_ENTRIES, KEPT_BYTES), end: watch::Sender::new(0) }
     }
 }
 
 impl Recent {
+    /// Keeps more entries: no file has them.
+    pub(super) fn without_file() -> Self {
+        let kept = (KEPT_ENTRIES * KEPT_WITHOUT_FILE, KEPT_BYTES * KEPT_WITHOUT_FILE);
+        Self { kept, ..Self::default() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Ring> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -77,10 +89,12 @@ impl Recent {
             lines.push(Arc::clone(&text));
             ring.bytes += text.len();
             ring.lines.push_back(Line { number, text, is_written: false });
-            while ring.lines.len() > 1 && (ring.lines.len() > KEPT_ENTRIES || ring.bytes > KEPT_BYTES) {
-                let left = ring.lines.pop_front().map_or(0, |line| line.text.len());
-                ring.bytes -= left;
+            let (entries, bytes) = self.kept;
+            while ring.lines.len() > 1 && (ring.lines.len() > entries || ring.bytes > bytes) {
+                let Some(line) = ring.lines.pop_front() else { break };
+                ring.bytes -= line.text.len();
                 ring.dropped += 1;
+                ring.lost += u64::from(!line.is_written);
             }
         }
         let end = ring.end();
@@ -92,6 +106,11 @@ impl Recent {
     /// The file has the newest entries.
     pub(super) fn wrote(&self, number_of_entries: usize) {
         self.lock().lines.iter_mut().rev().take(number_of_entries).for_each(|line| line.is_written = true);
+    }
+
+    /// Number of entries that are no longer kept anywhere.
+    pub(super) fn lost(&self) -> u64 {
+        self.lock().lost
     }
 
     /// The entries that no file has.

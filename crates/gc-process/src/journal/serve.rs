@@ -1,7 +1,7 @@
 //! `GET /kubegc/v1/journal`: the journal of the collectors of this process, for whoever may read this path.
 //!
 //! ```text
-//! GET /kubegc/v1/journal?namespace=shop&verb=delete&tail=50    {"items": […], "leftOut": 0, "unreadable": 0}
+//! GET /kubegc/v1/journal?namespace=shop&verb=delete&tail=50    {"items": […], "leftOut": 0, …}
 //! GET /kubegc/v1/journal?follow=true&after=1790000000000000    one entry per line, as they are made
 //! ```
 
@@ -74,8 +74,11 @@ pub struct Answered(pub Found);
 
 impl Answered {
     fn value(self) -> Value {
-        let Found { entries, left_out, unreadable, failures, .. } = self.0;
-        json!({"items": entries, "leftOut": left_out, "unreadable": unreadable, "failures": failures})
+        let Found { entries, left_out, unreadable, no_longer_kept, failures, .. } = self.0;
+        json!({
+            "items": entries, "leftOut": left_out, "unreadable": unreadable, "noLongerKept": no_longer_kept,
+            "failures": failures,
+        })
     }
 
     /// Reads an answer.
@@ -86,6 +89,7 @@ impl Answered {
         let mut found = Found::of(VecDeque::from(entries));
         found.left_out = number(&document["leftOut"]);
         found.unreadable = number(&document["unreadable"]);
+        found.no_longer_kept = document["noLongerKept"].as_u64().unwrap_or_default();
         found.failures = failures.filter_map(Value::as_str).map(str::to_owned).collect();
         found
     }
@@ -242,6 +246,7 @@ mod tests {
             verb: None,
             controller: Some("expiry-controller".into()),
             server: Some("https://c".into()),
+            before: Some(1_790_000_000_000_000),
             without_barriers: true,
         };
         for query in [query, Query { verb: Some("delete".into()), ..Query::default() }] {

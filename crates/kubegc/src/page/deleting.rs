@@ -93,6 +93,8 @@ impl Page {
             let message = "this much is deleted only when the name of the object is typed";
             return Err(Refusal::new(422, "NameNotTyped", message));
         }
+        // Whatever can fail comes before: an error afterwards would say that nothing was deleted.
+        let kept = kept(&planned, user).await?;
         question.delete(&planned).await?;
         let Subject { resource, namespace, name } = &order.subject;
         tracing::info!(
@@ -103,7 +105,7 @@ impl Page {
             order.policy,
             "deleted from the page"
         );
-        let deletion = self.0.deletions.keep(who(&request.user), kept(&planned, user).await?);
+        let deletion = self.0.deletions.keep(who(&request.user), kept);
         let document = json!({"uid": planned.uid(), "objects": planned.objects(), "deletion": deletion});
         Ok(ExtensionAnswer::json(202, &document))
     }

@@ -1,7 +1,7 @@
 //! `kubegc journal`: what was done and why.
 
 use std::collections::VecDeque;
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -21,7 +21,7 @@ use crate::UsageError;
 use crate::journal::{self, Found, OUTCOMES, Object, Query, Selection, VERBS, long_name, text};
 use crate::table::Table;
 
-/// Maximum width of a line for people.
+/// Maximum width of a line on a terminal. Elsewhere nothing is shortened.
 const LINE_WIDTH: usize = 120;
 /// The columns before the last one, with their widths in a journal that is followed; the last one has the rest.
 const COLUMNS: [(&str, usize); 5] =
@@ -119,6 +119,7 @@ impl JournalOptions {
             verb: self.verb.clone(),
             controller: self.controller.clone(),
             server: None,
+            before: None,
             without_barriers: !self.barriers && self.verb.is_none(),
         };
         Ok(Selection { query, tail: self.tail, ..Selection::default() })
@@ -184,17 +185,23 @@ fn shortened(text: &str, width: usize) -> String {
     format!("{head}…{tail}")
 }
 
-/// One line of at most [`LINE_WIDTH`] characters.
-fn line(cells: &[String; 6], widths: [usize; 5]) -> String {
+/// Whether lines may be as long as they are: for a program, or for a file.
+fn is_unbounded() -> bool {
+    !std::io::stdout().is_terminal()
+}
+
+/// One line, of at most [`LINE_WIDTH`] characters unless it may be longer.
+fn line(cells: &[String; 6], widths: [usize; 5], is_unbounded: bool) -> String {
     use std::fmt::Write as _;
 
     let mut line = String::new();
     for (cell, width) in cells.iter().zip(widths) {
+        let shown = if is_unbounded { cell.clone() } else { shortened(cell, width) };
         // Writing to a String cannot fail.
-        let _ = write!(line, "{:<width$}  ", shortened(cell, width));
+        let _ = write!(line, "{shown:<width$}  ");
     }
     let rest = LINE_WIDTH.saturating_sub(line.chars().count());
-    line.push_str(&shortened(&cells[5], rest));
+    line.push_str(&if is_unbounded { cells[5].clone() } else { shortened(&cells[5], rest) });
     line.trim_end().to_owned()
 }
 
@@ -203,14 +210,21 @@ pub(super) fn table(entries: &VecDeque<Value>, is_wide: bool, out: &mut impl Wri
         return wide_table(entries, out);
     }
     let rows: Vec<[String; 6]> = std::iter::once(headings()).chain(entries.iter().map(cells)).collect();
+    narrow_table(&rows, is_unbounded(), out)
+}
+
+fn narrow_table(rows: &[[String; 6]], is_unbounded: bool, out: &mut impl Write) -> Result<()> {
     let mut widths = MAXIMUM_WIDTHS;
     for (column, width) in widths.iter_mut().enumerate() {
-        let widest = rows.iter().map(|row| row[column].chars().count()).max();
-        *width = widest.unwrap_or_default().min(*width);
+        let widest = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+        *width = if is_unbounded { widest } else { widest.min(*width) };
+    }
+    if is_unbounded {
+        return rows.iter().try_for_each(|row| Ok(writeln!(out, "{}", line(row, widths, true))?));
     }
     let others = widths.iter().sum::<usize>() - widths[OBJECT] + GAP * widths.len() + WHY_WIDTH;
     widths[OBJECT] = widths[OBJECT].min(LINE_WIDTH - others);
-    rows.iter().try_for_each(|row| Ok(writeln!(out, "{}", line(row, widths))?))
+    rows.iter().try_for_each(|row| Ok(writeln!(out, "{}", line(row, widths, false))?))
 }
 
 /// Everything about each entry, however wide.
@@ -324,6 +338,13 @@ fn warn(found: &Found) {
     if found.left_out > 0 {
         eprintln!("warning: {} older entries are left out; --tail 0 shows all", found.left_out);
     }
+    if found.no_longer_kept > 0 {
+        eprintln!(
+            "warning: this journal is kept in memory only, and its oldest {} entries are no longer kept; with a file, \
+             they would be (--journal FILE of kubegc run, --data-dir of kubegc up)",
+            found.no_longer_kept
+        );
+    }
 }
 
 /// Prints what there is, and then entries as they are made, a line each.
@@ -336,12 +357,12 @@ async fn follow(
     let widths = COLUMNS.map(|(_, width)| width);
     let is_json = options.output == Output::Json;
     let show = |entry: &Value| {
-        let text = if is_json { entry.to_string() } else { line(&cells(entry), widths) };
+        let text = if is_json { entry.to_string() } else { line(&cells(entry), widths, is_unbounded()) };
         // A closed pipe ends it.
         Ok(writeln!(std::io::stdout(), "{text}")?)
     };
     if !is_json {
-        writeln!(std::io::stdout(), "{}", line(&headings(), widths))?;
+        writeln!(std::io::stdout(), "{}", line(&headings(), widths, is_unbounded()))?;
     }
     found.entries.iter().try_for_each(show)?;
     // What is made between the two answers has a higher number than all that was found.
@@ -477,9 +498,10 @@ pub(super) mod tests {
         })
     }
 
-    fn shown(entries: &[Value]) -> String {
+    fn shown(entries: &[Value], is_unbounded: bool) -> String {
         let mut out = Vec::new();
-        table(&entries.to_vec().into(), false, &mut out).unwrap();
+        let rows: Vec<[String; 6]> = std::iter::once(headings()).chain(entries.iter().map(cells)).collect();
+        narrow_table(&rows, is_unbounded, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -488,7 +510,8 @@ pub(super) mod tests {
         let mut long = entry(1, &"replica".repeat(20), "remove-finalizer", "refused");
         long["failure"] = "x".repeat(200).into();
         long["namespace"] = "n".repeat(63).into();
-        let text = shown(&[long, entry(2, "a", "delete", "applied")]);
+        let entries = [long, entry(2, "a", "delete", "applied")];
+        let text = shown(&entries, false);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines.iter().all(|line| line.chars().count() <= LINE_WIDTH), "{text}");
         assert!(
@@ -497,7 +520,11 @@ pub(super) mod tests {
             ),
             "{text}"
         );
-        let follow = line(&cells(&entry(2, "a", "delete", "applied")), COLUMNS.map(|(_, width)| width));
+        // What is not for a terminal is whole.
+        let whole = shown(&entries, true);
+        assert!(!whole.contains('…') && whole.contains(&"replica".repeat(20)), "{whole}");
+        let widths = COLUMNS.map(|(_, width)| width);
+        let follow = line(&cells(&entry(2, "a", "delete", "applied")), widths, false);
         assert_eq!(
             follow,
             "2026-09-21 14:02:00Z  delete      shop          replicasets.apps/a                    applied   OwnersAbsent"

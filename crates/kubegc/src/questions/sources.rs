@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use gc_kube::{ApiClient, push_segment};
+use gc_types::Uid;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
@@ -19,7 +20,7 @@ use super::access::Access;
 use super::collector::{CollectorFlags, LeaderPages, OutOfReach};
 use super::target::Named;
 use crate::UsageError;
-use crate::journal::{self, Answered, Found, Selection};
+use crate::journal::{self, Answered, Found, Query, Selection, text};
 use crate::preflight;
 use crate::run::{DEFAULT_PAGES, LeaseFlags, default_journal, recorded_pages};
 
@@ -29,6 +30,8 @@ const FOLLOW_PERIOD: Duration = Duration::from_millis(250);
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How long a collector that was not named may take to answer.
 pub(super) const GUESS_PATIENCE: Duration = Duration::from_secs(2);
+/// Refused requests that are read at most, the newest.
+const REFUSALS_READ: usize = 1_000;
 /// Maximum length of a line of a journal that is followed.
 const LONGEST_LINE: usize = 16 << 20;
 
@@ -251,9 +254,38 @@ impl Source {
             Place::File(file) => journal::search(file, &selection),
             Place::Asked(client) => {
                 let answer = ask(client, &selection.query_string()).await?;
-                answer.map(Answered::read).with_context(|| format!("{self} keeps no journal"))
+                let mut found =
+                    answer.map(Answered::read).with_context(|| format!("{self} keeps no journal"))?;
+                // One answer is bounded.
+                let wanted = if selection.tail == 0 { usize::MAX } else { selection.tail };
+                while found.left_out > 0 && found.entries.len() < wanted {
+                    let Some(oldest) = found.entries.front().and_then(|entry| entry["number"].as_u64())
+                    else {
+                        break;
+                    };
+                    let mut older = selection.clone();
+                    older.query.before = Some(oldest);
+                    older.tail = if selection.tail == 0 { 0 } else { wanted - found.entries.len() };
+                    let Some(answer) = ask(client, &older.query_string()).await? else { break };
+                    let answer = Answered::read(answer);
+                    if answer.entries.is_empty() {
+                        break;
+                    }
+                    found.extend_back(answer);
+                }
+                Ok(found)
             }
         }
+    }
+
+    /// Why the server refused requests of collectors, by the UID of the object; the newest last. A journal that cannot be read says
+    /// nothing.
+    pub(super) async fn refusals(&self) -> Vec<(Uid, String)> {
+        let query = Query { outcome: Some("refused".to_owned()), ..Query::default() };
+        let selection = Selection { query, tail: REFUSALS_READ, ..Selection::default() };
+        let found = self.search(&selection).await.unwrap_or_default();
+        let said = |entry: &Value| (Uid::new(text(entry, "uid")), text(entry, "failure").to_owned());
+        found.entries.iter().map(said).filter(|(_, message)| !message.is_empty()).collect()
     }
 
     /// Passes on the entries after this number, and others as they are made, until `show` fails.

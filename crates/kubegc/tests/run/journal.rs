@@ -52,7 +52,7 @@ fn up_keeps_a_journal_that_commands_find_by_themselves() {
     );
     let text = ask(&server, &["journal", "-n", "default"]);
     assert!(text.contains("configmaps/first-leaf") && !text.contains("barrier"), "{text}");
-    assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+    assert!(!text.contains('…'), "in a pipe, nothing is shortened: {text}");
     let text = ask(&server, &["journal", "--barriers"]);
     assert!(text.lines().any(|line| line.contains("  barrier  ")), "{text}");
 
