@@ -53,6 +53,8 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
         .store
         .slices_of(&key.namespace, service.name())
         .filter(|slice| slice.label(MANAGED_BY) == Some(CONTROLLER) && !slice.deleting)
+        // What an orphaning deletion has released stays: upstream looks a second later, and finds no Service.
+        .filter(|slice| !service.deleting || slice.controls_of(service))
         .collect();
     let mut work = Work::new(service, &existing);
     let families = Family::of_service(service);

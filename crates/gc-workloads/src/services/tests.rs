@@ -83,6 +83,22 @@ fn a_service_has_a_slice_and_endpoints_of_its_ready_pods() {
     assert!(!about("endpoint"), "what is not shown changes nothing: {:?}", world.log);
 }
 
+/// A Service that is deleted with orphaning keeps its slices: the collector releases them while the Service is still there.
+#[test]
+fn slices_that_are_orphaned_stay() {
+    let mut world = World::new(&[Workload::EndpointSlice]);
+    world.create(Kind::Service, service("web", &json!({})));
+    world.settle();
+    let name = world.names(Kind::EndpointSlice)[0].to_owned();
+    world.change(Kind::Service, "web", |service| {
+        service["metadata"]["deletionTimestamp"] = "2026-09-21T14:00:00Z".into();
+        service["metadata"]["finalizers"] = json!(["orphan"]);
+    });
+    world.change(Kind::EndpointSlice, &name, |slice| slice["metadata"]["ownerReferences"] = Value::Null);
+    world.settle();
+    assert_eq!(world.names(Kind::EndpointSlice), [name.as_str()]);
+}
+
 #[test]
 fn a_pod_that_is_being_deleted_serves_until_it_ends() {
     let mut world = World::new(&[Workload::EndpointSlice, Workload::Endpoints]);
