@@ -1,4 +1,5 @@
-//! Which admission webhooks the server asks before it deletes an object, and which of them are certain to fail.
+//! Which admission webhooks and policies the server asks before it deletes or changes an object, and which of them are certain to
+//! refuse.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use crate::backend::backend;
 use crate::catalog::{GroupResource, Resource};
 use crate::facts::{Facts, Known};
 use crate::object::Object;
+use crate::policies::{BoundPolicy, Judgement, PolicyRequest, policies};
 use crate::survey::Survey;
 
 /// The group of what configures admission.
@@ -18,6 +20,80 @@ pub(crate) const GROUP: &str = "admissionregistration.k8s.io";
 /// The resources that configure webhooks; the server asks no webhook about objects of its group that configure admission.
 pub(crate) const CONFIGURATIONS: [&str; 2] =
     ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"];
+
+/// What a request does to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Operation {
+    /// A deletion.
+    Delete,
+    /// A change: the removal of references to an owner.
+    Update,
+}
+
+impl Operation {
+    /// As rules have it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Delete => "DELETE",
+            Self::Update => "UPDATE",
+        }
+    }
+
+    /// As messages have it.
+    const fn noun(self) -> &'static str {
+        match self {
+            Self::Delete => "deletion",
+            Self::Update => "removal of its owner references",
+        }
+    }
+}
+
+/// Rules of a webhook or a policy about which requests they are.
+pub(crate) struct Rules<'a> {
+    pub(crate) rules: &'a Value,
+    /// Whether they are about the versions that they name alone.
+    pub(crate) is_exact: bool,
+}
+
+impl Rules<'_> {
+    pub(crate) fn are_empty(&self) -> bool {
+        self.rules.as_array().is_none_or(Vec::is_empty)
+    }
+
+    /// Whether one names requests about such objects, or about the object of this name.
+    pub(crate) fn name(&self, operation: Operation, resource: &Resource, object: Option<&str>) -> bool {
+        let version = |served: &str| served.rsplit('/').next().unwrap_or_default().to_owned();
+        let versions: Vec<String> = if self.is_exact {
+            vec![resource.version.to_string()]
+        } else {
+            resource.served_api_versions.iter().map(|served| version(served)).collect()
+        };
+        self.rules.as_array().into_iter().flatten().any(|rule| {
+            let has = |field: &str, is: &dyn Fn(&str) -> bool| {
+                let texts = rule[field].as_array().into_iter().flatten().filter_map(Value::as_str);
+                texts.into_iter().any(|text| text == "*" || is(text))
+            };
+            let is_in_scope = match rule["scope"].as_str().unwrap_or("*") {
+                "Namespaced" => resource.is_namespaced(),
+                "Cluster" => !resource.is_namespaced(),
+                _ => true,
+            };
+            let name = &*resource.name.resource;
+            let names = rule["resourceNames"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let is_named =
+                object.is_none_or(|object| names.is_empty() || names.iter().any(|name| name == object));
+            is_in_scope
+                && is_named
+                && has("operations", &|named| named == operation.name())
+                && has("apiGroups", &|group| *resource.name.group == *group)
+                && has("apiVersions", &|named| versions.iter().any(|served| served == named))
+                && has("resources", &|named| {
+                    let (named, sub) = named.split_once('/').unwrap_or((named, ""));
+                    (named == "*" || named == name) && matches!(sub, "" | "*")
+                })
+        })
+    }
+}
 
 /// Whether something is so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,45 +148,19 @@ impl Webhook<'_> {
         format!("admission webhook {} of {}", self.name(), self.configuration.name())
     }
 
-    /// Why it fails every deletion that it is asked about.
-    fn failure(&self) -> Option<String> {
+    /// Why it fails every such request that it is asked about.
+    fn failure(&self, operation: Operation) -> Option<String> {
         let down = self.down.as_ref()?;
-        Some(format!("{} does not answer and fails the deletion → {down}", self.title()))
+        Some(format!("{} does not answer and fails the {} → {down}", self.title(), operation.noun()))
     }
 
-    /// Whether a rule names the deletion of such objects.
-    fn names(&self, resource: &Resource) -> bool {
+    /// Whether a rule names such requests about such objects.
+    fn names(&self, operation: Operation, resource: &Resource) -> bool {
         let is_exact = self.text("matchPolicy") == "Exact";
-        let version = |served: &str| served.rsplit('/').next().unwrap_or_default().to_owned();
-        let versions: Vec<String> = if is_exact {
-            vec![resource.version.to_string()]
-        } else {
-            resource.served_api_versions.iter().map(|served| version(served)).collect()
-        };
-        let rules = self.hook["rules"].as_array();
-        rules.into_iter().flatten().any(|rule| {
-            let has = |field: &str, is: &dyn Fn(&str) -> bool| {
-                let texts = rule[field].as_array().into_iter().flatten().filter_map(Value::as_str);
-                texts.into_iter().any(|text| text == "*" || is(text))
-            };
-            let is_in_scope = match rule["scope"].as_str().unwrap_or("*") {
-                "Namespaced" => resource.is_namespaced(),
-                "Cluster" => !resource.is_namespaced(),
-                _ => true,
-            };
-            let name = &*resource.name.resource;
-            is_in_scope
-                && has("operations", &|operation| operation == "DELETE")
-                && has("apiGroups", &|group| *resource.name.group == *group)
-                && has("apiVersions", &|named| versions.iter().any(|served| served == named))
-                && has("resources", &|named| {
-                    let (named, sub) = named.split_once('/').unwrap_or((named, ""));
-                    (named == "*" || named == name) && matches!(sub, "" | "*")
-                })
-        })
+        Rules { rules: &self.hook["rules"], is_exact }.name(operation, resource, None)
     }
 
-    /// Whether it is asked about the deletion of this object, of a resource that its rules name.
+    /// Whether it is asked about this object, of a resource that its rules name.
     fn is_asked(&self, facts: &Facts, resource: &Resource, key: &ObjectKey) -> Answer {
         let labels = |resource: &GroupResource, namespace: &str, name: &str| match facts
             .object(resource, namespace, name)
@@ -144,7 +194,7 @@ impl Webhook<'_> {
     }
 }
 
-fn is_everything(selector: &Value) -> bool {
+pub(crate) fn is_everything(selector: &Value) -> bool {
     selector.as_object().is_none_or(|fields| {
         fields.values().all(|field| {
             field.is_null()
@@ -155,7 +205,7 @@ fn is_everything(selector: &Value) -> bool {
 }
 
 /// Whether a label selector selects these labels.
-fn selects(selector: &Value, labels: &Value) -> bool {
+pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
     let equal = |(name, value): (&String, &Value)| labels.get(name) == Some(value);
     let fits = |expression: &Value| {
         let own = labels.get(expression["key"].as_str().unwrap_or_default());
@@ -175,7 +225,7 @@ fn selects(selector: &Value, labels: &Value) -> bool {
         && selector["matchExpressions"].as_array().into_iter().flatten().all(fits)
 }
 
-/// Every webhook that is asked about deletions and may refuse one. Who may not read one kind of configuration is not expected
+/// Every webhook that is asked about deletions or changes and may refuse one. Who may not read one kind of configuration is not expected
 /// to read the other.
 pub(crate) fn webhooks(facts: &Facts) -> Vec<Webhook<'_>> {
     let mut all = Vec::new();
@@ -185,7 +235,7 @@ pub(crate) fn webhooks(facts: &Facts) -> Vec<Webhook<'_>> {
         for configuration in configurations {
             for hook in configuration.items("/webhooks") {
                 let mut webhook = Webhook { resource, configuration, hook, down: None };
-                if !webhook.takes_deletions() {
+                if ![Operation::Delete, Operation::Update].iter().any(|operation| webhook.takes(*operation)) {
                     continue;
                 }
                 let backend = webhook.service().map(|(namespace, name)| backend(facts, namespace, name));
@@ -201,73 +251,189 @@ pub(crate) fn webhooks(facts: &Facts) -> Vec<Webhook<'_>> {
 }
 
 impl Webhook<'_> {
-    fn takes_deletions(&self) -> bool {
+    /// Whether it is asked about such requests at all.
+    pub(crate) fn takes(&self, operation: Operation) -> bool {
         let operations = self.hook["rules"].as_array().into_iter().flatten();
         let mut operations = operations.filter_map(|rule| rule["operations"].as_array()).flatten();
-        operations.any(|operation| operation == "DELETE" || operation == "*")
+        operations.any(|named| named == operation.name() || named == "*")
     }
 }
 
-/// The webhooks that are asked about the deletions of a plan.
+/// What decides about a request, and is not known to refuse it.
+pub(crate) enum Decider<'d, 'a> {
+    /// A webhook.
+    Webhook(&'d Webhook<'a>),
+    /// A policy that cannot be evaluated from here.
+    Policy(&'a str),
+}
+
+impl Decider<'_, '_> {
+    /// What people call it.
+    pub(crate) fn title(&self) -> String {
+        match self {
+            Self::Webhook(webhook) => webhook.title(),
+            Self::Policy(name) => {
+                format!("ValidatingAdmissionPolicy {name}, which cannot be evaluated from here")
+            }
+        }
+    }
+}
+
+/// A request that is certain to be refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// Why.
+    pub(crate) why: String,
+    /// What refuses it.
+    pub(crate) by: Refuser,
+}
+
+/// What refuses a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refuser {
+    /// A policy, by the name of its binding.
+    Policy { name: String, binding: String },
+    /// A webhook.
+    Webhook(String),
+}
+
+/// The webhooks and policies that are asked about the requests of a plan.
 pub(crate) struct Admission<'a> {
     survey: &'a Survey,
     facts: &'a Facts,
     webhooks: Vec<Webhook<'a>>,
-    /// By resource, the webhooks whose rules name it.
-    named: RefCell<BTreeMap<ResourceId, Rc<Vec<usize>>>>,
+    policies: Vec<BoundPolicy<'a>>,
+    /// By operation and resource, the webhooks and the policies whose rules name it.
+    named: RefCell<BTreeMap<(Operation, ResourceId), Rc<Named>>>,
+    /// What policies say, once it is known.
+    judged: RefCell<BTreeMap<(Operation, ObjectKey), Rc<Vec<(usize, Judgement)>>>>,
+}
+
+/// Places of webhooks and policies.
+#[derive(Default)]
+struct Named {
+    webhooks: Vec<usize>,
+    policies: Vec<usize>,
 }
 
 impl<'a> Admission<'a> {
     pub(crate) fn new(survey: &'a Survey, facts: &'a Facts) -> Self {
-        Self { survey, facts, webhooks: webhooks(facts), named: RefCell::default() }
+        let webhooks = webhooks(facts);
+        let policies = policies(survey, facts);
+        Self { survey, facts, webhooks, policies, named: RefCell::default(), judged: RefCell::default() }
     }
 
-    /// The webhooks whose rules name a resource.
-    fn named(&self, resource: &Resource) -> Rc<Vec<usize>> {
+    /// The webhooks and policies whose rules name a resource.
+    fn named(&self, operation: Operation, resource: &Resource) -> Rc<Named> {
         let mut known = self.named.borrow_mut();
-        let found = known.entry(resource.id).or_insert_with(|| {
-            let is_exempt = &*resource.name.group == GROUP;
-            let all = self.webhooks.iter().enumerate().filter(|(_, webhook)| webhook.names(resource));
-            Rc::new(if is_exempt { Vec::new() } else { all.map(|(place, _)| place).collect() })
+        let found = known.entry((operation, resource.id)).or_insert_with(|| {
+            // What configures admission could otherwise not be changed any more.
+            if &*resource.name.group == GROUP {
+                return Rc::default();
+            }
+            let webhooks = self.webhooks.iter().enumerate();
+            let policies = self.policies.iter().enumerate();
+            Rc::new(Named {
+                webhooks: webhooks
+                    .filter(|(_, webhook)| webhook.names(operation, resource))
+                    .map(|(place, _)| place)
+                    .collect(),
+                policies: policies
+                    .filter(|(_, policy)| policy.names(operation, resource))
+                    .map(|(place, _)| place)
+                    .collect(),
+            })
         });
         Rc::clone(found)
     }
 
-    /// Whether no webhook is asked about such objects.
-    pub(crate) fn is_free(&self, resource: ResourceId) -> bool {
-        self.webhooks.is_empty()
-            || self.survey.catalog.get(resource).is_none_or(|resource| self.named(resource).is_empty())
+    /// Whether nothing is asked about such objects.
+    pub(crate) fn is_free(&self, operation: Operation, resource: ResourceId) -> bool {
+        (self.webhooks.is_empty() && self.policies.is_empty())
+            || self.survey.catalog.get(resource).is_none_or(|resource| {
+                let named = self.named(operation, resource);
+                named.webhooks.is_empty() && named.policies.is_empty()
+            })
     }
 
-    /// The webhooks that are, or may be, asked about the deletion of this object.
-    fn asked(&self, key: &ObjectKey) -> Vec<(&Webhook<'a>, Answer)> {
+    /// The webhooks that are, or may be, asked about this object.
+    fn asked(&self, operation: Operation, key: &ObjectKey) -> Vec<(&Webhook<'a>, Answer)> {
         if self.webhooks.is_empty() {
             return Vec::new();
         }
         let Some(resource) = self.survey.catalog.get(key.resource) else { return Vec::new() };
-        let named = self.named(resource);
-        let all = named.iter().filter_map(|place| self.webhooks.get(*place));
+        let named = self.named(operation, resource);
+        let all = named.webhooks.iter().filter_map(|place| self.webhooks.get(*place));
         let asked = all.map(|webhook| (webhook, webhook.is_asked(self.facts, resource, key)));
         asked.filter(|(_, answer)| *answer != Answer::No).collect()
     }
 
+    /// What the policies say that do not allow a request.
+    fn judged(&self, operation: Operation, key: &ObjectKey) -> Rc<Vec<(usize, Judgement)>> {
+        let Some(resource) = self.survey.catalog.get(key.resource).filter(|_| !self.policies.is_empty())
+        else {
+            return Rc::default();
+        };
+        let place = (operation, key.clone());
+        if let Some(known) = self.judged.borrow().get(&place) {
+            return Rc::clone(known);
+        }
+        let request = PolicyRequest { operation, resource, key };
+        let named = self.named(operation, resource);
+        let policies = named.policies.iter().filter_map(|place| Some((*place, self.policies.get(*place)?)));
+        let judged = policies.map(|(place, policy)| (place, policy.judge(self.facts, self.survey, &request)));
+        let judged: Rc<Vec<_>> =
+            Rc::new(judged.filter(|(_, judgement)| *judgement != Judgement::Allows).collect());
+        self.judged.borrow_mut().insert(place, Rc::clone(&judged));
+        judged
+    }
+
     /// Why the deletion of this object is certain to fail.
     pub(crate) fn refuses(&self, key: &ObjectKey) -> Option<String> {
-        let refused = self.refused_in(&key.namespace);
-        self.asked(key).into_iter().find_map(|(webhook, answer)| match webhook.failure() {
-            Some(failure) => Some(failure).filter(|_| answer == Answer::Yes),
-            None => refused
-                .as_ref()
-                .filter(|name| **name == webhook.name())
-                .map(|_| format!("{} has refused deletions in namespace {}", webhook.title(), key.namespace)),
+        self.refusal(Operation::Delete, key).map(|refusal| refusal.why)
+    }
+
+    /// Why a request about this object is certain to fail.
+    pub(crate) fn refusal(&self, operation: Operation, key: &ObjectKey) -> Option<Refusal> {
+        let judged = self.judged(operation, key);
+        let by_policy = judged.iter().find_map(|(place, judgement)| match judgement {
+            Judgement::Refuses(message) => {
+                let policy = self.policies.get(*place)?;
+                let (name, binding) = (policy.name().to_owned(), policy.binding().to_owned());
+                let why = format!("refused by policy {name}: {message}");
+                Some(Refusal { why, by: Refuser::Policy { name, binding } })
+            }
+            Judgement::Allows | Judgement::Unknown => None,
+        });
+        by_policy.or_else(|| {
+            let refused = self.refused_in(&key.namespace).filter(|_| operation == Operation::Delete);
+            self.asked(operation, key).into_iter().find_map(|(webhook, answer)| {
+                let why = match webhook.failure(operation) {
+                    Some(failure) => Some(failure).filter(|_| answer == Answer::Yes),
+                    None => refused.as_ref().filter(|name| **name == webhook.name()).map(|_| {
+                        format!("{} has refused deletions in namespace {}", webhook.title(), key.namespace)
+                    }),
+                };
+                Some(Refusal { why: why?, by: Refuser::Webhook(webhook.name().to_owned()) })
+            })
         })
     }
 
-    /// The webhooks that decide about the deletion of this object, and are not known to fail.
-    pub(crate) fn decides(&self, key: &ObjectKey) -> Vec<&Webhook<'a>> {
-        let asked = self.asked(key).into_iter();
+    /// The webhooks that are certain to be asked about this object, by name.
+    pub(crate) fn certain_webhooks(&self, operation: Operation, key: &ObjectKey) -> Vec<&str> {
+        let asked = self.asked(operation, key).into_iter();
+        asked.filter(|(_, answer)| *answer == Answer::Yes).map(|(webhook, _)| webhook.name()).collect()
+    }
+
+    /// The webhooks and policies that decide about the deletion of this object, and are not known to refuse it.
+    pub(crate) fn decides(&self, key: &ObjectKey) -> Vec<Decider<'_, 'a>> {
+        let asked = self.asked(Operation::Delete, key).into_iter();
         let open = asked.filter(|(webhook, answer)| webhook.down.is_none() || *answer == Answer::Perhaps);
-        open.map(|(webhook, _)| webhook).collect()
+        let judged = self.judged(Operation::Delete, key);
+        let unknown = judged.iter().filter(|(_, judgement)| *judgement == Judgement::Unknown);
+        let policies =
+            unknown.filter_map(|(place, _)| Some(Decider::Policy(self.policies.get(*place)?.name())));
+        open.map(|(webhook, _)| Decider::Webhook(webhook)).chain(policies).collect()
     }
 
     /// The webhook that has refused the deletion of something in this namespace, by what its controller reports.

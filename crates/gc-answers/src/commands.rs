@@ -23,11 +23,36 @@ pub fn kubectl(namespace: &str, words: &[&str]) -> String {
     line
 }
 
-/// Sets the finalizers of an object to those that remain.
+/// Removes the finalizer at this place from an object, if it is still the same object and the finalizer still there.
 #[must_use]
-pub fn set_finalizers(namespace: &str, object: &str, remaining: &[&str]) -> String {
-    let patch = serde_json::json!({"metadata": {"finalizers": remaining}}).to_string();
-    kubectl(namespace, &["patch", object, "--type=merge", "-p", &patch])
+pub fn remove_finalizer(
+    namespace: &str,
+    object: &str,
+    uid: &str,
+    (place, finalizer): (usize, &str),
+) -> String {
+    let path = format!("/metadata/finalizers/{place}");
+    let patch = serde_json::json!([
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "test", "path": path, "value": finalizer},
+        {"op": "remove", "path": path},
+    ]);
+    kubectl(namespace, &["patch", object, "--type=json", "-p", &patch.to_string()])
+}
+
+/// Sets the finalizers in the specification of a namespace, if it is still the same one.
+#[must_use]
+pub fn finalize_namespace(name: &str, uid: &str, remaining: &[&str]) -> String {
+    let document = serde_json::json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "uid": uid},
+        "spec": {"finalizers": remaining},
+    });
+    let raw = format!("/api/v1/namespaces/{name}/finalize");
+    format!(
+        "echo {} | {}",
+        quoted(&document.to_string()),
+        kubectl("", &["replace", "--raw", &raw, "-f", "-"])
+    )
 }
 
 #[cfg(test)]
@@ -41,8 +66,12 @@ mod tests {
             r"kubectl -n 'a b' get 'pod/$(x)' 'it'\''s'"
         );
         assert_eq!(
-            set_finalizers("shop", "cm/a", &["x/y"]),
-            r#"kubectl -n shop patch cm/a --type=merge -p '{"metadata":{"finalizers":["x/y"]}}'"#
+            remove_finalizer("shop", "cm/a", "u", (1, "x/y")),
+            r#"kubectl -n shop patch cm/a --type=json -p '[{"op":"test","path":"/metadata/uid","value":"u"},{"op":"test","path":"/metadata/finalizers/1","value":"x/y"},{"op":"remove","path":"/metadata/finalizers/1"}]'"#
+        );
+        assert_eq!(
+            finalize_namespace("shop", "u", &[]),
+            r#"echo '{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop","uid":"u"},"spec":{"finalizers":[]}}' | kubectl replace --raw /api/v1/namespaces/shop/finalize -f -"#
         );
     }
 }

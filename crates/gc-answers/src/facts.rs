@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use gc_types::Timestamp;
+use gc_types::{Timestamp, Uid};
 use serde_json::Value;
 
 use crate::catalog::GroupResource;
@@ -53,6 +53,10 @@ pub struct Facts {
     lists: BTreeMap<(GroupResource, String), Known<Vec<Object>>>,
     needs: RefCell<BTreeSet<Need>>,
     asked: RefCell<usize>,
+    /// Minor version of the server.
+    minor: Option<u32>,
+    /// Answers of the server that refused requests of a collector, by the UID of the object.
+    refused: BTreeMap<Uid, String>,
 }
 
 impl Facts {
@@ -66,6 +70,28 @@ impl Facts {
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.now
+    }
+
+    /// The server is Kubernetes 1 of this minor version.
+    pub fn tell_server_minor(&mut self, minor: u32) {
+        self.minor = Some(minor);
+    }
+
+    /// Minor version of the server, if it is known.
+    #[must_use]
+    pub const fn server_minor(&self) -> Option<u32> {
+        self.minor
+    }
+
+    /// A request of a collector about this object was refused, and the server said why.
+    pub fn tell_refused(&mut self, uid: Uid, message: String) {
+        self.refused.insert(uid, message);
+    }
+
+    /// Why the last request of a collector about an object was refused, if it was.
+    #[must_use]
+    pub fn refused(&self, uid: &Uid) -> Option<&str> {
+        self.refused.get(uid).map(String::as_str)
     }
 
     /// What was asked for since the last call and is not known.

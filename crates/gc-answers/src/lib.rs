@@ -41,6 +41,7 @@ pub mod map;
 pub mod nodes;
 pub mod object;
 pub mod plan;
+mod policies;
 pub mod relink;
 mod storage;
 pub mod stuck;

@@ -145,6 +145,8 @@ pub struct BlastRadius {
     pub recreated: Vec<String>,
     /// Which of the deletions the API server would refuse, and why.
     pub refused: Vec<String>,
+    /// The objects that the user who asks may not delete.
+    pub forbidden: Vec<String>,
     /// Admission webhooks that may still refuse some of the deletions.
     pub webhooks: Vec<String>,
     /// Edges for drawings: owner and dependent, by place in `items`.
@@ -203,7 +205,7 @@ impl BlastRadius {
     /// Whether something would never be deleted, or not be accepted for deletion.
     #[must_use]
     pub fn hangs(&self) -> bool {
-        !self.refused.is_empty() || self.has_hanging()
+        !self.refused.is_empty() || !self.forbidden.is_empty() || self.has_hanging()
     }
 
     fn has_hanging(&self) -> bool {
@@ -231,6 +233,11 @@ impl BlastRadius {
     pub fn summary(&self) -> String {
         if self.items.is_empty() && !self.refused.is_empty() {
             return "nothing: the server refuses the deletion".to_owned();
+        }
+        let forbidden = (!self.forbidden.is_empty())
+            .then(|| format!("this user may not delete {}", text::some_of(&self.forbidden, 3)));
+        if let Some(forbidden) = forbidden.as_ref().filter(|_| self.items.is_empty()) {
+            return format!("nothing: {forbidden}");
         }
         let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
         let going: Vec<&Item> = self.items.iter().filter(|item| item.fate != Fate::Released).collect();
@@ -262,6 +269,7 @@ impl BlastRadius {
         if !self.refused.is_empty() {
             parts.push(format!("{} refused", text::thousands(self.refused.len())));
         }
+        parts.extend(forbidden);
         parts.push(match self.count(Fate::Hangs) {
             0 if !self.has_hanging() => "nothing hangs".to_owned(),
             1 => "1 hangs".to_owned(),
@@ -283,6 +291,7 @@ impl BlastRadius {
             "lostWhenReleased": self.lost_when_released.iter().map(volume).collect::<Vec<_>>(),
             "retainedVolumes": self.retained_volumes, "hangs": self.hangs, "recreated": self.recreated,
             "assumedLiving": self.assumed_living, "refused": self.refused, "webhooks": self.webhooks,
+            "forbidden": self.forbidden,
         })
     }
 }

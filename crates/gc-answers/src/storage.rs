@@ -54,6 +54,11 @@ fn failure(object: &Object) -> Option<String> {
     (object.text("/status/phase") == "Failed").then(|| format!("its deletion has failed: {message}"))
 }
 
+/// Whether a CSI driver has the storage of a volume.
+pub(crate) fn has_driver(object: &Object) -> bool {
+    matches!(narrow(Kind::Volume, object), Some(Narrow::Volume(volume)) if driver(&volume).is_some())
+}
+
 /// The CSI driver that has the storage.
 fn driver(volume: &Volume) -> Option<&str> {
     let migrated = volume.migrated_to.as_deref().filter(|driver| !driver.is_empty());

@@ -8,11 +8,12 @@ mod apis;
 mod causes;
 mod codes;
 mod pods;
+mod refusals;
 #[cfg(test)]
 mod tests;
 mod volumes;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -20,6 +21,7 @@ use gc_types::{ObjectKey, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::admission::Admission;
 use crate::facts::Facts;
 use crate::finalizers::{self, Controller};
 use crate::object::{Object, Writer};
@@ -81,6 +83,48 @@ pub struct Force {
     pub command: String,
     /// What remains and is never cleaned up.
     pub strands: String,
+    /// The finalizer that it removes, if it does that.
+    removal: Option<Removal>,
+}
+
+impl Force {
+    /// A command that removes no finalizer.
+    #[must_use]
+    pub const fn new(command: String, strands: String) -> Self {
+        Self { command, strands, removal: None }
+    }
+
+    /// A command that removes a finalizer.
+    pub(crate) fn removing(removal: Removal, strands: String) -> Self {
+        let remaining: Vec<&str> = removal.finalizers.iter().map(String::as_str).collect();
+        Self { command: removal.command(&remaining), strands, removal: Some(removal) }
+    }
+}
+
+/// The removal of one finalizer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Removal {
+    pub(crate) namespace: String,
+    /// As commands take the object; a namespace by its name, where the finalizer is in its specification.
+    pub(crate) object: String,
+    pub(crate) is_in_specification: bool,
+    pub(crate) uid: String,
+    /// All finalizers that are there.
+    pub(crate) finalizers: Vec<String>,
+    pub(crate) finalizer: String,
+}
+
+impl Removal {
+    /// The command while these finalizers remain. Not the version of the object, which a command before this one changes, but its UID
+    /// and the finalizer itself are what has to be the same.
+    fn command(&self, remaining: &[&str]) -> String {
+        if self.is_in_specification {
+            let rest: Vec<&str> = remaining.iter().copied().filter(|name| *name != self.finalizer).collect();
+            return crate::commands::finalize_namespace(&self.object, &self.uid, &rest);
+        }
+        let place = remaining.iter().position(|name| *name == self.finalizer).unwrap_or_default();
+        crate::commands::remove_finalizer(&self.namespace, &self.object, &self.uid, (place, &self.finalizer))
+    }
 }
 
 /// Why something is stuck.
@@ -123,7 +167,7 @@ pub struct Row {
     /// What waits for these objects.
     pub waiting: Vec<Place>,
     /// What frees the objects other than the first by force, a command each, as far as they are listed.
-    pub other_forces: Vec<String>,
+    pub other_forces: Vec<Force>,
     /// How many more objects need a command like these.
     pub unlisted_forces: usize,
 }
@@ -133,7 +177,7 @@ impl Row {
     #[must_use]
     pub fn force_lines(&self) -> Vec<String> {
         let Some(force) = &self.cause.force else { return Vec::new() };
-        let commands = std::iter::once(&force.command).chain(&self.other_forces);
+        let commands = std::iter::once(force).chain(&self.other_forces).map(|force| &force.command);
         let mut lines: Vec<String> = commands.map(|command| format!("by force:  {command}")).collect();
         if self.unlisted_forces > 0 {
             let more = crate::text::count(self.unlisted_forces, "more object");
@@ -173,8 +217,8 @@ impl Row {
             "ageSeconds": self.age_milliseconds(now).map(|age| age / 1000),
             "objects": objects, "waiting": waiting, "help": self.cause.help,
             "force": self.cause.force.as_ref().map(|force| json!({
-                "command": force.command, "strands": force.strands, "others": self.other_forces,
-                "unlisted": self.unlisted_forces,
+                "command": force.command, "strands": force.strands, "unlisted": self.unlisted_forces,
+                "others": self.other_forces.iter().map(|other| &other.command).collect::<Vec<_>>(),
             })),
         })
     }
@@ -204,11 +248,18 @@ pub(crate) struct Diagnosis<'a> {
     pub(crate) facts: &'a Facts,
     /// The controllers that seem responsible, by finalizer and field managers: found once for all objects with the same ones.
     responsible: RefCell<BTreeMap<(String, Vec<String>), Rc<Vec<Controller>>>>,
+    /// What is asked about requests, read when something waits for one.
+    admission: OnceCell<Admission<'a>>,
 }
 
 impl<'a> Diagnosis<'a> {
     fn new(survey: &'a Survey, facts: &'a Facts) -> Self {
-        Self { survey, facts, responsible: RefCell::default() }
+        Self { survey, facts, responsible: RefCell::default(), admission: OnceCell::new() }
+    }
+
+    /// The webhooks and policies that are asked about requests of collectors.
+    fn admission(&self) -> &Admission<'a> {
+        self.admission.get_or_init(|| Admission::new(self.survey, self.facts))
     }
 
     /// See [`finalizers::responsible`].
@@ -275,7 +326,26 @@ fn in_order(mut rows: Vec<Row>) -> Vec<Row> {
         let order = |row: &Row| (row.since.is_none(), row.since, row.cause.code, row.cause.subject.clone());
         order(left).cmp(&order(right))
     });
+    place_removals(&mut rows);
     rows
+}
+
+/// Makes commands that remove several finalizers of one object work in the order in which they are shown: each counts places among
+/// those that the commands before it leave.
+fn place_removals(rows: &mut [Row]) {
+    let mut removed: BTreeSet<(String, bool, String)> = BTreeSet::new();
+    for row in rows {
+        for force in row.cause.force.iter_mut().chain(&mut row.other_forces) {
+            let Some(removal) = &force.removal else { continue };
+            let place = |name: &str| (removal.uid.clone(), removal.is_in_specification, name.to_owned());
+            let is_left = |name: &&str| *name == removal.finalizer || !removed.contains(&place(name));
+            let remaining: Vec<&str> =
+                removal.finalizers.iter().map(String::as_str).filter(is_left).collect();
+            force.command = removal.command(&remaining);
+            let own = place(&removal.finalizer);
+            removed.insert(own);
+        }
+    }
 }
 
 /// What holds objects that are being deleted.
@@ -341,8 +411,12 @@ impl Diagnosis<'_> {
         let mut causes = held.into_iter().map(|(_, cause)| cause);
         let cause = causes.next()?;
         let own = cause.force.as_ref().map(|force| &force.command);
-        let others: BTreeSet<String> = causes.filter_map(|other| Some(other.force?.command)).collect();
-        let mut other_forces: Vec<String> = others.into_iter().filter(|other| Some(other) != own).collect();
+        let others: BTreeMap<String, Force> = causes
+            .filter_map(|other| other.force)
+            .map(|force| (force.command.clone(), force))
+            .filter(|(command, _)| Some(command) != own)
+            .collect();
+        let mut other_forces: Vec<Force> = others.into_values().collect();
         let unlisted_forces = other_forces.len().saturating_sub(causes::COMMANDS);
         other_forces.truncate(causes::COMMANDS);
         Some(Row { cause, since, objects, holders, waiting, other_forces, unlisted_forces })

@@ -24,6 +24,7 @@ use serde_json::Value;
 use crate::listable::{Listable, listable};
 use crate::resident::{READ_SINGLY, Resident};
 use crate::unanswered::Unanswered;
+use gc_process::endpoints::CLOCK;
 use gc_process::preflight;
 
 /// Requests in flight at a time.
@@ -70,6 +71,8 @@ pub struct Gatherer {
     resident: Option<Arc<dyn Resident>>,
     /// What this user may list in one namespace, and hence at most in all, where the server has said it.
     rules: OnceLock<Listable>,
+    /// Why the server refused requests of collectors, by the UID of the object.
+    refused: BTreeMap<Uid, String>,
 }
 
 /// How much of objects is read.
@@ -143,7 +146,22 @@ impl Gatherer {
         };
         let (core, named) = futures::join!(document("/api"), document("/apis"));
         let catalog = Catalog::read(&core?, &named?)?;
-        Ok(Self { client, catalog, now, resident: None, rules: OnceLock::new() })
+        Ok(Self { client, catalog, now, resident: None, rules: OnceLock::new(), refused: BTreeMap::new() })
+    }
+
+    /// Takes in why the server refused requests of collectors, by the UID of the object.
+    pub fn knowing_refusals(mut self, refused: impl IntoIterator<Item = (Uid, String)>) -> Self {
+        self.refused.extend(refused);
+        self
+    }
+
+    /// Facts of which nothing is known yet but these refusals.
+    pub fn facts(&self) -> Facts {
+        let mut facts = Facts::at(self.now);
+        for (uid, message) in &self.refused {
+            facts.tell_refused(uid.clone(), message.clone());
+        }
+        facts
     }
 
     /// Takes from this graph what it knows, in place of lists.
@@ -158,6 +176,14 @@ impl Gatherer {
             Got::Body(body) => Some(body),
             Got::NoObject | Got::NotServed | Got::Refused(_) | Got::Failed(_) => None,
         }
+    }
+
+    /// Minor version of the server; `None` if it does not say.
+    pub async fn server_minor(&self) -> Option<u32> {
+        let answer = self.client.call(preflight::request(Method::GET, "/version", None)).await.ok()?;
+        let version: Value = serde_json::from_slice(&answer.body).ok()?;
+        let digits: String = version["minor"].as_str()?.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().ok()
     }
 
     /// The way to the cluster.
@@ -742,6 +768,17 @@ pub fn fail(mut failures: Vec<anyhow::Error>) -> anyhow::Result<()> {
         eprintln!("error: {failure:#}");
     }
     Err(last)
+}
+
+/// The present time of the collectors: that of the server where they run beside it, and may be ahead; otherwise ours.
+pub async fn clock(client: &ApiClient) -> Timestamp {
+    let answer = client.call(preflight::request(Method::GET, CLOCK, None)).await;
+    let document = answer.ok().filter(|answer| answer.head.status.is_success());
+    let document = document.and_then(|answer| serde_json::from_slice::<Value>(&answer.body).ok());
+    // Another server may answer every path with a page of its own.
+    let now = document.filter(|document| document["ahead"].is_string());
+    let now = now.and_then(|document| document["now"].as_str()?.parse::<jiff::Timestamp>().ok());
+    now.map_or_else(self::now, |now| Timestamp(now.as_millisecond()))
 }
 
 /// The present time.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use gc_answers::stuck::{Row, diagnose};
-use gc_answers::{Facts, Survey, UnreadPlace};
+use gc_answers::{Survey, UnreadPlace};
 use gc_kube::ApiClient;
 use gc_types::{GoDuration, Timestamp};
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ pub async fn ask(gatherer: &Gatherer, scope: &Scope, patience: Duration) -> anyh
 
 /// Diagnoses what was surveyed.
 pub async fn diagnosed(gatherer: &Gatherer, survey: &Survey, scope: &Scope) -> StuckAnswer {
-    let mut facts = Facts::at(gatherer.now);
+    let mut facts = gatherer.facts();
     let mut rows = gatherer.answer(&mut facts, |facts| diagnose(survey, facts)).await;
     if !scope.namespace.is_empty() {
         rows.retain(|row| row.concerns(&scope.namespace));

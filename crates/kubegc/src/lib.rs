@@ -190,19 +190,24 @@ pub fn main() -> ExitCode {
     exit(done.map(|()| ExitCode::SUCCESS))
 }
 
+/// Exit code for invalid options or configuration, like clap's own errors.
+const USAGE: u8 = 2;
+/// Exit code for a deletion of which a part would be refused or get stuck, or does.
+const HANGS: u8 = 3;
+
 /// The exit code of what was done, and a line about what went wrong.
 fn exit(done: anyhow::Result<ExitCode>) -> ExitCode {
     match done {
         Ok(code) => code,
         // A plan was shown, and part of it would get stuck.
-        Err(error) if error.is::<questions::plan::SomethingHangs>() => ExitCode::from(2),
+        Err(error) if error.is::<questions::plan::SomethingHangs>() => ExitCode::from(HANGS),
         // The output already says what is wrong.
         Err(error) if is_reported(&error) => ExitCode::FAILURE,
         // The reader has closed the pipe, as with `kubegc demo | head`.
         Err(error) if is_broken_pipe(&error) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("error: {error:#}");
-            if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+            if error.is::<UsageError>() { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -302,7 +302,7 @@ fn questions_are_answered_from_the_graph() {
          Deleted   default     ConfigMap/till\n"
     );
     let (code, out, _) = kubegc(&["plan", "delete", "cm", "held"], &server.kubeconfig);
-    assert_eq!((code, out.lines().next()), (Some(2), Some("1 object: 1 ConfigMap; 1 hangs")));
+    assert_eq!((code, out.lines().next()), (Some(3), Some("1 object: 1 ConfigMap; 1 hangs")));
     let orphan: Value =
         serde_json::from_str(&ask(&["plan", "delete", "cm/shop", "--cascade", "orphan", "-o", "json"]))
             .unwrap();

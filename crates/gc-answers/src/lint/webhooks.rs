@@ -2,7 +2,7 @@
 
 use super::{Code, Linter};
 pub(super) use crate::admission::CONFIGURATIONS;
-use crate::admission::{GROUP, webhooks};
+use crate::admission::{GROUP, Operation, webhooks};
 use crate::stuck::Place;
 
 impl Linter<'_> {
@@ -12,7 +12,7 @@ impl Linter<'_> {
             return;
         }
         let facts = self.facts;
-        for webhook in webhooks(facts) {
+        for webhook in webhooks(facts).into_iter().filter(|webhook| webhook.takes(Operation::Delete)) {
             let Some(down) = webhook.down.clone() else { continue };
             let place = self.place(GROUP, webhook.resource, webhook.configuration);
             let (title, subject) =

@@ -10,9 +10,13 @@ use std::cell::Cell;
 
 use super::container::{Container, When};
 use super::planner::{DEFINITIONS, Planner, survey_view};
+use crate::admission::Operation;
 use crate::catalog::GroupResource;
 use crate::text;
 use crate::unread::Unlisted;
+
+/// From this minor version of Kubernetes 1 on, everything else in a namespace waits for its pods.
+const PODS_FIRST_MINOR: u32 = 33;
 
 impl Planner<'_> {
     fn resource(&self, group: &str, resource: &str) -> Option<ResourceId> {
@@ -41,7 +45,10 @@ impl Planner<'_> {
             }
         }
         let is_view_of_pod = |view: &&NodeView| view.key.as_ref().is_some_and(|key| is_pod(key.resource));
-        let pods: Vec<Uid> = others.iter().filter(is_view_of_pod).map(|view| view.uid.clone()).collect();
+        // Older servers empty a namespace in no order.
+        let is_ordered = self.facts.server_minor().is_none_or(|minor| minor >= PODS_FIRST_MINOR);
+        let pods = others.iter().filter(is_view_of_pod).map(|view| view.uid.clone());
+        let pods: Vec<Uid> = pods.filter(|_| is_ordered).collect();
         let mut followers = Vec::new();
         for leaf in rest {
             if pods.is_empty() {
@@ -134,9 +141,9 @@ impl Planner<'_> {
         (leaves, others)
     }
 
-    /// Whether an admission webhook fails the deletion of a leaf.
+    /// Whether an admission webhook or policy refuses the deletion of a leaf.
     fn is_refused(&self, leaf: &Leaf) -> bool {
-        !self.holds.admission().is_free(leaf.resource)
+        !self.holds.admission().is_free(Operation::Delete, leaf.resource)
             && survey_view(self.survey, &leaf.uid).is_some_and(|view| self.holds.refused(&view).is_some())
     }
 

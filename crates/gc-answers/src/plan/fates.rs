@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 use super::container::{Horizon, When};
 use super::planner::{Planner, Stages, survey_view};
 use super::{BlastRadius, Fate, Item, ItemKind};
-use crate::admission::Webhook;
+use crate::admission::{Decider, Operation};
 use crate::catalog::GroupResource;
 use crate::survey::Survey;
 use crate::text;
@@ -27,7 +27,7 @@ type Fates = BTreeMap<Uid, Fate>;
 impl Planner<'_> {
     /// Compares what happens at once with what controllers make possible, and both with what may happen in the end.
     pub(super) fn fates(mut self, stages: &Stages) -> BlastRadius {
-        let Stages { at_once, in_time, in_the_end, assumed_living, reached } = stages;
+        let Stages { at_once, in_time, in_the_end, assumed_living, reached, refused } = stages;
         let mut progress = Progress::default();
         progress.gone.extend(in_time.deleted.iter().cloned());
         let marked = in_time.deleted.iter().chain(&in_time.held).chain(&in_time.terminating);
@@ -39,13 +39,13 @@ impl Planner<'_> {
         let stays_at_last: BTreeSet<&Uid> = in_the_end.held.iter().chain(&in_the_end.terminating).collect();
         let mut fates = Fates::new();
         let concerned = in_the_end.deleted.iter().chain(stays.iter().copied());
-        let concerned = concerned.chain(stays_at_last.iter().copied());
+        let concerned = concerned.chain(stays_at_last.iter().copied()).chain(refused.keys());
         for uid in concerned.filter(|uid| reached.contains(*uid)) {
             let fate = if first.contains(uid) {
                 Fate::Deleted
             } else if second.contains(uid) {
                 Fate::Later
-            } else if stays.contains(uid) || stays_at_last.contains(uid) {
+            } else if refused.contains_key(uid) || stays.contains(uid) || stays_at_last.contains(uid) {
                 Fate::Hangs
             } else {
                 // It waits for something that hangs.
@@ -70,9 +70,10 @@ impl Planner<'_> {
         for (uid, fate) in fates.iter().filter(|(_, fate)| matches!(fate, Fate::Later | Fate::Hangs)) {
             let will_end = second.contains(uid);
             if let Some(view) = survey_view(self.survey, uid) {
-                self.remark(&view, *fate, will_end, &progress, &mut radius.hangs);
+                let refused = refused.get(uid).map(String::as_str);
+                self.remark(&view, (*fate, refused), will_end, &progress, &mut radius.hangs);
             }
-            if *fate == Fate::Hangs && !stays.contains(uid) {
+            if *fate == Fate::Hangs && !stays.contains(uid) && !refused.contains_key(uid) {
                 self.remarks.entry(uid.clone()).or_default().insert(0, PUT_OFF.to_owned());
             }
         }
@@ -115,7 +116,7 @@ impl Planner<'_> {
     fn remark(
         &mut self,
         view: &NodeView,
-        fate: Fate,
+        (fate, refused): (Fate, Option<&str>),
         will_end: bool,
         progress: &Progress,
         hangs: &mut Vec<String>,
@@ -130,9 +131,11 @@ impl Planner<'_> {
             remarks.push(format!("hangs: {why}"));
             hangs.push(format!("Pods wait: {why}"));
         }
-        if let Some(why) = self.holds.refused(view).filter(|_| fate == Fate::Hangs) {
+        if let Some(why) = refused {
             remarks.push(format!("hangs: {why}"));
-            hangs.push(format!("{} cannot be deleted: {why}", text::plural(2, &view.kind)));
+            let is_deletion = self.holds.refused(view).as_deref() == Some(why);
+            let what = if is_deletion { "deleted" } else { "released from their owner" };
+            hangs.push(format!("{} cannot be {what}: {why}", text::plural(2, &view.kind)));
         }
         for finalizer in self.holds.foreign(key) {
             if let Some(controller) = self.holds.releasing(finalizer, key) {
@@ -249,15 +252,68 @@ impl Planner<'_> {
         let recreator = if is_root && !is_controlled { self.survey.engine.recreator_of(uid) } else { None };
         let Some(view) = survey_view(self.survey, uid) else { return };
         let kubernetes = self.kubernetes_recreates(&view);
-        if living_owner.is_none() && recreator.is_none() && kubernetes.is_none() {
-            return;
-        }
-        let by_owner = living_owner
-            .map(|owner| format!("{} {} will recreate this", owner.coordinates.kind, owner.coordinates.name));
+        let by_owner = living_owner.and_then(|owner| self.owner_recreates(&view, &owner.coordinates));
+        // Nothing to say of an object that nothing creates again.
         for remark in by_owner.into_iter().chain(recreator.map(Recreator::message)).chain(kubernetes) {
             recreated.push(format!("{}/{}: {remark}", view.kind, view.name));
             self.remarks.entry(uid.clone()).or_default().push(remark);
         }
+    }
+
+    /// What a living owner does when one of its dependents is deleted. Of controllers that are not Kubernetes' own nothing is known.
+    fn owner_recreates(&self, view: &NodeView, owner: &Coordinates) -> Option<String> {
+        let key = view.key.as_ref()?;
+        let again = match (self.resource_of(key), &*owner.kind, is_of_kubernetes(owner)) {
+            // Only the newest one: the others are what a rollback would need.
+            (("apps", "replicasets"), "Deployment", true) => {
+                return if self.is_current_set(key, owner) {
+                    Some(format!("Deployment {} will recreate this", owner.name))
+                } else {
+                    Some(format!(
+                        "a revision of Deployment {} that cannot be rolled back to any more",
+                        owner.name
+                    ))
+                };
+            }
+            (("apps", "controllerrevisions"), kind, true) => {
+                return if self.is_current_revision(key, owner) {
+                    Some(format!("{kind} {} will recreate this", owner.name))
+                } else {
+                    Some(format!(
+                        "a revision of {kind} {} that cannot be rolled back to any more",
+                        owner.name
+                    ))
+                };
+            }
+            (_, kind, true) if RECREATING.contains(&kind) => "will",
+            _ => "may",
+        };
+        Some(format!("{} {} {again} recreate this", owner.kind, owner.name))
+    }
+
+    /// Whether a ReplicaSet is of the present revision of its Deployment, as far as that can be read.
+    fn is_current_set(&self, key: &ObjectKey, owner: &Coordinates) -> bool {
+        const REVISION: &str = "deployment.kubernetes.io/revision";
+        let read = |resource: &str, name: &str| {
+            self.facts.present(&GroupResource::new("apps", resource), &key.namespace, name)
+        };
+        match (read("replicasets", &key.name), read("deployments", &owner.name)) {
+            (Some(set), Some(deployment)) => set.annotation(REVISION) == deployment.annotation(REVISION),
+            _ => true,
+        }
+    }
+
+    /// Whether a ControllerRevision is the present one of its StatefulSet or DaemonSet, as far as that can be read.
+    fn is_current_revision(&self, key: &ObjectKey, owner: &Coordinates) -> bool {
+        let revisions = GroupResource::new("apps", "controllerrevisions");
+        let number = |revision: &crate::Object| revision.number("/revision").unwrap_or_default();
+        let is_of_owner = |revision: &&crate::Object| {
+            let owner = owner.uid.to_string();
+            revision.items("/metadata/ownerReferences").any(|reference| reference["uid"] == *owner)
+        };
+        let all = self.facts.all(&revisions, &key.namespace);
+        let newest = all.iter().filter(is_of_owner).max_by_key(|revision| number(revision));
+        newest.is_none_or(|newest| newest.name() == &*key.name)
     }
 
     /// The owner of an object that controls it.
@@ -278,25 +334,29 @@ impl Planner<'_> {
         })
     }
 
-    /// The admission webhooks that may still refuse some of these deletions, each with of how many objects.
+    /// The admission webhooks and policies that may still refuse some of these deletions, each with of how many objects.
     fn deciding_webhooks<'u>(&self, going: impl Iterator<Item = &'u Uid>) -> Vec<String> {
         let admission = self.holds.admission();
-        let mut deciding: BTreeMap<String, (usize, &Webhook<'_>)> = BTreeMap::new();
+        let mut deciding: BTreeMap<String, (usize, Decider<'_, '_>)> = BTreeMap::new();
         let mut services: BTreeSet<(Arc<str>, Arc<str>)> = BTreeSet::new();
         for uid in going {
             let Some((key, deletion)) = self.survey.engine.state_of(uid) else { continue };
             if self.resource_of(&key) == ("", "services") {
                 services.insert((Arc::clone(&key.namespace), Arc::clone(&key.name)));
             }
-            if deletion.deleting || admission.is_free(key.resource) || admission.refuses(&key).is_some() {
+            let is_free = admission.is_free(Operation::Delete, key.resource);
+            if deletion.deleting || is_free || admission.refuses(&key).is_some() {
                 continue;
             }
-            for webhook in admission.decides(&key) {
-                deciding.entry(webhook.title()).or_insert((0, webhook)).0 += 1;
+            for decider in admission.decides(&key) {
+                deciding.entry(decider.title()).or_insert((0, decider)).0 += 1;
             }
         }
-        let line = |(title, (number, webhook)): (String, (usize, &Webhook<'_>))| {
-            let service = webhook.service().filter(|_| !webhook.may_be_ignored());
+        let line = |(title, (number, decider)): (String, (usize, Decider<'_, '_>))| {
+            let service = match decider {
+                Decider::Webhook(webhook) => webhook.service().filter(|_| !webhook.may_be_ignored()),
+                Decider::Policy(_) => None,
+            };
             let gone =
                 service.filter(|(namespace, name)| services.contains(&((*namespace).into(), (*name).into())));
             let remark = gone.map_or(String::new(), |(namespace, name)| {
@@ -316,6 +376,13 @@ impl Planner<'_> {
         let who = match (self.resource_of(key), &*key.name) {
             (("", "serviceaccounts"), "default") => "the service account controller",
             (("", "configmaps"), "kube-root-ca.crt") => "the publisher of the root certificate",
+            (("", "endpoints"), name) => {
+                let services = GroupResource::new("", "services");
+                let service = self.facts.present(&services, &key.namespace, name)?;
+                let is_selecting =
+                    service.value()["spec"]["selector"].is_object() && !service.is_terminating();
+                is_selecting.then_some("the endpoints controller")?
+            }
             (("apiregistration.k8s.io", "apiservices"), name) => {
                 let services = GroupResource::new("apiregistration.k8s.io", "apiservices");
                 let service = self.facts.present(&services, "", name)?;
@@ -388,6 +455,24 @@ impl Item {
 
 fn is_of_batch(owner: &Coordinates, kind: &str) -> bool {
     *owner.kind == *kind && owner.api_version.split('/').next() == Some("batch")
+}
+
+/// Kinds of Kubernetes whose controllers create their dependents again.
+const RECREATING: [&str; 8] = [
+    "DaemonSet",
+    "Deployment",
+    "HorizontalPodAutoscaler",
+    "Job",
+    "ReplicaSet",
+    "ReplicationController",
+    "Service",
+    "StatefulSet",
+];
+
+/// Whether an owner is of a group of Kubernetes itself.
+fn is_of_kubernetes(owner: &Coordinates) -> bool {
+    let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+    matches!(group, "" | "apps" | "batch" | "autoscaling")
 }
 
 /// A CronJob creates a Job when one is due, and none in place of one that is deleted.

@@ -10,7 +10,7 @@ use hashbrown::HashSet;
 
 use super::container::Horizon;
 use super::planner::survey_view;
-use crate::admission::Admission;
+use crate::admission::{Admission, Operation};
 use crate::catalog::GroupResource;
 use crate::facts::{Facts, Known};
 use crate::finalizers::{self, Controller};
@@ -142,7 +142,19 @@ impl<'a> Holds<'a> {
     /// Why no request to delete an object can succeed. What is being deleted already needs none.
     pub(super) fn refused(&self, view: &NodeView) -> Option<String> {
         let key = view.key.as_ref().filter(|_| !view.deletion.deleting)?;
-        if self.admission.is_free(key.resource) { None } else { self.admission.refuses(key) }
+        if self.admission.is_free(Operation::Delete, key.resource) {
+            None
+        } else {
+            self.admission.refuses(key)
+        }
+    }
+
+    /// Why no request to remove references to owners from an object can succeed.
+    pub(super) fn unreleasable(&self, key: &ObjectKey) -> Option<String> {
+        if self.admission.is_free(Operation::Update, key.resource) {
+            return None;
+        }
+        self.admission.refusal(Operation::Update, key).map(|refusal| refusal.why)
     }
 
     /// A node without the condition has no controller that looks after it, and says nothing.
@@ -183,7 +195,6 @@ impl<'a> Holds<'a> {
         let waits = || {
             self.stuck(&view, progress).is_some()
                 || self.silent_kubelet(&view, progress).is_some()
-                || self.refused(&view).is_some()
                 || self.kept_storage.contains_key(uid)
         };
         if horizon != Horizon::InTheEnd && waits() {

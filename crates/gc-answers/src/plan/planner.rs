@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use gc_ownership::{NodeView, PlanError, Presence, Progress, Stage, StageEnd};
-use gc_types::{ObjectKey, PropagationPolicy, Uid, parse_quantity};
+use gc_types::{ObjectKey, PropagationPolicy, Request, Uid, parse_quantity};
 
 use super::container::{Container, Horizon, When};
 use super::holds::Holds;
@@ -87,6 +87,7 @@ impl<'a> Planner<'a> {
             planner: &self,
             horizon,
             begun: RefCell::default(),
+            refused: RefCell::default(),
         });
         let directed: Vec<&dyn Stage> = stages.iter().map(|stage| stage as &dyn Stage).collect();
         let is_at_once = |uid: &Uid| self.holds.is_at_once(uid);
@@ -94,10 +95,10 @@ impl<'a> Planner<'a> {
             self.survey.engine.plan_stages(&candidates, &is_at_once, &directed, limit)?;
         let [at_once, in_time, in_the_end] =
             <[StageEnd; 3]>::try_from(ends).map_err(|ends| PlanError::Endless(ends.len()))?;
-        let [.., last] = stages;
-        let begun = last.begun.into_inner();
+        let [.., then, last] = stages;
+        let (refused, begun) = (then.refused.into_inner(), last.begun.into_inner());
         let reached = self.below(begun.iter());
-        Ok(self.fates(&Stages { at_once, in_time, in_the_end, assumed_living, reached }))
+        Ok(self.fates(&Stages { at_once, in_time, in_the_end, assumed_living, reached, refused }))
     }
 
     /// The roots that are rehearsed.
@@ -124,6 +125,9 @@ impl<'a> Planner<'a> {
             self.holds.stuck(&view, &nothing_yet);
             self.holds.silent_kubelet(&view, &nothing_yet);
             self.holds.refused(&view);
+            if let Some(key) = &view.key {
+                self.holds.unreleasable(key);
+            }
             if let Some(key) = view.key.as_ref().filter(|_| view.deletion.foreign_finalizers) {
                 self.holds.foreign(key).for_each(|finalizer| drop(self.holds.releasing(finalizer, key)));
                 self.holds.is_held(Horizon::InTheEnd, &nothing_yet, uid, true);
@@ -197,6 +201,7 @@ impl<'a> Planner<'a> {
             ("", "namespaces") => self.namespace(&view.uid, key),
             ("", "nodes") => self.node(&view.uid, &key.name),
             ("", "persistentvolumeclaims") => self.claim(&view.uid, &key).into_iter().collect(),
+            ("", "services") => self.service(&view.uid, &key).into_iter().collect(),
             resource if resource == DEFINITIONS => self.definition(&view.uid, key),
             _ => Vec::new(),
         }
@@ -232,8 +237,11 @@ impl<'a> Planner<'a> {
         if volume.text("/spec/claimRef/uid") != claim.uid() {
             return None;
         }
-        let is_retained = volume.text("/spec/persistentVolumeReclaimPolicy") != "Delete";
-        let deleter = (!is_retained).then(|| storage::deleter(volume, facts));
+        let policy = volume.text("/spec/persistentVolumeReclaimPolicy");
+        let is_deleted = policy == "Delete";
+        let deleter = is_deleted.then(|| storage::deleter(volume, facts));
+        // A volume that is recycled stays, and its data does not.
+        let is_retained = !is_deleted && policy != "Recycle";
         let stays = is_retained || matches!(deleter, Some(Deleter::Missing(_)));
         let lost = LostVolume {
             name: name.to_owned(),
@@ -241,7 +249,9 @@ impl<'a> Planner<'a> {
             bytes: parse_quantity(volume.text("/spec/capacity/storage")),
         };
         self.volumes.push(ReachedVolume { claim: uid.clone(), volume: lost, stays });
-        if is_retained && !volume.is_terminating() {
+        // Where nothing can delete its storage and no driver ever will, a volume is marked Failed, and not deleted.
+        let fails = matches!(deleter, Some(Deleter::Missing(_))) && !storage::has_driver(volume);
+        if (!is_deleted || fails) && !volume.is_terminating() {
             return None;
         }
         let id = self.survey.catalog.named(&volumes).map(|resource| resource.id)?;
@@ -260,9 +270,19 @@ impl<'a> Planner<'a> {
         };
         let consequence = remark.map(|remark| Consequence { cause: uid.clone(), of: volume.clone(), remark });
         self.consequences.extend(consequence);
-        let policy = (!is_retained).then_some(PropagationPolicy::Background);
+        let policy = is_deleted.then_some(PropagationPolicy::Background);
         self.add(&key, &volume, policy, When::Gone(uid.clone()));
         Some(volume)
+    }
+
+    /// The Endpoints of a Service have its name in place of a reference: the endpoints controller deletes them.
+    fn service(&mut self, uid: &Uid, key: &ObjectKey) -> Option<Uid> {
+        let name = GroupResource::new("", "endpoints");
+        let id = self.survey.catalog.named(&name)?.id;
+        let endpoints = Uid::new(self.facts.present(&name, &key.namespace, &key.name)?.uid());
+        let key = ObjectKey { resource: id, ..key.clone() };
+        self.add(&key, &endpoints, Some(PropagationPolicy::Background), When::Gone(uid.clone()));
+        Some(endpoints)
     }
 
     pub(super) fn is_due(&self, reason: &When, progress: &Progress) -> bool {
@@ -328,11 +348,28 @@ struct At<'p, 'a> {
     horizon: Horizon,
     /// The roots whose deletion has begun.
     begun: RefCell<BTreeSet<Uid>>,
+    /// The objects whose deletion, or whose release from an owner, was refused.
+    refused: RefCell<BTreeMap<Uid, String>>,
+}
+
+impl At<'_, '_> {
+    /// Whether this is refused for now, with its reason kept.
+    fn note_refusal(&self, uid: &Uid, why: Option<String>) -> bool {
+        let why = why.filter(|_| self.horizon != Horizon::InTheEnd);
+        let is_refused = why.is_some();
+        self.refused.borrow_mut().extend(why.map(|why| (uid.clone(), why)));
+        is_refused
+    }
 }
 
 impl Stage for At<'_, '_> {
     fn deletions(&self, progress: &Progress) -> Vec<(Uid, Option<PropagationPolicy>)> {
-        let begun = self.planner.begun(progress);
+        let mut begun = self.planner.begun(progress);
+        let holds = &self.planner.holds;
+        begun.retain(|(uid, _)| {
+            let view = survey_view(self.planner.survey, uid);
+            !self.note_refusal(uid, view.and_then(|view| holds.refused(&view)))
+        });
         for (uid, container) in &self.planner.containers {
             if container.followed.get().is_none() && self.planner.is_followed(uid, container, progress) {
                 container.followed.set(Some(self.horizon));
@@ -345,6 +382,18 @@ impl Stage for At<'_, '_> {
     fn is_held(&self, uid: &Uid, has_finalizers: bool, progress: &Progress) -> bool {
         self.planner.is_held(self.horizon, progress, uid, has_finalizers)
     }
+
+    fn refuses(&self, request: &Request) -> bool {
+        let holds = &self.planner.holds;
+        match request {
+            Request::Delete { uid, .. } => {
+                let view = survey_view(self.planner.survey, uid);
+                self.note_refusal(uid, view.and_then(|view| holds.refused(&view)))
+            }
+            Request::SetOwners { key, uid, .. } => self.note_refusal(uid, holds.unreleasable(key)),
+            _ => false,
+        }
+    }
 }
 
 /// What the stages of a plan lead to.
@@ -356,6 +405,8 @@ pub(super) struct Stages {
     pub(super) assumed_living: Vec<Uid>,
     /// What is deleted, and everything that depends on it.
     pub(super) reached: BTreeSet<Uid>,
+    /// Objects whose deletion, or whose release from an owner, is refused, with the reason.
+    pub(super) refused: BTreeMap<Uid, String>,
 }
 
 /// An object of a survey, if it was seen.

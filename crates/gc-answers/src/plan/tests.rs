@@ -18,8 +18,13 @@ const SERVICE: ResourceId = ResourceId(3);
 
 /// The namespace `n` with these objects: resource, name, owner, finalizer.
 fn survey(objects: &[(ResourceId, String, Option<&str>, Option<&str>)]) -> Survey {
-    let mut survey =
-        Survey::new(Catalog::read(CORE.as_bytes(), br#"{"items":[]}"#).unwrap(), Timestamp(1_000));
+    survey_of(r#"{"items":[]}"#, objects)
+}
+
+/// The same on a server with these groups.
+fn survey_of(groups: &str, objects: &[(ResourceId, String, Option<&str>, Option<&str>)]) -> Survey {
+    let catalog = Catalog::read(CORE.as_bytes(), groups.as_bytes()).unwrap();
+    let mut survey = Survey::new(catalog, Timestamp(1_000));
     let namespace = json!({"metadata": {"name": "n", "uid": "n", "resourceVersion": "1"}});
     survey.observe(ResourceId(0), serde_json::from_value(namespace).unwrap());
     for (resource, name, owner, finalizer) in objects {
@@ -116,6 +121,21 @@ fn leaves_wait_for_pods() {
     assert!(radius.items[..3].iter().all(|item| item.remarks == [remark]), "{:?}", radius.items);
 }
 
+/// Before 1.33, a namespace is emptied in no order: what is beside a pod that is held goes at once.
+#[test]
+fn an_older_server_empties_a_namespace_in_no_order() {
+    let survey = survey(&[
+        (POD, "pod".to_owned(), None, Some("acme.io/hold")),
+        (CONFIG_MAP, "alone".to_owned(), None, None),
+    ]);
+    for (minor, expected) in [(32, "alone Deleted"), (33, "alone DeletedLater")] {
+        let mut facts = Facts::at(Timestamp(1_000));
+        facts.tell_server_minor(minor);
+        let radius = planned_with(facts, &survey, &[namespace()]);
+        assert_eq!(fates(&radius), [expected, "n Hangs", "pod Hangs"], "1.{minor}");
+    }
+}
+
 /// The plan of what the server refuses says so, and is about the rest.
 #[test]
 fn what_the_server_never_deletes_is_refused() {
@@ -201,7 +221,7 @@ fn a_job_of_a_cron_job_is_not_recreated() {
         {"resource":"cronjobs","responseKind":{"kind":"CronJob"},"scope":"Namespaced","verbs":["list","delete"]},
         {"resource":"jobs","responseKind":{"kind":"Job"},"scope":"Namespaced","verbs":["list","delete"]}]}]}]}"#;
     for (version, expected) in
-        [("batch/v1", None), ("acme.dev/v1", Some("Job/j: CronJob c will recreate this"))]
+        [("batch/v1", None), ("acme.dev/v1", Some("Job/j: CronJob c may recreate this"))]
     {
         let catalog = Catalog::read(CORE.as_bytes(), batch.as_bytes()).unwrap();
         let id = |name: &str| catalog.named(&GroupResource::new("batch", name)).unwrap().id;
@@ -217,6 +237,142 @@ fn a_job_of_a_cron_job_is_not_recreated() {
         let target = Target { key, uid: Uid::new("j"), policy: Some(PropagationPolicy::Background) };
         let plan = planned(&survey, &[target]);
         assert_eq!(plan.recreated.first().map(String::as_str), expected, "{version}");
+    }
+}
+
+/// The facts of a cluster with one policy that is bound.
+fn policy(spec: &Value, binding: &Value) -> Facts {
+    let mut facts = Facts::at(Timestamp(1_000));
+    let group = "admissionregistration.k8s.io";
+    let mut bound = json!({"policyName": "keep", "validationActions": ["Deny"]});
+    for (field, value) in binding.as_object().unwrap() {
+        bound[field] = value.clone();
+    }
+    let mut policy = json!({"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [
+        {"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]}});
+    for (field, value) in spec.as_object().unwrap() {
+        policy[field] = value.clone();
+    }
+    let named = |name: &str, spec: Value| json!({"metadata": {"name": name}, "spec": spec});
+    let list = |resource: &str| GroupResource::new(group, resource);
+    facts.tell_list(list("validatingadmissionpolicies"), "", Known::Present(vec![named("keep", policy)]));
+    facts.tell_list(list("validatingadmissionpolicybindings"), "", Known::Present(vec![named("all", bound)]));
+    let namespace = json!({"metadata": {"name": "n", "labels": {"team": "shop"}}});
+    facts.tell_object(GroupResource::new("", "namespaces"), "", "n", Known::Present(namespace));
+    let map =
+        |name: &str, labels: Value| json!({"metadata": {"namespace": "n", "name": name, "labels": labels}});
+    let maps = vec![map("a", json!({"keep": "yes"})), map("b", json!({})), map("c", json!({}))];
+    facts.tell_list(GroupResource::new("", "configmaps"), "n", Known::Present(maps));
+    facts
+}
+
+fn with_policies(objects: &[(ResourceId, String, Option<&str>, Option<&str>)]) -> Survey {
+    let named = r#"{"items":[{"metadata":{"name":"admissionregistration.k8s.io"},"versions":[{"version":"v1","freshness":"Current","resources":[
+        {"resource":"validatingadmissionpolicies","responseKind":{"kind":"ValidatingAdmissionPolicy"},"scope":"Cluster","verbs":["list"]},
+        {"resource":"validatingadmissionpolicybindings","responseKind":{"kind":"ValidatingAdmissionPolicyBinding"},"scope":"Cluster","verbs":["list"]}]}]}]}"#;
+    survey_of(named, objects)
+}
+
+/// A policy refuses what its expressions refuse; one that cannot be evaluated is named.
+#[test]
+fn a_policy_refuses_what_its_expressions_refuse() {
+    let survey = with_policies(&[(CONFIG_MAP, "a".to_owned(), None, None)]);
+    let key = ObjectKey { resource: CONFIG_MAP, namespace: "n".into(), name: "a".into() };
+    let map = Target { key, uid: Uid::new("a"), policy: Some(PropagationPolicy::Background) };
+    let rule =
+        |expression: &str| json!({"validations": [{"expression": expression, "message": "it is kept"}]});
+    let with = |field: &str, value: Value| {
+        let mut spec = rule("false");
+        spec[field] = value;
+        spec
+    };
+    let rules = |operation: &str| json!({"resourceRules": [{"operations": [operation], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}]});
+    let none = json!({});
+    for (spec, binding, refused, decides) in [
+        (rule("false"), none.clone(), Some("it is kept"), 0),
+        (rule("true"), none.clone(), None, 0),
+        (rule("oldObject.metadata.?labels.?keep.orValue('') != 'yes'"), none.clone(), Some("it is kept"), 0),
+        (
+            rule("oldObject.metadata.labels.other == 'x'"),
+            none.clone(),
+            Some("expression 'oldObject.metadata.labels.other == 'x'' resulted in error: no such key: other"),
+            0,
+        ),
+        (rule("request.name != 'a' || request.operation != 'DELETE'"), none.clone(), Some("it is kept"), 0),
+        (rule("request.userInfo.username == 'admin'"), none.clone(), None, 1),
+        (rule("authorizer.group('').resource('pods').check('get').allowed()"), none.clone(), None, 1),
+        (rule("namespaceObject.metadata.labels.team != 'shop'"), none.clone(), Some("it is kept"), 0),
+        (rule("oldObject.kind != 'ConfigMap'"), none.clone(), Some("it is kept"), 0),
+        (rule("params.allowed"), none.clone(), Some("expression 'params.allowed' resulted in error: "), 0),
+        (with("failurePolicy", json!("Ignore")), none.clone(), Some("it is kept"), 0),
+        (with("matchConstraints", rules("UPDATE")), none.clone(), None, 0),
+        (
+            with("matchConditions", json!([{"name": "c", "expression": "request.namespace == 'm'"}])),
+            none.clone(),
+            None,
+            0,
+        ),
+        (
+            with("matchConditions", json!([{"name": "c", "expression": "request.userInfo.username == 'x'"}])),
+            none.clone(),
+            None,
+            1,
+        ),
+        (
+            json!({"variables": [{"name": "kept", "expression": "oldObject.metadata.labels.keep == 'yes'"}],
+                "validations": [{"expression": "!variables.kept", "messageExpression": "'kept: ' + oldObject.metadata.name"}]}),
+            none.clone(),
+            Some("kept: a"),
+            0,
+        ),
+        (rule("false"), json!({"validationActions": ["Warn", "Audit"]}), None, 0),
+        (
+            rule("false"),
+            json!({"matchResources": {"namespaceSelector": {"matchLabels": {"team": "bank"}}}}),
+            None,
+            0,
+        ),
+        (
+            rule("false"),
+            json!({"matchResources": {"objectSelector": {"matchLabels": {"keep": "yes"}}}}),
+            Some("it is kept"),
+            0,
+        ),
+        (rule("false"), json!({"policyName": "another"}), None, 0),
+    ] {
+        let radius = planned_with(policy(&spec, &binding), &survey, std::slice::from_ref(&map));
+        let expected = refused.map(|message| format!("ConfigMap/a: refused by policy keep: {message}"));
+        let found = radius.refused.first().cloned();
+        let is_right = match (&found, &expected) {
+            (Some(found), Some(expected)) => found.starts_with(expected),
+            (found, expected) => found == expected,
+        };
+        assert!(is_right, "{spec} {binding}: {found:?}, expected {expected:?}");
+        assert_eq!((radius.webhooks.len(), radius.hangs()), (decides, refused.is_some()), "{spec} {binding}");
+    }
+}
+
+/// What a policy refuses to delete is not marked either: what depends on it stays, and so does what contains it.
+#[test]
+fn what_a_policy_keeps_stays_with_what_depends_on_it() {
+    let survey = with_policies(&[
+        (CONFIG_MAP, "c".to_owned(), None, None),
+        (CONFIG_MAP, "a".to_owned(), Some("c"), None),
+        (CONFIG_MAP, "b".to_owned(), Some("a"), None),
+    ]);
+    let spec =
+        json!({"validations": [{"expression": "!has(oldObject.metadata.labels.keep)", "message": "kept"}]});
+    let key = ObjectKey { resource: CONFIG_MAP, namespace: "n".into(), name: "c".into() };
+    for (propagation, expected) in [
+        (PropagationPolicy::Background, ["c Deleted", "b DeletedLater", "a Hangs"]),
+        (PropagationPolicy::Foreground, ["b DeletedLater", "a Hangs", "c Deleted"]),
+    ] {
+        let target = Target { key: key.clone(), uid: Uid::new("c"), policy: Some(propagation) };
+        let radius = planned_with(policy(&spec, &json!({})), &survey, &[target]);
+        assert_eq!(fates(&radius), expected, "{propagation:?}");
+        assert_eq!(radius.hangs, ["ConfigMaps cannot be deleted: refused by policy keep: kept"]);
+        let kept = radius.items.iter().find(|item| &*item.name == "a").unwrap();
+        assert_eq!(kept.remarks, ["hangs: refused by policy keep: kept"]);
     }
 }
 

@@ -3,10 +3,12 @@
 use gc_types::Timestamp;
 use serde_json::Value;
 
-use super::{Cause, Code, Diagnosis, Force, Hold};
+use super::refusals::NO_LONGER_CHECKED;
+use super::{Cause, Code, Diagnosis, Force, Hold, Removal};
+use crate::admission::Operation;
 use crate::backend::{Backend, backend};
 use crate::catalog::GroupResource;
-use crate::commands::kubectl;
+use crate::commands::{finalize_namespace, kubectl};
 use crate::object::{Object, parse_time};
 use crate::text;
 
@@ -45,6 +47,14 @@ pub(crate) fn webhook_in(message: &str) -> Option<&str> {
     phrases.iter().find_map(|phrase| quoted_after(message, phrase))
 }
 
+/// The policy that a message about a refused request is about, its binding, and what it said.
+pub(super) fn policy_in(message: &str) -> Option<(&str, &str, &str)> {
+    let (_, after) = message.split_once("ValidatingAdmissionPolicy '")?;
+    let (policy, after) = after.split_once("' with binding '")?;
+    let (binding, said) = after.split_once("' denied request: ")?;
+    Some((policy, binding, said))
+}
+
 impl Diagnosis<'_> {
     pub(super) fn namespace(&self, namespace: &Object) -> Vec<Hold> {
         let name = namespace.name();
@@ -70,13 +80,14 @@ impl Diagnosis<'_> {
     }
 
     fn namespace_finalizer(namespace: &Object, finalizer: &str) -> Cause {
-        let remaining: Vec<&str> =
-            namespace.texts("/spec/finalizers").filter(|known| *known != finalizer).collect();
-        let document = serde_json::json!({
-            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace.name()},
-            "spec": {"finalizers": remaining},
-        });
-        let raw = format!("/api/v1/namespaces/{}/finalize", namespace.name());
+        let removal = Removal {
+            namespace: String::new(),
+            object: namespace.name().to_owned(),
+            is_in_specification: true,
+            uid: namespace.uid().to_owned(),
+            finalizers: namespace.texts("/spec/finalizers").map(str::to_owned).collect(),
+            finalizer: finalizer.to_owned(),
+        };
         let writers = crate::finalizers::known_controller(finalizer);
         Cause {
             code: Code::FinalizerHeld,
@@ -89,14 +100,7 @@ impl Diagnosis<'_> {
                 )
             ),
             help: vec![kubectl("", &["get", &format!("ns/{}", namespace.name()), "-o", "yaml"])],
-            force: Some(Force {
-                command: format!(
-                    "echo {} | {}",
-                    crate::commands::quoted(&document.to_string()),
-                    kubectl("", &["replace", "--raw", &raw, "-f", "-"])
-                ),
-                strands: crate::finalizers::strands(finalizer),
-            }),
+            force: Some(Force::removing(removal, crate::finalizers::strands(finalizer))),
         }
     }
 
@@ -130,19 +134,19 @@ impl Diagnosis<'_> {
             subject: service.name().to_owned(),
             message: format!("APIService {} is not available → {chain}", service.name()),
             help,
-            force: Some(Force {
-                command: kubectl("", &["delete", &format!("apiservice/{}", service.name())]),
-                strands: format!(
+            force: Some(Force::new(
+                kubectl("", &["delete", &format!("apiservice/{}", service.name())]),
+                format!(
                     "the objects of {} in the store of their own server; the API is gone for everybody",
                     service.text("/spec/group")
                 ),
-            }),
+            )),
         }
     }
 
     fn content_failure(&self, namespace: &str, message: &str) -> Cause {
-        if let Some(webhook) = webhook_in(message) {
-            return self.webhook(webhook, message);
+        if let Some(cause) = self.refusal_in(message) {
+            return cause;
         }
         self.conversion(message).unwrap_or_else(|| Cause {
             code: Code::ContentDeletionFails,
@@ -153,7 +157,7 @@ impl Diagnosis<'_> {
         })
     }
 
-    fn webhook(&self, webhook: &str, message: &str) -> Cause {
+    pub(super) fn webhook(&self, webhook: &str, message: &str) -> Cause {
         let kinds = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"];
         let found = kinds.iter().find_map(|kind| {
             let all = self.facts.all(&GroupResource::new("admissionregistration.k8s.io", kind), "");
@@ -193,10 +197,10 @@ impl Diagnosis<'_> {
                 configuration.name()
             ),
             help: commands,
-            force: Some(Force {
-                command: kubectl("", &["delete", &format!("{kind}/{}", configuration.name())]),
-                strands: "nothing; what it checks is no longer checked until it is created again".into(),
-            }),
+            force: Some(Force::new(
+                kubectl("", &["delete", &format!("{kind}/{}", configuration.name())]),
+                NO_LONGER_CHECKED.into(),
+            )),
         }
     }
 
@@ -239,9 +243,14 @@ impl Diagnosis<'_> {
     /// last change that it reported on.
     fn unemptied(&self, namespace: &Object) -> Option<Cause> {
         let name = namespace.name();
-        let remaining = self.survey.engine.select(|key| *key.namespace == *name).len();
+        let contents = self.survey.engine.select(|key| *key.namespace == *name);
+        let (refused, _) = self.refusals(Operation::Delete, contents.iter());
+        if let Some(cause) = refused.into_iter().next() {
+            return Some(cause);
+        }
+        let remaining = contents.len();
         let (reported, now) = (last_report(namespace), self.facts.now());
-        let holder = self.namespace_controller();
+        let holder = self.collector();
         let begun = namespace.time("/metadata/deletionTimestamp").filter(|_| holder.is_some());
         let is_working = |at: Timestamp| now.since(at) < WORKING_CONTROLLER_PATIENCE_MILLISECONDS;
         if reported.max(begun).is_some_and(is_working) {
@@ -271,28 +280,17 @@ impl Diagnosis<'_> {
             0 => "nothing: it is empty".to_owned(),
             _ => crate::finalizers::strands("kubernetes"),
         };
-        let document = serde_json::json!({
-            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "spec": {"finalizers": []},
-        });
-        let raw = format!("/api/v1/namespaces/{name}/finalize");
         Some(Cause {
             code,
             subject: name.to_owned(),
             message,
             help: vec!["kubegc doctor".into(), kubectl("", &["describe", &format!("ns/{name}")])],
-            force: Some(Force {
-                command: format!(
-                    "echo {} | {}",
-                    crate::commands::quoted(&document.to_string()),
-                    kubectl("", &["replace", "--raw", &raw, "-f", "-"])
-                ),
-                strands,
-            }),
+            force: Some(Force::new(finalize_namespace(name, namespace.uid(), &[]), strands)),
         })
     }
 
-    /// Who holds a Lease of controllers that empty namespaces.
-    fn namespace_controller(&self) -> Option<String> {
+    /// Who holds a Lease of controllers that collect garbage and empty namespaces.
+    pub(super) fn collector(&self) -> Option<String> {
         let leases = GroupResource::new("coordination.k8s.io", "leases");
         CONTROLLER_LEASES.iter().find_map(|name| {
             let lease = self.facts.present(&leases, "kube-system", name)?;

@@ -3,9 +3,10 @@
 use gc_ownership::NodeView;
 use gc_types::{ObjectKey, Uid};
 
-use super::{Cause, Code, Diagnosis, Force, Hold};
+use super::{Cause, Code, Diagnosis, Force, Hold, Removal};
+use crate::admission::Operation;
 use crate::catalog::GroupResource;
-use crate::commands::{kubectl, set_finalizers};
+use crate::commands::kubectl;
 use crate::facts::Known;
 use crate::finalizers::{self, Controller};
 use crate::object::Object;
@@ -119,12 +120,15 @@ impl Diagnosis<'_> {
 
     /// Taking one finalizer off by hand.
     pub(super) fn without(&self, key: &ObjectKey, metadata: &Metadata, finalizer: &str) -> Force {
-        let remaining: Vec<&str> =
-            metadata.finalizers.iter().map(String::as_str).filter(|name| *name != finalizer).collect();
-        Force {
-            command: set_finalizers(&metadata.namespace, &self.place(key, "").reference(), &remaining),
-            strands: finalizers::strands(finalizer),
-        }
+        let removal = Removal {
+            namespace: metadata.namespace.to_string(),
+            object: self.place(key, "").reference(),
+            is_in_specification: false,
+            uid: metadata.uid.to_string(),
+            finalizers: metadata.finalizers.clone(),
+            finalizer: finalizer.to_owned(),
+        };
+        Force::removing(removal, finalizers::strands(finalizer))
     }
 
     fn foreground(&self, key: &ObjectKey, metadata: &Metadata, object: Option<&Object>) -> Vec<Hold> {
@@ -132,12 +136,14 @@ impl Diagnosis<'_> {
         let keys = || blocking.iter().filter_map(|view| view.key.clone());
         let mut holds: Vec<Hold> =
             keys().filter(|key| self.survey.terminating().contains_key(key)).map(Hold::Object).collect();
-        let alive: Vec<String> = blocking
-            .iter()
-            .filter(|view| !view.deletion.deleting)
-            .map(|view| format!("{}/{}", view.kind, view.name))
-            .collect();
-        if !alive.is_empty() {
+        let alive = blocking.iter().filter(|view| !view.deletion.deleting);
+        let (refused, alive) = self.refusals(Operation::Delete, alive);
+        holds.extend(refused.into_iter().map(Hold::Cause));
+        let suspected = self.suspected(Operation::Delete, alive.iter().copied());
+        let alive: Vec<String> = alive.iter().map(|view| format!("{}/{}", view.kind, view.name)).collect();
+        if let Some(cause) = suspected {
+            holds.push(Hold::Cause(cause));
+        } else if !alive.is_empty() {
             let waits = text::some_of(&alive, NAMED);
             let place = self.place(key, "");
             holds.push(Hold::Cause(Cause {
@@ -200,6 +206,11 @@ impl Diagnosis<'_> {
     fn without_collector(&self, key: &ObjectKey, metadata: &Metadata, finalizer: &str) -> Hold {
         let (message, mut help) = if finalizer == "orphan" {
             let dependents = self.survey.engine.dependents(&metadata.uid);
+            let (refused, others) = self.refusals(Operation::Update, dependents.iter());
+            let suspected = || self.suspected(Operation::Update, others.into_iter());
+            if let Some(cause) = refused.into_iter().next().or_else(suspected) {
+                return Hold::Cause(cause);
+            }
             let left = text::count(dependents.len(), "dependent");
             let keep = dependents.iter().filter_map(|view| self.without_owner(view, &metadata.uid));
             let keep: Vec<String> = keep.take(COMMANDS).collect();
@@ -226,6 +237,7 @@ impl Diagnosis<'_> {
         let place = owners.iter().position(|reference| reference.coordinates.uid == *owner)?;
         let path = format!("/metadata/ownerReferences/{place}");
         let patch = serde_json::json!([
+            {"op": "test", "path": "/metadata/uid", "value": dependent.uid.to_string()},
             {"op": "test", "path": format!("{path}/uid"), "value": owner.to_string()},
             {"op": "remove", "path": path},
         ]);
@@ -252,7 +264,10 @@ impl Diagnosis<'_> {
             .map(|key| Hold::Object(key.clone()))
             .collect();
         let alive = self.survey.engine.select(|key| key.resource == resource.id);
-        let alive = alive.iter().filter(|view| !view.deletion.deleting).count();
+        let (refused, alive) =
+            self.refusals(Operation::Delete, alive.iter().filter(|view| !view.deletion.deleting));
+        holds.extend(refused.into_iter().map(Hold::Cause));
+        let alive = alive.len();
         if alive > 0 || holds.is_empty() {
             let cleanup = "customresourcecleanup.apiextensions.k8s.io";
             let message = if alive > 0 {

@@ -33,7 +33,8 @@ macro_rules! codes {
 
 impl Code {
     /// Whether it says that a controller has not done something, which is too early to say right after a deletion.
-    pub(super) const fn is_absence(self) -> bool {
+    #[must_use]
+    pub const fn is_absence(self) -> bool {
         matches!(
             self,
             Self::CollectorAbsent
@@ -45,6 +46,7 @@ impl Code {
 }
 
 codes! {
+    AdmissionPolicyRefuses: "A ValidatingAdmissionPolicy refuses the deletion, or the removal of owner references.";
     AdmissionWebhookFails: "An admission webhook refuses the deletion, or does not answer.";
     APIServiceUnavailable: "An aggregated API is down, so its remaining objects are unknown.";
     ClaimInUse: "A pod still uses the claim.";

@@ -31,7 +31,7 @@ impl Diagnosis<'_> {
         let name = format!("pod/{}", metadata.name);
         let force = |strands: &str| {
             let command = kubectl(&metadata.namespace, &["delete", &name, "--grace-period=0", "--force"]);
-            Some(Force { command, strands: strands.to_owned() })
+            Some(Force::new(command, strands.to_owned()))
         };
         if node.is_empty() {
             return Some(Cause {

@@ -103,6 +103,27 @@ fn each_object_of_a_row_is_freed_by_a_command() {
     assert_eq!(lines.len(), 8);
 }
 
+/// The commands for two finalizers of one object work in the order in which they are shown, and only on this object.
+#[test]
+fn each_finalizer_is_removed_by_its_own_command() {
+    let mut map = terminating("c", "z.dev/last");
+    map["metadata"]["finalizers"] = json!(["z.dev/last", "a.dev/first", "m.dev/middle"]);
+    let rows = stuck(&[("configmaps", map)]);
+    let mut left = vec!["z.dev/last", "a.dev/first", "m.dev/middle"];
+    let mut commands = Vec::new();
+    for row in &rows {
+        let removed = row.cause.subject.as_str();
+        let place = left.iter().position(|name| *name == removed).unwrap();
+        left.remove(place);
+        let command = row.cause.force.as_ref().unwrap().command.clone();
+        let test = format!(r#"{{"op":"test","path":"/metadata/finalizers/{place}","value":"{removed}"}}"#);
+        assert!(command.contains(&test), "{command}");
+        assert!(command.contains(r#"{"op":"test","path":"/metadata/uid","value":"c"}"#), "{command}");
+        commands.push(command);
+    }
+    assert_eq!((left.len(), commands.len()), (0, 3), "{commands:#?}");
+}
+
 /// Whoever asked for orphaning must not lose the dependents by the command that ends the deletion.
 #[test]
 fn dependents_that_were_to_be_orphaned_are_saved_first() {
@@ -110,7 +131,7 @@ fn dependents_that_were_to_be_orphaned_are_saved_first() {
         stuck(&[("configmaps", terminating("a", "orphan")), ("configmaps", owned("b", "ConfigMap", "a"))]);
     let cause = &rows[0].cause;
     assert!(cause.force.as_ref().unwrap().strands.contains("they are DELETED"), "{cause:?}");
-    let save = r#"kubectl -n n patch configmaps/b --type=json -p '[{"op":"test","path":"/metadata/ownerReferences/0/uid","value":"a"},{"op":"remove","path":"/metadata/ownerReferences/0"}]'"#;
+    let save = r#"kubectl -n n patch configmaps/b --type=json -p '[{"op":"test","path":"/metadata/uid","value":"b"},{"op":"test","path":"/metadata/ownerReferences/0/uid","value":"a"},{"op":"remove","path":"/metadata/ownerReferences/0"}]'"#;
     assert_eq!(cause.help, ["kubegc doctor", save]);
 }
 

@@ -190,7 +190,10 @@ impl Diagnosis<'_> {
             let key = ObjectKey { resource: id, namespace: "".into(), name: volume.name().into() };
             self.place(&key, volume.uid())
         };
-        let delete = |volume: &Object| kubectl("", &["delete", &format!("pv/{}", volume.name())]);
+        let forced = |volume: &Object| {
+            let command = kubectl("", &["delete", &format!("pv/{}", volume.name())]);
+            Force::new(command, "its storage, which is then to be deleted by hand".to_owned())
+        };
         let objects = volumes.iter().map(|(since, volume)| (place(volume), *since)).collect();
         let holders = volumes.iter().map(|(_, volume)| Holders {
             finalizers: volume.texts("/metadata/finalizers").map(str::to_owned).collect(),
@@ -202,17 +205,14 @@ impl Diagnosis<'_> {
                 code: Code::StorageNotDeleted,
                 message: format!("its claim is gone, and its storage is not deleted: {reason}"),
                 help: vec![kubectl("", &["describe", &reference])],
-                force: Some(Force {
-                    command: delete(first),
-                    strands: "its storage, which is then to be deleted by hand".to_owned(),
-                }),
+                force: Some(forced(first)),
                 subject: reason,
             },
             since,
             objects,
             holders: holders.collect(),
             waiting: Vec::new(),
-            other_forces: volumes.iter().skip(1).take(COMMANDS).map(|(_, volume)| delete(volume)).collect(),
+            other_forces: volumes.iter().skip(1).take(COMMANDS).map(|(_, volume)| forced(volume)).collect(),
             unlisted_forces: volumes.len().saturating_sub(COMMANDS + 1),
         })
     }

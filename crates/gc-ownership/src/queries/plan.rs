@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gc_types::{
     Event, ObjectKey, ObservedObject, Outcome, PropagationPolicy, Reason, Request, ResourceId,
-    ResourceVersion, Uid,
+    ResourceVersion, Uid, WithheldBy,
 };
 
 use super::NodeView;
@@ -83,6 +83,10 @@ pub trait Stage {
     fn deletions(&self, progress: &Progress) -> Vec<(Uid, Option<PropagationPolicy>)>;
     /// Whether something other than the collector keeps an object from ending once it is deleted.
     fn is_held(&self, uid: &Uid, has_finalizers: bool, progress: &Progress) -> bool;
+    /// Whether the server refuses a write of the collector in this stage. A later stage is asked again.
+    fn refuses(&self, _request: &Request) -> bool {
+        false
+    }
 }
 
 /// One deletion, and finalizers of others that are never removed.
@@ -228,6 +232,8 @@ struct Rehearsal {
     /// The deletions that were asked for.
     asked: BTreeSet<(Uid, Option<PropagationPolicy>)>,
     progress: Progress,
+    /// Whether a write was refused, which the engine repeats in the next stage.
+    was_refused: bool,
 }
 
 impl Rehearsal {
@@ -242,6 +248,7 @@ impl Rehearsal {
             objects: BTreeMap::new(),
             asked: BTreeSet::new(),
             progress: Progress::default(),
+            was_refused: false,
         };
         let used = Self::used(real, concerned);
         let resources =
@@ -329,8 +336,12 @@ impl Rehearsal {
     /// Continues until a stage asks for nothing further. Everything that others do at one time is done before the collector
     /// acts on it.
     fn perform(&mut self, stage: &dyn Stage) -> Result<(), PlanError> {
+        let mut is_repeated = std::mem::take(&mut self.was_refused);
+        if is_repeated {
+            self.engine.handle(Event::Released(None));
+        }
         loop {
-            let mut has_changed = false;
+            let mut has_changed = std::mem::take(&mut is_repeated);
             while self.begin(stage) {
                 has_changed = true;
                 self.note_progress();
@@ -338,7 +349,7 @@ impl Rehearsal {
             if !has_changed {
                 return Ok(());
             }
-            self.run()?;
+            self.run(stage)?;
             self.note_progress();
         }
     }
@@ -384,12 +395,12 @@ impl Rehearsal {
         }
     }
 
-    fn run(&mut self) -> Result<(), PlanError> {
+    fn run(&mut self, stage: &dyn Stage) -> Result<(), PlanError> {
         let objects = self.objects.len();
         let limit = objects.saturating_mul(REQUESTS_PER_OBJECT).saturating_add(REQUESTS_PER_OBJECT * 64);
         for _ in 0..limit {
             if let Some(effect) = self.engine.poll_effect() {
-                let answer = self.answer(&effect.request);
+                let answer = self.answer(stage, &effect.request);
                 for event in answer.events {
                     self.engine.handle(event);
                 }
@@ -412,8 +423,15 @@ impl Rehearsal {
         Err(PlanError::Endless(limit))
     }
 
-    fn answer(&mut self, request: &Request) -> Answer {
-        let Request::Read { key } = request else { return self.model.answer(request) };
+    fn answer(&mut self, stage: &dyn Stage, request: &Request) -> Answer {
+        let Request::Read { key } = request else {
+            if stage.refuses(request) {
+                self.was_refused = true;
+                // The engine keeps it, and does not ask again and again.
+                return Answer { outcome: Outcome::Withheld(WithheldBy::Observe), events: Vec::new() };
+            }
+            return self.model.answer(request);
+        };
         if self.model.get(key).is_some() {
             return self.model.answer(request);
         }

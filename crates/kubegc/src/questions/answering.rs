@@ -104,7 +104,8 @@ pub(crate) async fn gatherer(
     resident: Option<Arc<dyn Resident>>,
     lists: &Lists,
 ) -> anyhow::Result<Gatherer> {
-    let gatherer = Gatherer::new(client, gather::now()).await?;
+    let now = gather::clock(&client).await;
+    let gatherer = Gatherer::new(client, now).await?;
     let permitted = resident.map(|resident| Arc::new(Permitted::new(resident, lists)) as Arc<dyn Resident>);
     Ok(gatherer.beside(permitted))
 }

@@ -153,6 +153,12 @@ impl Answered {
         Ok(Self { answer, unseen, found, confirm: None })
     }
 
+    /// Whether one of these words is in it.
+    pub(super) fn mentions_any(&self, words: &[&str]) -> bool {
+        let text = self.answer.to_string();
+        words.iter().any(|word| text.contains(word))
+    }
+
     /// The lines of an answer for people, with what could not be seen.
     pub(crate) fn lines_with_unseen(&self) -> Vec<String> {
         let lines = self.answer.as_str().unwrap_or_default().lines().map(str::to_owned);

@@ -238,7 +238,7 @@ async fn survey(
             return Ok((surveyed, true));
         }
     }
-    let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
+    let gatherer = Gatherer::new(client.clone(), gather::clock(client).await).await?;
     Ok((surveyed::ask(&gatherer, &scope, patience).await?, false))
 }
 

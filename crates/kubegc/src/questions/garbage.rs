@@ -58,7 +58,8 @@ pub(crate) struct GarbageOptions {
 pub(crate) fn garbage(options: &GarbageOptions) -> anyhow::Result<()> {
     let patience = options.access.patience()?;
     crate::tasks::block_on(async {
-        let gatherer = Gatherer::new(options.access.connect().await?, gather::now()).await?;
+        let client = options.access.connect().await?;
+        let gatherer = Gatherer::new(client.clone(), gather::clock(&client).await).await?;
         let scope = options.scope.scope();
         let report = tokio::time::timeout(patience, ask(&gatherer, &scope, patience)).await;
         let report = report.map_err(|_| {

@@ -1,5 +1,6 @@
 //! `kubegc plan delete` and `kubegc delete`: what a deletion leads to, and the deletion itself.
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
@@ -7,9 +8,9 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use gc_answers::plan::{BlastRadius, Fate, Item, LostVolume, Target, gibibytes, plan as plan_deletion};
 use gc_answers::text::{count, thousands};
-use gc_answers::{Facts, Known, Metadata, Survey};
+use gc_answers::{Facts, GroupResource, Known, Metadata, Survey};
 use gc_kube::ApiClient;
-use gc_types::PropagationPolicy;
+use gc_types::{PropagationPolicy, ResourceId};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -31,7 +32,7 @@ const FOLDED_ABOVE: usize = 20;
 const ASKED_ABOVE: usize = 10;
 /// Objects that a plan concerns at most.
 const LARGEST_PLAN: usize = 500_000;
-/// Something of a plan would hang: exit code 2.
+/// Something of a plan would hang.
 #[derive(Debug, thiserror::Error)]
 #[error("part of the deletion would be refused or get stuck")]
 pub(crate) struct SomethingHangs;
@@ -54,7 +55,7 @@ Examples:
   kubegc plan delete crd/widgets.acme.dev     a definition with its objects
   kubegc plan delete pods -l app=web -A       objects by their labels, in all namespaces
   kubegc plan delete -f app.yaml -o mermaid   a drawing
-Exit code 2: part of the deletion would be refused or get stuck.")]
+Exit codes: 0, everything would be deleted; 1, it could not be planned; 2, wrong flags; 3, part of the deletion would be refused or get stuck.")]
 pub(crate) struct PlanOptions {
     #[command(flatten)]
     targets: Targets,
@@ -80,7 +81,8 @@ pub(crate) struct PlanOptions {
 #[command(after_help = "\
 Examples:
   kubegc delete deploy/web        show the plan, delete, and follow the deletion to its end
-  kubegc delete ns/shop --yes     delete without asking")]
+  kubegc delete ns/shop --yes     delete without asking
+Exit codes: 0, everything is gone; 1, it failed; 2, wrong flags; 3, part of it was refused or is stuck.")]
 pub(crate) struct DeleteOptions {
     #[command(flatten)]
     targets: Targets,
@@ -179,7 +181,7 @@ pub(crate) fn plan(command: &PlanCommand) -> anyhow::Result<()> {
 
 /// Asks once and prints the plan. Whether something would hang.
 async fn one(options: &PlanOptions, client: &ApiClient, patience: Duration) -> anyhow::Result<bool> {
-    let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
+    let gatherer = Gatherer::new(client.clone(), gather::clock(client).await).await?;
     let Partial { found: named, failures } = options.targets.resolve(&gatherer).await?;
     if named.is_empty() {
         gather::fail(failures)?;
@@ -217,6 +219,9 @@ pub(super) async fn ask(
         _ => String::new(),
     };
     let mut facts = Facts::at(gatherer.now);
+    if let Some(minor) = gatherer.server_minor().await {
+        facts.tell_server_minor(minor);
+    }
     let mut planning = Planning {
         radius: BlastRadius::default(),
         unseen: Vec::new(),
@@ -243,28 +248,85 @@ pub(super) async fn ask(
     if planning.targets.is_empty() {
         return Ok(planning);
     }
-    let scope = Scope { namespace, ..Scope::default() };
+    let mut scope = Scope { namespace, ..Scope::default() };
     let mut survey = gatherer.survey(&scope, patience).await?;
+    if let Some(only) = only_namespace(&planning.targets).filter(|_| nothing_is_listed(&survey)) {
+        // Whoever may list nothing everywhere may be allowed to list there.
+        scope.namespace = only;
+        survey = gatherer.survey(&scope, patience).await?;
+    }
     for (resource, metadata) in found {
         // It could be read and may not be listed.
         survey.observe(resource, metadata);
     }
-    let targets: Vec<Target> = planning.targets.iter().map(|(_, target)| target.clone()).collect();
+    let forbidden = forbidden(gatherer.client(), &planning.targets).await;
+    let permitted = planning.targets.iter().zip(&forbidden).filter(|(_, is_forbidden)| !**is_forbidden);
+    let targets: Vec<Target> = permitted.map(|((_, target), _)| target.clone()).collect();
+    let titles = planning.targets.iter().zip(&forbidden).filter(|(_, is_forbidden)| **is_forbidden);
+    let titles: Vec<String> =
+        titles.map(|((named, _), _)| format!("{}/{}", named.resource.kind, named.name)).collect();
     let mut radius = planned(gatherer, &survey, &mut facts, &targets).await?;
     let lost = radius.lost_volumes.iter().chain(&radius.lost_when_released).map(|volume| &volume.name);
     let reached: Vec<&String> = lost.chain(&radius.retained_volumes).collect();
     if !scope.namespace.is_empty() && !reached.is_empty() {
-        let volumes = gc_answers::GroupResource::new("", "persistentvolumes");
+        let volumes = GroupResource::new("", "persistentvolumes");
         for volume in reached {
             gatherer.observe(&mut survey, &volumes, "", volume).await;
         }
         radius = planned(gatherer, &survey, &mut facts, &targets).await?;
     }
-    planning.radius = radius;
+    planning.radius = BlastRadius { forbidden: titles, ..radius };
     planning.unseen.extend(gather::unlisted_summary(&survey));
     let unread = facts.unseen().into_iter().take(1);
     planning.unseen.extend(unread.map(|first| format!("not everything could be read: {first}")));
     Ok(planning)
+}
+
+/// The namespace that is to be deleted, if it is one and nothing else.
+fn only_namespace(targets: &[(Named, Target)]) -> Option<String> {
+    let [(named, _)] = targets else { return None };
+    let is_namespace = named.resource.name == GroupResource::new("", "namespaces");
+    is_namespace.then(|| named.name.clone())
+}
+
+/// Whether this user may list nothing of what was asked for.
+fn nothing_is_listed(survey: &Survey) -> bool {
+    let listable = survey.catalog.all().iter().filter(|resource| resource.is_collectable()).count();
+    survey.unlisted().len() >= listable
+}
+
+/// Which of these objects the user who asks may not delete. A server that does not say forbids nothing.
+async fn forbidden(client: &ApiClient, targets: &[(Named, Target)]) -> Vec<bool> {
+    let mut of_all: BTreeMap<(ResourceId, &str), bool> = BTreeMap::new();
+    let mut found = Vec::with_capacity(targets.len());
+    for (named, _) in targets {
+        let place = (named.resource.id, named.namespace.as_str());
+        let may_delete_all = match of_all.get(&place) {
+            Some(known) => *known,
+            None => {
+                let answer = may_delete(client, named, "").await;
+                of_all.insert(place, answer);
+                answer
+            }
+        };
+        found.push(!may_delete_all && !may_delete(client, named, &named.name).await);
+    }
+    found
+}
+
+/// Whether the user who asks may delete the object of this name, or every one in its place.
+async fn may_delete(client: &ApiClient, named: &Named, name: &str) -> bool {
+    let GroupResource { group, resource } = &named.resource.name;
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {
+            "verb": "delete", "group": &**group, "resource": &**resource, "namespace": named.namespace, "name": name,
+        }},
+    });
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let answer = client.call(preflight::request(Method::POST, path, Some(&review))).await;
+    let document = answer.ok().and_then(|answer| serde_json::from_slice::<Value>(&answer.body).ok());
+    document.is_none_or(|document| document["status"]["allowed"] != false)
 }
 
 /// An object, and its metadata.
@@ -306,7 +368,7 @@ impl Answer for Planned<'_> {
         ] {
             section(heading, &volumes.iter().map(shown).collect::<Vec<_>>(), true, out)?;
         }
-        section("Admission webhooks that may refuse", &radius.webhooks, is_wide, out)?;
+        section("Admission webhooks and policies that may refuse", &radius.webhooks, is_wide, out)?;
         section("Volumes that stay without a claim", &radius.retained_volumes, true, out)?;
         section("Owners that cannot be looked up and count as living", &radius.assumed_living, is_wide, out)?;
         if radius.items.is_empty() {
@@ -378,7 +440,7 @@ pub(crate) fn delete(options: &DeleteOptions) -> anyhow::Result<()> {
     let patience = options.access.patience()?;
     crate::tasks::block_on(async {
         let client = options.access.connect().await?;
-        let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
+        let gatherer = Gatherer::new(client.clone(), gather::clock(&client).await).await?;
         let Partial { found: named, failures } = options.targets.resolve(&gatherer).await?;
         let mut planning = ask(&gatherer, named, options.cascade.policy(), patience).await?;
         planning.show(false, &Output::Text)?;

@@ -4,10 +4,10 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use clap::Args;
-use gc_answers::stuck::Row;
+use gc_answers::stuck::{Code, Row};
 use gc_answers::text::{age, ago};
 use gc_kube::ApiClient;
-use gc_types::{GoDuration, Timestamp};
+use gc_types::{GoDuration, Timestamp, Uid};
 use serde_json::Value;
 
 use super::access::Access;
@@ -15,6 +15,7 @@ use super::attached::{Asked, AttachFlags};
 use super::gather::{self, Gatherer};
 use super::output::{Answer, Output};
 use super::scope::{ScopeFlags, WatchFlag};
+use super::sources::JournalFlags;
 use super::target::{FileFlags, Partial};
 use crate::UsageError;
 use crate::table::Table;
@@ -82,15 +83,21 @@ async fn one(
     // A graph has no labels, and answers about everything.
     if scope.selector.is_empty() && options.files.is_empty() {
         let question = || Asked::Stuck { namespace: scope.namespace.clone(), at_least: at_least.to_string() };
-        if let Some(answer) = options.attach.ask(&options.access, client, &options.output, question).await? {
+        let answer = options.attach.ask(&options.access, client, &options.output, question).await?;
+        // A graph does not know what the server refused its collector.
+        if let Some(answer) = answer.filter(|answer| !answer.mentions_any(&absences())) {
             gather::warn(&answer.unseen);
             super::output::print(&answer, &options.output)?;
             return Ok(answer.found);
         }
     }
-    let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
+    let gatherer = Gatherer::new(client.clone(), gather::clock(client).await).await?;
     let Partial { found: named, failures } = options.files.named(&gatherer, &scope.namespace)?;
     let mut answer = ask(&gatherer, &scope, patience).await?;
+    if answer.rows.iter().any(|row| row.cause.code.is_absence()) {
+        let refused = refusals(&JournalFlags::default(), &options.access, client).await;
+        answer = ask(&gatherer.knowing_refusals(refused), &scope, patience).await?;
+    }
     answer.keep_older(at_least);
     if !options.files.is_empty() {
         answer.rows.retain(|row| row.places().any(|place| named.iter().any(|named| named.is_at(place))));
@@ -99,6 +106,23 @@ async fn one(
     super::output::print(&answer, &options.output)?;
     gather::fail(failures)?;
     Ok(!answer.rows.is_empty())
+}
+
+/// Why the server refused requests of collectors, by their journal if one is found.
+pub(super) async fn refusals(
+    journal: &JournalFlags,
+    access: &Access,
+    client: &ApiClient,
+) -> Vec<(Uid, String)> {
+    match journal.of_server(access, client).await {
+        Ok(Some(source)) => source.refusals().await,
+        Ok(None) | Err(_) => Vec::new(),
+    }
+}
+
+/// The codes that say that a collector has not done something.
+pub(super) fn absences() -> Vec<&'static str> {
+    Code::ALL.iter().filter(|code| code.is_absence()).map(|code| code.name()).collect()
 }
 
 impl Answer for StuckAnswer {

@@ -101,7 +101,7 @@ pub(crate) fn tree(options: &TreeOptions) -> anyhow::Result<()> {
     crate::tasks::block_on(async {
         let client = options.access.connect().await?;
         let repeated = options.watch.repeat(async || {
-            let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
+            let gatherer = Gatherer::new(client.clone(), gather::clock(&client).await).await?;
             let Partial { found: named, mut failures } = options.targets.resolve(&gatherer).await?;
             if named.is_empty() {
                 return gather::fail(failures);

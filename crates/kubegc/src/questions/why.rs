@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use gc_answers::text::some_of;
 use gc_answers::why::{NOTHING_SAYS, TO_BE_DELETED, Why, needs_lists, owners, reference, why as answer_why};
-use gc_answers::{Facts, GroupResource, Known, Metadata, Object, Survey};
+use gc_answers::{GroupResource, Known, Metadata, Object, Survey};
 use gc_kube::ApiClient;
 use gc_types::{ObjectKey, Timestamp, Uid};
 use serde_json::{Value, json};
@@ -22,6 +22,7 @@ use super::output::{Answer, Output};
 use super::requester;
 use super::scope::WatchFlag;
 use super::sources::{JournalFlags, Source};
+use super::stuck;
 use super::target::{Named, Partial, Targets};
 use super::unanswered::Unanswered;
 use crate::UsageError;
@@ -114,7 +115,7 @@ pub(crate) fn why(options: &WhyOptions) -> anyhow::Result<()> {
 
 /// Asks once and prints the answer.
 async fn one(options: &WhyOptions, client: &ApiClient, patience: std::time::Duration) -> anyhow::Result<()> {
-    let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
+    let gatherer = Gatherer::new(client.clone(), gather::clock(client).await).await?;
     let resolved = match options.targets.resolve(&gatherer).await {
         Ok(resolved) => resolved,
         Err(error) => {
@@ -123,7 +124,9 @@ async fn one(options: &WhyOptions, client: &ApiClient, patience: std::time::Dura
         }
     };
     let Partial { found: named, mut failures } = resolved;
-    if let Some(answer) = asked(options, client, &named).await {
+    let answer = asked(options, client, &named).await;
+    // A graph does not know what the server refused its collector.
+    if let Some(answer) = answer.filter(|answer| !answer.mentions_any(&stuck::absences())) {
         super::output::print(&answer, &options.output)?;
         return gather::fail(failures);
     }
@@ -279,6 +282,12 @@ async fn about(
         let answer = gone(options, gatherer, named, &title).await;
         return Ok(One::Gone(with_audit_log(answer, &title, audited)?));
     };
+    if why.holds.iter().any(|row| row.cause.code.is_absence()) {
+        let refused = stuck::refusals(&options.journal, &options.access, gatherer.client()).await;
+        let informed =
+            Gatherer::new(gatherer.client().clone(), gatherer.now).await?.knowing_refusals(refused);
+        why = ask(&informed, named, patience).await?.unwrap_or(why);
+    }
     // Of an object that is not being deleted, nothing asks who did it.
     if !why.requested_by.is_empty() {
         say_who_asked(&mut why, audited);
@@ -398,7 +407,7 @@ pub(super) async fn ask(
     patience: std::time::Duration,
 ) -> anyhow::Result<Option<Why>> {
     let Named { resource, namespace, name } = named;
-    let mut facts = Facts::at(gatherer.now);
+    let mut facts = gatherer.facts();
     let object = match gatherer.object(&resource.name, namespace, name).await {
         Known::Present(value) => value,
         Known::Absent => return Ok(None),

@@ -51,7 +51,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("gc-storage", &[]),
     ("gc-registry", &["gc-types", "gc-cel", "gc-storage"]),
     ("gc-workloads", &["gc-types"]),
-    ("gc-answers", &["gc-types", "gc-ownership", "gc-retention"]),
+    ("gc-answers", &["gc-types", "gc-cel", "gc-ownership", "gc-retention"]),
     ("gc-store", &["gc-storage"]),
     ("gc-apiserver", &["gc-metrics", "gc-registry", "gc-types"]),
     ("gc-kube", &["gc-types", "gc-control", "gc-ownership", "gc-retention"]),

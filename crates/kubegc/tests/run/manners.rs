@@ -233,7 +233,7 @@ fn why_says_which_collector_asked_for_a_deletion() {
     // Whether that owner lives makes no difference to a plan any more.
     for more in [&[][..], &["--no-collector"]] {
         let plan = [&["plan", "delete", "ns/shop", "-o", "jsonpath={.assumedLiving}"], more].concat();
-        assert_eq!(kubegc(&plan, &server.kubeconfig), (Some(2), "[]".to_owned(), String::new()));
+        assert_eq!(kubegc(&plan, &server.kubeconfig), (Some(3), "[]".to_owned(), String::new()));
     }
 }
 
@@ -245,7 +245,7 @@ fn a_deletion_that_gets_stuck_names_what_is_left() {
     Admin::of(&server).create(MAPS, &held);
     let (code, said, _) = kubegc(&["delete", "cm/held", "--yes"], &server.kubeconfig);
     let ends = "\nStuck: ConfigMap/held; `kubegc stuck` explains why.\n";
-    assert!(code == Some(2) && said.ends_with(ends), "{code:?} {said}");
+    assert!(code == Some(3) && said.ends_with(ends), "{code:?} {said}");
 }
 
 /// What is missing of several objects is an error, and no reason to leave the others alone, as for kubectl.

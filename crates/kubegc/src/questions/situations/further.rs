@@ -22,6 +22,30 @@ fn failing_webhook(name: &str) -> Value {
     )
 }
 
+/// A policy that keeps the ConfigMap `b` of its namespace, and its binding.
+fn keeping_policy(name: &str) -> [Value; 2] {
+    let policy = json!({"spec": {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [
+            {"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]},
+        "validations": [{"expression": "oldObject.metadata.name != 'b'", "message": "b is kept"}],
+    }});
+    let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}});
+    let binding = json!({"spec": {
+        "policyName": name, "validationActions": ["Deny"], "matchResources": {"namespaceSelector": selector}}});
+    [
+        object("ValidatingAdmissionPolicy", name, policy),
+        object("ValidatingAdmissionPolicyBinding", name, binding),
+    ]
+}
+
+/// A volume of a host path with reclaim policy Delete, which nothing deletes.
+fn host_path_volume(name: &str) -> Value {
+    let mut volume = provisioned_volume(name);
+    volume["metadata"].as_object_mut().into_iter().for_each(|metadata| drop(metadata.remove("annotations")));
+    volume
+}
+
 /// A volume with reclaim policy Delete, of the claim `d`.
 fn volume_of_claim(name: &str, phase: &str) -> Value {
     let mut volume = volume(name, "Delete", &[]);
@@ -217,6 +241,34 @@ pub(super) fn situations() -> Vec<Situation> {
             ask: "ns/.",
             plan: "3 objects: 2 ConfigMaps, 1 Namespace; 3 hang",
             ..base("a namespace whose contents a webhook without a Service keeps")
+        },
+        Situation {
+            make: [&[map("a", json!({})), map("b", json!({}))][..], &keeping_policy("keeps-b")].concat(),
+            ask: "ns/.",
+            plan: "3 objects: 2 ConfigMaps, 1 Namespace; 2 hang",
+            ..base("a namespace with an object that a policy keeps")
+        },
+        Situation {
+            make: [
+                &[map("a", json!({})), map("b", json!({"owners": ["ConfigMap/a!"]}))][..],
+                &keeping_policy("keeps-dependent"),
+            ]
+            .concat(),
+            delete: &[("cm/a", "Foreground")],
+            later_seconds: TEN_MINUTES,
+            stuck: &["AdmissionPolicyRefuses ConfigMap/a"],
+            why: (
+                "WaitsForDependents",
+                "ConfigMap/b cannot be deleted: refused by policy keeps-dependent: b is kept",
+            ),
+            plan: "2 objects: 2 ConfigMaps; 2 hang",
+            ..base("a foreground deletion that waits for what a policy keeps")
+        },
+        Situation {
+            make: vec![claim("d", "pv-path", json!({})), host_path_volume("pv-path")],
+            ask: "pvc/d",
+            plan: "1 object: 1 PersistentVolumeClaim; nothing hangs",
+            ..base("a claim whose volume is a host path that nothing deletes")
         },
         Situation {
             make: vec![claim("d", "pv-lost", json!({})), volume_of_claim("pv-lost", "Bound")],

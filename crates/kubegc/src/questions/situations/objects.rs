@@ -9,7 +9,9 @@ pub(super) fn object(kind: &str, name: &str, more: Value) -> Value {
         "CertificateSigningRequest" => "certificates.k8s.io/v1",
         "CustomResourceDefinition" => "apiextensions.k8s.io/v1",
         "APIService" => "apiregistration.k8s.io/v1",
-        "ValidatingWebhookConfiguration" => "admissionregistration.k8s.io/v1",
+        "ValidatingAdmissionPolicy"
+        | "ValidatingAdmissionPolicyBinding"
+        | "ValidatingWebhookConfiguration" => "admissionregistration.k8s.io/v1",
         "Widget" | "Gizmo" => "acme.dev/v1",
         "RetentionPolicy" => "kubegc.io/v1alpha1",
         "VolumeAttachment" => "storage.k8s.io/v1",

@@ -1,0 +1,476 @@
+//! ValidatingAdmissionPolicies that refuse what a deletion leads to, evaluated as the server evaluates them.
+//!
+//! Some cannot be evaluated from here: what they compare with may not be readable, the authorizer is not asked, and which user a
+//! collector is to the server is not known. Those are named, as policies that may refuse.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use gc_cel::{Budget, Program, Scope};
+use gc_types::ObjectKey;
+use serde_json::{Value, json};
+
+use crate::admission::{GROUP, Operation, Rules, is_everything, selects};
+use crate::catalog::{GroupResource, Resource};
+use crate::facts::{Facts, Known};
+use crate::object::Object;
+use crate::survey::Survey;
+
+/// Maximum cost of one expression.
+const CALL_BUDGET: u64 = 1_000_000;
+/// The name under which expressions know the variables of their policy.
+const VARIABLES: &str = "variables";
+/// Names of what is not known here about a request.
+const UNKNOWN: [&str; 4] = ["authorizer", "userInfo", "options", "dryRun"];
+
+/// What a policy says to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Judgement {
+    /// It is not about the request, or allows it.
+    Allows,
+    /// It cannot be evaluated.
+    Unknown,
+    /// It refuses the request, with this message.
+    Refuses(String),
+}
+
+/// A policy with one of its bindings that denies.
+pub(crate) struct BoundPolicy<'a> {
+    policy: &'a Object,
+    binding: &'a Object,
+    compiled: RefCell<BTreeMap<&'a str, Option<Rc<Program>>>>,
+}
+
+/// Every policy that is bound and denies.
+pub(crate) fn policies<'a>(survey: &Survey, facts: &'a Facts) -> Vec<BoundPolicy<'a>> {
+    let list = |resource: &str| {
+        let resource = GroupResource::new(GROUP, resource);
+        // Older servers have none.
+        survey.catalog.named(&resource)?;
+        facts.list(&resource, "")?.present()
+    };
+    let Some(policies) = list("validatingadmissionpolicies").filter(|policies| !policies.is_empty()) else {
+        return Vec::new();
+    };
+    let Some(bindings) = list("validatingadmissionpolicybindings") else { return Vec::new() };
+    let denies = |binding: &&Object| {
+        let mut actions = binding.texts("/spec/validationActions").peekable();
+        actions.peek().is_none() || actions.any(|action| action == "Deny")
+    };
+    let bindings = bindings.iter().filter(denies);
+    bindings
+        .filter_map(|binding| {
+            let policy = policies.iter().find(|policy| policy.name() == binding.text("/spec/policyName"))?;
+            Some(BoundPolicy { policy, binding, compiled: RefCell::default() })
+        })
+        .collect()
+}
+
+/// One request, as policies see it.
+pub(crate) struct PolicyRequest<'r> {
+    pub(crate) operation: Operation,
+    pub(crate) resource: &'r Resource,
+    pub(crate) key: &'r ObjectKey,
+}
+
+impl<'a> BoundPolicy<'a> {
+    /// Its name.
+    pub(crate) fn name(&self) -> &'a str {
+        self.policy.name()
+    }
+
+    /// The name of its binding.
+    pub(crate) fn binding(&self) -> &'a str {
+        self.binding.name()
+    }
+
+    /// Whether its rules name such requests.
+    pub(crate) fn names(&self, operation: Operation, resource: &Resource) -> bool {
+        let named = |constraints: &Value| {
+            let rules = Rules {
+                rules: &constraints["resourceRules"],
+                is_exact: constraints["matchPolicy"] == "Exact",
+            };
+            rules.are_empty() || rules.name(operation, resource, None)
+        };
+        named(&self.policy.value()["spec"]["matchConstraints"])
+            && named(&self.binding.value()["spec"]["matchResources"])
+    }
+
+    /// What it says to a request.
+    pub(crate) fn judge(&self, facts: &Facts, catalog: &Survey, request: &PolicyRequest<'_>) -> Judgement {
+        let mut is_uncertain = false;
+        let spec = &self.policy.value()["spec"];
+        for constraints in [&spec["matchConstraints"], &self.binding.value()["spec"]["matchResources"]] {
+            match self.takes(facts, constraints, request) {
+                Some(true) => {}
+                Some(false) => return Judgement::Allows,
+                None => is_uncertain = true,
+            }
+        }
+        if is_uncertain {
+            return Judgement::Unknown;
+        }
+        let old = if self.needs_object() {
+            match object(facts, request) {
+                Some(Known::Present(object)) => whole(object, request.resource),
+                // What is gone needs no deletion.
+                Some(Known::Absent) => return Judgement::Allows,
+                Some(Known::Unreadable(_)) | None => return Judgement::Unknown,
+            }
+        } else {
+            Value::Null
+        };
+        let namespace = match self.namespace(facts, request) {
+            Some(namespace) => namespace,
+            None => return Judgement::Unknown,
+        };
+        let fails = spec["failurePolicy"] != "Ignore";
+        let params = match self.params(facts, catalog, request) {
+            Params::Found(params) => params,
+            Params::Missing(why) if fails => return Judgement::Refuses(why),
+            Params::Missing(_) => return Judgement::Allows,
+            Params::Unreadable => return Judgement::Unknown,
+        };
+        let shown = shown(request);
+        let new = match request.operation {
+            Operation::Delete => Value::Null,
+            Operation::Update => without_owners(&old),
+        };
+        let mut judged = Judgement::Allows;
+        for params in &params {
+            let documents =
+                Documents { object: &new, old: &old, request: &shown, namespace: &namespace, params };
+            match self.evaluate(&documents, fails) {
+                Judgement::Allows => {}
+                Judgement::Unknown => judged = Judgement::Unknown,
+                refusal @ Judgement::Refuses(_) => return refusal,
+            }
+        }
+        judged
+    }
+
+    /// Whether constraints take a request; `None` if that cannot be seen.
+    fn takes(&self, facts: &Facts, constraints: &Value, request: &PolicyRequest<'_>) -> Option<bool> {
+        let PolicyRequest { operation, resource, key } = *request;
+        let is_exact = constraints["matchPolicy"] == "Exact";
+        let rules = |field: &str| Rules { rules: &constraints[field], is_exact };
+        if rules("excludeResourceRules").name(operation, resource, Some(&key.name)) {
+            return Some(false);
+        }
+        let included = rules("resourceRules");
+        if !included.are_empty() && !included.name(operation, resource, Some(&key.name)) {
+            return Some(false);
+        }
+        if !is_everything(&constraints["namespaceSelector"])
+            && let Some(name) = namespace_of(request)
+        {
+            let namespaces = GroupResource::new("", "namespaces");
+            match facts.object(&namespaces, "", name)? {
+                Known::Present(namespace) => {
+                    if !selects(&constraints["namespaceSelector"], labels(namespace)) {
+                        return Some(false);
+                    }
+                }
+                Known::Absent | Known::Unreadable(_) => return None,
+            }
+        }
+        if !is_everything(&constraints["objectSelector"]) {
+            match object(facts, request)? {
+                Known::Present(object) => {
+                    if !selects(&constraints["objectSelector"], labels(object)) {
+                        return Some(false);
+                    }
+                }
+                Known::Absent => return Some(false),
+                Known::Unreadable(_) => return None,
+            }
+        }
+        Some(true)
+    }
+
+    /// All its expressions.
+    fn expressions(&self) -> impl Iterator<Item = &'a str> {
+        let policy = self.policy;
+        let of = move |list: &'static str, field: &'static str| {
+            policy.items(list).filter_map(move |item| item[field].as_str())
+        };
+        of("/spec/matchConditions", "expression")
+            .chain(of("/spec/variables", "expression"))
+            .chain(of("/spec/validations", "expression"))
+            .chain(of("/spec/validations", "messageExpression"))
+    }
+
+    fn needs_object(&self) -> bool {
+        self.uses("oldObject") || self.uses("object")
+    }
+
+    fn uses(&self, name: &str) -> bool {
+        self.expressions().any(|text| {
+            self.compiled(text).is_some_and(|program| program.free_names().iter().any(|free| free == name))
+        })
+    }
+
+    /// The namespace of the request as expressions see it; `None` if it cannot be read.
+    fn namespace(&self, facts: &Facts, request: &PolicyRequest<'_>) -> Option<Value> {
+        let Some(name) = namespace_of(request).filter(|_| self.uses("namespaceObject")) else {
+            return Some(Value::Null);
+        };
+        let found = facts.object(&GroupResource::new("", "namespaces"), "", name)?.present()?;
+        let mut namespace = found.value().clone();
+        namespace["apiVersion"] = "v1".into();
+        namespace["kind"] = "Namespace".into();
+        Some(namespace)
+    }
+
+    fn params(&self, facts: &Facts, survey: &Survey, request: &PolicyRequest<'_>) -> Params {
+        let kind = &self.policy.value()["spec"]["paramKind"];
+        let reference = &self.binding.value()["spec"]["paramRef"];
+        if kind.is_null() || reference.is_null() {
+            return Params::Found(vec![Value::Null]);
+        }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (api_version, kind) = (text(&kind["apiVersion"]), text(&kind["kind"]));
+        let Some(resource) = survey.catalog.of_kind(&api_version, &kind) else { return Params::Unreadable };
+        let named = text(&reference["namespace"]);
+        let namespace = match (resource.is_namespaced(), named.as_str()) {
+            (false, _) => "",
+            (true, "") => &request.key.namespace,
+            (true, named) => named,
+        };
+        if resource.is_namespaced() && namespace.is_empty() {
+            let why = "failed to configure binding: cannot use namespaced paramRef in policy binding that matches \
+                       cluster-scoped resources";
+            return Params::Missing(why.to_owned());
+        }
+        let name = text(&reference["name"]);
+        let found: Vec<Value> = if name.is_empty() {
+            let Some(Known::Present(all)) = facts.list(&resource.name, namespace) else {
+                return Params::Unreadable;
+            };
+            let selector = &reference["selector"];
+            let is_selected = |object: &&Object| is_everything(selector) || selects(selector, labels(object));
+            all.iter().filter(is_selected).map(|object| object.value().clone()).collect()
+        } else {
+            match facts.object(&resource.name, namespace, &name) {
+                Some(Known::Present(object)) => vec![object.value().clone()],
+                Some(Known::Absent) => Vec::new(),
+                Some(Known::Unreadable(_)) | None => return Params::Unreadable,
+            }
+        };
+        if found.is_empty() && reference["parameterNotFoundAction"] != "Allow" {
+            let why = "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction";
+            return Params::Missing(why.to_owned());
+        }
+        Params::Found(found)
+    }
+
+    fn compiled(&self, text: &'a str) -> Option<Rc<Program>> {
+        let mut compiled = self.compiled.borrow_mut();
+        compiled.entry(text).or_insert_with(|| Program::compile(text).ok().map(Rc::new)).clone()
+    }
+
+    fn evaluate(&self, documents: &Documents<'_>, fails: bool) -> Judgement {
+        let mut evaluation = PolicyEvaluation::new(self, documents);
+        let mut is_uncertain = false;
+        let mut failure = None;
+        for condition in self.policy.items("/spec/matchConditions") {
+            match evaluation.holds(condition["expression"].as_str().unwrap_or_default()) {
+                Truth::Known(true) => {}
+                Truth::Known(false) => return Judgement::Allows,
+                Truth::Failed(why) => failure = Some(why),
+                Truth::Unknown => is_uncertain = true,
+            }
+        }
+        match failure {
+            _ if is_uncertain => return Judgement::Unknown,
+            Some(why) if fails => return Judgement::Refuses(why),
+            Some(_) => return Judgement::Allows,
+            None => {}
+        }
+        for validation in self.policy.items("/spec/validations") {
+            let text =
+                |field: &str| validation[field].as_str().map(str::trim).filter(|text| !text.is_empty());
+            let expression = text("expression").unwrap_or_default();
+            match evaluation.holds(validation["expression"].as_str().unwrap_or_default()) {
+                Truth::Known(true) => {}
+                Truth::Known(false) => {
+                    let made =
+                        validation["messageExpression"].as_str().and_then(|text| evaluation.message(text));
+                    let message = made.or_else(|| text("message").map(str::to_owned));
+                    return Judgement::Refuses(
+                        message.unwrap_or_else(|| format!("failed expression: {expression}")),
+                    );
+                }
+                Truth::Failed(why) if fails => {
+                    return Judgement::Refuses(format!("expression '{expression}' resulted in error: {why}"));
+                }
+                Truth::Failed(_) => {}
+                Truth::Unknown => is_uncertain = true,
+            }
+        }
+        if is_uncertain { Judgement::Unknown } else { Judgement::Allows }
+    }
+}
+
+/// What a policy compares with.
+enum Params {
+    Found(Vec<Value>),
+    /// Their absence refuses the request.
+    Missing(String),
+    Unreadable,
+}
+
+/// The namespace whose labels count: its own, for a namespace.
+fn namespace_of<'r>(request: &PolicyRequest<'r>) -> Option<&'r str> {
+    let name = &request.resource.name;
+    let is_namespace = name.group.is_empty() && *name.resource == *"namespaces";
+    Some(&**if is_namespace { &request.key.name } else { &request.key.namespace })
+        .filter(|name| !name.is_empty())
+}
+
+/// The object of a request. The objects of a namespace are read with one list.
+fn object<'f>(facts: &'f Facts, request: &PolicyRequest<'_>) -> Option<&'f Known<Object>> {
+    let PolicyRequest { resource, key, .. } = request;
+    if !key.namespace.is_empty() && facts.list(&resource.name, &key.namespace)?.present().is_none() {
+        // Whoever may not list may still read.
+        return facts.object(&resource.name, &key.namespace, &key.name);
+    }
+    facts.object(&resource.name, &key.namespace, &key.name)
+}
+
+/// An object with its kind: items of lists have none.
+fn whole(object: &Object, resource: &Resource) -> Value {
+    let mut value = object.value().clone();
+    value["apiVersion"] = resource.api_version().into();
+    value["kind"] = (&*resource.kind).into();
+    value
+}
+
+/// An object as it is when its owners have been removed from it.
+fn without_owners(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("ownerReferences");
+    }
+    object
+}
+
+fn labels(object: &Object) -> &Value {
+    &object.value()["metadata"]["labels"]
+}
+
+/// `request` of an AdmissionReview, without what is not known of it.
+fn shown(request: &PolicyRequest<'_>) -> Value {
+    let PolicyRequest { operation, resource, key } = request;
+    let (group, version) = (&*resource.name.group, &*resource.version);
+    let kind = json!({"group": group, "version": version, "kind": &*resource.kind});
+    let name = json!({"group": group, "version": version, "resource": &*resource.name.resource});
+    let mut shown = json!({
+        "uid": "", "kind": kind, "resource": name, "requestKind": kind, "requestResource": name,
+        "operation": operation.name(), "name": &*key.name,
+    });
+    if !key.namespace.is_empty() {
+        shown["namespace"] = (&*key.namespace).into();
+    }
+    shown
+}
+
+/// What expressions may name.
+struct Documents<'v> {
+    object: &'v Value,
+    old: &'v Value,
+    request: &'v Value,
+    namespace: &'v Value,
+    params: &'v Value,
+}
+
+/// The value of a condition.
+enum Truth {
+    Known(bool),
+    Failed(String),
+    Unknown,
+}
+
+/// The expressions of one policy about one request.
+struct PolicyEvaluation<'p, 'a, 'v> {
+    policy: &'p BoundPolicy<'a>,
+    scope: Scope<'v>,
+    /// Names of variables that depend on what is not known.
+    unknown: Vec<&'a str>,
+    /// Why other variables have no value.
+    failed: BTreeMap<&'a str, String>,
+}
+
+impl<'p, 'a, 'v> PolicyEvaluation<'p, 'a, 'v> {
+    fn new(policy: &'p BoundPolicy<'a>, documents: &Documents<'v>) -> Self {
+        let mut scope = Scope::default();
+        scope.bind("object", documents.object, None);
+        scope.bind("oldObject", documents.old, None);
+        scope.bind("request", documents.request, None);
+        scope.bind("namespaceObject", documents.namespace, None);
+        scope.bind("params", documents.params, None);
+        scope.set_object(VARIABLES);
+        let mut evaluation = Self { policy, scope, unknown: Vec::new(), failed: BTreeMap::new() };
+        evaluation.define();
+        evaluation
+    }
+
+    /// Evaluates the variables in order: each may use those before it.
+    fn define(&mut self) {
+        for variable in self.policy.policy.items("/spec/variables") {
+            let name = variable["name"].as_str().unwrap_or_default();
+            let Some(program) = self.policy.compiled(variable["expression"].as_str().unwrap_or_default())
+            else {
+                self.unknown.push(name);
+                continue;
+            };
+            if self.is_unknown(&program) {
+                self.unknown.push(name);
+                continue;
+            }
+            match program.evaluate(&mut self.scope, &mut Budget::new(CALL_BUDGET)) {
+                Ok(value) => self.scope.set_field(name, value),
+                Err(why) => drop(self.failed.insert(name, why.to_string())),
+            }
+        }
+    }
+
+    fn is_unknown(&self, program: &Program) -> bool {
+        UNKNOWN.iter().any(|name| program.mentions(name))
+            || (program.mentions(VARIABLES) && self.unknown.iter().any(|name| program.mentions(name)))
+    }
+
+    fn holds(&mut self, text: &'a str) -> Truth {
+        let Some(program) = self.policy.compiled(text) else { return Truth::Unknown };
+        if self.is_unknown(&program) {
+            return Truth::Unknown;
+        }
+        match program.holds(&mut self.scope, &mut Budget::new(CALL_BUDGET)) {
+            Ok(truth) => Truth::Known(truth),
+            Err(why) => {
+                let why = why.to_string();
+                let name = why.strip_prefix("no such key: ").unwrap_or_default();
+                match self.failed.get(name).filter(|_| program.mentions(VARIABLES)) {
+                    Some(cause) => {
+                        Truth::Failed(format!("composited variable \"{name}\" fails to evaluate: {cause}"))
+                    }
+                    None => Truth::Failed(why),
+                }
+            }
+        }
+    }
+
+    /// The text that a message expression makes, if it makes a good one.
+    fn message(&mut self, text: &'a str) -> Option<String> {
+        let program = self.policy.compiled(text).filter(|program| !self.is_unknown(program))?;
+        match program.evaluate(&mut self.scope, &mut Budget::new(CALL_BUDGET)).ok()? {
+            gc_cel::Val::Text(text) => {
+                let text = text.trim();
+                (!text.is_empty() && !text.contains('\n')).then(|| text.to_owned())
+            }
+            _ => None,
+        }
+    }
+}

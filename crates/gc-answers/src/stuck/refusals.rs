@@ -1,0 +1,108 @@
+//! Requests of the collectors that admission refuses: by what can be evaluated, and by what a journal says of them.
+
+use std::collections::BTreeSet;
+
+use gc_ownership::NodeView;
+use gc_types::ObjectKey;
+
+use super::apis::{policy_in, webhook_in};
+use super::{Cause, Code, Diagnosis, Force};
+use crate::admission::{GROUP, Operation, Refuser};
+use crate::catalog::GroupResource;
+use crate::commands::kubectl;
+use crate::text;
+
+/// What is left behind when a check is deleted.
+pub(super) const NO_LONGER_CHECKED: &str =
+    "nothing; what it checks is no longer checked until it is created again";
+/// Objects that one message names.
+const NAMED: usize = 3;
+
+impl Diagnosis<'_> {
+    /// The causes that these objects, which something waits for, are not deleted or released: one for each policy and webhook. The
+    /// objects that nothing is known to refuse are returned, too.
+    pub(super) fn refusals<'v>(
+        &self,
+        operation: Operation,
+        waited_for: impl Iterator<Item = &'v NodeView>,
+    ) -> (Vec<Cause>, Vec<&'v NodeView>) {
+        let (mut refused, mut others) = (Vec::<(Cause, Vec<String>)>::new(), Vec::new());
+        for view in waited_for {
+            let Some(cause) = view.key.as_ref().and_then(|key| self.refused(operation, key, view)) else {
+                others.push(view);
+                continue;
+            };
+            let title = format!("{}/{}", view.kind, view.name);
+            let known = refused.iter_mut().find(|(known, _)| {
+                (known.code, &known.subject, &known.message) == (cause.code, &cause.subject, &cause.message)
+            });
+            match known {
+                Some((_, titles)) => titles.push(title),
+                None => refused.push((cause, vec![title])),
+            }
+        }
+        let what = match operation {
+            Operation::Delete => "cannot be deleted",
+            Operation::Update => "cannot be released from it",
+        };
+        let named = |(cause, titles): (Cause, Vec<String>)| {
+            let message = format!("{} {what}: {}", text::some_of(&titles, NAMED), cause.message);
+            Cause { message, ..cause }
+        };
+        (refused.into_iter().map(named).collect(), others)
+    }
+
+    fn refused(&self, operation: Operation, key: &ObjectKey, view: &NodeView) -> Option<Cause> {
+        if let Some(message) = self.facts.refused(&view.uid)
+            && let Some(cause) = self.refusal_in(message)
+        {
+            return Some(cause);
+        }
+        if self.admission().is_free(operation, key.resource) {
+            return None;
+        }
+        let refusal = self.admission().refusal(operation, key)?;
+        Some(match refusal.by {
+            Refuser::Policy { name, binding } => self.policy(&name, &binding, refusal.why),
+            Refuser::Webhook(name) => self.webhook(&name, &refusal.why),
+        })
+    }
+
+    /// The cause in the server's answer to a request that admission refused.
+    pub(super) fn refusal_in(&self, message: &str) -> Option<Cause> {
+        if let Some((name, binding, said)) = policy_in(message) {
+            return Some(self.policy(name, binding, format!("refused by policy {name}: {said}")));
+        }
+        webhook_in(message).map(|webhook| self.webhook(webhook, message))
+    }
+
+    fn policy(&self, name: &str, binding: &str, message: String) -> Cause {
+        let resources = ["validatingadmissionpolicies", "validatingadmissionpolicybindings"];
+        let [policy, bound] = resources.map(|resource| GroupResource::new(GROUP, resource).to_string());
+        Cause {
+            code: Code::AdmissionPolicyRefuses,
+            subject: name.to_owned(),
+            message,
+            help: vec![kubectl("", &["get", &format!("{policy}/{name}"), "-o", "yaml"])],
+            force: Some(Force::new(
+                kubectl("", &["delete", &format!("{bound}/{binding}")]),
+                NO_LONGER_CHECKED.to_owned(),
+            )),
+        }
+    }
+
+    /// The webhooks that are asked about these requests, while a collector is at work that sends them: one of them is what refuses.
+    pub(super) fn suspected<'v>(
+        &self,
+        operation: Operation,
+        waited_for: impl Iterator<Item = &'v NodeView>,
+    ) -> Option<Cause> {
+        self.collector()?;
+        let mut suspects = BTreeSet::new();
+        for key in waited_for.filter_map(|view| view.key.as_ref()) {
+            suspects.extend(self.admission().certain_webhooks(operation, key).into_iter().map(str::to_owned));
+        }
+        let webhook = suspects.into_iter().next()?;
+        Some(self.webhook(&webhook, &format!("admission webhook \"{webhook}\" denied the request")))
+    }
+}
