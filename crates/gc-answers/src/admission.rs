@@ -239,7 +239,8 @@ pub(crate) fn webhooks(facts: &Facts) -> Vec<Webhook<'_>> {
                     continue;
                 }
                 let backend = webhook.service().map(|(namespace, name)| backend(facts, namespace, name));
-                webhook.down = backend.filter(|backend| backend.is_down).map(|backend| backend.chain);
+                let down = backend.filter(|backend| backend.is_down).map(|backend| backend.chain);
+                webhook.down = down.or_else(|| facts.silent_webhook(webhook.name()).map(str::to_owned));
                 // What does not answer and may be ignored decides nothing.
                 if webhook.down.is_none() || !webhook.may_be_ignored() {
                     all.push(webhook);

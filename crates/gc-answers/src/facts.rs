@@ -53,6 +53,8 @@ pub struct Facts {
     lists: BTreeMap<(GroupResource, String), Known<Vec<Object>>>,
     needs: RefCell<BTreeSet<Need>>,
     asked: RefCell<usize>,
+    /// Webhooks that do not answer, with what the server says of them.
+    silent: BTreeMap<String, String>,
     /// Minor version of the server.
     minor: Option<u32>,
     /// Answers of the server that refused requests of a collector, by the UID of the object.
@@ -70,6 +72,17 @@ impl Facts {
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.now
+    }
+
+    /// A webhook does not answer, as the server says.
+    pub fn tell_silent_webhook(&mut self, webhook: String, message: String) {
+        self.silent.insert(webhook, message);
+    }
+
+    /// What the server says of a webhook that does not answer.
+    #[must_use]
+    pub fn silent_webhook(&self, webhook: &str) -> Option<&str> {
+        self.silent.get(webhook).map(String::as_str)
     }
 
     /// The server is Kubernetes 1 of this minor version.

@@ -147,8 +147,10 @@ pub struct BlastRadius {
     pub refused: Vec<String>,
     /// The objects that the user who asks may not delete.
     pub forbidden: Vec<String>,
-    /// Admission webhooks that may still refuse some of the deletions.
+    /// Admission webhooks and policies that may still refuse some of the deletions.
     pub webhooks: Vec<String>,
+    /// The objects about whose deletion they are asked.
+    pub undecided: Vec<Place>,
     /// Edges for drawings: owner and dependent, by place in `items`.
     pub edges: Vec<(u32, u32)>,
     /// Owners that could not be looked up and count as living.
@@ -178,7 +180,8 @@ pub fn plan(
     let is_accepted = |target: &&Target| {
         let why = refusal(survey, &target.key).or_else(|| {
             let is_terminating = survey.terminating().contains_key(&target.key);
-            let why = admission.refuses(&target.key).filter(|_| !is_terminating)?;
+            let said = || facts.refused(&target.uid).map(str::to_owned);
+            let why = admission.refuses(&target.key).or_else(said).filter(|_| !is_terminating)?;
             Some(format!("{}: {why}", title(survey, &target.key)))
         });
         refused.extend(why.clone());
@@ -236,9 +239,6 @@ impl BlastRadius {
         }
         let forbidden = (!self.forbidden.is_empty())
             .then(|| format!("this user may not delete {}", text::some_of(&self.forbidden, 3)));
-        if let Some(forbidden) = forbidden.as_ref().filter(|_| self.items.is_empty()) {
-            return format!("nothing: {forbidden}");
-        }
         let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
         let going: Vec<&Item> = self.items.iter().filter(|item| item.fate != Fate::Released).collect();
         for item in &going {

@@ -150,12 +150,14 @@ impl Gatherer {
     }
 
     /// Takes in why the server refused requests of collectors, by the UID of the object.
+    #[must_use]
     pub fn knowing_refusals(mut self, refused: impl IntoIterator<Item = (Uid, String)>) -> Self {
         self.refused.extend(refused);
         self
     }
 
-    /// Facts of which nothing is known yet but these refusals.
+    /// Returns facts of which nothing is known yet but these refusals.
+    #[must_use]
     pub fn facts(&self) -> Facts {
         let mut facts = Facts::at(self.now);
         for (uid, message) in &self.refused {
@@ -178,7 +180,7 @@ impl Gatherer {
         }
     }
 
-    /// Minor version of the server; `None` if it does not say.
+    /// Reads the minor version of the server; `None` if it does not say.
     pub async fn server_minor(&self) -> Option<u32> {
         let answer = self.client.call(preflight::request(Method::GET, "/version", None)).await.ok()?;
         let version: Value = serde_json::from_slice(&answer.body).ok()?;
@@ -770,7 +772,7 @@ pub fn fail(mut failures: Vec<anyhow::Error>) -> anyhow::Result<()> {
     Err(last)
 }
 
-/// The present time of the collectors: that of the server where they run beside it, and may be ahead; otherwise ours.
+/// Reads the present time of the collectors: that of the server where they run beside it, and may be ahead; otherwise ours.
 pub async fn clock(client: &ApiClient) -> Timestamp {
     let answer = client.call(preflight::request(Method::GET, CLOCK, None)).await;
     let document = answer.ok().filter(|answer| answer.head.status.is_success());

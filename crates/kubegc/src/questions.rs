@@ -23,6 +23,7 @@ pub(crate) mod journal;
 mod outcomes;
 pub(crate) mod output;
 pub(crate) mod plan;
+mod probe;
 pub(crate) mod recovery;
 mod requester;
 #[cfg(test)]

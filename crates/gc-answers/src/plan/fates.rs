@@ -12,6 +12,7 @@ use super::planner::{Planner, Stages, survey_view};
 use super::{BlastRadius, Fate, Item, ItemKind};
 use crate::admission::{Decider, Operation};
 use crate::catalog::GroupResource;
+use crate::stuck::Place;
 use crate::survey::Survey;
 use crate::text;
 
@@ -84,7 +85,7 @@ impl Planner<'_> {
             self.recreated(uid, &fates, &mut radius.recreated);
         }
         let leaf_uids = leaves.iter().map(|leaf| &leaf.uid);
-        radius.webhooks = self.deciding_webhooks(
+        (radius.webhooks, radius.undecided) = self.deciding_webhooks(
             fates.iter().filter(|(_, fate)| **fate != Fate::Released).map(|(uid, _)| uid).chain(leaf_uids),
         );
         for reached_volume in std::mem::take(&mut self.volumes) {
@@ -335,20 +336,34 @@ impl Planner<'_> {
     }
 
     /// The admission webhooks and policies that may still refuse some of these deletions, each with of how many objects.
-    fn deciding_webhooks<'u>(&self, going: impl Iterator<Item = &'u Uid>) -> Vec<String> {
+    fn deciding_webhooks<'u>(&self, going: impl Iterator<Item = &'u Uid>) -> (Vec<String>, Vec<Place>) {
         let admission = self.holds.admission();
         let mut deciding: BTreeMap<String, (usize, Decider<'_, '_>)> = BTreeMap::new();
         let mut services: BTreeSet<(Arc<str>, Arc<str>)> = BTreeSet::new();
+        let mut undecided = Vec::new();
         for uid in going {
             let Some((key, deletion)) = self.survey.engine.state_of(uid) else { continue };
             if self.resource_of(&key) == ("", "services") {
                 services.insert((Arc::clone(&key.namespace), Arc::clone(&key.name)));
             }
             let is_free = admission.is_free(Operation::Delete, key.resource);
-            if deletion.deleting || is_free || admission.refuses(&key).is_some() {
+            let is_refused = || admission.refuses(&key).is_some() || self.facts.refused(uid).is_some();
+            if deletion.deleting || is_free || is_refused() {
                 continue;
             }
-            for decider in admission.decides(&key) {
+            let deciders = admission.decides(&key);
+            if !deciders.is_empty() {
+                let kind = item_kind(self.survey, &key);
+                undecided.push(Place {
+                    api_version: kind.api_version,
+                    kind: kind.kind,
+                    resource: kind.resource,
+                    namespace: key.namespace.to_string(),
+                    name: key.name.to_string(),
+                    uid: uid.to_string(),
+                });
+            }
+            for decider in deciders {
                 deciding.entry(decider.title()).or_insert((0, decider)).0 += 1;
             }
         }
@@ -366,7 +381,7 @@ impl Planner<'_> {
             });
             format!("{title}, about {}{remark}", text::count(number, "object"))
         };
-        deciding.into_iter().map(line).collect()
+        (deciding.into_iter().map(line).collect(), undecided)
     }
 
     /// Which controller of Kubernetes creates an object again that was asked to be deleted.

@@ -143,10 +143,9 @@ impl<'a> Holds<'a> {
     pub(super) fn refused(&self, view: &NodeView) -> Option<String> {
         let key = view.key.as_ref().filter(|_| !view.deletion.deleting)?;
         if self.admission.is_free(Operation::Delete, key.resource) {
-            None
-        } else {
-            self.admission.refuses(key)
+            return None;
         }
+        self.admission.refuses(key).or_else(|| self.facts.refused(&view.uid).map(str::to_owned))
     }
 
     /// Why no request to remove references to owners from an object can succeed.
@@ -176,7 +175,13 @@ impl<'a> Holds<'a> {
             if is_decided_here || is_for_collector(row.cause.code) {
                 continue;
             }
+            let is_of_admission =
+                matches!(row.cause.code, Code::AdmissionPolicyRefuses | Code::AdmissionWebhookFails);
             for (place, _) in &row.objects {
+                // What waits for what admission keeps is rehearsed; a namespace says itself what fails.
+                if is_of_admission && place.kind != "Namespace" {
+                    continue;
+                }
                 stuck.entry(Uid::new(&place.uid)).or_insert_with(|| row.cause.message.clone());
             }
         }

@@ -365,7 +365,7 @@ fn what_a_policy_keeps_stays_with_what_depends_on_it() {
     let key = ObjectKey { resource: CONFIG_MAP, namespace: "n".into(), name: "c".into() };
     for (propagation, expected) in [
         (PropagationPolicy::Background, ["c Deleted", "b DeletedLater", "a Hangs"]),
-        (PropagationPolicy::Foreground, ["b DeletedLater", "a Hangs", "c Deleted"]),
+        (PropagationPolicy::Foreground, ["c Deleted", "b DeletedLater", "a Hangs"]),
     ] {
         let target = Target { key: key.clone(), uid: Uid::new("c"), policy: Some(propagation) };
         let radius = planned_with(policy(&spec, &json!({})), &survey, &[target]);
@@ -373,6 +373,38 @@ fn what_a_policy_keeps_stays_with_what_depends_on_it() {
         assert_eq!(radius.hangs, ["ConfigMaps cannot be deleted: refused by policy keep: kept"]);
         let kept = radius.items.iter().find(|item| &*item.name == "a").unwrap();
         assert_eq!(kept.remarks, ["hangs: refused by policy keep: kept"]);
+    }
+}
+
+/// What waits in a foreground deletion for an object that a policy keeps waits with it.
+#[test]
+fn a_foreground_deletion_waits_for_what_a_policy_keeps() {
+    let mut survey = with_policies(&[]);
+    let blocked = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "c", "blockOwnerDeletion": true}]);
+    let map = |name: &str, more: Value| {
+        let mut map =
+            json!({"metadata": {"namespace": "n", "name": name, "uid": name, "resourceVersion": "1"}});
+        for (field, value) in more.as_object().unwrap() {
+            map["metadata"][field] = value.clone();
+        }
+        map
+    };
+    let going = json!({"deletionTimestamp": "2026-09-21T14:00:00Z", "finalizers": ["foregroundDeletion"]});
+    for object in [map("c", going), map("a", json!({"ownerReferences": blocked}))] {
+        survey.observe(CONFIG_MAP, serde_json::from_value(object).unwrap());
+    }
+    survey.complete();
+    let key = ObjectKey { resource: CONFIG_MAP, namespace: "n".into(), name: "c".into() };
+    let spec =
+        json!({"validations": [{"expression": "!has(oldObject.metadata.labels.keep)", "message": "kept"}]});
+    for (propagation, expected) in [
+        (PropagationPolicy::Foreground, ["a Hangs", "c Hangs"]),
+        // The server takes the finalizer of the first request away.
+        (PropagationPolicy::Background, ["c Deleted", "a Hangs"]),
+    ] {
+        let target = Target { key: key.clone(), uid: Uid::new("c"), policy: Some(propagation) };
+        let radius = planned_with(policy(&spec, &json!({})), &survey, &[target]);
+        assert_eq!(fates(&radius), expected, "{propagation:?}");
     }
 }
 

@@ -42,9 +42,16 @@ pub(crate) fn content_failure(namespace: &Object) -> Option<&str> {
 }
 
 /// The admission webhook that a message about a deletion is about.
-pub(crate) fn webhook_in(message: &str) -> Option<&str> {
+#[must_use]
+pub fn webhook_in(message: &str) -> Option<&str> {
     let phrases = ["failed calling webhook", "admission webhook"];
     phrases.iter().find_map(|phrase| quoted_after(message, phrase))
+}
+
+/// The policy that a message about a refused request is about.
+#[must_use]
+pub fn refusing_policy(message: &str) -> Option<&str> {
+    policy_in(message).map(|(policy, ..)| policy)
 }
 
 /// The policy that a message about a refused request is about, its binding, and what it said.

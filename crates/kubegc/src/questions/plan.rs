@@ -19,6 +19,7 @@ use super::attached::{self, Asked, AttachFlags};
 use super::follow;
 use super::gather::{self, Gatherer, Scope};
 use super::output::{Answer, Output};
+use super::probe::Probes;
 use super::scope::WatchFlag;
 use super::target::{Named, Partial, Targets};
 use super::unanswered::NotDeleted;
@@ -219,7 +220,10 @@ pub(super) async fn ask(
         _ => String::new(),
     };
     let mut facts = Facts::at(gatherer.now);
-    if let Some(minor) = gatherer.server_minor().await {
+    let namespaces = GroupResource::new("", "namespaces");
+    if named.iter().any(|named| named.resource.name == namespaces)
+        && let Some(minor) = gatherer.server_minor().await
+    {
         facts.tell_server_minor(minor);
     }
     let mut planning = Planning {
@@ -260,12 +264,12 @@ pub(super) async fn ask(
         survey.observe(resource, metadata);
     }
     let forbidden = forbidden(gatherer.client(), &planning.targets).await;
-    let permitted = planning.targets.iter().zip(&forbidden).filter(|(_, is_forbidden)| !**is_forbidden);
-    let targets: Vec<Target> = permitted.map(|((_, target), _)| target.clone()).collect();
-    let titles = planning.targets.iter().zip(&forbidden).filter(|(_, is_forbidden)| **is_forbidden);
-    let titles: Vec<String> =
-        titles.map(|((named, _), _)| format!("{}/{}", named.resource.kind, named.name)).collect();
+    let targets: Vec<Target> = planning.targets.iter().map(|(_, target)| target.clone()).collect();
     let mut radius = planned(gatherer, &survey, &mut facts, &targets).await?;
+    let mut probes = Probes::default();
+    while probes.tell(gatherer, &radius, &mut facts).await {
+        radius = planned(gatherer, &survey, &mut facts, &targets).await?;
+    }
     let lost = radius.lost_volumes.iter().chain(&radius.lost_when_released).map(|volume| &volume.name);
     let reached: Vec<&String> = lost.chain(&radius.retained_volumes).collect();
     if !scope.namespace.is_empty() && !reached.is_empty() {
@@ -275,7 +279,7 @@ pub(super) async fn ask(
         }
         radius = planned(gatherer, &survey, &mut facts, &targets).await?;
     }
-    planning.radius = BlastRadius { forbidden: titles, ..radius };
+    planning.radius = BlastRadius { forbidden, ..radius };
     planning.unseen.extend(gather::unlisted_summary(&survey));
     let unread = facts.unseen().into_iter().take(1);
     planning.unseen.extend(unread.map(|first| format!("not everything could be read: {first}")));
@@ -295,23 +299,27 @@ fn nothing_is_listed(survey: &Survey) -> bool {
     survey.unlisted().len() >= listable
 }
 
-/// Which of these objects the user who asks may not delete. A server that does not say forbids nothing.
-async fn forbidden(client: &ApiClient, targets: &[(Named, Target)]) -> Vec<bool> {
+/// The objects that the user who asks may not delete. A server that does not say forbids nothing.
+async fn forbidden(client: &ApiClient, targets: &[(Named, Target)]) -> Vec<String> {
     let mut of_all: BTreeMap<(ResourceId, &str), bool> = BTreeMap::new();
-    let mut found = Vec::with_capacity(targets.len());
+    let mut forbidden = Vec::new();
     for (named, _) in targets {
         let place = (named.resource.id, named.namespace.as_str());
+        // One object is asked about by its name, which one answer decides.
         let may_delete_all = match of_all.get(&place) {
             Some(known) => *known,
+            None if targets.len() == 1 => false,
             None => {
                 let answer = may_delete(client, named, "").await;
                 of_all.insert(place, answer);
                 answer
             }
         };
-        found.push(!may_delete_all && !may_delete(client, named, &named.name).await);
+        if !may_delete_all && !may_delete(client, named, &named.name).await {
+            forbidden.push(format!("{}/{}", named.resource.kind, named.name));
+        }
     }
-    found
+    forbidden
 }
 
 /// Whether the user who asks may delete the object of this name, or every one in its place.

@@ -261,7 +261,7 @@ pub(super) fn situations() -> Vec<Situation> {
                 "WaitsForDependents",
                 "ConfigMap/b cannot be deleted: refused by policy keeps-dependent: b is kept",
             ),
-            plan: "2 objects: 2 ConfigMaps; 2 hang",
+            plan: "2 objects: 2 ConfigMaps; 1 hangs",
             ..base("a foreground deletion that waits for what a policy keeps")
         },
         Situation {
