@@ -5,12 +5,12 @@ use std::sync::OnceLock;
 
 use gc_registry::api::DeleteOptions;
 use gc_registry::schema::depth;
+use gc_registry::x509::Subject;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use serde_json::{Value, json};
 
 use crate::auth::certificates::CertificateRequest;
 use crate::auth::static_tokens::token_line;
-use crate::auth::subject::certificate_subject;
 use crate::auth::token_keys::SigningKey;
 use crate::auth::tokens::{Claims, ISSUER, KubernetesClaims, Reference, TokenSettings, TokenSigner};
 use crate::encode::decode;
@@ -22,6 +22,7 @@ use crate::encode::protobuf_writer::Writer;
 use crate::encode::stored_metadata;
 use crate::transport::path::{ResourcePath, Route, resource_verb, route};
 use crate::transport::query::Query;
+use crate::x509::Certificate;
 
 /// A method and a path with its query: what they are taken apart into is what they can be put together from.
 pub fn request_line(data: &[u8]) {
@@ -235,8 +236,9 @@ pub fn bearer_token(data: &[u8]) {
 
 /// A certificate in DER: whom it names, it names in its own bytes.
 pub fn client_certificate(data: &[u8]) {
-    let (user, groups) = certificate_subject(data);
-    for name in groups.iter().chain([&user]).filter(|name| !name.is_empty()) {
+    let Ok(certificate) = Certificate::from_der(data) else { return };
+    let Subject { common_name, organizations } = certificate.subject;
+    for name in organizations.iter().chain([&common_name]).filter(|name| !name.is_empty()) {
         assert!(data.windows(name.len()).any(|window| window == name.as_bytes()));
     }
 }

@@ -486,7 +486,7 @@ async fn jobs() {
 }
 
 /// A request for a certificate that no one will answer.
-const SIGNING_REQUEST: &str = "-----BEGIN CERTIFICATE REQUEST-----\nMIHgMIGHAgEAMCUxFTATBgNVBAoMDHN5c3RlbTpub2RlczEMMAoGA1UEAwwDbm9k\n-----END CERTIFICATE REQUEST-----\n";
+const SIGNING_REQUEST: &str = "-----BEGIN CERTIFICATE REQUEST-----\nMIHsMIGUAgEAMDIxFTATBgNVBAoMDHN5c3RlbTpub2RlczEZMBcGA1UEAwwQc3lz\ndGVtOm5vZGU6bm9kZTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABE4nB68aukqi\n93rYSYfdjucRwACyEbH1aQNC83UDurp6Nj2Q72LoXaWjU5SmC6fmp3rwHI6ge10D\nKEfU635UCqugADAKBggqhkjOPQQDAgNHADBEAiAQ64vaTbXKCs4YEGJGXNJVhvOD\npSuboRCG+8HjEHxNywIgS0/ckw93zrjCikfZN62xABMH7j06Ot8UiujyAyDHJcw=\n-----END CERTIFICATE REQUEST-----\n";
 
 #[tokio::test]
 async fn certificates() {

@@ -70,6 +70,42 @@ fn plugins_are_known_by_their_names() {
     );
 }
 
+/// A request of openssl for a user of these groups: `dev`; `dev` and `system:masters`.
+const REQUESTS: [&str; 2] = [include_str!("requests/dev.csr"), include_str!("requests/masters.csr")];
+
+#[test]
+fn nobody_asks_to_become_an_administrator() {
+    let world = World::default();
+    let [dev, masters] = REQUESTS;
+    let asked = |pem: &str| {
+        let encoded = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, pem);
+        let spec = json!({"request": encoded, "signerName": "kubernetes.io/kube-apiserver-client",
+            "usages": ["client auth"]});
+        let request = json!({"metadata": {"name": "c"}, "spec": spec});
+        let made = tried(&world, "certificates.k8s.io/v1/certificatesigningrequests", request);
+        made.map_or_else(|why| why, |_| "ok".to_owned())
+    };
+    let refused = "403 certificatesigningrequests.certificates.k8s.io \"c\" is forbidden: use of \
+        kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
+    for (pem, outcome) in [
+        (dev.to_owned(), "ok"),
+        (masters.to_owned(), refused),
+        // What stands before the block was once decoded with it, so that no name was found.
+        (format!("some text\n{masters}"), refused),
+        (masters.replace('\n', "\r\n"), refused),
+        (format!("{masters}\nmore text\n"), refused),
+    ] {
+        assert_eq!(asked(&pem), outcome, "{pem}");
+    }
+    let broken = masters.replace("MIH", "AIH");
+    for pem in
+        [format!("{dev}{masters}"), broken, "-----BEGIN CERTIFICATE REQUEST-----\n".to_owned(), String::new()]
+    {
+        let outcome = asked(&pem);
+        assert!(outcome.starts_with("422 ") && outcome.contains("spec.request: Invalid value"), "{outcome}");
+    }
+}
+
 #[test]
 fn a_priority_class_becomes_a_number() {
     let world = World::default();

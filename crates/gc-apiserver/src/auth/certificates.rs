@@ -4,12 +4,12 @@
 
 use std::net::IpAddr;
 
+use gc_registry::x509::{self, Malformed};
 use rcgen::{KeyPair, SigningKey as _};
 use ring::rand::SecureRandom as _;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer};
+use rustls::pki_types::CertificateDer;
 
-use super::subject::element;
+use crate::x509::{Certificate, verifies};
 
 const BOOLEAN: u8 = 0x01;
 pub(super) const INTEGER: u8 = 0x02;
@@ -19,9 +19,8 @@ pub(super) const OBJECT_IDENTIFIER: u8 = 0x06;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 pub(super) const SEQUENCE: u8 = 0x30;
-const SET: u8 = 0x31;
-/// `[0]`, constructed: the attributes of a request, and the version of a certificate.
-pub(super) const CONTEXT_0: u8 = 0xa0;
+/// `[0]`, constructed: the version of a certificate.
+const CONTEXT_0: u8 = 0xa0;
 /// `[3]`, constructed: the extensions of a certificate.
 const CONTEXT_3: u8 = 0xa3;
 /// `[0]`, primitive: the key identifier of an authority.
@@ -35,10 +34,6 @@ const URI_NAME: u8 = 0x86;
 /// An IP address among alternative names.
 const ADDRESS_NAME: u8 = 0x87;
 
-const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x09, 0x0e];
-const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
-const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
-const SUBJECT_KEY_IDENTIFIER: &[u8] = &[0x55, 0x1d, 0x0e];
 const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
 const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
@@ -47,8 +42,6 @@ const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x25];
 const SERVER_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x01];
 const CLIENT_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x02];
 const ECDSA_WITH_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
-/// The largest request that is read; one of a key of 16,384 bits has some 4 KiB.
-const MAXIMUM_REQUEST_BYTES: usize = 64 * 1024;
 
 /// Why a certificate is not issued.
 #[derive(Debug, thiserror::Error)]
@@ -131,119 +124,39 @@ pub(super) fn encode(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// The next element, if it has this tag: its content, the whole of it, and what follows.
-fn expect<'a>(bytes: &'a [u8], tag: u8, what: &'static str) -> Result<[&'a [u8]; 3], SigningError> {
-    match element(bytes) {
-        Some((found, content, rest)) if found == tag => {
-            Ok([content, &bytes[..bytes.len() - rest.len()], rest])
-        }
-        _ => Err(SigningError::Malformed(what)),
-    }
-}
-
-/// The elements of a content, each with its tag. Nothing is left out: what others read there must not differ from what was checked.
-fn elements<'a>(mut bytes: &'a [u8], what: &'static str) -> Result<Vec<(u8, &'a [u8])>, SigningError> {
-    let mut found = Vec::new();
-    while !bytes.is_empty() {
-        let (tag, content, rest) = element(bytes).ok_or(SigningError::Malformed(what))?;
-        found.push((tag, content));
-        bytes = rest;
-    }
-    Ok(found)
-}
-
-/// The value of an extension.
-fn extension<'a>(extensions: &'a [u8], identifier: &[u8]) -> Result<Option<&'a [u8]>, SigningError> {
-    let what = "its extensions cannot be read";
-    for (_, one) in elements(extensions, what)? {
-        let [name, _, value] = expect(one, OBJECT_IDENTIFIER, what)?;
-        if name == identifier {
-            let octets = elements(value, what)?.into_iter().find(|(tag, _)| *tag == OCTET_STRING);
-            return Ok(octets.map(|(_, value)| value));
-        }
-    }
-    Ok(None)
-}
-
-fn text(bytes: &[u8]) -> Result<String, SigningError> {
-    String::from_utf8(bytes.to_vec()).map_err(|_| SigningError::Malformed("a name is not UTF-8"))
-}
-
 impl CertificateRequest {
     /// Reads a request in PEM, and verifies that it is signed with the key that it names.
     pub fn from_pem(pem: &[u8]) -> Result<Self, SigningError> {
-        if pem.len() > MAXIMUM_REQUEST_BYTES {
-            return Err(SigningError::Malformed("it is too large"));
-        }
-        let der = CertificateSigningRequestDer::from_pem_slice(pem)
-            .map_err(|_| SigningError::Malformed("it holds no PEM block CERTIFICATE REQUEST"))?;
-        Self::from_der(&der)
+        Self::verified(x509::CertificateRequest::from_pem(pem).map_err(malformed)?)
     }
 
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn from_der(der: &[u8]) -> Result<Self, SigningError> {
-        let [request, _, _] = expect(der, SEQUENCE, "it is not a PKCS#10 request")?;
-        let [info, signed, rest] = expect(request, SEQUENCE, "its contents are missing")?;
-        let [algorithm, _, rest] = expect(rest, SEQUENCE, "its signature algorithm is missing")?;
-        let [signature, _, _] = expect(rest, BIT_STRING, "its signature is missing")?;
-        let [_, _, info] = expect(info, INTEGER, "its version is missing")?;
-        let [names, subject, info] = expect(info, SEQUENCE, "its subject is missing")?;
-        let [key, public_key, attributes] = expect(info, SEQUENCE, "its key is missing")?;
-        let mut read = Self {
-            common_name: String::new(),
-            organizations: Vec::new(),
-            dns_names: Vec::new(),
-            ip_addresses: Vec::new(),
-            email_addresses: Vec::new(),
-            uris: Vec::new(),
-            subject: subject.to_vec(),
-            public_key: public_key.to_vec(),
-        };
-        read.read_subject(names)?;
-        let what = "its attributes cannot be read";
-        for (_, attribute) in match element(attributes) {
-            Some((CONTEXT_0, content, _)) => elements(content, what)?,
-            _ => Vec::new(),
-        } {
-            let [name, _, values] = expect(attribute, OBJECT_IDENTIFIER, "an attribute has no type")?;
-            if name == EXTENSION_REQUEST {
-                let [value, _, _] = expect(values, SET, "its extensions cannot be read")?;
-                let [extensions, _, _] = expect(value, SEQUENCE, "its extensions cannot be read")?;
-                if let Some(names) = extension(extensions, ALTERNATIVE_NAMES)? {
-                    let [names, _, _] = expect(names, SEQUENCE, "its alternative names cannot be read")?;
-                    read.read_alternative_names(names)?;
-                }
-            }
-        }
-        verify(key, algorithm, signed, signature)?;
-        Ok(read)
+        Self::verified(x509::CertificateRequest::from_der(der).map_err(malformed)?)
     }
 
-    fn read_subject(&mut self, names: &[u8]) -> Result<(), SigningError> {
-        for (_, pairs) in elements(names, "its subject cannot be read")? {
-            for (_, pair) in elements(pairs, "its subject cannot be read")? {
-                let [kind, _, value] = expect(pair, OBJECT_IDENTIFIER, "a name of its subject has no type")?;
-                let (_, value, _) = element(value).ok_or(SigningError::Malformed("a name has no value"))?;
-                match kind {
-                    COMMON_NAME => self.common_name = text(value)?,
-                    ORGANIZATION => self.organizations.push(text(value)?),
-                    _ => {}
-                }
-            }
+    fn verified(request: x509::CertificateRequest) -> Result<Self, SigningError> {
+        let what = Malformed("its key cannot be read");
+        let key = x509::elements(&request.public_key, what).map_err(malformed)?;
+        let [key_algorithm, key] = key[..] else { return Err(malformed(what)) };
+        let key_algorithm = x509::contents_of(key_algorithm, what).map_err(malformed)?;
+        // A bit string begins with the number of its unused bits.
+        let key = x509::contents_of(key, what).map_err(malformed)?;
+        let key = key.strip_prefix(&[0]).ok_or(malformed(what))?;
+        if !verifies((key_algorithm, key), &request.algorithm, &request.signed, &request.signature) {
+            return Err(SigningError::Signature);
         }
-        Ok(())
-    }
-
-    fn read_alternative_names(&mut self, names: &[u8]) -> Result<(), SigningError> {
-        for (tag, name) in elements(names, "its alternative names cannot be read")? {
-            match tag {
-                DNS_NAME => self.dns_names.push(text(name)?),
-                EMAIL_NAME => self.email_addresses.push(text(name)?),
-                URI_NAME => self.uris.push(text(name)?),
-                ADDRESS_NAME => self.ip_addresses.push(address(name)?),
-                _ => {}
-            }
-        }
-        Ok(())
+        let x509::CertificateRequest { subject, names, subject_der, public_key, .. } = request;
+        Ok(Self {
+            common_name: subject.common_name,
+            organizations: subject.organizations,
+            dns_names: names.dns_names,
+            ip_addresses: names.ip_addresses,
+            email_addresses: names.email_addresses,
+            uris: names.uris,
+            subject: subject_der,
+            public_key,
+        })
     }
 
     /// The alternative names, as the value of an extension; `None` if there are none.
@@ -263,32 +176,8 @@ impl CertificateRequest {
     }
 }
 
-fn address(bytes: &[u8]) -> Result<IpAddr, SigningError> {
-    let malformed = |_| SigningError::Malformed("an IP address has neither 4 nor 16 bytes");
-    match bytes.len() {
-        4 => <[u8; 4]>::try_from(bytes).map(IpAddr::from).map_err(malformed),
-        _ => <[u8; 16]>::try_from(bytes).map(IpAddr::from).map_err(malformed),
-    }
-}
-
-/// Verifies a signature with the contents of a SubjectPublicKeyInfo.
-pub(super) fn verify(
-    key: &[u8],
-    algorithm: &[u8],
-    signed: &[u8],
-    signature: &[u8],
-) -> Result<(), SigningError> {
-    let [key_algorithm, _, rest] = expect(key, SEQUENCE, "the algorithm of its key is missing")?;
-    let [key, _, _] = expect(rest, BIT_STRING, "its key is missing")?;
-    // A bit string begins with the number of its unused bits.
-    let whole = |bits: &[u8]| bits.strip_prefix(&[0]).map(<[u8]>::to_vec).ok_or(SigningError::Signature);
-    let (key, signature) = (whole(key)?, whole(signature)?);
-    let provider = rustls::crypto::ring::default_provider();
-    let mut known = provider.signature_verification_algorithms.all.iter().filter(|known| {
-        known.public_key_alg_id().as_ref() == key_algorithm && known.signature_alg_id().as_ref() == algorithm
-    });
-    let verified = known.any(|known| known.verify_signature(&key, signed, &signature).is_ok());
-    if verified { Ok(()) } else { Err(SigningError::Signature) }
+fn malformed(why: Malformed) -> SigningError {
+    SigningError::Malformed(why.0)
 }
 
 /// The authority whose clients the server accepts.
@@ -310,25 +199,12 @@ impl std::fmt::Debug for CertificateAuthority {
 impl CertificateAuthority {
     /// The authority with this certificate and its key.
     pub(crate) fn new(certificate: &CertificateDer<'_>, key: KeyPair) -> Result<Self, SigningError> {
-        let what = "the certificate of the authority cannot be read";
-        let [certificate, _, _] = expect(certificate, SEQUENCE, what)?;
-        let [contents, _, _] = expect(certificate, SEQUENCE, what)?;
-        let [_, _, rest] = expect(contents, CONTEXT_0, what)?;
-        let [_, _, rest] = expect(rest, INTEGER, what)?;
-        let [_, _, rest] = expect(rest, SEQUENCE, what)?;
-        let [_, _, rest] = expect(rest, SEQUENCE, what)?;
-        let [validity, _, rest] = expect(rest, SEQUENCE, what)?;
-        let [_, subject, rest] = expect(rest, SEQUENCE, what)?;
-        let [_, _, rest] = expect(rest, SEQUENCE, what)?;
-        let (_, end) = *elements(validity, what)?.get(1).ok_or(SigningError::Malformed(what))?;
-        let extensions = elements(rest, what)?.into_iter().find(|(tag, _)| *tag == CONTEXT_3);
-        let extensions = extensions.and_then(|(_, content)| element(content)).map(|(_, content, _)| content);
-        let identifier = extensions.map(|all| extension(all, SUBJECT_KEY_IDENTIFIER)).transpose()?.flatten();
+        let read = Certificate::from_der(certificate).map_err(malformed)?;
         Ok(Self {
             key,
-            subject: subject.to_vec(),
-            key_identifier: identifier.and_then(element).map(|(_, content, _)| content.to_vec()),
-            not_after: parse_time(end).ok_or(SigningError::Expired)?,
+            not_after: jiff::Timestamp::from_second(read.not_after).map_err(|_| SigningError::Expired)?,
+            subject: read.subject_der,
+            key_identifier: read.key_identifier,
         })
     }
 
@@ -416,18 +292,6 @@ fn time(at: jiff::Timestamp) -> Vec<u8> {
         (GENERALIZED_TIME, "%Y%m%d%H%M%SZ")
     };
     encode(tag, &[at.strftime(format).to_string().as_bytes()])
-}
-
-pub(super) fn parse_time(text: &[u8]) -> Option<jiff::Timestamp> {
-    let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
-    // Two digits of a year stand for one between 1950 and 2049.
-    let text = match text.len() {
-        12 if text < "50" => format!("20{text}"),
-        12 => format!("19{text}"),
-        _ => text.to_owned(),
-    };
-    let parsed = jiff::civil::DateTime::strptime("%Y%m%d%H%M%S", &text).ok()?;
-    parsed.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|at| at.timestamp())
 }
 
 /// The characters of a line in PEM.

@@ -1,15 +1,16 @@
 //! Client certificates. Any is taken at the handshake, as upstream does: whoever shows one that proves nothing gets a 401
 //! that says so, or is who a token says, in place of a connection that breaks.
 
-use std::sync::Arc;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-use super::subject::certificate_subject;
-use super::version_one;
+use crate::x509::{Certificate, Pool, Purpose, verify_tls12, verify_tls13};
 
 /// Common name and organizations of a verified client certificate.
 pub(crate) type CertificateIdentity = Arc<(String, Vec<String>)>;
@@ -47,39 +48,29 @@ impl ClientCertificate {
 /// Whose certificates are believed.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientAuthorities {
-    clients: Arc<dyn ClientCertVerifier>,
-    /// The certificates of the authorities of clients.
-    authorities: Arc<[CertificateDer<'static>]>,
+    clients: Arc<Pool>,
     front_proxies: Option<FrontProxies>,
 }
 
 /// The proxies that are believed when they say who asks.
 #[derive(Clone, Debug)]
 pub(crate) struct FrontProxies {
-    pub(crate) verifier: Arc<dyn ClientCertVerifier>,
+    pub(crate) authorities: Arc<Pool>,
     /// The common names that their certificates may have; any if there are none.
     pub(crate) names: Vec<String>,
 }
 
 impl ClientAuthorities {
-    pub(crate) fn new(
-        clients: Arc<dyn ClientCertVerifier>,
-        authorities: Vec<CertificateDer<'static>>,
-        front_proxies: Option<FrontProxies>,
-    ) -> Self {
-        Self { clients, authorities: authorities.into(), front_proxies }
+    pub(crate) fn new(clients: Pool, front_proxies: Option<FrontProxies>) -> Self {
+        Self { clients: Arc::new(clients), front_proxies }
     }
 
-    /// What a chain says, its own certificate first.
-    pub(crate) fn examine(&self, chain: Option<&[CertificateDer<'_>]>) -> ClientCertificate {
-        let Some((own, rest)) = chain.and_then(|chain| chain.split_first()) else {
-            return ClientCertificate::Absent;
-        };
-        let now = UnixTime::now();
-        let identity = match self.clients.verify_client_cert(own, rest, now) {
-            Ok(_) => Some(Arc::new(certificate_subject(own))),
-            Err(_) if version_one::is_issued(own, &self.authorities, now) => {
-                Some(Arc::new(certificate_subject(own)))
+    /// What a chain says at a time in seconds since 1970, its own certificate first.
+    fn examine(&self, own: &Certificate, rest: &[Certificate], now: i64) -> ClientCertificate {
+        let identity = match self.clients.check(own, rest, Purpose::Client, now) {
+            Ok(()) => {
+                let subject = &own.subject;
+                Some(Arc::new((subject.common_name.clone(), subject.organizations.clone())))
             }
             Err(error) => {
                 tracing::debug!(%error, "a client certificate proves nothing");
@@ -91,18 +82,82 @@ impl ClientAuthorities {
         }
         identity.map_or(ClientCertificate::Refused, ClientCertificate::Verified)
     }
+
+    /// The last moment until which the answer about a chain stays the same: only time changes it.
+    fn good_until(&self, chain: &[Certificate], now: i64) -> i64 {
+        let shown = chain.iter().flat_map(Certificate::last_moments);
+        let proxies = self.front_proxies.iter().flat_map(|proxies| proxies.authorities.last_moments());
+        let moments = shown.chain(self.clients.last_moments()).chain(proxies);
+        moments.filter(|moment| *moment >= now).min().unwrap_or(i64::MAX)
+    }
 }
 
 impl FrontProxies {
-    fn believe(&self, own: &CertificateDer<'_>, rest: &[CertificateDer<'_>], now: UnixTime) -> bool {
-        self.verifier.verify_client_cert(own, rest, now).is_ok()
-            && (self.names.is_empty() || self.names.contains(&certificate_subject(own).0))
+    fn believe(&self, own: &Certificate, rest: &[Certificate], now: i64) -> bool {
+        self.authorities.check(own, rest, Purpose::Client, now).is_ok()
+            && (self.names.is_empty() || self.names.contains(&own.subject.common_name))
+    }
+}
+
+/// The certificates that a connection was opened with, and what they say now: a connection may outlive them.
+#[derive(Clone, Debug)]
+pub(crate) struct ConnectionCertificate(Arc<Shown>);
+
+#[derive(Debug)]
+struct Shown {
+    authorities: ClientAuthorities,
+    /// The client's own first; `None` if they cannot be read.
+    chain: Option<Vec<Certificate>>,
+    /// What they said last, and from when until when they say so, in seconds since 1970.
+    last: RwLock<(ClientCertificate, RangeInclusive<i64>)>,
+}
+
+impl ConnectionCertificate {
+    /// Reads the certificates of a connection.
+    pub(crate) fn new(authorities: ClientAuthorities, chain: Option<&[CertificateDer<'_>]>) -> Self {
+        let chain = chain.unwrap_or_default().iter().map(|der| Certificate::from_der(der).ok()).collect();
+        let never = RangeInclusive::new(1, 0);
+        Self(Arc::new(Shown { authorities, chain, last: RwLock::new((ClientCertificate::Absent, never)) }))
+    }
+
+    /// What they say at this time: verified again whenever a certificate begins or ends to be valid.
+    pub(crate) fn now(&self) -> ClientCertificate {
+        self.at(i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX))
+    }
+
+    fn at(&self, now: i64) -> ClientCertificate {
+        let shown = &self.0;
+        let last = shown.last.read().unwrap_or_else(PoisonError::into_inner);
+        if last.1.contains(&now) {
+            return last.0.clone();
+        }
+        drop(last);
+        let (found, until) = match shown.chain.as_deref() {
+            None => (ClientCertificate::Refused, i64::MAX),
+            Some([]) => (ClientCertificate::Absent, i64::MAX),
+            Some(chain @ [own, rest @ ..]) => {
+                (shown.authorities.examine(own, rest, now), shown.authorities.good_until(chain, now))
+            }
+        };
+        *shown.last.write().unwrap_or_else(PoisonError::into_inner) = (found.clone(), now..=until);
+        found
     }
 }
 
 /// Takes any certificate whose key the client has.
 #[derive(Debug)]
-pub(crate) struct AnyCertificate(pub(crate) ClientAuthorities);
+pub(crate) struct AnyCertificate {
+    provider: Arc<CryptoProvider>,
+    /// The authorities that clients with several certificates choose by.
+    hints: Vec<DistinguishedName>,
+}
+
+impl AnyCertificate {
+    pub(crate) fn new(provider: Arc<CryptoProvider>, authorities: &ClientAuthorities) -> Self {
+        let hints = authorities.clients.subjects().map(|subject| subject.to_vec().into()).collect();
+        Self { provider, hints }
+    }
+}
 
 impl ClientCertVerifier for AnyCertificate {
     fn client_auth_mandatory(&self) -> bool {
@@ -110,7 +165,7 @@ impl ClientCertVerifier for AnyCertificate {
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.0.clients.root_hint_subjects()
+        &self.hints
     }
 
     fn verify_client_cert(
@@ -128,8 +183,7 @@ impl ClientCertVerifier for AnyCertificate {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let readable = version_one::readable(certificate);
-        self.0.clients.verify_tls12_signature(message, readable.as_ref().unwrap_or(certificate), signature)
+        verify_tls12(message, certificate, signature, &self.provider.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -138,11 +192,56 @@ impl ClientCertVerifier for AnyCertificate {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let readable = version_one::readable(certificate);
-        self.0.clients.verify_tls13_signature(message, readable.as_ref().unwrap_or(certificate), signature)
+        verify_tls13(message, certificate, signature, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.clients.supported_verify_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
+mod tests {
+    use super::*;
+    use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+
+    const AUTHORITY_ENDS: i32 = 2030;
+    const CLIENT_ENDS: i32 = 2025;
+
+    fn params(name: &str, ends: i32) -> CertificateParams {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.remove(DnType::CommonName);
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(ends, 1, 1);
+        params
+    }
+
+    #[test]
+    fn a_connection_does_not_outlive_its_certificate() {
+        let (key, client_key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let mut authority = params("ca", AUTHORITY_ENDS);
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let root = authority.self_signed(&key).unwrap();
+        let issuer = Issuer::new(authority, key);
+        let client = params("jane", CLIENT_ENDS).signed_by(&client_key, &issuer).unwrap();
+        let pool = Pool::new(vec![Certificate::from_der(root.der()).unwrap()]);
+        let chain = [client.der().clone()];
+        let connection = ConnectionCertificate::new(ClientAuthorities::new(pool, None), Some(&chain));
+        let at = |text: &str| {
+            let found = connection.at(text.parse::<jiff::Timestamp>().unwrap().as_second());
+            found.identity().map(|identity| identity.0.clone())
+        };
+        for (time, user) in [
+            ("2019-12-31T23:59:59Z", None),
+            ("2020-01-01T00:00:00Z", Some("jane")),
+            ("2024-06-01T00:00:00Z", Some("jane")),
+            ("2025-01-01T00:00:00Z", Some("jane")),
+            ("2025-01-01T00:00:01Z", None),
+            ("2031-01-01T00:00:00Z", None),
+        ] {
+            assert_eq!(at(time).as_deref(), user, "{time}");
+        }
     }
 }

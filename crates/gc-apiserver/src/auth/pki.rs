@@ -15,9 +15,7 @@ use rcgen::{
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
 };
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::ClientCertVerifier;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::certificates::CertificateAuthority;
 use super::client_certificates::{AnyCertificate, ClientAuthorities, FrontProxies};
@@ -25,6 +23,7 @@ use super::request_headers::RequestHeaders;
 use super::tls_settings::TlsSettings;
 use super::token_keys::{self, KeyError, PublicKey, SigningKey};
 use super::tokens::{TokenSettings, TokenSigner};
+use crate::x509::{Certificate, Pool, Purpose};
 
 /// How long certificates last.
 const YEARS: i16 = 10;
@@ -353,16 +352,15 @@ impl Pki {
         &self,
         headers: Option<&RequestHeaders>,
     ) -> Result<ClientAuthorities, PkiError> {
-        let clients: Vec<_> =
-            std::iter::once(&self.ca_der).chain(&self.client_authorities).cloned().collect();
         let front_proxies = headers
             .map(|headers| {
                 let authorities = certificates("the authorities of request headers", &headers.authorities)?;
-                let verifier = verifier_of(&authorities)?;
-                Ok::<_, PkiError>(FrontProxies { verifier, names: headers.allowed_names.clone() })
+                let authorities = Arc::new(pool_of("the authorities of request headers", &authorities)?);
+                Ok::<_, PkiError>(FrontProxies { authorities, names: headers.allowed_names.clone() })
             })
             .transpose()?;
-        Ok(ClientAuthorities::new(verifier_of(&clients)?, clients, front_proxies))
+        let clients = std::iter::once(&self.ca_der).chain(&self.client_authorities);
+        Ok(ClientAuthorities::new(pool_of("an authority of clients", clients)?, front_proxies))
     }
 
     /// TLS of the server: HTTP/2 and HTTP/1.1, client certificates taken but not required.
@@ -371,7 +369,8 @@ impl Pki {
         authorities: &ClientAuthorities,
     ) -> Result<rustls::ServerConfig, PkiError> {
         let tls = |error: &dyn std::fmt::Display| PkiError::Tls(error.to_string());
-        let verifier = Arc::new(AnyCertificate(authorities.clone()));
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = Arc::new(AnyCertificate::new(provider, authorities));
         let mut config = rustls::ServerConfig::builder_with_provider(self.tls.provider())
             .with_protocol_versions(self.tls.versions())
             .map_err(|error| tls(&error))?
@@ -387,19 +386,14 @@ fn bad_token_key(error: KeyError) -> PkiError {
     PkiError::BadKey { what: "a given key of service-account tokens".into(), detail: error.to_string() }
 }
 
-/// A verifier of client certificates of these authorities.
-fn verifier_of<'a>(
+/// The certificates of authorities that are believed.
+fn pool_of<'a>(
+    what: &str,
     authorities: impl IntoIterator<Item = &'a CertificateDer<'static>>,
-) -> Result<Arc<dyn ClientCertVerifier>, PkiError> {
-    let tls = |error: &dyn std::fmt::Display| PkiError::Tls(error.to_string());
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut roots = rustls::RootCertStore::empty();
-    for authority in authorities {
-        roots.add(authority.clone()).map_err(|error| tls(&error))?;
-    }
-    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-        .build()
-        .map_err(|error| tls(&error))
+) -> Result<Pool, PkiError> {
+    let read = authorities.into_iter().map(|der| Certificate::from_der(der));
+    let read = read.collect::<Result<Vec<_>, _>>();
+    read.map(Pool::new).map_err(|error| PkiError::BadKey { what: what.to_owned(), detail: error.to_string() })
 }
 
 pub(super) fn make(what: &'static str, error: &rcgen::Error) -> PkiError {
@@ -430,13 +424,9 @@ fn kept_administrator(
             .load_private_key(PrivateKeyDer::from_pem_slice(key.as_bytes()).ok()?)
             .ok()?;
         rustls::sign::CertifiedKey::new(vec![der.clone()], signing).keys_match().ok()?;
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(authority.clone()).ok()?;
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-            .build()
-            .ok()?;
-        let later = u64::try_from(now.as_second()).ok().map(Duration::from_secs)? + RENEW_BEFORE;
-        verifier.verify_client_cert(&der, &[], UnixTime::since_unix_epoch(later)).ok()
+        let authority = Pool::new(vec![Certificate::from_der(authority).ok()?]);
+        let later = now.checked_add(RENEW_BEFORE).ok()?.as_second();
+        authority.check(&Certificate::from_der(&der).ok()?, &[], Purpose::Client, later).ok()
     };
     Ok(is_good().map(|_| (certificate.clone(), key.clone())))
 }
@@ -534,7 +524,6 @@ fn admin_params(now: jiff::Timestamp) -> CertificateParams {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
 mod tests {
-    use super::super::subject::certificate_subject;
     use super::*;
 
     fn now() -> jiff::Timestamp {
@@ -631,9 +620,13 @@ mod tests {
     fn the_subject_of_a_client_certificate_is_user_and_groups() {
         let pki = Pki::load_or_make(&Keep::InMemory, &[], now()).unwrap();
         let der = CertificateDer::from_pem_slice(pki.admin_certificate_pem.as_bytes()).unwrap();
-        assert_eq!(certificate_subject(&der), (ADMIN_USER.to_owned(), vec![MASTERS_GROUP.to_owned()]));
+        let subject = Certificate::from_der(&der).unwrap().subject;
+        assert_eq!(
+            (&*subject.common_name, &*subject.organizations),
+            (ADMIN_USER, &[MASTERS_GROUP.to_owned()][..])
+        );
         for length in 0..der.len() {
-            let _ = certificate_subject(&der[..length]); // truncated ones must not panic
+            assert!(Certificate::from_der(&der[..length]).is_err(), "the first {length} bytes");
         }
     }
 }

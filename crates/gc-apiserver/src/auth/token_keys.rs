@@ -2,14 +2,18 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use gc_registry::x509::{Malformed, contents_of, elements};
 use ring::rand::SystemRandom;
 use ring::signature::{self, EcdsaKeyPair, KeyPair as _, RsaKeyPair, UnparsedPublicKey};
 use rustls::pki_types::pem::{PemObject as _, SectionKind};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use x509_cert::der::Decode as _;
+use x509_cert::der::asn1::ObjectIdentifier;
+use x509_cert::spki::SubjectPublicKeyInfoRef;
 
 use super::certificates::{BIT_STRING, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE, encode};
-use super::subject::{CertificateFields, element};
+use crate::x509::Certificate;
 
 const RSA_ENCRYPTION: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 const EC_PUBLIC_KEY: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
@@ -162,13 +166,10 @@ impl PublicKey {
         let mut found = Vec::new();
         for (kind, der) in sections(text)? {
             let key = match kind {
-                SectionKind::PublicKey => {
-                    let (_, info, _) = element(&der).ok_or(KeyError::Unsupported)?;
-                    Some(Self::from_info(info)?)
-                }
+                SectionKind::PublicKey => Some(Self::from_info(&der)?),
                 SectionKind::Certificate => {
-                    let fields = CertificateFields::read(&der).ok_or(KeyError::Unsupported)?;
-                    Some(Self::from_info(fields.public_key)?)
+                    let certificate = Certificate::from_der(&der).map_err(|_| KeyError::Unsupported)?;
+                    Some(Self::from_info(&certificate.public_key)?)
                 }
                 _ => SigningKey::from_section(kind, &der)?.map(|key| key.public),
             };
@@ -177,18 +178,16 @@ impl PublicKey {
         if found.is_empty() { Err(KeyError::Absent) } else { Ok(found) }
     }
 
-    /// From the contents of a SubjectPublicKeyInfo.
+    /// From a SubjectPublicKeyInfo in DER.
     fn from_info(info: &[u8]) -> Result<Self, KeyError> {
         let read = || {
-            let (_, algorithm, rest) = element(info)?;
-            let (tag, bits, _) = element(rest)?;
-            let key = bits.strip_prefix(&[0]).filter(|_| tag == BIT_STRING)?;
-            let (_, identifier, parameters) = element(algorithm)?;
-            let algorithm = match identifier {
+            let info = SubjectPublicKeyInfoRef::from_der(info).ok()?;
+            let key = info.subject_public_key.as_bytes()?;
+            let algorithm = match info.algorithm.oid.as_bytes() {
                 RSA_ENCRYPTION => Algorithm::Rsa,
                 EC_PUBLIC_KEY => {
-                    let (_, wanted, _) = element(parameters)?;
-                    Algorithm::Ecdsa(CURVES.iter().position(|curve| curve.identifier == wanted)?)
+                    let wanted: ObjectIdentifier = info.algorithm.parameters?.decode_as().ok()?;
+                    Algorithm::Ecdsa(CURVES.iter().position(|curve| curve.identifier == wanted.as_bytes())?)
                 }
                 _ => return None,
             };
@@ -265,9 +264,10 @@ fn pkcs8(curve: &Curve, key: &[u8]) -> Vec<u8> {
 
 /// Modulus and exponent of an RSA key in DER, without leading zeros.
 fn numbers(der: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
-    let (_, pair, _) = element(der)?;
-    let (_, modulus, rest) = element(pair)?;
-    let (_, exponent, _) = element(rest)?;
-    let bare = |number: &[u8]| number.iter().copied().skip_while(|byte| *byte == 0).collect();
-    Some((bare(modulus), bare(exponent)))
+    let what = Malformed("the key cannot be read");
+    let [modulus, exponent] = elements(der, what).ok()?[..] else { return None };
+    let bare = |number: &[u8]| -> Option<Vec<u8>> {
+        Some(contents_of(number, what).ok()?.iter().copied().skip_while(|byte| *byte == 0).collect())
+    };
+    Some((bare(modulus)?, bare(exponent)?))
 }

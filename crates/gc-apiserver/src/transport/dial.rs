@@ -6,17 +6,15 @@ use http_body::Body;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore, SignatureScheme,
-};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, OtherError, SignatureScheme};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
+
+use crate::x509::{Certificate, Pool, Purpose, check_dates, check_host, verify_tls12, verify_tls13};
 
 /// Where a connection leads, and how it is known that it leads there.
 #[derive(Clone, Debug)]
@@ -30,7 +28,7 @@ pub(crate) struct Peer {
 }
 
 /// What the certificate of a peer is checked by.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
     /// Authorities, as PEM.
     Authorities(Vec<u8>),
@@ -67,24 +65,48 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let (host, port) = &peer.address;
-    let stream = TcpStream::connect((host.as_str(), *port))
-        .await
-        .map_err(|why| format!("dial tcp {host}:{port}: connect: {}", shown(&why)))?;
+    let stream = connect(peer).await?;
     let name = ServerName::try_from(peer.name.clone()).map_err(|why| format!("tls: {why}"))?;
-    let tls = TlsConnector::from(Arc::new(client_config(&peer.trust, identity)?));
+    let tls = TlsConnector::from(Arc::new(client_config(peer, identity)?));
     let stream = tls.connect(name, stream).await.map_err(|why| refused_certificate(&why))?;
+    begin(stream).await
+}
+
+/// Opens a connection without TLS: where a webhook redirects to such a place.
+pub(crate) async fn dial_plain<B>(peer: &Peer) -> Result<Connection<B>, String>
+where
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    begin(connect(peer).await?).await
+}
+
+async fn connect(peer: &Peer) -> Result<TcpStream, String> {
+    let (host, port) = &peer.address;
+    let stream = TcpStream::connect((host.as_str(), *port)).await;
+    stream.map_err(|why| format!("dial tcp {host}:{port}: connect: {}", shown(&why)))
+}
+
+async fn begin<B>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> Result<Connection<B>, String>
+where
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|why| why.to_string())?;
     let driver = tokio::spawn(connection).abort_handle();
     Ok(Connection { sender, driver })
 }
 
-fn client_config(trust: &Trust, identity: Option<&Identity>) -> Result<ClientConfig, String> {
+fn client_config(peer: &Peer, identity: Option<&Identity>) -> Result<ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|why| why.to_string())?;
-    let verifier = PeerVerifier::new(trust, provider)?;
+    let verifier = PeerVerifier::new(peer, provider)?;
     let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     match identity {
         None => Ok(builder.with_no_client_auth()),
@@ -95,32 +117,33 @@ fn client_config(trust: &Trust, identity: Option<&Identity>) -> Result<ClientCon
 }
 
 /// The certificates of a bundle; those of the machine for an empty one, as upstream has it.
-fn authorities(bundle: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
-    static OF_THE_MACHINE: LazyLock<Vec<CertificateDer<'static>>> =
-        LazyLock::new(|| rustls_native_certs::load_native_certs().certs);
+fn believed(bundle: &[u8]) -> Result<Arc<Pool>, String> {
+    static OF_THE_MACHINE: LazyLock<Arc<Pool>> = LazyLock::new(|| {
+        let found = rustls_native_certs::load_native_certs().certs;
+        Arc::new(Pool::new(found.iter().filter_map(|der| Certificate::from_der(der).ok()).collect()))
+    });
     if bundle.is_empty() {
-        return Ok(OF_THE_MACHINE.clone());
+        return Ok(Arc::clone(&OF_THE_MACHINE));
     }
-    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bundle).collect();
-    let read = read.map_err(|why| format!("caBundle cannot be read: {why}"))?;
-    if read.is_empty() { Err("unable to load root certificates".to_owned()) } else { Ok(read) }
+    let pool = Pool::new(Certificate::all_from_pem(bundle));
+    if pool.is_empty() {
+        return Err("unable to load root certificates: unable to parse bytes as PEM block".to_owned());
+    }
+    Ok(Arc::new(pool))
 }
 
-/// An error of a handshake in the words of Go, where it is a common one.
+/// An error of a handshake in the words of Go, where it is about the certificate.
 fn refused_certificate(error: &std::io::Error) -> String {
     let why = error.get_ref().and_then(|why| why.downcast_ref::<rustls::Error>());
-    let Some(rustls::Error::InvalidCertificate(why)) = why else { return format!("tls: {error}") };
-    let why = match why {
-        CertificateError::UnknownIssuer => "certificate signed by unknown authority".to_owned(),
-        CertificateError::Other(other) if is_authority(other) => {
-            "certificate signed by unknown authority".to_owned()
+    match why {
+        Some(rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(why)))) => {
+            format!("tls: failed to verify certificate: x509: {why}")
         }
-        CertificateError::Expired | CertificateError::NotValidYet => {
-            "certificate has expired or is not yet valid".to_owned()
+        Some(rustls::Error::InvalidCertificate(CertificateError::BadEncoding)) => {
+            "tls: failed to parse certificate from server: x509: malformed certificate".to_owned()
         }
-        other => other.to_string(),
-    };
-    format!("tls: failed to verify certificate: x509: {why}")
+        _ => format!("tls: {error}"),
+    }
 }
 
 /// An error of a connection in the words of Go, where it is a common one.
@@ -135,38 +158,18 @@ fn shown(error: &std::io::Error) -> String {
 #[derive(Debug)]
 struct PeerVerifier {
     provider: Arc<CryptoProvider>,
-    /// What is believed; nothing is checked without.
-    trusted: Option<Trusted>,
-}
-
-#[derive(Debug)]
-struct Trusted {
-    by_authority: Arc<WebPkiServerVerifier>,
-    /// The certificates of the bundle. A server that shows one of them is believed even if it is that of an authority: what
-    /// `openssl req -x509` makes is both.
-    named: Vec<CertificateDer<'static>>,
+    /// What is believed, and the host that the peer has to be; nothing is checked without.
+    trusted: Option<(Arc<Pool>, String)>,
 }
 
 impl PeerVerifier {
-    fn new(trust: &Trust, provider: Arc<CryptoProvider>) -> Result<Self, String> {
-        let Trust::Authorities(bundle) = trust else { return Ok(Self { provider, trusted: None }) };
-        let named = authorities(bundle)?;
-        let mut roots = RootCertStore::empty();
-        let (_, unusable) = roots.add_parsable_certificates(named.iter().cloned());
-        if roots.is_empty() {
-            return Err(format!("caBundle cannot be used: {unusable} of its certificates cannot be read"));
-        }
-        let by_authority =
-            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-                .build()
-                .map_err(|why| format!("caBundle cannot be used: {why}"))?;
-        Ok(Self { provider, trusted: Some(Trusted { by_authority, named }) })
+    fn new(peer: &Peer, provider: Arc<CryptoProvider>) -> Result<Self, String> {
+        let trusted = match &peer.trust {
+            Trust::Anyone => None,
+            Trust::Authorities(bundle) => Some((believed(bundle)?, peer.name.clone())),
+        };
+        Ok(Self { provider, trusted })
     }
-}
-
-/// Whether the only objection to a certificate is that it is that of an authority. Its dates have been checked before.
-fn is_authority(error: &OtherError) -> bool {
-    error.0.downcast_ref::<webpki::Error>() == Some(&webpki::Error::CaUsedAsEndEntity)
 }
 
 impl ServerCertVerifier for PeerVerifier {
@@ -174,19 +177,22 @@ impl ServerCertVerifier for PeerVerifier {
         &self,
         own: &CertificateDer<'_>,
         others: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        ocsp: &[u8],
+        _: &ServerName<'_>,
+        _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let Some(trusted) = &self.trusted else { return Ok(ServerCertVerified::assertion()) };
-        match trusted.by_authority.verify_server_cert(own, others, name, ocsp, now) {
-            Err(rustls::Error::InvalidCertificate(CertificateError::Other(error)))
-                if is_authority(&error) && trusted.named.contains(own) =>
-            {
-                verify_server_name(&ParsedCertificate::try_from(own)?, name)?;
-                Ok(ServerCertVerified::assertion())
-            }
-            verified => verified,
+        let Some((pool, host)) = &self.trusted else { return Ok(ServerCertVerified::assertion()) };
+        let read =
+            |der: &CertificateDer<'_>| Certificate::from_der(der).map_err(|_| CertificateError::BadEncoding);
+        let own = read(own)?;
+        let others = others.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        let checked = check_dates(&own, now)
+            .and_then(|()| check_host(&own, host))
+            .and_then(|()| pool.check(&own, &others, Purpose::Server, now));
+        match checked {
+            Ok(()) => Ok(ServerCertVerified::assertion()),
+            Err(why) => Err(CertificateError::Other(OtherError(Arc::new(why))).into()),
         }
     }
 
@@ -196,8 +202,7 @@ impl ServerCertVerifier for PeerVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+        verify_tls12(message, certificate, signature, &self.provider.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -206,8 +211,7 @@ impl ServerCertVerifier for PeerVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+        verify_tls13(message, certificate, signature, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -25,7 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::aggregator::Aggregator;
 use crate::auth::authentication;
 use crate::auth::certificates::CertificateAuthority;
-use crate::auth::client_certificates::ClientAuthorities;
+use crate::auth::client_certificates::{ClientAuthorities, ConnectionCertificate};
 use crate::auth::front_proxy::{CLIENT_NAME, FrontProxy};
 use crate::auth::kubeconfig::ClientCredentials;
 use crate::auth::pki::{GivenKeys, Keep, Pki, PkiError};
@@ -38,7 +38,7 @@ use crate::serve::extension::Extension;
 use crate::serve::health;
 use crate::serve::service;
 use crate::serve::webhooks::Webhooks;
-use crate::state::{Clock, State, StateParts, system_user};
+use crate::state::{Clock, State, StateParts};
 use crate::transport::account::MemoryBudget;
 use crate::transport::clients::{Admitted, Ending};
 use crate::transport::connections::{Patience, converse};
@@ -254,9 +254,7 @@ impl Server {
             front_proxy: proxy,
         };
         tokio::task::spawn_blocking(move || {
-            let user = system_user();
-            let made = starting
-                .with_context(&user, "kubegc", |registry, context| registry.bootstrap(context, &facts));
+            let made = starting.as_server("kubegc", |registry, context| registry.bootstrap(context, &facts));
             health::check_once(&starting);
             made
         })
@@ -525,14 +523,15 @@ async fn connection(accepting: Accepting, stream: TcpStream, admitted: Arc<Admit
         Err(_) => return,
     };
     state.metrics.connections.inc();
-    let certificate = authorities.examine(stream.get_ref().1.peer_certificates());
-    if let Some(identity) = certificate.identity().filter(|identity| !identity.0.is_empty()) {
+    let certificate = ConnectionCertificate::new(authorities, stream.get_ref().1.peer_certificates());
+    if let Some(identity) = certificate.now().identity().filter(|identity| !identity.0.is_empty()) {
         let groups = identity.1.clone();
         let user = authentication::authenticated(UserInfo { groups, ..UserInfo::default() });
         client.authenticated(&identity.0, authentication::standing(&user));
     }
     let answer = |mut request: Request<Incoming>| {
-        let (state, certificate) = (Arc::clone(&state), certificate.clone());
+        // Every request is of who the certificate says at its time: a connection may outlive it.
+        let (state, certificate) = (Arc::clone(&state), certificate.now());
         request.extensions_mut().insert(Arc::clone(&admitted));
         async move {
             match unserved(&request) {
@@ -577,10 +576,7 @@ async fn maintain(state: Arc<State>) {
         let catalog = state.registry.catalog();
         state.metrics.forget_removed(|group, resource| catalog.serves(group, resource));
         let tending = Arc::clone(&state);
-        let done = run_blocking(move || {
-            let user = system_user();
-            tending.with_context(&user, "kubegc", gc_registry::Registry::maintain)
-        });
+        let done = run_blocking(move || tending.as_server("kubegc", gc_registry::Registry::maintain));
         if let Err(error) = done.await {
             tracing::warn!(%error, "maintenance of the registry failed and is retried");
             tokio::time::sleep(PUMP_PAUSE).await;
@@ -658,9 +654,8 @@ mod tests {
         let body = RequestBody::from(serde_json::json!({"metadata": {"name": name}}));
         let operation = Operation::Create(body, WriteOptions::default());
         let target = RequestTarget::collection(&resource);
-        let created = server.state.with_context(&UserInfo::default(), "test", |registry, context| {
-            registry.handle(&target, operation, context)
-        });
+        let created =
+            server.state.as_server("test", |registry, context| registry.handle(&target, operation, context));
         created.unwrap();
         server.state.registry.forget_history(None).unwrap()
     }

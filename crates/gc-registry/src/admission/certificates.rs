@@ -11,13 +11,10 @@ use crate::error::ApiError;
 use crate::kinds::access::text;
 use crate::meta;
 use crate::names::quoted;
+use crate::x509::CertificateRequest;
 
 /// The group that may do everything.
-const MASTERS: &[u8] = b"system:masters";
-/// What precedes the value of an organization in a subject: the attribute's object identifier, 2.5.4.10.
-const ORGANIZATION: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x0a];
-/// Tag and length of a text in DER.
-const HEADER_BYTES: usize = 2;
+const MASTERS: &str = "system:masters";
 
 /// A requested client certificate makes no user an administrator.
 pub(super) fn restrict_subject(
@@ -31,31 +28,15 @@ pub(super) fn restrict_subject(
     {
         return Ok(());
     }
-    let encoded = BASE64.decode(text(new, &["spec", "request"])).unwrap_or_default();
-    let der: String = std::str::from_utf8(&encoded)
-        .unwrap_or_default()
-        .lines()
-        .filter(|line| !line.contains("-----"))
-        .map(str::trim)
-        .collect::<String>();
-    let der = BASE64.decode(der).unwrap_or_default();
-    if organizations(&der).any(|organization| organization == MASTERS) {
-        return Err(request
-            .forbidden(new, &format!("use of {SIGNER} signer with system:masters group is not allowed")));
+    let pem = BASE64.decode(text(new, &["spec", "request"])).unwrap_or_default();
+    let asked = CertificateRequest::from_pem(&pem)
+        .map_err(|why| request.forbidden(new, &format!("unable to parse CSR: {why}")))?;
+    if asked.subject.organizations.iter().any(|organization| organization == MASTERS) {
+        return Err(
+            request.forbidden(new, &format!("use of {SIGNER} signer with {MASTERS} group is not allowed"))
+        );
     }
     Ok(())
-}
-
-/// The organizations that a request in DER names.
-fn organizations(der: &[u8]) -> impl Iterator<Item = &[u8]> {
-    der.windows(ORGANIZATION.len()).enumerate().filter(|(_, window)| *window == ORGANIZATION).filter_map(
-        |(at, _)| {
-            let value = der.get(at + ORGANIZATION.len()..)?;
-            // Organizations are short: a length of one byte.
-            let length = usize::from(*value.get(1)?);
-            value.get(HEADER_BYTES..HEADER_BYTES + length)
-        },
-    )
 }
 
 impl Call<'_> {

@@ -413,7 +413,7 @@ fn a_webhook_that_hangs_talks_nonsense_or_lies_deletes_nothing() {
 }
 
 /// A request for a certificate that no one will answer.
-const SIGNING_REQUEST: &str = "-----BEGIN CERTIFICATE REQUEST-----\nMIHgMIGHAgEAMCUxFTATBgNVBAoMDHN5c3RlbTpub2RlczEMMAoGA1UEAwwDbm9k\n-----END CERTIFICATE REQUEST-----\n";
+const SIGNING_REQUEST: &str = "-----BEGIN CERTIFICATE REQUEST-----\nMIHsMIGUAgEAMDIxFTATBgNVBAoMDHN5c3RlbTpub2RlczEZMBcGA1UEAwwQc3lz\ndGVtOm5vZGU6bm9kZTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABE4nB68aukqi\n93rYSYfdjucRwACyEbH1aQNC83UDurp6Nj2Q72LoXaWjU5SmC6fmp3rwHI6ge10D\nKEfU635UCqugADAKBggqhkjOPQQDAgNHADBEAiAQ64vaTbXKCs4YEGJGXNJVhvOD\npSuboRCG+8HjEHxNywIgS0/ckw93zrjCikfZN62xABMH7j06Ot8UiujyAyDHJcw=\n-----END CERTIFICATE REQUEST-----\n";
 
 /// A kind that the server does not serve by default.
 fn gated(up: &Up, group: &str, version: &str, kind: &str, scope: &str) {

@@ -10,6 +10,7 @@ use crate::kinds::printers::duration::human_duration;
 use crate::kinds::shared::conditions::STATUSES;
 use crate::kinds::shared::signers::signer_name;
 use crate::names;
+use crate::x509;
 
 const EXPIRATION_SECONDS_MIN: i64 = 600;
 /// Conditions that say what became of a request, and stay.
@@ -170,8 +171,7 @@ impl Kind for CertificateSigningRequest {
             report.forbidden(&certificate, why);
         } else if certificate.text() != was {
             let bytes = BASE64.decode(certificate.text()).unwrap_or_default();
-            if !String::from_utf8_lossy(&bytes).contains("-----BEGIN CERTIFICATE-----") {
-                let why = "must contain at least one CERTIFICATE PEM block";
+            if let Some(why) = x509::certificates_problem(&bytes) {
                 report.invalid_text(&certificate, "<certificate data>", why);
             }
         }
@@ -194,12 +194,9 @@ fn request(object: &Field<'_, '_>, report: &mut Report) {
     let spec = object.get("spec");
     let body = spec.get("request");
     let bytes = BASE64.decode(body.text()).unwrap_or_default();
-    let text = String::from_utf8_lossy(&bytes);
-    if !text.contains("-----BEGIN CERTIFICATE REQUEST-----")
-        && !text.contains("-----BEGIN NEW CERTIFICATE REQUEST-----")
-    {
+    if let Err(why) = x509::CertificateRequest::from_pem(&bytes) {
         let shown = if body.is_set() { quoted(body.text()) } else { "null".into() };
-        report.invalid_shown(&body, &shown, "PEM block type must be CERTIFICATE REQUEST");
+        report.invalid_shown(&body, &shown, &why.to_string());
     }
     let usages = spec.get("usages");
     if usages.list().is_empty() {
