@@ -11,7 +11,7 @@ mod table;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-pub(crate) use table::{ApiService, Availability, Table, Version};
+pub(crate) use table::{ApiService, Availability, Resource, Table, Version};
 
 use crate::transport::dial::Identity;
 
@@ -38,7 +38,10 @@ impl Aggregator {
         &self.identity
     }
 
-    fn publish(&self, table: Table) {
-        *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+    /// Replaces the table by what is made of it.
+    fn change(&self, change: impl FnOnce(&Table) -> Table) -> Arc<Table> {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        *table = Arc::new(change(&table));
+        Arc::clone(&table)
     }
 }

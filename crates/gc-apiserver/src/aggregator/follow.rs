@@ -1,9 +1,13 @@
 //! Keeps the table of aggregated servers what the stored APIServices say, and their conditions what checks find.
 
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use gc_registry::api::{
     ListOptions, Operation, RequestBody, RequestTarget, ResponseBody, WatchEvent, WriteOptions,
@@ -14,9 +18,10 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::forward::check;
-use super::{ApiService, Table};
+use super::table::Key;
+use super::{ApiService, Availability, Table};
 use crate::own;
-use crate::state::{State, system_user};
+use crate::state::State;
 use crate::work::Weight;
 
 const GROUP: &str = "apiregistration.k8s.io";
@@ -40,7 +45,9 @@ pub(crate) async fn follow(state: &Arc<State>, background: &mut JoinSet<()>) -> 
 
 async fn follow_once(state: &Arc<State>) -> Result<(), ApiError> {
     let mut watches = vec![watch(state, GROUP, RESOURCE).await?];
+    let mut checks = Checks::new(state);
     loop {
+        // What was deleted or leads elsewhere is out of force before anything is checked.
         let table = read(state).await?;
         // What is behind the services is followed only where there are any.
         if table.is_empty() {
@@ -49,15 +56,70 @@ async fn follow_once(state: &Arc<State>) -> Result<(), ApiError> {
             watches.push(watch(state, "", "services").await?);
             watches.push(watch(state, "discovery.k8s.io", "endpointslices").await?);
         }
-        check_all(state, &table).await;
-        let period = if table.is_empty() { Duration::MAX } else { CHECK_PERIOD };
+        checks.plan(&table);
         // A round of checks follows a change, or the end of the period.
-        tokio::time::timeout(period, changed(&mut watches, &table)).await.unwrap_or(Ok(()))?;
+        let period = if table.is_empty() { Duration::MAX } else { CHECK_PERIOD };
+        tokio::select! {
+            never = checks.run() => match never {},
+            changed = tokio::time::timeout(period, changed(&mut watches, &table)) => {
+                changed.unwrap_or(Ok(()))?;
+            }
+        }
         // Changes seldom come alone: those of one moment are handled together.
         tokio::time::sleep(own::MOMENT).await;
         while let Some(more) = changed(&mut watches, &table).now_or_never() {
             more?;
         }
+    }
+}
+
+/// The checks that are due and those that run. A change interrupts none of them, and nothing waits for all of them.
+struct Checks {
+    state: Arc<State>,
+    due: VecDeque<Key>,
+    running: FuturesUnordered<BoxFuture<'static, ()>>,
+}
+
+impl Checks {
+    fn new(state: &Arc<State>) -> Self {
+        Self { state: Arc::clone(state), due: VecDeque::new(), running: FuturesUnordered::new() }
+    }
+
+    /// Plans a check of each server, the new ones first.
+    fn plan(&mut self, table: &Table) {
+        let mut services: Vec<&ApiService> = table.services().collect();
+        services.sort_by_key(|service| service.availability != Availability::pending());
+        for service in services {
+            if !self.due.contains(&service.key()) {
+                self.due.push_back(service.key());
+            }
+        }
+    }
+
+    /// Checks what is due, for as long as it is polled.
+    async fn run(&mut self) -> Infallible {
+        loop {
+            while self.running.len() < CHECKS_AT_ONCE
+                && let Some(key) = self.due.pop_front()
+            {
+                self.running.push(check_one(Arc::clone(&self.state), key).boxed());
+            }
+            if self.running.next().await.is_none() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+/// Checks a server; what is found is published, and becomes its condition, if it is still the same server.
+async fn check_one(state: Arc<State>, key: Key) {
+    let Some(service) = state.aggregator.table().get(&key).cloned() else { return };
+    let (availability, resources) = check(&state, &service).await;
+    let resources = resources.or_else(|| service.resources.clone());
+    let service = ApiService { availability, resources, ..service };
+    state.aggregator.change(|table| table.with(&service));
+    if let Err(error) = report(&state, &service).await {
+        tracing::warn!(%error, name = service.name, "the status of an APIService cannot be written");
     }
 }
 
@@ -114,46 +176,26 @@ fn is_behind(metadata: &Value, table: &Table) -> bool {
 /// Reads the table, and publishes it with what is known of its servers.
 async fn read(state: &Arc<State>) -> Result<Arc<Table>, ApiError> {
     let objects = state.perform(Weight::ReadMany, |state| own::list(state, GROUP, RESOURCE)).await?;
-    state.aggregator.publish(Table::read(&objects, &state.aggregator.table()));
-    Ok(state.aggregator.table())
-}
-
-/// Checks all servers; what is found is published, and becomes their conditions.
-async fn check_all(state: &Arc<State>, table: &Table) {
-    let services: Vec<ApiService> = table.services().cloned().collect();
-    let checks = services.into_iter().map(|service| {
-        let state = Arc::clone(state);
-        async move {
-            let (availability, resources) = check(&state, &service).await;
-            let resources = resources.or_else(|| service.resources.clone());
-            ApiService { availability, resources, ..service }
-        }
-    });
-    let found: Vec<ApiService> =
-        futures::stream::iter(checks).buffer_unordered(CHECKS_AT_ONCE).collect().await;
-    let mut checked = table.clone();
-    for service in found {
-        if let Err(error) = report(state, &service).await {
-            tracing::warn!(%error, name = service.name, "the status of an APIService cannot be written");
-        }
-        checked = checked.with(service);
-    }
-    state.aggregator.publish(checked);
+    Ok(state.aggregator.change(|before| Table::read(&objects, before)))
 }
 
 /// Writes the condition of an APIService, if it is another one than before.
 async fn report(state: &Arc<State>, service: &ApiService) -> Result<(), ApiError> {
-    let (name, availability) = (service.name.clone(), service.availability.clone());
+    let (service, availability) = (service.clone(), service.availability.clone());
+    let name = service.name.clone();
     state
         .perform(Weight::Write, move |state| {
             let target = RequestTarget { name, ..own::target(state, GROUP, RESOURCE)? };
             let status = RequestTarget { subresource: "status".into(), ..target.clone() };
-            state.with_context(&system_user(), "kube-aggregator", |registry, context| {
+            state.as_server("kube-aggregator", |registry, context| {
                 let read = Operation::Get { resource_version: String::new() };
                 let ResponseBody::Object(object) = registry.handle(&target, read, context)?.body else {
                     return Ok(());
                 };
                 let mut object = (**object.value()?).clone();
+                if !ApiService::read(&object).is_some_and(|stored| stored.is_same_server(&service)) {
+                    return Ok(());
+                }
                 let found = json!({
                     "type": "Available", "status": if availability.is_available { "True" } else { "False" },
                     "reason": availability.reason, "message": availability.message,

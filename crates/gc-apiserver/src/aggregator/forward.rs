@@ -15,9 +15,9 @@ use http::header::{
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Full, Limited};
 use hyper::body::Incoming;
-use serde_json::Value;
+use tokio::time::Instant;
 
-use super::{ApiService, Availability};
+use super::{ApiService, Availability, Resource};
 use crate::auth::request_headers::RequestHeaders;
 use crate::state::State;
 use crate::transport::body::AnswerBody;
@@ -26,12 +26,15 @@ use crate::transport::exchange::{Answer, ApiRequest, RequestBytes, text_answer};
 use crate::transport::path::{self, Route};
 use crate::work::Weight;
 
-/// How long a server may take until its answer begins.
+/// How long a server may take until the answer to a request without a deadline begins.
 const ANSWER_PATIENCE: Duration = Duration::from_mins(1);
 /// How long the check of a server may take.
 const CHECK_PATIENCE: Duration = Duration::from_secs(5);
 /// The largest discovery document that is taken, in bytes.
 const LARGEST_DISCOVERY: usize = 3 * 1024 * 1024;
+
+/// Subresources that are connections, which last for as long as both sides wish.
+const CONNECTIONS: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// Headers that are about one connection, or that another server must not see.
 fn stays_here(name: &HeaderName) -> bool {
@@ -128,6 +131,14 @@ pub(crate) async fn forward(
     }
     let is_watch = matches!(route, Route::Resource(target)
         if path::resource_verb(&request.method, target, &request.query) == Some("watch"));
+    let is_connection =
+        matches!(route, Route::Resource(target) if CONNECTIONS.contains(&target.subresource.as_str()));
+    let end = if is_watch || is_connection {
+        None
+    } else {
+        request.limit_time()?;
+        Some(request.deadline.end().into())
+    };
     let watching = if is_watch {
         Some(state.metrics.watch(state.work.watch_place(&request.user.name, &request.flow)?))
     } else {
@@ -146,10 +157,11 @@ pub(crate) async fn forward(
     })?);
     let body = std::mem::replace(&mut request.body, nothing());
     let sent = send(state, &peer, &request.method, &request.target, headers, body);
-    match tokio::time::timeout(ANSWER_PATIENCE, sent).await {
+    let patience = end.unwrap_or_else(|| Instant::now() + ANSWER_PATIENCE);
+    match tokio::time::timeout_at(patience, sent).await {
         Ok(Ok((connection, response))) => {
             drop(place);
-            Ok(answer(state, response, (connection, watching)))
+            Ok(answer(state, response, end, (connection, watching)))
         }
         Ok(Err(why)) => Ok(unavailable(&format!("error trying to reach service: {why}"))),
         Err(_) => Ok(unavailable("error trying to reach service: context deadline exceeded")),
@@ -180,8 +192,13 @@ async fn send(
     Ok((connection, response))
 }
 
-/// The answer, as it arrives; what it needs is held until its end.
-fn answer<T: Send + 'static>(state: &State, response: http::Response<Incoming>, held: T) -> Answer {
+/// The answer, as it arrives and until its deadline, if it has one; what it needs is held until its end.
+fn answer<T: Send + 'static>(
+    state: &State,
+    response: http::Response<Incoming>,
+    end: Option<Instant>,
+    held: T,
+) -> Answer {
     let (head, body) = response.into_parts();
     let pieces = futures::stream::unfold((body, held), |(mut body, held)| async {
         loop {
@@ -195,7 +212,14 @@ fn answer<T: Send + 'static>(state: &State, response: http::Response<Incoming>, 
             }
         }
     });
-    let stream = pieces.take_until(state.stop.clone().map(drop));
+    let ended = async move {
+        match end {
+            Some(end) => tokio::time::sleep_until(end).await,
+            None => std::future::pending().await,
+        }
+    };
+    let ended = futures::future::select(state.stop.clone(), Box::pin(ended)).map(drop);
+    let stream = pieces.take_until(ended);
     let mut answer = http::Response::new(AnswerBody::Stream(Box::pin(stream)));
     *answer.status_mut() = head.status;
     for (name, value) in &head.headers {
@@ -207,7 +231,10 @@ fn answer<T: Send + 'static>(state: &State, response: http::Response<Incoming>, 
 }
 
 /// Asks a server for its resources: whether it is available, and what it answered.
-pub(crate) async fn check(state: &Arc<State>, service: &ApiService) -> (Availability, Option<Arc<Value>>) {
+pub(crate) async fn check(
+    state: &Arc<State>,
+    service: &ApiService,
+) -> (Availability, Option<Arc<[Resource]>>) {
     let peer = match peer(state, service).await {
         Ok(peer) => peer,
         Err(unavailable) => return (unavailable, None),
@@ -215,7 +242,7 @@ pub(crate) async fn check(state: &Arc<State>, service: &ApiService) -> (Availabi
     let url = format!("https://{}:{}{}", peer.address.0, peer.address.1, service.path());
     let failed = |why: String| (Availability::failed("FailedDiscoveryCheck", why), None);
     match tokio::time::timeout(CHECK_PATIENCE, discovery(state, &peer, &service.path())).await {
-        Ok(Ok((status, document))) if status.is_success() => (Availability::passed(), document.map(Arc::new)),
+        Ok(Ok((status, document))) if status.is_success() => (Availability::passed(), document),
         Ok(Ok((status, _))) => failed(format!(
             "failing or missing response from {url}: bad status from {url}: {}",
             status.as_u16()
@@ -227,7 +254,11 @@ pub(crate) async fn check(state: &Arc<State>, service: &ApiService) -> (Availabi
     }
 }
 
-async fn discovery(state: &State, peer: &Peer, path: &str) -> Result<(StatusCode, Option<Value>), String> {
+async fn discovery(
+    state: &State,
+    peer: &Peer,
+    path: &str,
+) -> Result<(StatusCode, Option<Arc<[Resource]>>), String> {
     let user = UserInfo {
         name: "system:kube-aggregator".into(),
         groups: vec![crate::auth::pki::MASTERS_GROUP.into()],
@@ -245,8 +276,7 @@ async fn discovery(state: &State, peer: &Peer, path: &str) -> Result<(StatusCode
     let status = response.status();
     let body = Limited::new(response.into_body(), LARGEST_DISCOVERY);
     let bytes = body.collect().await.map_err(|why| why.to_string())?.to_bytes();
-    let document = serde_json::from_slice(&bytes).ok();
-    Ok((status, document.filter(|document: &Value| document["kind"] == "APIResourceList")))
+    Ok((status, Resource::list(&bytes)))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use gc_registry::catalog::{Catalog, version_priority};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use crate::transport::dial::Trust;
@@ -28,8 +29,55 @@ pub(crate) struct ApiService {
     /// Of the group, and of the version in it.
     pub(crate) priority: (i64, i64),
     pub(crate) availability: Availability,
-    /// The last APIResourceList that it gave.
-    pub(crate) resources: Option<Arc<Value>>,
+    /// The last resources that it gave.
+    pub(crate) resources: Option<Arc<[Resource]>>,
+}
+
+/// Group and version.
+pub(super) type Key = (String, String);
+
+/// A resource in discovery. What another server says is taken over by its types alone: one wrong member in what this server
+/// shows would make all of discovery unreadable for clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Resource {
+    #[serde(deserialize_with = "or_default")]
+    name: String,
+    #[serde(deserialize_with = "or_default")]
+    singular_name: String,
+    #[serde(deserialize_with = "or_default")]
+    namespaced: bool,
+    #[serde(deserialize_with = "or_default")]
+    group: String,
+    #[serde(deserialize_with = "or_default")]
+    version: String,
+    #[serde(deserialize_with = "or_default")]
+    kind: String,
+    #[serde(deserialize_with = "or_default")]
+    verbs: Vec<String>,
+    #[serde(deserialize_with = "or_default")]
+    short_names: Vec<String>,
+    #[serde(deserialize_with = "or_default")]
+    categories: Vec<String>,
+}
+
+/// As in Go, null is the empty value.
+fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    Option::deserialize(from).map(Option::unwrap_or_default)
+}
+
+impl Resource {
+    /// Reads an APIResourceList; `None` if it is none.
+    pub(super) fn list(document: &[u8]) -> Option<Arc<[Self]>> {
+        #[derive(Deserialize)]
+        struct List {
+            kind: String,
+            #[serde(default, deserialize_with = "or_default")]
+            resources: Vec<Resource>,
+        }
+        let list: List = serde_json::from_slice(document).ok()?;
+        (list.kind == "APIResourceList").then(|| list.resources.into())
+    }
 }
 
 /// Whether a server can be reached: the condition `Available`.
@@ -41,6 +89,11 @@ pub(crate) struct Availability {
 }
 
 impl Availability {
+    /// That of a server which was not checked yet.
+    pub(crate) fn pending() -> Self {
+        Self::failed("Pending", "it was not checked yet".into())
+    }
+
     pub(crate) fn passed() -> Self {
         Self { is_available: true, reason: "Passed".into(), message: "all checks passed".into() }
     }
@@ -52,7 +105,7 @@ impl Availability {
 
 impl ApiService {
     /// From a stored APIService; `None` if this server answers for it, or it cannot be read.
-    fn read(object: &Value) -> Option<Self> {
+    pub(super) fn read(object: &Value) -> Option<Self> {
         let spec = &object["spec"];
         let service = spec["service"].as_object()?;
         let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -67,9 +120,19 @@ impl ApiService {
             service: (text(service.get("namespace")), text(service.get("name")), port.unwrap_or(HTTPS)),
             trust: if is_unchecked { Trust::Anyone } else { Trust::Authorities(bundle) },
             priority: (number("groupPriorityMinimum"), number("versionPriority")),
-            availability: Availability::failed("Pending", "it was not checked yet".into()),
+            availability: Availability::pending(),
             resources: None,
         })
+    }
+
+    pub(super) fn key(&self) -> Key {
+        (self.group.clone(), self.version.clone())
+    }
+
+    /// Whether another reading is of the same server, so that what was found out about one counts for the other.
+    pub(super) fn is_same_server(&self, other: &Self) -> bool {
+        (&self.name, &self.service, &self.trust) == (&other.name, &other.service, &other.trust)
+            && self.key() == other.key()
     }
 
     /// The path of its discovery.
@@ -84,19 +147,20 @@ impl ApiService {
 
     /// Its resources in the form of aggregated discovery.
     fn aggregated_resources(&self) -> Vec<Value> {
-        let listed = self.resources.as_ref().and_then(|list| list["resources"].as_array().cloned());
         let mut found: Vec<Value> = Vec::new();
-        for entry in listed.unwrap_or_default() {
-            let own = |key: &str, default: &str| entry[key].as_str().unwrap_or(default).to_owned();
+        for entry in self.resources.as_deref().unwrap_or_default() {
+            let own = |given: &str, default: &str| {
+                if given.is_empty() { default.to_owned() } else { given.to_owned() }
+            };
             let kind = json!({
-                "group": own("group", &self.group), "version": own("version", &self.version),
-                "kind": own("kind", ""),
+                "group": own(&entry.group, &self.group), "version": own(&entry.version, &self.version),
+                "kind": entry.kind,
             });
-            let name = own("name", "");
+            let name = &entry.name;
             if let Some((resource, subresource)) = name.split_once('/') {
                 if let Some(parent) = found.iter_mut().find(|known| known["resource"] == resource) {
                     let value =
-                        json!({"subresource": subresource, "responseKind": kind, "verbs": entry["verbs"]});
+                        json!({"subresource": subresource, "responseKind": kind, "verbs": entry.verbs});
                     match parent["subresources"].as_array_mut() {
                         Some(list) => list.push(value),
                         None => parent["subresources"] = json!([value]),
@@ -104,14 +168,14 @@ impl ApiService {
                 }
                 continue;
             }
-            let scope = if entry["namespaced"] == true { "Namespaced" } else { "Cluster" };
+            let scope = if entry.namespaced { "Namespaced" } else { "Cluster" };
             let mut value = json!({
                 "resource": name, "responseKind": kind, "scope": scope,
-                "singularResource": entry["singularName"].as_str().unwrap_or_default(), "verbs": entry["verbs"],
+                "singularResource": entry.singular_name, "verbs": entry.verbs,
             });
-            for key in ["shortNames", "categories"] {
-                if entry[key].as_array().is_some_and(|list| !list.is_empty()) {
-                    value[key] = entry[key].clone();
+            for (key, list) in [("shortNames", &entry.short_names), ("categories", &entry.categories)] {
+                if !list.is_empty() {
+                    value[key] = json!(list);
                 }
             }
             found.push(value);
@@ -133,7 +197,7 @@ impl ApiService {
 
 /// All groups and versions that others answer.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Table(BTreeMap<(String, String), ApiService>);
+pub(crate) struct Table(BTreeMap<Key, ApiService>);
 
 /// A version of a group in discovery.
 pub(crate) enum Version<'a> {
@@ -147,10 +211,9 @@ impl Table {
     /// From the stored APIServices, with what was found out about those that have not changed.
     pub(crate) fn read(objects: &[Value], before: &Self) -> Self {
         let services = objects.iter().filter_map(ApiService::read).take(MAXIMUM_SERVICES);
-        let mut table: BTreeMap<_, _> =
-            services.map(|service| ((service.group.clone(), service.version.clone()), service)).collect();
+        let mut table: BTreeMap<_, _> = services.map(|service| (service.key(), service)).collect();
         for (key, service) in &mut table {
-            if let Some(known) = before.0.get(key).filter(|known| known.service == service.service) {
+            if let Some(known) = before.0.get(key).filter(|known| known.is_same_server(service)) {
                 service.availability = known.availability.clone();
                 service.resources.clone_from(&known.resources);
             }
@@ -166,10 +229,18 @@ impl Table {
         self.0.values()
     }
 
-    /// The same with what was found out about one.
-    pub(crate) fn with(mut self, service: ApiService) -> Self {
-        self.0.insert((service.group.clone(), service.version.clone()), service);
-        self
+    pub(super) fn get(&self, key: &Key) -> Option<&ApiService> {
+        self.0.get(key)
+    }
+
+    /// The same with what was found out about a server, if it is still the one that is meant.
+    pub(super) fn with(&self, found: &ApiService) -> Self {
+        let mut table = self.clone();
+        if let Some(known) = table.0.get_mut(&found.key()).filter(|known| known.is_same_server(found)) {
+            known.availability = found.availability.clone();
+            known.resources.clone_from(&found.resources);
+        }
+        table
     }
 
     /// Who answers for a group and version, if that is another server. What this server has by itself it answers.
@@ -296,14 +367,61 @@ mod tests {
     }
 
     #[test]
+    fn what_was_found_counts_for_the_same_server_alone() {
+        let before = table();
+        let key = ("metrics.k8s.io".to_owned(), "v1beta1".to_owned());
+        let found = before
+            .get(&key)
+            .map(|service| ApiService { availability: Availability::passed(), ..service.clone() });
+        let Some(found) = found else { panic!("the table lacks it") };
+        let is_available = |table: &Table| table.get(&key).map(|service| service.availability.is_available);
+        assert_eq!(is_available(&before.with(&found)), Some(true));
+        // It was deleted while it was checked, or leads elsewhere, or has another authority.
+        assert_eq!(is_available(&Table::default().with(&found)), None);
+        for service in
+            [json!({"namespace": "n", "name": "other"}), json!({"namespace": "n", "name": "s", "port": 8443})]
+        {
+            let moved = Table::read(
+                &[stored("metrics.k8s.io", "v1beta1", (100, 100), service)],
+                &before.with(&found),
+            );
+            assert_eq!(is_available(&moved), Some(false));
+            assert_eq!(is_available(&moved.with(&found)), Some(false));
+        }
+        let mut trusted =
+            stored("metrics.k8s.io", "v1beta1", (100, 100), json!({"namespace": "n", "name": "s"}));
+        trusted["spec"]["insecureSkipTLSVerify"] = false.into();
+        assert_eq!(is_available(&Table::read(&[trusted], &before.with(&found))), Some(false));
+    }
+
+    #[test]
+    fn what_is_no_list_of_resources_is_not_shown() {
+        let read = |resource: Value| {
+            let list = json!({"kind": "APIResourceList", "resources": [resource]});
+            Resource::list(list.to_string().as_bytes()).map(|list| list.len())
+        };
+        assert_eq!(read(json!({"name": "a", "verbs": null, "shortNames": null})), Some(1));
+        for wrong in [
+            json!({"verbs": "get"}),
+            json!({"verbs": [1]}),
+            json!({"name": 1}),
+            json!({"shortNames": {}}),
+            json!("a"),
+        ] {
+            assert_eq!(read(wrong.clone()), None, "{wrong}");
+        }
+        assert_eq!(Resource::list(br#"{"kind": "Status"}"#), None);
+    }
+
+    #[test]
     fn resources_are_shown_in_the_aggregated_form() {
         let mut service = table().0.remove(&("metrics.k8s.io".into(), "v1beta1".into())).into_iter().next();
-        let list = json!({"resources": [
+        let list = json!({"kind": "APIResourceList", "resources": [
             {"name": "pods", "singularName": "", "namespaced": true, "kind": "PodMetrics", "verbs": ["get", "list"]},
             {"name": "pods/log", "singularName": "", "namespaced": true, "kind": "Log", "verbs": ["get"]},
         ]});
         if let Some(service) = &mut service {
-            service.resources = Some(Arc::new(list));
+            service.resources = Resource::list(list.to_string().as_bytes());
         }
         let kind = |kind: &str| json!({"group": "metrics.k8s.io", "version": "v1beta1", "kind": kind});
         let wanted = json!({"version": "v1beta1", "freshness": "Stale", "resources": [{
