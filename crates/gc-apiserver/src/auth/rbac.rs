@@ -1,7 +1,7 @@
 //! Role-based access control: the rules of roles and bindings, kept in memory, and the questions put to them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, RwLock};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use gc_registry::api::{Attributes, Authorizer, UserInfo, Write};
 use gc_registry::error::ApiError;
@@ -149,7 +149,7 @@ impl Binding {
 pub(crate) const RESOURCES: [&str; 4] = ["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
 
 /// All roles and bindings.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rules {
     roles: BTreeMap<(String, String), Vec<Rule>>,
     cluster_roles: BTreeMap<String, ClusterRole>,
@@ -395,7 +395,9 @@ pub enum AuthorizationMode {
 #[derive(Debug, Default)]
 pub(crate) struct Rbac {
     modes: Vec<AuthorizationMode>,
-    rules: RwLock<Arc<Rules>>,
+    /// Changed in place: a copy for each change would cost as much as there are bindings, and each change of one waits for the
+    /// decisions of this moment alone.
+    rules: RwLock<Rules>,
     changed: tokio::sync::Notify,
 }
 
@@ -409,16 +411,15 @@ impl Rbac {
         if self.modes.is_empty() { &[AuthorizationMode::Rbac] } else { &self.modes }
     }
 
-    /// The rules of this moment.
-    pub(crate) fn rules(&self) -> Arc<Rules> {
-        // A panic while the lock is held cannot leave it inconsistent: it guards one pointer.
-        Arc::clone(&self.rules.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+    /// The rules of this moment, which do not change while this is held.
+    pub(crate) fn rules(&self) -> RwLockReadGuard<'_, Rules> {
+        // A panic leaves out the rest of a change, which the watch that brings it makes again.
+        self.rules.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the rules.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Rules)) {
-        let mut rules = self.rules.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        change(Arc::make_mut(&mut rules));
+        change(&mut self.rules.write().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_one();
     }
 
