@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::numbers::write_json;
+use crate::ordered::InOrder;
 use crate::storage::Revision;
 
 /// What each stored text begins with.
@@ -148,7 +149,7 @@ impl Object {
         }
         let value = self.value()?;
         if with_type {
-            write_json(out, &**value).map_err(corrupt)?;
+            write_json(out, &InOrder::of(value)).map_err(corrupt)?;
             return Ok(());
         }
         out.push(b'{');

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use gc_registry::api::Object;
 use gc_registry::error::ApiError;
 use gc_registry::numbers::write_json;
+use gc_registry::ordered::InOrder;
 use serde_json::Value;
 
 use crate::encode::negotiate::{Encoding, Form, Representation};
@@ -21,10 +22,13 @@ pub(crate) fn value(value: &Value, representation: Representation) -> Vec<u8> {
             out
         }
         Encoding::Json => {
-            let mut out = Vec::new();
+            let ordered = InOrder::of(value);
             if representation.pretty {
-                out = serde_json::to_vec_pretty(value).unwrap_or_default();
-            } else if write_json(&mut out, value).is_err() {
+                // For people: without a blank line at the end, as upstream.
+                return serde_json::to_vec_pretty(&ordered).unwrap_or_default();
+            }
+            let mut out = Vec::new();
+            if write_json(&mut out, &ordered).is_err() {
                 out.clear();
             }
             out.push(b'\n');

@@ -10,6 +10,8 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use gc_registry::api::{Object, WatchEvent};
 use gc_registry::error::ApiError;
+use gc_registry::numbers::write_json;
+use gc_registry::ordered::InOrder;
 use gc_registry::watch::Watch;
 use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep};
@@ -285,7 +287,11 @@ impl WatchStream {
             protobuf::watch_frame(&mut out, "ERROR", &bytes);
             return out.into();
         }
-        json_frame("ERROR", status.to_string().as_bytes()).into()
+        let mut written = Vec::new();
+        if write_json(&mut written, &InOrder::of(&status)).is_err() {
+            written.clear();
+        }
+        json_frame("ERROR", &written).into()
     }
 }
 
