@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::own;
-use crate::state::{State, system_user};
+use crate::state::State;
 use crate::work::Weight;
 
 /// Upstream's values.
@@ -94,9 +94,7 @@ pub(crate) fn renew(state: &State, identity: &Identity) -> Result<(), ApiError> 
     let body = || RequestBody::from(identity.lease(state.clock.now()));
     let send = |target: &RequestTarget, operation| {
         state
-            .with_context(&system_user(), COMPONENT, |registry, context| {
-                registry.handle(target, operation, context)
-            })
+            .as_server(COMPONENT, |registry, context| registry.handle(target, operation, context))
             .map(|_| ())
     };
     match send(&target, Operation::Patch(PatchType::Merge, body(), WriteOptions::default())) {
@@ -175,7 +173,7 @@ mod tests {
         assert_eq!(shown(state), [lease(&next, "1970-01-01T00:16:50.000000Z")]);
         let target = own::target(state, GROUP, "leases").unwrap();
         let target = RequestTarget { namespace: NAMESPACE.into(), name: next.name.clone(), ..target };
-        let gone = state.with_context(&system_user(), "", |registry, context| {
+        let gone = state.as_server("", |registry, context| {
             registry.handle(&target, Operation::Delete(gc_registry::api::DeleteOptions::default()), context)
         });
         assert!(gone.is_ok() && shown(state).is_empty());

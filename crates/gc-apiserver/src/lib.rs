@@ -7,6 +7,7 @@
 
 mod aggregator;
 mod auth;
+mod deadline;
 mod encode;
 mod exposition;
 mod fairness;
@@ -22,6 +23,7 @@ mod state;
 mod transport;
 mod webhook_metrics;
 mod work;
+mod x509;
 
 pub use auth::certificates::{
     CertificateAuthority, CertificateRequest, CertificateTerms, CertificateUsage, SigningError,

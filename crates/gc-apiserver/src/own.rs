@@ -6,7 +6,7 @@ use gc_registry::api::{ListOptions, Operation, RequestTarget, ResponseBody};
 use gc_registry::error::ApiError;
 use serde_json::Value;
 
-use crate::state::{State, system_user};
+use crate::state::State;
 
 /// How long to wait before a watch that broke is taken up again.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -26,8 +26,7 @@ pub(crate) fn target(state: &State, group: &str, resource: &str) -> Result<Reque
 pub(crate) fn list(state: &State, group: &str, resource: &str) -> Result<Vec<Value>, ApiError> {
     let target = target(state, group, resource)?;
     let operation = Operation::List(ListOptions::default());
-    let answer = state
-        .with_context(&system_user(), "", |registry, context| registry.handle(&target, operation, context))?;
+    let answer = state.as_server("", |registry, context| registry.handle(&target, operation, context))?;
     let ResponseBody::List(list) = answer.body else {
         return Err(ApiError::internal("a list was not answered with a list"));
     };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use gc_registry::Registry;
 use gc_registry::api::{RequestContext, UserInfo};
@@ -15,6 +16,7 @@ use crate::auth::rbac::Rbac;
 use crate::auth::request_headers::RequestHeaders;
 use crate::auth::static_tokens::Authenticator;
 use crate::auth::tokens::TokenSigner;
+use crate::deadline::Caller;
 use crate::metrics::Metrics;
 use crate::serve::discovery::Discovery;
 use crate::serve::extension::Extension;
@@ -193,17 +195,42 @@ impl State {
         )
     }
 
-    /// Calls something with a request context.
+    /// Calls something with the context of a client's request.
     pub(crate) fn with_context<T>(
         &self,
-        user: &UserInfo,
-        manager: &str,
+        caller: &Caller,
         call: impl FnOnce(&Registry, &RequestContext<'_>) -> T,
     ) -> T {
         let entropy = || self.entropy();
         let context = RequestContext {
             now: self.clock.now(),
-            user,
+            user: &caller.user,
+            is_server: false,
+            time_left: &|| caller.deadline.time_left(),
+            entropy: &entropy,
+            authorizer: &*self.rbac,
+            user_agent_manager: &caller.manager,
+        };
+        call(&self.registry, &context)
+    }
+
+    /// Calls something as the server itself.
+    pub(crate) fn as_server<T>(
+        &self,
+        manager: &str,
+        call: impl FnOnce(&Registry, &RequestContext<'_>) -> T,
+    ) -> T {
+        let entropy = || self.entropy();
+        let user = UserInfo {
+            name: "system:apiserver".into(),
+            groups: vec![crate::auth::pki::MASTERS_GROUP.into()],
+            ..UserInfo::default()
+        };
+        let context = RequestContext {
+            now: self.clock.now(),
+            user: &user,
+            is_server: true,
+            time_left: &|| Duration::MAX,
             entropy: &entropy,
             authorizer: &*self.rbac,
             user_agent_manager: manager,
@@ -231,14 +258,5 @@ impl State {
         tokio::task::spawn_blocking(move || work(&state)).await.unwrap_or_else(|failure| {
             Err(ApiError::internal(format!("the request was not finished: {failure}")))
         })
-    }
-}
-
-/// The user that the server's own work is done as.
-pub(crate) fn system_user() -> UserInfo {
-    UserInfo {
-        name: "system:apiserver".into(),
-        groups: vec![crate::auth::pki::MASTERS_GROUP.into()],
-        ..UserInfo::default()
     }
 }

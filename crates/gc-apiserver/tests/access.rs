@@ -3,8 +3,11 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use gc_apiserver::Clock;
 use serde_json::{Value, json};
 use support::{Answer, TestServer};
 
@@ -352,6 +355,54 @@ async fn service_account_tokens_work_until_their_account_goes() {
     assert_eq!(server.send("DELETE", &format!("{accounts}/robot"), &[], "").await.code, 200);
     assert_eq!(server.send("GET", CONFIG_MAPS, &as_robot, "").await.code, 401);
     assert_eq!(server.post(&format!("{accounts}/robot/token"), &request).await.code, 404);
+}
+
+#[tokio::test]
+async fn a_token_ends_a_minute_after_its_account_or_pod_was_deleted() {
+    let now = Arc::new(AtomicI64::new(1_000_000));
+    let clock = Arc::clone(&now);
+    let server = TestServer::start_at(Clock::new(move || {
+        jiff::Timestamp::from_second(clock.load(Ordering::SeqCst)).unwrap()
+    }))
+    .await;
+    let (accounts, pods) = ("/api/v1/namespaces/default/serviceaccounts", "/api/v1/namespaces/default/pods");
+    let held = |name: &str| json!({"name": name, "finalizers": ["example.com/held"]});
+    for name in ["gone", "kept"] {
+        assert_eq!(server.post(accounts, &json!({"metadata": held(name)})).await.code, 201);
+    }
+    let spec = json!({"serviceAccountName": "kept", "containers": [{"name": "c", "image": "i"}]});
+    assert_eq!(server.post(pods, &json!({"metadata": held("p"), "spec": spec})).await.code, 201);
+    let mut tokens = Vec::new();
+    for (account, bound) in
+        [("gone", Value::Null), ("kept", json!({"kind": "Pod", "apiVersion": "v1", "name": "p"}))]
+    {
+        let request = json!({"spec": {"expirationSeconds": 600, "boundObjectRef": bound}});
+        let issued = server.post(&format!("{accounts}/{account}/token"), &request).await;
+        assert_eq!(issued.code, 201, "{issued:?}");
+        tokens.push(issued.json()["status"]["token"].clone());
+    }
+    let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let are_good = || async {
+        let mut found = Vec::new();
+        for token in &tokens {
+            let review = server.post(reviews, &json!({"spec": {"token": token}})).await;
+            found.push(review.json()["status"]["authenticated"] == true);
+        }
+        found
+    };
+    assert_eq!(are_good().await, [true, true]);
+    for path in [format!("{accounts}/gone"), format!("{pods}/p?gracePeriodSeconds=0")] {
+        let deleted = server.send("DELETE", &path, &[], "").await;
+        assert_eq!(deleted.code, 200, "{deleted:?}");
+        assert!(
+            server.get(path.split('?').next().unwrap()).await.json()["metadata"]["deletionTimestamp"]
+                .is_string()
+        );
+    }
+    for (seconds, wanted) in [(0, true), (60, true), (1, false), (3600, false)] {
+        now.fetch_add(seconds, Ordering::SeqCst);
+        assert_eq!(are_good().await, [wanted, wanted], "{seconds} s later");
+    }
 }
 
 #[tokio::test]

@@ -38,6 +38,28 @@ async fn changes_arrive_in_order_and_the_watch_ends_at_its_timeout() {
     assert_eq!(events.next().await, None);
 }
 
+/// Go multiplies seconds to nanoseconds, and what overflows may be in the past.
+#[tokio::test]
+async fn a_watch_may_ask_for_any_time() {
+    let server = TestServer::start().await;
+    for (seconds, ends) in
+        [(i64::MAX, true), (i64::MIN, false), (-1, true), (9_223_372_036, false), (9_223_372_037, true)]
+    {
+        let list = server.get(CONFIG_MAPS).await.json();
+        let version = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+        let path = format!("{CONFIG_MAPS}?watch=true&timeoutSeconds={seconds}&resourceVersion={version}");
+        let mut events = Lines::new(server.open("GET", &path, &[], "").await);
+        if ends {
+            assert_eq!(events.next().await, None, "{seconds}");
+        } else {
+            let name = format!("a{}", seconds.unsigned_abs());
+            server.config_map(&name).await;
+            let next = events.next_name().await;
+            assert_eq!(next.0, "ADDED", "{seconds}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_deprecated_watch_paths_still_watch() {
     let server = TestServer::start().await;

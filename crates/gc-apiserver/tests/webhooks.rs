@@ -3,8 +3,12 @@
 
 mod support;
 
+use std::sync::{Arc, Mutex};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::request::Parts;
 use serde_json::{Value, json};
 use support::{TestServer, webhook};
 
@@ -36,6 +40,131 @@ fn answer(path: &str, review: &Value) -> Option<Value> {
         _ => Value::Null,
     };
     Some(json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}))
+}
+
+/// Answers requests as servers do that are not quite webhooks: by their path, and by how often they were asked.
+fn answer_oddly(parts: &Parts, body: &Bytes, seen: &Mutex<Vec<String>>) -> webhook::Response {
+    let target = parts.uri.path_and_query().map_or("", |target| target.as_str());
+    seen.lock().unwrap().push(format!("{} {target}", parts.method));
+    let reply = |code: u16, headers: &[(&str, &str)], body: String| {
+        let mut reply = http::Response::builder().status(code);
+        for (name, value) in headers {
+            reply = reply.header(*name, *value);
+        }
+        reply.body(webhook::whole(body)).unwrap()
+    };
+    let allowed = || {
+        let review: Value = serde_json::from_slice(body).unwrap();
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "response": {"uid": review["request"]["uid"], "allowed": true}})
+        .to_string()
+    };
+    let busy = || reply(503, &[("retry-after", "0")], String::new());
+    let is_first = seen.lock().unwrap().len() == 1;
+    match parts.uri.path() {
+        _ if parts.method == http::Method::GET => reply(400, &[], "there is nothing to read here".to_owned()),
+        "/ok" => reply(200, &[], allowed()),
+        "/html" => reply(200, &[("content-type", "text/html; charset=utf-8")], allowed()),
+        "/301" => reply(301, &[("location", "/ok")], String::new()),
+        "/302" => reply(302, &[("location", "ok")], String::new()),
+        "/307" => reply(307, &[("location", "/ok?again=yes")], String::new()),
+        "/308" => reply(308, &[("location", "./307")], String::new()),
+        "/nowhere" => reply(307, &[], String::new()),
+        "/loop" => reply(307, &[("location", "/loop")], String::new()),
+        "/busy" if is_first => busy(),
+        "/busy" => reply(200, &[], allowed()),
+        "/404" => reply(404, &[], "page not found".to_owned()),
+        "/500" => reply(500, &[("content-type", "text/plain")], "boom\n".to_owned()),
+        "/status" => reply(
+            403,
+            &[("content-type", "application/json")],
+            json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "go away"})
+                .to_string(),
+        ),
+        "/text" => reply(200, &[], "fine".to_owned()),
+        "/huge" => reply(200, &[], "x".repeat(4 << 20)),
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn webhooks_are_called_as_a_client_in_go_calls_them() {
+    let server = TestServer::start().await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let asked = Arc::clone(&seen);
+    let answer = move |parts: &Parts, body: &Bytes| Some(answer_oddly(parts, body, &asked));
+    let (address, bundle) = webhook::serve_signed(&["127.0.0.1"], answer).await;
+    configure(&server, "validating", json!({"url": format!("https://{address}"), "caBundle": bundle}), 10)
+        .await;
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/w";
+    let post = |path: &str| format!("POST {path}?timeout=10s");
+    let again = "POST /ok?again=yes".to_owned();
+    for (at, requests, outcome) in [
+        ("//ok/", vec![post("/ok")], ""),
+        ("/a/../%6Fk", vec![post("/ok")], ""),
+        ("/html", vec![post("/html")], ""),
+        ("/307", vec![post("/307"), again.clone()], ""),
+        ("/308", vec![post("/308"), "POST /307".to_owned(), again], ""),
+        (
+            "/301",
+            vec![post("/301"), "GET /ok".to_owned()],
+            "the server rejected our request for an unknown reason",
+        ),
+        (
+            "/302",
+            vec![post("/302"), "GET /ok".to_owned()],
+            "the server rejected our request for an unknown reason",
+        ),
+        (
+            "/nowhere",
+            vec![post("/nowhere")],
+            "the server responded with the status code 307 but did not return more information",
+        ),
+        (
+            "/loop",
+            [vec![post("/loop")], vec!["POST /loop".to_owned(); 10]].concat(),
+            "stopped after 10 redirects",
+        ),
+        ("/busy", vec![post("/busy"), post("/busy")], ""),
+        ("/404", vec![post("/404")], "the server could not find the requested resource"),
+        (
+            "/500",
+            vec![post("/500")],
+            "an error on the server (\"boom\") has prevented the request from succeeding",
+        ),
+        ("/status", vec![post("/status")], "go away"),
+        ("/text", vec![post("/text")], "the answer is not JSON"),
+        ("/huge", vec![post("/huge")], "length limit exceeded"),
+    ] {
+        let url = json!([{"op": "add", "path": "/webhooks/0/clientConfig/url", "value": format!("https://{address}{at}")}]);
+        let headers = [("content-type", "application/json-patch+json")];
+        assert_eq!(server.send("PATCH", path, &headers, url.to_string()).await.code, 200);
+        seen.lock().unwrap().clear();
+        let created =
+            server.post(&format!("{CONFIG_MAPS}?dryRun=All"), &json!({"metadata": {"name": "a"}})).await;
+        let message = created.json()["message"].as_str().unwrap_or_default().to_owned();
+        assert_eq!(created.code, if outcome.is_empty() { 201 } else { 500 }, "{at} {message}");
+        assert!(message.contains(outcome), "{at} {message}");
+        assert_eq!(*seen.lock().unwrap(), requests, "{at}");
+    }
+}
+
+/// A request whose webhook does not answer ends with its own time.
+#[tokio::test]
+async fn no_request_waits_longer_than_it_has() {
+    let server = TestServer::start().await;
+    let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel();
+    let answer = move |parts: &Parts, _: &Bytes| {
+        asked.send(parts.uri.query().unwrap_or_default().to_owned()).unwrap();
+        None
+    };
+    let (address, bundle) = webhook::serve_signed(&["127.0.0.1"], answer).await;
+    let client = json!({"url": format!("https://{address}/"), "caBundle": bundle});
+    configure(&server, "mutating", client, 30).await;
+    let map = json!({"metadata": {"name": "a"}});
+    let answer = server.post(&format!("{CONFIG_MAPS}?timeout=300ms"), &map).await;
+    assert_eq!(answer.outcome(), (504, "Timeout".to_owned()));
+    assert_eq!(asks.recv().await.unwrap(), "timeout=1s", "what is left, in whole seconds");
 }
 
 async fn configure(server: &TestServer, kind: &str, client: Value, timeout_seconds: u32) {

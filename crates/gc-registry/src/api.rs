@@ -1,6 +1,7 @@
 //! The requests that a registry takes and the answers that it gives.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -63,6 +64,12 @@ pub struct RequestContext<'a> {
     pub now: jiff::Timestamp,
     /// Who asks.
     pub user: &'a UserInfo,
+    /// True if the server itself asks: admission that users configure does not see its calls, because its own objects have
+    /// to be there before anything outside can answer. No name makes a user the server.
+    pub is_server: bool,
+    /// Returns the time that the request may still take, which is zero once its client has left. Loops ask it between two
+    /// turns, and calls to the outside take no longer.
+    pub time_left: &'a (dyn Fn() -> Duration + Send + Sync),
     /// Random bits, for UIDs and generated names.
     pub entropy: &'a (dyn Fn() -> u128 + Send + Sync),
     /// Answers the questions of admission.

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::{Object, RequestContext, RequestTarget, Response, ResponseBody, WriteOptions};
 use crate::error::{ApiError, FieldError};
+use crate::list::Source;
 use crate::meta;
 use crate::object::TypeMeta;
 use crate::persist;
@@ -72,17 +73,36 @@ impl<'a> Call<'a> {
         persist::object_key(self.resource(), &self.target.namespace, &self.target.name)
     }
 
+    /// Refuses to go on with a request whose time has passed, or whose client has left.
+    pub(crate) fn check_time(&self) -> Result<(), ApiError> {
+        if (self.context.time_left)().is_zero() {
+            return Err(ApiError::out_of_time());
+        }
+        Ok(())
+    }
+
     pub(crate) fn read(&self, key: &str) -> Result<Option<KeyValue>, ApiError> {
+        // Every turn of a loop begins with a read.
+        self.check_time()?;
         self.registry.storage.get(key, None).map(|answer| answer.item).map_err(persist::storage_error)
     }
 
     pub(crate) fn decode(&self, stored: &KeyValue) -> Result<Value, ApiError> {
-        self.registry.converter.decode(self.resource(), stored)
+        self.registry.converter.decode(self.resource(), stored, self.context.time_left)
+    }
+
+    /// Where the request reads collections.
+    pub(crate) fn source(&self) -> Source<'_> {
+        Source {
+            converter: &self.registry.converter,
+            storage: &*self.registry.storage,
+            time_left: self.context.time_left,
+        }
     }
 
     /// The stored form of a document of the resource.
     pub(crate) fn encode(&self, object: &Value) -> Result<bytes::Bytes, ApiError> {
-        self.registry.converter.encode(self.resource(), object)
+        self.registry.converter.encode(self.resource(), object, self.context.time_left)
     }
 
     /// A document as it is after it was stored and read again, for dry runs: upstream asks the webhook there, too.
@@ -121,6 +141,8 @@ impl<'a> Call<'a> {
         value: Option<bytes::Bytes>,
         charges: &[Charge],
     ) -> Result<Stored, ApiError> {
+        // Webhooks may have been asked since the last read.
+        self.check_time()?;
         let write = match value {
             Some(value) => Write::Put(Arc::clone(key), value),
             None => Write::Delete(Arc::clone(key)),
@@ -153,7 +175,8 @@ impl<'a> Call<'a> {
 
     pub(crate) fn present(&self, stored: bytes::Bytes, revision: Revision) -> Result<Arc<Object>, ApiError> {
         let converter = &self.registry.converter;
-        converter.present(self.resource(), &self.type_meta(), stored, revision).map(Arc::new)
+        let time_left = self.context.time_left;
+        converter.present(self.resource(), &self.type_meta(), (stored, revision), time_left).map(Arc::new)
     }
 
     pub(crate) fn answer(&mut self, code: u16, object: Arc<Object>) -> Response {

@@ -146,6 +146,11 @@ pub(crate) fn builtin(
     BUILTIN_ROWS.get(&row_key(group, version, resource))
 }
 
+/// Returns whether this server has resources of a group and version by itself.
+pub(crate) fn has_builtin_version(group: &str, version: &str) -> bool {
+    BUILTIN_ROWS.values().any(|row| *row.group == *group && *row.version == *version)
+}
+
 fn row_key(group: &str, version: &str, resource: &str) -> Box<str> {
     format!("{group}/{version}/{resource}").into()
 }

@@ -9,6 +9,7 @@ mod review;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -26,16 +27,22 @@ use crate::storage::{KeyValue, Revision, Storage};
 
 use review::Review;
 
-/// How long a webhook may take for one review, in seconds; upstream sends the same.
-const TIMEOUT_SECONDS: u32 = 30;
+/// The time that a webhook has for one review; upstream sends the same.
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Objects in one review.
 const REVIEW_OBJECTS: usize = 250;
 /// Bytes of objects in one review, unless a single object is larger.
 const REVIEW_BYTES: usize = 1 << 20;
 /// Reviews that one request sends at the same time.
 const CALLS_AT_ONCE: usize = 4;
-/// Requests and watches that wait for conversion webhooks at the same time; each holds a thread.
-const MAXIMUM_WAITING: usize = 128;
+/// Requests and watches that wait for webhooks at the same time, those of admission included. Each holds a thread of the
+/// pool that also commits, which has 512.
+const MAXIMUM_WAITING: usize = 256;
+
+/// Returns the time that a request may still take.
+pub(crate) type TimeLeft<'a> = &'a (dyn Fn() -> Duration + Send + Sync);
+/// The time of what no request waits for.
+pub(crate) const NO_HURRY: TimeLeft<'static> = &|| Duration::MAX;
 
 /// Reads and writes objects in the version of a request.
 pub(crate) struct Converter {
@@ -47,7 +54,7 @@ pub(crate) struct Converter {
 }
 
 /// A place among those that wait for webhooks.
-struct Turn<'a>(&'a AtomicUsize);
+pub(crate) struct Turn<'a>(&'a AtomicUsize);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
@@ -76,21 +83,31 @@ impl Converter {
     }
 
     /// A complete document from what is stored, in the version of the resource.
-    pub(crate) fn decode(&self, resource: &ResourceDefinition, stored: &KeyValue) -> Result<Value, ApiError> {
+    pub(crate) fn decode(
+        &self,
+        resource: &ResourceDefinition,
+        stored: &KeyValue,
+        time_left: TimeLeft<'_>,
+    ) -> Result<Value, ApiError> {
         match persist::read(resource, &stored.value, stored.mod_revision)? {
             Read::Wanted(object) => Ok(object),
-            Read::Foreign(object) => self.convert_one(resource, object, &resource.api_version()),
+            Read::Foreign(object) => self.convert_one(resource, object, &resource.api_version(), time_left),
         }
     }
 
     /// The stored form of a document.
-    pub(crate) fn encode(&self, resource: &ResourceDefinition, object: &Value) -> Result<Bytes, ApiError> {
+    pub(crate) fn encode(
+        &self,
+        resource: &ResourceDefinition,
+        object: &Value,
+        time_left: TimeLeft<'_>,
+    ) -> Result<Bytes, ApiError> {
         let custom = resource.custom.as_ref().filter(|custom| custom.webhook().is_some());
         let Some(custom) = custom.filter(|custom| custom.is_converted()) else {
             return persist::encode(resource, object);
         };
         let storage = custom.storage_api_version();
-        let mut converted = self.convert_one(resource, object.clone(), storage)?;
+        let mut converted = self.convert_one(resource, object.clone(), storage, time_left)?;
         custom.read_stored(storage, &mut converted);
         persist::encode(resource, &converted)
     }
@@ -100,13 +117,13 @@ impl Converter {
         &self,
         resource: &ResourceDefinition,
         type_meta: &Arc<TypeMeta>,
-        stored: Bytes,
-        revision: Revision,
+        (stored, revision): (Bytes, Revision),
+        time_left: TimeLeft<'_>,
     ) -> Result<Object, ApiError> {
         match persist::present(resource, type_meta, stored, revision)? {
             Presented::Wanted(object) => Ok(object),
             Presented::Foreign(object) => {
-                let object = self.convert_one(resource, object, &type_meta.api_version)?;
+                let object = self.convert_one(resource, object, &type_meta.api_version, time_left)?;
                 Ok(Object::from_value(Arc::clone(type_meta), object))
             }
         }
@@ -118,6 +135,7 @@ impl Converter {
         resource: &ResourceDefinition,
         type_meta: &Arc<TypeMeta>,
         stored: impl IntoIterator<Item = (Bytes, Revision)>,
+        time_left: TimeLeft<'_>,
     ) -> Result<Vec<Object>, ApiError> {
         let (mut objects, mut foreign, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
         for (bytes, revision) in stored {
@@ -132,7 +150,7 @@ impl Converter {
             }
         }
         let wanted = &type_meta.api_version;
-        let mut converted = self.convert(resource, foreign, &sizes, wanted)?.into_iter();
+        let mut converted = self.convert(resource, foreign, &sizes, wanted, time_left)?.into_iter();
         let place = |object: Option<Object>| {
             object.or_else(|| Some(Object::from_value(Arc::clone(type_meta), converted.next()?)))
         };
@@ -144,13 +162,15 @@ impl Converter {
         Ok(placed)
     }
 
-    fn convert_one(
+    /// An object in another version of its kind.
+    pub(crate) fn convert_one(
         &self,
         resource: &ResourceDefinition,
         object: Value,
         wanted: &str,
+        time_left: TimeLeft<'_>,
     ) -> Result<Value, ApiError> {
-        let mut converted = self.convert(resource, vec![object], &[0], wanted)?;
+        let mut converted = self.convert(resource, vec![object], &[0], wanted, time_left)?;
         converted.pop().ok_or_else(|| ApiError::internal("an object was not converted"))
     }
 
@@ -161,6 +181,7 @@ impl Converter {
         objects: Vec<Value>,
         sizes: &[usize],
         wanted: &str,
+        time_left: TimeLeft<'_>,
     ) -> Result<Vec<Value>, ApiError> {
         let webhook = resource.custom.as_ref().and_then(|custom| custom.webhook());
         let (Some(first), Some(webhook)) = (objects.first(), webhook) else { return Ok(objects) };
@@ -172,8 +193,8 @@ impl Converter {
         let _turn = self.turn()?;
         let client = &webhook["clientConfig"];
         let outside = self.outside().ok_or_else(|| fail("failed: this server calls no webhooks".into()))?;
-        let (url, address) = service::place(&*self.storage, client, TIMEOUT_SECONDS)
-            .map_err(|why| fail(format!("failed: {why}")))?;
+        let (url, address) =
+            service::place(&*self.storage, client, TIMEOUT).map_err(|why| fail(format!("failed: {why}")))?;
         let ca_bundle = service::ca_bundle(client).map_err(|why| fail(format!("failed: {why}")))?;
         let reviews: Vec<Review> = batches(objects, sizes)
             .into_iter()
@@ -185,11 +206,14 @@ impl Converter {
                 url: url.clone(),
                 address: address.clone(),
                 ca_bundle: ca_bundle.clone(),
-                timeout_seconds: TIMEOUT_SECONDS,
+                timeout: TIMEOUT,
                 body: review.body(),
             };
             let calls: Vec<WebhookCall> = reviews.iter().map(call).collect();
-            for (review, answer) in reviews.iter().zip(outside.call(&calls)) {
+            if time_left().is_zero() {
+                return Err(ApiError::out_of_time());
+            }
+            for (review, answer) in reviews.iter().zip(outside.call(&calls, time_left)) {
                 let answer = answer.result.map_err(|why| fail(format!("failed: {why}")))?;
                 converted.extend(review.converted(answer).map_err(fail)?);
             }
@@ -202,12 +226,12 @@ impl Converter {
         Ok(converted)
     }
 
-    /// 429 if too many wait already.
-    fn turn(&self) -> Result<Turn<'_>, ApiError> {
+    /// A turn to wait for webhooks; 429 if too many wait already.
+    pub(crate) fn turn(&self) -> Result<Turn<'_>, ApiError> {
         let before = self.waiting.fetch_add(1, Ordering::AcqRel);
         let turn = Turn(&self.waiting);
         if before >= MAXIMUM_WAITING {
-            let why = "Too many requests wait for conversion webhooks, please try again later.";
+            let why = "Too many requests wait for webhooks, please try again later.";
             return Err(ApiError::new(429, "TooManyRequests", why));
         }
         Ok(turn)

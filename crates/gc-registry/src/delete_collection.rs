@@ -59,9 +59,7 @@ impl Call<'_> {
     }
 
     fn list_pages(&self, options: &ListOptions) -> Result<ObjectList, ApiError> {
-        let page = |options: &ListOptions| {
-            list::list(&self.registry.converter, &*self.registry.storage, self.target, options)
-        };
+        let page = |options: &ListOptions| list::list(self.source(), self.target, options);
         if options.limit > 0 {
             return page(options);
         }

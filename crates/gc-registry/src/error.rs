@@ -149,6 +149,13 @@ impl ApiError {
         Self::new(400, "BadRequest", message)
     }
 
+    /// 504 of a request whose time has passed, in upstream's words.
+    #[must_use]
+    pub fn out_of_time() -> Self {
+        let why = "Timeout: request did not complete within requested timeout - context deadline exceeded";
+        Self { details: Some(Box::default()), ..Self::new(504, "Timeout", why) }
+    }
+
     /// 405, in upstream's words.
     #[must_use]
     pub fn method_not_allowed() -> Self {

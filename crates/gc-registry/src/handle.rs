@@ -53,7 +53,7 @@ impl Registry {
             (operation, "scale") => call.scale(operation),
             (Operation::Get { .. }, _) if is_component_status(&target.resource) => call.get_component(),
             (Operation::Get { resource_version }, _) => call.get(&resource_version),
-            (Operation::List(options), _) => self.list(target, &options),
+            (Operation::List(options), _) => self.list(call, &options),
             (Operation::Create(body, options), "binding") => call.bind(&body, &options),
             (Operation::Create(body, options), "") if target.resource.is("", "bindings") => {
                 call.bind(&body, &options)
@@ -76,11 +76,11 @@ impl Registry {
         }
     }
 
-    fn list(&self, target: &RequestTarget, options: &ListOptions) -> Result<Response, ApiError> {
-        if is_component_status(&target.resource) {
-            return Ok(self.list_components(target));
+    fn list(&self, call: &Call<'_>, options: &ListOptions) -> Result<Response, ApiError> {
+        if is_component_status(call.resource()) {
+            return Ok(self.list_components(call.target));
         }
-        let list = list::list(&self.converter, &*self.storage, target, options)?;
+        let list = list::list(call.source(), call.target, options)?;
         Ok(Response { code: 200, body: ResponseBody::List(list), warnings: Vec::new() })
     }
 

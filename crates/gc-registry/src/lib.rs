@@ -32,6 +32,8 @@
 //! let context = RequestContext {
 //!     now: "2026-01-01T00:00:00Z".parse().unwrap(),
 //!     user: &user,
+//!     is_server: false,
+//!     time_left: &|| std::time::Duration::MAX,
 //!     entropy: &|| u128::from(numbers.fetch_add(1, Ordering::Relaxed)),
 //!     authorizer: &AllowAll,
 //!     user_agent_manager: "example",
@@ -87,6 +89,7 @@ pub mod names;
 pub mod numbers;
 pub mod object;
 pub mod openapi;
+pub mod ordered;
 pub mod patch;
 mod persist;
 mod registry;
@@ -100,6 +103,7 @@ mod target;
 mod update;
 mod user;
 pub mod watch;
+pub mod x509;
 
 /// What a store is.
 pub use gc_storage as storage;

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
 use crate::api::{ListOptions, ObjectList, RequestTarget, VersionMatch};
-use crate::conversion::Converter;
+use crate::conversion::{Converter, TimeLeft};
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::filter::Filter;
 use crate::names::quoted;
@@ -149,16 +149,23 @@ const EXPIRED_CONTINUE: &str = "The provided continue parameter is too old to di
      of the results. Continuing with the provided token results in an inconsistent list - objects that were created, \
      modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
+/// Where objects are read, by what they are converted, and how long that may take.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'a> {
+    pub(crate) converter: &'a Converter,
+    pub(crate) storage: &'a dyn Storage,
+    pub(crate) time_left: TimeLeft<'a>,
+}
+
 /// A page of a collection.
 pub(crate) fn list(
-    converter: &Converter,
-    storage: &dyn Storage,
+    source: Source<'_>,
     target: &RequestTarget,
     options: &ListOptions,
 ) -> Result<ObjectList, ApiError> {
     let filter = Filter::parse(&target.resource, options)?;
     validate(options)?;
-    let page = Reader::new(converter, storage, target).page(options, &filter)?;
+    let page = Reader::new(source, target).page(options, &filter)?;
     Ok(ObjectList {
         items: page.items,
         resource_version: page.revision.to_string(),
@@ -169,21 +176,20 @@ pub(crate) fn list(
 
 /// All objects below a prefix, or the one under the key, for the initial state of a watch.
 pub(crate) fn everything(
-    converter: &Converter,
-    storage: &dyn Storage,
+    source: Source<'_>,
     target: &RequestTarget,
     scope: &str,
     exact: bool,
     filter: &Filter,
 ) -> Result<(Vec<Arc<Object>>, Revision), ApiError> {
     let (found, revision): (Vec<KeyValue>, _) = if exact {
-        let answer = storage.get(scope, None).map_err(persist::storage_error)?;
+        let answer = source.storage.get(scope, None).map_err(persist::storage_error)?;
         (answer.item.into_iter().collect(), answer.revision)
     } else {
-        let answer = storage.range(scope, &RangeOptions::default()).map_err(persist::storage_error)?;
+        let answer = source.storage.range(scope, &RangeOptions::default()).map_err(persist::storage_error)?;
         (answer.items, answer.revision)
     };
-    Ok((Reader::new(converter, storage, target).matching(&found, filter)?, revision))
+    Ok((Reader::new(source, target).matching(&found, filter)?, revision))
 }
 
 /// A page as it is answered.
@@ -205,8 +211,7 @@ struct Start {
 
 /// Reads objects of a collection in the version of the request.
 struct Reader<'a> {
-    converter: &'a Converter,
-    storage: &'a dyn Storage,
+    source: Source<'a>,
     resource: &'a Arc<ResourceDefinition>,
     namespace: &'a str,
     prefix: String,
@@ -214,10 +219,9 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(converter: &'a Converter, storage: &'a dyn Storage, target: &'a RequestTarget) -> Self {
+    fn new(source: Source<'a>, target: &'a RequestTarget) -> Self {
         Self {
-            converter,
-            storage,
+            source,
             resource: &target.resource,
             namespace: &target.namespace,
             prefix: persist::collection_prefix(&target.resource, &target.namespace),
@@ -227,7 +231,7 @@ impl<'a> Reader<'a> {
 
     fn present(&self, items: &[KeyValue]) -> Result<Vec<Object>, ApiError> {
         let stored = items.iter().map(|item| (item.value.clone(), item.mod_revision));
-        self.converter.present_all(self.resource, &self.type_meta, stored)
+        self.source.converter.present_all(self.resource, &self.type_meta, stored, self.source.time_left)
     }
 
     fn matching(&self, items: &[KeyValue], filter: &Filter) -> Result<Vec<Arc<Object>>, ApiError> {
@@ -257,7 +261,7 @@ impl<'a> Reader<'a> {
             if exact {
                 at = Some(requested);
             } else {
-                let newest = self.storage.revision().map_err(persist::storage_error)?;
+                let newest = self.source.storage.revision().map_err(persist::storage_error)?;
                 if requested > newest {
                     return Err(persist::too_large_version(requested, newest));
                 }
@@ -291,7 +295,7 @@ impl<'a> Reader<'a> {
             let page_limit = if filter.is_empty() { limit } else { SCAN_PAGE };
             let skips_count = counted.is_some() || !filter.is_empty();
             let range = RangeOptions { at, after: after.take(), limit: page_limit, skips_count };
-            let answer = self.storage.range(&self.prefix, &range).map_err(fail)?;
+            let answer = self.source.storage.range(&self.prefix, &range).map_err(fail)?;
             let revision = answer.revision;
             at = Some(revision);
             let last = answer.items.last().map(|item| Arc::clone(&item.key));
@@ -327,7 +331,7 @@ impl<'a> Reader<'a> {
 
     fn one(&self, name: &str, filter: &Filter) -> Result<Page, ApiError> {
         let key = format!("{}{name}", self.prefix);
-        let answer = self.storage.get(&key, None).map_err(persist::storage_error)?;
+        let answer = self.source.storage.get(&key, None).map_err(persist::storage_error)?;
         let items = self.matching(answer.item.as_slice(), filter)?;
         Ok(Page { items, revision: answer.revision, next: None, remaining: None })
     }

@@ -81,8 +81,23 @@ fn with_request<T>(call: &Call<'_>, options: &WriteOptions, f: impl FnOnce(&Mana
     })
 }
 
-/// After a create, update or patch.
+/// Returns the version of a manager that the definition of a custom resource no longer has. kube-apiserver cannot convert an
+/// object to it, and so does not know what the manager owns.
+fn missing_version(call: &Call<'_>, managed: &Value) -> Option<String> {
+    let custom = call.resource().custom.as_ref()?;
+    let mut versions = managed.as_array()?.iter().filter_map(|entry| entry["apiVersion"].as_str());
+    versions.find(|version| custom.schema_of(version).is_none()).map(str::to_owned)
+}
+
+/// After a create, update or patch. Where a manager is of a version that is gone, all managers are dropped, as upstream.
 pub(crate) fn update(call: &Call<'_>, live: Option<&Value>, new: &mut Value, options: &WriteOptions) {
+    let managed = |object: &Value| meta::metadata(object).get("managedFields").cloned();
+    let given = managed(new).filter(|given| given.as_array().is_some_and(|given| !given.is_empty()));
+    let counted = given.or_else(|| live.and_then(managed)).unwrap_or_default();
+    if missing_version(call, &counted).is_some() {
+        meta::metadata_mut(new).remove("managedFields");
+        return;
+    }
     with_request(call, options, |request| managed_fields::update(live, new, request));
 }
 
@@ -212,6 +227,11 @@ pub(crate) fn apply(
     options: &WriteOptions,
 ) -> Result<Value, ApiError> {
     let force = options.force.unwrap_or_default();
+    let managed = live.and_then(|live| meta::metadata(live).get("managedFields"));
+    if let Some(version) = managed.and_then(|managed| missing_version(call, managed)) {
+        let why = format!("request to convert CR to an invalid group/version: {version}");
+        return Err(ApiError::new(500, "", why));
+    }
     let mut object =
         with_request(call, options, |request| managed_fields::apply(live, configuration, request, force))?;
     convert(call, configuration, &mut object)?;

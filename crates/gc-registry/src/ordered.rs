@@ -4,8 +4,6 @@
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::{Map, Value};
 
-use crate::catalog;
-
 const DOCUMENT: &[&str] = &["kind", "apiVersion", "metadata"];
 const STATUS: &[&str] = &["kind", "apiVersion", "metadata", "status", "message", "reason", "details", "code"];
 const DETAILS: &[&str] = &["name", "group", "kind", "uid", "causes", "retryAfterSeconds"];
@@ -29,8 +27,15 @@ const METADATA: &[&str] = &[
     "continue",
     "remainingItemCount",
 ];
-/// Groups of types that are no resources of the catalog.
-const TYPED_GROUPS: [&str; 2] = ["meta.k8s.io", "apidiscovery.k8s.io"];
+/// The groups of Kubernetes whose names have two parts before `.k8s.io`; definitions of others have such names as well.
+const LONG_GROUPS: [&str; 3] =
+    ["flowcontrol.apiserver.k8s.io", "internal.apiserver.k8s.io", "rbac.authorization.k8s.io"];
+
+/// Returns whether a group is one of Kubernetes itself, whose types are declared in Go.
+fn is_declared(group: &str) -> bool {
+    let short = group.strip_suffix(".k8s.io").unwrap_or(group);
+    !short.contains('.') || LONG_GROUPS.contains(&group)
+}
 
 /// A document that is serialized with its members in order.
 #[derive(Clone, Copy, Debug)]
@@ -57,12 +62,10 @@ impl<'a> InOrder<'a> {
     #[must_use]
     pub fn of(value: &'a Value) -> Self {
         let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
-        let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
+        let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
         let part = match text("kind") {
             "Status" if group.is_empty() => Part::Status,
-            _ if TYPED_GROUPS.contains(&group) || catalog::has_builtin_version(group, version) => {
-                Part::Document
-            }
+            _ if is_declared(group) => Part::Document,
             _ => Part::ByName,
         };
         Self { value, part }
@@ -102,10 +105,7 @@ impl Part {
     }
 }
 
-fn members<'a>(
-    members: &'a Map<String, Value>,
-    part: Part,
-) -> impl Iterator<Item = (&'a String, InOrder<'a>)> {
+fn members(members: &Map<String, Value>, part: Part) -> impl Iterator<Item = (&String, InOrder<'_>)> {
     let order = part.order();
     let placed = order.iter().filter_map(|name| members.get_key_value(*name));
     let others = members.iter().filter(|(name, _)| !order.contains(&name.as_str()));

@@ -171,7 +171,7 @@ impl Registry {
     /// Whether writes may wait for webhooks now.
     #[must_use]
     pub fn calls_outside(&self) -> bool {
-        self.configured().has_webhooks()
+        self.configured().calls_outside()
     }
 
     pub(crate) fn outside(&self) -> Option<&dyn Outside> {

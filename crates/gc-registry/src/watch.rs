@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::api::{ListOptions, RequestTarget, VersionMatch, WatchEvent};
-use crate::conversion::{Converter, Waiting};
+use crate::conversion::{Converter, NO_HURRY, Waiting};
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::filter::Filter;
 use crate::hub::{Entry, Hub, NO_WATCHER, Read, Sight, View};
-use crate::list;
+use crate::list::{self, Source};
 use crate::object::{Object, TypeMeta};
 use crate::persist;
 use crate::resource::ResourceDefinition;
@@ -117,7 +117,8 @@ impl Watch {
             if requested > newest {
                 return Err(persist::too_large_version(requested, newest));
             }
-            let (items, revision) = list::everything(converter, storage, target, &scope, exact, &filter)?;
+            let source = Source { converter, storage, time_left: NO_HURRY };
+            let (items, revision) = list::everything(source, target, &scope, exact, &filter)?;
             initial.extend(items);
             revision
         } else if from_now {

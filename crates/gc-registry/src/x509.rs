@@ -16,7 +16,7 @@ use x509_cert::request::CertReq;
 
 /// The largest request that is read; one of a key of 16,384 bits has some 4 KiB.
 const MAXIMUM_REQUEST_BYTES: usize = 64 * 1024;
-/// How a block of PEM begins.
+/// The beginning of a block of PEM.
 const PEM_BEGIN: &[u8] = b"-----BEGIN ";
 
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
@@ -193,7 +193,7 @@ impl AlternativeNames {
         Ok(names)
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

@@ -6,6 +6,7 @@ mod world;
 
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use gc_registry::api::{DeleteOptions, ListOptions, Operation, PatchType, WriteOptions};
 use gc_registry::dynamic::{Outside, WebhookAnswer, WebhookCall};
@@ -26,12 +27,14 @@ struct Fake {
     place: Mutex<(String, Option<(String, u16)>)>,
     /// What answers instead.
     broken: Mutex<Option<Result<Value, String>>>,
+    /// The requests of the reviews of admission.
+    reviewed: Mutex<Vec<Value>>,
     /// Work that was handed over, where it is not to be done at once.
     deferred: Mutex<Option<Vec<Box<dyn FnOnce() + Send>>>>,
 }
 
 impl Outside for Fake {
-    fn call(&self, calls: &[WebhookCall]) -> Vec<WebhookAnswer> {
+    fn call(&self, calls: &[WebhookCall], _: &dyn Fn() -> Duration) -> Vec<WebhookAnswer> {
         calls.iter().map(|call| self.answer(call).into()).collect()
     }
 
@@ -44,8 +47,20 @@ impl Outside for Fake {
 }
 
 impl Fake {
+    /// Allows what admission asks about, and makes its host `patched`.
+    fn review(&self, request: &Value) -> Value {
+        self.reviewed.lock().unwrap().push(request.clone());
+        let patch = json!([{"op": "replace", "path": "/spec/host", "value": "patched"}]).to_string();
+        let patch = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, patch);
+        json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response":
+            {"uid": request["uid"], "allowed": true, "patchType": "JSONPatch", "patch": patch}})
+    }
+
     fn answer(&self, call: &WebhookCall) -> Result<Value, String> {
-        assert_eq!(call.timeout_seconds, 30);
+        if call.body["kind"] == "AdmissionReview" {
+            return Ok(self.review(&call.body["request"]));
+        }
+        assert_eq!(call.timeout, Duration::from_secs(30));
         *self.place.lock().unwrap() = (call.url.clone(), call.address.clone());
         if let Some(answer) = &*self.broken.lock().unwrap() {
             return answer.clone();
@@ -190,6 +205,95 @@ fn every_verb_works_in_either_version() {
         [json!({"host": "x", "port": "3"})]
     );
     assert_eq!(world.get(V1, "default/b").unwrap_err().code, 404);
+}
+
+/// Webhooks and policies whose rules name another version see what the conversion webhook makes of an object, and not its fields
+/// under another name.
+#[test]
+fn admission_sees_the_version_that_its_rules_name() {
+    let (world, fake) = world();
+    let rules = json!([{"apiGroups": ["example.com"], "apiVersions": ["v2"], "operations": ["*"],
+        "resources": ["things"]}]);
+    let group = "admissionregistration.k8s.io/v1/";
+    let configure = |resource: &str, object: Value| {
+        let mut object = object;
+        object["metadata"] = json!({"name": "w"});
+        world.create(&format!("{group}{resource}"), object).unwrap();
+    };
+    configure(
+        "mutatingwebhookconfigurations",
+        json!({"webhooks": [{"name": "w.example.com", "clientConfig": {"url": "https://h/admit"},
+            "admissionReviewVersions": ["v1"], "sideEffects": "None", "rules": rules}]}),
+    );
+    let patch = "[JSONPatch{op: \"replace\", path: \"/spec/port\", value: \"9\"}]";
+    configure(
+        "mutatingadmissionpolicies",
+        json!({"spec": {"matchConstraints": {"resourceRules": rules}, "reinvocationPolicy": "Never",
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}]}}),
+    );
+    configure("mutatingadmissionpolicybindings", json!({"spec": {"policyName": "w"}}));
+    configure(
+        "validatingadmissionpolicies",
+        json!({"spec": {"matchConstraints": {"resourceRules": rules}, "validations": [{"expression":
+            "object.apiVersion == 'example.com/v2' && object.spec.host == 'patched' && object.spec.port == '9' \
+             && (oldObject == null || oldObject.spec.host == 'patched') && !has(object.spec.address)"}]}}),
+    );
+    configure(
+        "validatingadmissionpolicybindings",
+        json!({"spec": {"policyName": "w", "validationActions": ["Deny"]}}),
+    );
+    let created = world.create(V1, old("a", "h:1")).unwrap();
+    assert_eq!(created["apiVersion"], "example.com/v1");
+    assert_eq!(created["spec"], json!({"address": "patched:9"}));
+    assert_eq!(
+        world.merge(V1, "default/a", json!({"spec": {"address": "g:2"}})).unwrap()["spec"],
+        created["spec"]
+    );
+    let reviewed = fake.reviewed.lock().unwrap();
+    let [create, update] = &reviewed[..] else { panic!("{reviewed:?}") };
+    let shown = |request: &Value, object: &str| {
+        (request[object]["apiVersion"].clone(), request[object]["spec"].clone())
+    };
+    let v2 = |host: &str| (json!("example.com/v2"), json!({"host": host, "port": "9"}));
+    assert_eq!(shown(create, "object"), v2("h"));
+    assert_eq!(create["oldObject"], Value::Null);
+    assert_eq!((shown(update, "object"), shown(update, "oldObject")), (v2("g"), v2("patched")));
+    let version = |request: &Value, key: &str| request[key]["version"].clone();
+    assert_eq!((version(update, "kind"), version(update, "requestKind")), (json!("v2"), json!("v1")));
+    drop(reviewed);
+    // What cannot be converted is not judged, whatever the failure policy says.
+    *fake.broken.lock().unwrap() = Some(Err("no".to_owned()));
+    let refused = world.create(V1, old("b", "h:1")).unwrap_err();
+    assert!(refused.message.contains("failed to convert object version"), "{}", refused.message);
+}
+
+#[test]
+fn managers_of_a_version_that_is_gone_are_dropped_and_refuse_an_apply() {
+    let (world, _) = world();
+    let created = world.create(V2, new("a", "h")).unwrap();
+    assert_eq!(created["metadata"]["managedFields"][0]["apiVersion"], "example.com/v2");
+    let mut definition = world.get(DEFINITIONS, "/things.example.com").unwrap();
+    definition["spec"]["versions"] = json!([version("v1", "v1", &["address"])]);
+    definition["spec"]["conversion"] = json!({"strategy": "None"});
+    world.update(DEFINITIONS, "/things.example.com", definition).unwrap();
+    let configuration = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"},
+        "spec": {"address": "g:2"}});
+    let applied = || {
+        let options =
+            WriteOptions { field_manager: "m".into(), force: Some(true), ..WriteOptions::default() };
+        let operation = Operation::Patch(PatchType::Apply, request(configuration.clone()), options);
+        world.run(V1, "default/a", operation)
+    };
+    let refused = applied().unwrap_err();
+    let why = "request to convert CR to an invalid group/version: example.com/v2";
+    assert_eq!((refused.code, &*refused.message), (500, why));
+    let patched = world.merge(V1, "default/a", json!({"spec": {"address": "h:2"}})).unwrap();
+    assert_eq!(patched["metadata"].get("managedFields"), None);
+    assert_eq!(
+        world::body(&applied().unwrap())["spec"],
+        json!({"address": "g:2"}),
+        "nobody else owns the field"
+    );
 }
 
 #[test]

@@ -4,10 +4,12 @@
 
 mod world;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use base64::Engine as _;
-use gc_registry::api::{DeleteOptions, Response, WriteOptions};
+use gc_registry::api::{DeleteOptions, Operation, RequestContext, Response, UserInfo, WriteOptions};
 use gc_registry::dynamic::{
     ConditionsReport, Outside, WebhookAnswer, WebhookCall, WebhookEnd, WebhookReport,
 };
@@ -252,6 +254,86 @@ fn mutating_policies_change_objects() {
     }
 }
 
+#[test]
+fn no_name_escapes_policies() {
+    let validations = json!({"validations": [{"expression": "false", "message": "no"}]});
+    let world = with_policy(validations, json!({}));
+    let made = |user: &str, is_server: bool| {
+        let map = config_map("a", json!({}));
+        let user =
+            UserInfo { name: user.to_owned(), groups: vec!["system:masters".into()], ..UserInfo::default() };
+        let target = world.target("v1/configmaps", "default", "");
+        let outcome = world.with_context(|context| {
+            let context = RequestContext { user: &user, is_server, ..*context };
+            let options = WriteOptions { dry_run: true, ..WriteOptions::default() };
+            world.registry.handle(&target, Operation::Create(map.into(), options), &context)
+        });
+        outcome.map_or_else(|error| error.code, |answer| answer.code)
+    };
+    assert_eq!(made("jane", false), 422);
+    // Certificates, static tokens and impersonation give this name.
+    assert_eq!(made("system:apiserver", false), 422);
+    assert_eq!(made("system:apiserver", true), 201);
+}
+
+/// Counts the time that a request has left down with each call of a webhook, each of which takes it a second.
+#[derive(Default)]
+struct Slow {
+    calls: AtomicU64,
+}
+
+impl Outside for Slow {
+    fn call(&self, calls: &[WebhookCall], time_left: &dyn Fn() -> Duration) -> Vec<WebhookAnswer> {
+        let answer = |call: &WebhookCall| {
+            assert!(call.timeout <= time_left(), "{:?}", call.timeout);
+            self.calls.fetch_add(1, Ordering::SeqCst);
+            let uid = &call.body["request"]["uid"];
+            Ok(json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+                "response": {"uid": uid, "allowed": true}}))
+        };
+        calls.iter().map(|call| answer(call).into()).collect()
+    }
+
+    fn spawn(&self, work: Box<dyn FnOnce() + Send>) {
+        work();
+    }
+}
+
+#[test]
+fn webhooks_take_no_longer_than_the_request_has() {
+    let world = World::default();
+    let slow = Arc::new(Slow::default());
+    world.registry.call_outside_by(Arc::clone(&slow) as _);
+    let webhooks: Vec<Value> = (0..5)
+        .map(|number| json!({
+            "name": format!("w{number}.example.com"), "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "failurePolicy": "Ignore", "clientConfig": {"url": "https://h/x"}, "timeoutSeconds": 10,
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}],
+        }))
+        .collect();
+    let configurations = "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    world.create(configurations, json!({"metadata": {"name": "w"}, "webhooks": webhooks})).unwrap();
+    let target = world.target("v1/configmaps", "default", "");
+    let made = |seconds: u64| {
+        let before = slow.calls.load(Ordering::SeqCst);
+        let time_left =
+            || Duration::from_secs(seconds.saturating_sub(slow.calls.load(Ordering::SeqCst) - before));
+        let outcome = world.with_context(|context| {
+            let context = RequestContext { time_left: &time_left, ..*context };
+            let create = Operation::Create(config_map("a", json!({})).into(), WriteOptions::default());
+            world.registry.handle(&target, create, &context)
+        });
+        (
+            outcome.map(|answer| answer.code).map_err(|error| error.message),
+            slow.calls.load(Ordering::SeqCst) - before,
+        )
+    };
+    let why = "Timeout: request did not complete within requested timeout - context deadline exceeded";
+    assert_eq!(made(3), (Err(why.to_owned()), 3), "the time ends though failures are ignored");
+    assert_eq!(made(0), (Err(why.to_owned()), 0));
+    assert_eq!(made(60), (Ok(201), 5), "nothing was stored before");
+}
+
 /// Answers webhooks by their path, and remembers what it was asked.
 #[derive(Default)]
 struct Fake {
@@ -261,7 +343,7 @@ struct Fake {
 }
 
 impl Outside for Fake {
-    fn call(&self, calls: &[WebhookCall]) -> Vec<WebhookAnswer> {
+    fn call(&self, calls: &[WebhookCall], _: &dyn Fn() -> Duration) -> Vec<WebhookAnswer> {
         calls.iter().map(|call| self.answer(call).into()).collect()
     }
 

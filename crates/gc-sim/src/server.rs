@@ -230,6 +230,8 @@ impl Server {
         let context = RequestContext {
             now: jiff_timestamp(self.now),
             user: &self.user,
+            is_server: false,
+            time_left: &|| std::time::Duration::MAX,
             entropy: &entropy,
             authorizer: &Everybody,
             user_agent_manager: "simulation",

@@ -26,7 +26,7 @@ use crate::transport::exchange::{Answer, ApiRequest, RequestBytes, text_answer};
 use crate::transport::path::{self, Route};
 use crate::work::Weight;
 
-/// How long a server may take until the answer to a request without a deadline begins.
+/// The time that a server has until the answer to a request without a deadline begins.
 const ANSWER_PATIENCE: Duration = Duration::from_mins(1);
 /// How long the check of a server may take.
 const CHECK_PATIENCE: Duration = Duration::from_secs(5);

@@ -129,7 +129,7 @@ impl ApiService {
         (self.group.clone(), self.version.clone())
     }
 
-    /// Whether another reading is of the same server, so that what was found out about one counts for the other.
+    /// Returns whether another reading is of the same server, so that what was found out about one counts for the other.
     pub(super) fn is_same_server(&self, other: &Self) -> bool {
         (&self.name, &self.service, &self.trust) == (&other.name, &other.service, &other.trust)
             && self.key() == other.key()

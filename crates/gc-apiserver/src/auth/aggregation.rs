@@ -9,7 +9,7 @@ use gc_registry::error::ApiError;
 use serde_json::{Value, json};
 
 use crate::auth::rbac::{GROUP, OutdatedAggregate, Rule};
-use crate::state::{State, system_user};
+use crate::state::State;
 use crate::work::Weight;
 
 const MANAGER: &str = "clusterrole-aggregation-controller";
@@ -52,9 +52,5 @@ fn write(state: &State, role: &OutdatedAggregate) -> Result<(), ApiError> {
     let options =
         WriteOptions { field_manager: MANAGER.into(), force: Some(true), ..WriteOptions::default() };
     let operation = Operation::Patch(PatchType::Apply, body, options);
-    state
-        .with_context(&system_user(), MANAGER, |registry, context| {
-            registry.handle(&target, operation, context)
-        })
-        .map(|_| ())
+    state.as_server(MANAGER, |registry, context| registry.handle(&target, operation, context)).map(|_| ())
 }

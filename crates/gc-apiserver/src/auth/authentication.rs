@@ -17,7 +17,7 @@ use crate::auth::client_certificates::ClientCertificate;
 use crate::auth::pki::MASTERS_GROUP;
 use crate::auth::rbac::{self, Question, SERVICE_ACCOUNT_PREFIX};
 use crate::auth::tokens::Claims;
-use crate::state::{State, system_user};
+use crate::state::State;
 use crate::transport::account::Standing;
 use crate::transport::exchange::header_text;
 use crate::work::Weight;
@@ -103,6 +103,19 @@ pub(crate) async fn user_of_token(
         .await
 }
 
+/// The time that a token outlives the deletion of its account, or of the object that it is bound to: clocks
+/// differ, as upstream.
+const LEEWAY: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
+
+/// Returns whether an object was deleted so long ago that its tokens have ended, though finalizers or a grace period keep it.
+fn is_long_deleted(object: &serde_json::Value, now: jiff::Timestamp) -> bool {
+    let deleted = object.pointer("/metadata/deletionTimestamp").filter(|time| !time.is_null());
+    deleted.is_some_and(|time| {
+        let time = time.as_str().and_then(|time| time.parse::<jiff::Timestamp>().ok());
+        time.is_none_or(|time| now.duration_since(time) > LEEWAY)
+    })
+}
+
 /// Whether the account of a token, and the object it is bound to, still exist with their UIDs.
 fn still_bound(state: &State, claims: &Claims) -> Result<bool, ApiError> {
     let bound = &claims.kubernetes;
@@ -120,6 +133,9 @@ fn still_bound(state: &State, claims: &Claims) -> Result<bool, ApiError> {
         let uid =
             found.as_ref().and_then(|value| value.pointer("/metadata/uid")).and_then(|uid| uid.as_str());
         if uid != Some(reference.uid.as_str()) {
+            return Ok(false);
+        }
+        if found.is_some_and(|object| is_long_deleted(&object, state.clock.now())) {
             return Ok(false);
         }
     }
@@ -141,8 +157,7 @@ pub(crate) fn get(
         name: name.into(),
         ..RequestTarget::collection(definition)
     };
-    let user = system_user();
-    let answer = state.with_context(&user, "kubegc", |registry, context| {
+    let answer = state.as_server("kubegc", |registry, context| {
         registry.handle(&target, Operation::Get { resource_version: String::new() }, context)
     });
     match answer {

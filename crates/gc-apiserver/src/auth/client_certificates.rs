@@ -65,7 +65,7 @@ impl ClientAuthorities {
         Self { clients: Arc::new(clients), front_proxies }
     }
 
-    /// What a chain says at a time in seconds since 1970, its own certificate first.
+    /// Returns the meaning of a chain at a time in seconds since 1970, its own certificate first.
     fn examine(&self, own: &Certificate, rest: &[Certificate], now: i64) -> ClientCertificate {
         let identity = match self.clients.check(own, rest, Purpose::Client, now) {
             Ok(()) => {
@@ -108,7 +108,7 @@ struct Shown {
     authorities: ClientAuthorities,
     /// The client's own first; `None` if they cannot be read.
     chain: Option<Vec<Certificate>>,
-    /// What they said last, and from when until when they say so, in seconds since 1970.
+    /// Their last meaning, and from when until when they say so, in seconds since 1970.
     last: RwLock<(ClientCertificate, RangeInclusive<i64>)>,
 }
 
@@ -120,7 +120,7 @@ impl ConnectionCertificate {
         Self(Arc::new(Shown { authorities, chain, last: RwLock::new((ClientCertificate::Absent, never)) }))
     }
 
-    /// What they say at this time: verified again whenever a certificate begins or ends to be valid.
+    /// Returns their meaning at this time: verified again whenever a certificate begins or ends to be valid.
     pub(crate) fn now(&self) -> ClientCertificate {
         self.at(i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX))
     }

@@ -428,7 +428,7 @@ fn kept_administrator(
         let later = now.checked_add(RENEW_BEFORE).ok()?.as_second();
         authority.check(&Certificate::from_der(&der).ok()?, &[], Purpose::Client, later).ok()
     };
-    Ok(is_good().map(|_| (certificate.clone(), key.clone())))
+    Ok(is_good().map(|()| (certificate.clone(), key.clone())))
 }
 
 pub(super) fn load_or_make_key(keep: &Keep<'_>, name: &str) -> Result<KeyPair, PkiError> {

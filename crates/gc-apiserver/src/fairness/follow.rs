@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::configuration::Configuration;
 use super::dangling;
 use crate::own;
-use crate::state::{State, system_user};
+use crate::state::State;
 use crate::work::Weight;
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
@@ -68,11 +68,7 @@ fn write_status(state: &State, name: &str, status: &Value) -> Result<(), ApiErro
         WriteOptions { field_manager: MANAGER.into(), force: Some(true), ..WriteOptions::default() };
     let body = RequestBody::from(value);
     let operation = Operation::Patch(PatchType::Apply, body, options);
-    state
-        .with_context(&system_user(), MANAGER, |registry, context| {
-            registry.handle(&target, operation, context)
-        })
-        .map(drop)
+    state.as_server(MANAGER, |registry, context| registry.handle(&target, operation, context)).map(drop)
 }
 
 /// Reads again whenever something changes, until the watch ends.

@@ -135,11 +135,11 @@ async fn admitted(
         return Ok((review, Vec::new()));
     }
     let options = request.query.write_options("CreateOptions")?;
-    let (user, manager, target) = (request.user.clone(), request.manager(), target.clone());
+    let (caller, target) = (request.caller(), target.clone());
     state
         .perform(Weight::Write, move |state| {
             let admission = (Admission::Create(&options), None);
-            let warnings = state.with_context(&user, &manager, |registry, context| {
+            let warnings = state.with_context(&caller, |registry, context| {
                 registry.admit(&target, &mut review, admission, context)
             })?;
             Ok((review, warnings))

@@ -11,7 +11,7 @@ use gc_registry::dynamic::Admission;
 use gc_registry::error::{ApiError, Details};
 use gc_registry::names::quoted;
 use gc_registry::resource::ResourceDefinition;
-use gc_types::{GoDuration, Scope};
+use gc_types::Scope;
 use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue};
 use http::{HeaderMap, Method, Request, Response, Uri, Version};
 use http_body_util::BodyExt as _;
@@ -23,6 +23,7 @@ use crate::auth::client_certificates::ClientCertificate;
 use crate::auth::impersonation;
 use crate::auth::rbac::Question;
 use crate::auth::websocket_token::move_token;
+use crate::deadline::{Caller, Deadline, REQUEST_PATIENCE, WRITE_PATIENCE};
 use crate::encode::negotiate::{Form, Purpose};
 use crate::encode::table::{IncludeObject, Table};
 use crate::fairness::configuration::{About, Flow};
@@ -76,6 +77,7 @@ where
         user: UserInfo::default(),
         flow: Flow::default(),
         now: state.clock.now(),
+        deadline: Deadline::after(REQUEST_PATIENCE),
         read: None,
         client: parts.extensions.get::<Arc<Admitted>>().map(|admitted| Arc::clone(admitted.client())),
         upgrade: Upgrade::of(&mut parts.extensions),
@@ -83,6 +85,8 @@ where
         anonymous: None,
         is_refused: false,
     };
+    // Dropped with this future, when the client leaves: what still works for it on another thread ends, too.
+    let _driven = request.deadline.abandoned_by();
     let answered = answer(&state, &certificate, &mut request, &mut labels).await;
     let mut response = match answered {
         Ok(response) => response,
@@ -189,12 +193,12 @@ async fn answer(
     match route {
         Route::Resource(target) => resource_request(state, request, target, labels).await,
         Route::Discovery(document) => {
-            refuse_bad_timeout(request)?;
+            request.limit_time()?;
             let _place = state.work.place(&state.metrics, &request.flow, 1).await?;
             discovery::answer(state, request, &document)
         }
         Route::Other => {
-            refuse_bad_timeout(request)?;
+            request.limit_time()?;
             let _place = state.work.place(&state.metrics, &request.flow, 1).await?;
             health::answer(state, request).await
         }
@@ -344,9 +348,17 @@ async fn resource_request(
     if misplaced || across_namespaces || !routed {
         return Err(ApiError::method_not_allowed());
     }
-    refuse_bad_timeout(request)?;
+    request.limit_time()?;
     let deprecated = deprecation(definition);
-    let answered = dispatch(state, request, Arc::clone(definition), target, verb).await;
+    let end = request.deadline.end();
+    let dispatched = dispatch(state, request, Arc::clone(definition), target, verb);
+    let answered = if verb == "watch" {
+        dispatched.await
+    } else {
+        // Dropped at the end, it gives back its places.
+        let in_time = tokio::time::timeout_at(end.into(), dispatched).await;
+        in_time.unwrap_or_else(|_| Err(ApiError::out_of_time()))
+    };
     let Some(text) = deprecated else { return answered };
     // What the router refuses never reaches the kind.
     if matches!(&answered, Err(error) if matches!(error.code, 406 | 415) && error.details.is_some()) {
@@ -368,21 +380,6 @@ pub(crate) fn not_served(catalog: &Catalog, group: &str) -> Result<Answer, ApiEr
     let mut error = ApiError::new(404, "NotFound", "the server could not find the requested resource");
     error.details = Some(Box::default());
     Err(error)
-}
-
-/// `?timeout=` bounds the request upstream; what is no duration is refused.
-fn refuse_bad_timeout(request: &ApiRequest) -> Result<(), ApiError> {
-    match request.query.get("timeout").filter(|text| !text.is_empty()) {
-        Some(text) if text.parse::<GoDuration>().is_err() => {
-            let number = text.trim_start_matches(['+', '-']);
-            let has_unit = number.is_empty() || number.bytes().any(|byte| !byte.is_ascii_digit());
-            let what = if has_unit { "invalid duration" } else { "missing unit in duration" };
-            Err(ApiError::bad_request(format!(
-                "invalid timeout specified in the request URL - time: {what} {text:?}"
-            )))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The warning that every answer about a deprecated kind carries.
@@ -471,8 +468,11 @@ async fn dispatch(
     let wish = Wish::read(request, &state.work.bodies, &target, verb).await?;
     let _place = state.work.place(&state.metrics, &request.flow, wish.width()).await?;
     let _decoded = request.charge(wish.decoded_bytes())?;
+    if !matches!(verb, "get" | "list") {
+        request.deadline.shorten_from_now(WRITE_PATIENCE);
+    }
     let definition = Arc::clone(&target.resource);
-    let task = Arc::new(Task { target, wish, user: request.user.clone(), manager: request.manager() });
+    let task = Arc::new(Task { target, wish, caller: request.caller() });
     let mut tries = 0;
     let outcome = loop {
         let outcome = {
@@ -494,14 +494,13 @@ async fn dispatch(
 struct Task {
     target: RequestTarget,
     wish: Wish,
-    user: UserInfo,
-    manager: String,
+    caller: Caller,
 }
 
 impl Task {
     fn perform(&self, state: &State) -> Result<gc_registry::api::Response, ApiError> {
         let operation = self.wish.decode();
-        state.with_context(&self.user, &self.manager, |registry, context| match operation {
+        state.with_context(&self.caller, |registry, context| match operation {
             Ok(operation) => registry.handle(&self.target, operation, context),
             Err(error) if self.wish.is_about_what_is_there() => {
                 let look = Operation::Get { resource_version: String::new() };
@@ -552,11 +551,11 @@ async fn node_subresource(
     let _place = state.work.place(&state.metrics, &request.flow, 1).await?;
     admit_connection(state, request, &target).await?;
     let whole = RequestTarget { subresource: String::new(), ..target.clone() };
-    let (user, manager) = (request.user.clone(), request.manager());
+    let caller = request.caller();
     let read = Operation::Get { resource_version: String::new() };
     let found = state
         .perform(Weight::Read, move |state| {
-            state.with_context(&user, &manager, |registry, context| registry.handle(&whole, read, context))
+            state.with_context(&caller, |registry, context| registry.handle(&whole, read, context))
         })
         .await?;
     let ResponseBody::Object(object) = found.body else {
@@ -608,11 +607,11 @@ async fn admit_connection(
     if !state.registry.admits() {
         return Ok(());
     }
-    let (user, manager, target) = (request.user.clone(), request.manager(), target.clone());
+    let (caller, target) = (request.caller(), target.clone());
     let admission = (Admission::Connect, Some(kind));
     state
         .perform(Weight::Write, move |state| {
-            state.with_context(&user, &manager, |registry, context| {
+            state.with_context(&caller, |registry, context| {
                 registry.admit(&target, &mut options, admission, context)
             })
         })
@@ -671,6 +670,14 @@ fn check_ports(query: &Query) -> Result<(), ApiError> {
     }
 }
 
+/// Returns how long a watch lasts, if its client says so: as Go computes it, in nanoseconds that overflow, and a negative
+/// time has passed already.
+fn wanted_timeout(seconds: Option<i64>) -> Option<Duration> {
+    const NANOSECONDS: i64 = 1_000_000_000;
+    let nanoseconds = seconds?.wrapping_mul(NANOSECONDS);
+    (nanoseconds != 0).then(|| Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0)))
+}
+
 async fn watch(
     state: &Arc<State>,
     request: &ApiRequest,
@@ -693,14 +700,10 @@ async fn watch(
         Err(error) if error.code != 410 => return Err(error),
         other => other,
     };
-    let seconds = match options.timeout_seconds {
-        // A negative time has passed already.
-        Some(seconds) if seconds != 0 => u64::try_from(seconds).unwrap_or(0),
-        _ => {
-            WATCH_MINIMUM_SECONDS
-                + u64::try_from(state.entropy() % u128::from(WATCH_MINIMUM_SECONDS)).unwrap_or(0)
-        }
-    };
+    let timeout = wanted_timeout(options.timeout_seconds).unwrap_or_else(|| {
+        let more = u64::try_from(state.entropy() % u128::from(WATCH_MINIMUM_SECONDS)).unwrap_or(0);
+        Duration::from_secs(WATCH_MINIMUM_SECONDS + more)
+    });
     let table =
         (representation.form == Form::Table).then(|| (Table::of(&definition, state.clock.now()), include));
     let stream = WatchStream::new(WatchSetup {
@@ -709,7 +712,7 @@ async fn watch(
         api_version: definition.api_version(),
         kind: definition.kind.to_string(),
         table,
-        timeout: Duration::from_secs(seconds),
+        timeout,
         bookmarks: options.allow_watch_bookmarks,
         cache: Arc::clone(&state.frames),
         stop: state.stop.clone(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gc_registry::api::{Object, RequestTarget, Response, ResponseBody, UserInfo, WriteOptions};
+use gc_registry::api::{Object, RequestTarget, Response, ResponseBody, WriteOptions};
 use gc_registry::dynamic::{Admission, BodyKind};
 use gc_registry::error::{ApiError, Cause, CauseReason, FieldError};
 use gc_registry::object::TypeMeta;
@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::auth::authentication::get;
 use crate::auth::tokens::{Claims, KubernetesClaims, Reference};
+use crate::deadline::Caller;
 use crate::encode::negotiate::Purpose;
 use crate::state::State;
 use crate::transport::answers::write_answer;
@@ -37,7 +38,8 @@ pub(crate) async fn answer(
     let options = request.query.write_options("CreateOptions")?;
     let manager =
         if options.field_manager.is_empty() { request.manager() } else { options.field_manager.clone() };
-    let wanted = Wanted { target: target.clone(), user: request.user.clone(), options, manager };
+    let caller = Caller { manager, ..request.caller() };
+    let wanted = Wanted { target: target.clone(), caller, options };
     let content_type = request.header(&CONTENT_TYPE).map(str::to_owned);
     let bytes = request.read_body(&state.work.bodies).await?;
     let body = work::decode_object(bytes, content_type, "TokenRequest").await?.value;
@@ -51,9 +53,8 @@ pub(crate) async fn answer(
 /// For whom a token is wanted, and by whom.
 struct Wanted {
     target: RequestTarget,
-    user: UserInfo,
+    caller: Caller,
     options: WriteOptions,
-    manager: String,
 }
 
 /// The token, and warnings.
@@ -76,7 +77,7 @@ fn issue(state: &State, mut body: Value, wanted: &Wanted) -> Result<(Value, Vec<
         let error = FieldError { field: "metadata.name".into(), reason: CauseReason::Invalid, detail };
         return Err(ApiError::invalid(GROUP, "TokenRequest", name, &[error]));
     }
-    set_manager(&mut body, &known, &wanted.manager);
+    set_manager(&mut body, &known, &wanted.caller.manager);
     let spec = body["spec"].clone();
     let seconds = spec["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
     if !(MINIMUM_SECONDS..=MAXIMUM_SECONDS).contains(&seconds) {
@@ -157,7 +158,7 @@ fn admit(state: &State, body: &mut Value, wanted: &Wanted) -> Result<Vec<String>
     body["kind"] = KIND.kind.into();
     body["apiVersion"] = "authentication.k8s.io/v1".into();
     let admission = (Admission::Create(&wanted.options), Some(KIND));
-    state.with_context(&wanted.user, &wanted.manager, |registry, context| {
+    state.with_context(&wanted.caller, |registry, context| {
         registry.admit(&wanted.target, body, admission, context)
     })
 }

@@ -8,14 +8,15 @@ use gc_registry::dynamic::{
     ConditionsReport, Outside, WebhookAnswer, WebhookCall, WebhookFailure, WebhookReport,
 };
 use gc_registry::numbers::write_json;
-use http::header::{CONTENT_TYPE, HOST};
-use http::{Method, Request, Uri};
+use http::header::{ACCEPT, CONTENT_TYPE, HOST, LOCATION, RETRY_AFTER, USER_AGENT};
+use http::response::Parts;
+use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::client::conn::http1;
 use serde_json::Value;
 use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 
-use crate::transport::dial::{Peer, Trust, dial};
+use crate::transport::dial::{Peer, Trust, dial, dial_plain};
 use crate::webhook_metrics::WebhookMetrics;
 
 /// The largest answer of a webhook in bytes.
@@ -23,6 +24,12 @@ const LARGEST_ANSWER: usize = 3 * 1024 * 1024;
 
 /// How much longer than its own timeout a call is waited for, before the runtime is taken for dead.
 const GRACE: Duration = Duration::from_secs(2);
+/// The period in which whoever waits for an answer looks whether it is still wanted.
+const LOOK_PERIOD: Duration = Duration::from_millis(100);
+/// Redirects that are followed for one call, as in Go.
+const MOST_REDIRECTS: usize = 10;
+/// Most repetitions of a call for answers that ask for it, as in client-go.
+const MOST_RETRIES: usize = 10;
 
 /// Calls webhooks on a runtime, for threads that may block.
 pub(crate) struct Webhooks {
@@ -38,36 +45,9 @@ impl Webhooks {
 }
 
 impl Outside for Webhooks {
-    fn call(&self, calls: &[WebhookCall]) -> Vec<WebhookAnswer> {
-        let waiting: Vec<(Duration, mpsc::Receiver<_>)> = calls
-            .iter()
-            .map(|call| {
-                let timeout = Duration::from_secs(call.timeout_seconds.into());
-                let (done, waiting) = mpsc::sync_channel(1);
-                let call = call.clone();
-                self.runtime.spawn(async move {
-                    let begun = Instant::now();
-                    let answer = tokio::time::timeout(timeout, ask(&call)).await;
-                    let answer = answer
-                        .unwrap_or_else(|_| Err(WebhookFailure::unavailable("context deadline exceeded")));
-                    let result = answer.map_err(|failure| WebhookFailure {
-                        message: format!("Post {:?}: {failure}", call.url),
-                        ..failure
-                    });
-                    // The receiver is gone if it stopped waiting.
-                    let _ = done.send(WebhookAnswer { result, took: begun.elapsed() });
-                });
-                (timeout + GRACE, waiting)
-            })
-            .collect();
-        let answers = waiting.into_iter();
-        answers
-            .map(|(timeout, waiting)| {
-                waiting
-                    .recv_timeout(timeout)
-                    .unwrap_or_else(|_| Err("the call was not finished".to_owned()).into())
-            })
-            .collect()
+    fn call(&self, calls: &[WebhookCall], time_left: &dyn Fn() -> Duration) -> Vec<WebhookAnswer> {
+        let waiting: Vec<_> = calls.iter().map(|call| Pending::begin(&self.runtime, call)).collect();
+        waiting.into_iter().map(|pending| pending.wait(time_left)).collect()
     }
 
     fn report(&self, report: WebhookReport) {
@@ -90,47 +70,278 @@ impl Outside for Webhooks {
     }
 }
 
-async fn ask(call: &WebhookCall) -> Result<Value, WebhookFailure> {
-    let unavailable = |why: String| WebhookFailure::unavailable(why);
-    let uri: Uri = call.url.parse().map_err(|why| unavailable(format!("the URL cannot be read: {why}")))?;
-    let name = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-    let port = uri.port_u16().unwrap_or(443);
-    let address = call.address.clone().unwrap_or_else(|| (name.clone(), port));
-    let peer = Peer { name, address, trust: Trust::Authorities(call.ca_bundle.clone()) };
-    let mut connection = dial(&peer, None).await.map_err(unavailable)?;
-    exchange(&mut connection.sender, &uri, call).await
+/// A call that has not been answered yet; it ends when this is dropped.
+struct Pending {
+    task: AbortHandle,
+    answer: mpsc::Receiver<WebhookAnswer>,
+    begun: Instant,
+    timeout: Duration,
 }
 
-async fn exchange(
-    sender: &mut http1::SendRequest<Full<Bytes>>,
-    uri: &Uri,
-    call: &WebhookCall,
-) -> Result<Value, WebhookFailure> {
-    fn unavailable(why: impl std::fmt::Display) -> WebhookFailure {
-        WebhookFailure::unavailable(why.to_string())
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.task.abort();
     }
+}
+
+impl Pending {
+    fn begin(runtime: &Handle, call: &WebhookCall) -> Self {
+        let (done, answer) = mpsc::sync_channel(1);
+        let (call, timeout, begun) = (call.clone(), call.timeout, Instant::now());
+        let task = runtime.spawn(async move {
+            let begun = Instant::now();
+            let answer = tokio::time::timeout(timeout, ask(&call)).await;
+            let answer = answer.unwrap_or_else(|_| Err(Failed::at(&call.url, "context deadline exceeded")));
+            let result = answer.map_err(|Failed(failure)| failure);
+            // The receiver is gone if it stopped waiting.
+            let _ = done.send(WebhookAnswer { result, took: begun.elapsed() });
+        });
+        Self { task: task.abort_handle(), answer, begun, timeout }
+    }
+
+    /// Waits for the answer, for as long as the request may take that needs it.
+    fn wait(self, time_left: &dyn Fn() -> Duration) -> WebhookAnswer {
+        loop {
+            let failed = |why: &str| WebhookAnswer {
+                result: Err(WebhookFailure::unavailable(why)),
+                took: self.begun.elapsed(),
+            };
+            match self.answer.recv_timeout(LOOK_PERIOD) {
+                Ok(answer) => return answer,
+                Err(mpsc::RecvTimeoutError::Timeout) if time_left().is_zero() => {
+                    return failed("context canceled");
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) if self.begun.elapsed() < self.timeout + GRACE => {}
+                Err(_) => return failed("the call was not finished"),
+            }
+        }
+    }
+}
+
+/// A call that failed, in the words of a Go client.
+struct Failed(WebhookFailure);
+
+impl Failed {
+    /// The call of a URL that was not answered.
+    fn at(url: &str, why: impl std::fmt::Display) -> Self {
+        Self(WebhookFailure::unavailable(format!("Post {url:?}: {why}")))
+    }
+}
+
+/// One request of a call, which redirects may follow.
+struct Hop<'a> {
+    call: &'a WebhookCall,
+    method: Method,
+    uri: Uri,
+    body: Bytes,
+}
+
+/// Calls a webhook as a client in Go does: it follows redirects, and tries again where the answer says after what time.
+async fn ask(call: &WebhookCall) -> Result<Value, Failed> {
     let mut body = Vec::new();
-    write_json(&mut body, &call.body).map_err(unavailable)?;
-    let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    let request = Request::builder()
-        .method(Method::POST)
-        .uri(path)
-        .header(HOST, uri.authority().map_or("", |authority| authority.as_str()))
-        .header(CONTENT_TYPE, "application/json")
-        .header("accept", "application/json, */*")
-        .header("user-agent", "kube-apiserver-admission")
-        .body(Full::new(Bytes::from(body)))
-        .map_err(unavailable)?;
-    let response = sender.send_request(request).await.map_err(unavailable)?;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), LARGEST_ANSWER);
-    let bytes = body.collect().await.map_err(unavailable)?.to_bytes();
-    if !status.is_success() {
-        /// Characters of an error page that are shown.
-        const SHOWN: usize = 200;
-        let text: String = String::from_utf8_lossy(&bytes).chars().take(SHOWN).collect();
-        let message = format!("the webhook answered {status}: {}", text.trim());
-        return Err(WebhookFailure { code: status.as_u16(), message });
+    write_json(&mut body, &call.body).map_err(|why| Failed::at(&call.url, why))?;
+    let body = Bytes::from(body);
+    let mut retries = 0;
+    loop {
+        let uri: Uri = call
+            .url
+            .parse()
+            .map_err(|why| Failed::at(&call.url, format!("the URL cannot be read: {why}")))?;
+        let hop = Hop { call, method: Method::POST, uri, body: body.clone() };
+        let (head, bytes) = follow(hop).await.map_err(|why| Failed::at(&call.url, why))?;
+        let is_busy = head.status == StatusCode::TOO_MANY_REQUESTS || head.status.is_server_error();
+        match retry_after(&head.headers).filter(|_| is_busy && retries < MOST_RETRIES) {
+            // Bounded by the timeout of the call.
+            Some(pause) => tokio::time::sleep(pause).await,
+            None => return read(&head, &bytes).map_err(Failed),
+        }
+        retries += 1;
     }
-    serde_json::from_slice(&bytes).map_err(|why| unavailable(format!("the answer is not JSON: {why}")))
+}
+
+/// Returns the time that an answer asks to wait before another attempt.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok().map(Duration::from_secs)
+}
+
+/// Sends a request, and goes where it is redirected.
+async fn follow(mut hop: Hop<'_>) -> Result<(Parts, Bytes), String> {
+    for _ in 0..=MOST_REDIRECTS {
+        let (head, bytes) = hop.send().await?;
+        let Some(location) = head.headers.get(LOCATION).and_then(|location| location.to_str().ok()) else {
+            return Ok((head, bytes));
+        };
+        match head.status.as_u16() {
+            307 | 308 => {}
+            301..=303 => {
+                hop.method = Method::GET;
+                hop.body = Bytes::new();
+            }
+            _ => return Ok((head, bytes)),
+        }
+        hop.uri = resolved(&hop.uri, location)
+            .ok_or_else(|| format!("failed to parse Location header {location:?}"))?;
+    }
+    Err(format!("stopped after {MOST_REDIRECTS} redirects"))
+}
+
+/// The address that a `Location` leads to from another one.
+fn resolved(from: &Uri, location: &str) -> Option<Uri> {
+    let location = location.split('#').next().unwrap_or_default();
+    if location.starts_with("https://") || location.starts_with("http://") {
+        return location.parse().ok();
+    }
+    let scheme = from.scheme_str().unwrap_or("https");
+    if location.starts_with("//") {
+        return format!("{scheme}:{location}").parse().ok();
+    }
+    if location.split(['/', '?']).next().is_some_and(|first| first.contains(':')) {
+        // A scheme that nobody speaks.
+        return None;
+    }
+    let authority = from.authority()?;
+    let target = match location.as_bytes().first() {
+        None => from.path_and_query().map_or_else(String::new, ToString::to_string),
+        Some(b'/') => location.to_owned(),
+        Some(b'?') => format!("{}{location}", from.path()),
+        Some(_) => format!("{}/{location}", from.path().rsplit_once('/').map_or("", |(folder, _)| folder)),
+    };
+    let (path, query) = target.split_once('?').map_or((&*target, None), |(path, query)| (path, Some(query)));
+    let mut segments: Vec<&str> = Vec::new();
+    for segment in path.split('/').skip(1) {
+        match segment {
+            "." => {}
+            ".." => drop(segments.pop()),
+            other => segments.push(other),
+        }
+    }
+    if path.ends_with("/..") || path.ends_with("/.") {
+        segments.push("");
+    }
+    let query = query.map_or_else(String::new, |query| format!("?{query}"));
+    format!("{scheme}://{authority}/{}{query}", segments.join("/")).parse().ok()
+}
+
+impl Hop<'_> {
+    async fn send(&self) -> Result<(Parts, Bytes), String> {
+        let is_plain = self.uri.scheme_str() == Some("http");
+        let name = self.uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        let port = self.uri.port_u16().unwrap_or(if is_plain { 80 } else { 443 });
+        // A Service is reached at its endpoint, and its name is that of the certificate wherever it redirects to.
+        let own: Option<Uri> = self.call.url.parse().ok().filter(|_| self.call.address.is_some());
+        let is_own = own.as_ref().is_some_and(|own| own.authority() == self.uri.authority());
+        let address = self.call.address.clone().filter(|_| is_own).unwrap_or_else(|| (name.clone(), port));
+        let name = own.as_ref().and_then(Uri::host).map_or(name, str::to_owned);
+        let peer = Peer { name, address, trust: Trust::Authorities(self.call.ca_bundle.clone()) };
+        let mut connection = if is_plain { dial_plain(&peer).await? } else { dial(&peer, None).await? };
+        let path = self.uri.path_and_query().map_or("/", |path| path.as_str());
+        let mut request = Request::builder()
+            .method(&self.method)
+            .uri(path)
+            .header(HOST, self.uri.authority().map_or("", |authority| authority.as_str()))
+            .header(ACCEPT, "application/json, */*")
+            .header(USER_AGENT, "kube-apiserver-admission");
+        if !self.body.is_empty() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        let request = request.body(Full::new(self.body.clone())).map_err(|why| why.to_string())?;
+        let response = connection.sender.send_request(request).await.map_err(|why| why.to_string())?;
+        let (head, body) = response.into_parts();
+        let bytes = Limited::new(body, LARGEST_ANSWER).collect().await.map_err(|why| why.to_string())?;
+        Ok((head, bytes.to_bytes()))
+    }
+}
+
+/// The document of an answer; whatever its content type says, it is JSON.
+fn read(head: &Parts, bytes: &[u8]) -> Result<Value, WebhookFailure> {
+    let code = head.status.as_u16();
+    if !(200..=206).contains(&code) {
+        return Err(WebhookFailure { code, message: refusal(head, bytes) });
+    }
+    serde_json::from_slice(bytes)
+        .map_err(|why| WebhookFailure::unavailable(format!("the answer is not JSON: {why}")))
+}
+
+/// The words of a client in Go for an answer with an error: those of a Status, if it is one.
+fn refusal(head: &Parts, bytes: &[u8]) -> String {
+    /// Bytes of an error page that are shown.
+    const SHOWN: usize = 2048;
+    let status: Option<Value> = serde_json::from_slice(bytes).ok();
+    let status = status.filter(|status| status["kind"] == "Status" && status["status"] == "Failure");
+    if let Some(message) = status.as_ref().and_then(|status| status["message"].as_str()) {
+        return message.to_owned();
+    }
+    let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let is_text = kind.is_empty() || kind.starts_with("text/");
+    let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]);
+    let shown = if is_text { shown.trim() } else { "unknown" };
+    let code = head.status.as_u16();
+    match code {
+        400 => "the server rejected our request for an unknown reason".to_owned(),
+        401 => "the server has asked for the client to provide credentials".to_owned(),
+        404 => "the server could not find the requested resource".to_owned(),
+        405 => "the server does not allow this method on the requested resource".to_owned(),
+        406 if shown.is_empty() || shown == "unknown" => {
+            "the server was unable to respond with a content type that the client supports".to_owned()
+        }
+        403 | 406 | 415 => shown.to_owned(),
+        409 => "the server reported a conflict".to_owned(),
+        422 => "the server rejected our request due to an error in our request".to_owned(),
+        429 => "the server has received too many requests and has asked us to try again later".to_owned(),
+        503 => "the server is currently unable to handle the request".to_owned(),
+        504 => {
+            "the server was unable to return a response in the time allotted, but may still be processing \
+                the request"
+                .to_owned()
+        }
+        500.. => format!("an error on the server ({shown:?}) has prevented the request from succeeding"),
+        _ => format!("the server responded with the status code {code} but did not return more information"),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::metrics::Metrics;
+
+    /// A webhook that takes the connection and says nothing holds the thread only for as long as somebody wants the answer.
+    #[test]
+    fn who_left_is_not_waited_for() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let _entered = runtime.enter();
+        let webhooks = Webhooks::new(Metrics::new().webhooks);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let call = WebhookCall {
+            url: format!("https://{}/", listener.local_addr().unwrap()),
+            address: None,
+            ca_bundle: Vec::new(),
+            timeout: Duration::from_hours(1),
+            body: Value::Null,
+        };
+        let answers = webhooks.call(&[call], &|| Duration::ZERO);
+        assert_eq!(answers[0].result, Err(WebhookFailure::unavailable("context canceled")));
+    }
+
+    #[test]
+    fn locations_are_resolved() {
+        let from = Uri::from_static("https://h:1/a/b?timeout=10s");
+        for (location, wanted) in [
+            ("/x", Some("https://h:1/x")),
+            ("x?y=z", Some("https://h:1/a/x?y=z")),
+            ("../x/./y", Some("https://h:1/x/y")),
+            ("..", Some("https://h:1/")),
+            ("?c", Some("https://h:1/a/b?c")),
+            ("//other/x#f", Some("https://other/x")),
+            ("http://other:2/x/", Some("http://other:2/x/")),
+            ("", Some("https://h:1/a/b?timeout=10s")),
+            ("ftp://other/x", None),
+            ("mailto:x", None),
+        ] {
+            let found = resolved(&from, location).map(|uri| uri.to_string());
+            assert_eq!(found.as_deref(), wanted, "{location}");
+        }
+    }
 }

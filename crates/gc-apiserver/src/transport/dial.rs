@@ -158,7 +158,7 @@ fn shown(error: &std::io::Error) -> String {
 #[derive(Debug)]
 struct PeerVerifier {
     provider: Arc<CryptoProvider>,
-    /// What is believed, and the host that the peer has to be; nothing is checked without.
+    /// The certificates that are believed, and the host that the peer has to be; nothing is checked without.
     trusted: Option<(Arc<Pool>, String)>,
 }
 

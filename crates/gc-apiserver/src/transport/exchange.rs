@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use gc_registry::api::UserInfo;
 use gc_registry::error::ApiError;
+use gc_types::GoDuration;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderValue, USER_AGENT, VARY,
     X_CONTENT_TYPE_OPTIONS,
@@ -15,6 +16,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::BoxBody;
 
+use crate::deadline::{Caller, Deadline};
 use crate::encode::list::GZIP_FROM;
 use crate::encode::negotiate::{self, Purpose, Representation};
 use crate::fairness::configuration::Flow;
@@ -66,6 +68,8 @@ pub(crate) struct ApiRequest {
     pub(crate) flow: Flow,
     /// When it arrived, by the clock of the objects.
     pub(crate) now: jiff::Timestamp,
+    /// The time that it may take, unless it is a watch or a connection.
+    pub(crate) deadline: Deadline,
     /// The body, once it has been read, and the room that it takes.
     pub(crate) read: Option<(Bytes, Option<Held>)>,
     /// The way to another protocol on its connection.
@@ -124,6 +128,28 @@ impl ApiRequest {
         let agent = self.header(&USER_AGENT).unwrap_or_default();
         let name = agent.split('/').next().unwrap_or_default();
         name.chars().filter(|c| !c.is_control()).take(MAXIMUM_MANAGER).collect()
+    }
+
+    /// Takes over `?timeout=`, which shortens the time of a request and does not lengthen it; zero and less are no limit.
+    pub(crate) fn limit_time(&mut self) -> Result<(), ApiError> {
+        let Some(text) = self.query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(()) };
+        let Ok(timeout) = text.parse::<GoDuration>() else {
+            let number = text.trim_start_matches(['+', '-']);
+            let has_unit = number.is_empty() || number.bytes().any(|byte| !byte.is_ascii_digit());
+            let what = if has_unit { "invalid duration" } else { "missing unit in duration" };
+            return Err(ApiError::bad_request(format!(
+                "invalid timeout specified in the request URL - time: {what} {text:?}"
+            )));
+        };
+        if timeout > GoDuration::ZERO {
+            self.deadline.shorten(timeout.to_std());
+        }
+        Ok(())
+    }
+
+    /// Returns the user who asks, and for how long.
+    pub(crate) fn caller(&self) -> Caller {
+        Caller { user: self.user.clone(), manager: self.manager(), deadline: self.deadline.clone() }
     }
 
     /// Reads the whole body, once: 413 beyond the limit, 429 if there is no room for it, 504 if it takes too long,

@@ -54,7 +54,7 @@ pub(crate) struct Certificate {
     /// The alternative names, if there is such an extension.
     pub(super) names: Option<AlternativeNames>,
     pub(super) basic: Option<Basic>,
-    /// Whether it may sign certificates, if it says so at all.
+    /// True if it may sign certificates, where it says so at all.
     pub(super) signs_certificates: Option<bool>,
     /// The purposes that it may be used for, if it names some.
     pub(super) purposes: Option<Vec<ObjectIdentifier>>,
@@ -63,15 +63,15 @@ pub(crate) struct Certificate {
     pub(crate) key_identifier: Option<Vec<u8>>,
     /// The identifier of the key that it is signed with.
     pub(super) authority_key_identifier: Option<Vec<u8>>,
-    /// Whether it has a critical extension that decides something unknown.
+    /// True if it has a critical extension that decides something unknown.
     pub(super) has_unknown_critical: bool,
 }
 
-/// Whether a certificate is that of an authority.
+/// The extension that says of a certificate if it is that of an authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Basic {
     pub(super) is_authority: bool,
-    /// How many intermediate certificates may follow it.
+    /// Most intermediate certificates that may follow it.
     pub(super) path_length: Option<u8>,
 }
 
@@ -201,7 +201,7 @@ impl Certificate {
         [self.not_before.saturating_sub(1), self.not_after]
     }
 
-    /// Whether it was signed with the key of another one.
+    /// Returns whether it was signed with the key of another one.
     pub(super) fn is_signed_by(&self, parent: &Self) -> bool {
         super::verifies((&parent.key_algorithm, &parent.key), &self.algorithm, &self.signed, &self.signature)
     }

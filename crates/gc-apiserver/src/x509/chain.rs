@@ -42,7 +42,7 @@ pub(crate) enum Refusal {
     Expired {
         /// Seconds since 1970.
         now: i64,
-        /// Whether the time is still to come.
+        /// True if the time is still to come.
         is_early: bool,
         /// The bound of the time.
         bound: i64,
@@ -154,7 +154,7 @@ struct Search<'a> {
     purpose: Purpose,
     now: i64,
     checks: usize,
-    /// Whether a chain was found that is for another purpose.
+    /// True if a chain was found that is for another purpose.
     has_unfit: bool,
 }
 
@@ -213,7 +213,7 @@ fn parents<'a>(
     found.into_iter()
 }
 
-/// Whether two certificates are of the same subject and key, and for the same names.
+/// Returns whether two certificates are of the same subject and key, and for the same names.
 fn is_same(one: &Certificate, other: &Certificate) -> bool {
     one.subject_der == other.subject_der && one.public_key == other.public_key && one.names == other.names
 }
@@ -267,7 +267,7 @@ fn is_valid(
     Ok(())
 }
 
-/// Whether every certificate of a chain permits a purpose.
+/// Returns whether every certificate of a chain permits a purpose.
 fn is_for(chain: &[&Certificate], purpose: Purpose) -> bool {
     let wanted = purpose.identifier();
     chain

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::{Certificate, Refusal};
 
-/// How many names of a certificate an error shows.
+/// Most names of a certificate that an error shows.
 const MOST_SHOWN: usize = 100;
 
 /// Checks that a certificate is for a host name or an address. Common names count for nothing.

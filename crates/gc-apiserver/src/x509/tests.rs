@@ -115,7 +115,7 @@ impl Made {
     }
 }
 
-/// What is believed, what the server shows, the host, and the verdict of Go.
+/// The certificates that are believed, those that the server shows, the host, and the verdict of Go.
 struct Case {
     name: &'static str,
     believed: Vec<Vec<u8>>,

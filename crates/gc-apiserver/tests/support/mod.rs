@@ -7,7 +7,7 @@ pub mod webhook;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use gc_apiserver::{RunningServer, Server, ServerConfig};
+use gc_apiserver::{Clock, RunningServer, Server, ServerConfig};
 use gc_registry::{Config, Registry};
 use gc_store::MemoryStorage;
 use http::{HeaderMap, Request};
@@ -56,10 +56,16 @@ impl Answer {
 
 impl TestServer {
     pub async fn start() -> Self {
+        Self::start_at(Clock::default()).await
+    }
+
+    /// A server whose objects have the times of this clock.
+    pub async fn start_at(clock: Clock) -> Self {
         let settings = Config { aggregates_roles: true, ..Config::default() };
         let registry = Registry::open(Arc::new(MemoryStorage::default()), settings).unwrap();
         let config = ServerConfig {
             admin_token: Some(TOKEN.into()),
+            clock,
             flags: [("feature-gates".to_owned(), "A=true".to_owned())].into(),
             ..ServerConfig::at("127.0.0.1:0".parse().unwrap())
         };

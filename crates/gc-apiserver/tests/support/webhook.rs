@@ -69,6 +69,39 @@ pub async fn serve_requests(
         }
     };
     let config = config.with_single_cert(vec![cert.der().clone()], key).unwrap();
+    (listen(config, answer).await, STANDARD.encode(cert.pem()))
+}
+
+/// The same with a certificate that an authority signed, as controller-runtime makes them for tests: it gives the server's
+/// certificate, and not that of the authority, as `caBundle`.
+pub async fn serve_signed(
+    names: &[&str],
+    answer: impl Fn(&Parts, &Bytes) -> Option<Response> + Send + Sync + 'static,
+) -> (SocketAddr, String) {
+    let mut authority = rcgen::CertificateParams::default();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    authority.key_usages = vec![rcgen::KeyUsagePurpose::KeyCertSign];
+    let issuer = rcgen::Issuer::new(authority, rcgen::KeyPair::generate().unwrap());
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let mut wanted = rcgen::CertificateParams::new(names).unwrap();
+    wanted.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+    let key = rcgen::KeyPair::generate().unwrap();
+    let cert = wanted.signed_by(&key, &issuer).unwrap();
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let config =
+        rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![cert.der().clone()], key)
+            .unwrap();
+    (listen(config, answer).await, STANDARD.encode(cert.pem()))
+}
+
+async fn listen(
+    config: rustls::ServerConfig,
+    answer: impl Fn(&Parts, &Bytes) -> Option<Response> + Send + Sync + 'static,
+) -> SocketAddr {
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -94,5 +127,5 @@ pub async fn serve_requests(
             });
         }
     });
-    (address, STANDARD.encode(cert.pem()))
+    address
 }

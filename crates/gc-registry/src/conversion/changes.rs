@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use super::Converter;
+use super::{Converter, NO_HURRY};
 use crate::error::ApiError;
 use crate::hub::Entry;
 use crate::object::TypeMeta;
@@ -86,12 +86,13 @@ impl Drop for Work {
 impl Work {
     fn run(self, converter: &Converter) {
         let stored = self.entries.iter().flat_map(|entry| entry.states());
-        let outcome = converter.present_all(&self.resource, &self.type_meta, stored).map(|objects| {
-            let mut objects = objects.into_iter().map(Arc::new);
-            for entry in &self.entries {
-                entry.show(&self.type_meta.api_version, &self.changes, &mut objects);
-            }
-        });
+        let outcome =
+            converter.present_all(&self.resource, &self.type_meta, stored, NO_HURRY).map(|objects| {
+                let mut objects = objects.into_iter().map(Arc::new);
+                for entry in &self.entries {
+                    entry.show(&self.type_meta.api_version, &self.changes, &mut objects);
+                }
+            });
         if outcome.is_err() {
             for entry in &self.entries {
                 entry.release(&self.changes);

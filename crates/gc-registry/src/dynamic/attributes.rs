@@ -50,9 +50,7 @@ impl Attributes {
     ) -> Result<Option<Self>, ApiError> {
         let resource = call.resource();
         // What configures admission could otherwise lock everybody out, for good.
-        // The server's own objects have to be there before anything outside can answer.
-        let is_own = call.context.user.name == "system:apiserver";
-        if is_own || *resource.group == *"admissionregistration.k8s.io" {
+        if call.context.is_server || *resource.group == *"admissionregistration.k8s.io" {
             return Ok(None);
         }
         call.registry.freshness.check(Subject::Admission)?;
@@ -187,21 +185,70 @@ impl Attributes {
         }
     }
 
-    /// The object in the form that a rule asked for.
-    pub(crate) fn converted(&self, form: &Form, object: &Value) -> Value {
-        if *form.group == *self.resource.group && *form.version == *self.resource.version {
-            return object.clone();
-        }
-        kinds::convert::convert(&form.group, &form.version, &self.resource.kind, object)
+    /// Returns whether objects are sent in the version that a rule asked for. What is none of the resource's objects has no versions.
+    fn is_own(&self, form: &Form) -> bool {
+        self.kind.is_some() || *form.group == *self.resource.group && *form.version == *self.resource.version
     }
 
-    /// The schema of what was sent.
-    pub(crate) fn schema(&self, call: &Call<'_>) -> std::sync::Arc<crate::schema::Schema> {
+    /// The object in the version that a rule asked for, converted as the definition of its kind says.
+    pub(crate) fn converted(&self, call: &Call<'_>, form: &Form, object: &Value) -> Result<Value, ApiError> {
+        if self.is_own(form) {
+            return Ok(object.clone());
+        }
+        self.convert(call, (&form.group, &form.version), object)
+    }
+
+    /// An object that was changed in the version that a rule asked for, in the version of the request.
+    pub(crate) fn converted_back(
+        &self,
+        call: &Call<'_>,
+        form: &Form,
+        changed: Value,
+    ) -> Result<Value, ApiError> {
+        if self.is_own(form) {
+            return Ok(changed);
+        }
+        self.convert(call, (&self.resource.group, &self.resource.version), &changed)
+    }
+
+    fn convert(
+        &self,
+        call: &Call<'_>,
+        (group, version): (&str, &str),
+        object: &Value,
+    ) -> Result<Value, ApiError> {
+        let own = &self.resource;
+        let relabelled = || kinds::convert::convert(group, version, &own.kind, object);
+        let Some(custom) = &own.custom else { return Ok(relabelled()) };
+        let wanted = gc_types::api_version(group, version);
+        let mut converted = if custom.webhook().is_some() {
+            let (converter, time_left) = (&call.registry.converter, call.context.time_left);
+            converter.convert_one(own, object.clone(), &wanted, time_left).map_err(|error| {
+                match error.code {
+                    // Too many wait, or the time of the request has passed.
+                    429 | 504 => error,
+                    _ => ApiError::internal(error.message),
+                }
+            })?
+        } else {
+            relabelled()
+        };
+        custom.read_stored(&wanted, &mut converted);
+        Ok(converted)
+    }
+
+    /// The schema of what is sent in the version that a rule asked for.
+    pub(crate) fn schema(&self, call: &Call<'_>, form: &Form) -> std::sync::Arc<crate::schema::Schema> {
         match self.kind {
             Some(BodyKind { group, version, kind }) => {
                 crate::schema::builtin(group, version, kind).unwrap_or_default()
             }
-            None => crate::rules::schema(call.resource()),
+            None if self.is_own(form) => crate::rules::schema(call.resource()),
+            None => {
+                let catalog = call.registry.catalog();
+                let found = catalog.find(&form.group, &form.version, &form.resource);
+                found.map(|row| crate::rules::schema(row)).unwrap_or_default()
+            }
         }
     }
 

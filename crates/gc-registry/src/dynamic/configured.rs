@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::catalog;
 use crate::error::ApiError;
 use crate::persist;
 use crate::storage::{RangeOptions, Revision, Storage};
@@ -20,6 +21,8 @@ pub(crate) struct Configured {
     pub(crate) mutating_bindings: Vec<Value>,
     pub(crate) validating_policies: Vec<Value>,
     pub(crate) validating_bindings: Vec<Value>,
+    /// True if a policy compares with custom resources.
+    pub(crate) has_custom_params: bool,
 }
 
 impl Configured {
@@ -43,8 +46,9 @@ impl Configured {
             mutating_bindings: all("mutatingadmissionpolicybindings")?,
             validating_policies: all("validatingadmissionpolicies")?,
             validating_bindings: all("validatingadmissionpolicybindings")?,
+            has_custom_params: false,
         };
-        Ok((read, found.revision))
+        Ok((read.with_params_seen(), found.revision))
     }
 
     pub(crate) fn mutates_nothing(&self) -> bool {
@@ -55,8 +59,19 @@ impl Configured {
         self.validating_webhooks.is_empty() && self.validating_bindings.is_empty() && !self.is_outdated
     }
 
-    /// Whether writes may call what is outside.
-    pub(crate) fn has_webhooks(&self) -> bool {
-        !self.mutating_webhooks.is_empty() || !self.validating_webhooks.is_empty()
+    /// Returns whether writes may call what is outside: webhooks, or for a policy that compares with custom resources, a conversion
+    /// webhook.
+    pub(crate) fn calls_outside(&self) -> bool {
+        !self.mutating_webhooks.is_empty() || !self.validating_webhooks.is_empty() || self.has_custom_params
+    }
+
+    fn with_params_seen(mut self) -> Self {
+        let policies = self.validating_policies.iter().chain(&self.mutating_policies);
+        let mut versions = policies.filter_map(|policy| policy["spec"]["paramKind"]["apiVersion"].as_str());
+        self.has_custom_params = versions.any(|version| {
+            let (group, version) = version.split_once('/').unwrap_or(("", version));
+            !catalog::has_builtin_version(group, version)
+        });
+        self
     }
 }

@@ -61,6 +61,9 @@ fn apply(
     if attributes.matches_resources(&binding["spec"]["matchResources"]).is_none() {
         return Ok(());
     }
+    let unconverted = |error: ApiError| format!("failed to convert object version: {}", error.message);
+    let old = old.map(|old| attributes.converted(call, &form, old)).transpose().map_err(unconverted)?;
+    let mut changed = attributes.converted(call, &form, new).map_err(unconverted)?;
     let request = attributes.request(&form);
     let namespace = namespace_object(attributes);
     let asker = Asker::new(call, attributes);
@@ -68,10 +71,10 @@ fn apply(
     let mut left = BUDGET;
     for params in &params(call, spec, &binding["spec"], attributes)? {
         for mutation in spec["mutations"].as_array().into_iter().flatten() {
-            let object = new.clone();
+            let object = changed.clone();
             let values = Values {
                 object: &object,
-                old_object: old.unwrap_or(&nothing),
+                old_object: old.as_ref().unwrap_or(&nothing),
                 request: &request,
                 namespace: &namespace,
                 params,
@@ -89,16 +92,18 @@ fn apply(
             left = evaluation.left();
             let found = to_json(&found?)?;
             if mutation["patchType"] == "JSONPatch" {
-                let applied = patch::json_patch_of_policy(new, &found);
+                let applied = patch::json_patch_of_policy(&mut changed, &found);
                 if !applied.map_err(|why| format!("JSON Patch: {why}"))? {
-                    *new = object.clone();
+                    changed.clone_from(&object);
                 }
             } else {
-                let schema = attributes.schema(call);
-                *new = patch::managed_fields::merge(&schema, new, &found).map_err(|error| error.message)?;
+                let schema = attributes.schema(call, &form);
+                changed =
+                    patch::managed_fields::merge(&schema, &changed, &found).map_err(|error| error.message)?;
             }
         }
     }
+    *new = attributes.converted_back(call, &form, changed).map_err(unconverted)?;
     Ok(())
 }
 

@@ -13,8 +13,8 @@ pub struct WebhookCall {
     pub address: Option<(String, u16)>,
     /// The certificates of authorities that the webhook's own is checked against, as PEM; the system's if empty.
     pub ca_bundle: Vec<u8>,
-    /// How long it may take, in seconds.
-    pub timeout_seconds: u32,
+    /// The time that it has.
+    pub timeout: Duration,
     /// The review.
     pub body: Value,
 }
@@ -103,8 +103,9 @@ pub struct ConditionsReport {
 
 /// Calls what is outside. Calls may block.
 pub trait Outside: Send + Sync {
-    /// Calls webhooks, several at the same time: one answer for each call, in their order.
-    fn call(&self, calls: &[WebhookCall]) -> Vec<WebhookAnswer>;
+    /// Calls webhooks, several at the same time: one answer for each call, in their order. Ends at once, with failures, when
+    /// `time_left` has come to zero.
+    fn call(&self, calls: &[WebhookCall], time_left: &dyn Fn() -> Duration) -> Vec<WebhookAnswer>;
 
     /// Counts a finished call of an admission webhook. Does nothing unless metrics are kept.
     fn report(&self, _: WebhookReport) {}

@@ -108,8 +108,13 @@ fn judge(
         Ok(params) => params,
         Err(why) => return failed(why, true),
     };
-    let converted = |object: Option<&Value>| object.map(|object| attributes.converted(&form, object));
-    let (object, old_object) = (converted(new).unwrap_or_default(), converted(old).unwrap_or_default());
+    let converted = |object: Option<&Value>| {
+        object.map_or(Ok(Value::Null), |object| attributes.converted(call, &form, object))
+    };
+    let (object, old_object) = match converted(new).and_then(|new| Ok((new, converted(old)?))) {
+        Ok(objects) => objects,
+        Err(error) => return failed(format!("failed to convert object version: {}", error.message), true),
+    };
     let request = attributes.request(&form);
     let namespace = namespace_object(attributes);
     let asker = Asker::new(call, attributes);
@@ -221,7 +226,10 @@ pub(crate) fn params(
         (true, named) => named,
     };
     let name = reference["name"].as_str().unwrap_or_default();
-    let decoded = |item| call.registry.converter.decode(&resource, &item).map_err(|error| error.message);
+    let decoded = |item| {
+        let decoded = call.registry.converter.decode(&resource, &item, call.context.time_left);
+        decoded.map_err(|error| error.message)
+    };
     let mut params = Vec::new();
     if name.is_empty() {
         let prefix = persist::collection_prefix(&resource, namespace);

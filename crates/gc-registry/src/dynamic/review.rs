@@ -21,19 +21,16 @@ pub(crate) struct Decision {
     pub(crate) warnings: Vec<String>,
 }
 
-/// The review that asks about a request.
+/// The review that asks about a request, with the new and the old object in the version that the webhook asked for.
 pub(crate) fn review(
     version: &str,
     attributes: &Attributes,
     form: &Form,
-    new: Option<&Value>,
-    old: Option<&Value>,
+    (new, old): (Value, Value),
 ) -> Value {
     let mut request = attributes.request(form);
-    let converted =
-        |object: Option<&Value>| object.map_or(Value::Null, |object| attributes.converted(form, object));
-    request["object"] = converted(new);
-    request["oldObject"] = converted(old);
+    request["object"] = new;
+    request["oldObject"] = old;
     json!({
         "kind": "AdmissionReview",
         "apiVersion": format!("admission.k8s.io/{version}"),

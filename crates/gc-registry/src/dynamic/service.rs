@@ -1,5 +1,7 @@
 //! Where a webhook is: at its URL, or behind a Service.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::catalog;
@@ -9,25 +11,76 @@ use crate::storage::{RangeOptions, Storage};
 /// The port of a service that does not name one.
 const HTTPS: u64 = 443;
 
-/// The URL of a webhook, and where to connect to if that is not what the URL says.
+/// The URL of a webhook, and where to connect to if that is not what the URL says. The webhook is told how many seconds it
+/// has, rounded up.
 pub(crate) fn place(
     storage: &dyn Storage,
     client: &Value,
-    timeout_seconds: u32,
+    timeout: Duration,
 ) -> Result<(String, Option<(String, u16)>), String> {
+    let seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
     if let Some(url) = client["url"].as_str() {
-        let sign = if url.contains('?') { '&' } else { '?' };
-        return Ok((format!("{url}{sign}timeout={timeout_seconds}s"), None));
+        let (scheme, rest) = url.split_once("://").unwrap_or(("https", url));
+        let rest = rest.split(['?', '#']).next().unwrap_or_default();
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        return Ok((format!("{scheme}://{authority}{}?timeout={seconds}s", cleaned(path)), None));
     }
     let service = &client["service"];
     let text = |key: &str| service[key].as_str().unwrap_or_default();
     let (name, namespace) = (text("name"), text("namespace"));
     let port = service["port"].as_u64().unwrap_or(HTTPS);
-    let path = text("path").trim_start_matches('/');
-    let url = format!("https://{name}.{namespace}.svc:{port}/{path}?timeout={timeout_seconds}s");
+    let path = escaped(&clean(text("path").as_bytes()));
+    let url = format!("https://{name}.{namespace}.svc:{port}{path}?timeout={seconds}s");
     let address = endpoint(storage, name, namespace, port);
     let address = address.map_err(|why| format!("Post \"{url}\": {why}"))?;
     Ok((url, Some(address)))
+}
+
+/// The path of a URL as a Go client sends it: unescaped, without empty segments, `.`, `..` and the last slash, and escaped
+/// again.
+fn cleaned(path: &str) -> String {
+    escaped(&clean(&unescaped(path)))
+}
+
+fn unescaped(path: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let [first, after @ ..] = rest {
+        let digits =
+            after.get(..2).filter(|digits| *first == b'%' && digits.iter().all(u8::is_ascii_hexdigit));
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    bytes
+}
+
+fn clean(path: &[u8]) -> Vec<u8> {
+    let mut segments: Vec<&[u8]> = Vec::new();
+    for segment in path.split(|byte| *byte == b'/') {
+        match segment {
+            b"" | b"." => {}
+            b".." => drop(segments.pop()),
+            other => segments.push(other),
+        }
+    }
+    [b"/", &*segments.join(&b'/')].concat()
+}
+
+fn escaped(path: &[u8]) -> String {
+    const KEPT: &[u8] = b"-_.~$&+,/:;=@";
+    let is_kept = |byte: u8| byte.is_ascii_alphanumeric() || KEPT.contains(&byte);
+    path.iter()
+        .map(|byte| if is_kept(*byte) { char::from(*byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
 }
 
 /// Why nothing behind a Service can be reached.
@@ -102,4 +155,35 @@ pub(crate) fn ca_bundle(client: &Value) -> Result<Vec<u8>, String> {
     base64::engine::general_purpose::STANDARD
         .decode(text)
         .map_err(|why| format!("caBundle is no base64: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The results of `path.Join` and `url.URL` in Go.
+    #[test]
+    fn paths_are_sent_as_go_sends_them() {
+        for (path, sent) in [
+            ("", "/"),
+            ("/", "/"),
+            ("//path", "/path"),
+            ("/x/", "/x"),
+            ("/a//b/../c", "/a/c"),
+            ("/../x", "/x"),
+            ("/a/./b/.", "/a/b"),
+            ("/a/..", "/"),
+            ("/a%2Fb", "/a/b"),
+            ("/a%2fb/%2E%2E/c", "/a/c"),
+            ("/a%20b", "/a%20b"),
+            ("/a b", "/a%20b"),
+            ("/ä", "/%C3%A4"),
+            ("/a:b@c;d=e,f+g&h$", "/a:b@c;d=e,f+g&h$"),
+            ("/(a)!*'", "/%28a%29%21%2A%27"),
+            ("/%zz", "/%25zz"),
+            ("/a%3Fb", "/a%3Fb"),
+        ] {
+            assert_eq!(cleaned(path), sent, "{path}");
+        }
+    }
 }

@@ -82,8 +82,10 @@ fn conditions_hold(
     if asked.webhook["matchConditions"].as_array().is_none_or(Vec::is_empty) {
         return Ok(true);
     }
-    let converted = |object: Option<&Value>| object.map(|object| attributes.converted(&asked.form, object));
-    let (object, old_object) = (converted(new).unwrap_or_default(), converted(old).unwrap_or_default());
+    let converted = |object: Option<&Value>| {
+        object.map_or(Ok(Value::Null), |object| attributes.converted(call, &asked.form, object))
+    };
+    let (object, old_object) = (converted(new)?, converted(old)?);
     let values = Values {
         object: &object,
         old_object: &old_object,
@@ -116,22 +118,38 @@ impl Asked<'_> {
             .unwrap_or("v1")
     }
 
+    /// The call that asks the webhook. An error ends the request whatever the failure policy says: there is nothing to ask
+    /// about.
     fn call(
         &self,
         call: &Call<'_>,
         attributes: &Attributes,
         new: Option<&Value>,
         old: Option<&Value>,
+    ) -> Result<Result<WebhookCall, WebhookFailure>, ApiError> {
+        let converted = |object: Option<&Value>| {
+            object.map_or(Ok(Value::Null), |object| attributes.converted(call, &self.form, object))
+        };
+        let objects = (converted(new)?, converted(old)?);
+        Ok(self.prepared(call, attributes, objects))
+    }
+
+    fn prepared(
+        &self,
+        call: &Call<'_>,
+        attributes: &Attributes,
+        objects: (Value, Value),
     ) -> Result<WebhookCall, WebhookFailure> {
         let client = &self.webhook["clientConfig"];
         let seconds = self.webhook["timeoutSeconds"].as_u64().and_then(|seconds| u32::try_from(seconds).ok());
-        let timeout_seconds = seconds.unwrap_or(TIMEOUT_SECONDS).clamp(1, LONGEST_SECONDS);
-        let (url, address) = service::place(&*call.registry.storage, client, timeout_seconds)
-            .map_err(WebhookFailure::unavailable)?;
+        let wanted = Duration::from_secs(seconds.unwrap_or(TIMEOUT_SECONDS).clamp(1, LONGEST_SECONDS).into());
+        let timeout = wanted.min((call.context.time_left)());
+        let (url, address) =
+            service::place(&*call.registry.storage, client, timeout).map_err(WebhookFailure::unavailable)?;
         let ca_bundle =
             service::ca_bundle(client).map_err(|message| WebhookFailure { code: 500, message })?;
-        let body = review::review(self.version(), attributes, &self.form, new, old);
-        Ok(WebhookCall { url, address, ca_bundle, timeout_seconds, body })
+        let body = review::review(self.version(), attributes, &self.form, objects);
+        Ok(WebhookCall { url, address, ca_bundle, timeout, body })
     }
 
     /// What the webhook decided, and what that means for the request. A failure that is ignored decides nothing.
@@ -182,11 +200,15 @@ impl Asked<'_> {
     }
 }
 
-fn send(call: &Call<'_>, calls: &[WebhookCall]) -> Vec<WebhookAnswer> {
-    match call.registry.outside() {
-        Some(outside) => outside.call(calls),
-        None => calls.iter().map(|_| Err("this server calls no webhooks".to_owned()).into()).collect(),
-    }
+/// Sends calls. What they answer counts for nothing once the time of the request has passed.
+fn send(call: &Call<'_>, calls: &[WebhookCall]) -> Result<Vec<WebhookAnswer>, ApiError> {
+    let Some(outside) = call.registry.outside() else {
+        return Ok(calls.iter().map(|_| Err("this server calls no webhooks".to_owned()).into()).collect());
+    };
+    let _turn = call.registry.converter.turn()?;
+    let answers = outside.call(calls, call.context.time_left);
+    call.check_time()?;
+    Ok(answers)
 }
 
 fn no_answer() -> WebhookAnswer {
@@ -223,10 +245,10 @@ fn ask(
     new: &mut Value,
     old: Option<&Value>,
 ) -> Result<(), ApiError> {
-    let (patch, took, mut end) = answered(call, webhook, attributes, Some(new), old);
+    let (patch, took, mut end) = answered(call, webhook, attributes, Some(new), old)?;
     let changed = match patch {
         Ok(Some(patch)) => {
-            apply(webhook, attributes, new, &patch).inspect_err(|_| end = WebhookEnd::NotApplied)
+            apply(call, webhook, attributes, new, &patch).inspect_err(|_| end = WebhookEnd::NotApplied)
         }
         other => other.map(drop),
     };
@@ -242,7 +264,7 @@ pub(crate) fn admit_deletion(
     old: Option<&Value>,
 ) -> Result<(), ApiError> {
     for webhook in &asked(call, (Step::Admit, &configured.mutating_webhooks), attributes, None, old)? {
-        let (patch, took, mut end) = answered(call, webhook, attributes, None, old);
+        let (patch, took, mut end) = answered(call, webhook, attributes, None, old)?;
         let admitted = match patch {
             Ok(Some(patch)) if patch.as_array().is_some_and(|patch| !patch.is_empty()) => {
                 end = WebhookEnd::NotApplied;
@@ -259,36 +281,37 @@ pub(crate) fn admit_deletion(
     Ok(())
 }
 
-/// Calls a webhook: what it decided, how long that took, and how it ended.
+/// Calls a webhook: what it decided, how long that took, and how it ended. An error ends the request whatever the webhook's
+/// failure policy says.
 fn answered(
     call: &Call<'_>,
     webhook: &Asked<'_>,
     attributes: &Attributes,
     new: Option<&Value>,
     old: Option<&Value>,
-) -> (Result<Option<Value>, ApiError>, Duration, WebhookEnd) {
-    let answer = match webhook.call(call, attributes, new, old) {
-        Ok(asked) => send(call, &[asked]).pop().unwrap_or_else(no_answer),
+) -> Result<(Result<Option<Value>, ApiError>, Duration, WebhookEnd), ApiError> {
+    let answer = match webhook.call(call, attributes, new, old)? {
+        Ok(asked) => send(call, &[asked])?.pop().unwrap_or_else(no_answer),
         Err(failure) => WebhookAnswer { result: Err(failure), took: Duration::ZERO },
     };
     let (patch, end) = webhook.judged(call, attributes, answer.result);
-    (patch, answer.took, end)
+    Ok((patch, answer.took, end))
 }
 
 /// Applies the patch of a webhook, in the version that the webhook was asked in.
 fn apply(
+    call: &Call<'_>,
     webhook: &Asked<'_>,
     attributes: &Attributes,
     new: &mut Value,
     patch: &Value,
 ) -> Result<(), ApiError> {
-    let mut changed = attributes.converted(&webhook.form, new);
+    let mut changed = attributes.converted(call, &webhook.form, new)?;
     // A patch that does not apply is an error whatever the failure policy says: the webhook did answer.
     if !patch::json_patch_of_policy(&mut changed, patch).map_err(ApiError::internal)? {
         return Err(ApiError::internal("a test of the patch failed"));
     }
-    let resource = &attributes.resource;
-    *new = crate::kinds::convert::convert(&resource.group, &resource.version, &resource.kind, &changed);
+    *new = attributes.converted_back(call, &webhook.form, changed)?;
     Ok(())
 }
 
@@ -305,9 +328,9 @@ pub(crate) fn validate(
         return Ok(());
     }
     let calls: Vec<Result<WebhookCall, WebhookFailure>> =
-        webhooks.iter().map(|webhook| webhook.call(call, attributes, new, old)).collect();
+        webhooks.iter().map(|webhook| webhook.call(call, attributes, new, old)).collect::<Result<_, _>>()?;
     let possible: Vec<WebhookCall> = calls.iter().flatten().cloned().collect();
-    let mut answers = send(call, &possible).into_iter();
+    let mut answers = send(call, &possible)?.into_iter();
     let mut result = Ok(());
     for (webhook, made) in webhooks.iter().zip(calls) {
         let answer = match made {

@@ -98,6 +98,8 @@ impl World {
         let context = RequestContext {
             now: *self.now.lock().unwrap(),
             user: &self.user,
+            is_server: false,
+            time_left: &|| std::time::Duration::MAX,
             entropy: &entropy,
             authorizer: &self.rules,
             user_agent_manager: "test",
