@@ -1,17 +1,26 @@
-//! After a restore, dependents name owners by UIDs that are gone. This finds the owners that live in their place, on the
-//! evidence of a backup, a journal, or a map: a name alone proves nothing, for an object that was deleted and created again
-//! under its old name owns nothing of its predecessor.
+//! After a restore, dependents name owners by UIDs that are gone, or name no owner at all: Velero removes the owner references
+//! of everything that it creates. This finds the owners that live in their place, on the evidence of a backup, a journal, or a
+//! map. A name alone proves nothing: an object that was deleted and created again under its old name owns nothing of its
+//! predecessor.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod advice;
+mod backup;
+mod cluster;
+mod owners;
+#[cfg(test)]
+mod tests;
+mod volumes;
 
-use gc_types::OwnerReference;
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use crate::catalog::GroupResource;
-use crate::map::place_of_view;
-use crate::object::Object;
 use crate::stuck::Place;
-use crate::survey::Survey;
+use crate::text::thousands;
+pub use advice::Advice;
+pub use backup::Backup;
+pub use cluster::Cluster;
 
 /// Where an object was.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,43 +35,46 @@ pub struct Identity {
     pub name: String,
 }
 
+/// The group of an `apiVersion`.
+pub(crate) fn group_of(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
 impl Identity {
-    /// That of a whole object, with its UID.
-    #[must_use]
-    pub fn of(object: &Value) -> Option<(String, Self)> {
+    /// Returns that of a whole object, with its UID, which is empty if it has none.
+    fn in_object(object: &Value) -> Option<(String, Self)> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        let group = text("/apiVersion").split_once('/').map_or("", |(group, _)| group);
-        let (uid, kind, name) = (text("/metadata/uid"), text("/kind"), text("/metadata/name"));
-        let is_whole = !uid.is_empty() && !kind.is_empty() && !name.is_empty();
-        is_whole.then(|| {
-            let namespace = text("/metadata/namespace").to_owned();
-            (
-                uid.to_owned(),
-                Self { group: group.to_owned(), kind: kind.to_owned(), namespace, name: name.to_owned() },
-            )
+        let (kind, name) = (text("/kind"), text("/metadata/name"));
+        (!kind.is_empty() && !name.is_empty()).then(|| {
+            let identity = Self {
+                group: group_of(text("/apiVersion")).to_owned(),
+                kind: kind.to_owned(),
+                namespace: text("/metadata/namespace").to_owned(),
+                name: name.to_owned(),
+            };
+            (text("/metadata/uid").to_owned(), identity)
         })
     }
 
-    fn of_place(place: &Place) -> Self {
-        Self {
-            group: place.api_version.split_once('/').map_or("", |(group, _)| group).to_owned(),
-            kind: place.kind.clone(),
-            namespace: place.namespace.clone(),
-            name: place.name.clone(),
-        }
+    /// Returns the same object in another namespace; at cluster scope there is none.
+    fn moved(&self, namespace: &str) -> Self {
+        let namespace = if self.namespace.is_empty() { "" } else { namespace };
+        Self { namespace: namespace.to_owned(), ..self.clone() }
     }
 }
 
 /// What is known of UIDs of the past.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
-    /// Where the object of a UID was.
+    /// Where the object of a UID was, as journals say.
     pub identities: BTreeMap<String, Identity>,
     /// Which UID took its place, on somebody's word.
     pub map: BTreeMap<String, String>,
+    /// The backup that was restored, if one is compared.
+    pub backup: Option<Backup>,
 }
 
-/// Why a reference stays as it is.
+/// Why a reference stays as it is, or missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Left {
     /// Nothing is known of the UID.
@@ -73,8 +85,28 @@ pub enum Left {
     OwnerTerminating,
     /// The owner that was named is of another kind, or in a namespace that the object cannot refer to.
     OwnerUnfit,
+    /// An object lives under the owner's name that neither its UID nor a restore's label shows to be the owner.
+    OwnerRecreated,
+    /// The owner's kind is not served.
+    KindNotServed,
+    /// The owner, or the object, may live: its kind could not be listed.
+    Unread,
+    /// Another object had the owner's place when the backup was made.
+    StaleInBackup,
     /// The object is being deleted, which cannot be stopped.
     Terminating,
+    /// The object does not live.
+    NotRestored,
+    /// The object does not live: no restore creates finished Jobs and pods.
+    Finished,
+    /// The object does not live: it belongs to a node.
+    OfNode,
+    /// An object lives under its name that neither its UID nor a restore's label shows to be the one of the backup.
+    ObjectRecreated,
+    /// Another controller owns the object.
+    OtherController,
+    /// The volume has another claim, or the claim another volume.
+    BoundElsewhere,
 }
 
 impl Left {
@@ -86,7 +118,17 @@ impl Left {
             Self::OwnerAbsent => "OwnerAbsent",
             Self::OwnerTerminating => "OwnerTerminating",
             Self::OwnerUnfit => "OwnerUnfit",
+            Self::OwnerRecreated => "OwnerRecreated",
+            Self::KindNotServed => "KindNotServed",
+            Self::Unread => "Unread",
+            Self::StaleInBackup => "StaleInBackup",
             Self::Terminating => "Terminating",
+            Self::NotRestored => "NotRestored",
+            Self::Finished => "Finished",
+            Self::OfNode => "OfNode",
+            Self::ObjectRecreated => "ObjectRecreated",
+            Self::OtherController => "OtherController",
+            Self::BoundElsewhere => "BoundElsewhere",
         }
     }
 
@@ -98,31 +140,114 @@ impl Left {
             Self::OwnerAbsent => "the owner was not restored",
             Self::OwnerTerminating => "the owner is being deleted",
             Self::OwnerUnfit => "the owner is of another kind, or in another namespace",
+            Self::OwnerRecreated => "the owner was created again, not restored",
+            Self::KindNotServed => "the owner's kind is not served",
+            Self::Unread => "it could not be listed",
+            Self::StaleInBackup => "it led nowhere in the backup",
             Self::Terminating => "the object is being deleted already",
+            Self::NotRestored => "the object was not restored",
+            Self::Finished => "no restore creates finished Jobs and pods",
+            Self::OfNode => "the object belongs to a node",
+            Self::ObjectRecreated => "the object was created again, not restored",
+            Self::OtherController => "another controller owns the object",
+            Self::BoundElsewhere => "the volume or the claim is bound to another one",
         }
     }
 }
 
-/// What becomes of one reference.
+/// The evidence that an owner which lives is the one of the past.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// It has the UID of the backup.
+    NeverDeleted,
+    /// It has a restore's labels: the names of the backup and of the restore.
+    Restored(String, String),
+    /// `kubegc undo` has created it.
+    Undone,
+    /// It lives where the backup has it, and no restore has left labels.
+    Place,
+    /// It lives where a journal says that the owner was.
+    Journal,
+    /// Somebody's word.
+    Map,
+}
+
+impl Proof {
+    /// The code.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::NeverDeleted => "NeverDeleted",
+            Self::Restored(..) => "Restored",
+            Self::Undone => "Undone",
+            Self::Place => "Place",
+            Self::Journal => "Journal",
+            Self::Map => "Map",
+        }
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn message(&self) -> String {
+        match self {
+            Self::NeverDeleted => "the owner was never deleted".to_owned(),
+            Self::Restored(backup, restore) => {
+                format!("the owner was restored from backup {backup} (restore {restore})")
+            }
+            Self::Undone => "kubegc undo has created the owner".to_owned(),
+            Self::Place => "the owner lives where the backup has it".to_owned(),
+            Self::Journal => "the owner lives where the journal has it".to_owned(),
+            Self::Map => "--map".to_owned(),
+        }
+    }
+}
+
+/// What becomes of one reference that does not lead to its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// The object that refers.
+    /// The object that refers, or should.
     pub place: Place,
     /// Whom it refers to, as it is written.
     pub owner: String,
-    /// The UID that is written.
+    /// The UID that is written, or was in the backup.
     pub old: String,
     /// The UID that will be, or why none.
     pub new: Result<String, Left>,
+    /// The evidence for it.
+    pub proof: Option<Proof>,
+    /// The object does not have the reference: a restore has removed it.
+    pub is_missing: bool,
+    /// The backup has the reference.
+    pub is_of_backup: bool,
 }
 
 impl Link {
+    /// What is done: `Add`, `Rewrite` or `Leave`.
+    #[must_use]
+    pub const fn action(&self) -> &'static str {
+        match (&self.new, self.is_missing) {
+            (Err(_), _) => "Leave",
+            (Ok(_), true) => "Add",
+            (Ok(_), false) => "Rewrite",
+        }
+    }
+
     fn value(&self) -> Value {
         json!({
-            "object": self.place.value(), "owner": self.owner, "oldUID": self.old,
+            "object": self.place.value(), "owner": self.owner, "oldUID": self.old, "action": self.action(),
             "newUID": self.new.as_ref().ok(), "left": self.new.as_ref().err().map(|left| left.name()),
+            "evidence": self.proof.as_ref().map(Proof::name), "inBackup": self.is_of_backup,
         })
     }
+}
+
+/// An object of the backup that a controller has replaced by another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replaced {
+    /// The object of the backup.
+    pub place: Place,
+    /// What took its place, as `Kind/name`.
+    pub by: String,
 }
 
 /// A change of one object: a merge patch that holds for one version of it.
@@ -136,301 +261,119 @@ pub struct Patch {
     pub body: Value,
 }
 
+/// How the references of a backup compare with those that live.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Comparison {
+    /// Owner references and claims of volumes in the backup.
+    pub references: usize,
+    /// Those that lead to their owners.
+    pub in_place: usize,
+    /// Objects that controllers have replaced; each has one reference.
+    pub replaced: Vec<Replaced>,
+    /// Namespaces that were restored under other names.
+    pub namespaces: Vec<(String, String)>,
+}
+
+impl Comparison {
+    /// References of the backup that are fulfilled.
+    #[must_use]
+    pub fn restored(&self) -> usize {
+        self.in_place + self.replaced.len()
+    }
+}
+
 /// What a relink does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Relink {
-    /// Every reference that leads nowhere.
+    /// Every reference that leads nowhere, or that the backup has and the object does not.
     pub links: Vec<Link>,
     /// The changes.
     pub patches: Vec<Patch>,
+    /// Of the backup, if one was compared.
+    pub comparison: Option<Comparison>,
+    /// What a relink cannot do, with the commands that do.
+    pub advice: Vec<Advice>,
 }
 
 impl Relink {
     /// As data.
     #[must_use]
     pub fn value(&self) -> Value {
-        json!({"items": self.links.iter().map(Link::value).collect::<Vec<_>>(), "patches": self.patches.len()})
-    }
-}
-
-/// Decides for every owner reference of a survey, and for the claims of these volumes.
-#[must_use]
-pub fn relink(survey: &Survey, volumes: &[Object], evidence: &Evidence) -> Relink {
-    let relinker = Relinker::new(survey, evidence);
-    let mut found = Relink::default();
-    for (place, view) in &relinker.objects {
-        let Some(why) = survey.engine.why(&view.uid) else { continue };
-        let references: Vec<OwnerReference> =
-            why.references.into_iter().map(|(reference, _)| reference).collect();
-        let Some(resource) = view.key.as_ref().and_then(|key| survey.resource(key)) else { continue };
-        let links: Vec<Option<Link>> = references
-            .iter()
-            .map(|reference| relinker.reference(place, view.deletion.deleting, reference))
-            .collect();
-        if links.iter().flatten().any(|link| link.new.is_ok()) {
-            let mut owners: Vec<Value> = Vec::new();
-            for (reference, link) in references.iter().zip(&links) {
-                let new = link.as_ref().and_then(|link| link.new.as_ref().ok());
-                let owner = relinker.owner_value(reference, new);
-                // Two references to one owner are one.
-                if owners.iter().all(|known| known["uid"] != owner["uid"]) {
-                    owners.push(owner);
-                }
-            }
-            let body = json!({"metadata": {
-                "uid": place.uid, "resourceVersion": view.resource_version.to_string(), "ownerReferences": owners,
-            }});
-            found.patches.push(Patch { place: place.clone(), resource: resource.name.clone(), body });
-        }
-        found.links.extend(links.into_iter().flatten());
-    }
-    for volume in volumes {
-        relinker.volume(volume, &mut found);
-    }
-    found.links.sort_by(|a, b| (&a.place, &a.old).cmp(&(&b.place, &b.old)));
-    found
-}
-
-struct Relinker<'a> {
-    evidence: &'a Evidence,
-    objects: Vec<(Place, gc_ownership::NodeView)>,
-    living: BTreeSet<String>,
-    by_identity: BTreeMap<Identity, usize>,
-    by_uid: BTreeMap<String, usize>,
-}
-
-impl<'a> Relinker<'a> {
-    fn new(survey: &Survey, evidence: &'a Evidence) -> Self {
-        let views = survey.engine.select(|_| true);
-        let objects: Vec<(Place, gc_ownership::NodeView)> =
-            views.into_iter().map(|view| (place_of_view(survey, &view), view)).collect();
-        let living = objects.iter().map(|(place, _)| place.uid.clone()).collect();
-        let by_identity = objects
-            .iter()
-            .enumerate()
-            .map(|(number, (place, _))| (Identity::of_place(place), number))
-            .collect();
-        let by_uid =
-            objects.iter().enumerate().map(|(number, (place, _))| (place.uid.clone(), number)).collect();
-        Self { evidence, objects, living, by_identity, by_uid }
-    }
-
-    /// What becomes of a reference, if it leads nowhere.
-    fn reference(&self, place: &Place, is_terminating: bool, reference: &OwnerReference) -> Option<Link> {
-        let owner = &reference.coordinates;
-        let old = owner.uid.to_string();
-        if self.living.contains(&old) {
-            return None;
-        }
-        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-        let new = if is_terminating {
-            Err(Left::Terminating)
-        } else {
-            self.successor(&old).and_then(|number| {
-                let (new, _) = &self.objects[number];
-                let identity = Identity::of_place(new);
-                let is_visible = identity.namespace.is_empty() || identity.namespace == place.namespace;
-                let is_fit = identity.group == group && identity.kind == *owner.kind && is_visible;
-                if is_fit { Ok(new.uid.clone()) } else { Err(Left::OwnerUnfit) }
+        let comparison = self.comparison.as_ref().map(|comparison| {
+            let impossible: BTreeMap<&str, usize> =
+                self.impossible().into_iter().map(|(left, count)| (left.name(), count)).collect();
+            let replaced = |replaced: &Replaced| json!({"object": replaced.place.value(), "by": replaced.by});
+            let namespaces: Vec<Value> =
+                comparison.namespaces.iter().map(|(from, to)| json!({"from": from, "to": to})).collect();
+            json!({
+                "references": comparison.references, "restored": comparison.restored(),
+                "restorable": self.restorable(), "impossible": impossible,
+                "replaced": comparison.replaced.iter().map(replaced).collect::<Vec<_>>(),
+                "namespaces": namespaces,
             })
-        };
-        Some(Link { place: place.clone(), owner: format!("{}/{}", owner.kind, owner.name), old, new })
-    }
-
-    /// The living object in the place of a UID.
-    fn successor(&self, old: &str) -> Result<usize, Left> {
-        let number = match (self.evidence.map.get(old), self.evidence.identities.get(old)) {
-            (Some(new), _) => self.by_uid.get(new),
-            (None, Some(identity)) => self.by_identity.get(identity),
-            (None, None) => return Err(Left::NoEvidence),
-        };
-        let number = *number.ok_or(Left::OwnerAbsent)?;
-        if self.objects[number].1.deletion.deleting { Err(Left::OwnerTerminating) } else { Ok(number) }
-    }
-
-    fn owner_value(&self, reference: &OwnerReference, new: Option<&String>) -> Value {
-        let owner = &reference.coordinates;
-        let name =
-            new.and_then(|uid| self.by_uid.get(uid)).map(|number| self.objects[*number].0.name.clone());
-        let mut value = json!({
-            "apiVersion": &*owner.api_version, "kind": &*owner.kind,
-            "name": name.unwrap_or_else(|| owner.name.to_string()),
-            "uid": new.cloned().unwrap_or_else(|| owner.uid.to_string()),
         });
-        if let Some(controller) = reference.controller {
-            value["controller"] = controller.into();
-        }
-        if let Some(block) = reference.block_owner_deletion {
-            value["blockOwnerDeletion"] = block.into();
-        }
-        value
+        json!({
+            "items": self.links.iter().map(Link::value).collect::<Vec<_>>(), "patches": self.patches.len(),
+            "backup": comparison, "advice": self.advice.iter().map(Advice::value).collect::<Vec<_>>(),
+        })
     }
 
-    /// A volume whose claim has another UID than it had.
-    fn volume(&self, volume: &Object, found: &mut Relink) {
-        let (namespace, name, old) = (
-            volume.text("/spec/claimRef/namespace"),
-            volume.text("/spec/claimRef/name"),
-            volume.text("/spec/claimRef/uid"),
+    /// References of the backup that can be restored.
+    #[must_use]
+    pub fn restorable(&self) -> usize {
+        self.links.iter().filter(|link| link.is_of_backup && link.new.is_ok()).count()
+    }
+
+    /// References of the backup that cannot be restored, by reason.
+    #[must_use]
+    pub fn impossible(&self) -> BTreeMap<Left, usize> {
+        let mut reasons = BTreeMap::new();
+        for left in
+            self.links.iter().filter(|link| link.is_of_backup).filter_map(|link| link.new.as_ref().err())
+        {
+            *reasons.entry(*left).or_default() += 1;
+        }
+        reasons
+    }
+
+    /// Whether every reference of the backup is fulfilled; true as well where none was compared.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.comparison.as_ref().is_none_or(|comparison| comparison.restored() == comparison.references)
+    }
+
+    /// The outcome in one sentence; `None` where no backup was compared.
+    #[must_use]
+    pub fn outcome(&self) -> Option<String> {
+        let comparison = self.comparison.as_ref()?;
+        let mut text = format!(
+            "{} of {} references of the backup restored",
+            thousands(comparison.restored()),
+            thousands(comparison.references)
         );
-        if old.is_empty() || self.living.contains(old) {
-            return;
+        let restorable = self.restorable();
+        if restorable > 0 {
+            text.push_str(&format!(", {} can be", thousands(restorable)));
         }
-        let new = if volume.is_terminating() {
-            Err(Left::Terminating)
-        } else {
-            self.successor(old).and_then(|number| {
-                let (new, _) = &self.objects[number];
-                let is_fit = (new.kind.as_str(), new.namespace.as_str(), new.name.as_str())
-                    == ("PersistentVolumeClaim", namespace, name);
-                if is_fit { Ok(new.uid.clone()) } else { Err(Left::OwnerUnfit) }
-            })
-        };
-        let place = Place {
-            api_version: "v1".into(),
-            kind: "PersistentVolume".into(),
-            resource: "persistentvolumes".into(),
-            namespace: String::new(),
-            name: volume.name().to_owned(),
-            uid: volume.uid().to_owned(),
-        };
-        if let Ok(new) = &new {
-            // Without the version of the old claim, the binder takes the reference for one of this claim.
-            let body = json!({
-                "metadata": {"uid": place.uid, "resourceVersion": volume.text("/metadata/resourceVersion")},
-                "spec": {"claimRef": {"uid": new, "resourceVersion": null}},
-            });
-            let resource = GroupResource::new("", "persistentvolumes");
-            found.patches.push(Patch { place: place.clone(), resource, body });
+        let impossible = self.impossible();
+        if !impossible.is_empty() {
+            let total: usize = impossible.values().sum();
+            let reasons: Vec<String> = impossible
+                .iter()
+                .map(|(left, number)| match impossible.len() {
+                    1 => left.message().to_owned(),
+                    _ => format!("{} ({})", left.message(), thousands(*number)),
+                })
+                .collect();
+            text.push_str(&format!(", {} impossible because {}", thousands(total), reasons.join(", ")));
         }
-        let owner = format!("PersistentVolumeClaim/{name}");
-        found.links.push(Link { place, owner, old: old.to_owned(), new });
+        Some(text)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-    use gc_types::{Outcome, ResourceId, Timestamp};
-
-    use super::*;
-    use crate::catalog::Catalog;
-
-    fn survey(objects: &[(&str, &str, &[(&str, &str)], bool)]) -> Survey {
-        let core = br#"{"items":[{"versions":[{"version":"v1","freshness":"Current","resources":[{"resource":"configmaps",
-            "responseKind":{"kind":"ConfigMap"},"scope":"Namespaced","verbs":["list","delete"]},
-            {"resource":"persistentvolumeclaims","responseKind":{"kind":"PersistentVolumeClaim"},
-            "scope":"Namespaced","verbs":["list","delete"]}]}]}]}"#;
-        let mut survey = Survey::new(Catalog::read(core, br#"{"items":[]}"#).unwrap(), Timestamp(1_000));
-        for (kind, name, owners, terminating) in objects {
-            let owners: Vec<Value> = owners
-                .iter()
-                .map(|(name, uid)| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid, "controller": true}))
-                .collect();
-            let mut object = json!({"metadata": {"namespace": "n", "name": name, "uid": format!("new-{name}"),
-                "resourceVersion": "7", "ownerReferences": owners}});
-            if *terminating {
-                object["metadata"]["deletionTimestamp"] = "2027-01-01T00:00:00Z".into();
-            }
-            let id = survey.catalog.of_kind("v1", kind).unwrap().id;
-            survey.observe(id, serde_json::from_value(object).unwrap());
-        }
-        survey.listed(ResourceId(0), gc_types::ResourceVersion(9));
-        survey.complete();
-        while let Some((id, _)) = survey.next_read() {
-            survey.answer_read(id, Outcome::Absent);
-        }
-        survey
-    }
-
-    fn identity(name: &str) -> Identity {
-        Identity { group: String::new(), kind: "ConfigMap".into(), namespace: "n".into(), name: name.into() }
-    }
-
-    fn shown(found: &Relink) -> Vec<String> {
-        let line = |link: &Link| {
-            let new = link.new.as_ref().map_or_else(|left| left.name().to_owned(), Clone::clone);
-            format!("{} {} {} → {new}", link.place.name, link.owner, link.old)
-        };
-        found.links.iter().map(line).collect()
-    }
-
-    #[test]
-    fn references_are_rewritten_on_evidence_alone() {
-        let survey = survey(&[
-            ("ConfigMap", "root", &[], false),
-            ("ConfigMap", "ending", &[], true),
-            ("ConfigMap", "fine", &[("root", "new-root")], false),
-            ("ConfigMap", "child", &[("root", "old-root"), ("root", "new-root")], false),
-            ("ConfigMap", "named", &[("root", "old-named")], false),
-            ("ConfigMap", "lost", &[("root", "old-unknown")], false),
-            ("ConfigMap", "late", &[("root", "old-root")], true),
-            ("ConfigMap", "orphan", &[("gone", "old-gone")], false),
-            ("ConfigMap", "below", &[("ending", "old-ending")], false),
-            ("PersistentVolumeClaim", "claim", &[], false),
-            ("ConfigMap", "mixed", &[("claim", "old-claim")], false),
-        ]);
-        let mut evidence = Evidence::default();
-        for name in ["root", "gone", "ending"] {
-            evidence.identities.insert(format!("old-{name}"), identity(name));
-        }
-        evidence.map.insert("old-named".into(), "new-root".into());
-        evidence.map.insert("old-claim".into(), "new-claim".into());
-        let found = relink(&survey, &[], &evidence);
-        assert_eq!(
-            shown(&found),
-            [
-                "below ConfigMap/ending old-ending → OwnerTerminating",
-                "child ConfigMap/root old-root → new-root",
-                "late ConfigMap/root old-root → Terminating",
-                "lost ConfigMap/root old-unknown → NoEvidence",
-                "mixed ConfigMap/claim old-claim → OwnerUnfit",
-                "named ConfigMap/root old-named → new-root",
-                "orphan ConfigMap/gone old-gone → OwnerAbsent",
-            ]
-        );
-        let child = found.patches.iter().find(|patch| patch.place.name == "child").unwrap();
-        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "root", "uid": "new-root", "controller": true});
-        assert_eq!(
-            child.body,
-            json!({"metadata": {"uid": "new-child", "resourceVersion": "7", "ownerReferences": [owner]}})
-        );
-        assert_eq!(found.patches.len(), 2);
-    }
-
-    #[test]
-    fn volumes_follow_their_claims() {
-        let survey = survey(&[("PersistentVolumeClaim", "data", &[], false)]);
-        let volume = |name: &str, claim: &str, uid: &str| {
-            Object::new(
-                json!({"metadata": {"name": name, "uid": format!("uid-{name}"), "resourceVersion": "5"},
-                "spec": {"claimRef": {"kind": "PersistentVolumeClaim", "namespace": "n", "name": claim, "uid": uid}}}),
-            )
-        };
-        let volumes = [
-            volume("a", "data", "old"),
-            volume("b", "data", "new-data"),
-            volume("c", "data", "unknown"),
-            volume("d", "other", "old"),
-            volume("e", "data", ""),
-        ];
-        let claim = Identity { kind: "PersistentVolumeClaim".into(), ..identity("data") };
-        let evidence =
-            Evidence { identities: BTreeMap::from([("old".into(), claim)]), ..Evidence::default() };
-        let found = relink(&survey, &volumes, &evidence);
-        assert_eq!(
-            shown(&found),
-            [
-                "a PersistentVolumeClaim/data old → new-data",
-                "c PersistentVolumeClaim/data unknown → NoEvidence",
-                "d PersistentVolumeClaim/other old → OwnerUnfit",
-            ]
-        );
-        assert_eq!(
-            found.patches.iter().map(|patch| patch.body.clone()).collect::<Vec<_>>(),
-            [json!({"metadata": {"uid": "uid-a", "resourceVersion": "5"},
-                "spec": {"claimRef": {"uid": "new-data", "resourceVersion": null}}})]
-        );
-    }
+/// Decides for every owner reference of what lives and of the backup, and for the claims of volumes. With a namespace, only for
+/// the objects in it.
+#[must_use]
+pub fn relink(cluster: &Cluster, evidence: &Evidence, namespace: &str) -> Relink {
+    owners::Relinker::new(cluster, evidence).decide(namespace)
 }

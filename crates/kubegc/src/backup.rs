@@ -1,6 +1,6 @@
 //! `kubegc backup` and `kubegc restore`: the objects of an embedded server, and its keys, in one file.
 
-mod format;
+pub(crate) mod format;
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter, Write as _};

@@ -73,7 +73,7 @@ enum Command {
     Stuck(questions::stuck::StuckOptions),
     /// Report what nothing uses; deletes nothing
     Garbage(questions::garbage::GarbageOptions),
-    /// After a restore, rewrite owner references to the UIDs of the restored owners
+    /// After a restore, give objects the owners that the backup has
     Relink(questions::recovery::relink::RelinkOptions),
     /// Keep the last state of deleted objects, for `kubegc undo`
     Recorder(questions::recovery::recorder::RecorderOptions),

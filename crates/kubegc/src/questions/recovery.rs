@@ -1,9 +1,11 @@
 //! Getting back what was deleted: the recorder keeps last states, `undo` creates them again, `relink` mends references after a
 //! restore. What is done is decided in `gc_answers::{undo, relink}`; here it is read, shown and performed.
 
+mod backups;
 mod bucket;
 mod changes;
 pub(crate) mod policy;
+mod prepare;
 pub(crate) mod recorder;
 mod records;
 pub(crate) mod relink;

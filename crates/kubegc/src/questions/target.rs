@@ -325,13 +325,18 @@ pub(crate) fn manifests(file: &Path) -> Result<Vec<Value>, UsageError> {
 }
 
 fn objects(file: &Path) -> Result<Vec<Value>, UsageError> {
-    let shown = file.display();
+    let shown = file.display().to_string();
+    if file.as_os_str() == "-" {
+        return objects_in(std::io::stdin(), &shown);
+    }
+    let opened = std::fs::File::open(file).map_err(|error| UsageError::new(format!("{shown}: {error}")))?;
+    objects_in(opened, &shown)
+}
+
+/// Reads the objects of a manifest, lists taken apart.
+pub(super) fn objects_in(input: impl std::io::Read, shown: &str) -> Result<Vec<Value>, UsageError> {
     let mut text = String::new();
-    let read = if file.as_os_str() == "-" {
-        std::io::stdin().take(LARGEST_MANIFEST).read_to_string(&mut text)
-    } else {
-        std::fs::File::open(file).and_then(|file| file.take(LARGEST_MANIFEST).read_to_string(&mut text))
-    };
+    let read = input.take(LARGEST_MANIFEST).read_to_string(&mut text);
     read.map_err(|error| UsageError::new(format!("{shown}: {error}")))?;
     let documents: Vec<Value> =
         crate::yaml::from_multiple(&text).map_err(|error| UsageError::new(format!("{shown}: {error}")))?;

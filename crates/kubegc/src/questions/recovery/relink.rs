@@ -1,5 +1,6 @@
 //! `kubegc relink`: after a restore, gives dependents the UIDs of the owners that live.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufReader, Write as _};
 use std::path::PathBuf;
@@ -8,41 +9,49 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use futures::StreamExt as _;
-use gc_answers::relink::{Evidence, Identity, Patch, Relink, relink};
-use gc_answers::text::count;
-use gc_answers::{Catalog, GroupResource, Object};
+use gc_answers::relink::{Cluster, Evidence, Identity, Link, Patch, Relink, relink};
+use gc_answers::text::{count, some_of};
+use gc_answers::{Catalog, GroupResource, Resource};
 use gc_kube::ApiClient;
 use http::Method;
 use serde_json::Value;
 
 use super::changes::send;
-use super::{Incomplete, velero};
+use super::seal::Reader;
+use super::{Incomplete, backups, prepare};
 use crate::UsageError;
 use crate::journal::LONGEST_LINE_BYTES;
 use crate::lines::Lines;
 use crate::questions::access::Access;
-use crate::questions::gather::{self, Gatherer, Reading, Scope, object_path};
+use crate::questions::gather::{self, Gatherer, Reading, object_path};
 use crate::questions::output::{Answer, Output};
 use crate::questions::scope::NamespaceFlags;
 use crate::table::Table;
 
 /// Patches in flight at a time.
 const IN_FLIGHT: usize = 16;
+/// How often the cluster is read and patched while controllers change what is patched.
+const ROUNDS: usize = 3;
+/// Resources that are named of those that could not be listed.
+const NAMED_RESOURCES: usize = 3;
 
 /// Options of `kubegc relink`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    group = clap::ArgGroup::new("evidence").required(true).multiple(true).args(["from", "map", "journal"]),
+    group = clap::ArgGroup::new("evidence").required(true).multiple(true).args(["from", "map", "journal", "prepare"]),
     after_help = "\
 Examples:
-  kubegc relink --from velero-backup.tar.gz         show which references would be rewritten
-  kubegc relink --from velero-backup.tar.gz --yes   rewrite them
+  kubegc relink --prepare                           before the restore: what to pause, and why
+  kubegc relink --from velero-backup.tar.gz         compare the backup, and show which references would be restored
+  kubegc relink --from velero-backup.tar.gz --yes   restore them
+  kubegc relink --from velero-backup.tar.gz --namespace-mappings shop:shop-2
+  kubegc relink --from DIR                          the same from manifests, or from the records of kubegc recorder
   kubegc relink --map OLD-UID=NEW-UID               for one owner whose UIDs are known
 
-After a restore, dependents have the UIDs of owners that no longer exist, and a collector deletes them. Pause the collectors before restoring (kubegc pause; or stop kube-controller-manager), relink, and resume. A reference is rewritten only if the backup, the journal or the map says what its UID was, and an object of the same kind lives in its place."
+Velero removes the owner references of everything that it restores; other tools keep them, with UIDs that are gone. References are added or rewritten only if the backup, the journal or the map says what the owner was, and it lives: never deleted, restored, or in its place. The exit code is 1 while a reference of the backup is missing."
 )]
 pub(crate) struct RelinkOptions {
-    /// Velero backup that was restored (tar.gz); - is standard input
+    /// What was restored: a Velero backup (tar.gz), a file of `kubegc backup`, a manifest, or a directory of manifests or of a recorder's records; - is standard input
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
     /// UID of an owner that is gone, and of the object in its place (repeatable)
@@ -51,9 +60,18 @@ pub(crate) struct RelinkOptions {
     /// Journal of a collector that names deleted objects by their UIDs (repeatable)
     #[arg(long, value_name = "FILE")]
     journal: Vec<PathBuf>,
+    /// Namespaces of the backup that were restored under other names; without it, the labels of the restore say it
+    #[arg(long, value_name = "OLD:NEW", value_delimiter = ',', value_parser = mapping, requires = "from")]
+    namespace_mappings: Vec<(String, String)>,
+    /// File with the age identities that decrypt the records of --from, as `age-keygen` writes it
+    #[arg(long, value_name = "FILE", requires = "from")]
+    identity: Option<PathBuf>,
+    /// Before a restore: print which controllers would adopt or recreate objects, and how to pause them
+    #[arg(long, conflicts_with_all = ["map", "journal", "yes"])]
+    prepare: bool,
     #[command(flatten)]
     namespaces: NamespaceFlags,
-    /// Rewrite the references; without it, they are only shown
+    /// Restore the references; without it, they are only shown
     #[arg(long)]
     yes: bool,
     /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…
@@ -76,6 +94,13 @@ fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
+fn mapping(text: &str) -> Result<(String, String), String> {
+    match text.split_once(':') {
+        Some((old, new)) if !old.is_empty() && !new.is_empty() => Ok((old.to_owned(), new.to_owned())),
+        _ => Err("expected OLD:NEW, two namespaces".to_owned()),
+    }
+}
+
 /// Whether a text has the form of the UIDs that API servers give.
 fn is_uid(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
@@ -89,28 +114,72 @@ pub(crate) fn run(options: &RelinkOptions) -> anyhow::Result<()> {
     let complete = crate::tasks::block_on(async {
         let client = options.access.connect().await?;
         let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
-        let evidence = evidence(options, &gatherer.catalog)?;
+        let mut evidence = evidence(options, &gatherer.catalog)?;
+        if options.prepare {
+            let preparation = prepare::ask(&gatherer, evidence.backup.as_ref()).await;
+            gather::warn(&preparation.unseen);
+            crate::questions::output::print(&preparation, &options.output)?;
+            return anyhow::Ok(true);
+        }
         let namespace = options.namespaces.namespace();
-        let (found, unseen) = plan(&gatherer, namespace, &evidence, patience).await?;
+        let (found, unseen) = plan(&gatherer, namespace, &mut evidence, patience).await?;
         gather::warn(&unseen);
         for old in unmatched(&options.map, &found) {
             eprintln!("warning: no reference to an owner that is gone has the UID {old}");
         }
-        crate::questions::output::print(
-            &RelinkAnswer { found: &found, is_done: options.yes },
-            &options.output,
-        )?;
-        if !options.yes {
-            return anyhow::Ok(true);
+        let answer = RelinkAnswer { found: &found, is_done: options.yes, is_partial: !unseen.is_empty() };
+        crate::questions::output::print(&answer, &options.output)?;
+        if !options.yes || found.patches.is_empty() {
+            return anyhow::Ok(found.is_complete() && unseen.is_empty());
         }
-        let failures = perform(&client, &gatherer.catalog, &found.patches).await;
-        for failure in &failures {
+        let done = restore(&client, &gatherer, found, &mut evidence, namespace, patience).await?;
+        for failure in &done.failures {
             eprintln!("error: {failure}");
         }
-        eprintln!("{} changed", count(found.patches.len() - failures.len(), "object"));
-        Ok(failures.is_empty())
+        eprintln!("{} changed", count(done.changed.len(), "object"));
+        match done.found.outcome() {
+            Some(outcome) if matches!(options.output, Output::Text | Output::Wide) => {
+                writeln!(std::io::stdout(), "{outcome}.")?;
+            }
+            Some(outcome) => eprintln!("{outcome}."),
+            None => {}
+        }
+        Ok(done.failures.is_empty() && done.found.is_complete() && unseen.is_empty())
     })?;
     if complete { Ok(()) } else { Err(Incomplete.into()) }
+}
+
+/// What was done, and what is found afterwards.
+struct Done {
+    changed: BTreeSet<String>,
+    failures: Vec<String>,
+    found: Relink,
+}
+
+/// Sends the patches, and looks again: what controllers have changed meanwhile is decided anew, a few times.
+async fn restore(
+    client: &ApiClient,
+    gatherer: &Gatherer,
+    mut found: Relink,
+    evidence: &mut Evidence,
+    namespace: &str,
+    patience: Duration,
+) -> anyhow::Result<Done> {
+    let mut changed = BTreeSet::new();
+    let mut failures = Vec::new();
+    for _ in 0..ROUNDS {
+        if found.patches.is_empty() {
+            break;
+        }
+        let failed = perform(client, &gatherer.catalog, &found.patches).await;
+        let is_failed = |patch: &&Patch| failed.iter().any(|failure| failure.uid == patch.place.uid);
+        changed.extend(
+            found.patches.iter().filter(|patch| !is_failed(patch)).map(|patch| patch.place.uid.clone()),
+        );
+        failures = failed.into_iter().map(|failure| failure.message).collect();
+        (found, _) = plan(gatherer, namespace, evidence, patience).await?;
+    }
+    Ok(Done { changed, failures, found })
 }
 
 /// The old UIDs of the map that no reference has which leads nowhere.
@@ -131,14 +200,15 @@ fn evidence(options: &RelinkOptions, catalog: &Catalog) -> anyhow::Result<Eviden
         }
     }
     if let Some(path) = &options.from {
-        let shown = path.display();
-        let identities = if path.as_os_str() == "-" {
-            velero::identities(std::io::stdin().lock())
-        } else {
-            let file = File::open(path).map_err(|error| UsageError::new(format!("{shown}: {error}")))?;
-            velero::identities(BufReader::new(file))
-        };
-        evidence.identities.extend(identities.with_context(|| format!("{shown} cannot be read"))?);
+        let mut backup = backups::read(path, &mut Reader::with(options.identity.as_deref())?, catalog)?;
+        for (old, new) in &options.namespace_mappings {
+            if !backup.has_namespace(old) {
+                let text = format!("--namespace-mappings: the backup has nothing in namespace {old:?}");
+                return Err(UsageError::new(text).into());
+            }
+            backup.mappings.entry(old.clone()).or_default().insert(new.clone());
+        }
+        evidence.backup = Some(backup);
     }
     Ok(evidence)
 }
@@ -161,41 +231,109 @@ fn of_journal(line: &[u8], catalog: &Catalog) -> Option<(String, Identity)> {
 pub(in crate::questions) async fn plan(
     gatherer: &Gatherer,
     namespace: &str,
-    evidence: &Evidence,
+    evidence: &mut Evidence,
     patience: Duration,
 ) -> anyhow::Result<(Relink, Vec<String>)> {
     // Owners may be anywhere: a namespace restricts what is changed, not what is seen.
-    let survey = gatherer.survey(&Scope::default(), patience).await?;
-    let mut unseen: Vec<String> = gather::unlisted_summary(&survey).into_iter().collect();
-    let mut volumes = Vec::new();
-    if let Some(resource) = gatherer.catalog.named(&GroupResource::new("", "persistentvolumes"))
-        && namespace.is_empty()
-        && let Err(why) = gatherer
-            .each(resource, "", Reading::Whole, |object| volumes.push(Object::new(object.clone())))
-            .await
-    {
-        unseen.push(format!("persistentvolumes could not be listed: {why}"));
+    let Ok((cluster, unseen)) = tokio::time::timeout(patience, read_cluster(gatherer)).await else {
+        anyhow::bail!(
+            "the lists of all resources did not end within {patience:?}; --request-timeout allows more"
+        );
+    };
+    told_mappings(gatherer, &cluster, evidence).await;
+    Ok((relink(&cluster, evidence, namespace), unseen))
+}
+
+/// Events have no owners, and there are many.
+fn takes_part(resource: &Resource) -> bool {
+    resource.is_collectable() && &*resource.name.resource != "events"
+}
+
+/// What is read of a resource: of volumes and their claims everything, of others the metadata.
+fn reading(resource: &Resource) -> Reading {
+    let is_bound = resource.name.group.is_empty()
+        && matches!(&*resource.name.resource, "persistentvolumes" | "persistentvolumeclaims");
+    if is_bound { Reading::Whole } else { Reading::Metadata }
+}
+
+/// Everything that lives, and what could not be listed.
+async fn read_cluster(gatherer: &Gatherer) -> (Cluster, Vec<String>) {
+    let cluster = std::cell::RefCell::new(Cluster::new(gatherer.catalog.clone()));
+    let lists = gatherer.catalog.all().iter().filter(|resource| takes_part(resource)).map(|resource| {
+        let cluster = &cluster;
+        async move {
+            let take = |object: &Value| cluster.borrow_mut().add(resource, object);
+            let listed = gatherer.each(resource, "", reading(resource), take).await;
+            (resource, listed)
+        }
+    });
+    let listed: Vec<_> = futures::stream::iter(lists).buffer_unordered(IN_FLIGHT).collect().await;
+    let mut cluster = cluster.into_inner();
+    let mut unseen = Vec::new();
+    for (resource, listed) in listed {
+        if let Err(why) = listed {
+            cluster.not_listed(resource);
+            unseen.push(format!("{} ({why})", resource.name));
+        }
     }
-    let mut found = relink(&survey, &volumes, evidence);
-    if !namespace.is_empty() {
-        found.links.retain(|link| link.place.namespace == namespace);
-        found.patches.retain(|patch| patch.place.namespace == namespace);
+    unseen.sort();
+    let summary = (!unseen.is_empty()).then(|| {
+        format!(
+            "{} could not be listed, so that the answer may be incomplete: {}",
+            count(unseen.len(), "resource"),
+            some_of(&unseen, NAMED_RESOURCES)
+        )
+    });
+    (cluster, summary.into_iter().collect())
+}
+
+/// Takes from the Restores whose labels objects have where they put namespaces, unless somebody has said it.
+async fn told_mappings(gatherer: &Gatherer, cluster: &Cluster, evidence: &mut Evidence) {
+    let Some(backup) = evidence.backup.as_mut().filter(|backup| backup.mappings.is_empty()) else { return };
+    let restores = GroupResource::new("velero.io", "restores");
+    let Some(resource) = gatherer.catalog.named(&restores).filter(|_| !cluster.restores().is_empty()) else {
+        return;
+    };
+    let mut told: Vec<(String, String)> = Vec::new();
+    let take = |restore: &Value| {
+        let name = restore["metadata"]["name"].as_str().unwrap_or_default();
+        let mappings = restore["spec"]["namespaceMapping"].as_object().into_iter().flatten();
+        for (old, new) in mappings.filter_map(|(old, new)| Some((old, new.as_str()?))) {
+            if backup.has_namespace(old) && cluster.has_restored_into(name, new) {
+                told.push((old.clone(), new.to_owned()));
+            }
+        }
+    };
+    // Whoever may not read them has the labels, and the flag.
+    let _ = gatherer.each(resource, "", Reading::Whole, take).await;
+    for (old, new) in told {
+        backup.mappings.entry(old).or_default().insert(new);
     }
-    Ok((found, unseen))
+}
+
+/// A patch that changed nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) uid: String,
+    pub(super) message: String,
 }
 
 /// Sends the patches; gives back what failed. Each holds for one version of its object, so that a second run finishes what a
 /// first one left.
-pub(super) async fn perform(client: &ApiClient, catalog: &Catalog, patches: &[Patch]) -> Vec<String> {
+pub(super) async fn perform(client: &ApiClient, catalog: &Catalog, patches: &[Patch]) -> Vec<Failure> {
     let sent = patches.iter().map(|patch| async move {
+        let failure = |why: String| Failure {
+            uid: patch.place.uid.clone(),
+            message: format!("{}: {why}", patch.place.title()),
+        };
         let Some(resource) = catalog.named(&patch.resource) else {
-            return Some(format!("{}: its resource is not served", patch.place.title()));
+            return Some(failure("its resource is not served".to_owned()));
         };
         let path = object_path(resource, &patch.place.namespace, &patch.place.name);
         let sent = send(client, Method::PATCH, &path, Some(&patch.body)).await;
-        sent.err().map(|error| format!("{}: {error}", patch.place.title()))
+        sent.err().map(|error| failure(error.to_string()))
     });
-    let failures: Vec<Option<String>> =
+    let failures: Vec<Option<Failure>> =
         futures::stream::iter(sent).buffer_unordered(IN_FLIGHT).collect().await;
     failures.into_iter().flatten().collect()
 }
@@ -203,6 +341,58 @@ pub(super) async fn perform(client: &ApiClient, catalog: &Catalog, patches: &[Pa
 pub(in crate::questions) struct RelinkAnswer<'a> {
     pub(in crate::questions) found: &'a Relink,
     pub(in crate::questions) is_done: bool,
+    /// Not everything could be listed.
+    pub(in crate::questions) is_partial: bool,
+}
+
+impl RelinkAnswer<'_> {
+    fn links(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        let wide: &[&str] = if is_wide { &["OLD UID", "NEW UID"] } else { &[] };
+        let mut table =
+            Table::new(&[&["ACTION", "NAMESPACE", "OBJECT", "OWNER"], wide, &["EVIDENCE"]].concat());
+        let row = |link: &Link| {
+            let why = match (&link.new, &link.proof) {
+                (Err(left), _) => left.message().to_owned(),
+                (Ok(_), proof) => proof.as_ref().map(gc_answers::relink::Proof::message).unwrap_or_default(),
+            };
+            let new = link.new.as_ref().map_or("-", |new| new).to_owned();
+            let place = &link.place;
+            let mut cells =
+                vec![link.action().to_owned(), place.namespace.clone(), place.title(), link.owner.clone()];
+            cells.extend(is_wide.then(|| [link.old.clone(), new]).into_iter().flatten());
+            cells.push(why);
+            cells
+        };
+        self.found.links.iter().for_each(|link| table.row(row(link)));
+        table.write(out)?;
+        writeln!(out)?;
+        Ok(())
+    }
+
+    /// What controllers did, and what nobody but the reader can do.
+    fn remarks(&self, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        if let Some(comparison) = &self.found.comparison {
+            for (from, to) in &comparison.namespaces {
+                writeln!(out, "Namespace {from} of the backup is compared with {to}.")?;
+            }
+            let by: Vec<String> = comparison.replaced.iter().map(|one| one.by.clone()).collect();
+            if !by.is_empty() {
+                let objects = count(by.len(), "object");
+                let shown = some_of(&by, NAMED_RESOURCES);
+                writeln!(out, "In place of {objects} of the backup, controllers have made {shown}.")?;
+            }
+        }
+        for advice in &self.found.advice {
+            let place = &advice.place;
+            let namespace =
+                if place.namespace.is_empty() { String::new() } else { format!("{}/", place.namespace) };
+            writeln!(out, "{namespace}{}: {}", place.title(), advice.text)?;
+            for command in &advice.commands {
+                writeln!(out, "  try: {command}")?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Answer for RelinkAnswer<'_> {
@@ -210,30 +400,31 @@ impl Answer for RelinkAnswer<'_> {
         self.found.value()
     }
 
-    fn text(&self, _is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
-        let Relink { links, patches } = self.found;
-        if links.is_empty() {
-            writeln!(out, "Every reference leads to an object that exists.")?;
-            return Ok(());
+    fn text(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        let Relink { links, patches, comparison, .. } = self.found;
+        if !links.is_empty() {
+            self.links(is_wide, out)?;
         }
-        let mut table = Table::new(&["NAMESPACE", "OBJECT", "OWNER", "OLD UID", "NEW UID"]);
-        for link in links {
-            let new = match &link.new {
-                Ok(new) => new.clone(),
-                Err(left) => format!("- ({})", left.message()),
-            };
-            table.row(vec![
-                link.place.namespace.clone(),
-                link.place.title(),
-                link.owner.clone(),
-                link.old.clone(),
-                new,
-            ]);
+        self.remarks(out)?;
+        // What is done now is told afterwards.
+        if let Some(outcome) = self.found.outcome().filter(|_| !self.is_done || patches.is_empty()) {
+            writeln!(out, "{outcome}.")?;
         }
-        table.write(out)?;
         let left = links.iter().filter(|link| link.new.is_err()).count();
-        let verb = if self.is_done { "Changing" } else { "Would change" };
-        writeln!(out, "\n{verb} {}; leaving {}.", count(patches.len(), "object"), count(left, "reference"))?;
+        match (comparison, patches.len()) {
+            (Some(_), 0) if self.found.is_complete() && left == 0 && !self.is_partial => {
+                writeln!(out, "Nothing to do.")?;
+            }
+            (None, 0) if left == 0 => writeln!(
+                out,
+                "No reference leads to an owner that is gone. No backup was compared: what a restore has removed is seen with --from."
+            )?,
+            (_, changes) => {
+                let verb = if self.is_done { "Changing" } else { "Would change" };
+                let (changes, left) = (count(changes, "object"), count(left, "reference"));
+                writeln!(out, "{verb} {changes}; leaving {left}.")?;
+            }
+        }
         if !self.is_done && !patches.is_empty() {
             writeln!(out, "Nothing was changed. To do it: add --yes.")?;
         }
@@ -253,5 +444,24 @@ mod tests {
     fn a_mapping_that_matches_nothing_is_said() {
         let map = [("a".to_owned(), "b".to_owned())];
         assert_eq!(unmatched(&map, &Relink::default()).collect::<Vec<_>>(), ["a"]);
+    }
+
+    #[test]
+    fn nothing_to_do_is_said_only_of_a_backup_that_was_compared() {
+        let shown = |found: &Relink, is_partial: bool| {
+            let mut out = Vec::new();
+            RelinkAnswer { found, is_done: false, is_partial }
+                .text(false, &mut out)
+                .map(|()| String::from_utf8_lossy(&out).into_owned())
+        };
+        let compared = gc_answers::relink::Comparison { references: 2, in_place: 2, ..Default::default() };
+        let compared = Relink { comparison: Some(compared), ..Relink::default() };
+        assert_eq!(
+            shown(&compared, false).ok().as_deref(),
+            Some("2 of 2 references of the backup restored.\nNothing to do.\n")
+        );
+        for (found, is_partial) in [(&compared, true), (&Relink::default(), false)] {
+            assert!(shown(found, is_partial).is_ok_and(|text| !text.contains("Nothing to do")));
+        }
     }
 }

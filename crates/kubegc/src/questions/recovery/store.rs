@@ -113,6 +113,29 @@ pub(super) fn surplus(files: &[(i64, u64)], max_age_milliseconds: i64, room: u64
     files.iter().take_while(is_surplus).count()
 }
 
+/// Whether a directory is one of a recorder.
+pub(super) fn has_records(directory: &Path) -> anyhow::Result<bool> {
+    Ok(!files(directory)?.is_empty())
+}
+
+/// Hands over the records of a directory, oldest first, one at a time.
+pub(super) fn each(
+    directory: &Path,
+    reader: &mut Reader,
+    mut take: impl FnMut(Record),
+) -> anyhow::Result<()> {
+    for (_, path) in files(directory)? {
+        let file = File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut lines = Lines::new(BufReader::new(file), LONGEST_LINE_BYTES);
+        while let Some(line) = lines.next().with_context(|| format!("cannot read {}", path.display()))? {
+            if let Some(record) = line.text().and_then(|line| reader.record(line)) {
+                take(record);
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The records of a directory, oldest first, of which `takes` says which ones are kept.
 pub(super) fn read(
     directory: &Path,
@@ -120,14 +143,7 @@ pub(super) fn read(
     mut takes: impl FnMut(&Record) -> bool,
 ) -> anyhow::Result<Vec<Record>> {
     let mut records = Vec::new();
-    for (_, path) in files(directory)? {
-        let file = File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let mut lines = Lines::new(BufReader::new(file), LONGEST_LINE_BYTES);
-        while let Some(line) = lines.next().with_context(|| format!("cannot read {}", path.display()))? {
-            let record = line.text().and_then(|line| reader.record(line));
-            records.extend(record.filter(&mut takes));
-        }
-    }
+    each(directory, reader, |record| records.extend(Some(record).filter(|record| takes(record))))?;
     Ok(records)
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args as _, Command, FromArgMatches as _};
+use gc_answers::relink::{Backup, Evidence};
 use gc_answers::undo::{Choice, Record, chosen};
 use gc_kube::ApiClient;
 use http::Method;
@@ -30,6 +31,8 @@ const REST: Duration = Duration::from_millis(10);
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MIDDLE: usize = 10;
 const LEAVES: usize = 989;
+
+mod restores;
 
 struct World {
     cluster: EmbeddedCluster,
@@ -290,10 +293,11 @@ async fn a_restore_is_relinked() {
     }
     let restored = world.cluster.fork().unwrap();
     let archive = super::velero::tests::backup(&backup);
-    let identities = super::velero::identities(archive.as_slice()).unwrap();
-    let evidence = gc_answers::relink::Evidence { identities, ..Default::default() };
+    let mut saved = Backup::default();
+    super::velero::read(archive.as_slice(), &mut saved).unwrap();
+    let mut evidence = Evidence { backup: Some(saved), ..Evidence::default() };
     let gatherer = world.gatherer().await;
-    let (found, unseen) = relink::plan(&gatherer, "", &evidence, PATIENCE).await.unwrap();
+    let (found, unseen) = relink::plan(&gatherer, "", &mut evidence, PATIENCE).await.unwrap();
     assert_eq!((found.patches.len(), unseen.len()), (MIDDLE + LEAVES, 0));
     let half = found.patches.len() / 2;
     let (mortal, killed) = world.mortal_client(half);
@@ -301,15 +305,15 @@ async fn a_restore_is_relinked() {
         failures = relink::perform(&mortal, &gatherer.catalog, &found.patches) => panic!("it was to be killed: {failures:?}"),
         () = killed.notified() => {}
     }
-    let (again, _) = relink::plan(&world.gatherer().await, "", &evidence, PATIENCE).await.unwrap();
+    let (again, _) = relink::plan(&world.gatherer().await, "", &mut evidence, PATIENCE).await.unwrap();
     assert_eq!(again.patches.len(), found.patches.len() - half);
     // What was changed meanwhile is not overwritten.
     let stale = relink::perform(&world.client, &gatherer.catalog, &found.patches[..1]).await;
-    assert!(stale.len() == 1 && stale[0].contains("409"), "{stale:?}");
-    assert_eq!(relink::perform(&world.client, &gatherer.catalog, &again.patches).await, [""; 0]);
+    assert!(stale.len() == 1 && stale[0].message.contains("409"), "{stale:?}");
+    assert_eq!(relink::perform(&world.client, &gatherer.catalog, &again.patches).await, []);
     is_whole(&world.config_maps().await);
-    let (last, _) = relink::plan(&world.gatherer().await, "", &evidence, PATIENCE).await.unwrap();
-    assert_eq!(last.links, []);
+    let (last, _) = relink::plan(&world.gatherer().await, "", &mut evidence, PATIENCE).await.unwrap();
+    assert_eq!((last.links.as_slice(), last.is_complete()), (&[][..], true));
     // The collector starts on the restored objects, and has nothing to delete: not now, and not five minutes later.
     let collected = World::from(world.cluster.fork().unwrap().with_controllers(&["*"])).await;
     collected.settle().await;

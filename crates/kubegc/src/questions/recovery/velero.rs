@@ -1,24 +1,22 @@
-//! Which objects a Velero backup contains, under which UIDs: `resources/<resource>/namespaces/<namespace>/<name>.json` and
-//! `resources/<resource>/cluster/<name>.json` in a compressed archive.
+//! The objects of a Velero backup: `resources/<resource>/namespaces/<namespace>/<name>.json` and
+//! `resources/<resource>/cluster/<name>.json` in a compressed archive, and the same again below each version.
 
-use std::collections::BTreeMap;
 use std::io::Read;
 
 use anyhow::Context as _;
 use flate2::read::GzDecoder;
-use gc_answers::relink::Identity;
+use gc_answers::relink::Backup;
 
 /// Objects of a backup at most.
-const MAX_OBJECTS: usize = 2_000_000;
+pub(super) const MAX_OBJECTS: usize = 2_000_000;
 /// The largest object that is read, bytes.
 const LARGEST_OBJECT: u64 = 16 << 20;
 /// What an archive may unpack to, bytes: a small one can become any size.
 const LARGEST_ARCHIVE: u64 = 256 << 30;
 
-/// UIDs and what had them.
-pub(super) fn identities(archive: impl Read) -> anyhow::Result<BTreeMap<String, Identity>> {
+/// Adds the objects of an archive to a backup.
+pub(super) fn read(archive: impl Read, backup: &mut Backup) -> anyhow::Result<()> {
     let mut archive = tar::Archive::new(GzDecoder::new(archive).take(LARGEST_ARCHIVE));
-    let mut identities = BTreeMap::new();
     let entries = archive.entries().context("it is not a compressed archive")?;
     for entry in entries {
         let entry = entry.context("the archive is damaged")?;
@@ -35,20 +33,21 @@ pub(super) fn identities(archive: impl Read) -> anyhow::Result<BTreeMap<String, 
         );
         let object = serde_json::from_reader(entry)
             .with_context(|| format!("{} in the archive is no object", path.display()))?;
-        if let Some((uid, identity)) = Identity::of(&object) {
-            identities.insert(uid, identity);
-        }
-        anyhow::ensure!(identities.len() <= MAX_OBJECTS, "it has more than {MAX_OBJECTS} objects");
+        backup.add(&object);
+        anyhow::ensure!(backup.len() <= MAX_OBJECTS, "it has more than {MAX_OBJECTS} objects");
     }
-    Ok(identities)
+    Ok(())
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+    use std::collections::BTreeMap;
+
     use flate2::Compression;
     use flate2::write::GzEncoder;
+    use gc_answers::relink::Identity;
     use serde_json::{Value, json};
 
     use super::*;
@@ -84,7 +83,10 @@ pub(super) mod tests {
             ("deployments.apps", object("Deployment", "shop", "web")),
             ("things.apps", object("Thing", "", "global")),
         ]);
-        let found = identities(archive.as_slice()).unwrap();
+        let read = |archive: &[u8]| {
+            let mut found = Backup::default();
+            read(archive, &mut found).map(|()| found)
+        };
         let expected = |kind: &str, namespace: &str, name: &str| {
             let identity = Identity {
                 group: "apps".into(),
@@ -94,11 +96,12 @@ pub(super) mod tests {
             };
             (format!("u-{name}"), identity)
         };
+        let found = read(archive.as_slice()).unwrap();
         assert_eq!(
-            found,
-            BTreeMap::from([expected("Deployment", "shop", "web"), expected("Thing", "", "global")])
+            (found.len(), found.identities()),
+            (2, &BTreeMap::from([expected("Deployment", "shop", "web"), expected("Thing", "", "global")]))
         );
-        assert!(identities(&b"no archive"[..]).is_err());
-        assert!(identities(&archive[..archive.len() / 2]).is_err());
+        assert!(read(&b"no archive"[..]).is_err());
+        assert!(read(&archive[..archive.len() / 2]).is_err());
     }
 }

@@ -116,9 +116,9 @@ async fn answers_look_as_they_should() {
     shows(&world, "journal", &Found::of(entries.into()));
     let lost = "0e2f1a34-5b6c-4d7e-8f90-a1b2c3d4e5f6".to_owned();
     let owner = world.uids[&format!("{NAMESPACE} ConfigMap/owner")].clone();
-    let evidence = Evidence { map: [(lost, owner)].into(), ..Evidence::default() };
-    let (found, _) = relink::plan(&gatherer, "", &evidence, PATIENCE).await.unwrap();
-    shows(&world, "relink", &RelinkAnswer { found: &found, is_done: false });
+    let mut evidence = Evidence { map: [(lost, owner)].into(), ..Evidence::default() };
+    let (found, _) = relink::plan(&gatherer, "", &mut evidence, PATIENCE).await.unwrap();
+    shows(&world, "relink", &RelinkAnswer { found: &found, is_done: false, is_partial: false });
     let record = |name: &str, owners: Value| Record {
         at: Timestamp(0),
         resource: "configmaps".to_owned(),

@@ -1,0 +1,238 @@
+//! What lives, as far as a relink needs it: metadata, and of volumes and claims what binds them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gc_types::{Coordinates, OwnerReference, Uid};
+use serde_json::Value;
+
+use super::Identity;
+use crate::catalog::{Catalog, GroupResource, Resource};
+use crate::stuck::Place;
+use crate::undo::RESTORED_FROM;
+
+/// The label of what Velero has restored: the name of the restore.
+pub(super) const RESTORE_NAME: &str = "velero.io/restore-name";
+/// The label of what Velero has restored: the name of the backup.
+const BACKUP_NAME: &str = "velero.io/backup-name";
+/// The annotation of a volume that Velero has renamed: the name in the backup.
+const ORIGINAL_VOLUME: &str = "velero.io/original-pv-name";
+/// Labels by which a Job finds its pods: they have its UID.
+const UID_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
+
+/// The restore that has created an object, by its labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RestoreLabels {
+    /// `velero.io/restore-name`
+    pub(super) restore: String,
+    /// `velero.io/backup-name`
+    pub(super) backup: String,
+}
+
+/// The claim that a volume refers to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ClaimReference {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// Empty where a restore has removed it.
+    pub(super) uid: String,
+}
+
+impl ClaimReference {
+    /// The `claimRef` of a volume, if it has one.
+    pub(super) fn of(volume: &Value) -> Option<Self> {
+        let text = |field: &str| volume["spec"]["claimRef"][field].as_str().unwrap_or_default().to_owned();
+        let claim = Self { namespace: text("namespace"), name: text("name"), uid: text("uid") };
+        (!claim.name.is_empty()).then_some(claim)
+    }
+}
+
+/// One object that lives.
+#[derive(Clone, Debug)]
+pub(super) struct Living {
+    pub(super) place: Place,
+    pub(super) identity: Identity,
+    pub(super) resource: GroupResource,
+    pub(super) resource_version: String,
+    pub(super) owners: Vec<OwnerReference>,
+    pub(super) is_terminating: bool,
+    pub(super) labels: Option<RestoreLabels>,
+    /// The UID that `kubegc undo` created it for; empty if it did not.
+    pub(super) undone: String,
+    pub(super) uid_labels: Vec<(&'static str, String)>,
+    /// Of a volume that was renamed.
+    pub(super) original_name: String,
+    /// Of a volume.
+    pub(super) claim: Option<ClaimReference>,
+    /// Of a volume: its claim is gone, and its storage is retained.
+    pub(super) is_released: bool,
+    /// Of a claim; empty while it has none.
+    pub(super) volume: String,
+}
+
+/// The owner references of an object, as written.
+pub(super) fn owners_of(object: &Value) -> Vec<OwnerReference> {
+    let owner = |wire: &Value| {
+        let text = |field: &str| wire[field].as_str().unwrap_or_default();
+        OwnerReference {
+            coordinates: Coordinates {
+                api_version: text("apiVersion").into(),
+                kind: text("kind").into(),
+                name: text("name").into(),
+                uid: Uid::new(text("uid")),
+            },
+            controller: wire["controller"].as_bool(),
+            block_owner_deletion: wire["blockOwnerDeletion"].as_bool(),
+        }
+    };
+    object["metadata"]["ownerReferences"].as_array().into_iter().flatten().map(owner).collect()
+}
+
+/// The labels of a restore, if an object has them.
+pub(super) fn restore_labels(object: &Value) -> Option<RestoreLabels> {
+    let text = |label: &str| object["metadata"]["labels"][label].as_str().unwrap_or_default().to_owned();
+    let labels = RestoreLabels { restore: text(RESTORE_NAME), backup: text(BACKUP_NAME) };
+    (!labels.restore.is_empty() || !labels.backup.is_empty()).then_some(labels)
+}
+
+impl Living {
+    fn new(resource: &Resource, object: &Value) -> Option<Self> {
+        let metadata = &object["metadata"];
+        let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
+        let annotation = |name: &str| metadata["annotations"][name].as_str().unwrap_or_default().to_owned();
+        let of_spec = |field: &str| object["spec"][field].as_str().unwrap_or_default();
+        let place = Place {
+            api_version: resource.api_version(),
+            kind: resource.kind.to_string(),
+            resource: resource.name.to_string(),
+            namespace: text("namespace"),
+            name: text("name"),
+            uid: text("uid"),
+        };
+        if place.uid.is_empty() || place.name.is_empty() {
+            return None;
+        }
+        let uid_label = |name: &'static str| Some((name, metadata["labels"][name].as_str()?.to_owned()));
+        Some(Self {
+            identity: Identity {
+                group: resource.name.group.to_string(),
+                kind: place.kind.clone(),
+                namespace: place.namespace.clone(),
+                name: place.name.clone(),
+            },
+            place,
+            resource: resource.name.clone(),
+            resource_version: text("resourceVersion"),
+            owners: owners_of(object),
+            is_terminating: !metadata["deletionTimestamp"].is_null(),
+            labels: restore_labels(object),
+            undone: annotation(RESTORED_FROM),
+            uid_labels: UID_LABELS.into_iter().filter_map(uid_label).collect(),
+            original_name: annotation(ORIGINAL_VOLUME),
+            claim: ClaimReference::of(object),
+            is_released: object["status"]["phase"] == "Released"
+                && of_spec("persistentVolumeReclaimPolicy") == "Retain",
+            volume: of_spec("volumeName").to_owned(),
+        })
+    }
+}
+
+/// Everything that lives, with what could not be listed.
+#[derive(Clone, Debug, Default)]
+pub struct Cluster {
+    pub(super) catalog: Catalog,
+    pub(super) objects: Vec<Living>,
+    by_identity: BTreeMap<Identity, usize>,
+    by_uid: BTreeMap<String, usize>,
+    /// Volumes by the name that they had in the backup.
+    renamed: BTreeMap<String, usize>,
+    /// Objects by the UID of their controller.
+    controlled: BTreeMap<String, Vec<usize>>,
+    /// Groups and kinds of which nothing is known.
+    unread: BTreeSet<(String, String)>,
+    restores: BTreeSet<String>,
+}
+
+impl Cluster {
+    /// Nothing has been listed yet.
+    #[must_use]
+    pub fn new(catalog: Catalog) -> Self {
+        Self { catalog, ..Self::default() }
+    }
+
+    /// Adds an object of a list: of volumes and claims the whole object, of others the metadata.
+    pub fn add(&mut self, resource: &Resource, object: &Value) {
+        let Some(living) = Living::new(resource, object) else { return };
+        let number = self.objects.len();
+        self.by_identity.insert(living.identity.clone(), number);
+        self.by_uid.insert(living.place.uid.clone(), number);
+        if !living.original_name.is_empty() {
+            self.renamed.insert(living.original_name.clone(), number);
+        }
+        for owner in living.owners.iter().filter(|owner| owner.controller == Some(true)) {
+            self.controlled.entry(owner.coordinates.uid.to_string()).or_default().push(number);
+        }
+        self.restores.extend(living.labels.as_ref().map(|labels| labels.restore.clone()));
+        self.objects.push(living);
+    }
+
+    /// Notes that a resource could not be listed: nothing follows from the absence of its objects.
+    pub fn not_listed(&mut self, resource: &Resource) {
+        self.unread.insert((resource.name.group.to_string(), resource.kind.to_string()));
+    }
+
+    /// Returns the names of the restores that objects are labelled with.
+    #[must_use]
+    pub fn restores(&self) -> &BTreeSet<String> {
+        &self.restores
+    }
+
+    /// Reports whether objects of this restore live in a namespace.
+    #[must_use]
+    pub fn has_restored_into(&self, restore: &str, namespace: &str) -> bool {
+        let is_of = |living: &Living| living.labels.as_ref().is_some_and(|labels| labels.restore == restore);
+        self.objects.iter().any(|living| living.place.namespace == namespace && is_of(living))
+    }
+
+    pub(super) fn is_unread(&self, group: &str, kind: &str) -> bool {
+        self.catalog.is_unclear(group) || self.unread.contains(&(group.to_owned(), kind.to_owned()))
+    }
+
+    pub(super) fn with_uid(&self, uid: &str) -> Option<usize> {
+        self.by_uid.get(uid).copied()
+    }
+
+    pub(super) fn at(&self, identity: &Identity) -> Option<usize> {
+        let volume = || {
+            let is_volume = identity.group.is_empty() && identity.kind == "PersistentVolume";
+            self.renamed.get(&identity.name).copied().filter(|_| is_volume)
+        };
+        self.by_identity.get(identity).copied().or_else(volume)
+    }
+
+    /// The objects that name this UID as that of their controller.
+    pub(super) fn controlled_by(&self, uid: &str) -> impl Iterator<Item = &Living> {
+        let numbers = self.controlled.get(uid).into_iter().flatten();
+        numbers.filter_map(|number| self.objects.get(*number))
+    }
+
+    /// Whether objects of a kind live in namespaces; `None` if the kind is not served.
+    pub(super) fn is_namespaced(&self, group: &str, kind: &str) -> Option<bool> {
+        let is_it = |resource: &&Resource| *resource.name.group == *group && *resource.kind == *kind;
+        self.catalog.all().iter().find(is_it).map(Resource::is_namespaced)
+    }
+
+    /// Whether objects in a namespace can refer to an object: one at cluster scope, or in the same namespace.
+    pub(super) fn sees(&self, namespace: &str, number: usize) -> bool {
+        let own = self.objects.get(number).map_or("", |living| &living.place.namespace);
+        own.is_empty() || own == namespace
+    }
+
+    /// Whether the owner of a reference lives, where an object in this namespace can refer to it; what could not be listed
+    /// counts as living.
+    pub(super) fn lives(&self, reference: &OwnerReference, namespace: &str) -> bool {
+        let owner = &reference.coordinates;
+        let found = self.by_uid.get(&owner.uid.to_string());
+        found.is_some_and(|number| self.sees(namespace, *number))
+            || (found.is_none() && self.is_unread(super::group_of(&owner.api_version), &owner.kind))
+    }
+}
