@@ -40,7 +40,7 @@ impl Deadline {
         self.end
     }
 
-    /// Returns the time that is left: none if nobody waits for the answer any longer.
+    /// Returns the time that is left: none if the client has left.
     pub(crate) fn time_left(&self) -> Duration {
         if self.is_abandoned.load(Ordering::Acquire) {
             return Duration::ZERO;

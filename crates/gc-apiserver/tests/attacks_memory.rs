@@ -147,7 +147,7 @@ async fn dial(from: &str, to: SocketAddr, connector: &TlsConnector) -> std::io::
     connector.connect(ServerName::try_from("localhost").unwrap(), socket.connect(to).await?).await
 }
 
-/// 60,000 streams whose answers nobody takes: 39 connections with 1 MB of requests ended a server that had 512 MiB.
+/// 60,000 streams whose answers the client does not take: 39 connections with 1 MB of requests ended a server that had 512 MiB.
 #[tokio::test]
 async fn answers_that_nobody_takes_do_not_end_a_server() {
     const CONNECTIONS: usize = 60;

@@ -344,7 +344,7 @@ fn push_selector(uri: &mut String, selection: Selection<'_>) {
     }
 }
 
-/// The query of a page of so many objects.
+/// The query of a page of this number of objects.
 fn page_query(size: usize, continue_token: &str) -> String {
     let mut query = format!("limit={size}");
     if !continue_token.is_empty() {

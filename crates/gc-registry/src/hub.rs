@@ -223,7 +223,7 @@ impl Window {
         true
     }
 
-    /// Whether nobody needs the window any more.
+    /// Whether the window has no user left.
     fn is_over(&self) -> bool {
         self.ended && self.watchers.is_empty()
     }

@@ -191,7 +191,7 @@ impl Registry {
 
     /// Reads the policies and webhooks. If that fails, what they judge is refused until they could be read.
     fn refresh_configured(&self) -> Result<(), ApiError> {
-        // Nobody who only wants to know them waits for the store.
+        // Readers of these do not wait for the store.
         let _order = self.reading_configured.lock().unwrap_or_else(PoisonError::into_inner);
         let read = Configured::read(&*self.storage);
         let in_force = match &read {

@@ -86,7 +86,7 @@ fn what_was_stored_before_is_read_by_the_schema_of_today() {
     assert_eq!(labelled["metadata"]["generation"], 1);
 }
 
-/// A regression: whether an object was pruned and got its defaults was told by the revisions of the object and of its
+/// A regression: whether an object was pruned and got its defaults was concluded from the revisions of the object and of its
 /// definition, which a restore or a reset makes equal, and which say nothing of a write that the old schema judged.
 #[test]
 fn what_was_stored_by_another_schema_is_read_by_the_one_of_today() {

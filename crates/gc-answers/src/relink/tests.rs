@@ -257,7 +257,7 @@ fn what_a_restore_has_removed_is_added_back_as_it_was() {
     assert_eq!(again.outcome().unwrap(), "3 of 3 references of the backup restored");
 }
 
-/// Only with evidence, never beside another controller, and not on what was created anew.
+/// Only with evidence, never beside another controller, and not on what was created again.
 #[test]
 fn nothing_is_linked_on_a_name_alone() {
     let child = |name: &str, owner: &str| object(&format!("ConfigMap n/{name}"), name, &[owner], &[]);
@@ -485,7 +485,7 @@ fn volumes_are_bound_again_to_the_claims_of_the_backup() {
         claim("data-3", "c3", "absent"),
     ];
     let mut living: Vec<Value> = saved.iter().map(restored).collect();
-    // The claim of one volume has another by now, and one volume was made anew.
+    // The claim of one volume has another by now, and one volume was made again.
     living[4]["spec"]["volumeName"] = "fresh".into();
     living[5]["spec"]["volumeName"] = "fresh-2".into();
     living.remove(2);

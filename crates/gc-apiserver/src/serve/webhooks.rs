@@ -196,7 +196,7 @@ fn resolved(from: &Uri, location: &str) -> Option<Uri> {
         return format!("{scheme}:{location}").parse().ok();
     }
     if location.split(['/', '?']).next().is_some_and(|first| first.contains(':')) {
-        // A scheme that nobody speaks.
+        // An unknown scheme.
         return None;
     }
     let authority = from.authority()?;

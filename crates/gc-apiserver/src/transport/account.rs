@@ -22,7 +22,7 @@ const AUTHENTICATED_EIGHTHS: usize = 6;
 pub struct MemoryBudget(u64);
 
 impl MemoryBudget {
-    /// A budget of so many bytes, but no less than 16 MiB.
+    /// A budget of this number of bytes, but no less than 16 MiB.
     #[must_use]
     pub fn of_bytes(bytes: u64) -> Self {
         Self(bytes.max(MINIMUM_BUDGET))
@@ -78,7 +78,7 @@ pub(crate) fn soft_limit(limits: &str, name: &str) -> Option<u64> {
 }
 
 /// The files with the memory limits of the groups in `/proc/self/cgroup`, from each group up to the root. Within a container the
-/// path of a group may be the host's: the root is looked at in any case.
+/// path of a group may be the host's: the root is read in any case.
 fn cgroup_files(groups: &str) -> Vec<String> {
     let mut files = Vec::new();
     for line in groups.lines() {

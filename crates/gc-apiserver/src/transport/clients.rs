@@ -17,7 +17,7 @@ const MAXIMUM_CONNECTIONS: usize = 30_000;
 const FILES_IN_RESERVE: usize = 128;
 /// Connections that there may be however few files there are.
 const MINIMUM_CONNECTIONS: usize = 32;
-/// Connections beyond the bound, of those that were told to end and have not yet.
+/// Connections beyond the bound, of those that were asked to end and have not yet.
 const MAXIMUM_ENDING: usize = 64;
 /// How many of a hundred connections may have shown no credentials; the others are kept for those that have.
 const ANONYMOUS_PERCENT: usize = 75;
@@ -171,7 +171,7 @@ impl Client {
         self.base.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nobody would miss it: it has had time for a request, and none is under way.
+    /// Whether it can end unnoticed: it has had time for a request, and none is under way.
     fn is_idle(&self) -> bool {
         self.in_flight.load(Ordering::SeqCst) == 0 && self.opened.elapsed() >= GRACE
     }
@@ -310,7 +310,7 @@ impl Clients {
         self.register.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until those that were cut off have given back so many files that another connection can be accepted.
+    /// Waits until those that were cut off have given back enough files that another connection can be accepted.
     pub(crate) async fn room(&self) {
         loop {
             let left = self.left.notified();

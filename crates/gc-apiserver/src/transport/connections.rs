@@ -101,7 +101,7 @@ impl Upgrade {
     }
 }
 
-/// Serves a connection until its peer ends it, it is idle for too long, it is told to end, or `stop` resolves.
+/// Serves a connection until its peer ends it, it is idle for too long, it is asked to end, or `stop` resolves.
 pub(crate) async fn converse<I, B, F>(
     stream: I,
     client: &Arc<Client>,

@@ -75,7 +75,7 @@ impl Allowance {
 /// A place in the bytes that a peer sends.
 #[derive(Debug)]
 enum Position {
-    /// So many bytes of the preface have been seen.
+    /// Bytes of the preface that have been seen.
     Preface(usize),
     /// Within the header of a frame.
     Header([u8; HEADER], usize),

@@ -149,7 +149,7 @@ pub(crate) trait HeldBody: Body<Data = Bytes, Error = Infallible> {
     /// Bytes that are held for this body alone, until it has been sent.
     fn held_bytes(&self) -> usize;
 
-    /// Whether it goes on until its client ends it, as a watch does.
+    /// Whether it lasts until its client ends it, as a watch does.
     fn is_open_ended(&self) -> bool;
 
     /// The answer in place of one for which there is no room: 429, from bytes that all such answers share.
@@ -195,7 +195,7 @@ pub(crate) struct Sending<B> {
 
 impl<B: HeldBody> Sending<B> {
     /// Makes the body of an answer one that is charged to a client. Where there is no room for the answer to a request that only
-    /// `reads`, the client is told so.
+    /// `reads`, the client learns it.
     pub(crate) fn answer(
         client: &Arc<Client>,
         under_way: UnderWay,

@@ -799,7 +799,7 @@ async fn a_dry_run_writes_no_events() {
         let failing = Failing { since: long_ago, reported: String::new() };
         let mut reports = Reports { failures: HashMap::from([("n".into(), failing)]), ..Reports::default() };
         controller.report(&ended, &mut reports);
-        // The writer ends when nobody can note anything any more.
+        // The writer ends when nothing can be noted any more.
         let NamespaceController { work, mut _writing, .. } = controller;
         drop(work);
         while _writing.join_next().await.is_some() {}

@@ -11,7 +11,7 @@ use crate::storage::{RangeOptions, Storage};
 /// The port of a service that does not name one.
 const HTTPS: u64 = 443;
 
-/// The URL of a webhook, and where to connect to if that is not what the URL says. The webhook is told how many seconds it
+/// The URL of a webhook, and where to connect to if that is not what the URL says. The webhook learns how many seconds it
 /// has, rounded up.
 pub(crate) fn place(
     storage: &dyn Storage,

@@ -117,7 +117,7 @@ struct Writer {
     space: Space,
     /// A batch that may or may not have reached the disk. Nothing is written before that is known.
     unresolved: Option<Batch>,
-    /// When the file could not be written anew after a failed sync.
+    /// When the file could not be written again after a failed sync.
     rewrite_failed: Option<Instant>,
 }
 

@@ -436,7 +436,7 @@ fn a_failed_sync_loses_nothing_acknowledged_then_or_later() {
     }
 }
 
-/// The file cannot be written anew either, and the process is started again: the next one does not build on pages that were
+/// The file cannot be written again either, and the process is started again: the next one does not build on pages that were
 /// never written.
 #[test]
 fn a_failed_sync_is_known_to_the_next_process() {

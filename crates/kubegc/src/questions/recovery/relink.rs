@@ -156,7 +156,7 @@ struct Done {
     found: Relink,
 }
 
-/// Sends the patches, and looks again: what controllers have changed meanwhile is decided anew, a few times.
+/// Sends the patches, and looks again: what controllers have changed meanwhile is decided again, a few times.
 async fn restore(
     client: &ApiClient,
     gatherer: &Gatherer,
@@ -369,7 +369,7 @@ impl RelinkAnswer<'_> {
         Ok(())
     }
 
-    /// What controllers did, and what nobody but the reader can do.
+    /// Lists what controllers did, and what only the reader can do.
     fn remarks(&self, out: &mut Vec<u8>) -> anyhow::Result<()> {
         if let Some(comparison) = &self.found.comparison {
             for (from, to) in &comparison.namespaces {
@@ -406,7 +406,7 @@ impl Answer for RelinkAnswer<'_> {
             self.links(is_wide, out)?;
         }
         self.remarks(out)?;
-        // What is done now is told afterwards.
+        // What is done now is reported afterwards.
         if let Some(outcome) = self.found.outcome().filter(|_| !self.is_done || patches.is_empty()) {
             writeln!(out, "{outcome}.")?;
         }
