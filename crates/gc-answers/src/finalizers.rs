@@ -166,6 +166,10 @@ pub fn responsible(finalizer: &str, managers: &[String], facts: &Facts) -> Vec<C
     let mut found = Vec::new();
     for (kind, resource, wanted, ready) in WORKLOADS {
         for workload in facts.all(&GroupResource::new("apps", resource), "") {
+            // What carries the finalizer waits for its controller, and is not it.
+            if carries(workload, finalizer) {
+                continue;
+            }
             if is_called(workload, managers) || mentions(workload, &|text| marks.are_in(text)) {
                 let wanted = workload.number(wanted).unwrap_or(i64::from(kind != "daemonset"));
                 let ready = workload.number(ready).unwrap_or(0);
@@ -180,7 +184,7 @@ pub fn responsible(finalizer: &str, managers: &[String], facts: &Facts) -> Vec<C
         }
     }
     for lease in facts.all(&GroupResource::new("coordination.k8s.io", "leases"), "") {
-        if marks.are_in(lease.name()) {
+        if marks.are_all_in(lease.name()) && !carries(lease, finalizer) {
             found.push(self::lease(lease, facts.now()));
         }
     }
@@ -245,11 +249,24 @@ impl<'a> Marks<'a> {
         })
     }
 
+    /// Whether a text has the domain, or all of its words: a name that shares one word with it proves nothing.
+    fn are_all_in(&self, text: &str) -> bool {
+        let own: Vec<&str> = text.split(|letter: char| !letter.is_ascii_alphanumeric()).collect();
+        self.has_domain(text) || (!self.words.is_empty() && self.words.iter().all(|word| own.contains(word)))
+    }
+
     /// Whether a text has the domain, or one of its words as a whole word.
     fn are_in(&self, text: &str) -> bool {
         let mut words = text.split(|letter: char| !letter.is_ascii_alphanumeric());
         self.has_domain(text) || words.any(|word| self.words.contains(&word))
     }
+}
+
+/// Whether an object, or the pods of its template, carry a finalizer.
+fn carries(object: &Object, finalizer: &str) -> bool {
+    ["/metadata/finalizers", "/spec/template/metadata/finalizers"]
+        .iter()
+        .any(|list| object.texts(list).any(|name| name == finalizer))
 }
 
 /// Whether a workload, or the image of one of its containers, is called like one of these field managers.
@@ -325,6 +342,14 @@ mod tests {
             ["deployment ops/widget-operator (0 of 1 ready)"]
         );
         assert_eq!(found("operat.acm.dev/hold", "kubectl"), [] as [String; 0]);
+        // One word of a Lease is a coincidence; an object that carries the finalizer itself waits for the controller.
+        assert_eq!(found("gears.acme.dev/hold", "kubectl"), ["deployment ops/manager (1 of 1 ready)"]);
+        let mut guarded = workload("ops", "gears", "registry.example/gears:v1", 1);
+        guarded["metadata"]["finalizers"] = json!(["gears.acme.org/hold"]);
+        let mut facts = Facts::at(now);
+        facts.tell_list(GroupResource::new("apps", "deployments"), "", Known::Present(vec![guarded]));
+        assert_eq!(asked(&facts, "gears.acme.org/hold", "kubectl"), [] as [String; 0]);
+        assert_eq!(asked(&facts, "gears.acme.org/other", "kubectl"), ["deployment ops/gears (1 of 1 ready)"]);
         let webhook =
             |name: &str| json!({"metadata": {"name": name}, "webhooks": [{"name": format!("check.{name}")}]});
         let webhooks = vec![webhook("x.yz.io"), webhook("deep.x.yz"), webhook("xx.yz")];

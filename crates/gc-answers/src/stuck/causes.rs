@@ -14,6 +14,8 @@ use crate::survey::Metadata;
 use crate::text;
 use crate::unread::Unlisted;
 
+/// The finalizer of the pods of Jobs.
+const JOB_TRACKING: &str = "batch.kubernetes.io/job-tracking";
 /// Blocking dependents that one message names.
 const NAMED: usize = 3;
 /// Commands of one kind that one cause has.
@@ -33,6 +35,14 @@ impl Diagnosis<'_> {
                     return Vec::new();
                 }
                 holds.extend(object.and_then(|pod| self.pod(pod, metadata)).map(Hold::Cause));
+                // The Job controller counts a pod when it has ended.
+                if !holds.is_empty() {
+                    let others = metadata.finalizers.iter().filter(|name| *name != JOB_TRACKING);
+                    holds.extend(
+                        others.flat_map(|finalizer| self.finalizer(key, metadata, object, finalizer)),
+                    );
+                    return holds;
+                }
             }
             ("", "namespaces") => {
                 if let Some(object) = object {
@@ -60,7 +70,7 @@ impl Diagnosis<'_> {
             "kubernetes.io/pvc-protection" => self.claim(key, metadata, object),
             "kubernetes.io/pv-protection" => self.volume(key, metadata, object),
             "customresourcecleanup.apiextensions.k8s.io" => self.definition(key, metadata, object),
-            "batch.kubernetes.io/job-tracking" => vec![Hold::Cause(self.job_tracking(key, metadata))],
+            JOB_TRACKING => vec![Hold::Cause(self.job_tracking(key, metadata))],
             _ => match object {
                 Some(volume) if finalizer.starts_with("external-") => {
                     vec![Hold::Cause(self.storage_finalizer(key, metadata, volume, finalizer))]
@@ -85,6 +95,8 @@ impl Diagnosis<'_> {
             object.into_iter().flat_map(|object| object.finalizer_writers(finalizer)).collect();
         let managers: Vec<String> = writers.iter().map(|writer| writer.manager.clone()).collect();
         let controllers = self.responsible(mark, &managers);
+        let controllers: Vec<&Controller> =
+            controllers.iter().filter(|controller| !self.is_above(key, &metadata.uid, controller)).collect();
         let mut message = format!("finalizer {finalizer}");
         if !managers.is_empty() {
             message = format!("{message}, set by {}", managers.join(", "));
@@ -98,11 +110,11 @@ impl Diagnosis<'_> {
             (true, Some(known)) => message = format!("{message}; {known} removes it"),
             (true, None) => message.push_str("; no controller was found that removes it"),
             (false, _) => {
-                let named: Vec<String> = controllers.iter().map(Controller::message).collect();
+                let named: Vec<String> = controllers.iter().map(|controller| controller.message()).collect();
                 message = format!("{message}; it seems to belong to {}", named.join(", "));
             }
         }
-        let mut help: Vec<String> = controllers.iter().filter_map(look_at).collect();
+        let mut help: Vec<String> = controllers.iter().filter_map(|controller| look_at(controller)).collect();
         if help.is_empty() {
             help.push(kubectl(
                 &metadata.namespace,
@@ -116,6 +128,30 @@ impl Diagnosis<'_> {
             help,
             force: Some(self.without(key, metadata, finalizer)),
         }
+    }
+
+    /// Whether what seems to be a controller is the object itself, or the workload that it belongs to.
+    fn is_above(&self, key: &ObjectKey, uid: &Uid, controller: &Controller) -> bool {
+        const GENERATIONS: usize = 4;
+        let is_meant = |kind: &str, name: &str| {
+            kind.eq_ignore_ascii_case(controller.kind)
+                && name == controller.name
+                && *key.namespace == *controller.namespace
+        };
+        let place = self.place(key, "");
+        if is_meant(&place.kind, &place.name) {
+            return true;
+        }
+        let mut generation = vec![uid.clone()];
+        for _ in 0..GENERATIONS {
+            let owners = generation.iter().flat_map(|uid| self.survey.engine.owners_of(uid));
+            let owners: Vec<_> = owners.map(|owner| owner.coordinates).collect();
+            if owners.iter().any(|owner| is_meant(&owner.kind, &owner.name)) {
+                return true;
+            }
+            generation = owners.into_iter().map(|owner| owner.uid).collect();
+        }
+        false
     }
 
     /// Taking one finalizer off by hand.
@@ -290,7 +326,6 @@ impl Diagnosis<'_> {
     }
 
     fn job_tracking(&self, key: &ObjectKey, metadata: &Metadata) -> Cause {
-        const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
         let owner = metadata.owners.iter().find(|owner| &*owner.coordinates.kind == "Job");
         let jobs = GroupResource::new("batch", "jobs");
         let job = owner.map(|owner| &owner.coordinates);
@@ -319,7 +354,7 @@ impl Diagnosis<'_> {
             subject,
             message,
             help: vec![help],
-            force: Some(self.without(key, metadata, FINALIZER)),
+            force: Some(self.without(key, metadata, JOB_TRACKING)),
         }
     }
 }
