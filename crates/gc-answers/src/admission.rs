@@ -1,6 +1,9 @@
 //! Which admission webhooks and policies the server asks before it deletes or changes an object, and which of them are certain to
 //! refuse.
 
+mod policies;
+mod rules;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -12,88 +15,14 @@ use crate::backend::backend;
 use crate::catalog::{GroupResource, Resource};
 use crate::facts::{Facts, Known};
 use crate::object::Object;
-use crate::policies::{BoundPolicy, Judgement, PolicyRequest, policies};
 use crate::survey::Survey;
+use policies::{BoundPolicy, Judgement, PolicyRequest, policies};
+pub(crate) use rules::{GROUP, Operation};
+use rules::{Rules, is_everything, selects};
 
-/// The group of what configures admission.
-pub(crate) const GROUP: &str = "admissionregistration.k8s.io";
 /// The resources that configure webhooks; the server asks no webhook about objects of its group that configure admission.
 pub(crate) const CONFIGURATIONS: [&str; 2] =
     ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"];
-
-/// What a request does to an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Operation {
-    /// A deletion.
-    Delete,
-    /// A change: the removal of references to an owner.
-    Update,
-}
-
-impl Operation {
-    /// As rules have it.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Delete => "DELETE",
-            Self::Update => "UPDATE",
-        }
-    }
-
-    /// As messages have it.
-    const fn noun(self) -> &'static str {
-        match self {
-            Self::Delete => "deletion",
-            Self::Update => "removal of its owner references",
-        }
-    }
-}
-
-/// Rules of a webhook or a policy about which requests they are.
-pub(crate) struct Rules<'a> {
-    pub(crate) rules: &'a Value,
-    /// Whether they are about the versions that they name alone.
-    pub(crate) is_exact: bool,
-}
-
-impl Rules<'_> {
-    pub(crate) fn are_empty(&self) -> bool {
-        self.rules.as_array().is_none_or(Vec::is_empty)
-    }
-
-    /// Whether one names requests about such objects, or about the object of this name.
-    pub(crate) fn name(&self, operation: Operation, resource: &Resource, object: Option<&str>) -> bool {
-        let version = |served: &str| served.rsplit('/').next().unwrap_or_default().to_owned();
-        let versions: Vec<String> = if self.is_exact {
-            vec![resource.version.to_string()]
-        } else {
-            resource.served_api_versions.iter().map(|served| version(served)).collect()
-        };
-        self.rules.as_array().into_iter().flatten().any(|rule| {
-            let has = |field: &str, is: &dyn Fn(&str) -> bool| {
-                let texts = rule[field].as_array().into_iter().flatten().filter_map(Value::as_str);
-                texts.into_iter().any(|text| text == "*" || is(text))
-            };
-            let is_in_scope = match rule["scope"].as_str().unwrap_or("*") {
-                "Namespaced" => resource.is_namespaced(),
-                "Cluster" => !resource.is_namespaced(),
-                _ => true,
-            };
-            let name = &*resource.name.resource;
-            let names = rule["resourceNames"].as_array().map(Vec::as_slice).unwrap_or_default();
-            let is_named =
-                object.is_none_or(|object| names.is_empty() || names.iter().any(|name| name == object));
-            is_in_scope
-                && is_named
-                && has("operations", &|named| named == operation.name())
-                && has("apiGroups", &|group| *resource.name.group == *group)
-                && has("apiVersions", &|named| versions.iter().any(|served| served == named))
-                && has("resources", &|named| {
-                    let (named, sub) = named.split_once('/').unwrap_or((named, ""));
-                    (named == "*" || named == name) && matches!(sub, "" | "*")
-                })
-        })
-    }
-}
 
 /// Whether something is so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -192,37 +121,6 @@ impl Webhook<'_> {
         let by_conditions = if conditions { Answer::Perhaps } else { Answer::Yes };
         by_namespace.min(by_object).min(by_conditions)
     }
-}
-
-pub(crate) fn is_everything(selector: &Value) -> bool {
-    selector.as_object().is_none_or(|fields| {
-        fields.values().all(|field| {
-            field.is_null()
-                || field.as_object().is_some_and(serde_json::Map::is_empty)
-                || field.as_array().is_some_and(Vec::is_empty)
-        })
-    })
-}
-
-/// Whether a label selector selects these labels.
-pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
-    let equal = |(name, value): (&String, &Value)| labels.get(name) == Some(value);
-    let fits = |expression: &Value| {
-        let own = labels.get(expression["key"].as_str().unwrap_or_default());
-        let is_listed = || {
-            let mut values = expression["values"].as_array().into_iter().flatten();
-            own.is_some_and(|own| values.any(|value| value == own))
-        };
-        match expression["operator"].as_str().unwrap_or_default() {
-            "In" => is_listed(),
-            "NotIn" => !is_listed(),
-            "Exists" => own.is_some(),
-            "DoesNotExist" => own.is_none(),
-            _ => false,
-        }
-    };
-    selector["matchLabels"].as_object().into_iter().flatten().all(equal)
-        && selector["matchExpressions"].as_array().into_iter().flatten().all(fits)
 }
 
 /// Every webhook that is asked about deletions or changes and may refuse one. Who may not read one kind of configuration is not expected
@@ -447,35 +345,7 @@ impl<'a> Admission<'a> {
         let key = ObjectKey { resource: id, namespace: "".into(), name: namespace.into() };
         self.survey.terminating().get(&key)?;
         let object = self.facts.present(&namespaces, "", namespace)?;
-        let message = crate::stuck::content_failure(object)?;
-        crate::stuck::webhook_in(message).map(str::to_owned)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn selectors_select_as_the_server_does() {
-        let labels = json!({"app": "web", "tier": "front"});
-        let expression = |key: &str, operator: &str, values: Value| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
-        for (selector, expected) in [
-            (json!({"matchLabels": {"app": "web"}}), true),
-            (json!({"matchLabels": {"app": "web", "tier": "back"}}), false),
-            (expression("app", "In", json!(["db", "web"])), true),
-            (expression("app", "NotIn", json!(["web"])), false),
-            (expression("absent", "NotIn", json!(["web"])), true),
-            (expression("absent", "Exists", json!([])), false),
-            (expression("absent", "DoesNotExist", Value::Null), true),
-            (expression("app", "Unknown", json!(["web"])), false),
-        ] {
-            assert_eq!(selects(&selector, &labels), expected, "{selector}");
-        }
-        assert!(
-            is_everything(&Value::Null) && is_everything(&json!({"matchLabels": {}, "matchExpressions": []}))
-        );
-        assert!(!is_everything(&json!({"matchLabels": {"app": "web"}})));
+        let message = crate::messages::content_failure(object)?;
+        crate::messages::webhook_in(message).map(str::to_owned)
     }
 }

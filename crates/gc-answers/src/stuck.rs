@@ -27,8 +27,6 @@ use crate::finalizers::{self, Controller};
 use crate::object::{Object, Writer};
 use crate::survey::{Metadata, Survey};
 
-pub(crate) use apis::content_failure;
-pub use apis::{refusing_policy, webhook_in};
 pub use codes::Code;
 pub(crate) use volumes::{narrow, users};
 

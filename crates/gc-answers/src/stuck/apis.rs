@@ -3,12 +3,12 @@
 use gc_types::Timestamp;
 use serde_json::Value;
 
-use super::refusals::NO_LONGER_CHECKED;
 use super::{Cause, Code, Diagnosis, Force, Hold, Removal};
 use crate::admission::Operation;
 use crate::backend::{Backend, backend};
 use crate::catalog::GroupResource;
 use crate::commands::{finalize_namespace, kubectl};
+use crate::messages::{condition, content_failure};
 use crate::object::{Object, parse_time};
 use crate::text;
 
@@ -17,50 +17,9 @@ const WORKING_CONTROLLER_PATIENCE_MILLISECONDS: i64 = 600_000;
 /// The Leases, in `kube-system`, of whoever runs a namespace controller.
 const CONTROLLER_LEASES: [&str; 2] = ["kube-controller-manager", "kubegc-garbage-collector"];
 
-fn condition<'a>(namespace: &'a Object, kind: &str) -> Option<&'a str> {
-    let condition = namespace.condition(kind)?;
-    (condition["status"] == "True").then(|| condition["message"].as_str().unwrap_or_default())
-}
-
-/// Whether a message about the contents of a namespace names no failure, but only what has not gone yet: ours, or upstream's, in which a
-/// resource has a comma.
-fn only_says_what_remains(message: &str) -> bool {
-    let (_, parts) = message.split_once(" remaining: ").unwrap_or_default();
-    let mut parts = parts.split(", ");
-    parts.all(|part| part.starts_with("unexpected items still remain") || part.starts_with("Resource="))
-}
-
-/// The text between quotes after a phrase.
-fn quoted_after<'a>(text: &'a str, phrase: &str) -> Option<&'a str> {
-    let (_, after) = text.split_once(phrase)?;
-    after.split('"').nth(1)
-}
-
-/// Why the contents of a namespace could not be deleted, as its controller reports it.
-pub(crate) fn content_failure(namespace: &Object) -> Option<&str> {
-    condition(namespace, "NamespaceDeletionContentFailure").filter(|message| !only_says_what_remains(message))
-}
-
-/// The admission webhook that a message about a deletion is about.
-#[must_use]
-pub fn webhook_in(message: &str) -> Option<&str> {
-    let phrases = ["failed calling webhook", "admission webhook"];
-    phrases.iter().find_map(|phrase| quoted_after(message, phrase))
-}
-
-/// The policy that a message about a refused request is about.
-#[must_use]
-pub fn refusing_policy(message: &str) -> Option<&str> {
-    policy_in(message).map(|(policy, ..)| policy)
-}
-
-/// The policy that a message about a refused request is about, its binding, and what it said.
-pub(super) fn policy_in(message: &str) -> Option<(&str, &str, &str)> {
-    let (_, after) = message.split_once("ValidatingAdmissionPolicy '")?;
-    let (policy, after) = after.split_once("' with binding '")?;
-    let (binding, said) = after.split_once("' denied request: ")?;
-    Some((policy, binding, said))
-}
+/// What is left behind when a check is deleted.
+pub(super) const NO_LONGER_CHECKED: &str =
+    "nothing; what it checks is no longer checked until it is created again";
 
 impl Diagnosis<'_> {
     pub(super) fn namespace(&self, namespace: &Object) -> Vec<Hold> {

@@ -5,16 +5,14 @@ use std::collections::BTreeSet;
 use gc_ownership::NodeView;
 use gc_types::ObjectKey;
 
-use super::apis::{policy_in, webhook_in};
+use super::apis::NO_LONGER_CHECKED;
 use super::{Cause, Code, Diagnosis, Force};
 use crate::admission::{GROUP, Operation, Refuser};
 use crate::catalog::GroupResource;
 use crate::commands::kubectl;
+use crate::messages::{policy_in, webhook_in};
 use crate::text;
 
-/// What is left behind when a check is deleted.
-pub(super) const NO_LONGER_CHECKED: &str =
-    "nothing; what it checks is no longer checked until it is created again";
 /// Objects that one message names.
 const NAMED: usize = 3;
 

@@ -11,7 +11,7 @@ use gc_cel::{Budget, Program, Scope};
 use gc_types::ObjectKey;
 use serde_json::{Value, json};
 
-use crate::admission::{GROUP, Operation, Rules, is_everything, selects};
+use super::rules::{GROUP, Operation, Rules, is_everything, selects};
 use crate::catalog::{GroupResource, Resource};
 use crate::facts::{Facts, Known};
 use crate::object::Object;
@@ -26,7 +26,7 @@ const UNKNOWN: [&str; 4] = ["authorizer", "userInfo", "options", "dryRun"];
 
 /// What a policy says to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Judgement {
+pub(super) enum Judgement {
     /// It is not about the request, or allows it.
     Allows,
     /// It cannot be evaluated.
@@ -36,14 +36,14 @@ pub(crate) enum Judgement {
 }
 
 /// A policy with one of its bindings that denies.
-pub(crate) struct BoundPolicy<'a> {
+pub(super) struct BoundPolicy<'a> {
     policy: &'a Object,
     binding: &'a Object,
     compiled: RefCell<BTreeMap<&'a str, Option<Rc<Program>>>>,
 }
 
 /// Every policy that is bound and denies.
-pub(crate) fn policies<'a>(survey: &Survey, facts: &'a Facts) -> Vec<BoundPolicy<'a>> {
+pub(super) fn policies<'a>(survey: &Survey, facts: &'a Facts) -> Vec<BoundPolicy<'a>> {
     let list = |resource: &str| {
         let resource = GroupResource::new(GROUP, resource);
         // Older servers have none.
@@ -68,25 +68,25 @@ pub(crate) fn policies<'a>(survey: &Survey, facts: &'a Facts) -> Vec<BoundPolicy
 }
 
 /// One request, as policies see it.
-pub(crate) struct PolicyRequest<'r> {
-    pub(crate) operation: Operation,
-    pub(crate) resource: &'r Resource,
-    pub(crate) key: &'r ObjectKey,
+pub(super) struct PolicyRequest<'r> {
+    pub(super) operation: Operation,
+    pub(super) resource: &'r Resource,
+    pub(super) key: &'r ObjectKey,
 }
 
 impl<'a> BoundPolicy<'a> {
     /// Its name.
-    pub(crate) fn name(&self) -> &'a str {
+    pub(super) fn name(&self) -> &'a str {
         self.policy.name()
     }
 
     /// The name of its binding.
-    pub(crate) fn binding(&self) -> &'a str {
+    pub(super) fn binding(&self) -> &'a str {
         self.binding.name()
     }
 
     /// Whether its rules name such requests.
-    pub(crate) fn names(&self, operation: Operation, resource: &Resource) -> bool {
+    pub(super) fn names(&self, operation: Operation, resource: &Resource) -> bool {
         let named = |constraints: &Value| {
             let rules = Rules {
                 rules: &constraints["resourceRules"],
@@ -99,7 +99,7 @@ impl<'a> BoundPolicy<'a> {
     }
 
     /// What it says to a request.
-    pub(crate) fn judge(&self, facts: &Facts, catalog: &Survey, request: &PolicyRequest<'_>) -> Judgement {
+    pub(super) fn judge(&self, facts: &Facts, catalog: &Survey, request: &PolicyRequest<'_>) -> Judgement {
         let mut is_uncertain = false;
         let spec = &self.policy.value()["spec"];
         for constraints in [&spec["matchConstraints"], &self.binding.value()["spec"]["matchResources"]] {
