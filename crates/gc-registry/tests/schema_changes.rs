@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use gc_registry::api::{ListOptions, WriteOptions};
+use gc_registry::api::{DeleteOptions, ListOptions, WriteOptions};
 use gc_registry::storage::{KeyValue, RangeOptions, Revision, Storage as _, Transaction, Write};
 use gc_store::MemoryStorage;
 use world::World;
@@ -134,7 +134,7 @@ fn what_was_stored_by_another_schema_is_read_by_the_one_of_today() {
         .delete(
             "apiextensions.k8s.io/v1/customresourcedefinitions",
             "/things.example.com",
-            Default::default(),
+            DeleteOptions::default(),
         )
         .unwrap();
     world.storage.reset(&items).unwrap();

@@ -7,6 +7,7 @@ mod client;
 mod compactor;
 mod convert;
 mod feed;
+mod members;
 mod protocol;
 
 use std::fmt;
@@ -27,6 +28,7 @@ use crate::mvcc::HistoryOptions;
 use client::{CallError, EtcdClient};
 use convert::{REQUEST_LIMIT, Refusal};
 use feed::Feed;
+use members::Repeat;
 use protocol::{Compare, DeleteRangeRequest, Operation, PutRequest, RangeRequest, TxnRequest};
 
 /// Number of keys that one request of a range reads.
@@ -326,24 +328,34 @@ impl Storage for EtcdStorage {
 
     fn commit(&self, transaction: Transaction) -> Result<Committed, StorageError> {
         let (client, request) = (self.client.clone(), self.transaction(&transaction));
-        let answer =
-            self.ask(async move { client.transaction(request).await })?.map_err(|(refusal, error)| {
-                match refusal {
-                    Refusal::TooLarge => StorageError::TooLarge {
-                        size: transaction.writes.iter().map(value_size).sum(),
-                        limit: REQUEST_LIMIT,
-                    },
-                    refusal => plain(refusal, &error),
-                }
+        let repeat = if may_be_repeated(&transaction) { Repeat::Harmless } else { Repeat::Harmful };
+        let (answer, is_repeated) = self
+            .ask(async move { client.transaction(request, repeat).await })?
+            .map_err(|(refusal, error)| match refusal {
+                Refusal::TooLarge => StorageError::TooLarge {
+                    size: transaction.writes.iter().map(value_size).sum(),
+                    limit: REQUEST_LIMIT,
+                },
+                refusal => plain(refusal, &error),
             })?;
         if answer.succeeded {
             return Ok(Committed::Done(convert::made_at(answer.header.as_ref())));
         }
-        let present = transaction.conditions.into_iter().enumerate().map(|(number, condition)| {
+        let present = transaction.conditions.iter().enumerate().map(|(number, condition)| {
             let found = answer.range(number)?.kvs.first()?;
-            Some(convert::item(condition.key, found.clone()))
+            Some(convert::item(Arc::clone(&condition.key), found.clone()))
         });
-        Ok(Committed::Conflict(present.collect()))
+        let present: Vec<Option<KeyValue>> = present.collect();
+        if !is_repeated {
+            return Ok(Committed::Conflict(present));
+        }
+        match outcome_of_earlier(&transaction, &present) {
+            Earlier::Performed(revision) => Ok(Committed::Done(revision)),
+            Earlier::NotPerformed => Ok(Committed::Conflict(present)),
+            Earlier::Unknown => Err(StorageError::Unavailable(
+                "a member of etcd failed while it was asked to delete, and the object is gone".to_owned(),
+            )),
+        }
     }
 
     fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn WatchStream>, StorageError> {
@@ -378,6 +390,52 @@ impl Storage for EtcdStorage {
                 Ok(())
             }
         }
+    }
+}
+
+/// Whether a transaction changes nothing when it is sent a second time, however late the first is performed. Each key must be
+/// guarded by the revision of a write, which never comes again; being absent does.
+fn may_be_repeated(transaction: &Transaction) -> bool {
+    let is_guarded = |key: &Key| {
+        transaction
+            .conditions
+            .iter()
+            .any(|condition| condition.key == *key && condition.mod_revision > Revision(0))
+    };
+    transaction.writes.iter().all(|write| is_guarded(write_key(write)))
+}
+
+/// What became of an earlier attempt at a transaction whose conditions do not hold now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Earlier {
+    Performed(Revision),
+    NotPerformed,
+    /// Its keys are gone: it, or another, has deleted them.
+    Unknown,
+}
+
+/// `present` are the states of the keys of all conditions.
+fn outcome_of_earlier(transaction: &Transaction, present: &[Option<KeyValue>]) -> Earlier {
+    let mut at = None;
+    for write in &transaction.writes {
+        let number = transaction.conditions.iter().position(|condition| condition.key == *write_key(write));
+        let found = number.and_then(|number| present.get(number)?.as_ref());
+        match (write, found) {
+            (Write::Put(_, value), Some(found))
+                if found.value == *value && at.is_none_or(|at| at == found.mod_revision) =>
+            {
+                at = Some(found.mod_revision);
+            }
+            (Write::Delete(_), None) => {}
+            _ => return Earlier::NotPerformed,
+        }
+    }
+    at.map_or(Earlier::Unknown, Earlier::Performed)
+}
+
+fn write_key(write: &Write) -> &Key {
+    match write {
+        Write::Put(key, _) | Write::Delete(key) => key,
     }
 }
 

@@ -1,8 +1,10 @@
 //! Calls to etcd.
 
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _};
 use http::uri::PathAndQuery;
 use prost::Message;
 use tonic::metadata::MetadataValue;
@@ -10,14 +12,22 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
+use super::members::{Member, Members, Repeat, Trouble};
 use super::protocol::{
     CompactionRequest, Empty, PutRequest, PutResponse, RangeRequest, RangeResponse, TxnRequest, TxnResponse,
     WatchCreateRequest, WatchRequest, WatchResponse,
 };
 use super::{EtcdOptions, EtcdTls};
 
-/// Connections are probed after this much silence, and closed if the answer takes that long again.
+/// Connections are probed after this much silence, and closed if the answer takes that long again. etcd refuses more frequent
+/// probes than every 5 s.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// How long connecting to a member may take where there are others.
+const CONNECT: Duration = Duration::from_secs(1);
+/// The interval at which each of several members is asked for itself.
+const PROBE_INTERVAL: Duration = Duration::from_millis(300);
+/// A member that takes longer for that than this counts as not answering.
+const PROBE_PATIENCE: Duration = Duration::from_millis(600);
 /// The metadata by which a member without a leader refuses a request instead of letting it wait.
 const REQUIRE_LEADER: &str = "hasleader";
 
@@ -33,70 +43,156 @@ pub(super) enum CallError {
     /// An endpoint is malformed.
     #[error("{0}")]
     Endpoint(String),
+    /// The member does not answer any more.
+    #[error("the member of etcd does not answer")]
+    Silent,
 }
 
-/// A client of one etcd. Cheap to clone; calls are spread over the endpoints, whose connections are opened when
+/// A client of one etcd. Cheap to clone; calls are spread over the members that answer, whose connections are opened when
 /// needed and reopened when they break.
 #[derive(Clone, Debug)]
-pub(super) struct EtcdClient(Channel);
+pub(super) struct EtcdClient(Arc<Members>);
+
+/// A running watch, which is interrupted when its member does not answer any more.
+pub(super) struct MemberWatch {
+    stream: Streaming<WatchResponse>,
+    down: BoxFuture<'static, ()>,
+}
+
+impl MemberWatch {
+    /// The next response; `None` at the end.
+    pub(super) async fn message(&mut self) -> Result<Option<WatchResponse>, CallError> {
+        tokio::select! {
+            message = self.stream.message() => Ok(message?),
+            () = &mut self.down => Err(CallError::Silent),
+        }
+    }
+}
 
 impl EtcdClient {
-    /// Must be called within a tokio runtime.
+    /// Must be called within a tokio runtime, which the client probes the members on.
     pub(super) fn new(endpoints: &[String], options: &EtcdOptions) -> Result<Self, CallError> {
         if endpoints.is_empty() {
             return Err(CallError::Endpoint("no endpoint is given".to_owned()));
         }
-        let endpoints: Vec<_> =
-            endpoints.iter().map(|url| endpoint(url, options)).collect::<Result<_, _>>()?;
-        Ok(Self(Channel::balance_list(endpoints.into_iter())))
+        let (is_alone, mut members) = (endpoints.len() == 1, Vec::with_capacity(endpoints.len()));
+        for url in endpoints {
+            let endpoint = endpoint(url, options)?;
+            let patience = if is_alone { options.timeout } else { CONNECT.min(options.timeout) };
+            members.push(Member::new(endpoint.connect_timeout(patience).connect_lazy()));
+        }
+        let members = Arc::new(Members::new(members));
+        if !is_alone {
+            for number in 0..members.all().len() {
+                tokio::spawn(probe(Arc::downgrade(&members), number));
+            }
+        }
+        Ok(Self(members))
     }
 
     pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, CallError> {
-        self.call("/etcdserverpb.KV/Range", request).await
+        Ok(self.call("/etcdserverpb.KV/Range", request, Repeat::Harmless).await?.0)
     }
 
+    /// Writes a key whose value does not matter.
     pub(super) async fn put(&self, request: PutRequest) -> Result<PutResponse, CallError> {
-        self.call("/etcdserverpb.KV/Put", request).await
+        Ok(self.call("/etcdserverpb.KV/Put", request, Repeat::Harmless).await?.0)
     }
 
-    pub(super) async fn transaction(&self, request: TxnRequest) -> Result<TxnResponse, CallError> {
-        self.call("/etcdserverpb.KV/Txn", request).await
+    /// Also returns whether the transaction may have been performed before, so that its conditions do not hold because of
+    /// itself.
+    pub(super) async fn transaction(
+        &self,
+        request: TxnRequest,
+        repeat: Repeat,
+    ) -> Result<(TxnResponse, bool), CallError> {
+        self.call("/etcdserverpb.KV/Txn", request, repeat).await
     }
 
     pub(super) async fn compact(&self, revision: i64) -> Result<(), CallError> {
-        let _: Empty = self.call("/etcdserverpb.KV/Compact", CompactionRequest { revision }).await?;
+        let request = CompactionRequest { revision };
+        let _: (Empty, bool) = self.call("/etcdserverpb.KV/Compact", request, Repeat::Harmless).await?;
         Ok(())
     }
 
     /// Opens a watch, which ends when the stream is dropped.
-    pub(super) async fn watch(
-        &self,
-        request: WatchCreateRequest,
-    ) -> Result<Streaming<WatchResponse>, CallError> {
-        // etcd ends a watch whose request stream ends.
-        let requests = futures::stream::iter([WatchRequest { create_request: Some(request) }])
-            .chain(futures::stream::pending());
-        let mut grpc = self.ready().await?;
-        let codec = ProstCodec::<WatchRequest, WatchResponse>::default();
-        let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
-        Ok(grpc.streaming(with_leader(requests), path, codec).await?.into_inner())
+    pub(super) async fn watch(&self, request: WatchCreateRequest) -> Result<MemberWatch, CallError> {
+        let open = |member: &Member| {
+            let (channel, down, request) = (member.channel.clone(), member.down(), request.clone());
+            async move {
+                // etcd ends a watch whose request stream ends.
+                let requests = futures::stream::iter([WatchRequest { create_request: Some(request) }])
+                    .chain(futures::stream::pending());
+                let mut down = down.boxed();
+                let mut grpc = ready(channel).await?;
+                let codec = ProstCodec::<WatchRequest, WatchResponse>::default();
+                let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
+                let stream = tokio::select! {
+                    stream = grpc.streaming(with_leader(requests), path, codec) => stream?.into_inner(),
+                    () = &mut down => return Err(CallError::Silent),
+                };
+                Ok(MemberWatch { stream, down })
+            }
+        };
+        Ok(self.0.ask(Repeat::Harmless, open).await?.0)
     }
 
-    async fn call<Q, A>(&self, path: &'static str, request: Q) -> Result<A, CallError>
+    async fn call<Q, A>(&self, path: &'static str, request: Q, repeat: Repeat) -> Result<(A, bool), CallError>
     where
-        Q: Message + Send + Sync + 'static,
+        Q: Message + Clone + Send + Sync + 'static,
         A: Message + Default + Send + Sync + 'static,
     {
-        let mut grpc = self.ready().await?;
-        let codec = ProstCodec::<Q, A>::default();
-        Ok(grpc.unary(with_leader(request), PathAndQuery::from_static(path), codec).await?.into_inner())
+        let attempt = |member: &Member| {
+            let (down, sent) = (member.down(), unary(member.channel.clone(), path, request.clone()));
+            async move {
+                if repeat == Repeat::Harmful {
+                    // It cannot be sent again, so that an answer that comes late is better than none.
+                    return sent.await;
+                }
+                tokio::select! {
+                    answer = sent => answer,
+                    () = down => Err(CallError::Silent),
+                }
+            }
+        };
+        self.0.ask(repeat, attempt).await
     }
+}
 
-    async fn ready(&self) -> Result<tonic::client::Grpc<Channel>, CallError> {
-        // etcd's contents were written within its own limit, and a page of them may exceed gRPC's default of 4 MiB.
-        let mut grpc = tonic::client::Grpc::new(self.0.clone()).max_decoding_message_size(usize::MAX);
-        grpc.ready().await?;
-        Ok(grpc)
+async fn unary<Q, A>(channel: Channel, path: &'static str, request: Q) -> Result<A, CallError>
+where
+    Q: Message + Send + Sync + 'static,
+    A: Message + Default + Send + Sync + 'static,
+{
+    let mut grpc = ready(channel).await?;
+    let codec = ProstCodec::<Q, A>::default();
+    Ok(grpc.unary(with_leader(request), PathAndQuery::from_static(path), codec).await?.into_inner())
+}
+
+async fn ready(channel: Channel) -> Result<tonic::client::Grpc<Channel>, CallError> {
+    // etcd's contents were written within its own limit, and a page of them may exceed gRPC's default of 4 MiB.
+    let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(usize::MAX);
+    grpc.ready().await?;
+    Ok(grpc)
+}
+
+/// Finds out whether a member answers, for as long as the client lives.
+async fn probe(members: Weak<Members>, number: usize) {
+    loop {
+        {
+            let Some(members) = members.upgrade() else { return };
+            let Some(member) = members.all().get(number) else { return };
+            // Any key will do: the read waits until a majority confirms that it is the newest state.
+            let request = RangeRequest { key: b"\0".to_vec(), count_only: true, ..RangeRequest::default() };
+            let asked = unary::<_, RangeResponse>(member.channel.clone(), "/etcdserverpb.KV/Range", request);
+            let is_up = match tokio::time::timeout(PROBE_PATIENCE, asked).await {
+                Err(_) => false,
+                // A refusal is an answer, too: who may read nothing there may read other keys.
+                Ok(answer) => answer.err().and_then(|error| Trouble::of(&error)).is_none(),
+            };
+            member.set_up(is_up);
+        }
+        tokio::time::sleep(PROBE_INTERVAL).await;
     }
 }
 
@@ -114,7 +210,6 @@ fn endpoint(url: &str, options: &EtcdOptions) -> Result<Endpoint, CallError> {
     };
     let endpoint = Endpoint::from_shared(url.clone())
         .map_err(|error| CallError::Endpoint(format!("{url} is not a URL: {error}")))?
-        .connect_timeout(options.timeout)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
         .keep_alive_while_idle(true);

@@ -14,6 +14,7 @@ use super::Names;
 use super::client::{CallError, EtcdClient};
 use super::convert::{self, Refusal, describe};
 use super::feed::Feed;
+use super::members::Repeat;
 use super::protocol::{Compare, Operation, PutRequest, RangeRequest, TxnRequest};
 
 /// The state at the last turn.
@@ -52,7 +53,7 @@ async fn turn(client: &EtcdClient, names: &Names, seen: Seen) -> Result<(Seen, O
         [Operation::Put(put)],
         [Operation::Range(get)],
     );
-    let answer = client.transaction(unchanged).await?;
+    let (answer, _) = client.transaction(unchanged, Repeat::Harmful).await?;
     let revision = answer.header.as_ref().map_or(0, |header| header.revision);
     if !answer.succeeded {
         let version = answer.range(0).and_then(|found| found.kvs.first()).map_or(0, |found| found.version);

@@ -13,9 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gc_storage::{Change, Revision, StorageError};
-use tonic::Streaming;
 
-use super::client::{CallError, EtcdClient};
+use super::client::{CallError, EtcdClient, MemberWatch};
 use super::convert::{self, Refusal, describe};
 use super::protocol::{PutRequest, RangeRequest, WatchCreateRequest, WatchResponse};
 use super::{Names, after_prefix};
@@ -86,7 +85,7 @@ impl Feed {
     async fn follow(&self, client: &EtcdClient) -> Result<(), StorageError> {
         let after = lock(&self.window).until;
         let mut stream = open(client, &self.names, after).await?;
-        while let Some(response) = stream.message().await.map_err(|status| failed(&status.into()))? {
+        while let Some(response) = stream.message().await.map_err(|error| failed(&error))? {
             match self.understand(response, after)? {
                 Step::Changes(changes, until) => self.extend(&changes, until),
                 Step::Progress(until) => self.extend(&[], until),
@@ -190,12 +189,16 @@ impl Feed {
             }
             let stream = match &mut stream {
                 Some(stream) => stream,
-                none => none.insert(open(client, &self.names, after).await?),
+                none => none.insert(
+                    tokio::time::timeout(patience, open(client, &self.names, after)).await.map_err(
+                        |_| StorageError::Unavailable("etcd did not open a watch in time".to_owned()),
+                    )??,
+                ),
             };
             let response = tokio::time::timeout(patience, stream.message())
                 .await
                 .map_err(|_| StorageError::Unavailable("etcd did not send its history in time".to_owned()))?
-                .map_err(|status| failed(&status.into()))?
+                .map_err(|error| failed(&error))?
                 .ok_or_else(|| StorageError::Unavailable("etcd ended the watch".to_owned()))?;
             match self.understand(response, after)? {
                 Step::Changes(changes, until) => {
@@ -238,11 +241,7 @@ fn size(change: &Change) -> usize {
         + change.previous.as_ref().map_or(0, |before| before.value.len())
 }
 
-async fn open(
-    client: &EtcdClient,
-    names: &Names,
-    after: Revision,
-) -> Result<Streaming<WatchResponse>, StorageError> {
+async fn open(client: &EtcdClient, names: &Names, after: Revision) -> Result<MemberWatch, StorageError> {
     let request = WatchCreateRequest {
         key: names.all.clone().into(),
         range_end: after_prefix(&names.all),

@@ -1,6 +1,7 @@
 //! The store in etcd under the shared suite, and the failures of a store over a network.
 #![allow(clippy::unwrap_used)] // tests
 
+mod cluster;
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of kubegc")]
 #[path = "../support/etcd.rs"]
 mod process;

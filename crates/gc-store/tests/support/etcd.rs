@@ -24,32 +24,47 @@ pub struct EtcdServer {
     child: Child,
     folder: TempDir,
     client_port: u16,
-    peer_port: u16,
     tls: Option<ServerTls>,
+    /// Its number in its cluster, and the peer ports of all members.
+    member: usize,
+    peer_ports: Vec<u16>,
 }
 
 impl EtcdServer {
-    /// Starts one; without etcd on this machine the test is skipped, which CI does not allow.
+    /// Starts one, unless etcd is missing.
     pub fn start() -> Option<Self> {
         Self::start_with(|_| None)
     }
 
     /// Starts one with the files created in its directory.
     pub fn start_with(tls: impl FnOnce(&Path) -> Option<ServerTls>) -> Option<Self> {
-        if let Err(error) = Command::new("etcd").arg("--version").output() {
-            let message = format!("etcd cannot be run ({error}); install Debian's etcd-server");
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "{message}");
-            eprintln!("SKIPPED: {message}");
+        if !is_installed() {
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
         let tls = tls(folder.path());
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let (client_port, peer_port) = (free(), free());
-        let child = spawn(folder.path(), client_port, peer_port, tls.as_ref());
-        let server = Self { child, folder, client_port, peer_port, tls };
+        let server = Self::spawn(folder, tls, 0, vec![free_port()]);
         server.wait();
         Some(server)
+    }
+
+    /// Starts the members of one cluster.
+    #[allow(dead_code)] // Not every test has several.
+    pub fn start_cluster(members: usize) -> Option<Vec<Self>> {
+        if !is_installed() {
+            return None;
+        }
+        let ports: Vec<u16> = (0..members).map(|_| free_port()).collect();
+        let start = |member| Self::spawn(tempfile::tempdir().unwrap(), None, member, ports.clone());
+        let servers: Vec<Self> = (0..members).map(start).collect();
+        servers.iter().for_each(Self::wait);
+        Some(servers)
+    }
+
+    fn spawn(folder: TempDir, tls: Option<ServerTls>, member: usize, peer_ports: Vec<u16>) -> Self {
+        let client_port = free_port();
+        let child = spawn(folder.path(), client_port, (member, &peer_ports), tls.as_ref());
+        Self { child, folder, client_port, tls, member, peer_ports }
     }
 
     pub fn endpoint(&self) -> String {
@@ -68,8 +83,17 @@ impl EtcdServer {
 
     /// The same server, again.
     pub fn restart(&mut self) {
-        self.child = spawn(self.folder.path(), self.client_port, self.peer_port, self.tls.as_ref());
+        let member = (self.member, self.peer_ports.as_slice());
+        self.child = spawn(self.folder.path(), self.client_port, member, self.tls.as_ref());
         self.wait();
+    }
+
+    /// Stops its process, which keeps its connections and answers nothing, or lets it go on.
+    #[allow(dead_code)] // Not every test does.
+    pub fn freeze(&self, is_frozen: bool) {
+        let signal = if is_frozen { "-STOP" } else { "-CONT" };
+        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
     }
 
     /// Polls whether it listens, because there is no notification.
@@ -93,15 +117,38 @@ fn endpoint(port: u16, tls: Option<&ServerTls>) -> String {
     format!("{}://127.0.0.1:{port}", if tls.is_some() { "https" } else { "http" })
 }
 
-fn spawn(folder: &Path, client_port: u16, peer_port: u16, tls: Option<&ServerTls>) -> Child {
-    let (client, peer) = (endpoint(client_port, tls), endpoint(peer_port, None));
+/// Without etcd on this machine tests are skipped, which CI does not allow.
+fn is_installed() -> bool {
+    let Err(error) = Command::new("etcd").arg("--version").output() else { return true };
+    let message = format!("etcd cannot be run ({error}); install Debian's etcd-server");
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "{message}");
+    eprintln!("SKIPPED: {message}");
+    false
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn spawn(
+    folder: &Path,
+    client_port: u16,
+    (member, peer_ports): (usize, &[u16]),
+    tls: Option<&ServerTls>,
+) -> Child {
+    let (client, peer) = (endpoint(client_port, tls), endpoint(peer_ports[member], None));
+    let name = |member: usize| format!("m{member}");
+    let members = peer_ports.iter().enumerate();
+    let cluster: Vec<String> =
+        members.map(|(member, port)| format!("{}={}", name(member), endpoint(*port, None))).collect();
     let mut command = Command::new("etcd");
     command
+        .args(["--name", &name(member)])
         .arg("--data-dir")
         .arg(folder.join("data"))
         .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
         .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-        .args(["--initial-cluster", &format!("default={peer}")])
+        .args(["--initial-cluster", &cluster.join(",")])
         .args(["--log-level", "error", "--heartbeat-interval", "50", "--election-timeout", "250"])
         .stdout(Stdio::null())
         .stderr(Stdio::null());
