@@ -10,6 +10,9 @@
 //!   resource (and more than a handful) is to go because owners are *found missing*, the server, its backup
 //!   or this collector is more likely to be wrong than the cluster.
 //!
+//! A third one knows no numbers: **a kind of which every object vanishes in one list** while others refer to them is stopped, and
+//! with it the deletion of whatever those objects owned. A list that was answered by something else than the store looks like that.
+//!
 //! Pure: time comes in as an argument, nothing is sent or read here.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,7 +20,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gc_types::{Evidence, Reason, ResourceVersion, Timestamp, Verdict, WithheldBy, milliseconds};
+use gc_types::{Evidence, Reason, ResourceId, ResourceVersion, Timestamp, Verdict, WithheldBy, milliseconds};
 
 /// Number of slots in which a window is counted; it slides by one of them.
 const SLOTS: i64 = 10;
@@ -166,6 +169,16 @@ pub struct Breaker {
     definitions: Definitions,
     trips: u64,
     next_ticket: u64,
+    /// When the kinds vanished, by resource, over which it has tripped, and whether it was resumed since.
+    vanished: BTreeMap<Arc<str>, Vanished>,
+}
+
+/// A kind of which every object was missing from one list.
+#[derive(Clone, Copy, Debug)]
+struct Vanished {
+    at: Timestamp,
+    /// An operator has resumed it, and what vanished until then may be believed.
+    is_resumed: bool,
 }
 
 impl Breaker {
@@ -173,7 +186,15 @@ impl Breaker {
     #[must_use]
     pub fn new(options: BreakerOptions) -> Self {
         let (resources, kept) = (BTreeMap::new(), BTreeSet::new());
-        Self { options, resources, kept, definitions: Definitions::default(), trips: 0, next_ticket: 0 }
+        Self {
+            options,
+            resources,
+            kept,
+            definitions: Definitions::default(),
+            trips: 0,
+            next_ticket: 0,
+            vanished: BTreeMap::new(),
+        }
     }
 
     /// Asks for one deletion of a resource of which `objects` are known, if they are counted: where they are not, there is no
@@ -210,6 +231,37 @@ impl Breaker {
             slot.inferred += u64::from(inferred);
         }
         Admission::Admitted(ticket)
+    }
+
+    /// Asks for a deletion of something that an object of `resource` owned, of which every object was missing from one list at some
+    /// time. Withheld until the resource is resumed. Nothing is counted.
+    pub fn admit_dependent(
+        &mut self,
+        resource: &Arc<str>,
+        vanished_at: Timestamp,
+        now: Timestamp,
+    ) -> Result<(), Admission> {
+        if let Some(vanished) = self.vanished.get(resource)
+            && vanished.is_resumed
+            && vanished.at >= vanished_at
+        {
+            return Ok(());
+        }
+        let known = self.resources.len().max(self.vanished.len());
+        if !self.resources.contains_key(resource) && known >= COUNTED_RESOURCES {
+            return Err(Admission::Withheld(WithheldBy::Breaker));
+        }
+        self.vanished.insert(Arc::clone(resource), Vanished { at: vanished_at, is_resumed: false });
+        let counted = self.resources.entry(Arc::clone(resource)).or_default();
+        if counted.tripped.is_some() {
+            return Err(Admission::Withheld(WithheldBy::Breaker));
+        }
+        let why = "every known object was missing from one list while others referred to them; what they own is \
+                   kept";
+        let trip = Trip { resource: Arc::clone(resource), since: now, why: why.into() };
+        counted.tripped = Some(trip.clone());
+        self.trips += 1;
+        Err(Admission::Tripped(trip))
     }
 
     fn keeps(&self, resource: &str) -> bool {
@@ -256,6 +308,9 @@ impl Breaker {
         let was_tripped = self.resources.get(resource).is_some_and(|counted| counted.tripped.is_some());
         if was_tripped {
             self.resources.remove(resource);
+            if let Some(vanished) = self.vanished.get_mut(resource) {
+                vanished.is_resumed = true;
+            }
         }
         was_tripped
     }
@@ -340,6 +395,14 @@ impl Counted {
             )
         })
     }
+}
+
+/// The kinds that a deletion rests on of which every object was missing from one list, and when.
+pub fn vanished_kinds(reason: &Reason) -> impl Iterator<Item = (ResourceId, Timestamp)> {
+    reason.evidence.iter().filter_map(|fact| match fact {
+        Evidence::KindVanished { resource, at } => Some((*resource, *at)),
+        _ => None,
+    })
 }
 
 /// Whether a deletion rests on owners that were only found missing, by reads and lists: none of them was seen to be

@@ -17,7 +17,7 @@ use gc_types::{
 
 use crate::Moment;
 use crate::barriers::{Answer, Barriers, List, ListEnd, Place};
-use crate::breaker::{Admission, Breaker, Ticket, Trip, is_inferred};
+use crate::breaker::{Admission, Breaker, Ticket, Trip, is_inferred, vanished_kinds};
 use crate::clocks::Reading;
 use crate::concurrency::{ConcurrencyOptions, ConcurrencyState, Pacer, Signal};
 use crate::requests::Performed;
@@ -130,8 +130,8 @@ pub struct Controller<E: Engine> {
     /// The barriers that were asked for; the engine bounds them.
     asked: BTreeMap<EffectId, Flight<E::Origin>>,
     lists: BTreeMap<u64, Listing>,
-    /// The resources of which the breaker held something.
-    held_by_breaker: BTreeSet<ResourceId>,
+    /// The resources of which the breaker held something, each with the one that it has stopped: the same, or that of owners.
+    held_by_breaker: BTreeSet<(ResourceId, ResourceId)>,
     /// The resources of which something was held because clocks disagree.
     held_by_clock: BTreeSet<ResourceId>,
     steps: VecDeque<Step>,
@@ -241,9 +241,10 @@ impl<E: Engine> Controller<E> {
 
     /// What the breaker stops has changed: held effects of resources that may continue are decided again.
     pub fn breaker_changed(&mut self, surroundings: &impl Surroundings) {
-        let resumed: Vec<ResourceId> = self
+        let resumed: BTreeSet<ResourceId> = self
             .held_by_breaker
-            .extract_if(.., |resource| stopped(*resource, surroundings).is_none())
+            .extract_if(.., |(_, by)| stopped(*by, surroundings).is_none())
+            .map(|(resource, _)| resource)
             .collect();
         for resource in resumed {
             self.engine.release(Some(resource));
@@ -347,14 +348,31 @@ impl<E: Engine> Controller<E> {
             // Its volume is deleted afterwards, and counted then.
             (key.resource, stopped(key.resource, surroundings).map_or(Ok(None), Err))
         } else if let Some(key) = deleted(&effect.request) {
+            if let Some(owners) = self.vanished_owners(effect, surroundings) {
+                self.held_by_breaker.insert((key.resource, owners));
+                return Err(WithheldBy::Breaker);
+            }
             (key.resource, self.admit(key.resource, is_inferred(&effect.reason), surroundings))
         } else {
             return Ok(None);
         };
         if admitted.is_err() {
-            self.held_by_breaker.insert(resource);
+            self.held_by_breaker.insert((resource, resource));
         }
         admitted
+    }
+
+    /// The resource of owners because of which the breaker holds a deletion: all of them vanished at once.
+    fn vanished_owners(&self, effect: &Effect, surroundings: &impl Surroundings) -> Option<ResourceId> {
+        vanished_kinds(&effect.reason).find_map(|(owners, at)| {
+            let name = surroundings.resource_name(owners)?;
+            let admitted =
+                surroundings.ask_breaker(|breaker| breaker.admit_dependent(&name, at, self.steady))?;
+            if let Admission::Tripped(trip) = admitted.err()? {
+                surroundings.tripped(&trip);
+            }
+            Some(owners)
+        })
     }
 
     /// Asks the breaker for a deletion.

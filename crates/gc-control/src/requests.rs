@@ -239,8 +239,9 @@ impl<'a> Exchange<'a> {
             self.signal = signal;
         }
         let is_change = matches!(stage, Stage::Delete | Stage::Patch { .. });
-        if is_success && !answer.is_object() && !(is_change && answer.status().is_some()) {
-            // A proxy's page, or one that broke on the way: it says nothing about what the server did.
+        if is_success && !self.shows_object(answer) && !(is_change && answer.status().is_some()) {
+            // A proxy's page, one that broke on the way, or the answer to another request: it says nothing about what the
+            // server did.
             return match stage {
                 Stage::Delete | Stage::Patch { .. } => self.look(Stage::Unreadable),
                 Stage::Refused(outcome) => self.conclude(outcome),
@@ -265,11 +266,21 @@ impl<'a> Exchange<'a> {
             // What it led to comes by the watch; the answer to a patch that takes the last finalizer still shows the object.
             (Stage::Delete | Stage::Patch { is_last: true }, None) => self.conclude(Outcome::Applied(None)),
             (Stage::Patch { is_last: false }, None) => {
-                let shown = answer.is_object().then(|| answer.object().ok()).flatten();
+                let shown = self.shows_object(answer).then(|| answer.object().ok()).flatten();
                 self.conclude(Outcome::Applied(shown.map(|shown| shown.observed)))
             }
             (Stage::Finalizers, None) => self.patch_finalizers(answer),
         }
+    }
+
+    /// Returns true if the answer is the object that was asked for, by namespace and name; its UID may be another one.
+    fn shows_object(&self, answer: &impl Answer) -> bool {
+        let is_subject = |shown: &Answered| {
+            self.key().is_some_and(|key| {
+                (&shown.observed.key.namespace, &shown.observed.key.name) == (&key.namespace, &key.name)
+            })
+        };
+        answer.is_object() && answer.object().is_ok_and(|shown| is_subject(&shown))
     }
 
     fn patch_finalizers(&mut self, answer: &impl Answer) -> Step {
@@ -378,7 +389,8 @@ fn signal_of(answer: &impl Answer) -> Signal {
     Signal::of_answer(answer.code(), || wait_of(answer, answer.status().as_ref()))
 }
 
-/// a Status with reason NotFound that names the object asked for, or the namespace it would be in.
+/// a Status with reason NotFound that names the object asked for, or the namespace it would be in. A 404 of any other shape
+/// comes from a path that is not served, from a proxy, or is the answer to another request.
 fn proves_absence(resource: &ResourceInfo, key: &ObjectKey, status: &Status) -> bool {
     if status.reason != "NotFound" {
         return false;
@@ -387,8 +399,10 @@ fn proves_absence(resource: &ResourceInfo, key: &ObjectKey, status: &Status) -> 
     let names_object = *status.name == *key.name
         && status.group == *gvr.group
         && (*status.kind == *gvr.resource || *status.kind == *resource.kind);
-    let names_namespace =
-        status.kind == "namespaces" && !key.namespace.is_empty() && *status.name == *key.namespace;
+    let names_namespace = status.kind == "namespaces"
+        && status.group.is_empty()
+        && !key.namespace.is_empty()
+        && *status.name == *key.namespace;
     names_object || names_namespace
 }
 

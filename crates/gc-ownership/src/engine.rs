@@ -4,6 +4,7 @@ mod absent;
 mod barriers;
 mod clock;
 mod config;
+mod doubt;
 mod effects;
 mod identity;
 mod lanes;
@@ -20,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gc_types::{Effect, Event, ResourceId, Timestamp};
 
-use crate::graph::{EdgeFlag, Flag, Graph, NONE, NodeId};
+use crate::graph::{EdgeFlag, Flag, Graph, NONE, NodeId, ResourceIndex};
 use barriers::Barriers;
 use clock::{Clock, Timer};
 use effects::Effects;
@@ -61,6 +62,8 @@ pub struct Engine {
     finishing: BTreeSet<NodeId>,
     barriers: Barriers,
     pub(crate) retries: Retries,
+    /// Objects that a second resource shows as well, and the one that did last.
+    views: BTreeMap<NodeId, ResourceIndex>,
     counters: Counters,
 }
 
@@ -81,6 +84,7 @@ impl Engine {
             finishing: BTreeSet::new(),
             barriers: Barriers::default(),
             retries: Retries::default(),
+            views: BTreeMap::new(),
             counters: Counters::default(),
             config,
         }
@@ -322,7 +326,8 @@ impl Engine {
         broken.extend(self.retries.verify());
         broken.extend(self.verifications.verify(|owner| self.graph.is_live(owner)));
         broken.extend(self.barriers.verify());
-        for node in self.waiting.keys().copied().chain(self.retries.iter().map(|(node, _)| node)) {
+        let in_tables = self.waiting.keys().chain(self.views.keys()).copied();
+        for node in in_tables.chain(self.retries.iter().map(|(node, _)| node)) {
             if !self.graph.has(node, Flag::OBSERVED) {
                 broken.push(format!("node {node} is in a table and not there"));
             }

@@ -729,7 +729,7 @@ pub(crate) enum Departure {
     Removed(ResourceVersion),
     /// A live read proved it absent at this time (milliseconds since the epoch).
     ReadAbsent(i64),
-    /// Its resource is no longer served, or an outdated list does not contain it: this proves nothing.
+    /// Its resource is no longer served, or a list does not contain it: this proves nothing.
     Unproven,
 }
 

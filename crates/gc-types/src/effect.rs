@@ -371,6 +371,13 @@ pub enum Evidence {
         /// The time.
         at: Timestamp,
     },
+    /// One list contained none of the known objects of an owner's kind, although some of them were referred to.
+    KindVanished {
+        /// The kind's resource.
+        resource: ResourceId,
+        /// When the list was complete.
+        at: Timestamp,
+    },
     /// The owner waits in foreground deletion.
     Waiting {
         /// The owner.
@@ -425,6 +432,9 @@ impl fmt::Display for Evidence {
             }
             Self::ReadAbsent { owner, at } => {
                 write!(f, "owner {owner}: a live read at {at} found nothing")
+            }
+            Self::KindVanished { resource, at } => {
+                write!(f, "every known object of resource {} was missing from a list at {at}", resource.0)
             }
             Self::Waiting { owner, resource_version } => {
                 write!(f, "owner {owner}: waits in foreground deletion since version {resource_version}")

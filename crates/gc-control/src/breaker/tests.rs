@@ -285,3 +285,23 @@ fn the_deletions_of_a_collection_are_counted_afterwards() {
         assert_eq!(is_admitted(&next), admitted, "{further}: {next:?}");
     }
 }
+
+/// A kind of which every object was missing from one list is stopped whatever the counts, until it is resumed.
+#[test]
+fn a_kind_that_vanished_is_stopped_until_it_is_resumed() {
+    let maps: Arc<str> = "configmaps".into();
+    let mut breaker = Breaker::new(options(None, None, 0));
+    let ask = |breaker: &mut Breaker, vanished_at: i64, now: i64| {
+        breaker.admit_dependent(&maps, Timestamp(vanished_at), Timestamp(now))
+    };
+    let Err(Admission::Tripped(trip)) = ask(&mut breaker, 5, 7) else { panic!("it has not tripped") };
+    assert_eq!((&*trip.resource, trip.since), ("configmaps", Timestamp(7)));
+    assert_eq!(breaker.holds(&maps), Some(WithheldBy::Breaker));
+    assert_eq!(ask(&mut breaker, 5, 8), Err(Admission::Withheld(WithheldBy::Breaker)));
+    // Everything else goes on.
+    ticket(&mut breaker, true, 9);
+    assert!(breaker.resume(&maps));
+    assert_eq!((ask(&mut breaker, 5, 10), ask(&mut breaker, 4, 10)), (Ok(()), Ok(())));
+    assert!(matches!(ask(&mut breaker, 11, 12), Err(Admission::Tripped(_))), "it vanished again");
+    assert_eq!(breaker.trips(), 2);
+}

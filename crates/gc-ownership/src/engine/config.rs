@@ -9,6 +9,8 @@ pub struct Config {
     pub startup_wait_milliseconds: i64,
     /// How long the removal of a finalizer waits for a resource that cannot catch up, milliseconds.
     pub gap_wait_milliseconds: i64,
+    /// Longest wait of an owner that orphans its dependents for a resource that was withdrawn since it was marked, milliseconds.
+    pub withdrawn_wait_milliseconds: i64,
     /// A barrier begins when no further owner has begun to wait for this time, so that one barrier serves all owners that are
     /// deleted together, milliseconds …
     pub barrier_quiet_milliseconds: i64,
@@ -54,6 +56,7 @@ impl Default for Config {
             effects_in_flight: 256,
             startup_wait_milliseconds: 30_000,
             gap_wait_milliseconds: 30_000,
+            withdrawn_wait_milliseconds: 300_000,
             barrier_quiet_milliseconds: 0,
             barrier_gathers_milliseconds: 0,
             verify_patience_milliseconds: 50,

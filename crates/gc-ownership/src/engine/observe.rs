@@ -20,14 +20,23 @@ impl Engine {
     // ---- discovery ----
 
     pub(super) fn resource_served(&mut self, info: ResourceInfo) {
+        let returns = self.graph.resources.withdrawn(&info);
         self.graph.resources.serve(info);
+        if let Some(resource) = returns {
+            // Owners that wait for its objects get them with its first list.
+            self.wake_held(resource, None);
+        }
         self.kinds_changed();
     }
 
     pub(super) fn resource_gone(&mut self, id: ResourceId) {
+        self.note_withdrawal(id);
         let Some(resource) = self.graph.resources.withdraw(id) else { return };
         for node in self.graph.slots() {
-            if self.graph.has(node, Flag::OBSERVED) && self.graph.resource(node) == resource {
+            if self.graph.has(node, Flag::OBSERVED)
+                && self.graph.resource(node) == resource
+                && !self.is_seen_elsewhere(node)
+            {
                 self.depart(node, Departure::Unproven);
             }
         }
@@ -54,8 +63,9 @@ impl Engine {
 
     pub(super) fn list_started(&mut self, id: ResourceId) {
         let Some(resource) = self.graph.resources.index(id) else { return };
-        let Some(state) = self.graph.resources.get_mut(resource) else { return };
+        let Some(state) = self.graph.resources.get_mut(resource).filter(|state| state.served) else { return };
         state.synced = false;
+        state.confirmed = false;
         if !state.listing {
             state.listing = true;
             state.parity = !state.parity;
@@ -72,7 +82,7 @@ impl Engine {
 
     pub(super) fn synced(&mut self, id: ResourceId, version: ResourceVersion) {
         let Some(resource) = self.graph.resources.index(id) else { return };
-        let Some(state) = self.graph.resources.get_mut(resource) else { return };
+        let Some(state) = self.graph.resources.get_mut(resource).filter(|state| state.served) else { return };
         let (was_listing, parity, newest) =
             (state.listing, state.parity, state.delivered.max(state.answered));
         state.listing = false;
@@ -80,24 +90,7 @@ impl Engine {
         state.ever_synced = true;
         let comparable = state.info.comparable_versions && version != ResourceVersion::UNKNOWN;
         if was_listing {
-            for node in self.graph.slots() {
-                if self.graph.has(node, Flag::OBSERVED)
-                    && self.graph.resource(node) == resource
-                    && self.graph.has(node, Flag::PARITY) != parity
-                {
-                    // A list that is older than the object, or than an earlier delivery, does not prove its
-                    // removal.
-                    let proves = !comparable || version >= newest.max(self.graph.version(node));
-                    self.depart(
-                        node,
-                        if proves {
-                            Departure::Removed(ResourceVersion::UNKNOWN)
-                        } else {
-                            Departure::Unproven
-                        },
-                    );
-                }
-            }
+            self.missed(resource, parity);
         }
         if comparable && version < newest {
             self.graph.resources.went_back(resource, newest);
@@ -105,6 +98,10 @@ impl Engine {
         }
         if comparable {
             self.progressed(resource, version);
+        }
+        if was_listing {
+            // Owners that this list has shown wait for its end.
+            self.wake_held(resource, None);
         }
     }
 
@@ -195,7 +192,14 @@ impl Engine {
             let at = self.graph.resource(node);
             other_view = at != resource && self.graph.resources.get(at).is_some_and(|state| state.served);
             if at == resource && source != Source::Answer {
+                if self.graph.has(node, Flag::PARITY) != parity
+                    && let Some(state) = self.graph.resources.get_mut(resource)
+                {
+                    state.confirmed = true;
+                }
                 self.graph.set(node, Flag::PARITY, parity);
+            } else if other_view && source != Source::Answer {
+                self.seen_in_view(node, resource);
             }
             let present = self.graph.version(node);
             let known_versions = version != ResourceVersion::UNKNOWN && present != ResourceVersion::UNKNOWN;
@@ -327,16 +331,14 @@ impl Engine {
     pub(super) fn removed(&mut self, key: &ObjectKey, uid: &Uid, version: ResourceVersion) {
         let Some(resource) = self.graph.resources.index(key.resource) else { return };
         if let Some(node) = self.graph.find(uid) {
-            if !self.graph.has(node, Flag::OBSERVED) {
-                if self.graph.has(node, Flag::GONE) {
-                    self.delivered(resource, version);
-                    return;
-                }
+            if self.graph.has(node, Flag::OBSERVED) {
+                self.removal_seen(node, resource, version);
+            } else if !self.graph.has(node, Flag::GONE) {
                 // First observed by its removal.
                 self.graph.place(uid, key, resource);
                 self.claims_confirmed(node);
+                self.depart(node, Departure::Removed(version));
             }
-            self.depart(node, Departure::Removed(version));
         }
         self.delivered(resource, version);
     }
@@ -356,6 +358,7 @@ impl Engine {
     pub(super) fn depart(&mut self, node: NodeId, how: Departure) {
         self.end_waiting(node);
         self.retries.forget(node, &mut self.clock);
+        self.views.remove(&node);
         let unlinked = self.graph.depart(node, how);
         self.uncount(&unlinked);
         self.after_unlink(&unlinked);

@@ -226,7 +226,13 @@ impl Engine {
                     dead.push(*edge);
                     evidence.push(fact.clone());
                 }
-                ReferenceState::Absent(fact) | ReferenceState::Orphaning(fact) => {
+                ReferenceState::Absent(fact) => {
+                    dead.push(*edge);
+                    evidence.push(fact.clone());
+                    let vanished = self.vanished_kind(*edge).filter(|vanished| !evidence.contains(vanished));
+                    evidence.extend(vanished);
+                }
+                ReferenceState::Orphaning(fact) => {
                     dead.push(*edge);
                     evidence.push(fact.clone());
                 }
@@ -252,6 +258,16 @@ impl Engine {
             PropagationPolicy::Background
         };
         self.want_delete(node, policy, Reason { verdict, owners, evidence });
+    }
+
+    /// That every object of an owner's kind vanished in one list, if that is why it is taken for absent.
+    fn vanished_kind(&self, edge: EdgeId) -> Option<Evidence> {
+        let Target::Place(resource, _) = self.graph.target(edge) else { return None };
+        if self.seen_class(edge).is_some() {
+            return None;
+        }
+        let at = self.graph.resources.get(resource)?.vanished_at?;
+        Some(Evidence::KindVanished { resource: self.graph.resource_id(resource), at })
     }
 
     /// An object whose version is unknown is read right before a request about it.

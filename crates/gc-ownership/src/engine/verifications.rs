@@ -30,6 +30,8 @@ pub(crate) struct Verification {
     pub(crate) failures: u32,
     /// Live reads that found the owner there.
     reads: u32,
+    /// Live reads since then that found it absent.
+    absences: u32,
     next: NextRead,
 }
 
@@ -48,12 +50,20 @@ enum NextRead {
 
 impl Verification {
     /// Takes the answer to a live read. Returns the delay before the next one, if there is to be one.
-    fn learn(&mut self, uid: &Uid, outcome: Outcome, config: &Config, now: Timestamp) -> Option<i64> {
+    fn learn(
+        &mut self,
+        uid: &Uid,
+        outcome: Outcome,
+        needed: u32,
+        config: &Config,
+        now: Timestamp,
+    ) -> Option<i64> {
         let (first, longest) = (config.poll_first_milliseconds, config.poll_longest_milliseconds);
         match outcome {
             Outcome::Found(object) if object.uid == *uid => {
                 self.failures = 0;
                 self.reads = self.reads.saturating_add(1);
+                self.absences = 0;
                 let waiting =
                     object.deletion.deleting && object.deletion.foreground && !object.deletion.orphan;
                 self.finding = Finding::There { waiting };
@@ -61,6 +71,10 @@ impl Verification {
             }
             Outcome::Found(_) | Outcome::Absent => {
                 self.failures = 0;
+                self.absences = self.absences.saturating_add(1);
+                if self.absences < needed {
+                    return Some(first);
+                }
                 self.finding = Finding::Absent { at: now };
                 None
             }
@@ -132,7 +146,7 @@ impl Verifications {
             } else {
                 NextRead::Never
             };
-            Verification { finding, failures: 0, reads: 0, next }
+            Verification { finding, failures: 0, reads: 0, absences: 0, next }
         })
     }
 
@@ -162,12 +176,13 @@ impl Verifications {
         self.by_claim.remove(identity);
     }
 
-    /// The answer to a live read. Returns whether it changes what dependents can be decided on.
+    /// The answer to a live read, of which `needed` that find nothing prove the absence. Returns whether it changes what dependents
+    /// can be decided on.
     pub(super) fn answered(
         &mut self,
         identity: &Identity,
-        uid: &Uid,
-        outcome: Outcome,
+        (uid, outcome): (&Uid, Outcome),
+        needed: u32,
         config: &Config,
         clock: &mut Clock,
     ) -> bool {
@@ -175,7 +190,7 @@ impl Verifications {
         let Some(verification) = claim.filter(|claim| claim.next == NextRead::InFlight) else { return false };
         verification.next = NextRead::Never;
         let (finding, failures) = (verification.finding.clone(), verification.failures);
-        if let Some(delay) = verification.learn(uid, outcome, config, clock.now()) {
+        if let Some(delay) = verification.learn(uid, outcome, needed, config, clock.now()) {
             let due = clock.now().after(delay);
             verification.next = NextRead::At(due);
             clock.set(due, Timer::OwnerRead(identity.clone()));

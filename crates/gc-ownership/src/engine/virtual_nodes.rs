@@ -12,6 +12,9 @@ use super::identity::Identity;
 use super::verifications::{Finding, Verification};
 use crate::graph::{EdgeId, Flag, Graph, NONE, NodeId, ResourceIndex, Target};
 
+/// Number of live reads that must find an owner absent of whose kind every object vanished in one list.
+const READS_OF_VANISHED: u32 = 2;
+
 impl Engine {
     /// The state of the claim that a reference makes; the first call starts the live read.
     pub(super) fn verification(&mut self, edge: EdgeId, resource: ResourceIndex) -> &Verification {
@@ -86,11 +89,32 @@ impl Engine {
 
     /// The answer to a live read.
     pub(super) fn owner_read(&mut self, identity: &Identity, uid: &Uid, outcome: Outcome) {
-        if self.graph.find(uid) == Some(identity.owner)
-            && self.verifications.answered(identity, uid, outcome, &self.config, &mut self.clock)
-        {
+        if self.graph.find(uid) != Some(identity.owner) {
+            return;
+        }
+        let state = self.graph.resources.get(identity.resource);
+        let needed =
+            if state.is_some_and(|state| state.vanished_at.is_some()) { READS_OF_VANISHED } else { 1 };
+        let outcome = self.unless_crossed(outcome, identity.resource);
+        let answer = (uid, outcome);
+        if self.verifications.answered(identity, answer, needed, &self.config, &mut self.clock) {
             self.enqueue_claimants(identity);
         }
+    }
+
+    /// An answer that shows an object which is known as one of another resource is the answer to another request.
+    pub(super) fn unless_crossed(&self, outcome: Outcome, resource: ResourceIndex) -> Outcome {
+        let Outcome::Found(object) = &outcome else { return outcome };
+        let is_crossed = self.graph.find(&object.uid).is_some_and(|node| {
+            self.graph.has(node, Flag::OBSERVED)
+                && self.graph.resource(node) != resource
+                && !self.views.contains_key(&node)
+        });
+        if !is_crossed {
+            return outcome;
+        }
+        let message = "the answer is about an object of another resource".to_owned();
+        Outcome::Failed { message, retry_after_milliseconds: None }
     }
 
     fn enqueue_claimants(&mut self, identity: &Identity) {

@@ -1,5 +1,7 @@
 //! Owners that wait for their dependents: foreground deletion (section 5) and orphaning (section 7).
 
+use std::collections::BTreeSet;
+
 use gc_types::{
     Evidence, FinalizerName, Reason, Request, ResourceId, ResourceVersion, Scope, Timestamp, Verdict,
 };
@@ -25,6 +27,10 @@ pub(crate) struct Waiting {
     pub(crate) blocking: usize,
     /// The resource whose progress it waits for.
     pub(crate) held_by: Option<ResourceIndex>,
+    /// When it stops waiting for lagging resources.
+    pub(crate) give_up: Option<Timestamp>,
+    /// Resources that were served when it was marked and withdrawn since, and that had or may have had dependents of it.
+    pub(crate) withdrawn: BTreeSet<ResourceIndex>,
 }
 
 impl Engine {
@@ -57,6 +63,8 @@ impl Engine {
                 ready_since: None,
                 blocking: 0,
                 held_by: None,
+                give_up: None,
+                withdrawn: BTreeSet::new(),
             },
         );
         self.count_blocking(node);
@@ -74,8 +82,7 @@ impl Engine {
         if let Some(resource) = waiting.held_by {
             self.barriers.free(resource, waiting.mark, node);
         }
-        if let Some(ready_since) = waiting.ready_since {
-            let give_up = ready_since.after(self.config.gap_wait_milliseconds);
+        if let Some(give_up) = waiting.give_up {
             self.clock.cancel(give_up, Timer::GiveUp(node));
         }
         self.graph.set(node, Flag::WAITING, false);
@@ -214,8 +221,16 @@ impl Engine {
     /// Whether all objects of a resource that existed when the owner was marked have been observed.
     pub(super) fn has_caught_up(&self, node: NodeId, waiting: &Waiting, resource: ResourceIndex) -> bool {
         let Some(state) = self.graph.resources.get(resource) else { return true };
-        if !state.served || !state.info.watched {
+        if !state.served {
+            return !waiting.withdrawn.contains(&resource);
+        }
+        if !state.info.watched {
             return true;
+        }
+        if self.is_listed_with(node, resource) {
+            // Only at its end does a list show whether the server was restored. Until then the version of the mark may be of another
+            // history than the progress of the other resources.
+            return false;
         }
         let namespaced_owner = self.graph.namespace(node) != CLUSTER;
         if namespaced_owner && state.info.scope == Scope::Cluster {
@@ -229,12 +244,36 @@ impl Engine {
         self.barriers.covers(resource, namespace.as_deref(), waiting.mark_effect)
     }
 
+    /// Returns true for an owner's own resource in the middle of a list.
+    fn is_listed_with(&self, node: NodeId, resource: ResourceIndex) -> bool {
+        resource == self.graph.resource(node)
+            && self.graph.resources.get(resource).is_some_and(|state| state.listing)
+    }
+
     pub(super) fn is_comparable(&self, node: NodeId, resource: ResourceIndex) -> bool {
         let comparable =
             |index| self.graph.resources.get(index).is_some_and(|state| state.info.comparable_versions);
         comparable(resource)
             && comparable(self.graph.resource(node))
             && self.waiting.get(&node).is_some_and(|waiting| waiting.mark != ResourceVersion::UNKNOWN)
+    }
+
+    /// A resource is about to be withdrawn: its objects will not be known any more, and may come back with it. Owners that wait for
+    /// some of them, or did not know all of them yet, wait for the resource.
+    pub(super) fn note_withdrawal(&mut self, id: ResourceId) {
+        let Some(resource) = self.graph.resources.index(id) else { return };
+        let concerned = |&(&owner, waiting): &(&NodeId, &Waiting)| {
+            !self.has_caught_up(owner, waiting, resource)
+                || self
+                    .other_dependents(owner)
+                    .any(|edge| self.graph.resource(self.graph.dependent(edge)) == resource)
+        };
+        let owners: Vec<NodeId> = self.waiting.iter().filter(concerned).map(|(&owner, _)| owner).collect();
+        for owner in owners {
+            if let Some(waiting) = self.waiting.get_mut(&owner) {
+                waiting.withdrawn.insert(resource);
+            }
+        }
     }
 
     /// The resources that have not caught up with an owner's mark.
@@ -257,17 +296,32 @@ impl Engine {
     /// resources that cannot catch up is over. Otherwise asks the lagging ones to catch up; their progress queues the
     /// owner again.
     fn caught_up(&mut self, node: NodeId) -> bool {
-        let lagging = self.lagging(node);
-        let now = self.clock.now();
-        let Some(waiting) = self.waiting.get_mut(&node) else { return true };
+        let (now, lagging) = (self.clock.now(), self.lagging(node));
         let Some(&first) = lagging.first() else { return true };
+        let state = |resource: ResourceIndex| self.graph.resources.get(resource);
+        let is_withdrawn = lagging.iter().any(|&resource| state(resource).is_some_and(|state| !state.served));
+        // What is not served cannot be listed, and what is being listed need not be.
+        let listable = |&resource: &ResourceIndex| {
+            state(resource).is_some_and(|state| state.served && !self.is_listed_with(node, resource))
+        };
+        let lagging: Vec<ResourceIndex> = lagging.into_iter().filter(listable).collect();
+        let Some(waiting) = self.waiting.get_mut(&node) else { return true };
         if waiting.ready_since.is_none() {
             self.barriers.wait_began(now);
         }
         let ready_since = *waiting.ready_since.get_or_insert(now);
-        let give_up = ready_since.after(self.config.gap_wait_milliseconds);
+        // Dependents of an owner that orphans them outlive it: they would be deleted when their resource comes back.
+        let longest = if waiting.orphan && is_withdrawn {
+            self.config.withdrawn_wait_milliseconds
+        } else {
+            self.config.gap_wait_milliseconds
+        };
+        let give_up = ready_since.after(longest);
         if now >= give_up {
             return true;
+        }
+        if let Some(former) = waiting.give_up.replace(give_up) {
+            self.clock.cancel(former, Timer::GiveUp(node));
         }
         let mark = waiting.mark;
         if let Some(former) = waiting.held_by.replace(first) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gc_types::{ResourceId, ResourceInfo, ResourceVersion, Scope};
+use gc_types::{ResourceId, ResourceInfo, ResourceVersion, Scope, Timestamp};
 
 use super::intern::KindText;
 
@@ -37,6 +37,10 @@ pub(crate) struct Resource {
     pub(crate) answered: ResourceVersion,
     /// The newest version delivered before an older list.
     pub(crate) behind_until: ResourceVersion,
+    /// The last (or present) list contains an object that was known before it.
+    pub(crate) confirmed: bool,
+    /// When a list contained none of the objects that were known, although some are referred to.
+    pub(crate) vanished_at: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -50,8 +54,14 @@ pub(crate) struct Resources {
 impl Resources {
     /// Takes one resource of discovery. `None` if there are more resources than any server has (65,535).
     pub(crate) fn serve(&mut self, info: ResourceInfo) -> Option<ResourceIndex> {
-        let index = if let Some(&index) = self.by_id.get(&info.id) {
+        let known = self.by_id.get(&info.id).copied().or_else(|| self.withdrawn(&info));
+        let index = if let Some(index) = known {
             let resource = &mut self.list[index as usize];
+            if resource.info.id != info.id {
+                // It is another watch: what the former one may still say is not for this one.
+                self.by_id.remove(&resource.info.id);
+                self.by_id.insert(info.id, index);
+            }
             resource.info = info;
             resource.served = true;
             index
@@ -71,11 +81,22 @@ impl Resources {
                 delivered: ResourceVersion::UNKNOWN,
                 answered: ResourceVersion::UNKNOWN,
                 behind_until: ResourceVersion::UNKNOWN,
+                confirmed: false,
+                vanished_at: None,
             });
             index
         };
         self.index_kinds();
         Some(index)
+    }
+
+    /// The resource of the same name, kind and scope that was served before and is not served now.
+    pub(crate) fn withdrawn(&self, info: &ResourceInfo) -> Option<ResourceIndex> {
+        let is_same = |known: &ResourceInfo| {
+            (&known.gvr.group, &known.gvr.resource, &known.kind, known.scope)
+                == (&info.gvr.group, &info.gvr.resource, &info.kind, info.scope)
+        };
+        self.iter().find(|(_, resource)| !resource.served && is_same(&resource.info)).map(|(index, _)| index)
     }
 
     pub(crate) fn withdraw(&mut self, id: ResourceId) -> Option<ResourceIndex> {
@@ -89,6 +110,7 @@ impl Resources {
         resource.delivered = ResourceVersion::UNKNOWN;
         resource.answered = ResourceVersion::UNKNOWN;
         resource.behind_until = ResourceVersion::UNKNOWN;
+        resource.vanished_at = None;
         self.index_kinds();
         Some(index)
     }

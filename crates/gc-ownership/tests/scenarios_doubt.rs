@@ -1,0 +1,276 @@
+//! Suspicions that an owner is gone: lists that lack it, views that lose it and resources that are withdrawn prove nothing.
+#![allow(clippy::unwrap_used, missing_docs, reason = "tests may panic")]
+
+mod support;
+
+use gc_ownership::Config;
+use gc_types::PropagationPolicy::{Background, Orphan};
+use gc_types::{Event, Evidence, ObservedObject, Outcome, ResourceVersion, Timestamp, Uid};
+use support::{Bench, LONG, info, key, object, resource, show_request};
+
+/// A list that is answered with these objects, whatever the store has.
+fn lie(bench: &mut Bench, kind: &str, listed: &[&str]) {
+    bench.engine.handle(Event::ListStarted(resource(kind)));
+    for text in listed {
+        let object = bench.model.get(&key(text)).unwrap().clone();
+        bench.engine.handle(Event::Observed(object));
+    }
+    let resource_version = bench.model.version();
+    bench.engine.handle(Event::Synced { resource: resource(kind), resource_version });
+    bench.check();
+}
+
+#[test]
+fn an_owner_that_a_list_lacks_is_read_once_before_anything_is_deleted() {
+    let mut bench = Bench::new();
+    bench.add("Secret/other@n", &[]).add("Secret/a@n", &[]);
+    for number in 0..50 {
+        bench.add(&format!("Pod/p{number}@n"), &["Secret/a"]);
+    }
+    bench.drain();
+    for version in [None, Some(ResourceVersion::UNKNOWN), Some(ResourceVersion(1))] {
+        match version {
+            None => lie(&mut bench, "Secret", &["Secret/other@n"]),
+            Some(resource_version) => {
+                let resource = resource("Secret");
+                bench.engine.handle(Event::ListStarted(resource));
+                bench
+                    .engine
+                    .handle(Event::Observed(bench.model.get(&key("Secret/other@n")).unwrap().clone()));
+                bench.engine.handle(Event::Synced { resource, resource_version });
+            }
+        }
+        bench.run_for(60_000);
+        let log = bench.take_log();
+        assert!(!log.is_empty() && log.iter().all(|line| line == "read Secret/a@n"), "{version:?}: {log:#?}");
+        assert_eq!(bench.world().len(), 52, "{version:?}");
+        bench.sync("Secret");
+        bench.run_for(LONG);
+        assert_eq!(bench.take_log(), Vec::<String>::new(), "{version:?}");
+    }
+    bench.model.force_remove(&key("Secret/a@n"));
+    bench.sync("Secret");
+    bench.run_for(1_000);
+    let log = bench.take_log();
+    assert_eq!((log[0].as_str(), log.len()), ("read Secret/a@n", 51), "one read for all of them");
+}
+
+/// A removal that was seen needs no read.
+#[test]
+fn a_removal_that_was_seen_costs_nothing() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
+    bench.delete("Secret/a@n", Background).run_for(1_000);
+    assert_eq!(bench.take_log(), ["delete Pod/p@n Background"]);
+}
+
+#[test]
+fn a_kind_that_vanishes_in_one_list_is_read_twice_and_says_so() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).add("Secret/b@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
+    for name in ["a", "b"] {
+        bench.model.force_remove(&key(&format!("Secret/{name}@n")));
+    }
+    // One answer that finds nothing is not enough: the second one finds it.
+    bench.script("read Secret/a@n", &[Outcome::Absent]);
+    bench.model.put(object("Secret/a@n", &[]));
+    lie(&mut bench, "Secret", &[]);
+    bench.run_for(1_000);
+    assert_eq!(bench.world(), ["Pod/p@n[a]", "Secret/a@n"]);
+    bench.take_log();
+    bench.model.force_remove(&key("Secret/a@n"));
+    bench.run_for(3_000_000);
+    assert_eq!(bench.world(), Vec::<String>::new());
+
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
+    bench.model.force_remove(&key("Secret/a@n"));
+    bench.sync("Secret");
+    let mut reads = 0;
+    while bench.now < 10_000 {
+        while let Some(effect) = bench.engine.poll_effect() {
+            if show_request(&effect.request) == "delete Pod/p@n Background" {
+                let says = |fact: &Evidence| matches!(fact, Evidence::KindVanished { resource: of, .. } if *of == resource("Secret"));
+                assert!(effect.reason.evidence.iter().any(says), "{:?}", effect.reason);
+                assert_eq!(reads, 2);
+                return;
+            }
+            reads += 1;
+            bench.perform(&effect);
+        }
+        bench.now += 10;
+        bench.engine.handle(Event::Tick(Timestamp(bench.now)));
+    }
+    panic!("it was not deleted after {reads} reads");
+}
+
+/// A dependent that a list lacks is read before its owner, which orphans it, is told that it is done.
+#[test]
+fn an_orphaning_owner_waits_for_dependents_that_a_list_lacks() {
+    for still_there in [true, false] {
+        let mut bench = Bench::new();
+        bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).add("Pod/q@n", &[]).drain();
+        // The request about the dependent fails for some time.
+        bench.script("owners Pod/p@n []", &vec![support::failed(); 3]);
+        bench.delete("Secret/a@n", Orphan).drain();
+        bench.take_log();
+        if !still_there {
+            bench.model.force_remove(&key("Pod/p@n"));
+        }
+        lie(&mut bench, "Pod", &["Pod/q@n"]);
+        bench.drain();
+        let log = bench.take_log();
+        assert_eq!(log.first().map(String::as_str), Some("read Pod/p@n"), "{log:?}");
+        bench.run_for(60_000);
+        let left: &[&str] = if still_there { &["Pod/p@n", "Pod/q@n"] } else { &["Pod/q@n"] };
+        assert_eq!(bench.world(), left);
+    }
+}
+
+fn seen(bench: &mut Bench, text: &str, version: u64) {
+    let view = ObservedObject { resource_version: ResourceVersion(version), ..object(text, &[]) };
+    bench.engine.handle(Event::Observed(view));
+    bench.check();
+}
+
+fn lost(bench: &mut Bench, text: &str, version: u64) {
+    let key = key(text);
+    let uid = Uid::new(&key.name);
+    bench.engine.handle(Event::Removed { key, uid, resource_version: ResourceVersion(version) });
+    bench.check();
+}
+
+/// A client that loses access to one view of an object gets DELETED there.
+#[test]
+fn what_one_view_loses_lives_in_the_other() {
+    // (what is lost, the reference, what is read)
+    for (view, owner, reads) in [
+        ("ConfigMap/a@n", "Secret/a", None),
+        ("ConfigMap/a@n", "ConfigMap/a", None),
+        ("Secret/a@n", "Secret/a", Some("read Secret/a@n")),
+        ("Secret/a@n", "ConfigMap/a", Some("read ConfigMap/a@n")),
+    ] {
+        let mut bench = Bench::new();
+        bench.script("read ConfigMap/a@n", &vec![Outcome::Found(object("ConfigMap/a@n", &[])); 100]);
+        bench.add("Secret/a@n", &[]).drain();
+        let version = bench.model.version().0;
+        seen(&mut bench, "ConfigMap/a@n", version);
+        bench.add("Pod/p@n", &[owner]).run_for(1_000);
+        bench.take_log();
+        lost(&mut bench, view, version + 50);
+        bench.run_for(60_000);
+        let log = bench.take_log();
+        assert!(!log.iter().any(|line| line.starts_with("delete")), "{view} {owner}: {log:?}");
+        let is_read = reads.is_none_or(|reads| log.iter().any(|line| line == reads));
+        assert!(is_read, "{view} {owner}: {log:?}");
+    }
+}
+
+/// DELETED for an object of which something newer is known says nothing about it.
+#[test]
+fn a_removal_that_is_older_than_its_object_is_doubted() {
+    let mut bench = Bench::new();
+    bench.add("Secret/z@n", &[]).add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
+    let version = bench.model.get(&key("Secret/a@n")).unwrap().resource_version.0;
+    for version in [version, version - 1] {
+        lost(&mut bench, "Secret/a@n", version);
+        bench.run_for(1_000);
+        let log = bench.take_log();
+        assert!(log.iter().all(|line| line == "read Secret/a@n"), "{log:?}");
+        bench.sync("Secret");
+    }
+    assert_eq!(bench.world(), ["Pod/p@n[a]", "Secret/a@n", "Secret/z@n"]);
+}
+
+/// The answer to another request shows an object that is known elsewhere.
+#[test]
+fn a_live_read_that_shows_another_resource_proves_nothing() {
+    let mut bench = Bench::new();
+    bench.add("Secret/other@n", &[]).add("Secret/a@n", &[]).add("ConfigMap/b@n", &[]);
+    bench.add("Pod/p@n", &["Secret/a"]).drain();
+    let crossed = bench.model.get(&key("ConfigMap/b@n")).unwrap().clone();
+    let crossed = ObservedObject { key: key("Secret/a@n"), ..crossed };
+    bench.script("read Secret/a@n", &vec![Outcome::Found(crossed); 2]);
+    lie(&mut bench, "Secret", &["Secret/other@n"]);
+    bench.run_for(10_000);
+    assert_eq!(bench.world().len(), 4, "{:?}", bench.take_log());
+}
+
+/// Several API servers that are upgraded one after the other do not all serve the same.
+#[test]
+fn an_orphaning_owner_waits_for_a_resource_that_is_withdrawn_meanwhile() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).add("ConfigMap/d@n", &["Secret/a"]).drain();
+    bench.script("owners ConfigMap/d@n []", &[support::failed()]);
+    bench.delete("Secret/a@n", Orphan);
+    bench.engine.handle(Event::ResourceGone(resource("ConfigMap")));
+    bench.check();
+    bench.run_for(120_000);
+    assert!(!bench.take_log().iter().any(|line| line.starts_with("unfinalize")));
+    assert_eq!(bench.engine.stats().waiting_owners, 1, "it is seen to wait");
+    assert!(!bench.engine.stuck(10).is_empty());
+    bench.engine.handle(Event::ResourceServed(info("ConfigMap")));
+    bench.sync("ConfigMap");
+    bench.run_for(10_000);
+    assert_eq!(bench.world(), ["ConfigMap/d@n"]);
+    assert_eq!(bench.engine.stats().gaps_given_up, 0);
+}
+
+#[test]
+fn it_waits_for_a_withdrawn_resource_no_longer_than_that() {
+    let longest = Config::default().withdrawn_wait_milliseconds;
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).add("ConfigMap/d@n", &["Secret/a"]).drain();
+    bench.script("owners ConfigMap/d@n []", &[support::failed()]);
+    bench.delete("Secret/a@n", Orphan);
+    bench.engine.handle(Event::ResourceGone(resource("ConfigMap")));
+    bench.run_for(longest - 1_000);
+    assert!(!bench.take_log().iter().any(|line| line.starts_with("unfinalize")));
+    bench.run_for(2_000);
+    assert_eq!(bench.take_log(), ["unfinalize Secret/a@n orphan"]);
+    assert_eq!(bench.engine.stats().gaps_given_up, 1);
+}
+
+/// A list that ends after its resource was withdrawn proves nothing.
+#[test]
+fn a_withdrawn_resource_has_no_lists() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
+    bench.engine.handle(Event::ResourceGone(resource("Secret")));
+    lie(&mut bench, "Secret", &[]);
+    bench.engine.handle(Event::ResourceServed(info("Secret")));
+    bench.run_for(10_000);
+    assert_eq!(bench.world(), ["Pod/p@n[a]", "Secret/a@n"]);
+    assert_eq!(bench.engine.stats().unsynced_resources, 1);
+}
+
+/// A restore of the server shows only at the end of a list: objects that it lists may be of another history than the progress of
+/// other watches.
+#[test]
+fn an_owner_that_a_list_shows_waits_for_its_end() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).drain();
+    let backup = bench.model.clone();
+    for number in 0..20 {
+        bench.add(&format!("Pod/lost{number}@n"), &[]);
+    }
+    bench.add("Secret/lost@n", &[]).drain();
+    bench.model = backup;
+    let mut owner = object("Secret/a@n", &[]);
+    owner.deletion.deleting = true;
+    owner.deletion.orphan = true;
+    bench.model.put(owner);
+    bench.model.put(object("Pod/d@n", &["Secret/a"]));
+    let listed = bench.model.get(&key("Secret/a@n")).unwrap().clone();
+    bench.engine.handle(Event::ListStarted(resource("Secret")));
+    bench.engine.handle(Event::Observed(listed));
+    bench.run_for(1_000);
+    assert_eq!(bench.take_log(), Vec::<String>::new());
+    let resource_version = bench.model.version();
+    bench.engine.handle(Event::Synced { resource: resource("Secret"), resource_version });
+    bench.run_for(60_000);
+    let log = bench.take_log();
+    let place = |line: &str| log.iter().position(|logged| logged == line);
+    let (released, done) = (place("owners Pod/d@n []"), place("unfinalize Secret/a@n orphan"));
+    assert!(released.is_some() && released < done, "{log:?}");
+}
