@@ -259,8 +259,12 @@ fn passed(endpoint: &str) -> Bytes {
         _ => health,
     };
     let written = || {
-        let lines: String = checks(endpoint).map(|name| format!("[+]{name} ok\n")).collect();
-        Bytes::from(format!("{lines}{endpoint} check passed\n"))
+        let mut report = String::new();
+        for name in checks(endpoint) {
+            let _ = writeln!(report, "[+]{name} ok");
+        }
+        let _ = writeln!(report, "{endpoint} check passed");
+        Bytes::from(report)
     };
     report.get_or_init(written).clone()
 }

@@ -25,6 +25,8 @@ const ANONYMOUS_PERCENT: usize = 75;
 const AUTHENTICATED_PERCENT: usize = 75;
 /// Requests without valid credentials that are answered at once on one connection.
 pub(crate) const ANONYMOUS_STREAMS: usize = 8;
+/// Further ones that are refused until the connection is cut off: each costs work.
+const MAXIMUM_REFUSALS: usize = 200;
 /// How long a connection has to begin a request before it counts as idle.
 const GRACE: Duration = Duration::from_secs(2);
 /// How many connections of the largest group are compared to find the one that ends.
@@ -32,7 +34,7 @@ const COMPARED: usize = 64;
 /// Bytes that the buffers of a connection take (TLS, HTTP), as charged: as measured, rounded up.
 const CONNECTION_BYTES: usize = 48 * 1024;
 /// How often, at most, all connections are compared by what they hold.
-const SHEDDING_PERIOD: Duration = Duration::from_millis(10);
+const SHEDDING_PERIOD: Duration = Duration::from_millis(50);
 
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +90,8 @@ pub(crate) struct Client {
     /// What the connection itself is charged.
     base: Mutex<Option<Charge>>,
     anonymous_streams: AtomicUsize,
+    /// Requests that were refused for want of one.
+    refusals: AtomicUsize,
     in_flight: AtomicUsize,
     /// Grows with every request that begins or ends.
     changes: AtomicU64,
@@ -127,11 +131,18 @@ impl Client {
         UnderWay(Arc::clone(self))
     }
 
-    /// Takes one of the few streams for requests without valid credentials.
+    /// Takes one of the few streams for requests without valid credentials. A connection that goes on without one is cut off.
     pub(crate) fn anonymous_stream(self: &Arc<Self>) -> Option<AnonymousStream> {
         let stream = AnonymousStream(Arc::clone(self));
         let before = self.anonymous_streams.fetch_add(1, Ordering::SeqCst);
-        (before < ANONYMOUS_STREAMS).then_some(stream)
+        if before < ANONYMOUS_STREAMS {
+            return Some(stream);
+        }
+        if self.refusals.fetch_add(1, Ordering::SeqCst) == MAXIMUM_REFUSALS {
+            self.losses().connection("refusals");
+            self.end(Ending::AtOnce);
+        }
+        None
     }
 
     /// A user has shown valid credentials on this connection.
@@ -353,6 +364,7 @@ impl Clients {
             held,
             base: Mutex::new(Some(base)),
             anonymous_streams: AtomicUsize::new(0),
+            refusals: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
             changes: AtomicU64::new(0),
             ending: watch::Sender::default(),
@@ -532,7 +544,12 @@ pub(crate) mod tests {
             (0..ANONYMOUS_STREAMS).map(|_| admitted.client().anonymous_stream().unwrap()).collect();
         assert!(admitted.client().anonymous_stream().is_none());
         streams.pop();
-        assert!(admitted.client().anonymous_stream().is_some());
+        streams.extend(admitted.client().anonymous_stream());
+        assert_eq!(streams.len(), ANONYMOUS_STREAMS);
+        for _ in 1..MAXIMUM_REFUSALS {
+            assert!(admitted.client().anonymous_stream().is_none() && !is_cut_off(&admitted));
+        }
+        assert!(admitted.client().anonymous_stream().is_none() && is_cut_off(&admitted));
     }
 
     #[tokio::test]
