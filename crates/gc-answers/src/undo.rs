@@ -2,12 +2,18 @@
 //! controllers recreate, nothing over an object that is there. Pure; the caller reads records and living objects, and
 //! performs the steps one by one, each of which can be repeated.
 
+mod choice;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use gc_types::Timestamp;
 use serde_json::{Value, json};
 
+use crate::object::parse_time;
 use crate::stuck::Place;
+pub use choice::{Choice, Chosen, Selected, chosen};
 
 /// The annotation of a restored object: the UID that it had.
 pub const RESTORED_FROM: &str = "kubegc.io/restored-from";
@@ -53,19 +59,6 @@ impl Record {
     }
 }
 
-/// Whether a choice is about a record.
-pub type Selected<'a> = &'a dyn Fn(&Record) -> bool;
-
-/// Which deletions are undone.
-pub enum Choice<'a> {
-    /// The last deletion of each selected object, with everything that depended on it.
-    Last(Selected<'a>),
-    /// The object with this UID, with everything that depended on it.
-    Cascade(String),
-    /// Every selected object that was deleted since then, with what depended on it and was deleted since then.
-    Since(Timestamp, Selected<'a>),
-}
-
 /// What is found where a deleted object was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Living {
@@ -88,8 +81,33 @@ pub enum Action {
     Exists,
     /// A controller recreates it from this owner.
     Recreated(String),
+    /// It would give somebody rights, and was not named.
+    Withheld,
     /// It cannot come back: why.
     Impossible(&'static str),
+}
+
+/// What is known of the owner of a deleted object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It is there.
+    Lives,
+    /// It is being deleted.
+    Terminating,
+    /// It is not there.
+    Absent,
+    /// It could not be read.
+    Unknown,
+}
+
+/// What an owner will be when its dependents are created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Prospect {
+    Known(Presence),
+    /// Its controller creates it, under a UID that is not known yet.
+    Recreated,
+    /// Another object has its name.
+    Namesake,
 }
 
 impl Action {
@@ -101,6 +119,7 @@ impl Action {
             Self::Complete => "Complete",
             Self::Exists => "Exists",
             Self::Recreated(_) => "Recreated",
+            Self::Withheld => "Withheld",
             Self::Impossible(_) => "Impossible",
         }
     }
@@ -150,122 +169,164 @@ impl Undo {
     }
 }
 
-/// The records that a choice is about: the last one of each object, by UID.
-#[must_use]
-pub fn chosen<'a>(records: &'a [Record], choice: &Choice<'_>) -> Vec<&'a Record> {
-    let mut last: BTreeMap<&str, &Record> = BTreeMap::new();
-    for record in records.iter().filter(|record| !record.uid().is_empty()) {
-        let known = last.entry(record.uid()).or_insert(record);
-        if record.at >= known.at {
-            *known = record;
-        }
-    }
-    let roots: Vec<&Record> = match choice {
-        Choice::Since(since, is_selected) => {
-            last.retain(|_, record| record.at >= *since);
-            last.values().copied().filter(|record| is_selected(record)).collect()
-        }
-        Choice::Cascade(uid) => last.get(uid.as_str()).copied().into_iter().collect(),
-        Choice::Last(is_selected) => {
-            let mut of_name: BTreeMap<(String, String, String), &Record> = BTreeMap::new();
-            for record in last.values().filter(|record| is_selected(record)) {
-                let place = record.place();
-                let known = of_name.entry((place.resource, place.namespace, place.name)).or_insert(record);
-                if record.at >= known.at {
-                    *known = record;
-                }
-            }
-            of_name.into_values().collect()
-        }
-    };
-    let (mut dependents, mut contents): (BTreeMap<&str, Vec<&Record>>, BTreeMap<&str, Vec<&Record>>) =
-        Default::default();
-    for record in last.values() {
-        for owner in record.owners() {
-            dependents.entry(owner["uid"].as_str().unwrap_or_default()).or_default().push(record);
-        }
-        contents.entry(record.text("/metadata/namespace")).or_default().push(record);
-    }
-    let mut taken: BTreeMap<&str, &Record> = roots.iter().map(|root| (root.uid(), *root)).collect();
-    // A namespace takes along what is in it.
-    let namespaces = roots.iter().filter(|root| root.resource == "namespaces");
-    let inside: Vec<&Record> =
-        namespaces.filter_map(|root| contents.get(root.text("/metadata/name"))).flatten().copied().collect();
-    let mut open = roots;
-    for record in inside {
-        if taken.insert(record.uid(), record).is_none() {
-            open.push(record);
-        }
-    }
-    while let Some(record) = open.pop() {
-        for dependent in dependents.get(record.uid()).into_iter().flatten() {
-            if taken.insert(dependent.uid(), dependent).is_none() {
-                open.push(dependent);
-            }
-        }
-    }
-    taken.into_values().collect()
-}
-
-/// The plan for these records. `living` is what is found where each of them was, by its UID; `lives` says whether the object of
+/// The plan for these records. `living` is what is found where each of them was, by its UID; `presence` says whether the object of
 /// a UID is there.
 #[must_use]
-pub fn plan(records: &[&Record], living: &BTreeMap<String, Living>, lives: &dyn Fn(&str) -> bool) -> Undo {
-    let by_uid: BTreeMap<&str, &Record> = records.iter().map(|record| (record.uid(), *record)).collect();
-    let mut known = BTreeMap::new();
-    let mut steps: Vec<Step> = Vec::new();
+pub fn plan(
+    chosen: &Chosen<'_>,
+    living: &BTreeMap<String, Living>,
+    presence: &dyn Fn(&str) -> Presence,
+) -> Undo {
+    let by_uid: BTreeMap<&str, &Record> =
+        chosen.records.iter().map(|record| (record.uid(), *record)).collect();
+    let mut undo = Undo::default();
+    let mut prospects: BTreeMap<&str, Prospect> = BTreeMap::new();
     for record in in_order(&by_uid) {
-        let action = action(record, &by_uid, living.get(record.uid()), lives);
-        if let (Action::Exists | Action::Complete, Some(found)) = (&action, living.get(record.uid())) {
-            known.insert(record.uid().to_owned(), found.uid.clone());
-        }
-        let mut notes = Vec::new();
+        // Of a ring, one reference is lost.
+        let prospect = |uid: &str| match (prospects.get(uid), by_uid.contains_key(uid)) {
+            (Some(known), _) => *known,
+            (None, true) => Prospect::Known(Presence::Absent),
+            (None, false) => Prospect::Known(presence(uid)),
+        };
+        let found = living.get(record.uid());
+        let action = Decision { record, chosen, by_uid: &by_uid, found, prospect: &prospect }.action();
+        let mut notes: Vec<String> =
+            chosen.earlier.get(record.uid()).into_iter().flatten().map(earlier_note).collect();
         let (object, status) = prepared(record, &mut notes);
-        steps.push(Step { place: record.place(), action, notes, object, status, rank: rank(record) });
-    }
-    // What is not there by then owns nothing; of a ring, one reference is lost.
-    let mut there: BTreeSet<String> = BTreeSet::new();
-    for step in &mut steps {
-        if step.action == Action::Create {
-            drop_absent_owners(step, &|uid| there.contains(uid) || lives(uid));
+        let mut step = Step { place: record.place(), action, notes, object, status, rank: rank(record) };
+        if matches!(step.action, Action::Create | Action::Complete) {
+            drop_absent_owners(&mut step, &|uid| prospect(uid) == Prospect::Known(Presence::Lives));
         }
-        if matches!(step.action, Action::Create | Action::Complete | Action::Exists) {
-            there.insert(step.place.uid.clone());
+        let next = match (&step.action, found) {
+            (Action::Create | Action::Complete, _) => Prospect::Known(Presence::Lives),
+            // It was never gone.
+            (Action::Exists, Some(found)) if found.uid == record.uid() => Prospect::Known(Presence::Lives),
+            (Action::Exists, _) => Prospect::Namesake,
+            (Action::Recreated(_), _) => Prospect::Recreated,
+            (_, Some(found)) if found.is_terminating => Prospect::Known(Presence::Terminating),
+            (Action::Withheld | Action::Impossible(_), _) => Prospect::Known(Presence::Absent),
+        };
+        if let (Prospect::Known(Presence::Lives), Some(found)) = (next, found) {
+            undo.known.insert(record.uid().to_owned(), found.uid.clone());
         }
+        prospects.insert(record.uid(), next);
+        undo.steps.push(step);
     }
-    Undo { steps, known }
+    undo
 }
 
-fn action(
-    record: &Record,
-    by_uid: &BTreeMap<&str, &Record>,
-    found: Option<&Living>,
-    lives: &dyn Fn(&str) -> bool,
-) -> Action {
-    match found {
-        Some(found) if found.restored_from == record.uid() && !found.is_terminating => {
-            return Action::Complete;
+fn earlier_note(record: &&Record) -> String {
+    format!("an earlier object of this name, deleted {}, is left out: --cascade {}", record.at, record.uid())
+}
+
+/// What one record is decided by.
+struct Decision<'a> {
+    record: &'a Record,
+    chosen: &'a Chosen<'a>,
+    by_uid: &'a BTreeMap<&'a str, &'a Record>,
+    found: Option<&'a Living>,
+    prospect: &'a dyn Fn(&str) -> Prospect,
+}
+
+impl Decision<'_> {
+    fn action(&self) -> Action {
+        match self.found {
+            Some(found) if found.is_terminating => {
+                return Action::Impossible(
+                    "an object of its name is being deleted: repeat when that is gone",
+                );
+            }
+            Some(found) if found.restored_from == self.record.uid() => return Action::Complete,
+            Some(_) => return Action::Exists,
+            None => {}
         }
-        Some(_) => return Action::Exists,
-        None => {}
+        let impossible_because = impossible(self.record);
+        if let Some(owner) = self.recreator(impossible_because.is_some()) {
+            return Action::Recreated(owner);
+        }
+        if let Some(why) = impossible_because.or_else(|| self.unowned()) {
+            return Action::Impossible(why);
+        }
+        let is_named = self.chosen.named.contains(self.record.uid());
+        if choice::grants_rights(self.record) && !is_named { Action::Withheld } else { Action::Create }
     }
-    let impossible_because = impossible(record);
-    let recreator = record.owners().find(|owner| {
-        let uid = owner["uid"].as_str().unwrap_or_default();
-        let kind = owner["kind"].as_str().unwrap_or_default();
-        owner["controller"] == true
-            && recreates(kind, record.text("/kind"))
-            && (impossible_because.is_none() || replaces_finished_pods(kind))
-            && (lives(uid) || by_uid.get(uid).is_some_and(|owner| impossible(owner).is_none()))
-    });
-    match (recreator, impossible_because) {
-        (None, Some(why)) => Action::Impossible(why),
-        (Some(owner), _) => Action::Recreated(format!(
-            "{}/{}",
-            owner["kind"].as_str().unwrap_or_default(),
-            owner["name"].as_str().unwrap_or_default()
-        )),
-        (None, None) => Action::Create,
+
+    /// The owner whose controller creates the object again.
+    fn recreator(&self, is_impossible: bool) -> Option<String> {
+        let record = self.record;
+        let owner = record.owners().find(|owner| {
+            let uid = owner["uid"].as_str().unwrap_or_default();
+            let kind = owner["kind"].as_str().unwrap_or_default();
+            let will_be = (self.prospect)(uid);
+            owner["controller"] == true
+                && recreates(kind, record.text("/kind"))
+                && (!is_impossible || replaces_finished_pods(kind))
+                && (matches!(will_be, Prospect::Recreated | Prospect::Namesake)
+                    || will_be == Prospect::Known(Presence::Lives))
+                && !self.is_history(uid)
+        });
+        let title = |owner: &Value| {
+            let text = |field: &str| owner[field].as_str().unwrap_or_default();
+            format!("{}/{}", text("kind"), text("name"))
+        };
+        owner.map(title).or_else(|| self.maker())
+    }
+
+    /// Whether the object is one of those that a controller keeps to go back to, and does not make again.
+    fn is_history(&self, owner: &str) -> bool {
+        const REVISION: &str = "deployment.kubernetes.io/revision";
+        let Some(owner) = self.by_uid.get(owner).filter(|_| self.record.text("/kind") == "ReplicaSet") else {
+            return false;
+        };
+        let revision = |record: &Record| record.object["metadata"]["annotations"][REVISION].clone();
+        let (own, current) = (revision(self.record), revision(owner));
+        !own.is_null() && !current.is_null() && own != current
+    }
+
+    /// What makes an object that has no owner: controllers of namespaces, and of Services with a selector.
+    fn maker(&self) -> Option<String> {
+        let record = self.record;
+        let (namespace, name) = (record.text("/metadata/namespace"), record.text("/metadata/name"));
+        match (record.text("/apiVersion"), record.text("/kind"), name) {
+            ("v1", "ServiceAccount", "default") | ("v1", "ConfigMap", "kube-root-ca.crt") => {
+                Some(format!("Namespace/{namespace}"))
+            }
+            ("v1", "Endpoints", _) => {
+                let is_service = |other: &&Record| {
+                    other.resource == "services"
+                        && other.text("/metadata/name") == name
+                        && other.text("/metadata/namespace") == namespace
+                        && other.object["spec"]["selector"]
+                            .as_object()
+                            .is_some_and(|labels| !labels.is_empty())
+                };
+                self.chosen
+                    .records
+                    .iter()
+                    .copied()
+                    .find(|other| is_service(other))
+                    .map(|_| format!("Service/{name}"))
+            }
+            _ => None,
+        }
+    }
+
+    /// Why nothing would keep the object, if it has owners and none of them lives.
+    fn unowned(&self) -> Option<&'static str> {
+        let prospects: Vec<Prospect> = self
+            .record
+            .owners()
+            .map(|owner| (self.prospect)(owner["uid"].as_str().unwrap_or_default()))
+            .collect();
+        let has = |presence: Presence| prospects.contains(&Prospect::Known(presence));
+        match () {
+            () if has(Presence::Lives) => None,
+            () if has(Presence::Terminating) => Some("its owner is being deleted, and would take it along"),
+            () if has(Presence::Unknown) => {
+                Some("its owner could not be read: it may be gone, and its dependents with it")
+            }
+            () => None,
+        }
     }
 }
 
@@ -281,7 +342,6 @@ fn recreates(owner: &str, kind: &str) -> bool {
         ("Deployment", "ReplicaSet")
             | ("ReplicaSet" | "ReplicationController" | "StatefulSet" | "DaemonSet" | "Job", "Pod")
             | ("StatefulSet" | "DaemonSet", "ControllerRevision")
-            | ("CronJob", "Job")
             | ("Service", "EndpointSlice" | "Endpoints")
             | ("Pod", "PersistentVolumeClaim")
             | ("Node", "Lease" | "CSINode")
@@ -302,7 +362,9 @@ fn impossible(record: &Record) -> Option<&'static str> {
         ("" | "events.k8s.io", "Event") => Some("events are not restored"),
         ("coordination.k8s.io", "Lease") => Some("leases are not restored"),
         ("batch", "Job") if is_finished() => Some("a finished Job would run again"),
-        ("", "Pod") if matches!(record.text("/status/phase"), "Succeeded" | "Failed") => {
+        ("", "Pod")
+            if matches!(record.text("/status/phase"), "Succeeded" | "Failed") && !was_ended(record) =>
+        {
             Some("a finished pod would run again")
         }
         ("", "Secret") if record.text("/type") == "kubernetes.io/service-account-token" => {
@@ -319,6 +381,18 @@ fn impossible(record: &Record) -> Option<&'static str> {
         }
         _ => None,
     }
+}
+
+/// Whether it was the deletion that ended a pod: the last state of one that ran is finished as well.
+fn was_ended(record: &Record) -> bool {
+    let grace = record.object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or_default();
+    let Some(deleted) = parse_time(record.text("/metadata/deletionTimestamp")) else { return false };
+    // Times of containers are whole seconds.
+    let requested = deleted.after(-grace.max(0).saturating_add(1).saturating_mul(1_000));
+    let statuses = record.object["status"]["containerStatuses"].as_array().into_iter().flatten();
+    let ends = statuses.filter_map(|status| status["state"]["terminated"]["finishedAt"].as_str());
+    let last = ends.filter_map(parse_time).max();
+    last.is_some_and(|last| last >= requested)
 }
 
 /// The annotation of a record whose contents were left out.
@@ -447,10 +521,7 @@ fn of_kind(object: &mut Value, status: Option<Value>, notes: &mut Vec<String>) -
             }
             let volume = object["spec"]["volumeName"].as_str().unwrap_or_default().to_owned();
             if !volume.is_empty() {
-                notes.push(format!(
-                    "it gets volume {volume} back only if that still exists: relink its claimRef, or remove \
-                     spec.volumeName for a new one"
-                ));
+                notes.push(format!("it is bound to volume {volume} again if that still exists"));
             }
             None
         }
@@ -506,6 +577,3 @@ pub fn with_owners(
     }
     Some(object)
 }
-
-#[cfg(test)]
-mod tests;

@@ -40,6 +40,14 @@ fn record(at: i64, title: &str, owners: &[&str], more: Value) -> Record {
     Record { at: Timestamp(at), resource: resource.to_owned(), object }
 }
 
+fn all(records: &[Record]) -> Chosen<'_> {
+    Chosen { records: records.iter().collect(), ..Chosen::default() }
+}
+
+fn absent(_: &str) -> Presence {
+    Presence::Absent
+}
+
 fn shown(undo: &Undo) -> Vec<String> {
     let line = |step: &Step| match &step.action {
         Action::Recreated(by) => format!("Recreated {} by {by}", step.place.title()),
@@ -60,7 +68,7 @@ fn choices_take_what_depended() {
         record(6, "Namespace n", &[], json!({"/metadata/namespace": ""})),
     ];
     let names = |choice: Choice<'_>| -> Vec<String> {
-        chosen(&records, &choice).iter().map(|record| record.uid().to_owned()).collect()
+        chosen(&records, &choice).records.iter().map(|record| record.uid().to_owned()).collect()
     };
     let is = |resource: &'static str, name: &'static str| {
         move |record: &Record| record.resource == resource && record.place().name == name
@@ -84,8 +92,11 @@ fn choices_take_what_depended() {
     );
     assert_eq!(
         names(Choice::Last(&is("namespaces", "n"))),
-        ["uid-child", "uid-later", "uid-leaf", "uid-n", "uid-other", "uid-root"]
+        ["uid-child", "uid-later", "uid-leaf", "uid-n", "uid-other"],
+        "of two objects of one name, the last"
     );
+    let all = chosen(&records, &Choice::Last(&is("namespaces", "n")));
+    assert_eq!(all.earlier["uid-later"].iter().map(|record| record.uid()).collect::<Vec<_>>(), ["uid-root"]);
 }
 
 /// A controller has put another pod in the place of one that has finished, or will; a Job counts it.
@@ -100,8 +111,8 @@ fn finished_pods_are_recreated_where_their_controller_replaces_them() {
         record(1, "Pod of-job", &["Job/living*"], failed()),
         record(1, "Pod alone", &[], failed()),
     ];
-    let chosen: Vec<&Record> = records.iter().collect();
-    let undo = plan(&chosen, &BTreeMap::new(), &|uid| uid == "uid-living");
+    let lives = |uid: &str| if uid == "uid-living" { Presence::Lives } else { Presence::Absent };
+    let undo = plan(&all(&records), &BTreeMap::new(), &lives);
     assert_eq!(
         shown(&undo),
         [
@@ -140,8 +151,7 @@ fn owners_come_first_and_controllers_do_their_part() {
             Living { uid: "new-before".into(), restored_from: "uid-before".into(), is_terminating: false },
         ),
     ]);
-    let chosen: Vec<&Record> = records.iter().collect();
-    let undo = plan(&chosen, &living, &|_| false);
+    let undo = plan(&all(&records), &living, &absent);
     assert_eq!(
         shown(&undo),
         [
@@ -164,8 +174,10 @@ fn owners_come_first_and_controllers_do_their_part() {
     known.insert("uid-z-owner".into(), "new-owner".into());
     let sent = with_owners(&child.object, &known, &|_| false).unwrap();
     assert_eq!(sent["metadata"]["ownerReferences"][0]["uid"], "new-owner");
+    // A name proves nothing: another object does not own what depended on its namesake.
     let below = with_owners(&undo.steps[2].object, &known, &|_| false).unwrap();
-    assert_eq!(below["metadata"]["ownerReferences"][0]["uid"], "new-taken");
+    assert_eq!(below["metadata"]["ownerReferences"], json!([]));
+    assert_eq!(undo.steps[2].notes, ["without references to owners that are gone: ConfigMap/taken"]);
 }
 
 #[test]
@@ -176,7 +188,7 @@ fn objects_are_sent_without_what_the_server_sets() {
         "labels": {"a": "b"}, "annotations": {"c": "d"}, "finalizers": ["acme.io/x", "foregroundDeletion"]},
         "spec": {"size": 1}, "status": {"phase": "Ready"}});
     let record = Record { at: Timestamp(0), resource: "widgets.example.com".into(), object: full };
-    let undo = plan(&[&record], &BTreeMap::new(), &|_| false);
+    let undo = plan(&all(&[record]), &BTreeMap::new(), &absent);
     let step = &undo.steps[0];
     assert_eq!(
         step.object,
@@ -198,7 +210,7 @@ fn objects_are_sent_without_what_the_server_sets() {
         let object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "o", "uid": "u"},
             "spec": spec, "status": {"phase": "Running"}});
         let record = Record { at: Timestamp(0), resource: String::new(), object };
-        let undo = plan(&[&record], &BTreeMap::new(), &|_| false);
+        let undo = plan(&all(&[record]), &BTreeMap::new(), &absent);
         assert_eq!((&undo.steps[0].object["spec"], &undo.steps[0].status), (&expected, &None), "{kind}");
     }
 }
@@ -223,7 +235,7 @@ fn what_cannot_come_back_is_said() {
         let mut object = object;
         object["metadata"] = json!({"name": "o", "uid": "u"});
         let record = Record { at: Timestamp(0), resource: String::new(), object };
-        let undo = plan(&[&record], &BTreeMap::new(), &|_| false);
+        let undo = plan(&all(&[record]), &BTreeMap::new(), &absent);
         assert_eq!(undo.steps[0].action, Action::Impossible(why));
     }
 }
@@ -235,9 +247,151 @@ fn rings_are_planned_as_well() {
         record(1, "ConfigMap a", &["ConfigMap/b"], json!({})),
         record(1, "ConfigMap b", &["ConfigMap/a"], json!({})),
     ];
-    let chosen: Vec<&Record> = records.iter().collect();
     assert_eq!(
-        shown(&plan(&chosen, &BTreeMap::new(), &|_| false)),
+        shown(&plan(&all(&records), &BTreeMap::new(), &absent)),
         ["Create ConfigMap/a", "Create ConfigMap/b"]
+    );
+}
+
+/// What was deleted days before has nothing to do with the deletion of its namespace, or of its owner.
+#[test]
+fn only_what_went_along_comes_back() {
+    const DAY: i64 = 86_400_000;
+    let begun = jiff::Timestamp::from_millisecond(10 * DAY).unwrap().to_string();
+    let deleted = || json!({"/metadata/namespace": "", "/metadata/deletionTimestamp": begun});
+    let records = [
+        record(3 * DAY, "ConfigMap revoked", &["ConfigMap/owner"], json!({})),
+        record(10 * DAY - 60_000, "ConfigMap before", &[], json!({})),
+        record(10 * DAY + 500, "ConfigMap owner", &[], json!({})),
+        record(10 * DAY + 400, "ConfigMap along", &["ConfigMap/owner"], json!({})),
+        record(10 * DAY + 9_000, "Namespace n", &[], deleted()),
+        record(11 * DAY, "ConfigMap of-the-next", &[], json!({})),
+    ];
+    let names = |choice: Choice<'_>| -> Vec<String> {
+        chosen(&records, &choice).records.iter().map(|record| record.uid().to_owned()).collect()
+    };
+    let namespace = |record: &Record| record.resource == "namespaces";
+    assert_eq!(names(Choice::Last(&namespace)), ["uid-along", "uid-n", "uid-owner"]);
+    assert_eq!(names(Choice::Cascade("uid-owner".into())), ["uid-along", "uid-owner"]);
+}
+
+#[test]
+fn rights_come_back_only_when_they_are_named() {
+    let mut binding = record(1, "RoleBinding admin", &[], json!({}));
+    binding.object["apiVersion"] = "rbac.authorization.k8s.io/v1".into();
+    let records = [binding, record(2, "Namespace n", &[], json!({"/metadata/namespace": ""}))];
+    let planned = |choice: &Choice<'_>| shown(&plan(&chosen(&records, choice), &BTreeMap::new(), &absent));
+    for choice in
+        [Choice::Last(&|record| record.resource == "namespaces"), Choice::Since(Timestamp(0), &|_| true)]
+    {
+        assert_eq!(planned(&choice), ["Create Namespace/n", "Withheld RoleBinding/admin"]);
+    }
+    assert_eq!(planned(&Choice::Cascade("uid-admin".into())), ["Create RoleBinding/admin"]);
+}
+
+/// Below an owner that is on its way out, dependents would be collected again, and a controller makes nothing.
+#[test]
+fn nothing_is_created_below_an_owner_that_goes() {
+    let records = [
+        record(1, "ConfigMap below", &["ConfigMap/dying"], json!({})),
+        record(1, "ConfigMap unclear", &["ConfigMap/unread"], json!({})),
+        record(1, "ConfigMap held", &["ConfigMap/dying", "ConfigMap/living"], json!({})),
+        record(1, "Pod of-dying", &["ReplicaSet/dying*"], json!({})),
+        record(1, "ConfigMap again", &[], json!({})),
+        record(1, "ConfigMap below-again", &["ConfigMap/again"], json!({})),
+        record(1, "Job scheduled", &["CronJob/living*"], json!({})),
+    ];
+    let presence = |uid: &str| match uid {
+        "uid-living" => Presence::Lives,
+        "uid-dying" => Presence::Terminating,
+        _ => Presence::Unknown,
+    };
+    let again = Living { uid: "new".into(), restored_from: "uid-again".into(), is_terminating: true };
+    let undo = plan(&all(&records), &BTreeMap::from([("uid-again".to_owned(), again)]), &presence);
+    let gone = "its owner is being deleted, and would take it along";
+    let mut lines = shown(&undo);
+    lines.sort();
+    assert_eq!(
+        lines,
+        [
+            "Create ConfigMap/held".to_owned(),
+            "Create Job/scheduled".to_owned(),
+            "Impossible ConfigMap/again: an object of its name is being deleted: repeat when that is gone".to_owned(),
+            format!("Impossible ConfigMap/below-again: {gone}"),
+            format!("Impossible ConfigMap/below: {gone}"),
+            "Impossible ConfigMap/unclear: its owner could not be read: it may be gone, and its dependents with it"
+                .to_owned(),
+            format!("Impossible Pod/of-dying: {gone}"),
+        ]
+    );
+}
+
+/// A repeated run has the same references as the first one.
+#[test]
+fn what_an_earlier_run_has_created_refers_to_nothing_that_is_gone() {
+    let records = [record(1, "ConfigMap child", &["ConfigMap/gone"], json!({"/status/phase": "x"}))];
+    let found = Living { uid: "new".into(), restored_from: "uid-child".into(), is_terminating: false };
+    let undo = plan(&all(&records), &BTreeMap::from([("uid-child".to_owned(), found)]), &absent);
+    assert_eq!(shown(&undo), ["Complete ConfigMap/child"]);
+    assert!(with_owners(&undo.steps[0].object, &undo.known, &|_| false).is_some());
+}
+
+/// The last state of a pod that ran is a finished one: its deletion has ended it.
+#[test]
+fn pods_that_ran_until_their_deletion_come_back() {
+    let pod = |finished: &str| {
+        let ended = json!([{"state": {"terminated": {"finishedAt": finished}}}]);
+        record(
+            1,
+            "Pod bare",
+            &[],
+            json!({"/status/phase": "Failed", "/status/containerStatuses": ended,
+            "/metadata/deletionTimestamp": "2027-01-01T00:00:30Z", "/metadata/deletionGracePeriodSeconds": 30}),
+        )
+    };
+    for (finished, expected) in [
+        ("2027-01-01T00:00:02Z", "Create Pod/bare"),
+        ("2026-12-31T23:50:00Z", "Impossible Pod/bare: a finished pod would run again"),
+    ] {
+        assert_eq!(shown(&plan(&all(&[pod(finished)]), &BTreeMap::new(), &absent)), [expected]);
+    }
+}
+
+/// What controllers make for every namespace and Service is theirs; what a Deployment keeps to go back to is not made again.
+#[test]
+fn controllers_make_what_is_theirs() {
+    let revision =
+        |number: &str| json!({"/metadata/annotations": {"deployment.kubernetes.io/revision": number}});
+    let mut service = record(
+        1,
+        "Service web",
+        &[],
+        json!({"/metadata/uid": "uid-service", "/spec/selector": {"app": "web"}}),
+    );
+    service.resource = "services".into();
+    let records = [
+        record(1, "ConfigMap kube-root-ca.crt", &[], json!({})),
+        record(1, "ServiceAccount default", &[], json!({})),
+        service,
+        record(1, "Endpoints web", &[], json!({})),
+        record(1, "Endpoints by-hand", &[], json!({})),
+        record(1, "Deployment d", &[], revision("2")),
+        record(1, "ReplicaSet d-1", &["Deployment/d*"], revision("1")),
+        record(1, "ReplicaSet d-2", &["Deployment/d*"], revision("2")),
+    ];
+    let mut lines = shown(&plan(&all(&records), &BTreeMap::new(), &absent));
+    lines.sort();
+    assert_eq!(
+        lines,
+        [
+            "Create Deployment/d",
+            "Create Endpoints/by-hand",
+            "Create ReplicaSet/d-1",
+            "Create Service/web",
+            "Recreated ConfigMap/kube-root-ca.crt by Namespace/n",
+            "Recreated Endpoints/web by Service/web",
+            "Recreated ReplicaSet/d-2 by Deployment/d",
+            "Recreated ServiceAccount/default by Namespace/n",
+        ]
     );
 }

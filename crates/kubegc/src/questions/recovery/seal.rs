@@ -60,6 +60,8 @@ pub(super) struct Reader {
     file: PathBuf,
     records: usize,
     unread: usize,
+    /// Lines that anybody could have written.
+    plain: usize,
 }
 
 impl Reader {
@@ -88,6 +90,11 @@ impl Reader {
         let line = line.trim_ascii();
         let opened;
         let plain = if line.starts_with(b"{") {
+            // Where records are encrypted, a line that is not was written by somebody else.
+            if !self.identities.is_empty() {
+                self.plain += 1;
+                return None;
+            }
             line
         } else {
             opened = self.opened(&STANDARD.decode(line).ok()?)?;
@@ -120,6 +127,22 @@ impl Reader {
 
     /// What is to be said of records that could not be read; an error if these are all.
     pub(super) fn end(&self) -> Result<Option<String>, UsageError> {
+        if self.plain > 0 {
+            let plain = count(self.plain, "record");
+            let others = if self.unread > 0 {
+                format!("; {}", self.unreadable()?.unwrap_or_default())
+            } else {
+                String::new()
+            };
+            let text = format!(
+                "{plain} not encrypted, and left out: with --identity, only encrypted ones are believed{others}"
+            );
+            return if self.records == 0 { Err(UsageError::new(text)) } else { Ok(Some(text)) };
+        }
+        self.unreadable()
+    }
+
+    fn unreadable(&self) -> Result<Option<String>, UsageError> {
         let (unread, file) = (count(self.unread, "record"), self.file.display());
         match (self.unread, self.identities.is_empty()) {
             (0, _) => Ok(None),
@@ -182,7 +205,18 @@ pub(super) mod tests {
         };
         let cut = &sealed[..sealed.len() / 8 * 4];
         for (identity, lines, expected, said) in [
-            (Some(&own), &[&*plain, &sealed][..], &["plain", "sealed"][..], ""),
+            (
+                Some(&own),
+                &[&*plain, &sealed][..],
+                &["sealed"][..],
+                "1 record not encrypted, and left out: with --identity, only encrypted ones are believed",
+            ),
+            (
+                Some(&own),
+                &[&*plain],
+                &[],
+                "error: 1 record not encrypted, and left out: with --identity, only encrypted ones are believed",
+            ),
             (Some(&second), &[&*sealed], &["sealed"], ""),
             (Some(&own), &[cut, &sealed[..50]], &[], ""),
             (None, &[&*plain], &["plain"], ""),

@@ -339,7 +339,8 @@ fn selected(gatherer: &Gatherer, records: &[Record], line: &str) -> Result<(Vec<
     let selection = undo::Selection::of(&options, gatherer).map_err(|error| error.to_string())?;
     let is_selected = |record: &Record| selection.includes(record);
     let chosen = chosen(records, &selection.choice(&is_selected));
-    let names = chosen.iter().map(|record| format!("{}/{}", record.place().namespace, record.place().name));
+    let names =
+        chosen.records.iter().map(|record| format!("{}/{}", record.place().namespace, record.place().name));
     Ok((names.collect(), selection.unrecorded(records).count()))
 }
 

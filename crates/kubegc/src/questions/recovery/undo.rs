@@ -10,7 +10,7 @@ use futures::StreamExt as _;
 use gc_answers::stuck::Place;
 use gc_answers::text::count;
 use gc_answers::undo::{
-    Action, Choice, Living, RESTORED_FROM, Record, Selected, Step, Undo, chosen, plan, with_owners,
+    Action, Choice, Living, Presence, RESTORED_FROM, Record, Selected, Step, Undo, chosen, plan, with_owners,
 };
 use gc_answers::{Catalog, Known, Resource};
 use gc_kube::ApiClient;
@@ -186,11 +186,11 @@ impl Wanted {
 
 /// The plan: reads what is in the places of the deleted objects.
 pub(in crate::questions) async fn ask(gatherer: &Gatherer, records: &[Record], choice: &Choice<'_>) -> Undo {
-    let records = chosen(records, choice);
-    let living = living(gatherer, &records).await;
-    let own: BTreeSet<&str> = records.iter().map(|record| record.uid()).collect();
+    let chosen = chosen(records, choice);
+    let living = living(gatherer, &chosen.records).await;
+    let own: BTreeSet<&str> = chosen.records.iter().map(|record| record.uid()).collect();
     let mut owners: BTreeMap<String, Place> = BTreeMap::new();
-    for record in &records {
+    for record in &chosen.records {
         for owner in record.object["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
             let text = |field: &str| owner[field].as_str().unwrap_or_default().to_owned();
             let uid = text("uid");
@@ -211,14 +211,31 @@ pub(in crate::questions) async fn ask(gatherer: &Gatherer, records: &[Record], c
         }
     }
     let looked =
-        owners.into_values().map(|place| async move { (gatherer.is_there(&place).await, place.uid) });
-    let looked: Vec<(bool, String)> =
-        futures::stream::iter(looked).buffer_unordered(IN_FLIGHT).collect().await;
-    let there: BTreeSet<String> =
-        looked.into_iter().filter(|(is_there, _)| *is_there).map(|(_, uid)| uid).collect();
-    let mut undo = plan(&records, &living, &|uid| there.contains(uid));
-    undo.known.extend(there.into_iter().map(|uid| (uid.clone(), uid)));
+        owners.into_values().map(|place| async move { (presence(gatherer, &place).await, place.uid) });
+    let looked: BTreeMap<String, Presence> = futures::stream::iter(looked)
+        .buffer_unordered(IN_FLIGHT)
+        .map(|(presence, uid)| (uid, presence))
+        .collect()
+        .await;
+    let mut undo = plan(&chosen, &living, &|uid| looked.get(uid).copied().unwrap_or(Presence::Absent));
+    let there = looked.into_iter().filter(|(_, presence)| *presence == Presence::Lives);
+    undo.known.extend(there.map(|(uid, _)| (uid.clone(), uid)));
     undo
+}
+
+/// Whether the very owner is there.
+async fn presence(gatherer: &Gatherer, owner: &Place) -> Presence {
+    let Some(resource) = gatherer.catalog.of_kind(&owner.api_version, &owner.kind) else {
+        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+        return if gatherer.catalog.is_unclear(group) { Presence::Unknown } else { Presence::Absent };
+    };
+    match gatherer.object(&resource.name, &owner.namespace, &owner.name).await {
+        Known::Present(object) if object["metadata"]["uid"] != owner.uid => Presence::Absent,
+        Known::Present(object) if object["metadata"]["deletionTimestamp"].is_null() => Presence::Lives,
+        Known::Present(_) => Presence::Terminating,
+        Known::Absent => Presence::Absent,
+        Known::Unreadable(_) => Presence::Unknown,
+    }
 }
 
 /// What is found in the place of each record, by the UID of the past.
@@ -305,13 +322,17 @@ async fn restore(
 ) -> Result<String, String> {
     let resource = served(catalog, &step.place)?;
     let path = object_path(&resource, &step.place.namespace, &step.place.name);
-    let object = with_owners(&step.object, known, &|_| false).ok_or("its owner could not be created")?;
     let created = match step.action {
-        Action::Complete => {
-            send(client, Method::GET, &path, None).await.map_err(|error| error.to_string())?
+        Action::Complete => already_there(client, step, &path).await?,
+        _ => {
+            let object =
+                with_owners(&step.object, known, &|_| false).ok_or("its owner could not be created")?;
+            create(client, &resource, step, &path, object).await?
         }
-        _ => create(client, &resource, step, &path, object).await?,
     };
+    if resource.name == gc_answers::GroupResource::new("", "persistentvolumeclaims") {
+        bind(client, catalog, step, &created).await?;
+    }
     if let Some(status) = step.status.as_ref().filter(|_| !has_written_status(&created)) {
         let uid = &created["metadata"]["uid"];
         let body = json!({"metadata": {"uid": uid}, "status": status});
@@ -329,6 +350,32 @@ async fn restore(
         set.map_err(|error| format!("it was created, but not its status: {error}"))?;
     }
     Ok(created["metadata"]["uid"].as_str().unwrap_or_default().to_owned())
+}
+
+/// Gives the volume of a claim the UID that the claim has now, if the volume still has the one that it had.
+async fn bind(client: &ApiClient, catalog: &Catalog, step: &Step, claim: &Value) -> Result<(), String> {
+    let volume = claim["spec"]["volumeName"].as_str().unwrap_or_default();
+    let volumes = gc_answers::GroupResource::new("", "persistentvolumes");
+    let Some(resource) = catalog.named(&volumes).filter(|_| !volume.is_empty()) else { return Ok(()) };
+    let path = object_path(resource, "", volume);
+    let found = match send(client, Method::GET, &path, None).await {
+        Ok(found) => found,
+        Err(error) if error.is(StatusCode::NOT_FOUND) => return Ok(()),
+        Err(error) => return Err(format!("it was created, but volume {volume} could not be read: {error}")),
+    };
+    if found["spec"]["claimRef"]["uid"] != step.place.uid || !found["metadata"]["deletionTimestamp"].is_null()
+    {
+        return Ok(());
+    }
+    // Without the version of the old claim, the binder takes the reference for one of this claim.
+    let body = json!({
+        "metadata": {"uid": found["metadata"]["uid"], "resourceVersion": found["metadata"]["resourceVersion"]},
+        "spec": {"claimRef": {"uid": claim["metadata"]["uid"], "resourceVersion": null}},
+    });
+    let bound = send(client, Method::PATCH, &path, Some(&body)).await;
+    bound
+        .map(drop)
+        .map_err(|error| format!("it was created, but volume {volume} is not bound to it: {error}"))
 }
 
 /// Whether somebody has written the status since the object was created: a controller, or an earlier run.
@@ -383,7 +430,8 @@ async fn create(
 /// Somebody was faster: an earlier run of this command, or somebody else.
 async fn already_there(client: &ApiClient, step: &Step, path: &str) -> Result<Value, String> {
     let found = send(client, Method::GET, path, None).await.map_err(|error| error.to_string())?;
-    if found["metadata"]["annotations"][RESTORED_FROM] == step.place.uid {
+    let is_terminating = !found["metadata"]["deletionTimestamp"].is_null();
+    if found["metadata"]["annotations"][RESTORED_FROM] == step.place.uid && !is_terminating {
         return Ok(found);
     }
     Err("another object has its name; it was not overwritten".to_owned())
@@ -398,6 +446,23 @@ fn without_addresses(service: &mut Value) {
             port.as_object_mut().map(|port| port.remove("nodePort"));
         }
     }
+}
+
+/// Shows what an object gives to whom, if it does: records come from a disk or a bucket that others may write to.
+fn rights(object: &Value, place: &Place, out: &mut Vec<u8>) -> anyhow::Result<()> {
+    let granted: Vec<(&str, &Value)> = ["subjects", "roleRef", "rules", "aggregationRule"]
+        .into_iter()
+        .map(|field| (field, &object[field]))
+        .filter(|(_, value)| !value.is_null())
+        .collect();
+    if !place.api_version.starts_with("rbac.authorization.k8s.io/") || granted.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{} grants:", place.title())?;
+    for (field, value) in granted {
+        writeln!(out, "  {field}: {value}")?;
+    }
+    Ok(())
 }
 
 pub(in crate::questions) struct UndoAnswer<'a> {
@@ -418,6 +483,9 @@ impl Answer for UndoAnswer<'_> {
                 Action::Impossible(why) => (*why).to_owned(),
                 Action::Exists => "an object of this name exists; it stays as it is".to_owned(),
                 Action::Complete => "an earlier run has created it".to_owned(),
+                Action::Withheld => {
+                    format!("it grants rights: name it to create it, {}", step.place.reference())
+                }
                 Action::Create => step.notes.join("; "),
             };
             table.row(vec![
@@ -432,6 +500,9 @@ impl Answer for UndoAnswer<'_> {
             |wanted: fn(&Action) -> bool| self.undo.steps.iter().filter(|step| wanted(&step.action)).count();
         let created = number(|action| *action == Action::Create);
         let lost = number(|action| matches!(action, Action::Impossible(_)));
+        for step in self.undo.steps.iter().filter(|step| step.action == Action::Create) {
+            rights(&step.object, &step.place, out)?;
+        }
         let verb = if self.is_done { "Creating" } else { "Would create" };
         writeln!(out, "\n{verb} {}; {} cannot come back.", count(created, "object"), count(lost, "object"))?;
         if !self.is_done && created > 0 {
