@@ -108,6 +108,12 @@ impl RecordingPolicy {
         !NEVER.contains(&resource) && self.resources.iter().any(|wanted| name_matches(wanted, resource))
     }
 
+    /// Returns the patterns that match none of these resources, such as a misspelt one.
+    pub(super) fn unmatched<'a>(&'a self, served: &'a [String]) -> impl Iterator<Item = &'a str> {
+        let matches = |pattern: &str| served.iter().any(|name| name_matches(pattern, name));
+        self.resources.iter().map(String::as_str).filter(move |pattern| !matches(pattern))
+    }
+
     /// Whether the last state of an object is kept. The namespace is empty at cluster scope.
     pub(crate) fn keeps(&self, resource: &str, namespace: &str, name: &str) -> bool {
         if resource == "secrets" {
@@ -191,6 +197,13 @@ mod tests {
         assert!(
             by_default.watches("pods") && !by_default.watches("secrets") && !by_default.watches("events")
         );
+    }
+
+    #[test]
+    fn a_misspelt_resource_matches_nothing() {
+        let policy = RecordingPolicy::read("resources: [configmap, deployments.apps, '*.acme.dev']").unwrap();
+        let served = ["configmaps".to_owned(), "deployments.apps".to_owned()];
+        assert_eq!(policy.unmatched(&served).collect::<Vec<_>>(), ["configmap", "*.acme.dev"]);
     }
 
     #[test]

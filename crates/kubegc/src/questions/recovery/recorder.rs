@@ -8,15 +8,18 @@ use std::time::Duration;
 
 use clap::Args;
 use futures::FutureExt as _;
+use gc_answers::text::count;
 use gc_answers::undo::Record;
 use gc_kube::discovery::{Discovered, discover};
 use gc_kube::{ApiClient, ObjectNews, QUEUED_BATCHES, watch_objects};
 use gc_types::ResourceId;
+use http::{Method, StatusCode};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::bucket::FLUSH_PERIOD;
+use super::changes::send;
 use super::policy::RecordingPolicy;
 use super::records::{RecordsFlags, Sink};
 use super::seal;
@@ -114,13 +117,53 @@ pub(super) async fn record(
                 Ok(served) => {
                     follow(&client, &policy, &served, &sink, &mut watches, &mut tasks);
                     if !std::mem::replace(&mut is_reported, true) {
-                        tracing::info!(resources = watches.len(), server = client.address(), "recording deletions");
+                        let recorded = check(&client, &policy, &served).await?;
+                        tracing::info!(resources = recorded, server = client.address(), "recording deletions");
                     }
                 }
                 Err(error) => tracing::warn!(%error, "discovery failed; recording continues for the known resources"),
             },
         }
     }
+}
+
+/// Says at once what of the policy is not recorded, and fails if nothing is. Returns how many resources are.
+async fn check(client: &ApiClient, policy: &RecordingPolicy, served: &Discovered) -> anyhow::Result<usize> {
+    let all: Vec<String> = served
+        .resources
+        .values()
+        .map(|resource| gc_types::group_resource(&resource.group, &resource.resource))
+        .collect();
+    for pattern in policy.unmatched(&all) {
+        tracing::error!(
+            resource = pattern,
+            "the policy names what the server does not serve: none of it is recorded"
+        );
+    }
+    let mut wanted = Vec::new();
+    for resource in served.resources.values().filter(|resource| resource.is_collectable()) {
+        let name = gc_types::group_resource(&resource.group, &resource.resource);
+        if policy.watches(&name) {
+            wanted.push((name, resource.info(ResourceId(0), true).gvr));
+        }
+    }
+    let mut recorded = wanted.len();
+    for (resource, gvr) in &wanted {
+        let path = format!("{}/{}?limit=1", gc_types::api_path(&gvr.group, &gvr.version), gvr.resource);
+        // What fails in another way is tried again by its watch.
+        if let Err(error) = send(client, Method::GET, &path, None).await
+            && error.is(StatusCode::FORBIDDEN)
+        {
+            recorded -= 1;
+            tracing::error!(%resource, %error, "its deletions are not recorded: this account may not list it");
+        }
+    }
+    anyhow::ensure!(
+        recorded > 0,
+        "nothing would be recorded: the policy matches {} of this server, and this account may list none",
+        count(wanted.len(), "resource")
+    );
+    Ok(recorded)
 }
 
 /// Begins the watches of what is served now and selected, and ends those of what is not served any more.

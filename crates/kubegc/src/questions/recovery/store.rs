@@ -77,9 +77,31 @@ impl RecordStore {
             self.bytes = 0;
             self.prune(at)?;
         }
-        self.file.write_all(line.as_bytes())?;
-        self.file.flush()?;
+        if let Err(error) = self.write(line) {
+            self.make_room(at, &error)?;
+            self.write(line)?;
+        }
         self.bytes += length;
+        Ok(())
+    }
+
+    fn write(&mut self, line: &str) -> std::io::Result<()> {
+        self.file.write_all(line.as_bytes())?;
+        self.file.flush()
+    }
+
+    /// Removes the oldest file of a disk that takes no more, and begins a new one: the last line of the present one is torn.
+    fn make_room(&mut self, at: Timestamp, error: &std::io::Error) -> anyhow::Result<()> {
+        let files = files(&self.directory)?;
+        let [(_, oldest), _, ..] = files.as_slice() else {
+            anyhow::bail!("the disk takes no record, and there is no older file to remove: {error}");
+        };
+        tracing::error!(%error, removed = %oldest.display(), "a record could not be written; the oldest records were removed");
+        std::fs::remove_file(oldest).with_context(|| format!("cannot remove {}", oldest.display()))?;
+        // What the writer holds is the torn line, which is not to be tried again when it is dropped.
+        let torn = std::mem::replace(&mut self.file, create(&self.directory, at)?);
+        drop(torn.into_parts());
+        self.bytes = 0;
         Ok(())
     }
 
@@ -197,6 +219,19 @@ mod tests {
         assert_eq!(names(&directory), ["a", "b", "c"]);
         let newer = read(&directory, &mut Reader::default(), |record| record.at.0 > 2).unwrap();
         assert_eq!(newer, [of(4, "c", 1)]);
+    }
+
+    #[test]
+    fn a_full_disk_loses_the_oldest_records_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = RecordStore::open(folder.path(), BOUNDS, Timestamp(1)).unwrap();
+        append(&mut store, &of(2, "old", 1));
+        std::os::unix::fs::symlink("/dev/full", folder.path().join("deleted-5.jsonl")).unwrap();
+        let mut store = RecordStore::open(folder.path(), BOUNDS, Timestamp(5)).unwrap();
+        append(&mut store, &of(6, "new", 1));
+        drop(store);
+        std::fs::remove_file(folder.path().join("deleted-5.jsonl")).unwrap();
+        assert_eq!(names(folder.path()), ["new"]);
     }
 
     #[test]
