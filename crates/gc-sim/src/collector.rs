@@ -23,6 +23,7 @@ use crate::candidates::Candidate;
 use crate::clocks::{Clocks, ServerDate};
 use crate::defects::Defect;
 use crate::kinds::{KINDS, ORDINARY_KINDS, index_of};
+use crate::liars::Lie;
 use crate::performed::Part;
 use crate::performed::Performed;
 use crate::policies::Policies;
@@ -597,6 +598,16 @@ impl Collector {
     pub fn resource_at(&self, position: usize) -> Option<ResourceId> {
         let count = self.watchers.len();
         if count == 0 { None } else { self.watchers.keys().nth(position % count).copied() }
+    }
+
+    /// The watch of a resource tells a lie next: in its list, which it begins anew, or in what it delivers.
+    pub fn deceive(&mut self, id: ResourceId, lie: (Lie, u64), server: &Server) {
+        if lie.0.is_of_lists() {
+            self.break_stream(id, StreamFault::Expired, server);
+        }
+        if let Some(watcher) = self.watchers.get_mut(&id) {
+            watcher.lie = Some(lie);
+        }
     }
 
     /// Breaks the watch of a resource.

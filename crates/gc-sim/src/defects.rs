@@ -92,13 +92,25 @@ pub enum Defect {
     NamespaceDryRunIgnored,
     NamespaceLimitIgnored,
     NamespaceBreakerUnasked,
+    CrossedBelieved,
+    NotFoundOtherBelieved,
+    AbsenceUnread,
 }
 
 impl Defect {
+    /// Whether it believes what one answer says: it is looked for in worlds with a liar.
+    #[must_use]
+    pub fn is_credulity(self) -> bool {
+        self >= Self::CrossedBelieved
+    }
+
     /// Whether it can be noticed in such a world at all. (They are in groups: of ownership and restraints, of retention, of
-    /// elections, of policies, of namespaces.)
+    /// elections, of policies, of namespaces, of lies.)
     #[must_use]
     pub fn can_show_in(self, story: &Story) -> bool {
+        if self.is_credulity() {
+            return !story.namespaces;
+        }
         if self == Self::NamespaceBreakerUnasked {
             let breaker = story.namespace_restraints().map(|(_, breaker)| breaker.largest_number);
             breaker.is_some_and(|largest| largest != BreakerOptions::default().largest_number)
@@ -119,7 +131,7 @@ impl Defect {
 }
 
 /// Every defect, its name on the command line, and what it is.
-pub const DEFECTS: [(Defect, &str, &str); 83] = [
+pub const DEFECTS: [(Defect, &str, &str); 86] = [
     (Defect::NoVersionGuard, "no-version-guard", "a DELETE without the resourceVersion of the verdict"),
     (Defect::NoGuardAtAll, "no-guard", "a DELETE without any precondition"),
     (Defect::OwnersUnguarded, "owners-unguarded", "references are patched without UID and version"),
@@ -279,6 +291,21 @@ pub const DEFECTS: [(Defect, &str, &str); 83] = [
         "passes have more requests in flight than the concurrency limit allows",
     ),
     (Defect::NamespaceBreakerUnasked, "namespace-breaker-unasked", "passes do not ask the circuit breaker"),
+    (
+        Defect::CrossedBelieved,
+        "crossed-believed",
+        "the answer to another live read counts as the answer to this one",
+    ),
+    (
+        Defect::NotFoundOtherBelieved,
+        "not-found-other-believed",
+        "a 404 about any object proves that this one is absent",
+    ),
+    (
+        Defect::AbsenceUnread,
+        "absence-unread",
+        "whatever a list does not contain is absent: no live read confirms it",
+    ),
 ];
 
 /// The defect with a name.

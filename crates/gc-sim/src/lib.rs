@@ -13,6 +13,8 @@ pub mod clocks;
 pub mod collector;
 pub mod defects;
 pub mod kinds;
+pub mod liars;
+pub mod losses;
 pub mod metadata;
 pub mod namespaces;
 pub mod oracle;

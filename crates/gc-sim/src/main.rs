@@ -21,6 +21,9 @@ Simulated worlds that try to make the collector delete the wrong thing.
                               runs many worlds (a number of seeds, with --from SEED, is understood as well); a failure
                               prints the command that repeats it. With --record, each finished slice is appended to the
                               file, and the same command continues after the last one
+  kubegc-sim --liars --seed N | --seeds A..B …
+                              the same in worlds in which one answer lies; what is not done counts for nothing there, what is
+                              lost does
   kubegc-sim --seed N [--mutation NAME] [--whole]
                               repeats one and prints what happens; of a failure, the short story (--whole: all of it)
   kubegc-sim --mutations [--tries N] [--limit SEEDS] [--mutation NAME]
@@ -43,6 +46,7 @@ struct Arguments {
     mutations: bool,
     workloads: bool,
     whole: bool,
+    liars: bool,
     tries: Option<u64>,
     limit: Option<u64>,
     small: Option<u64>,
@@ -75,6 +79,7 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--workloads" => parsed.workloads = true,
             "--help" | "-h" => return Ok(Arguments::default()),
             "--whole" => parsed.whole = true,
+            "--liars" => parsed.liars = true,
             "--mutation" => {
                 let text = arguments.next().unwrap_or_default();
                 parsed.mutation =
@@ -157,7 +162,7 @@ fn many_with_workloads(seeds: &Range<u64>, arguments: &Arguments) -> bool {
 }
 
 fn one(seed: u64, arguments: &Arguments) -> bool {
-    let options = Options { defect: arguments.mutation, trace: true };
+    let options = Options { defect: arguments.mutation, liars: arguments.liars, trace: true };
     let mut story = Story::new(seed);
     let mut report = run_story(&story, options);
     if let Some(violation) = &report.violation
@@ -219,7 +224,7 @@ fn threads(arguments: &Arguments) -> u64 {
 
 /// Runs many worlds, and says what happened in them.
 fn many(seeds: &Range<u64>, arguments: &Arguments) -> bool {
-    let options = Options { defect: arguments.mutation, trace: false };
+    let options = Options { defect: arguments.mutation, liars: arguments.liars, trace: false };
     let mut summary = Summary::default();
     let succeeded = campaign(seeds, arguments, SLICE_SEEDS, |slice| {
         let found = run_seeds(slice.start, slice.end - slice.start, threads(arguments), options);
@@ -258,7 +263,11 @@ fn continued(
         || Ok(Slice::none_of(seeds, arguments.workloads)),
         |record| record.read(seeds, arguments.workloads),
     )?;
-    let workloads = if arguments.workloads { " --workloads" } else { "" };
+    let workloads = match (arguments.workloads, arguments.liars) {
+        (true, _) => " --workloads",
+        (_, true) => " --liars",
+        _ => "",
+    };
     let mutation = DEFECTS.iter().find(|row| Some(row.0) == arguments.mutation);
     let mutation = mutation.map(|row| format!(" --mutation {}", row.1)).unwrap_or_default();
     while total.to < seeds.end {

@@ -19,6 +19,7 @@ use crate::performed::Performed;
 use crate::performed::failed;
 
 use crate::kinds::Kind;
+use crate::liars::{Lie, read_instead};
 use crate::metadata::{Metadata, observed};
 use crate::retention::read_facts;
 use crate::saboteur::Saboteur;
@@ -51,6 +52,8 @@ struct Said {
     result: Option<Result<Option<Arc<Object>>, ApiError>>,
     /// A proxy has replaced the body of a success by something else.
     is_garbled: bool,
+    /// A defect takes it for an answer about this object.
+    believed: Option<(ObjectKey, [&'static str; 2])>,
 }
 
 impl Answer for Said {
@@ -75,8 +78,12 @@ impl Answer for Said {
             return Err("it is no object".to_owned());
         };
         let metadata = Metadata::of(object).ok_or("it has no metadata")?;
+        let mut observed = metadata.observed(self.resource);
+        if let Some((key, _)) = &self.believed {
+            observed.key = key.clone();
+        }
         Ok(Answered {
-            observed: metadata.observed(self.resource),
+            observed,
             resource_version: metadata.resource_version.to_string(),
             finalizers: metadata.finalizers.iter().map(ToString::to_string).collect(),
         })
@@ -87,7 +94,12 @@ impl Answer for Said {
             Ok(Some(_)) => None,
             Ok(None) => Some(Status::default()),
             Err(error) => {
-                let details = error.details.as_deref().cloned().unwrap_or_default();
+                let mut details = error.details.as_deref().cloned().unwrap_or_default();
+                if let Some((key, [group, resource])) = &self.believed {
+                    details.name = key.name.to_string();
+                    details.group = (*group).to_owned();
+                    details.kind = (*resource).to_owned();
+                }
                 Some(Status {
                     reason: error.reason.clone().into_owned(),
                     message: error.message.clone(),
@@ -150,12 +162,17 @@ pub struct Performer<'a> {
     pub saboteur: &'a Saboteur,
     /// What happens to it on its way.
     pub trouble: Option<Trouble>,
+    /// What its first GET is answered with in place of what the server says, and what the choices of that come from.
+    pub lie: Option<(Lie, u64)>,
 }
 
 impl Performer<'_> {
     /// Performs a request about one object.
     #[must_use]
     pub fn perform(&self, request: &Request) -> Performed {
+        if matches!(request, Request::Read { .. }) && self.saboteur.is(Defect::AbsenceUnread) {
+            return Performed::of(Outcome::Absent, Signal::Answered);
+        }
         let request = self.spoiled(request);
         let Some(key) = Exchange::subject(&request) else {
             return Performed::of(Outcome::NotServed, Signal::Answered);
@@ -174,7 +191,22 @@ impl Performer<'_> {
                 Step::Send(call) => {
                     let fault =
                         self.trouble.filter(|trouble| trouble.call == calls).map(|trouble| trouble.fault);
+                    let lie = self.lie.filter(|_| calls == 0 && call.verb == Verb::Get);
                     calls += 1;
+                    if let Some(lie) = lie
+                        && let Some(told) =
+                            read_instead(lie, self.kind, (&key.namespace, &key.name), self.server)
+                    {
+                        let believes = match &told {
+                            Ok(_) => self.saboteur.is(Defect::CrossedBelieved),
+                            Err(_) => self.saboteur.is(Defect::NotFoundOtherBelieved),
+                        };
+                        let believed = believes.then(|| (key.clone(), [self.kind.group, self.kind.resource]));
+                        let result = Some(told.map(Some));
+                        let told = Said { resource: key.resource, result, is_garbled: false, believed };
+                        step = exchange.answered(&told);
+                        continue;
+                    }
                     match self.answer(&request, key, call, fault) {
                         Some(said) => exchange.answered(&said),
                         None => exchange.unanswered(NO_ANSWER),
@@ -204,7 +236,7 @@ impl Performer<'_> {
             return None;
         }
         let is_garbled = fault == Some(RequestFault::Garbled);
-        Some(Said { resource: key.resource, result, is_garbled })
+        Some(Said { resource: key.resource, result, is_garbled, believed: None })
     }
 
     /// The list of a barrier.

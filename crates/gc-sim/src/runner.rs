@@ -178,7 +178,7 @@ impl Finding {
 /// maximum number of them. Worlds in which it cannot show are counted and not run.
 #[must_use]
 pub fn hunt(defect: Defect, tries: u64, seeds: u64) -> Finding {
-    let options = Options { defect: Some(defect), trace: false };
+    let options = Options { defect: Some(defect), liars: defect.is_credulity(), trace: false };
     let mut finding = Finding { needed: Vec::new(), oracles: Vec::new(), tries };
     for attempt in 0..tries {
         let from = 1_000_000 * (attempt + 1);

@@ -13,6 +13,7 @@ use gc_registry::watch::Watch;
 use gc_types::{Event, ResourceId};
 
 use crate::kinds::KINDS;
+use crate::liars::{Lie, gone_object, list_instead};
 use crate::metadata::observed;
 use crate::server::{Server, polled};
 use crate::story::StreamFault;
@@ -48,6 +49,8 @@ pub(crate) struct Watcher {
     pub(crate) redelivered: u64,
     /// The newest version that was ever delivered.
     newest: u64,
+    /// The lie that is told next, and what its choices come from.
+    pub(crate) lie: Option<(Lie, u64)>,
 }
 
 impl Watcher {
@@ -61,6 +64,7 @@ impl Watcher {
             behind: 0,
             redelivered: 0,
             newest: 0,
+            lie: None,
         }
     }
 
@@ -131,9 +135,26 @@ impl Watcher {
         let delivery = |item: &Arc<Object>| {
             observed(item, id).map(|object| (Event::Observed(object), Some(Arc::clone(item))))
         };
-        let items = list.items.iter().filter_map(delivery).collect();
-        self.stream = Stream::List { items, version: list.resource_version };
+        let (items, version) = match self.lie.take_if(|(lie, _)| lie.is_of_lists()) {
+            None => (list.items, list.resource_version),
+            Some(lie) => match list_instead(lie, list, self.kind, server) {
+                Some(told) => told,
+                None => return Some(ApiError::internal("not a list")),
+            },
+        };
+        let items = items.iter().filter_map(delivery).collect();
+        self.stream = Stream::List { items, version };
         None
+    }
+
+    /// The lie that a watch tells, if it is to tell one: an object that is gone is there again.
+    fn revive(&mut self, id: ResourceId, server: &Server, events: &mut Vec<Delivery>) {
+        let Some((_, salt)) = self.lie.take_if(|(lie, _)| *lie == Lie::Revived) else { return };
+        if let Some(object) = gone_object(&KINDS[self.kind], salt, server)
+            && let Some(observed) = observed(&object, id)
+        {
+            events.push((Event::Observed(observed), Some(object)));
+        }
     }
 
     fn ask_for_newest(&mut self, server: &Server) -> Option<ApiError> {
@@ -181,6 +202,7 @@ impl Watcher {
 
     fn read_watch(&mut self, id: ResourceId, most: usize, server: &Server, events: &mut Vec<Delivery>) {
         server.pump();
+        self.revive(id, server, events);
         let Stream::Watch(watch) = &mut self.stream else { return };
         let mut end = None;
         for _ in 0..most {

@@ -15,7 +15,10 @@ use crate::clients;
 use crate::collector::{Collector, Flight};
 use crate::defects::Defect;
 use crate::kinds::{KINDS, ORDINARY_KINDS};
+use crate::liars::{Liar, Lie};
+use crate::losses::is_loss;
 use crate::oracle::{self, Exemptions, Oracle};
+use crate::performed::Part;
 use crate::policies::Policies;
 use crate::policy_verdicts::PolicyBook;
 use crate::process::Orders;
@@ -54,6 +57,8 @@ const VERIFIED_EVERY: usize = 16;
 pub struct Options {
     /// A defect to plant.
     pub defect: Option<Defect>,
+    /// Whether the transport tells a lie (see [`crate::liars`]).
+    pub liars: bool,
     /// Whether to write down what happens.
     pub trace: bool,
 }
@@ -116,6 +121,12 @@ pub struct World<'a> {
     /// What the operator of all collectors has ordered.
     orders: Orders,
     restraints: RestraintBook,
+    /// The liar, until it has told its lie.
+    liar: Option<Liar>,
+    /// The lie that the next live read is answered with.
+    lie: Option<(Lie, u64)>,
+    /// Something may have been told that is not so: only losses count.
+    is_deceived: bool,
     report: Report,
 }
 
@@ -164,6 +175,9 @@ impl<'a> World<'a> {
             book: PolicyBook::default(),
             orders: Orders::default(),
             restraints: RestraintBook::new(story),
+            liar: options.liars.then(|| Liar::of(story)),
+            lie: None,
+            is_deceived: false,
             report: Report::default(),
         };
         world.begin_collector();
@@ -209,8 +223,12 @@ impl<'a> World<'a> {
             self.begin_elections()?;
         }
         for (index, step) in self.story.steps.iter().enumerate() {
-            self.step(*step)?;
-            if index.is_multiple_of(VERIFIED_EVERY) {
+            if self.liar.is_some_and(|liar| liar.at <= index) {
+                self.deceive();
+            }
+            let done = self.step(*step);
+            self.unless_deceived(done)?;
+            if index.is_multiple_of(VERIFIED_EVERY) && !self.is_deceived {
                 for collector in &self.collectors {
                     oracle::judge_bounds(collector)?;
                 }
@@ -218,7 +236,8 @@ impl<'a> World<'a> {
             self.report.mix(self.server.revision());
         }
         self.note(|| "-- faults end, everything arrives".to_owned());
-        self.rest()?;
+        let rested = self.rest();
+        self.unless_deceived(rested)?;
         self.judge_rest()?;
         self.note(|| "-- clients take off their finalizers".to_owned());
         for target in self.truth.clone().objects().filter(|target| target.object.deletion.foreign_finalizers)
@@ -226,12 +245,37 @@ impl<'a> World<'a> {
             clients::release(&self.server, target, self.story.retention);
         }
         self.absorb_others();
-        self.rest()?;
+        let rested = self.rest();
+        self.unless_deceived(rested)?;
         self.judge_rest()
     }
 
+    /// The liar is tempted, and tells its lie to a collector at the next opportunity.
+    fn deceive(&mut self) {
+        let Some(Liar { lie, salt, .. }) = self.liar else { return };
+        let mut random = Random::new(salt);
+        let Some(index) = self.moving(&mut random) else { return };
+        if lie.is_of_reads() {
+            self.lie = Some((lie, salt));
+        } else {
+            let Some(id) = self.collectors[index].resource_at(random.below(64)) else { return };
+            self.collectors[index].deceive(id, (lie, salt), &self.server);
+        }
+        (self.liar, self.is_deceived) = (None, true);
+        self.report.note_happened(lie.name());
+        self.note(|| format!("  the transport is about to lie: {lie:?}"));
+    }
+
+    /// After a lie, what is not done or done twice counts for nothing, but only what is lost.
+    fn unless_deceived(&self, done: Result<(), Violation>) -> Result<(), Violation> {
+        match done {
+            Err(violation) if self.is_deceived && !is_loss(&violation, Part::Claims) => Ok(()),
+            done => done,
+        }
+    }
+
     fn judge_rest(&self) -> Result<(), Violation> {
-        let Some(collector) = self.collectors.first() else { return Ok(()) };
+        let Some(collector) = self.collectors.first().filter(|_| !self.is_deceived) else { return Ok(()) };
         oracle::judge_rest(&self.truth, collector)?;
         if self.story.retention {
             verdicts::judge_rest(&self.truth, collector, &self.provider)?;
@@ -407,6 +451,9 @@ impl<'a> World<'a> {
     }
 
     fn judge_decisions(&self, index: usize, before: usize) -> Result<(), Violation> {
+        if self.is_deceived {
+            return Ok(());
+        }
         let collector = &self.collectors[index];
         let new = || collector.requests.iter().skip(before);
         new().try_for_each(|flight| verdicts::judge_clocks(flight, collector))?;

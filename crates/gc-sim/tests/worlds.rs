@@ -127,7 +127,7 @@ fn a_seed_decides_everything() {
 const SHORT: usize = 30;
 
 fn becomes_short(defect: &str) {
-    let options = Options { defect: gc_sim::defects::by_name(defect), trace: false };
+    let options = Options { defect: gc_sim::defects::by_name(defect), ..Options::default() };
     let seed = (0..2_000).find(|&seed| run_seed(seed, options).violation.is_some());
     let story = Story::new(seed.unwrap_or_default());
     let Some(violation) = run_story(&story, options).violation else {

@@ -200,7 +200,8 @@ impl WorkloadWorld {
         let (kind, delivered) = (feed.kind, feed.version());
         let verdict = self.judge_collection(collector, &kind, effect);
         let saboteur = Saboteur::new(None);
-        let performer = Performer { server: &self.server, kind: &kind, saboteur: &saboteur, trouble: None };
+        let performer =
+            Performer { server: &self.server, kind: &kind, saboteur: &saboteur, trouble: None, lie: None };
         let performed = match &effect.request {
             Request::Barrier { at_least, .. }
                 if *at_least != ResourceVersion::UNKNOWN

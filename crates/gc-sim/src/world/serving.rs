@@ -7,6 +7,7 @@ use super::World;
 use crate::clients;
 use crate::collector::{Flight, Return};
 use crate::kinds::{KINDS, facts_of};
+use crate::losses::{is_loss, judge_law};
 use crate::oracle::Scene;
 use crate::performed::Part;
 use crate::performed::Performed;
@@ -98,7 +99,10 @@ impl World<'_> {
         let call = if is_cut_off { 0 } else { random.weighted(&CALLS_WITH_FAULTS) };
         let call = u32::try_from(call).unwrap_or_default();
         let trouble = fault.map(|fault| Trouble { fault, call });
-        let performer = Performer { server: &self.server, kind: &KINDS[kind], saboteur, trouble };
+        // A liar answers the reads that verdicts ask for.
+        let is_read = matches!(flight.effect.request, Request::Read { .. }) && sender.is_some();
+        let lie = self.lie.take_if(|_| is_read);
+        let performer = Performer { server: &self.server, kind: &KINDS[kind], saboteur, trouble, lie };
         let performed = match (&flight.effect.request, &flight.list, facts_of(kind)) {
             (_, Some(list), _) => performer.list(&list.place, list.not_older_than.is_some()),
             (Request::Barrier { namespace, .. }, None, Some(facts)) => {
@@ -117,7 +121,8 @@ impl World<'_> {
             format!("  {} -> {outcome}", show_request(kind, &flight.effect.request))
         });
         self.judge(flight)?;
-        self.oracle.count(flight, &performed.outcome, self.born)?;
+        let counted = self.oracle.count(flight, &performed.outcome, self.born);
+        self.unless_deceived(counted)?;
         Ok(performed)
     }
 
@@ -139,15 +144,23 @@ impl World<'_> {
             let scene = Scene { truth: &self.truth, flight, uid_only: self.story.uid_only };
             // A pod without a node is marked and removed by one request: the first change is the decision.
             if !std::mem::replace(&mut judged, true) {
-                if flight.part == Part::Ownership {
-                    self.oracle.judge(&scene, &change)?;
+                let judged = if flight.part == Part::Ownership {
+                    self.oracle.judge(&scene, &change)
                 } else if flight.bewildered {
                     self.oracle.exemptions.restored += 1;
+                    Ok(())
                 } else {
-                    verdicts::judge(&scene, &change, &self.provider)?;
-                    if flight.part == Part::Policies {
-                        self.book.judge(&scene, &change)?;
+                    match verdicts::judge(&scene, &change, &self.provider) {
+                        Ok(()) if flight.part == Part::Policies => self.book.judge(&scene, &change),
+                        judged => judged,
                     }
+                };
+                match judged {
+                    Err(violation) if self.is_deceived && !is_loss(&violation, flight.part) => {}
+                    judged => judged?,
+                }
+                if self.is_deceived && !flight.bewildered {
+                    judge_law(&scene, &change)?;
                 }
                 *self.report.happened.entry(verdicts::named(flight.part)).or_default() += 1;
             }

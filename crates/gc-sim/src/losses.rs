@@ -1,0 +1,43 @@
+//! What is lost in a world whose transport lies: what the oracles notice there that counts, and a law of its own.
+
+use gc_types::Verdict;
+
+use crate::kinds::KINDS;
+use crate::oracle::Scene;
+use crate::performed::Part;
+use crate::truth::{TrueChange, TrueObject};
+use crate::violation::{Violation, broken};
+
+/// Whether what an oracle noticed is a loss, whatever was delivered and answered to the collector. The others go by what it was
+/// told, or by what it still has to do. So does that of orphans: a dependent that a list leaves out is not known, and not released
+/// by an owner that orphans (`docs/proof.md`).
+#[must_use]
+pub fn is_loss(violation: &Violation, part: Part) -> bool {
+    match violation.oracle {
+        "safety" | "identity" | "law" | "panic" => true,
+        "finalizers" => part == Part::Claims,
+        _ => false,
+    }
+}
+
+/// The law of worlds with a liar, where the other oracles go by what was delivered: no pod and no lease goes on account of a node
+/// that lives, and has lived since before the collector's watch says that it knows all nodes.
+pub fn judge_law(scene: &Scene<'_>, change: &TrueChange) -> Result<(), Violation> {
+    let Some(before) = &change.before else { return Ok(()) };
+    let flight = scene.flight;
+    let node = match flight.effect.reason.verdict {
+        Verdict::Retention(gc_types::codes::NODE_GONE) => {
+            before.value().pointer("/spec/nodeName").and_then(|name| name.as_str().map(str::to_owned))
+        }
+        Verdict::Retention(gc_types::codes::NODE_LEASE_ORPHANED) => Some(before.object.key.name.to_string()),
+        _ => None,
+    };
+    let Some(node) = node else { return Ok(()) };
+    let Some(kind) = KINDS.iter().position(|kind| kind.kind == "Node") else { return Ok(()) };
+    let Some(lives) = scene.truth.at(kind, "", &node) else { return Ok(()) };
+    let since = scene.truth.since(&lives.object.uid, |_: &TrueObject| true);
+    if since.is_some_and(|since| since <= flight.delivered[kind].min(flight.decided)) {
+        return broken("law", format!("{} goes, and its node {node} lives", before.show()));
+    }
+    Ok(())
+}

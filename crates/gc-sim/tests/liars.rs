@@ -1,0 +1,33 @@
+//! Many worlds in which one answer lies: nothing that lives is lost on its account.
+
+use std::fmt::Write as _;
+
+use gc_sim::liars::Lie;
+use gc_sim::runner::run_seeds;
+use gc_sim::world::Options;
+
+/// Worlds of one test.
+const SEEDS_PER_TEST: u64 = 1_000;
+
+fn nothing_is_lost(from: u64) {
+    let options = Options { liars: true, ..Options::default() };
+    let summary = run_seeds(from, SEEDS_PER_TEST, 1, options);
+    let mut found = String::new();
+    for (seed, violation) in &summary.failures {
+        let _ = writeln!(found, "{violation}\n  repeat with: kubegc-sim --liars --seed {seed}");
+    }
+    assert!(summary.failures.is_empty(), "{found}");
+    for lie in Lie::ALL {
+        assert!(summary.happened.contains_key(lie.name()), "no {}", lie.name());
+    }
+}
+
+#[test]
+fn nothing_is_lost_to_a_liar_00() {
+    nothing_is_lost(0);
+}
+
+#[test]
+fn nothing_is_lost_to_a_liar_01() {
+    nothing_is_lost(SEEDS_PER_TEST);
+}
