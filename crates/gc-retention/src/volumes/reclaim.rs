@@ -701,7 +701,7 @@ impl Collector for VolumeReclaim {
     fn skipped(&mut self, key: &ObjectKey, request: &Request) {
         match request {
             Request::Barrier { .. } => {
-                self.waiting.extend(self.list.take().into_iter().flat_map(|list| list.answers))
+                self.waiting.extend(self.list.take().into_iter().flat_map(|list| list.answers));
             }
             Request::Read { .. } => drop(self.asked.remove(key)),
             _ => drop(self.calls.remove(key)),
