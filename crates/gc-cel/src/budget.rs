@@ -1,8 +1,14 @@
 //! The cost limit of an evaluation, and its errors.
 
-/// The remaining budget; each step costs, and so does each element or byte that is examined.
+use crate::pattern::Patterns;
+
+/// The remaining budget of an evaluation; each step costs, and so does each element or byte that is examined.
 #[derive(Debug)]
-pub struct Budget(u64);
+pub struct Budget {
+    steps: u64,
+    /// Patterns whose compilation has been paid for.
+    pub(crate) patterns: Patterns,
+}
 
 /// Why an expression has no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,23 +25,23 @@ impl Budget {
     /// A budget of this many steps.
     #[must_use]
     pub fn new(steps: u64) -> Self {
-        Self(steps)
+        Self { steps, patterns: Patterns::default() }
     }
 
     /// The remaining steps.
     #[must_use]
     pub fn left(&self) -> u64 {
-        self.0
+        self.steps
     }
 
     pub(crate) fn spend(&mut self, cost: usize) -> Result<(), EvalError> {
-        match self.0.checked_sub(cost as u64) {
+        match self.steps.checked_sub(cost as u64) {
             Some(rest) => {
-                self.0 = rest;
+                self.steps = rest;
                 Ok(())
             }
             None => {
-                self.0 = 0;
+                self.steps = 0;
                 Err(EvalError::TooExpensive)
             }
         }

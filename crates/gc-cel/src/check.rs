@@ -667,7 +667,7 @@ fn is_bad_literal(function: &str, argument: &Node) -> bool {
         ("duration", Expression::Int(_)) => true,
         ("timestamp", Expression::Text(text)) => !matches!(Timestamp::parse(text), Some(Ok(_))),
         ("timestamp", Expression::Int(seconds)) => Timestamp::from_seconds(*seconds).is_err(),
-        ("matches", Expression::Text(text)) => !crate::functions::is_regex(text),
+        ("matches", Expression::Text(text)) => !crate::pattern::is_pattern(text),
         _ => false,
     }
 }

@@ -1,5 +1,7 @@
 //! Text formats for expressions.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::time::Timestamp;
@@ -148,7 +150,13 @@ fn qualified_name(text: &str) -> Vec<String> {
     problems
 }
 
-/// Whether a text as a whole matches a pattern.
-pub(crate) fn matches_whole(pattern: &str, text: &str) -> bool {
-    regex::Regex::new(&format!("^(?:{pattern})$")).is_ok_and(|regex| regex.is_match(text))
+/// Whether a text as a whole matches one of the patterns of this crate. Each is compiled once in a thread.
+pub(crate) fn matches_whole(pattern: &'static str, text: &str) -> bool {
+    thread_local! {
+        static COMPILED: RefCell<BTreeMap<&'static str, Option<regex::Regex>>> = RefCell::default();
+    }
+    COMPILED.with_borrow_mut(|compiled| {
+        let compile = || regex::Regex::new(&format!("^(?:{pattern})$")).ok();
+        compiled.entry(pattern).or_insert_with(compile).as_ref().is_some_and(|regex| regex.is_match(text))
+    })
 }

@@ -10,14 +10,12 @@ use crate::format;
 use crate::formats::matches_whole;
 use crate::libraries;
 use crate::network;
+use crate::pattern::searching;
 use crate::printed::printed;
 use crate::text;
 use crate::time::{Timestamp, parse_duration};
 use crate::tree::Operator;
 use crate::value::{Evaluated, Val};
-
-/// Maximum size of a compiled pattern, bytes.
-const PATTERN_SIZE_LIMIT: usize = 1 << 20;
 
 /// Calls a function; a method has its target as first argument.
 pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> Evaluated<'v> {
@@ -70,27 +68,25 @@ fn int<'v>(value: usize) -> Evaluated<'v> {
     i64::try_from(value).map_or_else(|_| failed("integer overflow"), |value| Ok(Val::Int(value)))
 }
 
-/// Whether a text is a pattern.
-pub(crate) fn is_regex(pattern: &str) -> bool {
-    regex::RegexBuilder::new(pattern).size_limit(PATTERN_SIZE_LIMIT).build().is_ok()
-}
-
-fn regex(pattern: &str, budget: &mut Budget) -> Result<regex::Regex, EvalError> {
-    /// The cost of compiling a pattern.
-    const COMPILING: usize = 500;
-    budget.spend(COMPILING + pattern.len())?;
-    regex::RegexBuilder::new(pattern)
-        .size_limit(PATTERN_SIZE_LIMIT)
-        .build()
-        .or_else(|error| failed(format!("error parsing regexp: {error}")))
-}
-
 /// The pattern of a function of the library of regular expressions, which has an error of its own.
-fn finder(pattern: &str, budget: &mut Budget) -> Result<regex::Regex, EvalError> {
-    regex(pattern, budget).map_err(|error| match error {
+fn finder(pattern: &str, text: &str, budget: &mut Budget) -> Result<regex::Regex, EvalError> {
+    searching(pattern, text, budget).map_err(|error| match error {
         EvalError::Failed(why) => EvalError::Failed(format!("Illegal regex: {why}")),
         EvalError::TooExpensive => error,
     })
+}
+
+/// Finds all matches, at most a number of them.
+fn find_all<'v>(pattern: &str, text: &str, most: usize, budget: &mut Budget) -> Evaluated<'v> {
+    /// The bytes of the rest of the text for which each search costs a step: it may have to look at all of them.
+    const BYTES_OF_A_STEP: usize = 100;
+    let regex = finder(pattern, text, budget)?;
+    let mut found = Vec::new();
+    for next in regex.find_iter(text).take(most) {
+        budget.spend((text.len() - next.end()) / BYTES_OF_A_STEP)?;
+        found.push(Val::text(next.as_str()));
+    }
+    Ok(Val::list(found))
 }
 
 fn text_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> Option<Evaluated<'v>> {
@@ -100,16 +96,14 @@ fn text_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> 
         ("endsWith", [Val::Text(other)]) => Ok(Val::Bool(text.ends_with(&**other))),
         ("contains", [Val::Text(other)]) => Ok(Val::Bool(text.contains(&**other))),
         ("matches", [Val::Text(pattern)]) => {
-            regex(pattern, budget).map(|regex| Val::Bool(regex.is_match(text)))
+            searching(pattern, text, budget).map(|regex| Val::Bool(regex.is_match(text)))
         }
-        ("find", [Val::Text(pattern)]) => finder(pattern, budget)
+        ("find", [Val::Text(pattern)]) => finder(pattern, text, budget)
             .map(|regex| Val::text(regex.find(text).map_or("", |found| found.as_str()))),
-        ("findAll", [Val::Text(pattern)]) => finder(pattern, budget)
-            .map(|regex| Val::list(regex.find_iter(text).map(|found| Val::text(found.as_str())).collect())),
-        ("findAll", [Val::Text(pattern), Val::Int(most)]) => finder(pattern, budget).map(|regex| {
-            let most = usize::try_from(*most).unwrap_or(usize::MAX);
-            Val::list(regex.find_iter(text).take(most).map(|found| Val::text(found.as_str())).collect())
-        }),
+        ("findAll", [Val::Text(pattern)]) => find_all(pattern, text, usize::MAX, budget),
+        ("findAll", [Val::Text(pattern), Val::Int(most)]) => {
+            find_all(pattern, text, usize::try_from(*most).unwrap_or(usize::MAX), budget)
+        }
         ("lowerAscii", []) => Ok(Val::text(&text.to_ascii_lowercase())),
         ("upperAscii", []) => Ok(Val::text(&text.to_ascii_uppercase())),
         ("trim", []) => Ok(Val::text(text.trim())),

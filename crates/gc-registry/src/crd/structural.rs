@@ -359,7 +359,7 @@ fn check_junctors(source: &Source, skip: Skip, path: &str, problems: &mut Vec<Fi
     let pattern = text(source, "pattern");
     // Most schemas have none, and an empty one is not free to compile.
     if !pattern.is_empty()
-        && let Err(error) = validate::compile_pattern(pattern)
+        && let Err(error) = gc_cel::compile_pattern(pattern)
     {
         let why = format!(
             "must be a valid regular expression, but isn't: {}",

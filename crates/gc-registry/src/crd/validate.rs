@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
+use gc_cel::{PatternError, compile_pattern};
 use regex::Regex;
 use serde_json::{Map, Value};
 
@@ -20,16 +21,8 @@ const MOST_PROBLEMS: usize = 1_000;
 /// The compiled patterns of a schema, by their text.
 pub(super) type Patterns = BTreeMap<Arc<str>, Regex>;
 
-/// Bytes that one compiled pattern may take.
-const PATTERN_SIZE_LIMIT: usize = 1 << 20;
-
-/// Compiles one pattern as schemas use them.
-pub(super) fn compile_pattern(pattern: &str) -> Result<Regex, regex::Error> {
-    regex::RegexBuilder::new(pattern).size_limit(PATTERN_SIZE_LIMIT).build()
-}
-
 /// Why a pattern does not compile, in the words of Go where the cause is a common one.
-pub(super) fn go_regex_error(pattern: &str, error: &regex::Error) -> String {
+pub(super) fn go_regex_error(pattern: &str, error: &PatternError) -> String {
     let found = error.to_string();
     let cause = found.rsplit("error: ").next().unwrap_or_default().trim();
     let what = match cause {

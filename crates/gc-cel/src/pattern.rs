@@ -1,0 +1,205 @@
+//! Regular expressions that come from outside: what compiling one costs is known before it is compiled.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use regex::Regex;
+use regex_syntax::hir::{Class, Hir, HirKind};
+
+use crate::budget::{Budget, EvalError};
+
+/// Maximum length of a pattern, bytes.
+pub const MAX_PATTERN_BYTES: usize = 16 * 1024;
+/// Maximum size of a compiled pattern, bytes.
+pub const MAX_COMPILED_BYTES: usize = 1 << 20;
+
+/// The steps that each pattern costs, whatever is in it.
+const STEPS_OF_EACH: usize = 500;
+/// The steps for each byte that is parsed: classes such as `[\pL&&\pN]` are many characters in a few bytes.
+const STEPS_OF_A_BYTE: usize = 20;
+/// The estimated bytes that are compiled in one step. 10 million steps, the budget of an object, take about a second.
+const COMPILED_BYTES_OF_A_STEP: u64 = 4;
+/// How far an estimate may be above the real size, so that no pattern is refused for it that would have compiled.
+const OVERESTIMATE: u64 = 4;
+
+/// The compiled patterns of one evaluation.
+#[derive(Debug, Default)]
+pub(crate) struct Patterns {
+    compiled: BTreeMap<String, Regex>,
+    estimated_bytes: u64,
+}
+
+impl Patterns {
+    /// Estimated bytes of compiled patterns that are remembered; above, they are forgotten.
+    const MAX_BYTES: u64 = 4 * MAX_COMPILED_BYTES as u64;
+}
+
+/// Why a pattern is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// The pattern is longer than [`MAX_PATTERN_BYTES`].
+    #[error("the pattern has {0} bytes; at most {MAX_PATTERN_BYTES} are accepted")]
+    TooLong(usize),
+    /// The compiled pattern would be larger than [`MAX_COMPILED_BYTES`].
+    #[error("Compiled regex exceeds size limit of {MAX_COMPILED_BYTES} bytes.")]
+    TooLarge,
+    /// It is no pattern.
+    #[error("{0}")]
+    Syntax(String),
+}
+
+/// A pattern that was parsed and not compiled.
+struct Parsed<'a> {
+    text: &'a str,
+    /// The estimated size of what it compiles to.
+    bytes: u64,
+}
+
+impl<'a> Parsed<'a> {
+    fn new(text: &'a str) -> Result<Self, PatternError> {
+        if text.len() > MAX_PATTERN_BYTES {
+            return Err(PatternError::TooLong(text.len()));
+        }
+        let hir = regex_syntax::parse(text).map_err(syntax)?;
+        Ok(Self { text, bytes: estimate(&hir) })
+    }
+
+    fn compile(&self) -> Result<Regex, PatternError> {
+        self.check_size()?;
+        let builder = regex::RegexBuilder::new(self.text).size_limit(MAX_COMPILED_BYTES).build();
+        builder.map_err(|error| match error {
+            regex::Error::CompiledTooBig(_) => PatternError::TooLarge,
+            other => syntax(other),
+        })
+    }
+
+    fn check_size(&self) -> Result<(), PatternError> {
+        let most = OVERESTIMATE * MAX_COMPILED_BYTES as u64;
+        if self.bytes > most { Err(PatternError::TooLarge) } else { Ok(()) }
+    }
+}
+
+fn syntax(error: impl fmt::Display) -> PatternError {
+    PatternError::Syntax(error.to_string())
+}
+
+/// Compiles a pattern of a schema, or refuses it before any time is spent on one that is too large.
+///
+/// # Errors
+/// Why it is no pattern, or too large a one.
+pub fn compile_pattern(pattern: &str) -> Result<Regex, PatternError> {
+    Parsed::new(pattern)?.compile()
+}
+
+/// Reports whether a text is a pattern, without compiling it.
+pub(crate) fn is_pattern(pattern: &str) -> bool {
+    Parsed::new(pattern).is_ok_and(|parsed| parsed.check_size().is_ok())
+}
+
+/// Returns a pattern that an expression searches a text with, and spends what compiling it and the search cost. A pattern
+/// that this evaluation has compiled before costs the search only.
+pub(crate) fn searching(pattern: &str, text: &str, budget: &mut Budget) -> Result<Regex, EvalError> {
+    let wrong = |error: PatternError| EvalError::Failed(format!("error parsing regexp: {error}"));
+    // Kubernetes' cost of a search, which is in the worst case their product.
+    budget.spend((text.len() / 10 + 1).saturating_mul(pattern.len() / 4 + 1))?;
+    if let Some(compiled) = budget.patterns.compiled.get(pattern) {
+        return Ok(compiled.clone());
+    }
+    budget.spend(STEPS_OF_EACH + pattern.len().min(MAX_PATTERN_BYTES) * STEPS_OF_A_BYTE)?;
+    let parsed = Parsed::new(pattern).map_err(wrong)?;
+    budget.spend(usize::try_from(parsed.bytes / COMPILED_BYTES_OF_A_STEP).unwrap_or(usize::MAX))?;
+    let compiled = parsed.compile().map_err(wrong)?;
+    let patterns = &mut budget.patterns;
+    if patterns.estimated_bytes.saturating_add(parsed.bytes) > Patterns::MAX_BYTES {
+        *patterns = Patterns::default();
+    }
+    patterns.estimated_bytes = patterns.estimated_bytes.saturating_add(parsed.bytes);
+    patterns.compiled.insert(pattern.to_owned(), compiled.clone());
+    Ok(compiled)
+}
+
+/// Estimates the bytes that a pattern compiles to.
+fn estimate(hir: &Hir) -> u64 {
+    /// Bytes of a state of the automaton.
+    const STATE: u64 = 32;
+    /// Bytes of a range of characters, which is a few sequences of bytes.
+    const RANGE: u64 = 90;
+    let all = |parts: &[Hir]| parts.iter().map(estimate).fold(0, u64::saturating_add);
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => STATE,
+        HirKind::Literal(literal) => STATE.saturating_mul(literal.0.len() as u64),
+        HirKind::Class(Class::Unicode(class)) => RANGE.saturating_mul(class.ranges().len() as u64),
+        HirKind::Class(Class::Bytes(class)) => STATE.saturating_mul(class.ranges().len() as u64),
+        HirKind::Repetition(repetition) => {
+            let times = repetition.max.unwrap_or_else(|| repetition.min.saturating_add(1)).max(1);
+            estimate(&repetition.sub).saturating_add(STATE).saturating_mul(times.into())
+        }
+        HirKind::Capture(capture) => estimate(&capture.sub).saturating_add(2 * STATE),
+        HirKind::Concat(parts) => all(parts),
+        HirKind::Alternation(parts) => all(parts).saturating_add(STATE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    /// Patterns that are too large are refused without being compiled, and their cost is spent: the budget of an object
+    /// pays for few of them.
+    #[test]
+    fn large_patterns_cost_what_they_compile_to() {
+        let cost = |pattern: &str| {
+            let mut budget = Budget::new(u64::MAX);
+            let result = searching(pattern, "", &mut budget).map(drop);
+            (u64::MAX - budget.left(), result)
+        };
+        let too_large = Err(EvalError::Failed(format!("error parsing regexp: {}", PatternError::TooLarge)));
+        for pattern in [r"\pL{900}", r"(\pL{30}){30}", r"(?i)[\pL\pN]{500}", r"(((a{100}){100}){100}){100}"] {
+            let (spent, result) = cost(pattern);
+            assert!(spent > 1_000_000, "{pattern}: {spent}");
+            assert_eq!(result, too_large, "{pattern}");
+        }
+        for pattern in ["^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", r"^\d+(\.\d+){1,2}$", "a|b|c"] {
+            let (spent, result) = cost(pattern);
+            assert!(spent < 20_000, "{pattern}: {spent}");
+            assert_eq!(result, Ok(()), "{pattern}");
+        }
+        let long = "a".repeat(MAX_PATTERN_BYTES + 1);
+        assert!(matches!(cost(&long).1, Err(EvalError::Failed(why)) if why.contains("at most 16384")));
+    }
+
+    #[test]
+    fn a_pattern_is_compiled_once_in_an_evaluation() {
+        let mut budget = Budget::new(100_000);
+        searching("[a-z]+", "abc", &mut budget).unwrap();
+        let first = 100_000 - budget.left();
+        for _ in 0..100 {
+            searching("[a-z]+", "abc", &mut budget).unwrap();
+        }
+        assert_eq!(100_000 - budget.left(), first + 100 * 2);
+    }
+
+    /// What is remembered is bounded, whatever a budget allows.
+    #[test]
+    fn remembered_patterns_are_bounded() {
+        let mut budget = Budget::new(u64::MAX);
+        for number in 0..400 {
+            searching(&format!(r"\w{{3}}{number}"), "", &mut budget).unwrap();
+            assert!(budget.patterns.estimated_bytes <= Patterns::MAX_BYTES);
+        }
+        assert!(budget.patterns.compiled.len() < 100);
+    }
+
+    /// The estimate refuses nothing that compiles.
+    #[test]
+    fn what_compiles_is_not_refused() {
+        for pattern in
+            [r"\w{1,12}", r"[\w.-]{1,8}@[\w.-]+", r"\pL{8}", "(a{10}){10}", r"(?i)[a-z]{1,253}", "x{1000}"]
+        {
+            let compiles = regex::RegexBuilder::new(pattern).size_limit(MAX_COMPILED_BYTES).build().is_ok();
+            assert_eq!(compile_pattern(pattern).is_ok(), compiles, "{pattern}");
+        }
+    }
+}
