@@ -1,7 +1,10 @@
 //! JSON patch (RFC 6902), with the readings that Kubernetes has of it: negative indices count from the end,
 //! `null` and an absent field are the same to `test`, and `replace` sets a field that is absent.
 
+mod tree;
+
 use serde_json::{Map, Value};
+use tree::{Node, index};
 
 use super::{check_depth, unprocessable};
 use crate::error::ApiError;
@@ -13,6 +16,9 @@ pub const MAX_OPERATIONS: usize = 10_000;
 /// How many bytes of JSON the `copy` operations of one patch may add together.
 pub const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
+/// How many parts of the document the operations of one patch may visit besides those that their paths lead to.
+pub(super) const MAX_VISITED: usize = 10_000_000;
+
 /// An operation that cannot be applied. The exact error is not reported to clients.
 struct DoesNotApply;
 
@@ -21,6 +27,8 @@ enum Failure {
     DoesNotApply,
     /// What a `test` expects is not there.
     FailedTest,
+    /// The patch visits more than `MAX_VISITED` parts.
+    TooMuch,
 }
 
 impl From<DoesNotApply> for Failure {
@@ -31,8 +39,8 @@ impl From<DoesNotApply> for Failure {
 
 /// Applies a patch. The document is unspecified after an error.
 ///
-/// 400 if the patch is no list of objects, 413 for more than [`MAX_OPERATIONS`], 422 if an operation is unknown
-/// or incomplete, its path is absent, a test fails, more than [`MAX_COPIED_BYTES`] are copied, or the document
+/// 400 if the patch is no list of objects, 413 for more than [`MAX_OPERATIONS`] or for visits of more than `MAX_VISITED` parts, 422 if an operation is
+/// unknown or incomplete, its path is absent, a test fails, more than [`MAX_COPIED_BYTES`] are copied, or the document
 /// would be nested more than [`schema::MAX_DEPTH`] levels deep.
 pub fn json_patch(document: &mut Value, patch: &Value) -> Result<(), ApiError> {
     check_depth(patch)?;
@@ -51,10 +59,22 @@ pub fn json_patch(document: &mut Value, patch: &Value) -> Result<(), ApiError> {
             ),
         ));
     }
-    let mut copied = 0;
+    let mut account = Account::default();
+    let mut tree = Node::Closed(document.take());
     for operation in operations {
-        apply(document, operation, &mut copied).map_err(|_| unprocessable())?;
+        apply(&mut tree, operation, &mut account).map_err(|failure| match failure {
+            Failure::TooMuch => ApiError::new(
+                413,
+                "RequestEntityTooLarge",
+                format!(
+                    "Request entity too large: the operations of a JSON patch may visit {MAX_VISITED} values of the \
+                     object"
+                ),
+            ),
+            Failure::DoesNotApply | Failure::FailedTest => unprocessable(),
+        })?;
     }
+    *document = tree.into_value();
     Ok(())
 }
 
@@ -62,12 +82,14 @@ pub fn json_patch(document: &mut Value, patch: &Value) -> Result<(), ApiError> {
 /// it was. An error says which operation does not apply, in upstream's words.
 pub(crate) fn json_patch_of_policy(document: &mut Value, patch: &Value) -> Result<bool, String> {
     check_depth(patch).map_err(|error| error.message)?;
-    let mut copied = 0;
-    for operation in decode(patch).map_err(|error| error.message)? {
-        match apply(document, operation, &mut copied) {
+    let operations = decode(patch).map_err(|error| error.message)?;
+    let mut account = Account::default();
+    let mut tree = Node::Closed(document.take());
+    for operation in operations {
+        match apply(&mut tree, operation, &mut account) {
             Ok(()) => {}
             Err(Failure::FailedTest) => return Ok(false),
-            Err(Failure::DoesNotApply) => {
+            Err(Failure::DoesNotApply | Failure::TooMuch) => {
                 let text = |name: &str| operation.get(name).and_then(Value::as_str).unwrap_or_default();
                 let (kind, path) = (text("op"), text("path"));
                 let last = path.rsplit('/').next().unwrap_or_default();
@@ -82,6 +104,7 @@ pub(crate) fn json_patch_of_policy(document: &mut Value, patch: &Value) -> Resul
             }
         }
     }
+    *document = tree.into_value();
     Ok(true)
 }
 
@@ -121,30 +144,78 @@ fn decode(patch: &Value) -> Result<Vec<&Map<String, Value>>, ApiError> {
         .collect()
 }
 
-fn apply(document: &mut Value, operation: &Map<String, Value>, copied: &mut usize) -> Result<(), Failure> {
+/// What the operations of one patch have cost so far, and how deep they may have made the document.
+#[derive(Default)]
+struct Account {
+    copied_bytes: usize,
+    visited: usize,
+    /// An upper bound of the depth of the document; unknown before the first `move`.
+    depth: Option<usize>,
+}
+
+impl Account {
+    /// Refuses to nest a value of the patch too deeply: what operations build out of parts stays within the bound of all
+    /// recursion.
+    fn place(&mut self, path_depth: usize, value: &Value) -> Result<(), DoesNotApply> {
+        let depth = schema::depth(value).ok_or(DoesNotApply)?;
+        self.place_of_depth(path_depth + depth)
+    }
+
+    fn place_of_depth(&mut self, depth: usize) -> Result<(), DoesNotApply> {
+        if depth > schema::MAX_DEPTH {
+            return Err(DoesNotApply);
+        }
+        self.depth = self.depth.map(|known| known.max(depth));
+        Ok(())
+    }
+
+    /// The same for a part of the document that is moved, which is visited only where the bound does not tell: a patch may
+    /// move the same large part thousands of times.
+    fn place_moved(&mut self, document: &Node, part: &Node, from: usize, to: usize) -> Result<(), Failure> {
+        let known = match self.depth {
+            Some(known) => known,
+            None => self.visit(document)?.max(from + self.visit(part)?),
+        };
+        self.depth = Some(known);
+        let bound = to + known.saturating_sub(from);
+        let depth = if bound <= schema::MAX_DEPTH { bound } else { to + self.visit(part)? };
+        Ok(self.place_of_depth(depth)?)
+    }
+
+    fn visit(&mut self, node: &Node) -> Result<usize, Failure> {
+        let depth = node.depth(&mut self.visited);
+        if self.visited > MAX_VISITED {
+            return Err(Failure::TooMuch);
+        }
+        Ok(depth.ok_or(DoesNotApply)?)
+    }
+}
+
+fn apply(document: &mut Node, operation: &Map<String, Value>, account: &mut Account) -> Result<(), Failure> {
     let member = |name: &str| operation.get(name).and_then(Value::as_str).ok_or(DoesNotApply);
     let value = operation.get("value").unwrap_or(&Value::Null);
     let path = member("path")?;
     match member("op")? {
-        "add" => add(document, path, value.clone())?,
+        "add" => add(document, path, value.clone(), account)?,
         "remove" => drop(remove(document, path)?),
-        "replace" => replace(document, path, value.clone())?,
+        "replace" => replace(document, path, value.clone(), account)?,
         "move" => {
-            let from = member("from")?;
+            let (from, to) = (member("from")?, keys(path)?.len());
             let moved = remove(document, from)?;
-            add(document, path, moved)?;
+            account.place_moved(document, &moved, keys(from)?.len(), to)?;
+            insert(document, path, moved)?;
         }
         "copy" => {
-            let source = get(document, member("from")?)?.cloned().unwrap_or(Value::Null);
-            *copied += source.to_string().len();
-            if *copied > MAX_COPIED_BYTES {
+            let source = get(document, member("from")?)?.map_or(Value::Null, |source| source.to_value());
+            account.copied_bytes += source.to_string().len();
+            if account.copied_bytes > MAX_COPIED_BYTES {
                 return Err(Failure::DoesNotApply);
             }
-            add(document, path, source)?;
+            add(document, path, source, account)?;
         }
         "test" => {
-            let found = if path.is_empty() { Some(&*document) } else { get(document, path)? };
-            if found.unwrap_or(&Value::Null) != value {
+            let found = if path.is_empty() { Some(&mut *document) } else { get(document, path)? };
+            if !found.map_or(value.is_null(), |found| found.equals(value)) {
                 return Err(Failure::FailedTest);
             }
         }
@@ -159,105 +230,75 @@ fn keys(path: &str) -> Result<Vec<String>, DoesNotApply> {
     Ok(keys.split('/').map(|key| key.replace("~1", "/").replace("~0", "~")).collect())
 }
 
-/// An index, counted from the end where it is negative, below `bound`.
-fn index(key: &str, bound: usize) -> Result<usize, DoesNotApply> {
-    let number: i64 = key.parse().map_err(|_| DoesNotApply)?;
-    let bound = i64::try_from(bound).map_err(|_| DoesNotApply)?;
-    let index = if number < 0 { number + bound } else { number };
-    if (0..bound).contains(&index) {
-        usize::try_from(index).map_err(|_| DoesNotApply)
-    } else {
-        Err(DoesNotApply)
-    }
-}
-
-fn step<'a>(container: &'a mut Value, key: &str) -> Result<&'a mut Value, DoesNotApply> {
-    match container {
-        Value::Object(fields) => fields.get_mut(key).ok_or(DoesNotApply),
-        Value::Array(items) => {
-            let index = index(key, items.len())?;
-            Ok(&mut items[index])
-        }
-        _ => Err(DoesNotApply),
-    }
-}
-
 /// The container that a path leads into, and the last key.
-fn container<'a>(
-    document: &'a mut Value,
-    path: &str,
-) -> Result<(&'a mut Value, String, usize), DoesNotApply> {
+fn container<'a>(document: &'a mut Node, path: &str) -> Result<(&'a mut Node, String), DoesNotApply> {
     let mut keys = keys(path)?;
-    let depth = keys.len();
     let last = keys.pop().ok_or(DoesNotApply)?;
     let mut at = document;
     for key in &keys {
-        at = step(at, key)?;
+        at = at.step(key)?;
     }
-    Ok((at, last, depth))
+    Ok((at.opened(), last))
 }
 
 /// The value at a path; `None` for a field that is absent in an object that is there.
-fn get<'a>(document: &'a mut Value, path: &str) -> Result<Option<&'a Value>, DoesNotApply> {
-    let (container, key, _) = container(document, path)?;
+fn get<'a>(document: &'a mut Node, path: &str) -> Result<Option<&'a mut Node>, DoesNotApply> {
+    let (container, key) = container(document, path)?;
     match container {
-        Value::Object(fields) => Ok(fields.get(&key)),
-        array => step(array, &key).map(|item| Some(&*item)),
+        Node::Object(fields) => Ok(fields.get_mut(&key)),
+        array => array.step(&key).map(Some),
     }
 }
 
-fn add(document: &mut Value, path: &str, value: Value) -> Result<(), DoesNotApply> {
-    let (container, key, depth) = container(document, path)?;
-    check_placed_depth(depth, &value)?;
+fn add(document: &mut Node, path: &str, value: Value, account: &mut Account) -> Result<(), DoesNotApply> {
+    account.place(keys(path)?.len(), &value)?;
+    insert(document, path, Node::Closed(value))
+}
+
+fn insert(document: &mut Node, path: &str, node: Node) -> Result<(), DoesNotApply> {
+    let (container, key) = container(document, path)?;
     match container {
-        Value::Object(fields) => {
-            fields.insert(key, value);
+        Node::Object(fields) => {
+            fields.insert(key, node);
         }
-        Value::Array(items) if key == "-" => items.push(value),
-        Value::Array(items) => {
-            let index = index(&key, items.len() + 1)?;
-            items.insert(index, value);
+        Node::Array(items) => {
+            let length = items.len();
+            let at = if key == "-" { length } else { index(&key, length + 1)? };
+            items.insert(at, node);
         }
-        _ => return Err(DoesNotApply),
+        Node::Closed(_) => return Err(DoesNotApply),
     }
     Ok(())
 }
 
-fn remove(document: &mut Value, path: &str) -> Result<Value, DoesNotApply> {
-    let (container, key, _) = container(document, path)?;
+fn remove(document: &mut Node, path: &str) -> Result<Node, DoesNotApply> {
+    let (container, key) = container(document, path)?;
     match container {
-        Value::Object(fields) => fields.remove(&key).ok_or(DoesNotApply),
-        Value::Array(items) => {
-            let index = index(&key, items.len())?;
-            Ok(items.remove(index))
+        Node::Object(fields) => fields.remove(&key).ok_or(DoesNotApply),
+        Node::Array(items) => {
+            let at = index(&key, items.len())?;
+            items.remove(at).ok_or(DoesNotApply)
         }
-        _ => Err(DoesNotApply),
+        Node::Closed(_) => Err(DoesNotApply),
     }
 }
 
-fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), DoesNotApply> {
+fn replace(document: &mut Node, path: &str, value: Value, account: &mut Account) -> Result<(), DoesNotApply> {
     if path.is_empty() {
         let fits = value.is_object() || value.is_array();
-        *document = value;
+        account.place(0, &value)?;
+        *document = Node::Closed(value);
         return if fits { Ok(()) } else { Err(DoesNotApply) };
     }
-    let (container, key, depth) = container(document, path)?;
-    check_placed_depth(depth, &value)?;
+    account.place(keys(path)?.len(), &value)?;
+    let (container, key) = container(document, path)?;
     match container {
-        Value::Object(fields) => {
-            fields.insert(key, value);
+        Node::Object(fields) => {
+            fields.insert(key, Node::Closed(value));
         }
-        array => *step(array, &key)? = value,
+        array => *array.step(&key)? = Node::Closed(value),
     }
     Ok(())
-}
-
-/// Keeps what operations build out of parts within the bound of all recursion.
-fn check_placed_depth(path_depth: usize, value: &Value) -> Result<(), DoesNotApply> {
-    match schema::depth(value) {
-        Some(depth) if path_depth + depth <= schema::MAX_DEPTH => Ok(()),
-        _ => Err(DoesNotApply),
-    }
 }
 
 #[cfg(test)]
@@ -373,6 +414,49 @@ mod tests {
         }
         assert_eq!(outcome.unwrap_err().code, 422);
         assert!(schema::depth(&document).is_some());
+    }
+
+    /// What a patch costs does not grow with what lies behind the places that it changes.
+    #[test]
+    fn large_parts_are_moved_without_being_visited() {
+        let large: Value = (0..200_000).map(|number| json!([number])).collect();
+        let document = json!({"a": large, "list": (0..80_000).collect::<Value>()});
+        let there = json!({"op": "move", "from": "/a", "path": "/b"});
+        let back = json!({"op": "move", "from": "/b", "path": "/a"});
+        let turn = json!({"op": "move", "from": "/list/0", "path": "/list/40000"});
+        let operations: Vec<Value> =
+            [there, back, turn.clone(), turn].into_iter().cycle().take(MAX_OPERATIONS).collect();
+        let mut tree = Node::Closed(document.clone());
+        let mut account = Account::default();
+        for operation in &operations {
+            assert!(apply(&mut tree, operation.as_object().unwrap(), &mut account).is_ok());
+        }
+        // The document is visited once, to learn how deep it is.
+        let parts = 3 + 400_001 + 80_001;
+        assert!(account.visited <= parts, "{}", account.visited);
+        let after = tree.into_value();
+        assert_eq!((&after["a"], &after["list"][35_001]), (&document["a"], &json!(0)));
+        assert_eq!(patched(&document, &Value::Array(operations)), Ok(after));
+    }
+
+    /// Parts that are moved deeper and deeper are visited where the bound does not tell how deep they are, and no more than
+    /// the budget of a patch allows.
+    #[test]
+    fn visits_are_bounded() {
+        let deep = (0..120).fold(json!({}), |inner, _| json!({"d": inner}));
+        let large: Value = (0..20_000).map(|number| json!([number])).collect();
+        let end = "/d".repeat(120);
+        let operations: Vec<Value> = (0..MAX_OPERATIONS / 2)
+            .flat_map(|_| {
+                [
+                    json!({"op": "move", "from": "/a", "path": format!("/deep{end}/a")}),
+                    json!({"op": "move", "from": format!("/deep{end}/a"), "path": "/a"}),
+                ]
+            })
+            .collect();
+        let document = json!({"a": large, "deep": deep});
+        assert_eq!(patched(&document, &Value::Array(operations[..200].to_vec())), Ok(document.clone()));
+        assert_eq!(patched(&document, &Value::Array(operations)), Err(413));
     }
 
     fn document() -> impl Strategy<Value = Value> {
