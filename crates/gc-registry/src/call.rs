@@ -246,6 +246,7 @@ impl<'a> Call<'a> {
         match self.rules().decode(&mut object, (&body.duplicates, &body.text), options.validation()) {
             Ok(warnings) => self.warnings.extend(warnings),
             Err(Strictness::Undecodable(why)) => return Err(self.rules().bad_body(&why)),
+            Err(Strictness::TooLarge) => return Err(Strictness::too_large()),
             Err(Strictness::Strict(problems)) => {
                 return Err(self
                     .rules()

@@ -128,6 +128,7 @@ impl Call<'_> {
         match self.rules().decode(new, (&[], &[]), crate::api::FieldValidation::Ignore) {
             Ok(_) | Err(Strictness::Strict(_)) => {}
             Err(Strictness::Undecodable(why)) => return Err(ApiError::internal(why)),
+            Err(Strictness::TooLarge) => return Err(Strictness::too_large()),
         }
         // What names the object is not theirs to change.
         for field in ["name", "namespace", "uid", "creationTimestamp"] {

@@ -95,7 +95,7 @@ impl<'a> Rules<'a> {
         object: &mut Value,
         (duplicates, text): (&[String], &[u8]),
         validation: FieldValidation,
-        apply_custom_defaults: fn(&CustomVersion, &mut Value),
+        apply_custom_defaults: fn(&CustomVersion, &mut Value) -> bool,
     ) -> Result<Vec<String>, Strictness> {
         let mut problems: Vec<String> = Vec::new();
         if let Some(custom) = &self.resource.custom {
@@ -112,7 +112,9 @@ impl<'a> Rules<'a> {
             problems.extend(custom.prune(object));
             problems.sort();
             problems.splice(0..0, duplicates.iter().cloned());
-            apply_custom_defaults(custom, object);
+            if !apply_custom_defaults(custom, object) {
+                return Err(Strictness::TooLarge);
+            }
         } else {
             let schema = schema(self.resource);
             schema::check_types(&schema, object).map_err(|why| Self::undecodable(&why))?;
@@ -246,4 +248,14 @@ pub(crate) enum Strictness {
     Undecodable(String),
     /// It fits, but has these fields too much, and strict validation was asked for.
     Strict(Vec<String>),
+    /// With its defaults, it is larger than an object can be.
+    TooLarge,
+}
+
+impl Strictness {
+    /// 413, as for an object that is too large for the store.
+    pub(crate) fn too_large() -> ApiError {
+        let message = format!("Request entity too large: limit is {}", schema::MAX_DEFAULTED_BYTES);
+        ApiError::new(413, "RequestEntityTooLarge", message)
+    }
 }

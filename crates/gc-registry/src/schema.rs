@@ -20,7 +20,8 @@ pub use check::{check_types, json_type};
 pub use depth::{MAX_DEPTH, depth};
 pub(crate) use descriptions::{Fields, description, descriptions};
 pub use fields::{
-    apply_defaults, apply_defaults_beside_nulls, delete_options, object_meta, prune, unknown_fields,
+    MAX_DEFAULTED_BYTES, apply_defaults, apply_defaults_beside_nulls, delete_options, object_meta, prune,
+    unknown_fields,
 };
 pub use order::strict_problems;
 pub use types::{

@@ -197,6 +197,7 @@ impl Call<'_> {
         match self.rules().decode_merged(object) {
             Ok(()) | Err(Strictness::Strict(_)) => Ok(()),
             Err(Strictness::Undecodable(why)) => Err(self.rules().bad_body(&why)),
+            Err(Strictness::TooLarge) => Err(Strictness::too_large()),
         }
     }
 
@@ -453,6 +454,7 @@ impl Call<'_> {
                 return Err(self.rules().bad_body(&why));
             }
             Err(Strictness::Undecodable(why)) => return Err(refused(&document, &why)),
+            Err(Strictness::TooLarge) => return Err(Strictness::too_large()),
             Err(Strictness::Strict(problems)) => {
                 let why = format!("strict decoding error: {}", problems.join(", "));
                 return Err(refused(&document, &why));

@@ -46,14 +46,15 @@ impl CustomVersion {
         unknown
     }
 
-    /// Fills in the defaults of the schema and drops nulls where the schema knows no null.
-    pub fn apply_defaults(&self, object: &mut Value) {
-        schema::apply_defaults(&self.schema, object);
+    /// Fills in the defaults of the schema and drops nulls where the schema knows no null. Returns false if the defaults are
+    /// more than an object can have.
+    pub fn apply_defaults(&self, object: &mut Value) -> bool {
+        schema::apply_defaults(&self.schema, object)
     }
 
     /// Fills in the defaults of what was applied, in which nulls stay, to be refused.
-    pub fn apply_defaults_beside_nulls(&self, object: &mut Value) {
-        schema::apply_defaults_beside_nulls(&self.schema, object);
+    pub fn apply_defaults_beside_nulls(&self, object: &mut Value) -> bool {
+        schema::apply_defaults_beside_nulls(&self.schema, object)
     }
 
     /// Prepares an object for its creation: generation 1, and no status where status is a subresource.

@@ -94,7 +94,8 @@ impl CustomVersion {
         self.versions.schemas.get(api_version).map(|stored| &*stored.fingerprint)
     }
 
-    /// Brings a stored object into the form of the schema of its version: prunes it, fills in defaults.
+    /// Brings a stored object into the form of the schema of its version: prunes it, fills in defaults. A definition that has
+    /// since got more defaults than an object can have leaves its objects readable, without those that are too many.
     pub(crate) fn read_stored(&self, api_version: &str, object: &mut Value) {
         if let Some(schema) = self.schema_of(api_version) {
             schema::prune(schema, object);

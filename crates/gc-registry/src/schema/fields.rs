@@ -138,60 +138,140 @@ pub fn prune(schema: &Schema, value: &mut Value) {
     }
 }
 
+/// How many bytes of JSON defaults may add to one object: no larger one can be stored. They are counted while they are added,
+/// as a definition may have a large default for each item of a list.
+pub const MAX_DEFAULTED_BYTES: usize = 8 << 20;
+
 /// Structural defaulting: fills absent fields with their defaults. `null` where it is not allowed counts as
-/// absent: it becomes the default, or is removed if there is none.
-pub fn apply_defaults(schema: &Schema, value: &mut Value) {
-    default_below(schema, value, true);
+/// absent: it becomes the default, or is removed if there is none. Returns false if the defaults exceed
+/// [`MAX_DEFAULTED_BYTES`], and leaves out those that do.
+pub fn apply_defaults(schema: &Schema, value: &mut Value) -> bool {
+    Defaults { drops_nulls: true, left_bytes: Some(MAX_DEFAULTED_BYTES) }.apply(schema, value)
 }
 
 /// As [`apply_defaults`], but a null without a default stays.
-pub fn apply_defaults_beside_nulls(schema: &Schema, value: &mut Value) {
-    default_below(schema, value, false);
+pub fn apply_defaults_beside_nulls(schema: &Schema, value: &mut Value) -> bool {
+    Defaults { drops_nulls: false, left_bytes: Some(MAX_DEFAULTED_BYTES) }.apply(schema, value)
 }
 
-fn default_below(schema: &Schema, value: &mut Value, drops_nulls: bool) {
-    match (value, &schema.node) {
-        (Value::Object(fields), Node::Object(object)) => {
-            for (name, property) in &object.properties {
-                let absent = match fields.get(&**name) {
-                    None => true,
-                    Some(value) => value.is_null() && !property.schema.nullable,
-                };
-                if !absent {
-                    continue;
+/// The defaulting of one object.
+struct Defaults {
+    drops_nulls: bool,
+    /// The bytes that defaults may still add; `None` once one did not fit.
+    left_bytes: Option<usize>,
+}
+
+impl Defaults {
+    fn apply(mut self, schema: &Schema, value: &mut Value) -> bool {
+        self.below(schema, value);
+        self.left_bytes.is_some()
+    }
+
+    /// A copy of a default, if it still fits.
+    fn copy(&mut self, default: &Value) -> Option<Value> {
+        self.left_bytes = self.left_bytes.and_then(|left| left.checked_sub(json_bytes(default, left)?));
+        self.left_bytes.map(|_| default.clone())
+    }
+
+    fn below(&mut self, schema: &Schema, value: &mut Value) {
+        match (value, &schema.node) {
+            (Value::Object(fields), Node::Object(object)) => {
+                for (name, property) in &object.properties {
+                    let absent = match fields.get(&**name) {
+                        None => true,
+                        Some(value) => value.is_null() && !property.schema.nullable,
+                    };
+                    if !absent {
+                        continue;
+                    }
+                    match &property.schema.default {
+                        Some(default) => {
+                            if let Some(default) = self.copy(default) {
+                                fields.insert(name.to_string(), default);
+                            }
+                        }
+                        None if self.drops_nulls => drop(fields.remove(&**name)),
+                        None => {}
+                    }
                 }
-                match &property.schema.default {
-                    Some(default) => drop(fields.insert(name.to_string(), default.clone())),
-                    None if drops_nulls => drop(fields.remove(&**name)),
-                    None => {}
+                for (name, value) in fields {
+                    if let Some(property) = object.properties.get(name.as_str()) {
+                        self.below(&property.schema, value);
+                    }
                 }
             }
-            for (name, value) in fields {
-                if let Some(property) = object.properties.get(name.as_str()) {
-                    default_below(&property.schema, value, drops_nulls);
+            (Value::Object(fields), Node::Map(map)) => fields.retain(|_, value| {
+                if value.is_null() && !map.values.nullable {
+                    match &map.values.default {
+                        Some(default) => *value = self.copy(default).unwrap_or_default(),
+                        None => return !self.drops_nulls,
+                    }
+                }
+                self.below(&map.values, value);
+                true
+            }),
+            (Value::Array(items), Node::List(list)) => {
+                for item in items {
+                    if let (true, false, Some(default)) =
+                        (item.is_null(), list.items.nullable, &list.items.default)
+                    {
+                        *item = self.copy(default).unwrap_or_default();
+                    }
+                    self.below(&list.items, item);
                 }
             }
+            _ => {}
         }
-        (Value::Object(fields), Node::Map(map)) => fields.retain(|_, value| {
-            if value.is_null() && !map.values.nullable {
-                match &map.values.default {
-                    Some(default) => *value = default.clone(),
-                    None => return !drops_nulls,
-                }
-            }
-            default_below(&map.values, value, drops_nulls);
-            true
-        }),
-        (Value::Array(items), Node::List(list)) => {
-            for item in items {
-                if let (true, false, Some(default)) =
-                    (item.is_null(), list.items.nullable, &list.items.default)
-                {
-                    *item = default.clone();
-                }
-                default_below(&list.items, item, drops_nulls);
-            }
+    }
+}
+
+/// The least number of bytes that a value takes as JSON, if that is at most `most`.
+fn json_bytes(value: &Value, most: usize) -> Option<usize> {
+    let bytes = match value {
+        Value::Null | Value::Bool(true) => 4,
+        Value::Bool(false) => 5,
+        Value::Number(_) => 1,
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => {
+            let parts = items
+                .iter()
+                .try_fold(0, |sum: usize, item| Some(sum + 1 + json_bytes(item, most.checked_sub(sum)?)?));
+            parts?.max(1) + 1
         }
-        _ => {}
+        Value::Object(fields) => {
+            let parts = fields.iter().try_fold(0, |sum: usize, (name, value)| {
+                Some(sum + name.len() + 4 + json_bytes(value, most.checked_sub(sum)?)?)
+            });
+            parts?.max(1) + 1
+        }
+    };
+    (bytes <= most).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_size_of_a_value_is_never_overestimated() {
+        for value in [
+            json!(null),
+            json!(false),
+            json!(12),
+            json!("ab"),
+            json!([]),
+            json!({}),
+            json!([1, [2], {}]),
+            json!({"a": {"b": [true]}}),
+        ] {
+            let bytes = json_bytes(&value, 100).unwrap();
+            let length = value.to_string().len();
+            assert!(bytes <= length && 2 * bytes >= length, "{value}: {bytes}");
+            assert_eq!(json_bytes(&value, bytes - 1), None, "{value}");
+        }
     }
 }

@@ -568,3 +568,24 @@ fn a_certificate_is_defaulted_checked_and_shown() {
         ]
     );
 }
+
+/// A regression: 60 KB of empty items with a large default each became 1.3 GB before anything looked at their size.
+#[test]
+fn defaults_are_counted_while_they_are_added() {
+    let large = "x".repeat(64 << 10);
+    let item = json!({"type": "object", "properties": {"a": {"type": "string", "default": large}}});
+    let list = json!({"type": "array", "items": item});
+    let version = version(&prepared(with_schema(&spec_schema(&json!({"list": list})))));
+    let items = |number: usize| widget(&json!({"list": vec![json!({}); number]}));
+    for (number, fits) in [(100, true), (127, true), (128, false), (20_000, false)] {
+        let mut object = items(number);
+        assert_eq!(version.apply_defaults(&mut object), fits, "{number}");
+        assert!(object.to_string().len() <= (8 << 20) + items(number).to_string().len() + 64 * number);
+        let mut applied = items(number);
+        assert_eq!(version.apply_defaults_beside_nulls(&mut applied), fits, "{number}");
+        // What is stored already stays readable, whatever the definition says today.
+        let mut stored = items(number);
+        version.read_stored("example.com/v1", &mut stored);
+        assert_eq!(stored["spec"]["list"].as_array().unwrap().len(), number);
+    }
+}
