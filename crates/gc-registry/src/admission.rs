@@ -5,6 +5,7 @@
 //! and before the last step of the second; quotas come last, so that nothing is charged that is refused after all.
 
 mod certificates;
+mod deputies;
 mod ingress_class;
 mod limit_ranger;
 mod namespaces;

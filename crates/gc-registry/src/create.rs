@@ -88,6 +88,7 @@ impl Call<'_> {
             // A POST has no name in its path: this is a PUT or an apply that found nothing to change.
             self.admit_creation_by_update()?;
             self.admit_owner_references(&new, None)?;
+            self.admit_deputies(&new, None)?;
             self.validate_dynamically(Some(&new), None, &Options::Write(options))?;
             let mut charges = self.validate(&new, None)?;
             charges.extend(self.places(&new, None, &chosen, options.dry_run)?);

@@ -384,11 +384,13 @@ impl Call<'_> {
         };
         for _ in 0..MAX_TURNS {
             let Some(stored) = self.read(&key)? else { return Err(ApiError::not_found("", "pods", &name)) };
-            let mut pod = persist::decode(&pods, &stored)?;
+            let live = persist::decode(&pods, &stored)?;
+            let mut pod = live.clone();
             Self::check_binding(&pod, binding, &name, node, options.dry_run)?;
             self.copy_topology(&mut pod, binding, node)?;
             meta::member_map(&mut pod, "spec").insert("nodeName".into(), node.into());
             copy_annotations(&mut pod, binding);
+            self.restore_from_binding(&mut pod, &live);
             self.set_scheduled(&mut pod);
             if options.dry_run {
                 return Ok(self.answer_success(201, None));

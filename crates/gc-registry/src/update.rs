@@ -226,6 +226,7 @@ impl Call<'_> {
             rules.prepare_update(&mut new, &live);
             let chosen = self.allocate(&mut new, Some(&live), options.dry_run)?;
             self.keep_what_is_the_servers(&mut new, &live);
+            self.restore_from_subresource(&mut new, &live);
             rules.finish(&mut new);
             self.admit_content(&new, Some(&live))?;
             let mut errors = self.admin_access(&new, Some(&live))?;
@@ -237,6 +238,7 @@ impl Call<'_> {
                 return Err(self.invalid(&self.target.name, &errors));
             }
             self.admit_owner_references(&new, Some(&live))?;
+            self.admit_deputies(&new, Some(&live))?;
             self.admit_certificate(&new, &live)?;
             self.validate_dynamically(Some(&new), Some(&live), &Options::Write(options))?;
             let mut charges = self.validate(&new, Some(&live))?;

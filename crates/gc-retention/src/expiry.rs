@@ -7,6 +7,7 @@
 //! number or state; it is still deleted with its owner, and with its namespace.
 
 pub mod foreign;
+mod sooner;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use foreign::ForeignTool;
+pub use sooner::deletes_sooner;
+
 use gc_types::{
     Effect, EffectId, Event, EventRecord, GoDuration, GoDurationError, Marks, ObjectKey, ObservedObject,
     Outcome, PropagationPolicy, Reason, Request, ResourceId, ResourceVersion, Severity, Timestamp, Uid,
@@ -88,20 +91,13 @@ pub fn expiry(
     let by_ttl = match &marks.ttl {
         None => None,
         Some(text) => {
-            let ttl = GoDuration::parse_with_days(text)?;
-            if ttl.0 < 0 {
-                return Err(BadMark::NegativeTtl(Arc::clone(text)));
-            }
-            let milliseconds = ttl.to_milliseconds_rounded_up();
+            let milliseconds = time_to_live(text)?;
             begins.map(|begins| (begins.after(milliseconds), format!("its kubegc.io/ttl of {text} is over")))
         }
     };
     let by_time = match &marks.expires_at {
         None => None,
-        Some(text) => {
-            let at = parse_time(Some(text)).ok_or_else(|| BadMark::ExpiresAt(Arc::clone(text)))?;
-            Some((at, format!("its kubegc.io/expires-at is {text}")))
-        }
+        Some(text) => Some((expires_at(text)?, format!("its kubegc.io/expires-at is {text}"))),
     };
     if let Some(keep) = &marks.keep
         && !matches!(&**keep, "true" | "false")
@@ -112,6 +108,20 @@ pub fn expiry(
         return Ok(None);
     }
     Ok(by_ttl.into_iter().chain(by_time).chain(foreign).min_by_key(|(at, _)| *at))
+}
+
+/// Parses `kubegc.io/ttl`, into milliseconds.
+fn time_to_live(text: &Arc<str>) -> Result<i64, BadMark> {
+    let ttl = GoDuration::parse_with_days(text)?;
+    if ttl.0 < 0 {
+        return Err(BadMark::NegativeTtl(Arc::clone(text)));
+    }
+    Ok(ttl.to_milliseconds_rounded_up())
+}
+
+/// Parses `kubegc.io/expires-at`.
+fn expires_at(text: &Arc<str>) -> Result<Timestamp, BadMark> {
+    parse_time(Some(text)).ok_or_else(|| BadMark::ExpiresAt(Arc::clone(text)))
 }
 
 /// An object with annotations.

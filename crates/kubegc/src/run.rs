@@ -1,5 +1,6 @@
 //! `kubegc run`: the collectors on any cluster.
 
+pub(crate) mod admission;
 pub(crate) mod commands;
 mod config;
 pub(crate) mod control;
@@ -344,6 +345,7 @@ async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow
 async fn check_server(client: &ApiClient, settings: &Settings) -> anyhow::Result<()> {
     preflight::reach(client, true).await?;
     preflight::check_version(client).await;
+    admission::warn_of_unguarded(client, &settings.controllers).await;
     let needed = (settings.controllers.as_slice(), settings.retention.deletion_events);
     preflight::check_permissions(client, needed, settings.mode.reads_only()).await
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use gc_registry::advisor::Advisor;
+use gc_registry::advisor::{Advisor, RequiredPermission};
 use gc_registry::error::{CauseReason, FieldError};
 use gc_retention::expiry;
 use gc_retention::expiry::foreign::ForeignTool;
@@ -11,6 +11,10 @@ use gc_retention::policies::{GROUP, KIND, Policy};
 use gc_types::{ForeignMark, Marks, Timestamp};
 use gc_workloads::nodes::lifetime;
 use serde_json::Value;
+
+mod deputies;
+#[cfg(test)]
+mod writers;
 
 /// What the names of our annotations begin with.
 const PREFIX: &str = "kubegc.io/";
@@ -65,6 +69,21 @@ impl Advisor for RetentionAdvisor {
                 detail: format!("Invalid value: {}", problem.message),
             })
             .collect()
+    }
+
+    fn required(&self, group: &str, kind: &str, new: &Value, old: Option<&Value>) -> Vec<RequiredPermission> {
+        if (group, kind) == (GROUP, KIND) {
+            return deputies::of_policy(new, old);
+        }
+        // A new object deletes nothing that was there: its author gives it the life that it has.
+        old.filter(|old| deputies::is_deleted_sooner(new, old))
+            .map(|_| deputies::of_mark())
+            .into_iter()
+            .collect()
+    }
+
+    fn restore(&self, new: &mut Value, old: &Value) -> Vec<String> {
+        deputies::restore(new, old)
     }
 
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {

@@ -12,7 +12,8 @@ use crate::meta;
 
 impl Call<'_> {
     /// OwnerReferencesPermissionEnforcement (spec 11). Unlike upstream, a reference counts as known only if the
-    /// stored one is the same owner in every coordinate (S09).
+    /// stored one is the same owner in every coordinate (S09), and whoever writes through a subresource must be allowed to
+    /// delete the object itself: that is what a collector does to it.
     pub(crate) fn admit_owner_references(&self, new: &Value, old: Option<&Value>) -> Result<(), ApiError> {
         if !self.has(Plugin::OwnerReferencesPermissionEnforcement) {
             return Ok(());
@@ -26,7 +27,12 @@ impl Call<'_> {
             return Ok(());
         }
         let name = meta::name(new);
-        if old.is_some() && !self.user_may("delete", &self.target.subresource, name) {
+        let may_delete = || {
+            let subresource = &self.target.subresource;
+            self.user_may("delete", subresource, name)
+                && (subresource.is_empty() || self.user_may("delete", "", name))
+        };
+        if old.is_some() && !may_delete() {
             return Err(
                 self.forbidden(name, "cannot set an ownerRef on a resource you can't delete: , <nil>")
             );

@@ -76,35 +76,41 @@ pub(crate) fn are_meant(marks: &Marks, tools: &[ForeignTool]) -> bool {
 pub(crate) fn expiry(marks: &Marks, tools: &[ForeignTool]) -> Result<Option<(Timestamp, String)>, BadMark> {
     let mut first: Option<(Timestamp, String)> = None;
     for (mark, text) in marks.foreign_marks().filter(|(mark, _)| tools.contains(&ForeignTool::of(*mark))) {
-        let at = match mark {
-            ForeignMark::JanitorTtl => janitor_ttl(text)?.zip(marks.created).map(after),
-            ForeignMark::JanitorExpires => Some(date_or_time(mark, text, JANITOR_TIME)?),
-            ForeignMark::TtlController => {
-                let ttl = milliseconds(mark, text)?;
-                let begins = match marks.foreign(ForeignMark::TtlControllerRefreshed) {
-                    None => marks.created,
-                    Some(refreshed) => Some(parse_time(Some(refreshed)).ok_or_else(|| {
-                        bad(
-                            ForeignMark::TtlControllerRefreshed,
-                            refreshed,
-                            "a time such as 2027-01-31T12:00:00Z",
-                        )
-                    })?),
-                };
-                begins.map(|begins| begins.after(ttl))
-            }
-            ForeignMark::TtlControllerRefreshed => None,
-            ForeignMark::Kyverno if text.starts_with(|c: char| c.is_ascii_digit()) && text.contains('-') => {
-                Some(date_or_time(mark, text, KYVERNO_TIME)?)
-            }
-            ForeignMark::Kyverno => Some(milliseconds(mark, text)?).zip(marks.created).map(after),
-        };
+        let at = deadline(marks, mark, text)?;
         let Some(at) = at else { continue };
         if first.as_ref().is_none_or(|(earliest, _)| at < *earliest) {
             first = Some((at, format!("its {} is {text}, which ended at {}", mark.key(), time_text(at))));
         }
     }
     Ok(first)
+}
+
+/// Returns the time at which one mark lets an object expire, if it ever does.
+pub(super) fn deadline(
+    marks: &Marks,
+    mark: ForeignMark,
+    text: &Arc<str>,
+) -> Result<Option<Timestamp>, BadMark> {
+    Ok(match mark {
+        ForeignMark::JanitorTtl => janitor_ttl(text)?.zip(marks.created).map(after),
+        ForeignMark::JanitorExpires => Some(date_or_time(mark, text, JANITOR_TIME)?),
+        ForeignMark::TtlController => {
+            let ttl = milliseconds(mark, text)?;
+            let begins = match marks.foreign(ForeignMark::TtlControllerRefreshed) {
+                None => marks.created,
+                Some(refreshed) => Some(parse_time(Some(refreshed)).ok_or_else(|| {
+                    let expected = "a time such as 2027-01-31T12:00:00Z";
+                    bad(ForeignMark::TtlControllerRefreshed, refreshed, expected)
+                })?),
+            };
+            begins.map(|begins| begins.after(ttl))
+        }
+        ForeignMark::TtlControllerRefreshed => None,
+        ForeignMark::Kyverno if text.starts_with(|c: char| c.is_ascii_digit()) && text.contains('-') => {
+            Some(date_or_time(mark, text, KYVERNO_TIME)?)
+        }
+        ForeignMark::Kyverno => Some(milliseconds(mark, text)?).zip(marks.created).map(after),
+    })
 }
 
 /// What kube-janitor accepts as a time.

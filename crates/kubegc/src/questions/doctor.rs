@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::surveyed::Surveyed;
+use crate::run::admission::Unguarded;
 use crate::run::control::{Held, Orders};
 use crate::table::Table;
 
@@ -53,6 +54,8 @@ pub(super) struct Facts {
     pub(super) is_installed: bool,
     /// Why permissions could not be checked.
     pub(super) unchecked: Vec<String>,
+    /// Controllers by which users delete what they may not delete.
+    pub(super) unguarded: Vec<Unguarded>,
     /// What is to be seen of the objects.
     pub(super) surveyed: Surveyed,
     /// APIServices that are not available, with why.
@@ -333,6 +336,10 @@ fn permissions(facts: &Facts, findings: &mut Vec<Finding>) {
             .advise(format!("add it to our {role}; `kubegc rbac` prints all that is needed"))
     }));
     findings.extend(facts.unchecked.iter().map(|what| finding("permissions", State::Notice, what.clone())));
+    findings.extend(facts.unguarded.iter().map(|unguarded| {
+        let found = finding("admission", State::Wrong, unguarded.to_string());
+        found.about(unguarded.controller).advise(Unguarded::ADVICE)
+    }));
 }
 
 /// What depends on something that cannot be read.
@@ -538,6 +545,12 @@ pub(super) mod tests {
         };
         let cases: Vec<(Facts, &str, &str)> = vec![
             (change(&|f| f.version = Some("old".into())), "server", "notice old"),
+            (
+                change(&|f| f.unguarded = vec![Unguarded::example()]),
+                "admission",
+                "wrong expiry-controller runs without the ValidatingAdmissionPolicyBinding kubegc-expiry-needs-delete: \
+                 whoever may change an object has it deleted by an annotation, on its status too",
+            ),
             (
                 change(&|f| f.lease.1 = None),
                 "leader",

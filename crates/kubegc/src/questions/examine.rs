@@ -21,6 +21,7 @@ use super::sources::GUESS_PATIENCE;
 use super::surveyed::{self, Surveyed};
 use crate::UsageError;
 use crate::preflight;
+use crate::run::admission;
 use crate::run::control::{self, Held, LeaseName, Orders};
 use crate::run::{DEFAULT_CONTROLLERS, LeaseFlags};
 
@@ -176,6 +177,7 @@ async fn examine(
     }
     facts.their_collector = their_collector(client).await;
     if !facts.is_up {
+        facts.unguarded = admission::unguarded(client, enabled).await;
         check_permissions(client, options, enabled, &lease, &mut facts).await;
     }
     if let Some(collector) = options.attach.collector.connect(&options.access, &lease).await? {

@@ -202,6 +202,10 @@ fn the_chart_says_what_the_manifests_say() {
     let rule = &manifests("deploy/monitoring", &["prometheusrule.yaml"])[0]["spec"];
     assert_eq!(*rule, yaml(&read("deploy/helm/kubegc/files/alerts.yaml")));
     assert_eq!(read("deploy/monitoring/dashboard.json"), read("deploy/helm/kubegc/files/dashboard.json"));
+    for name in ["expiry", "retention-policies"] {
+        let file = format!("deploy/helm/kubegc/files/admission-{name}.yaml");
+        assert_eq!(read(&format!("deploy/admission/{name}.yaml")), read(&file));
+    }
     let Some(rendered) = rendered_chart(&[]) else { return };
     let rendered = rendered.unwrap();
     for kind in ["PriorityLevelConfiguration", "StatefulSet", "PodDisruptionBudget"] {
@@ -223,6 +227,26 @@ fn the_chart_says_what_the_manifests_say() {
         };
         let files = ["statefulset.yaml", "flowcontrol.yaml", "poddisruptionbudget.yaml"];
         assert_eq!(of(&rendered), of(&manifests("deploy/run", &files)), "{kind}");
+    }
+}
+
+/// The policies about who may have something deleted come with the controllers that delete it.
+#[test]
+fn the_chart_installs_the_admission_policies_of_its_controllers() {
+    let (expiry, policies) = ("kubegc-expiry-needs-delete", "kubegc-retention-policy-needs-delete");
+    for (expressions, expected) in [
+        (&[][..], &[][..]),
+        (&["controllers={garbage-collector-controller,expiry-controller}"], &[expiry]),
+        (&["controllers={*}"], &[policies]),
+        (&["controllers={*,expiry-controller}"], &[expiry, policies]),
+        (&["controllers={*,-retention-policy-controller,expiry-controller}"], &[expiry]),
+        (&["controllers={*,expiry-controller}", "admissionPolicies.enabled=false"], &[]),
+    ] {
+        let Some(objects) = rendered_chart(expressions) else { return };
+        let objects = objects.unwrap();
+        let bindings = objects.iter().filter(|object| object["kind"] == "ValidatingAdmissionPolicyBinding");
+        let found: Vec<&str> = bindings.filter_map(|object| object["metadata"]["name"].as_str()).collect();
+        assert_eq!(found, expected, "{expressions:?}");
     }
 }
 
