@@ -32,7 +32,9 @@ pub use auth::kubeconfig::ClientCredentials;
 pub use auth::pki::{GivenKeys, PkiError, write_private};
 pub use auth::rbac::AuthorizationMode;
 pub use auth::request_headers::RequestHeaders;
-pub use auth::sessions::{LINK_SECONDS, SESSION_SECONDS, Sessions, session_cookie};
+pub use auth::sessions::{
+    BearerToken, LINK_SECONDS, Origin, SESSION_SECONDS, SessionSource, Sessions, session_cookie,
+};
 pub use auth::tls_settings::{TlsSettingError, TlsSettings};
 pub use auth::tokens::TokenSettings;
 pub use exposition::exposition;

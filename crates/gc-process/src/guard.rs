@@ -149,6 +149,7 @@ mod tests {
                 headers: HeaderMap::from_iter(headers.clone()),
                 body: bytes::Bytes::new(),
                 user: gc_registry::api::UserInfo::default(),
+                origin: None,
             };
             assert_eq!(is_arrival(&request), is, "{method} {path} {headers:?}");
         }

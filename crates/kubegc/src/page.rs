@@ -22,14 +22,15 @@ use std::time::{Duration, Instant};
 
 use gc_answers::map::Emphasis;
 use gc_apiserver::{
-    Audience, ExtensionAnswer, ExtensionBody, ExtensionRequest, InProcess, LINK_SECONDS, Sessions, SharedBody,
+    Audience, BearerToken, ExtensionAnswer, ExtensionBody, ExtensionRequest, InProcess, LINK_SECONDS,
+    SessionSource, Sessions, SharedBody,
 };
 use gc_kube::{Observer, ResourceTable};
 use gc_registry::api::UserInfo;
 use gc_retention::permissions::Controller;
 use gc_types::Uid;
 use http::Method;
-use http::header::HOST;
+use http::header::{AUTHORIZATION, HOST};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -64,7 +65,7 @@ pub(crate) const PAGE: &str = "/ui";
 /// Questions that are answered at once; more wait.
 const ANSWERED_AT_ONCE: usize = 16;
 /// Of them, questions of one user.
-const ANSWERED_AT_ONCE_OF_USER: usize = 8;
+const ANSWERED_AT_ONCE_OF_USER: usize = 4;
 /// How long a question may wait for its turn.
 const TURN_PATIENCE: Duration = Duration::from_secs(30);
 /// Answers to live questions that are kept for other pages of the same user.
@@ -76,9 +77,11 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 /// Readers of the feed.
 const MAXIMUM_READERS: usize = 256;
 /// Of them, readers of one user.
-const MAXIMUM_READERS_OF_USER: usize = 128;
+const MAXIMUM_READERS_OF_USER: usize = 64;
 /// Lines of the journal about one object.
 const JOURNAL_LINES: usize = 50;
+/// Where links to the page are made.
+const LINK: &str = "link";
 /// What every user may ask for; answers have the rights of the user.
 const SERVED: [&str; 12] = [
     "overview",
@@ -90,7 +93,7 @@ const SERVED: [&str; 12] = [
     "search",
     "delete",
     "remaining",
-    "link",
+    LINK,
     "logout",
     "openapi.json",
 ];
@@ -246,28 +249,38 @@ impl Page {
 
     /// A link that opens the page once, as this user. Known once the server has begun.
     pub(crate) fn link(&self, user: UserInfo) -> Option<String> {
-        Some(self.link_at(&self.server().ok()?.url(), user, None))
+        Some(self.link_at(&self.server().ok()?.url(), user, SessionSource::Process))
     }
 
-    fn link_at(&self, address: &str, user: UserInfo, bearer: Option<&str>) -> String {
-        let token = self.0.sessions.link(user, bearer, jiff::Timestamp::now().as_second());
+    fn link_at(&self, address: &str, user: UserInfo, source: SessionSource) -> String {
+        let token = self.0.sessions.link(user, source, jiff::Timestamp::now().as_second());
         format!("{address}{PAGE}/login?token={token}")
     }
 
-    /// A link for the user who asks, at the address that the user asks at.
+    /// A link for the user who asks, at the address that the user asks at. It is made from credentials and never from a
+    /// session, which would otherwise renew itself for ever.
     fn link_for(&self, request: &ExtensionRequest, visitor: &Visitor) -> Result<ExtensionAnswer, Refusal> {
-        let address = match &self.0.home {
-            Home::Embedded(_) => self.server()?.url(),
+        let from_session = || {
+            let message = "a session makes no link: ask with a token or a client certificate";
+            Refusal::new(403, "Forbidden", message)
+        };
+        let (address, source) = match &self.0.home {
+            Home::Embedded(_) => {
+                let origin = request.origin.clone().ok_or_else(from_session)?;
+                (self.server()?.url(), SessionSource::Request(origin))
+            }
             Home::Attached(_) => {
+                let bearer = visitor.bearer().filter(|_| request.headers.contains_key(AUTHORIZATION));
+                let source = SessionSource::Bearer(BearerToken::new(bearer.ok_or_else(from_session)?));
                 let host = request.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
                 let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
                 if host.is_empty() || !host.chars().all(is_part) {
                     return Err(Refusal::new(400, "BadRequest", "expected a header Host with NAME:PORT"));
                 }
-                format!("https://{host}")
+                (format!("https://{host}"), source)
             }
         };
-        let link = self.link_at(&address, request.user.clone(), visitor.bearer());
+        let link = self.link_at(&address, request.user.clone(), source);
         Ok(ExtensionAnswer::json(201, &json!({"url": link, "seconds": LINK_SECONDS})))
     }
 
@@ -280,6 +293,12 @@ impl Page {
             "pause" | "resume" => Some(Audience::Permitted),
             path => SERVED.contains(&path).then_some(Audience::Authenticated),
         }
+    }
+
+    /// Whether the cookie of a session is enough to ask for a path: the page and what it needs, but no link to another
+    /// session.
+    pub(crate) fn accepts_session(path: &str) -> bool {
+        Self::audience(path).is_some() && path.strip_prefix(API) != Some(LINK)
     }
 
     /// Answers a request to the server in this process.
@@ -338,7 +357,7 @@ impl Page {
                 headers: Vec::new(),
                 body: ExtensionBody::Whole(include_str!("page/openapi.json").into()),
             }),
-            ("link", false) => self.link_for(&request, &user),
+            (LINK, false) => self.link_for(&request, &user),
             ("logout", false) => {
                 self.0.sessions.close(&request.headers);
                 Ok(guard::signed_out(&request.headers))

@@ -47,9 +47,10 @@ pub(crate) async fn authenticate(
         return Ok(authenticated(user));
     }
     if let Some(identity) = certificate.identity()
-        && !identity.0.is_empty()
+        && !identity.name.is_empty()
     {
-        let user = UserInfo { name: identity.0.clone(), groups: identity.1.clone(), ..UserInfo::default() };
+        let user =
+            UserInfo { name: identity.name.clone(), groups: identity.groups.clone(), ..UserInfo::default() };
         return Ok(authenticated(user));
     }
     let header = headers.get(AUTHORIZATION).map(header_text).unwrap_or_default();

@@ -12,8 +12,30 @@ use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
 use crate::x509::{Certificate, Pool, Purpose, verify_tls12, verify_tls13};
 
-/// Common name and organizations of a verified client certificate.
-pub(crate) type CertificateIdentity = Arc<(String, Vec<String>)>;
+/// The user of a verified client certificate.
+#[derive(Debug, Default)]
+pub(crate) struct CertifiedUser {
+    /// Its common name.
+    pub(crate) name: String,
+    /// Its organizations.
+    pub(crate) groups: Vec<String>,
+    /// When it expires, in seconds since the epoch, if it does.
+    pub(crate) ends: Option<i64>,
+}
+
+impl CertifiedUser {
+    fn of(certificate: &Certificate) -> Self {
+        let subject = &certificate.subject;
+        Self {
+            name: subject.common_name.clone(),
+            groups: subject.organizations.clone(),
+            ends: Some(certificate.not_after),
+        }
+    }
+}
+
+/// Who a verified client certificate names, shared by the requests of its connection.
+pub(crate) type CertificateIdentity = Arc<CertifiedUser>;
 
 /// What the certificate of a connection says about who is there.
 #[derive(Clone, Debug, Default)]
@@ -68,10 +90,7 @@ impl ClientAuthorities {
     /// Returns the meaning of a chain at a time in seconds since 1970, its own certificate first.
     fn examine(&self, own: &Certificate, rest: &[Certificate], now: i64) -> ClientCertificate {
         let identity = match self.clients.check(own, rest, Purpose::Client, now) {
-            Ok(()) => {
-                let subject = &own.subject;
-                Some(Arc::new((subject.common_name.clone(), subject.organizations.clone())))
-            }
+            Ok(()) => Some(Arc::new(CertifiedUser::of(own))),
             Err(error) => {
                 tracing::debug!(%error, "a client certificate proves nothing");
                 None
@@ -231,7 +250,7 @@ mod tests {
         let connection = ConnectionCertificate::new(ClientAuthorities::new(pool, None), Some(&chain));
         let at = |text: &str| {
             let found = connection.at(text.parse::<jiff::Timestamp>().unwrap().as_second());
-            found.identity().map(|identity| identity.0.clone())
+            found.identity().map(|identity| identity.name.clone())
         };
         for (time, user) in [
             ("2019-12-31T23:59:59Z", None),

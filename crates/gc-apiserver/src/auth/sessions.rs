@@ -1,16 +1,18 @@
 //! Sessions of browsers: a link that is good once opens a session, whose cookie names a user for the paths of the extension.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use gc_registry::api::UserInfo;
 use http::HeaderMap;
-use http::header::{COOKIE, HOST};
+use http::header::{AUTHORIZATION, COOKIE, HOST};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use sha2::{Digest as _, Sha256};
 
+use crate::auth::client_certificates::{CertifiedUser, ClientCertificate};
+use crate::auth::rbac::is_master;
 use crate::transport::exchange::header_text;
 
 /// What the name of the cookie begins with. The prefix makes browsers insist on `Secure`, on `Path=/` and on no `Domain`.
@@ -21,30 +23,97 @@ const DEFAULT_PORT: &str = "443";
 pub const LINK_SECONDS: i64 = 10 * 60;
 /// How long a session lasts.
 pub const SESSION_SECONDS: i64 = 60 * 60;
-/// Links and sessions that are kept at once; of more, those that end first are dropped.
+/// Links and sessions that are kept at once; of more, the first to end of whoever has most is dropped.
 const MAXIMUM_KEPT: usize = 1024;
-/// Links and sessions that are kept for one user, so that one user cannot displace those of others.
-const MAXIMUM_KEPT_OF_USER: usize = 64;
+/// Links and sessions that are kept for one user.
+const MAXIMUM_KEPT_OF_USER: usize = 16;
 /// Random bytes of a token.
 const TOKEN_BYTES: usize = 32;
 
 type Digest = [u8; 32];
 
-/// A bearer token, which nothing prints.
+/// The credentials of the request that a link was made for: what a session does is allowed as long as they are good.
 #[derive(Clone)]
-struct Credential(Arc<str>);
+pub struct Origin(Arc<Credentials>);
 
-impl std::fmt::Debug for Credential {
+struct Credentials {
+    certificate: ClientCertificate,
+    /// The headers that say who asks: a bearer token, and whom it impersonates.
+    headers: HeaderMap,
+}
+
+impl std::fmt::Debug for Origin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Credential(…)")
+        f.write_str("Origin(…)")
+    }
+}
+
+impl Origin {
+    /// The credentials of a request, whose user they have named.
+    pub(crate) fn new(certificate: &ClientCertificate, headers: &HeaderMap, user: &UserInfo) -> Self {
+        let says_who = |name: &str| name == AUTHORIZATION.as_str() || name.starts_with("impersonate-");
+        let mut kept = HeaderMap::new();
+        for (name, value) in headers.iter().filter(|(name, _)| says_who(name.as_str())) {
+            kept.append(name.clone(), value.clone());
+        }
+        let certificate = match certificate {
+            // A proxy has said who asks, in headers of its own.
+            ClientCertificate::FrontProxy(_) => ClientCertificate::Verified(Arc::new(CertifiedUser {
+                name: user.name.clone(),
+                groups: user.groups.clone(),
+                ends: None,
+            })),
+            other => other.clone(),
+        };
+        Self(Arc::new(Credentials { certificate, headers: kept }))
+    }
+
+    /// The headers that say who asks.
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        &self.0.headers
+    }
+
+    /// The certificate of the connection, unless it has expired since.
+    pub(crate) fn certificate(&self, now: i64) -> Option<&ClientCertificate> {
+        let certificate = &self.0.certificate;
+        let has_expired = certificate.identity().and_then(|user| user.ends).is_some_and(|ends| ends <= now);
+        (!has_expired).then_some(certificate)
+    }
+}
+
+/// What a session was made from.
+#[derive(Clone, Debug)]
+pub enum SessionSource {
+    /// The process itself, which trusts whoever reads its output.
+    Process,
+    /// A request to this server.
+    Request(Origin),
+    /// A bearer token that another server is asked about, on each request.
+    Bearer(BearerToken),
+}
+
+/// A bearer token of another server, which nothing prints.
+#[derive(Clone)]
+pub struct BearerToken(Arc<str>);
+
+impl BearerToken {
+    /// Keeps a token.
+    #[must_use]
+    pub fn new(token: &str) -> Self {
+        Self(token.into())
+    }
+}
+
+impl std::fmt::Debug for BearerToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BearerToken(…)")
     }
 }
 
 #[derive(Clone, Debug)]
 struct Grant {
     user: UserInfo,
-    /// The user's bearer token, where another server is asked with it during the session.
-    credential: Option<Credential>,
+    source: SessionSource,
     /// Seconds since the epoch.
     ends: i64,
 }
@@ -57,17 +126,34 @@ impl Grants {
     fn insert(&mut self, token: &str, grant: Grant, now: i64) {
         self.0.retain(|_, kept| kept.ends > now);
         let own = self.0.values().filter(|kept| kept.user.name == grant.user.name).count();
-        let full = [
-            (own >= MAXIMUM_KEPT_OF_USER).then_some(Some(grant.user.name.as_str())),
-            (self.0.len() >= MAXIMUM_KEPT).then_some(None),
-        ];
-        for user in full.into_iter().flatten() {
-            let among = self.0.iter().filter(|(_, kept)| user.is_none_or(|user| kept.user.name == user));
-            if let Some(first) = among.min_by_key(|(_, kept)| kept.ends).map(|(digest, _)| *digest) {
-                self.0.remove(&first);
-            }
+        if own >= MAXIMUM_KEPT_OF_USER {
+            self.drop_first(&grant.user.name);
+        }
+        if self.0.len() >= MAXIMUM_KEPT
+            && let Some(user) = self.whoever_has_most()
+        {
+            self.drop_first(&user);
         }
         self.0.insert(digest(token), grant);
+    }
+
+    /// Drops what ends first of a user.
+    fn drop_first(&mut self, user: &str) {
+        let among = self.0.iter().filter(|(_, kept)| kept.user.name == user);
+        if let Some(first) = among.min_by_key(|(_, kept)| kept.ends).map(|(digest, _)| *digest) {
+            self.0.remove(&first);
+        }
+    }
+
+    /// The user who has most. Many accounts together do not displace the few of an administrator, who comes last.
+    fn whoever_has_most(&self) -> Option<String> {
+        let mut held = BTreeMap::<(bool, &str), usize>::new();
+        for kept in self.0.values() {
+            *held.entry((!is_master(&kept.user), &kept.user.name)).or_default() += 1;
+        }
+        let most =
+            held.into_iter().max_by_key(|((may_be_displaced, _), number)| (*may_be_displaced, *number));
+        most.map(|((_, user), _)| user.to_owned())
     }
 
     fn get(&self, token: &str, now: i64) -> Option<&Grant> {
@@ -110,12 +196,11 @@ impl Sessions {
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// The token of a link that opens one session of this user. The session keeps the user's bearer token if one is given.
+    /// The token of a link that opens one session of this user, which lasts no longer than what it is made from.
     #[must_use]
-    pub fn link(&self, user: UserInfo, bearer: Option<&str>, now: i64) -> String {
+    pub fn link(&self, user: UserInfo, source: SessionSource, now: i64) -> String {
         let token = self.token();
-        let credential = bearer.map(|bearer| Credential(bearer.into()));
-        lock(&self.links).insert(&token, Grant { user, credential, ends: now + LINK_SECONDS }, now);
+        lock(&self.links).insert(&token, Grant { user, source, ends: now + LINK_SECONDS }, now);
         token
     }
 
@@ -135,17 +220,21 @@ impl Sessions {
         }
     }
 
-    /// The user of the session of these headers.
-    pub(crate) fn user(&self, headers: &HeaderMap, now: i64) -> Option<UserInfo> {
-        lock(&self.sessions).get(cookie(headers)?, now).map(|grant| grant.user.clone())
+    /// The user of the session of these headers, and what it was made from.
+    pub(crate) fn session(&self, headers: &HeaderMap, now: i64) -> Option<(UserInfo, SessionSource)> {
+        let sessions = lock(&self.sessions);
+        let grant = sessions.get(cookie(headers)?, now)?;
+        Some((grant.user.clone(), grant.source.clone()))
     }
 
     /// The bearer token that the session of these headers keeps.
     #[must_use]
     pub fn bearer(&self, headers: &HeaderMap, now: i64) -> Option<String> {
         let sessions = lock(&self.sessions);
-        let credential = sessions.get(cookie(headers)?, now)?.credential.as_ref()?;
-        Some(credential.0.to_string())
+        match &sessions.get(cookie(headers)?, now)?.source {
+            SessionSource::Bearer(BearerToken(token)) => Some(token.to_string()),
+            SessionSource::Process | SessionSource::Request(_) => None,
+        }
     }
 }
 
@@ -195,19 +284,19 @@ mod tests {
             assert_eq!(session_cookie(&headers), name, "{host}");
         }
         let sessions = Sessions::default();
-        let session = sessions.open(&sessions.link(user("ann"), None, 0), 0).unwrap();
+        let session = sessions.open(&sessions.link(user("ann"), SessionSource::Process, 0), 0).unwrap();
         let mut elsewhere = headers(&session);
         elsewhere.insert(HOST, "127.0.0.1:8443".parse().unwrap());
-        assert!(sessions.user(&elsewhere, 1).is_none(), "it is the cookie of another port");
+        assert!(sessions.session(&elsewhere, 1).is_none(), "it is the cookie of another port");
     }
 
     #[test]
     fn a_link_opens_one_session_in_its_time() {
         let sessions = Sessions::default();
-        let name = |token: &str, now| sessions.user(&headers(token), now).map(|user| user.name);
-        let late = sessions.link(user("ann"), None, 0);
+        let name = |token: &str, now| sessions.session(&headers(token), now).map(|(user, _)| user.name);
+        let late = sessions.link(user("ann"), SessionSource::Process, 0);
         assert_eq!(sessions.open(&late, LINK_SECONDS), None, "too late");
-        let link = sessions.link(user("ann"), None, 0);
+        let link = sessions.link(user("ann"), SessionSource::Process, 0);
         assert_eq!(name(&link, 1), None, "a link is no session");
         let session = sessions.open(&link, LINK_SECONDS - 1).unwrap();
         assert_eq!(sessions.open(&link, 1), None, "spent");
@@ -221,25 +310,49 @@ mod tests {
     #[test]
     fn a_session_keeps_the_token_of_its_link_and_prints_it_nowhere() {
         let sessions = Sessions::default();
-        let link = sessions.link(user("ann"), Some("secret"), 0);
+        let link = sessions.link(user("ann"), SessionSource::Bearer(BearerToken::new("secret")), 0);
         assert!(!format!("{:?}", lock(&sessions.links)).contains("secret"));
         assert_eq!(sessions.bearer(&headers(&link), 1), None, "a link is no session");
         let session = sessions.open(&link, 1).unwrap();
         assert_eq!(sessions.bearer(&headers(&session), 1).as_deref(), Some("secret"));
         assert_eq!(sessions.bearer(&headers(&session), 1 + SESSION_SECONDS), None, "too late");
-        let without = sessions.open(&sessions.link(user("ann"), None, 0), 1).unwrap();
+        let without = sessions.open(&sessions.link(user("ann"), SessionSource::Process, 0), 1).unwrap();
         assert_eq!(sessions.bearer(&headers(&without), 1), None);
     }
 
     #[test]
     fn one_user_cannot_displace_the_sessions_of_others() {
         let sessions = Sessions::default();
-        let bob = sessions.open(&sessions.link(user("bob"), None, 0), 0).unwrap();
+        let bob = sessions.open(&sessions.link(user("bob"), SessionSource::Process, 0), 0).unwrap();
         for now in 0..3 * MAXIMUM_KEPT {
-            let link = sessions.link(user("ann"), None, i64::try_from(now).unwrap() / 100);
+            let link = sessions.link(user("ann"), SessionSource::Process, i64::try_from(now).unwrap() / 100);
             let _ = sessions.open(&link, 1);
         }
         assert!(lock(&sessions.sessions).0.len() <= MAXIMUM_KEPT_OF_USER + 1);
-        assert_eq!(sessions.user(&headers(&bob), 1).unwrap().name, "bob");
+        assert_eq!(sessions.session(&headers(&bob), 1).unwrap().0.name, "bob");
+    }
+
+    /// A regression: twenty accounts displaced the links and sessions of the administrator.
+    #[test]
+    fn many_users_together_cannot_displace_the_few_of_another() {
+        let sessions = Sessions::default();
+        let opened = |user: UserInfo, now: i64| {
+            sessions.open(&sessions.link(user, SessionSource::Process, now), now).unwrap()
+        };
+        let bob = opened(user("bob"), 0);
+        let groups = vec!["system:masters".to_owned()];
+        let admin: Vec<String> =
+            (0..3).map(|_| opened(UserInfo { groups: groups.clone(), ..user("admin") }, 0)).collect();
+        for number in 0..MAXIMUM_KEPT {
+            opened(user(&format!("mallory-{}", number % 80)), 1);
+        }
+        let is_open = |token: &String| sessions.session(&headers(token), 2).is_some();
+        assert!(is_open(&bob) && admin.iter().all(is_open));
+        // Not even one account for each place displaces those of administrators.
+        for number in 0..2 * MAXIMUM_KEPT {
+            opened(user(&format!("eve-{number}")), 1);
+        }
+        assert!(admin.iter().all(is_open));
+        assert_eq!(lock(&sessions.sessions).0.len(), MAXIMUM_KEPT);
     }
 }

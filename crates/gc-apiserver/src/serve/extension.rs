@@ -10,7 +10,7 @@ use gc_registry::error::ApiError;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, StatusCode};
 
-use crate::auth::sessions::Sessions;
+use crate::auth::sessions::{Origin, Sessions};
 use crate::state::State;
 use crate::transport::body::AnswerBody;
 use crate::transport::exchange::{
@@ -43,6 +43,8 @@ pub struct ExtensionRequest {
     pub body: Bytes,
     /// Who asks, after impersonation.
     pub user: UserInfo,
+    /// The credentials that the request has shown itself; `None` in a session.
+    pub origin: Option<Origin>,
 }
 
 /// The body of an answer.
@@ -121,6 +123,11 @@ pub trait Extension: Send + Sync + 'static {
         None
     }
 
+    /// Whether a session is enough to ask for a path; other credentials always are.
+    fn accepts_session(&self, _path: &str) -> bool {
+        false
+    }
+
     /// Answers a request; `None` if there is no such path.
     fn answer(&self, request: ExtensionRequest) -> BoxFuture<'static, Option<ExtensionAnswer>>;
 }
@@ -130,6 +137,7 @@ pub(crate) async fn answer(
     state: &Arc<State>,
     extension: &Arc<dyn Extension>,
     request: &mut ApiRequest,
+    origin: Option<Origin>,
 ) -> Result<Answer, ApiError> {
     let body = match request.method {
         Method::POST => request.read_body(&state.work.bodies).await?,
@@ -143,6 +151,7 @@ pub(crate) async fn answer(
             headers: request.headers.clone(),
             body,
             user: request.user.clone(),
+            origin,
         })
         .await;
     let Some(ExtensionAnswer { code, content_type, headers, body }) = answered else {

@@ -22,13 +22,14 @@ use crate::auth::authentication;
 use crate::auth::client_certificates::ClientCertificate;
 use crate::auth::impersonation;
 use crate::auth::rbac::Question;
+use crate::auth::sessions::{Origin, SessionSource};
 use crate::auth::websocket_token::move_token;
 use crate::deadline::{Caller, Deadline, REQUEST_PATIENCE, WRITE_PATIENCE};
 use crate::encode::negotiate::{Form, Purpose};
 use crate::encode::table::{IncludeObject, Table};
 use crate::fairness::configuration::{About, Flow};
 use crate::metrics::RequestLabels;
-use crate::serve::extension::{self, Audience, trimmed};
+use crate::serve::extension::{self, Audience, Extension, trimmed};
 use crate::serve::operation::Wish;
 use crate::serve::watching::{WatchSetup, WatchStream};
 use crate::serve::{connections, discovery, health, log_options, reviews, token_request, websocket};
@@ -168,21 +169,28 @@ async fn answer(
         move_token(&mut request.headers)?;
     }
     let audience = state.extension.as_ref().and_then(|extension| extension.audience(trimmed(&request.path)));
-    let user = match audience.and_then(|_| session_user(state, certificate, &request.headers)) {
-        Some(user) => Ok(authentication::authenticated(user)),
-        None => authentication::authenticate(state, certificate, &request.headers).await,
+    let session = session(state, certificate, request).await?;
+    // A session is the user that its link was made for: the headers of that request say whom it impersonates.
+    let (user, said) = match session {
+        Some((user, said)) => (Ok(authentication::authenticated(user)), said),
+        None => (authentication::authenticate(state, certificate, &request.headers).await, None),
     };
     take_stream(request, user.as_ref().ok())?;
-    request.user = user?;
+    let user = user?;
+    let origin = match (&said, audience) {
+        (None, Some(_)) => Some(Origin::new(certificate, &request.headers, &user)),
+        _ => None,
+    };
+    request.user = user;
     let route = path::route(&request.path);
-    authorize(state, request, &route, audience)?;
+    authorize(state, request, &route, audience, said.as_ref())?;
     if let (Some(extension), Some(audience)) = (&state.extension, audience) {
         // What is answered with the user's own rights asks this server again, and takes its places there.
         let _place = match audience {
             Audience::Permitted => Some(state.work.place(&state.metrics, &request.flow, 1).await?),
             Audience::Authenticated | Audience::Anyone => None,
         };
-        return extension::answer(state, &Arc::clone(extension), request).await;
+        return extension::answer(state, &Arc::clone(extension), request, origin).await;
     }
     let table = state.aggregator.table();
     if let Some((group, version)) = route.version()
@@ -226,12 +234,43 @@ fn take_stream(request: &mut ApiRequest, user: Option<&UserInfo>) -> Result<(), 
     Ok(())
 }
 
-/// The user of a browser's session, which counts for the paths of the extension alone and where nothing else says who asks.
-fn session_user(state: &State, certificate: &ClientCertificate, headers: &HeaderMap) -> Option<UserInfo> {
+/// The user of a browser's session and the headers that named the user, where nothing else says who asks. A session counts
+/// for the paths that the extension accepts it for, and as long as what it was made from is good: that is checked on each
+/// request.
+async fn session(
+    state: &Arc<State>,
+    certificate: &ClientCertificate,
+    request: &ApiRequest,
+) -> Result<Option<(UserInfo, Option<HeaderMap>)>, ApiError> {
+    let headers = &request.headers;
     if !matches!(certificate, ClientCertificate::Absent) || headers.contains_key(AUTHORIZATION) {
-        return None;
+        return Ok(None);
     }
-    state.extension.as_ref()?.sessions()?.user(headers, jiff::Timestamp::now().as_second())
+    let accepts = |extension: &&Arc<dyn Extension>| extension.accepts_session(trimmed(&request.path));
+    let Some(sessions) = state.extension.as_ref().filter(accepts).and_then(|extension| extension.sessions())
+    else {
+        return Ok(None);
+    };
+    let now = jiff::Timestamp::now().as_second();
+    match sessions.session(headers, now) {
+        None => Ok(None),
+        Some((_, SessionSource::Request(origin))) => match original_user(state, &origin, now).await {
+            Ok(user) => Ok(Some((user, Some(origin.headers().clone())))),
+            Err(error) if error.code == 401 => {
+                sessions.close(headers);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        },
+        Some((user, _)) => Ok(Some((user, Some(HeaderMap::new())))),
+    }
+}
+
+/// The user whom the credentials that a session was made from still name, before any impersonation. 401 if they are no
+/// longer good: a certificate or token has expired, an account was deleted.
+async fn original_user(state: &Arc<State>, origin: &Origin, now: i64) -> Result<UserInfo, ApiError> {
+    let certificate = origin.certificate(now).ok_or_else(authentication::unauthorized)?;
+    authentication::authenticate(state, certificate, origin.headers()).await
 }
 
 /// Asks whether the request may be made: by who asks, or by the user that is impersonated, if that is allowed.
@@ -240,6 +279,7 @@ fn authorize(
     request: &mut ApiRequest,
     route: &Route,
     audience: Option<Audience>,
+    session: Option<&HeaderMap>,
 ) -> Result<(), ApiError> {
     let method = known_method(&request.method).to_ascii_lowercase();
     let (verb, name);
@@ -259,7 +299,7 @@ fn authorize(
         }
         Route::Discovery(_) | Route::Other => Question::Path { verb: &method, path: &request.path },
     };
-    if let Some(wanted) = impersonation::wanted(&request.headers)? {
+    if let Some(wanted) = impersonation::wanted(session.unwrap_or(&request.headers))? {
         request.user = impersonation::impersonate(&state.rbac, &request.user, &wanted, &question)?;
     }
     request.flow = state.work.classify(&request.user, about(&question));

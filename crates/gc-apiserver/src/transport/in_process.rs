@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 
 use crate::auth::authentication::authenticated;
-use crate::auth::client_certificates::{CertificateIdentity, ClientCertificate};
+use crate::auth::client_certificates::{CertificateIdentity, CertifiedUser, ClientCertificate};
 use crate::auth::rbac::Question;
 use crate::serve::service;
 use crate::state::State;
@@ -24,7 +24,7 @@ pub struct InProcess {
 
 impl std::fmt::Debug for InProcess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("InProcess").field("user", &self.identity.0).finish_non_exhaustive()
+        f.debug_struct("InProcess").field("user", &self.identity.name).finish_non_exhaustive()
     }
 }
 
@@ -37,7 +37,7 @@ pub struct WeakInProcess {
 
 impl std::fmt::Debug for WeakInProcess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WeakInProcess").field("user", &self.identity.0).finish_non_exhaustive()
+        f.debug_struct("WeakInProcess").field("user", &self.identity.name).finish_non_exhaustive()
     }
 }
 
@@ -62,13 +62,14 @@ impl InProcess {
 
     pub(crate) fn with_groups(state: Arc<State>, user: &str, groups: &[&str]) -> Self {
         let groups = groups.iter().map(ToString::to_string).collect();
-        Self { state, identity: Arc::new((user.to_owned(), groups)) }
+        Self { state, identity: Arc::new(CertifiedUser { name: user.to_owned(), groups, ends: None }) }
     }
 
     /// The same for another user.
     #[must_use]
     pub fn as_user(&self, user: &UserInfo) -> Self {
-        let identity = Arc::new((user.name.clone(), user.groups.clone()));
+        let (name, groups) = (user.name.clone(), user.groups.clone());
+        let identity = Arc::new(CertifiedUser { name, groups, ends: None });
         Self { state: Arc::clone(&self.state), identity }
     }
 
@@ -79,7 +80,7 @@ impl InProcess {
     }
 
     fn user(&self) -> UserInfo {
-        let (name, groups) = (&self.identity.0, &self.identity.1);
+        let (name, groups) = (&self.identity.name, &self.identity.groups);
         UserInfo { name: name.clone(), groups: groups.clone(), ..UserInfo::default() }
     }
 

@@ -524,10 +524,10 @@ async fn connection(accepting: Accepting, stream: TcpStream, admitted: Arc<Admit
     };
     state.metrics.connections.inc();
     let certificate = ConnectionCertificate::new(authorities, stream.get_ref().1.peer_certificates());
-    if let Some(identity) = certificate.now().identity().filter(|identity| !identity.0.is_empty()) {
-        let groups = identity.1.clone();
+    if let Some(identity) = certificate.now().identity().filter(|identity| !identity.name.is_empty()) {
+        let groups = identity.groups.clone();
         let user = authentication::authenticated(UserInfo { groups, ..UserInfo::default() });
-        client.authenticated(&identity.0, authentication::standing(&user));
+        client.authenticated(&identity.name, authentication::standing(&user));
     }
     let answer = |mut request: Request<Incoming>| {
         // Every request is of who the certificate says at its time: a connection may outlive it.

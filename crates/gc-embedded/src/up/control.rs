@@ -241,6 +241,11 @@ impl Extension for Control {
         self.console()?.sessions()
     }
 
+    fn accepts_session(&self, path: &str) -> bool {
+        // What this server answers itself is for credentials alone.
+        self.console().is_some_and(|console| console.accepts_session(path))
+    }
+
     fn answer(&self, request: ExtensionRequest) -> BoxFuture<'static, Option<ExtensionAnswer>> {
         let control = self.clone();
         Box::pin(async move {

@@ -25,6 +25,10 @@ impl Extension for Page {
         Some(Page::sessions(self))
     }
 
+    fn accepts_session(&self, path: &str) -> bool {
+        Page::accepts_session(path)
+    }
+
     fn answer(&self, request: ExtensionRequest) -> BoxFuture<'static, Option<ExtensionAnswer>> {
         Box::pin(Page::answer(self.clone(), request))
     }

@@ -72,7 +72,7 @@ impl Door {
             let message = "the page does not impersonate: show a token of that user";
             return Err(Refusal::new(400, "BadRequest", message));
         }
-        let (user, visitor) = match self.authenticate(&head.headers).await? {
+        let (user, visitor) = match self.authenticate(&head.headers, &path).await? {
             Some((user, visitor)) => (user, Ok(visitor)),
             None if audience == Audience::Anyone => (UserInfo::default(), Err(unauthorized())),
             None => return Err(unauthorized()),
@@ -91,15 +91,20 @@ impl Door {
         let body = if head.method == Method::POST { order(body).await? } else { Bytes::new() };
         let query = gc_apiserver::query_pairs(head.uri.query().unwrap_or_default());
         let (method, headers) = (head.method, head.headers);
-        Ok((ExtensionRequest { method, path, query, headers, body, user }, visitor))
+        Ok((ExtensionRequest { method, path, query, headers, body, user, origin: None }, visitor))
     }
 
     /// Who makes a request; `None` without credentials that are known.
-    async fn authenticate(&self, headers: &HeaderMap) -> Result<Option<(UserInfo, Visitor)>, Refusal> {
+    async fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        path: &str,
+    ) -> Result<Option<(UserInfo, Visitor)>, Refusal> {
         let now = jiff::Timestamp::now().as_second();
         let token = match bearer(headers) {
             Some(token) => Some(token.to_owned()),
-            None => self.page.sessions().bearer(headers, now),
+            None if Page::accepts_session(path) => self.page.sessions().bearer(headers, now),
+            None => None,
         };
         // The token of a session is reviewed again and again: a session does not outlive it.
         match token {

@@ -8,6 +8,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// A limit on concurrent requests, in all and for each user.
 pub(super) struct Places {
     all: Arc<Semaphore>,
+    /// Places that only users without any may take at once: those who have many leave room for the first of everybody else.
+    reserved: usize,
     most_of_user: usize,
     /// Of users who have a place, or wait for one.
     users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
@@ -22,7 +24,7 @@ pub(super) struct Place {
 
 impl Places {
     pub(super) fn new(all: usize, most_of_user: usize) -> Self {
-        Self { all: Arc::new(Semaphore::new(all)), most_of_user, users: Mutex::default() }
+        Self { all: Arc::new(Semaphore::new(all)), reserved: all / 2, most_of_user, users: Mutex::default() }
     }
 
     fn of(&self, user: &str) -> Arc<Semaphore> {
@@ -37,6 +39,10 @@ impl Places {
     pub(super) fn take(&self, user: &str) -> Option<Place> {
         let places = self.of(user);
         let of_user = Arc::clone(&places).try_acquire_owned().ok()?;
+        let is_first = places.available_permits() + 1 == self.most_of_user;
+        if !is_first && self.all.available_permits() <= self.reserved {
+            return None;
+        }
         let of_all = Arc::clone(&self.all).try_acquire_owned().ok()?;
         Some(Place { _of_user: of_user, _of_all: of_all, _user: places })
     }
@@ -65,6 +71,13 @@ mod tests {
         let other = places.take("bob").unwrap();
         assert!(places.take("carl").is_none(), "all are taken");
         drop((held, other));
+        let crowded = Places::new(8, 4);
+        let held: Vec<Place> =
+            ["a", "b", "c"].iter().flat_map(|user| (0..4).map_while(|_| crowded.take(user))).collect();
+        assert_eq!(held.len(), 4 + 1 + 1, "whoever has a place leaves half of all to others");
+        let first = crowded.take("admin").unwrap();
+        assert!(crowded.take("admin").is_none());
+        drop((held, first));
         assert!(places.take("ann").is_some());
         drop(places.take("carl"));
         assert!(places.users.lock().unwrap().len() <= 2, "idle users are forgotten");

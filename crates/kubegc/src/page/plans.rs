@@ -75,9 +75,18 @@ struct Slots {
 }
 
 impl Slots {
-    /// Forgets the plan that was asked for least recently, of one user or of all.
+    /// Forgets the plan that was asked for least recently: of one user, or of whoever has most, so that many users together
+    /// do not displace the only plan of another.
     fn forget_one(&mut self, who: Option<&Who>) {
-        let among = self.by_number.iter().filter(|(_, slot)| who.is_none_or(|who| slot.who == *who));
+        let mut held = BTreeMap::<&Who, (usize, usize)>::new();
+        for slot in self.by_number.values() {
+            let (plans, objects) = held.entry(&slot.who).or_default();
+            *plans += 1;
+            *objects += slot.plan.fates.len();
+        }
+        let whoever = held.into_iter().max_by_key(|(_, held)| *held).map(|(who, _)| who.clone());
+        let who = who.cloned().or(whoever);
+        let among = self.by_number.iter().filter(|(_, slot)| who.as_ref().is_none_or(|who| slot.who == *who));
         if let Some(number) = among.min_by_key(|(_, slot)| slot.asked).map(|(number, _)| *number) {
             self.by_number.remove(&number);
         }

@@ -55,3 +55,22 @@ fn only_orders_to_all_collectors_need_a_permission_of_their_own() {
         assert_eq!(Page::audience(path), audience, "{path}");
     }
 }
+
+/// The cookie of a session opens the page and what it asks, and neither another session nor what administrators do.
+#[test]
+fn a_session_opens_the_page_alone() {
+    for (path, expected) in [
+        ("/ui", true),
+        ("/ui/app.js", true),
+        ("/kubegc/v1/overview", true),
+        ("/kubegc/v1/pause", true),
+        ("/kubegc/v1/logout", true),
+        ("/kubegc/v1/link", false),
+        ("/kubegc/v1/backup", false),
+        ("/kubegc/v1/clock", false),
+        ("/kubegc/v1/journal", false),
+        ("/api/v1/secrets", false),
+    ] {
+        assert_eq!(Page::accepts_session(path), expected, "{path}");
+    }
+}
