@@ -759,7 +759,7 @@ pub fn unlisted_summary(survey: &Survey) -> Option<String> {
 /// Warns of what could not be seen.
 pub fn warn(unseen: &[String]) {
     for what in unseen {
-        eprintln!("warning: {what}");
+        gc_process::screen::complain!("warning: {what}");
     }
 }
 
@@ -767,7 +767,7 @@ pub fn warn(unseen: &[String]) {
 pub fn fail(mut failures: Vec<anyhow::Error>) -> anyhow::Result<()> {
     let Some(last) = failures.pop() else { return Ok(()) };
     for failure in failures {
-        eprintln!("error: {failure:#}");
+        gc_process::screen::complain!("error: {failure:#}");
     }
     Err(last)
 }

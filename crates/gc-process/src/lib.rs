@@ -18,6 +18,7 @@ pub mod outside;
 pub mod preflight;
 pub mod private_files;
 pub mod reviews;
+pub mod screen;
 pub mod tasks;
 mod usage_error;
 pub mod yaml;

@@ -107,7 +107,7 @@ pub async fn reach(client: &ApiClient, patient: bool) -> anyhow::Result<()> {
                 if patient {
                     tracing::warn!("{waits}");
                 } else {
-                    eprintln!("{waits}");
+                    crate::screen::complain!("{waits}");
                 }
                 call.await
             }

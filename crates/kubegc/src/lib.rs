@@ -9,7 +9,7 @@ use gc_embedded::{accounts, apiserver, clock, kubeconfig, workloads};
 use gc_embedded::{definitions, embedded};
 use gc_process::{
     UsageError, collector_metrics, collectors, endpoints, journal, lines, logging, operations, preflight,
-    private_files, reviews, tasks, yaml,
+    private_files, reviews, screen, tasks, yaml,
 };
 
 mod backup;
@@ -206,7 +206,7 @@ fn exit(done: anyhow::Result<ExitCode>) -> ExitCode {
         // The reader has closed the pipe, as with `kubegc demo | head`.
         Err(error) if is_broken_pipe(&error) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            screen::complain!("error: {error:#}");
             if error.is::<UsageError>() { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
         }
     }

@@ -253,7 +253,7 @@ async fn connect(
 
 /// Answers a question.
 async fn answer(agent: Agent, options: &NodeOptions, collect: &[gc_node::Collect]) -> Result<()> {
-    let (state_dir, format, out) = (&options.state_dir, options.output, &mut std::io::stdout());
+    let (state_dir, format, out) = (&options.state_dir, options.output, &mut crate::screen::stdout());
     match options.command {
         Some(NodeCommand::Images) => output::write_images(&agent.image_view(state_dir).await?, format, out),
         Some(NodeCommand::Containers) => {
@@ -317,7 +317,7 @@ impl Standing {
         }
         let agent = agent.with_progress(Progress::on_a_terminal()).alone(self.locks)?;
         let pass = agent.once(collect, &self.stop).await;
-        output::write_tally(&pass.tally, options.output, &mut std::io::stdout())?;
+        output::write_tally(&pass.tally, options.output, &mut crate::screen::stdout())?;
         pass.failure.map_or(Ok(()), |failure| Err(anyhow::anyhow!(failure)))
     }
 }

@@ -62,7 +62,7 @@ pub(crate) async fn stuck_beside(
 }
 
 fn print(out: &[u8]) -> anyhow::Result<()> {
-    match std::io::stdout().write_all(out) {
+    match crate::screen::stdout().write_all(out) {
         // The reader may have closed the pipe.
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),

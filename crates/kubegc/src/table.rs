@@ -18,7 +18,12 @@ impl Table {
 
     /// Adds a row.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        // A cell is one line, whatever the name in it.
+        let visible = |cell: String| match crate::screen::visible_line(&cell) {
+            std::borrow::Cow::Borrowed(_) => cell,
+            std::borrow::Cow::Owned(shown) => shown,
+        };
+        self.rows.push(cells.into_iter().map(visible).collect());
     }
 
     /// Writes it, three blanks between columns and none at the end of a line.

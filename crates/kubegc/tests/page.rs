@@ -91,9 +91,80 @@ async fn a_link_opens_one_session_for_the_page_alone() {
     let foreign = [("cookie", cookie), ("origin", "https://evil.example")];
     let pause = ask(&anyone, Method::POST, "/kubegc/v1/pause", &foreign, &json!({})).await;
     assert_eq!(pause.0, 403);
+    // It opens no other session, and nothing that is not the page's.
+    for path in ["/kubegc/v1/link", "/kubegc/v1/backup", "/kubegc/v1/reset", "/kubegc/v1/clock?advance=1h"] {
+        let (code, _, answer) = ask(&anyone, Method::POST, path, &session, &json!({})).await;
+        assert_eq!(code, 403, "{path}: {answer}");
+    }
     let out = ask(&anyone, Method::POST, "/kubegc/v1/logout", &session, &json!({})).await;
     assert_eq!(out.0, 200);
     assert_eq!(get(&anyone, "/kubegc/v1/overview", &session).await.0, 403, "the session has ended");
+}
+
+/// A regression: a session went on after its account was deleted, and renewed itself.
+#[tokio::test]
+async fn a_session_ends_with_what_it_was_made_from() {
+    let server = Kubegc::start("up");
+    let (client, anyone) = (server.client().await, anonymous(&server));
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    create(&client, accounts, json!({"metadata": {"name": "ann"}})).await;
+    let asked = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}});
+    let token = create(&client, &format!("{accounts}/ann/token"), asked).await;
+    let bearer = format!("Bearer {}", token["status"]["token"].as_str().unwrap());
+    let mut sessions = Vec::new();
+    for headers in [
+        vec![("authorization", bearer.as_str())],
+        vec![("authorization", bearer.as_str()), ("impersonate-user", "bob")],
+    ] {
+        if headers.len() > 1 {
+            let group = "rbac.authorization.k8s.io";
+            let rules = json!([{"apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"]}]);
+            let roles = "/apis/rbac.authorization.k8s.io/v1";
+            create(
+                &client,
+                &format!("{roles}/clusterroles"),
+                json!({"metadata": {"name": "as"}, "rules": rules}),
+            )
+            .await;
+            let binding = json!({"metadata": {"name": "as"}, "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "as"},
+                "subjects": [{"kind": "ServiceAccount", "name": "ann", "namespace": "default"}]});
+            create(&client, &format!("{roles}/clusterrolebindings"), binding).await;
+        }
+        let link = loop {
+            // The server learns of a permission a moment after its creation.
+            let (code, _, link) = ask(&anyone, Method::POST, "/kubegc/v1/link", &headers, &json!({})).await;
+            if code == 201 {
+                break link;
+            }
+            assert_eq!((code, headers.len()), (403, 2), "{link}");
+        };
+        let login = link["url"].as_str().unwrap().strip_prefix(&server.url).unwrap().to_owned();
+        let (_, cookie, _) = get(&anyone, &login, &[]).await;
+        sessions.push(cookie.split_once(';').unwrap().0.to_owned());
+    }
+    for (session, name) in sessions.iter().zip(["system:serviceaccount:default:ann", "bob"]) {
+        let (code, _, overview) = get(&anyone, "/kubegc/v1/overview", &[("cookie", session)]).await;
+        assert_eq!((code, &overview["user"]["name"]), (200, &json!(name)));
+    }
+    ask(
+        &client,
+        Method::DELETE,
+        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/as",
+        &[],
+        &json!({}),
+    )
+    .await;
+    // It was bob's only as long as ann might be bob.
+    while get(&anyone, "/kubegc/v1/overview", &[("cookie", &sessions[1])]).await.0 == 200 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(get(&anyone, "/kubegc/v1/overview", &[("cookie", &sessions[0])]).await.0, 200);
+    let (code, _, answer) = ask(&client, Method::DELETE, &format!("{accounts}/ann"), &[], &json!({})).await;
+    assert_eq!(code, 200, "{answer}");
+    for session in &sessions {
+        let (code, _, answer) = get(&anyone, "/kubegc/v1/overview", &[("cookie", session)]).await;
+        assert_eq!(code, 403, "{answer}");
+    }
 }
 
 #[tokio::test]
@@ -609,4 +680,64 @@ fn the_page_has_one_documented_port() {
         let page = variables.iter().find(|variable| variable["label"] == "Page of kubegc").unwrap();
         assert_eq!(page["query"], json!(format!("https://localhost:{port}")), "{path}");
     }
+}
+
+/// Names, reasons and messages come from whoever writes objects. No command prints what would command the terminal, or
+/// reorder its line, whatever its form.
+#[tokio::test]
+async fn what_others_wrote_does_not_command_the_terminal() {
+    const HOSTILE: &str = "x\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\u{7f}\u{202e}txt\u{2066}\r";
+    let server = Kubegc::start_collectors();
+    let client = server.client().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let owner = json!({"apiVersion": "v1", "kind": format!("Kind{HOSTILE}"), "name": format!("name{HOSTILE}"), "uid": format!("uid{HOSTILE}")});
+    let absent = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": format!("gone{HOSTILE}"), "uid": format!("gone{HOSTILE}")});
+    let annotations = json!({"kubegc.io/ttl": HOSTILE, "note": HOSTILE});
+    for (name, owners) in
+        [("held", json!([owner])), ("both", json!([owner, absent])), ("deleted", json!([absent]))]
+    {
+        let metadata = json!({"name": name, "annotations": annotations, "ownerReferences": owners});
+        create(&client, maps, json!({"metadata": metadata})).await;
+    }
+    let finalizers = json!({"metadata": {"name": "stuck", "finalizers": ["example.com/never"], "ownerReferences": [owner]}});
+    create(&client, maps, finalizers).await;
+    ask(&client, Method::DELETE, &format!("{maps}/stuck"), &[], &json!({})).await;
+    // The collector has deleted one, so that the journal has an entry.
+    while get(&client, &format!("{maps}/deleted"), &[]).await.0 != 404 {
+        tokio::task::yield_now().await;
+    }
+    let mut shown = 0;
+    for command in [
+        &["why", "cm/held"][..],
+        &["why", "cm/both"],
+        &["why", "cm/stuck"],
+        &["why", "cm/deleted"],
+        &["tree", "cm/held"],
+        &["tree", "cm/both", "--owners"],
+        &["plan", "cm/held"],
+        &["stuck"],
+        &["garbage"],
+        &["doctor"],
+        &["journal"],
+        &["delete", "cm/both", "--dry-run"],
+    ] {
+        for form in ["text", "wide", "name", "json", "custom-columns=A:.items,B:.name", "dot"] {
+            let output = std::process::Command::new(env!("CARGO_BIN_EXE_kubegc"))
+                .args(command)
+                .args(["-o", form])
+                .env("KUBECONFIG", &server.kubeconfig)
+                .output()
+                .unwrap();
+            for bytes in [output.stdout, output.stderr] {
+                let text = String::from_utf8(bytes).unwrap();
+                let hidden = text.chars().find(|&c| {
+                    c.is_control() && !matches!(c, '\n' | '\t')
+                        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+                });
+                assert_eq!(hidden, None, "{command:?} -o {form}: {text:?}");
+                shown += usize::from(text.contains("\\u{1b}") || text.contains("\\u001b"));
+            }
+        }
+    }
+    assert!(shown > 5, "only {shown} outputs show the characters that were written");
 }

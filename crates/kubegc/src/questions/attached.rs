@@ -281,7 +281,7 @@ pub(crate) async fn send(asked: &ApiClient, inquiry: &Inquiry) -> anyhow::Result
 /// Says who has answered, to people: a script may read both streams as one.
 fn say_who_answered(asked: &ApiClient) {
     if std::io::stderr().is_terminal() {
-        eprintln!("answered by {}", asked.address());
+        crate::screen::complain!("answered by {}", asked.address());
     }
 }
 
@@ -313,7 +313,7 @@ pub(super) async fn if_it_answers(asked: &ApiClient, inquiry: &Inquiry) -> anyho
     if status == StatusCode::BAD_REQUEST {
         bail!("{address}: {code}: {message}");
     }
-    eprintln!("warning: {address}: {code}: {message}; listing the cluster");
+    crate::screen::complain!("warning: {address}: {code}: {message}; listing the cluster");
     Ok(None)
 }
 

@@ -25,7 +25,7 @@ pub(super) async fn follow(
     radius: &BlastRadius,
     patience: Duration,
 ) -> anyhow::Result<()> {
-    let mut out = std::io::stdout();
+    let mut out = crate::screen::stdout();
     let mut left: Vec<&Item> = radius.items.iter().filter(|item| item.fate != Fate::Released).collect();
     let (all, begun) = (left.len(), Instant::now());
     let (mut reported, mut asked) = (usize::MAX, begun);

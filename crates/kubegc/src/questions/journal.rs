@@ -19,6 +19,7 @@ use super::scope::NamespaceFlags;
 use super::sources::{JournalFlags, Source};
 use crate::UsageError;
 use crate::journal::{self, Found, OUTCOMES, Object, Query, Selection, VERBS, long_name, text};
+use crate::screen;
 use crate::table::Table;
 
 /// Maximum width of a line on a terminal. Elsewhere nothing is shortened.
@@ -306,7 +307,7 @@ async fn hint(source: &Source, query: &Query) {
         Some(Object::Uid(uid)) => format!("; --object {uid} is a UID: an object is [NAMESPACE/]KIND/NAME"),
         _ => String::new(),
     };
-    eprintln!("hint: the journal of {source} has other entries, and none for these flags{object}");
+    screen::complain!("hint: the journal of {source} has other entries, and none for these flags{object}");
 }
 
 /// Calls the resource that is asked for by the name that entries have, where the server knows another one. Whether it does.
@@ -322,7 +323,7 @@ async fn rename(options: &JournalOptions, query: &mut Query) -> bool {
             true
         }
         Err(error) => {
-            eprintln!("warning: {error}");
+            screen::complain!("warning: {error}");
             false
         }
     }
@@ -330,16 +331,16 @@ async fn rename(options: &JournalOptions, query: &mut Query) -> bool {
 
 fn warn(found: &Found) {
     for failure in &found.failures {
-        eprintln!("warning: {failure}");
+        screen::complain!("warning: {failure}");
     }
     if found.unreadable > 0 {
-        eprintln!("warning: {} lines are not journal entries", found.unreadable);
+        screen::complain!("warning: {} lines are not journal entries", found.unreadable);
     }
     if found.left_out > 0 {
-        eprintln!("warning: {} older entries are left out; --tail 0 shows all", found.left_out);
+        screen::complain!("warning: {} older entries are left out; --tail 0 shows all", found.left_out);
     }
     if found.no_longer_kept > 0 {
-        eprintln!(
+        screen::complain!(
             "warning: this journal is kept in memory only, and its oldest {} entries are no longer kept; with a file, \
              they would be (--journal FILE of kubegc run, --data-dir of kubegc up)",
             found.no_longer_kept
@@ -357,12 +358,16 @@ async fn follow(
     let widths = COLUMNS.map(|(_, width)| width);
     let is_json = options.output == Output::Json;
     let show = |entry: &Value| {
-        let text = if is_json { entry.to_string() } else { line(&cells(entry), widths, is_unbounded()) };
+        let text = if is_json {
+            screen::visible_json(&entry.to_string())
+        } else {
+            line(&cells(entry), widths, is_unbounded())
+        };
         // A closed pipe ends it.
-        Ok(writeln!(std::io::stdout(), "{text}")?)
+        Ok(writeln!(screen::stdout(), "{text}")?)
     };
     if !is_json {
-        writeln!(std::io::stdout(), "{}", line(&headings(), widths, is_unbounded()))?;
+        writeln!(screen::stdout(), "{}", line(&headings(), widths, is_unbounded()))?;
     }
     found.entries.iter().try_for_each(show)?;
     // What is made between the two answers has a higher number than all that was found.

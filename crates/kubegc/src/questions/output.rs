@@ -6,6 +6,7 @@ use std::str::FromStr;
 use gc_registry::crd::json_path::JsonPath;
 use serde_json::Value;
 
+use crate::screen;
 use crate::table::Table;
 
 /// What stands between the columns of a table, at least.
@@ -110,7 +111,10 @@ pub(crate) fn print(answer: &impl Answer, output: &Output) -> anyhow::Result<()>
             }
         }
         Output::Name => answer.names().iter().try_for_each(|name| writeln!(out, "{name}"))?,
-        Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&answer.value())?)?,
+        Output::Json => {
+            let document = serde_json::to_string_pretty(&answer.value())?;
+            writeln!(out, "{}", screen::visible_json(&document))?;
+        }
         Output::Yaml => write!(out, "{}", crate::yaml::to_string(&answer.value())?)?,
         Output::JsonPath(template) => {
             let mut text = String::new();

@@ -457,7 +457,7 @@ pub(crate) fn delete(options: &DeleteOptions) -> anyhow::Result<()> {
             return gather::fail(planning.failures);
         }
         if !is_agreed(options, &planning.radius)? {
-            writeln!(std::io::stdout(), "Nothing was deleted.")?;
+            writeln!(crate::screen::stdout(), "Nothing was deleted.")?;
             return gather::fail(planning.failures);
         }
         let unsent = send_all(&client, &planning.targets, options.cascade).await?;
@@ -466,7 +466,7 @@ pub(crate) fn delete(options: &DeleteOptions) -> anyhow::Result<()> {
         } else {
             if unsent.len() < planning.targets.len() {
                 writeln!(
-                    std::io::stdout(),
+                    crate::screen::stdout(),
                     "Not followed: not everything that was planned is being deleted."
                 )?;
             }
@@ -496,7 +496,7 @@ async fn send_all(
             }
         };
         let ending = if is_sent { "is being deleted" } else { "is gone already" };
-        writeln!(std::io::stdout(), "{}/{} {ending}.", named.resource.name, named.name)?;
+        writeln!(crate::screen::stdout(), "{}/{} {ending}.", named.resource.name, named.name)?;
     }
     Ok(failures)
 }

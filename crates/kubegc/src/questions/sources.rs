@@ -131,7 +131,7 @@ impl JournalFlags {
             Ok(client) => client,
             Err(error) => {
                 let Some(file) = left_behind() else { return Err(error) };
-                eprintln!("warning: {error:#}; reading {}", file.display());
+                crate::screen::complain!("warning: {error:#}; reading {}", file.display());
                 return Ok(Source { place: Place::File(file), server: None });
             }
         };
@@ -362,7 +362,10 @@ async fn follow_pages(
                 let Ok(entry) = serde_json::from_slice::<Value>(&line) else { continue };
                 last = number(&entry).unwrap_or(last);
                 if entry["verb"] == "skipped" {
-                    eprintln!("warning: {} entries were skipped: they came too fast", entry["count"]);
+                    crate::screen::complain!(
+                        "warning: {} entries were skipped: they came too fast",
+                        entry["count"]
+                    );
                     continue;
                 }
                 show(&entry)?;

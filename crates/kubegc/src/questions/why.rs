@@ -252,7 +252,7 @@ fn search_audit_log(options: &WhyOptions, wanted: &[audit::Wanted]) -> anyhow::R
     if searched.malformed > 0 {
         let lines =
             gc_answers::text::count(usize::try_from(searched.malformed).unwrap_or(usize::MAX), "line");
-        eprintln!("warning: {}: {lines} without an Event of audit.k8s.io", file.display());
+        crate::screen::complain!("warning: {}: {lines} without an Event of audit.k8s.io", file.display());
     }
     let lines: Result<Vec<Vec<String>>, Ambiguous> = searched.lines.into_iter().collect();
     Ok(lines.map_err(|ambiguous| UsageError::new(ambiguous.to_string()))?)

@@ -84,7 +84,7 @@ pub(crate) fn pause(options: &PauseOptions) -> anyhow::Result<()> {
     let (lease, before) = options.target.edit(!options.beforehand, |orders| {
         orders.paused.get_or_insert(note.clone());
     })?;
-    let mut out = std::io::stdout();
+    let mut out = crate::screen::stdout();
     match before.paused {
         Some(since) => writeln!(out, "Already paused ({since}).")?,
         None => {
@@ -118,7 +118,7 @@ pub(crate) fn resume(options: &ResumeOptions) -> anyhow::Result<()> {
         Some(resource) => tripped.contains_key(resource).then_some(&**resource).into_iter().collect(),
         None => tripped.keys().map(|resource| &**resource).collect(),
     };
-    let mut out = std::io::stdout();
+    let mut out = crate::screen::stdout();
     match (&before.paused, &resource) {
         (Some(_), None) => writeln!(out, "Resumed.")?,
         (None, None) if was_unreadable => writeln!(out, "Resumed: what was stopped could not be read.")?,

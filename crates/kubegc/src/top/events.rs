@@ -3,6 +3,7 @@
 use anyhow::bail;
 
 use super::model::{Change, Line, Skipped};
+use crate::screen;
 
 /// Longest event that is read.
 const LONGEST_EVENT: usize = 1 << 20;
@@ -56,7 +57,7 @@ impl Events {
         self.last = self.id.take().or_else(|| self.last.take());
         let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
         Ok(match &*name {
-            "change" => vec![Line::Change(Box::new(serde_json::from_str::<Change>(&data)?))],
+            "change" => vec![Line::Change(Box::new(screen::decoded::<Change>(data.as_bytes())?))],
             "skipped" => {
                 let Skipped { count, unknown } = serde_json::from_str(&data)?;
                 let skipped = (count > 0).then_some(Line::Skipped(count));

@@ -25,6 +25,7 @@ use crate::preflight;
 use crate::questions::attached::{self, Answered, Asked, Asks, Confirmation, Form, Inquiry, Reply};
 use crate::questions::plan::Cascade;
 use crate::questions::view::{self, Confirmed, Question, Subject, View};
+use crate::screen;
 
 /// Time between two overviews that a server answers; it makes one each second at most.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -116,7 +117,7 @@ impl Source {
         let answer = page.call(preflight::request(Method::GET, &path, None)).await?;
         match self.attached(answer.head.status, || preflight::message(&answer))? {
             Attached::Yes(()) => {
-                let overview = serde_json::from_slice(&answer.body).context("the overview cannot be read")?;
+                let overview = screen::decoded(&answer.body).context("the overview cannot be read")?;
                 Ok((overview, true))
             }
             Attached::No => Ok((self.own_overview(namespace).await?, false)),
@@ -295,6 +296,7 @@ impl Source {
                 .owners
                 .iter()
                 .map(|owner| format!("{}/{}", owner.coordinates.kind, owner.coordinates.name))
+                .map(|owner| screen::visible_line(&owner).into_owned())
                 .collect(),
             is_terminating: metadata.deleted.is_some(),
             finalizers: metadata.finalizers,
@@ -328,7 +330,7 @@ impl Source {
         if let Some(question) = question
             && let Some(answered) = self.asked(question).await?
         {
-            return Ok(answered.lines_with_unseen());
+            return Ok(shown(answered.lines_with_unseen()));
         }
         let question = self.question(&subject).await?;
         let text = match content {
@@ -339,7 +341,7 @@ impl Source {
             }
             _ => question.why_text().await?,
         };
-        Ok(text.lines().map(str::to_owned).collect())
+        Ok(shown(text.lines()))
     }
 
     async fn plan(&self, cascade: Cascade, place: &Place) -> anyhow::Result<ShownPlan> {
@@ -349,12 +351,16 @@ impl Source {
             let (lines, confirm) = (answered.lines_with_unseen(), answered.confirm);
             let Confirmation { confirmed, needs_name } =
                 confirm.context("the collector is too old: its plan does not say what it deletes")?;
-            return Ok(ShownPlan { lines, confirmed, needs_name });
+            return Ok(ShownPlan { lines: shown(lines), confirmed, needs_name });
         }
         let planned = self.question(&place.subject()).await?.plan(cascade).await?;
         let mut lines: Vec<String> = planned.text()?.lines().map(str::to_owned).collect();
         lines.extend(attached::warnings(&planned.unseen));
-        Ok(ShownPlan { lines, confirmed: planned.to_confirm(), needs_name: planned.needs_name() })
+        Ok(ShownPlan {
+            lines: shown(lines),
+            confirmed: planned.to_confirm(),
+            needs_name: planned.needs_name(),
+        })
     }
 
     async fn delete(
@@ -373,6 +379,11 @@ impl Source {
         let objects = gc_answers::text::count(planned.objects(), "object");
         Ok(format!("{}/{} is being deleted ({objects})", subject.resource, subject.name))
     }
+}
+
+/// Lines of an answer, as they are drawn.
+fn shown(lines: impl IntoIterator<Item: AsRef<str>>) -> Vec<String> {
+    lines.into_iter().map(|line| screen::visible_line(line.as_ref()).into_owned()).collect()
 }
 
 /// Works on a thread of its own: a large graph takes a while, in which keys are answered and pictures drawn.

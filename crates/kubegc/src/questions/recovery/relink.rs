@@ -125,7 +125,7 @@ pub(crate) fn run(options: &RelinkOptions) -> anyhow::Result<()> {
         let (found, unseen) = plan(&gatherer, namespace, &mut evidence, patience).await?;
         gather::warn(&unseen);
         for old in unmatched(&options.map, &found) {
-            eprintln!("warning: no reference to an owner that is gone has the UID {old}");
+            crate::screen::complain!("warning: no reference to an owner that is gone has the UID {old}");
         }
         let answer = RelinkAnswer { found: &found, is_done: options.yes, is_partial: !unseen.is_empty() };
         crate::questions::output::print(&answer, &options.output)?;
@@ -134,14 +134,14 @@ pub(crate) fn run(options: &RelinkOptions) -> anyhow::Result<()> {
         }
         let done = restore(&client, &gatherer, found, &mut evidence, namespace, patience).await?;
         for failure in &done.failures {
-            eprintln!("error: {failure}");
+            crate::screen::complain!("error: {failure}");
         }
-        eprintln!("{} changed", count(done.changed.len(), "object"));
+        crate::screen::complain!("{} changed", count(done.changed.len(), "object"));
         match done.found.outcome() {
             Some(outcome) if matches!(options.output, Output::Text | Output::Wide) => {
-                writeln!(std::io::stdout(), "{outcome}.")?;
+                writeln!(crate::screen::stdout(), "{outcome}.")?;
             }
-            Some(outcome) => eprintln!("{outcome}."),
+            Some(outcome) => crate::screen::complain!("{outcome}."),
             None => {}
         }
         Ok(done.failures.is_empty() && done.found.is_complete() && unseen.is_empty())

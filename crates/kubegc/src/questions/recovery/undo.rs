@@ -117,7 +117,7 @@ pub(crate) fn run(options: &UndoOptions) -> anyhow::Result<()> {
         }
         let failures = perform(&client, &gatherer.catalog, &undo).await;
         for failure in &failures {
-            eprintln!("error: {failure}");
+            crate::screen::complain!("error: {failure}");
         }
         Ok(failures.is_empty() && unrecorded.is_empty())
     })?;
