@@ -12,6 +12,7 @@ mod tests;
 mod volumes;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
@@ -353,7 +354,7 @@ impl Relink {
         );
         let restorable = self.restorable();
         if restorable > 0 {
-            text.push_str(&format!(", {} can be", thousands(restorable)));
+            let _ = write!(text, ", {} can be", thousands(restorable)); // writing to a String cannot fail, here and below
         }
         let impossible = self.impossible();
         if !impossible.is_empty() {
@@ -365,7 +366,7 @@ impl Relink {
                     _ => format!("{} ({})", left.message(), thousands(*number)),
                 })
                 .collect();
-            text.push_str(&format!(", {} impossible because {}", thousands(total), reasons.join(", ")));
+            let _ = write!(text, ", {} impossible because {}", thousands(total), reasons.join(", "));
         }
         Some(text)
     }

@@ -237,9 +237,15 @@ fn object_value(((place, _), holders): (&(Place, Option<Timestamp>), &Holders)) 
 /// What holds one object.
 pub(crate) enum Hold {
     /// A cause of its own.
-    Cause(Cause),
+    Cause(Box<Cause>),
     /// Another object that is being deleted.
     Object(ObjectKey),
+}
+
+impl Hold {
+    pub(crate) fn cause(cause: Cause) -> Self {
+        Self::Cause(Box::new(cause))
+    }
 }
 
 pub(crate) struct Diagnosis<'a> {
@@ -363,7 +369,7 @@ impl Findings {
                 Hold::Object(other) => self.waiters.entry(other).or_default().push(key.clone()),
                 Hold::Cause(cause) => {
                     let group = (cause.code, cause.subject.clone());
-                    self.groups.entry(group).or_default().push((key.clone(), cause));
+                    self.groups.entry(group).or_default().push((key.clone(), *cause));
                 }
             }
         }

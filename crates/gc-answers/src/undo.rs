@@ -190,8 +190,13 @@ pub fn plan(
         };
         let found = living.get(record.uid());
         let action = Decision { record, chosen, by_uid: &by_uid, found, prospect: &prospect }.action();
-        let mut notes: Vec<String> =
-            chosen.earlier.get(record.uid()).into_iter().flatten().map(earlier_note).collect();
+        let mut notes: Vec<String> = chosen
+            .earlier
+            .get(record.uid())
+            .into_iter()
+            .flatten()
+            .map(|record| earlier_note(record))
+            .collect();
         let (object, status) = prepared(record, &mut notes);
         let mut step = Step { place: record.place(), action, notes, object, status, rank: rank(record) };
         if matches!(step.action, Action::Create | Action::Complete) {
@@ -215,7 +220,7 @@ pub fn plan(
     undo
 }
 
-fn earlier_note(record: &&Record) -> String {
+fn earlier_note(record: &Record) -> String {
     format!("an earlier object of this name, deleted {}, is left out: --cascade {}", record.at, record.uid())
 }
 

@@ -25,7 +25,7 @@ use tokio_rustls::client::TlsStream;
 /// In the environment of the process that is the server.
 const ROLE: &str = "KUBEGC_ATTACKED";
 /// How long anything is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A server in another process, with limits of its own.
 struct Victim {

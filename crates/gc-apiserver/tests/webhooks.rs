@@ -63,7 +63,8 @@ fn answer_oddly(parts: &Parts, body: &Bytes, seen: &Mutex<Vec<String>>) -> webho
     let is_first = seen.lock().unwrap().len() == 1;
     match parts.uri.path() {
         _ if parts.method == http::Method::GET => reply(400, &[], "there is nothing to read here".to_owned()),
-        "/ok" => reply(200, &[], allowed()),
+        "/busy" if is_first => busy(),
+        "/ok" | "/busy" => reply(200, &[], allowed()),
         "/html" => reply(200, &[("content-type", "text/html; charset=utf-8")], allowed()),
         "/301" => reply(301, &[("location", "/ok")], String::new()),
         "/302" => reply(302, &[("location", "ok")], String::new()),
@@ -71,8 +72,6 @@ fn answer_oddly(parts: &Parts, body: &Bytes, seen: &Mutex<Vec<String>>) -> webho
         "/308" => reply(308, &[("location", "./307")], String::new()),
         "/nowhere" => reply(307, &[], String::new()),
         "/loop" => reply(307, &[("location", "/loop")], String::new()),
-        "/busy" if is_first => busy(),
-        "/busy" => reply(200, &[], allowed()),
         "/404" => reply(404, &[], "page not found".to_owned()),
         "/500" => reply(500, &[("content-type", "text/plain")], "boom\n".to_owned()),
         "/status" => reply(

@@ -362,7 +362,7 @@ impl ListWatch {
             Ended::Refused { code: 410, .. } if was_paged => self.paged = false,
             Ended::TooLarge => self.shrink_pages(2),
             Ended::Unreachable(_) | Ended::Silent(_) if was_paged && elapsed > LONGEST_DELAY => {
-                self.shrink_pages(1)
+                self.shrink_pages(1);
             }
             _ => {}
         }

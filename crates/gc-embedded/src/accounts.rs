@@ -29,6 +29,7 @@ pub const GROUPS: [&str; 3] =
     ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"];
 
 /// Whether a user is one of our accounts.
+#[must_use]
 pub fn is_of_this_process(user: &str) -> bool {
     let name = user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.strip_prefix(NAMESPACE));
     name.is_some_and(|rest| rest.strip_prefix(':').is_some_and(|name| name.starts_with(PREFIX)))
@@ -87,6 +88,7 @@ impl Account {
     }
 
     /// Its user name.
+    #[must_use]
     pub fn user(&self) -> String {
         format!("system:serviceaccount:{NAMESPACE}:{}", self.identity)
     }

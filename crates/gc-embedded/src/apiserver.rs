@@ -162,11 +162,13 @@ pub struct ServerOptions {
 
 impl ServerOptions {
     /// Everything in memory, at this address.
+    #[must_use]
     pub fn ephemeral(listen: SocketAddr) -> Self {
         Self { listen: Some(listen), in_process: false, ..Self::in_process() }
     }
 
     /// Everything in memory, for callers in this process.
+    #[must_use]
     pub fn in_process() -> Self {
         Self {
             listen: None,
@@ -213,6 +215,7 @@ impl ServerOptions {
     }
 
     /// Whether what is stored is lost with the process.
+    #[must_use]
     pub fn is_in_memory(&self) -> bool {
         matches!(self.storage, Some(StorageKind::Memory)) || (self.storage.is_none() && self.ephemeral)
     }
@@ -352,6 +355,7 @@ pub struct WrittenKubeconfig {
 
 impl WrittenKubeconfig {
     /// The file.
+    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

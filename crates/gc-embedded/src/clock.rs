@@ -25,6 +25,7 @@ impl Default for CollectorClock {
 
 impl CollectorClock {
     /// What collectors go by.
+    #[must_use]
     pub fn clock(&self) -> Clock {
         let (system, ahead) = (system_clock(), Arc::clone(&self.ahead));
         Arc::new(move || {
@@ -34,6 +35,7 @@ impl CollectorClock {
     }
 
     /// What the server stamps objects with: the same time, so that what is created after a test set the clock ahead is new.
+    #[must_use]
     pub fn of_objects(&self) -> gc_apiserver::Clock {
         let ahead = Arc::clone(&self.ahead);
         gc_apiserver::Clock::new(move || {
@@ -45,11 +47,13 @@ impl CollectorClock {
     }
 
     /// What stops collectors: that they are held. They read the time when the offset changes.
+    #[must_use]
     pub fn restraints(&self) -> Restraints {
         Restraints { held: self.changed.subscribe(), ..Restraints::default() }
     }
 
     /// By how many milliseconds it is ahead.
+    #[must_use]
     pub fn ahead(&self) -> i64 {
         self.ahead.load(Ordering::Relaxed)
     }

@@ -90,6 +90,7 @@ fn is_set(name: &str) -> bool {
 }
 
 /// Whether this process is in a pod that has an account.
+#[must_use]
 pub fn is_in_pod() -> bool {
     is_set("KUBERNETES_SERVICE_HOST")
         && is_set("KUBERNETES_SERVICE_PORT")

@@ -60,6 +60,7 @@ pub struct WorkloadOptions {
 
 impl WorkloadOptions {
     /// Nothing runs.
+    #[must_use]
     pub fn off() -> Self {
         Self {
             workloads: Switch::Off,
@@ -94,6 +95,7 @@ impl WorkloadOptions {
     }
 
     /// How the runtime is set up.
+    #[must_use]
     pub fn settings(&self, root_certificates: String) -> Settings {
         Settings {
             nodes: self.nodes,
@@ -262,6 +264,7 @@ fn read_time_zone(name: &str) -> Option<jiff::tz::TimeZone> {
 }
 
 /// The kinds that these controllers have to be informed of.
+#[must_use]
 pub fn kinds(workloads: &[Workload]) -> BTreeSet<Kind> {
     workloads.iter().flat_map(|workload| workload.observes()).copied().collect()
 }

@@ -167,6 +167,7 @@ impl Gatherer {
     }
 
     /// Takes from this graph what it knows, in place of lists.
+    #[must_use]
     pub fn beside(mut self, resident: Option<Arc<dyn Resident>>) -> Self {
         self.resident = resident;
         self
@@ -743,6 +744,7 @@ fn no_answer(error: &RequestError) -> Unread {
 }
 
 /// One line about what could not be listed, if anything.
+#[must_use]
 pub fn unlisted_summary(survey: &Survey) -> Option<String> {
     let unlisted = survey.unlisted();
     let first = unlisted.iter().next()?;
@@ -784,6 +786,7 @@ pub async fn clock(client: &ApiClient) -> Timestamp {
 }
 
 /// The present time.
+#[must_use]
 pub fn now() -> Timestamp {
     Timestamp(jiff::Timestamp::now().as_millisecond())
 }

@@ -13,6 +13,7 @@ pub struct Listable(Vec<(String, String)>);
 
 impl Listable {
     /// Whether this one is among them.
+    #[must_use]
     pub fn contain(&self, name: &GroupResource) -> bool {
         let is = |rule: &str, value: &str| rule == "*" || rule == value;
         self.0.iter().any(|(group, resource)| is(group, &name.group) && is(resource, &name.resource))

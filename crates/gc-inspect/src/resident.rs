@@ -63,6 +63,7 @@ impl Resident for Permitted {
 }
 
 /// Whether an answer needs more of an object than a graph has: its finalizers, or when it was deleted.
+#[must_use]
 pub fn needs_metadata(object: &ObservedObject) -> bool {
     let deletion = &object.deletion;
     deletion.deleting || deletion.foreground || deletion.orphan || deletion.foreign_finalizers

@@ -27,6 +27,7 @@ pub enum Unanswered {
 
 impl Unanswered {
     /// There is no such object; with the words that kubectl uses.
+    #[must_use]
     pub fn no_object(resource: &Resource, namespace: &str, name: &str) -> Self {
         Self::NotFound(if resource.is_namespaced() {
             format!("{} {name:?} not found in namespace {namespace:?}", resource.name)
@@ -36,6 +37,7 @@ impl Unanswered {
     }
 
     /// An object cannot be read.
+    #[must_use]
     pub fn unreadable(resource: &Resource, name: &str, why: Unread) -> Self {
         Self::Unread { what: format!("{}/{name} cannot be read", resource.name), why }
     }
@@ -55,6 +57,7 @@ pub struct NotDeleted {
 
 impl NotDeleted {
     /// There is no such object.
+    #[must_use]
     pub fn is_gone(&self) -> bool {
         self.status == StatusCode::NOT_FOUND
     }
@@ -70,6 +73,7 @@ pub enum Cause {
 
 impl Cause {
     /// The cause that is in an error.
+    #[must_use]
     pub fn of(error: &anyhow::Error) -> Option<Self> {
         let unanswered = error.chain().find_map(|error| error.downcast_ref::<Unanswered>());
         let not_deleted = error.chain().find_map(|error| error.downcast_ref::<NotDeleted>());

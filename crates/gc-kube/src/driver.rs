@@ -131,6 +131,7 @@ macro_rules! set_up {
 pub(crate) use set_up;
 
 impl Setup {
+    #[expect(clippy::needless_pass_by_value, reason = "a controller owns its way to the server")]
     pub(crate) fn new(
         client: ApiClient,
         table: ResourceTable,

@@ -236,6 +236,10 @@ pub struct NamespaceController {
 impl NamespaceController {
     /// Nothing is sent before [`NamespaceController::run`].
     #[must_use]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "as the other controllers, it owns its way to the server"
+    )]
     pub fn new(client: ApiClient, settings: NamespaceSettings) -> Self {
         let NamespaceSettings { settle, is_first, dry_run, concurrency, restraints, trace, clock, progress } =
             settings;

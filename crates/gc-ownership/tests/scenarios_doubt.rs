@@ -104,7 +104,7 @@ fn a_kind_that_vanishes_in_one_list_is_read_twice_and_says_so() {
     panic!("it was not deleted after {reads} reads");
 }
 
-/// A dependent that a list lacks is read before its owner, which orphans it, is told that it is done.
+/// A dependent that a list lacks is read before its owner, which orphans it, learns that it is done.
 #[test]
 fn an_orphaning_owner_waits_for_dependents_that_a_list_lacks() {
     for still_there in [true, false] {

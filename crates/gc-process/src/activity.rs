@@ -107,11 +107,13 @@ fn is_ahead_of_watches(registry: &Registry) -> bool {
 
 impl Activity {
     /// The movement of a collector.
+    #[must_use]
     pub fn of(&self, controller: Controller) -> Arc<Movement> {
         self.named(controller.name())
     }
 
     /// The movement of other components that send requests.
+    #[must_use]
     pub fn named(&self, name: &'static str) -> Arc<Movement> {
         let make = || Arc::new(Movement { activity: self.clone(), ..Movement::default() });
         Arc::clone(lock(&self.0.movements).entry(name).or_insert_with(make))

@@ -30,12 +30,14 @@ pub struct LogDecisions {
 
 impl LogDecisions {
     /// Of one collector, whose effects name resources by this table.
+    #[must_use]
     pub fn new(controller: Controller, table: ResourceTable) -> Self {
         Self { controller, table }
     }
 }
 
 /// The log alone.
+#[must_use]
 pub fn log_sinks() -> Arc<MakeSinks> {
     Arc::new(|controller, table| vec![Arc::new(LogDecisions::new(controller, table.clone()))])
 }
@@ -91,6 +93,7 @@ pub struct DryRunReport {
 
 impl DryRunReport {
     /// Reports each effect once; the table names the resources.
+    #[must_use]
     pub fn new(table: ResourceTable) -> Self {
         Self { table, said: Mutex::default() }
     }

@@ -157,6 +157,7 @@ impl CollectorMetrics {
     }
 
     /// The observer that updates them for one collector.
+    #[must_use]
     pub fn observer(&self, controller: Controller) -> Arc<dyn Observer> {
         let labels = ManagedLabels { name: controller.name(), manager: "kubegc" };
         self.running.get_or_create(&labels).set(1);

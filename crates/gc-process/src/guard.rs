@@ -35,6 +35,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
 
 /// Why a request is refused as one of another site, if it is. A browser says where a request comes from; other clients
 /// say nothing, and are no way around a user's back.
+#[must_use]
 pub fn foreign(headers: &HeaderMap) -> Option<&'static str> {
     let site = text(headers, &HeaderName::from_static("sec-fetch-site"));
     if !matches!(site, "" | "same-origin" | "none") {
@@ -49,6 +50,7 @@ pub fn foreign(headers: &HeaderMap) -> Option<&'static str> {
 }
 
 /// Why a request to the page or its API is refused, if it is.
+#[must_use]
 pub fn cross_site(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
     if let Some(why) = foreign(headers) {
         return Some(why);
@@ -72,6 +74,7 @@ pub fn is_arrival(request: &ExtensionRequest) -> bool {
 
 /// Opens a session: the cookie is for this server alone, unseen by scripts and never sent from other sites. The page
 /// follows by a refresh, which comes from this site where a redirect would come from that of the link.
+#[must_use]
 pub fn signed_in(session: &str, headers: &HeaderMap) -> ExtensionAnswer {
     let name = session_cookie(headers);
     let cookie =
@@ -83,6 +86,7 @@ pub fn signed_in(session: &str, headers: &HeaderMap) -> ExtensionAnswer {
 }
 
 /// Ends the session in the browser.
+#[must_use]
 pub fn signed_out(headers: &HeaderMap) -> ExtensionAnswer {
     let name = session_cookie(headers);
     let cookie = format!("{name}=; Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age=0");
@@ -101,6 +105,7 @@ fn with_cookie(page: &'static str, cookie: String) -> ExtensionAnswer {
 }
 
 /// Leads elsewhere on this server.
+#[must_use]
 pub fn redirect(to: &'static str) -> ExtensionAnswer {
     ExtensionAnswer {
         code: 303,

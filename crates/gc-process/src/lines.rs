@@ -15,6 +15,7 @@ pub enum Line<'a> {
 
 impl<'a> Line<'a> {
     /// What it says, unless it is too long.
+    #[must_use]
     pub const fn text(&self) -> Option<&'a [u8]> {
         match self {
             Self::Whole(text) | Self::Torn(text) => Some(text),
@@ -36,7 +37,8 @@ impl<R: BufRead> Lines<R> {
         Self { input, longest_bytes, line: Vec::new() }
     }
 
-    /// The next line; `None` at the end.
+    /// Reads the next line; `None` at the end. A line borrows from the reader, so this is no iterator.
+    #[expect(clippy::should_implement_trait, reason = "a line borrows from the reader")]
     pub fn next(&mut self) -> Result<Option<Line<'_>>> {
         self.line.clear();
         let read = self.input.by_ref().take(self.longest_bytes as u64).read_until(b'\n', &mut self.line)?;

@@ -32,6 +32,7 @@ pub struct LogOptions {
 
 impl LogOptions {
     /// Text at this level.
+    #[must_use]
     pub fn text(level: &str) -> Self {
         Self { log_format: Some(LogFormat::Text), log_level: Some(level.to_owned()) }
     }

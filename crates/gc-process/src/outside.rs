@@ -134,6 +134,7 @@ fn part(text: &str) -> Result<f64, String> {
 
 impl OutsideOptions {
     /// What storage can be destroyed.
+    #[must_use]
     pub fn deleters(&self) -> Deleters {
         Deleters {
             drivers: self.csi_endpoint.iter().map(|endpoint| endpoint.driver().into()).collect(),
@@ -153,6 +154,7 @@ impl OutsideOptions {
     }
 
     /// When a node is deleted.
+    #[must_use]
     pub fn node_policy(&self) -> NodePolicy {
         NodePolicy {
             period_milliseconds: gc_types::milliseconds(self.node_monitor_period),
@@ -164,6 +166,7 @@ impl OutsideOptions {
     }
 
     /// Whether a machine provider is configured.
+    #[must_use]
     pub fn has_provider(&self) -> bool {
         self.cloud_inventory.is_some()
             || self.cloud_webhook.is_some()

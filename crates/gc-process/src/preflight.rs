@@ -41,6 +41,7 @@ pub struct MissingRules(Vec<Forbidden>);
 
 impl Forbidden {
     /// The rule to add.
+    #[must_use]
     pub fn rule(&self) -> String {
         let Self { verbs, group, resource, .. } = self;
         let verbs = quoted(verbs);
@@ -48,6 +49,7 @@ impl Forbidden {
     }
 
     /// Where to add it.
+    #[must_use]
     pub fn role(&self) -> &'static str {
         if self.namespace.is_empty() { "ClusterRole" } else { "Role" }
     }
@@ -161,6 +163,7 @@ pub async fn check_version(client: &ApiClient) {
 }
 
 /// What is to be said about the answer of `/version`, if anything.
+#[must_use]
 pub fn doubtful_version(version: &Value) -> Option<String> {
     let number = |field: &str| {
         let text = version[field].as_str().unwrap_or_default();

@@ -600,7 +600,7 @@ impl Collector {
         if count == 0 { None } else { self.watchers.keys().nth(position % count).copied() }
     }
 
-    /// The watch of a resource tells a lie next: in its list, which it begins anew, or in what it delivers.
+    /// The watch of a resource tells a lie next: in its list, which begins again, or in what it delivers.
     pub fn deceive(&mut self, id: ResourceId, lie: (Lie, u64), server: &Server) {
         if lie.0.is_of_lists() {
             self.break_stream(id, StreamFault::Expired, server);

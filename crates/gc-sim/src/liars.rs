@@ -16,7 +16,7 @@ use crate::random::Random;
 use crate::server::Server;
 use crate::story::Story;
 
-/// How many revisions a list is old that is told as a new one.
+/// Age in revisions of a list that is sent as a new one.
 const BEHIND: u64 = 12;
 /// How far ahead of the server a list claims to be.
 const AHEAD: u64 = 7;
@@ -98,13 +98,13 @@ impl Lie {
         }
     }
 
-    /// Whether it is told in place of a list of a watch.
+    /// Whether it replaces a list of a watch.
     #[must_use]
     pub const fn is_of_lists(self) -> bool {
         (self as u8) < (Self::Revived as u8)
     }
 
-    /// Whether it is told in place of the answer to a live read.
+    /// Whether it replaces the answer to a live read.
     #[must_use]
     pub const fn is_of_reads(self) -> bool {
         (self as u8) > (Self::Revived as u8)

@@ -8,8 +8,8 @@ use crate::performed::Part;
 use crate::truth::{TrueChange, TrueObject};
 use crate::violation::{Violation, broken};
 
-/// Whether what an oracle noticed is a loss, whatever was delivered and answered to the collector. The others go by what it was
-/// told, or by what it still has to do. So does that of orphans: a dependent that a list leaves out is not known, and not released
+/// Whether what an oracle noticed is a loss, whatever was delivered and answered to the collector. The others go by what
+/// was sent to it, or by what it still has to do. So does that of orphans: a dependent that a list leaves out is not known, and not released
 /// by an owner that orphans (`docs/proof.md`).
 #[must_use]
 pub fn is_loss(violation: &Violation, part: Part) -> bool {
@@ -20,7 +20,7 @@ pub fn is_loss(violation: &Violation, part: Part) -> bool {
     }
 }
 
-/// The law of worlds with a liar, where the other oracles go by what was delivered: no pod and no lease goes on account of a node
+/// The law of worlds with a liar, where the other oracles go by what was delivered: no pod and no lease is deleted because of a node
 /// that lives, and has lived since before the collector's watch says that it knows all nodes.
 pub fn judge_law(scene: &Scene<'_>, change: &TrueChange) -> Result<(), Violation> {
     let Some(before) = &change.before else { return Ok(()) };

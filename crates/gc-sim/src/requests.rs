@@ -97,8 +97,8 @@ impl Answer for Said {
                 let mut details = error.details.as_deref().cloned().unwrap_or_default();
                 if let Some((key, [group, resource])) = &self.believed {
                     details.name = key.name.to_string();
-                    details.group = (*group).to_owned();
-                    details.kind = (*resource).to_owned();
+                    (*group).clone_into(&mut details.group);
+                    (*resource).clone_into(&mut details.kind);
                 }
                 Some(Status {
                     reason: error.reason.clone().into_owned(),

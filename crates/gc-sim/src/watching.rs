@@ -49,7 +49,7 @@ pub(crate) struct Watcher {
     pub(crate) redelivered: u64,
     /// The newest version that was ever delivered.
     newest: u64,
-    /// The lie that is told next, and what its choices come from.
+    /// The next lie, and what its choices come from.
     pub(crate) lie: Option<(Lie, u64)>,
 }
 

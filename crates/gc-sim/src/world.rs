@@ -121,11 +121,11 @@ pub struct World<'a> {
     /// What the operator of all collectors has ordered.
     orders: Orders,
     restraints: RestraintBook,
-    /// The liar, until it has told its lie.
+    /// The liar, until its lie was sent.
     liar: Option<Liar>,
     /// The lie that the next live read is answered with.
     lie: Option<(Lie, u64)>,
-    /// Something may have been told that is not so: only losses count.
+    /// A lie may have been believed: only losses count.
     is_deceived: bool,
     report: Report,
 }

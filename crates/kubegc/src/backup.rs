@@ -378,7 +378,9 @@ mod tests {
         let file = folder.join("backup");
         let head = Head::new(Revision(20), jiff::Timestamp::now());
         let mut writer = Writer::begin(File::create(&file).unwrap(), &head).unwrap();
-        keys.iter().for_each(|key| writer.write(key).unwrap());
+        for key in keys {
+            writer.write(key).unwrap();
+        }
         let (create_revision, mod_revision) = (Revision(5), Revision(7));
         let item = KeyValue { key: "/k/a".into(), value: "{}".into(), create_revision, mod_revision };
         writer.write(&Entry::Object(item)).unwrap();

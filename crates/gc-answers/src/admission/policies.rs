@@ -103,7 +103,7 @@ impl<'a> BoundPolicy<'a> {
         let mut is_uncertain = false;
         let spec = &self.policy.value()["spec"];
         for constraints in [&spec["matchConstraints"], &self.binding.value()["spec"]["matchResources"]] {
-            match self.takes(facts, constraints, request) {
+            match Self::takes(facts, constraints, request) {
                 Some(true) => {}
                 Some(false) => return Judgement::Allows,
                 None => is_uncertain = true,
@@ -122,10 +122,7 @@ impl<'a> BoundPolicy<'a> {
         } else {
             Value::Null
         };
-        let namespace = match self.namespace(facts, request) {
-            Some(namespace) => namespace,
-            None => return Judgement::Unknown,
-        };
+        let Some(namespace) = self.namespace(facts, request) else { return Judgement::Unknown };
         let fails = spec["failurePolicy"] != "Ignore";
         let params = match self.params(facts, catalog, request) {
             Params::Found(params) => params,
@@ -152,7 +149,7 @@ impl<'a> BoundPolicy<'a> {
     }
 
     /// Whether constraints take a request; `None` if that cannot be seen.
-    fn takes(&self, facts: &Facts, constraints: &Value, request: &PolicyRequest<'_>) -> Option<bool> {
+    fn takes(facts: &Facts, constraints: &Value, request: &PolicyRequest<'_>) -> Option<bool> {
         let PolicyRequest { operation, resource, key } = *request;
         let is_exact = constraints["matchPolicy"] == "Exact";
         let rules = |field: &str| Rules { rules: &constraints[field], is_exact };
@@ -294,7 +291,6 @@ impl<'a> BoundPolicy<'a> {
                 |field: &str| validation[field].as_str().map(str::trim).filter(|text| !text.is_empty());
             let expression = text("expression").unwrap_or_default();
             match evaluation.holds(validation["expression"].as_str().unwrap_or_default()) {
-                Truth::Known(true) => {}
                 Truth::Known(false) => {
                     let made =
                         validation["messageExpression"].as_str().and_then(|text| evaluation.message(text));
@@ -306,7 +302,7 @@ impl<'a> BoundPolicy<'a> {
                 Truth::Failed(why) if fails => {
                     return Judgement::Refuses(format!("expression '{expression}' resulted in error: {why}"));
                 }
-                Truth::Failed(_) => {}
+                Truth::Known(true) | Truth::Failed(_) => {}
                 Truth::Unknown => is_uncertain = true,
             }
         }

@@ -304,7 +304,7 @@ impl<'a> Relinker<'a> {
                     && (self.cluster.lives(present, &living.place.namespace)
                         || present.coordinates.uid == wanted.coordinates.uid)
             };
-            let present = rest.iter().position(|present| is_it(present)).map(|place| rest.remove(place));
+            let present = rest.iter().position(is_it).map(|place| rest.remove(place));
             if let Some(present) =
                 present.filter(|present| self.cluster.lives(present, &living.place.namespace))
             {

@@ -26,21 +26,21 @@ impl Diagnosis<'_> {
         let name = namespace.name();
         let mut holds = Vec::new();
         for finalizer in namespace.texts("/spec/finalizers").filter(|finalizer| *finalizer != "kubernetes") {
-            holds.push(Hold::Cause(Self::namespace_finalizer(namespace, finalizer)));
+            holds.push(Hold::cause(Self::namespace_finalizer(namespace, finalizer)));
         }
         let failing = ["NamespaceDeletionDiscoveryFailure", "NamespaceDeletionGroupVersionParsingFailure"];
         for message in failing.iter().filter_map(|kind| condition(namespace, kind)) {
-            holds.extend(self.discovery(name, message).into_iter().map(Hold::Cause));
+            holds.extend(self.discovery(name, message).into_iter().map(Hold::cause));
         }
         if let Some(message) = content_failure(namespace) {
-            holds.push(Hold::Cause(self.content_failure(name, message)));
+            holds.push(Hold::cause(self.content_failure(name, message)));
         }
         let inside = self.survey.terminating().keys().filter(|key| *key.namespace == *name);
         holds.extend(inside.map(|key| Hold::Object(key.clone())));
         // What a broken API or an object holds up is no cause of its own.
         if holds.is_empty() && namespace.texts("/spec/finalizers").any(|finalizer| finalizer == "kubernetes")
         {
-            holds.extend(self.unemptied(namespace).map(Hold::Cause));
+            holds.extend(self.unemptied(namespace).map(Hold::cause));
         }
         holds
     }

@@ -34,7 +34,7 @@ impl Diagnosis<'_> {
                 if self.is_in_grace(metadata) {
                     return Vec::new();
                 }
-                holds.extend(object.and_then(|pod| self.pod(pod, metadata)).map(Hold::Cause));
+                holds.extend(object.and_then(|pod| self.pod(pod, metadata)).map(Hold::cause));
                 // The Job controller counts a pod when it has ended.
                 if !holds.is_empty() {
                     let others = metadata.finalizers.iter().filter(|name| *name != JOB_TRACKING);
@@ -70,12 +70,12 @@ impl Diagnosis<'_> {
             "kubernetes.io/pvc-protection" => self.claim(key, metadata, object),
             "kubernetes.io/pv-protection" => self.volume(key, metadata, object),
             "customresourcecleanup.apiextensions.k8s.io" => self.definition(key, metadata, object),
-            JOB_TRACKING => vec![Hold::Cause(self.job_tracking(key, metadata))],
+            JOB_TRACKING => vec![Hold::cause(self.job_tracking(key, metadata))],
             _ => match object {
                 Some(volume) if finalizer.starts_with("external-") => {
-                    vec![Hold::Cause(self.storage_finalizer(key, metadata, volume, finalizer))]
+                    vec![Hold::cause(self.storage_finalizer(key, metadata, volume, finalizer))]
                 }
-                _ => vec![Hold::Cause(self.held(key, metadata, object, finalizer, finalizer))],
+                _ => vec![Hold::cause(self.held(key, metadata, object, finalizer, finalizer))],
             },
         }
     }
@@ -174,15 +174,15 @@ impl Diagnosis<'_> {
             keys().filter(|key| self.survey.terminating().contains_key(key)).map(Hold::Object).collect();
         let alive = blocking.iter().filter(|view| !view.deletion.deleting);
         let (refused, alive) = self.refusals(Operation::Delete, alive);
-        holds.extend(refused.into_iter().map(Hold::Cause));
+        holds.extend(refused.into_iter().map(Hold::cause));
         let suspected = self.suspected(Operation::Delete, alive.iter().copied());
         let alive: Vec<String> = alive.iter().map(|view| format!("{}/{}", view.kind, view.name)).collect();
         if let Some(cause) = suspected {
-            holds.push(Hold::Cause(cause));
+            holds.push(Hold::cause(cause));
         } else if !alive.is_empty() {
             let waits = text::some_of(&alive, NAMED);
             let place = self.place(key, "");
-            holds.push(Hold::Cause(Cause {
+            holds.push(Hold::cause(Cause {
                 code: Code::DependentNotDeleted,
                 subject: format!("{}/{}", place.namespace, place.reference()),
                 message: format!("waits for {waits}, which nothing deletes; is a garbage collector at work?"),
@@ -198,7 +198,7 @@ impl Diagnosis<'_> {
             .and_then(|object| object.finalizer_writers("foregroundDeletion").next())
             .map(|writer| writer.manager);
         if let Some(manager) = applied {
-            return vec![Hold::Cause(Cause {
+            return vec![Hold::cause(Cause {
                 code: Code::ForegroundFinalizerApplied,
                 subject: manager.clone(),
                 message: format!(
@@ -214,11 +214,11 @@ impl Diagnosis<'_> {
         let name =
             |id| self.survey.catalog.get(id).map(|resource| resource.name.to_string()).unwrap_or_default();
         if let Some((resource, why)) = failed.into_iter().next() {
-            return vec![Hold::Cause(self.unreadable(&name(*resource), why, key, metadata))];
+            return vec![Hold::cause(self.unreadable(&name(*resource), why, key, metadata))];
         }
         if !unseen.is_empty() {
             let names: Vec<String> = unseen.into_iter().map(|(id, _)| name(*id)).collect();
-            return vec![Hold::Cause(unseen_dependents(&names))];
+            return vec![Hold::cause(unseen_dependents(&names))];
         }
         vec![self.without_collector(key, metadata, "foregroundDeletion")]
     }
@@ -245,7 +245,7 @@ impl Diagnosis<'_> {
             let (refused, others) = self.refusals(Operation::Update, dependents.iter());
             let suspected = || self.suspected(Operation::Update, others.into_iter());
             if let Some(cause) = refused.into_iter().next().or_else(suspected) {
-                return Hold::Cause(cause);
+                return Hold::cause(cause);
             }
             let left = text::count(dependents.len(), "dependent");
             let keep = dependents.iter().filter_map(|view| self.without_owner(view, &metadata.uid));
@@ -257,7 +257,7 @@ impl Diagnosis<'_> {
             (message, Vec::new())
         };
         help.insert(0, "kubegc doctor".into());
-        Hold::Cause(Cause {
+        Hold::cause(Cause {
             code: Code::CollectorAbsent,
             subject: finalizer.to_owned(),
             message,
@@ -287,10 +287,10 @@ impl Diagnosis<'_> {
         let Some(resource) = self.survey.catalog.named(&name) else {
             let cause =
                 self.held(key, metadata, object, "customresourcecleanup.apiextensions.k8s.io", &name.group);
-            return vec![Hold::Cause(cause)];
+            return vec![Hold::cause(cause)];
         };
         if let Some(why) = self.survey.unlisted().get(&resource.id) {
-            return vec![Hold::Cause(self.unreadable(&name.to_string(), why, key, metadata))];
+            return vec![Hold::cause(self.unreadable(&name.to_string(), why, key, metadata))];
         }
         let mut holds: Vec<Hold> = self
             .survey
@@ -302,7 +302,7 @@ impl Diagnosis<'_> {
         let alive = self.survey.engine.select(|key| key.resource == resource.id);
         let (refused, alive) =
             self.refusals(Operation::Delete, alive.iter().filter(|view| !view.deletion.deleting));
-        holds.extend(refused.into_iter().map(Hold::Cause));
+        holds.extend(refused.into_iter().map(Hold::cause));
         let alive = alive.len();
         if alive > 0 || holds.is_empty() {
             let cleanup = "customresourcecleanup.apiextensions.k8s.io";
@@ -314,7 +314,7 @@ impl Diagnosis<'_> {
             } else {
                 format!("no object of {name} remains, and kube-apiserver has not removed the definition")
             };
-            holds.push(Hold::Cause(Cause {
+            holds.push(Hold::cause(Cause {
                 code: Code::ContentNotDeleted,
                 subject: name.to_string(),
                 message,

@@ -61,7 +61,7 @@ impl Diagnosis<'_> {
         }
         let refusal = self.admission().refusal(operation, key)?;
         Some(match refusal.by {
-            Refuser::Policy { name, binding } => self.policy(&name, &binding, refusal.why),
+            Refuser::Policy { name, binding } => Self::policy(&name, &binding, refusal.why),
             Refuser::Webhook(name) => self.webhook(&name, &refusal.why),
         })
     }
@@ -69,12 +69,12 @@ impl Diagnosis<'_> {
     /// The cause in the server's answer to a request that admission refused.
     pub(super) fn refusal_in(&self, message: &str) -> Option<Cause> {
         if let Some((name, binding, said)) = policy_in(message) {
-            return Some(self.policy(name, binding, format!("refused by policy {name}: {said}")));
+            return Some(Self::policy(name, binding, format!("refused by policy {name}: {said}")));
         }
         webhook_in(message).map(|webhook| self.webhook(webhook, message))
     }
 
-    fn policy(&self, name: &str, binding: &str, message: String) -> Cause {
+    fn policy(name: &str, binding: &str, message: String) -> Cause {
         let resources = ["validatingadmissionpolicies", "validatingadmissionpolicybindings"];
         let [policy, bound] = resources.map(|resource| GroupResource::new(GROUP, resource).to_string());
         Cause {

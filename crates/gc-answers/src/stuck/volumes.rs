@@ -62,7 +62,7 @@ impl Diagnosis<'_> {
         }
         if !living.is_empty() {
             let names: Vec<String> = living.iter().map(|pod| pod.name().to_owned()).collect();
-            holds.push(Hold::Cause(Cause {
+            holds.push(Hold::cause(Cause {
                 code: Code::ClaimInUse,
                 subject: format!("{}/{}", metadata.namespace, metadata.name),
                 message: format!(
@@ -111,7 +111,7 @@ impl Diagnosis<'_> {
     }
 
     fn unprotected(&self, key: &ObjectKey, metadata: &Metadata, finalizer: &str, fact: &str) -> Hold {
-        Hold::Cause(Cause {
+        Hold::cause(Cause {
             code: Code::ProtectionNotReleased,
             subject: finalizer.to_owned(),
             message: format!(
@@ -143,7 +143,7 @@ impl Diagnosis<'_> {
                     &format!("its claim {namespace}/{name} is gone"),
                 )]
             }
-            Some(_) => vec![Hold::Cause(Cause {
+            Some(_) => vec![Hold::cause(Cause {
                 code: Code::VolumeInUse,
                 subject: metadata.name.to_string(),
                 message: format!("bound to PersistentVolumeClaim {namespace}/{name}"),

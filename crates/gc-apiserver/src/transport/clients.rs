@@ -131,7 +131,7 @@ impl Client {
         UnderWay(Arc::clone(self))
     }
 
-    /// Takes one of the few streams for requests without valid credentials. A connection that goes on without one is cut off.
+    /// Takes one of the few streams for requests without valid credentials. A connection that continues without one is cut off.
     pub(crate) fn anonymous_stream(self: &Arc<Self>) -> Option<AnonymousStream> {
         let stream = AnonymousStream(Arc::clone(self));
         let before = self.anonymous_streams.fetch_add(1, Ordering::SeqCst);

@@ -298,7 +298,7 @@ fn a_kind_that_vanished_is_stopped_until_it_is_resumed() {
     assert_eq!((&*trip.resource, trip.since), ("configmaps", Timestamp(7)));
     assert_eq!(breaker.holds(&maps), Some(WithheldBy::Breaker));
     assert_eq!(ask(&mut breaker, 5, 8), Err(Admission::Withheld(WithheldBy::Breaker)));
-    // Everything else goes on.
+    // Everything else proceeds.
     ticket(&mut breaker, true, 9);
     assert!(breaker.resume(&maps));
     assert_eq!((ask(&mut breaker, 5, 10), ask(&mut breaker, 4, 10)), (Ok(()), Ok(())));

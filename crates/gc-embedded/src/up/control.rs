@@ -120,6 +120,7 @@ impl Control {
     }
 
     /// The clock of the collectors.
+    #[must_use]
     pub fn clock(&self) -> &CollectorClock {
         &self.0.clock
     }

@@ -132,6 +132,7 @@ pub fn leave_terminal() -> anyhow::Result<()> {
 }
 
 /// The kubeconfig of the server that runs in the background, if one does.
+#[must_use]
 pub fn kubeconfig() -> Option<PathBuf> {
     Some(Place::of_user().ok()?.running().ok()??.kubeconfig)
 }

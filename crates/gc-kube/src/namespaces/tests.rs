@@ -800,9 +800,9 @@ async fn a_dry_run_writes_no_events() {
         let mut reports = Reports { failures: HashMap::from([("n".into(), failing)]), ..Reports::default() };
         controller.report(&ended, &mut reports);
         // The writer ends when nothing can be noted any more.
-        let NamespaceController { work, mut _writing, .. } = controller;
+        let NamespaceController { work, _writing: mut writing, .. } = controller;
         drop(work);
-        while _writing.join_next().await.is_some() {}
+        while writing.join_next().await.is_some() {}
         let log = std::mem::take(&mut world.lock().unwrap().log);
         let written = log.iter().filter(|line| !line.starts_with("GET")).count();
         assert_eq!(written, usize::from(!is_dry_run), "{log:?}");

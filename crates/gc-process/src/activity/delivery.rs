@@ -57,6 +57,7 @@ impl Delivered {
     }
 
     /// An answer that ends, which is a request on its way while it is waited for.
+    #[must_use]
     pub fn whole(inner: UnsyncBoxBody<Bytes, Infallible>) -> Self {
         Self { inner, delivery: None }
     }

@@ -103,6 +103,7 @@ pub fn collectors() -> impl Iterator<Item = &'static str> {
 }
 
 /// `delete`, `set-owners`, …: what an effect asks for, in one word.
+#[must_use]
 pub fn verb(request: &Request) -> &'static str {
     match request {
         Request::Delete { .. } => DELETE,
@@ -121,6 +122,7 @@ pub fn verb(request: &Request) -> &'static str {
 }
 
 /// What became of it, in one word.
+#[must_use]
 pub fn word(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Applied(_) => APPLIED,
@@ -139,6 +141,7 @@ pub fn word(outcome: &Outcome) -> &'static str {
 }
 
 /// The object that a request is about, if it is about one.
+#[must_use]
 pub fn subject(request: &Request) -> Option<&ObjectKey> {
     match request {
         Request::Delete { key, .. }

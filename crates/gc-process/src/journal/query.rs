@@ -97,6 +97,7 @@ const SHORT_NAMES: [(&str, &str); 28] = [
 ];
 
 /// What people call a resource, in lower case, with kubectl's short names written out.
+#[must_use]
 pub fn long_name(called: &str) -> String {
     let called = called.to_lowercase();
     let long = SHORT_NAMES.iter().find(|(short, _)| *short == called).map(|(_, long)| (*long).to_owned());
@@ -253,6 +254,7 @@ impl Query {
     }
 
     /// Whether an entry is asked for.
+    #[must_use]
     pub fn matches(&self, entry: &Value) -> bool {
         let is = |field: &str, wanted: &Option<String>| {
             wanted.as_ref().is_none_or(|wanted| entry[field] == wanted.as_str())
@@ -317,6 +319,7 @@ impl Selection {
     }
 
     /// The query string of a request that asks the same.
+    #[must_use]
     pub fn query_string(&self) -> String {
         let mut text = format!("tail={}", self.tail);
         for (name, value) in self.query.parameters() {
@@ -349,6 +352,7 @@ pub struct Found {
 
 impl Found {
     /// Of these entries.
+    #[must_use]
     pub fn of(entries: VecDeque<Value>) -> Self {
         Self { entries, ..Self::default() }
     }
@@ -439,6 +443,7 @@ fn contains(line: &[u8], needle: &str) -> bool {
 }
 
 /// The text of a field; empty if there is none.
+#[must_use]
 pub fn text<'a>(entry: &'a Value, field: &str) -> &'a str {
     entry[field].as_str().unwrap_or_default()
 }

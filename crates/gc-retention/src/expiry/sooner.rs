@@ -76,6 +76,8 @@ fn deadlines(marks: &Marks) -> Vec<Deadline> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
     use super::*;
 
     const NOON: &str = "2027-01-31T12:00:00Z";

@@ -604,7 +604,9 @@ fn a_proof_that_is_older_than_the_pod_does_not_condemn_it() {
     ] {
         let pods = [stuck.clone(), old.clone(), new.clone()];
         let mut engine = engine(0, &[], &pods[..2]);
-        before.iter().for_each(|before| observe(&mut engine, Kind::Pod, before));
+        if let Some(before) = &before {
+            observe(&mut engine, Kind::Pod, before);
+        }
         engine.tick(at(41));
         let first = settle(
             &mut engine,
@@ -618,7 +620,9 @@ fn a_proof_that_is_older_than_the_pod_does_not_condemn_it() {
 
         // So it is with a pod that comes while the read is on its way.
         let mut engine = self::engine(0, &[], &pods[..2]);
-        before.iter().for_each(|before| observe(&mut engine, Kind::Pod, before));
+        if let Some(before) = &before {
+            observe(&mut engine, Kind::Pod, before);
+        }
         engine.tick(at(41));
         let read = engine.poll_effect().unwrap();
         observe(&mut engine, Kind::Pod, &new);

@@ -2,7 +2,7 @@
 //!
 //! A request goes to a member that answers, in turn. Each member is asked for itself in the background, at short intervals,
 //! by a read that needs a majority; so one that is dead, stopped or cut off is known to be before most requests would find
-//! out. A request that found out goes on to the next member, if it is certain that it did nothing, or harmless if it did.
+//! out. A request that found out continues with the next member, if it is certain that it did nothing, or harmless if it did.
 
 use std::error::Error as _;
 use std::io;

@@ -115,7 +115,7 @@ fn a_stopped_member_costs_no_read_and_no_guarded_write() {
     cluster.members[0].freeze(true);
     let failures = cluster.use_it("stopped");
     assert_eq!((failures.reads, failures.updates), (vec![], vec![]));
-    // Its watch goes on at another member.
+    // Its watch continues at another member.
     let change = next_change(&mut *watch);
     assert_eq!(change.value.as_deref(), Some(&b"1"[..]));
     cluster.members[0].freeze(false);

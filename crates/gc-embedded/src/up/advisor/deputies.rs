@@ -35,7 +35,7 @@ pub(super) fn of_policy(new: &Value, old: Option<&Value>) -> Vec<RequiredPermiss
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let included: Vec<String> =
         spec["namespaces"]["include"].as_array().into_iter().flatten().map(text).collect();
-    // A pattern matches namespaces that nobody has created yet.
+    // A pattern matches namespaces that do not exist yet.
     let namespaces = if included.iter().any(|name| name.contains('*')) { Vec::new() } else { included };
     let scope = || PermissionScope::Kind {
         api_version: text(&spec["target"]["apiVersion"]),

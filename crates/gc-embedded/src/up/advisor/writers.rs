@@ -86,7 +86,7 @@ impl World {
                 self.admin.create(&format!("{group}/{plural}"), &object).await;
             }
         }
-        // Nobody sets an annotation through a subresource; a dry run changes nothing.
+        // No subresource sets an annotation; a dry run changes nothing.
         let probe = json!({"metadata": {"annotations": {"kubegc.io/ttl": "1h"}}});
         while self.admin.send("PATCH", "/api/v1/namespaces/default/status?dryRun=All", MERGE, &probe).await.0
             == 200

@@ -569,7 +569,7 @@ fn a_certificate_is_defaulted_checked_and_shown() {
     );
 }
 
-/// A regression: 60 KB of empty items with a large default each became 1.3 GB before anything looked at their size.
+/// A regression: 60 KB of empty items with a large default each became 1.3 GB before their size was checked.
 #[test]
 fn defaults_are_counted_while_they_are_added() {
     let large = "x".repeat(64 << 10);

@@ -54,7 +54,7 @@ pub(super) async fn ask(gatherer: &Gatherer, backup: Option<&Backup>) -> Prepara
         let Some(resource) = gatherer.catalog.named(&GroupResource::new("apps", name)) else { continue };
         let mut workloads = Vec::new();
         let take = |object: &Value| {
-            workloads.push((object["metadata"].clone(), object["spec"]["replicas"].as_i64()))
+            workloads.push((object["metadata"].clone(), object["spec"]["replicas"].as_i64()));
         };
         if let Err(why) = gatherer.each(resource, "", Reading::Whole, take).await {
             found.unseen.push(format!("{} could not be listed: {why}", resource.name));

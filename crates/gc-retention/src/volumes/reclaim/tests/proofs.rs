@@ -97,7 +97,9 @@ fn an_old_proof_about_a_claim_destroys_nothing() {
                 .map(|(_, object)| Facts::read(kind, object.to_string().as_bytes()).unwrap())
                 .collect();
             world.engine.observe(Observation::ListStarted(kind));
-            all.into_iter().for_each(|facts| world.engine.observe(Observation::Observed(facts)));
+            for facts in all {
+                world.engine.observe(Observation::Observed(facts));
+            }
             world.engine.observe(Observation::Synced(kind));
         }
     };
