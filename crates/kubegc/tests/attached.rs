@@ -22,6 +22,8 @@ mod identity;
 mod image;
 #[path = "attached/leader.rs"]
 mod leader;
+#[path = "attached/liars.rs"]
+mod liars;
 #[path = "attached/manifests.rs"]
 mod manifests;
 #[path = "attached/messages.rs"]

@@ -54,6 +54,10 @@ pub enum Fault {
     RepeatEvents,
     /// The JSON body of the answer is changed.
     Rewrite(fn(&mut Value)),
+    /// It is answered with this in place of the server's answer, and never forwarded.
+    Body { code: u16, content_type: &'static str, body: &'static [u8] },
+    /// It is answered with what the server says to a GET of another path, as JSON and changed.
+    Other { path: fn(&str) -> String, change: fn(&mut Value) },
 }
 
 type Matches = fn(&Method, &str) -> bool;
@@ -183,6 +187,11 @@ impl Proxy {
         self.shared.rules.lock().unwrap().iter().all(|rule| rule.hits > 0)
     }
 
+    /// Returns the number of times that each rule was applied.
+    pub fn hits(&self) -> Vec<usize> {
+        self.shared.rules.lock().unwrap().iter().map(|rule| rule.hits).collect()
+    }
+
     /// Ends all faults, and answers how often each rule was applied.
     pub fn heal(&self) -> Vec<usize> {
         let rules = std::mem::take(&mut *self.shared.rules.lock().unwrap());
@@ -233,6 +242,12 @@ async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respon
     match &fault {
         Some(Fault::Answer { code, retry_after }) => return Ok(status(*code, *retry_after)),
         Some(Fault::Reset) => return Err(Broken),
+        Some(Fault::Body { code, content_type, body }) => return Ok(whole(*code, content_type, body)),
+        Some(Fault::Other { path: other, change }) => {
+            let headers = asking_for_json(&head.headers);
+            let response = forward(&shared, &head.method, &other(&path), &headers, &body).await?;
+            return rewritten(response, *change).await;
+        }
         Some(Fault::Stall) => drop(healed.changed().await),
         Some(Fault::Delay(time)) => tokio::time::sleep(*time).await,
         Some(Fault::Twice) => {
@@ -329,6 +344,25 @@ async fn forward(
     head.headers.remove(HOST);
     head.version = http::Version::default();
     Ok(Response::from_parts(head, body))
+}
+
+/// The same headers, of whose alternatives only JSON is left.
+fn asking_for_json(headers: &HeaderMap) -> HeaderMap {
+    let mut headers = headers.clone();
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let json: Vec<&str> =
+        accept.split(',').filter(|one| one.trim().starts_with("application/json")).collect();
+    let json = json.join(",").parse().unwrap();
+    headers.insert(ACCEPT, json);
+    headers
+}
+
+fn whole(code: u16, content_type: &'static str, body: &'static [u8]) -> Response<Body> {
+    let body = Full::new(Bytes::from_static(body)).map_err(|never| match never {});
+    let mut response = Response::new(body.boxed_unsync());
+    *response.status_mut() = StatusCode::from_u16(code).unwrap();
+    response.headers_mut().insert(CONTENT_TYPE, content_type.parse().unwrap());
+    response
 }
 
 fn status(code: u16, retry_after: Option<u32>) -> Response<Body> {
