@@ -13,8 +13,8 @@ use crate::support_proxy::{Fault, Proxy};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const OWNER: &str = "/api/v1/namespaces/default/configmaps/owner";
-/// So often an answer is given that cannot be taken for a list.
-const REFUSED_ANSWERS: usize = 3;
+/// Number of times that an answer is refused before the server answers again: each costs a backoff.
+const REFUSED_ANSWERS: usize = 1;
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
