@@ -5,7 +5,10 @@ mod support;
 
 use gc_ownership::Config;
 use gc_types::PropagationPolicy::{Background, Orphan};
-use gc_types::{Event, Evidence, ObservedObject, Outcome, ResourceVersion, Timestamp, Uid};
+use gc_types::{
+    Event, Evidence, Gvr, ObjectKey, ObservedObject, Outcome, ResourceId, ResourceInfo, ResourceVersion,
+    Timestamp, Uid,
+};
 use support::{Bench, LONG, info, key, object, resource, show_request};
 
 /// A list that is answered with these objects, whatever the store has.
@@ -229,6 +232,51 @@ fn it_waits_for_a_withdrawn_resource_no_longer_than_that() {
     bench.run_for(2_000);
     assert_eq!(bench.take_log(), ["unfinalize Secret/a@n orphan"]);
     assert_eq!(bench.engine.stats().gaps_given_up, 1);
+}
+
+/// All objects of a definition are deleted before it is: none of them comes back, so no owner waits for their resource, whichever
+/// is seen first.
+#[test]
+fn no_owner_waits_for_a_resource_whose_definition_was_removed() {
+    let definitions = ResourceInfo {
+        id: ResourceId(100),
+        gvr: Gvr {
+            group: "apiextensions.k8s.io".into(),
+            version: "v1".into(),
+            resource: "customresourcedefinitions".into(),
+        },
+        kind: "CustomResourceDefinition".into(),
+        ..info("Node")
+    };
+    let definition = ObservedObject {
+        key: ObjectKey { resource: definitions.id, ..key("Node/deployments.apps") },
+        uid: Uid::new("definition"),
+        ..object("Node/deployments.apps", &[])
+    };
+    for is_removed_first in [false, true] {
+        let mut bench = Bench::new();
+        bench.engine.handle(Event::ResourceServed(definitions.clone()));
+        bench.engine.handle(Event::ListStarted(definitions.id));
+        bench.engine.handle(Event::Observed(definition.clone()));
+        bench
+            .engine
+            .handle(Event::Synced { resource: definitions.id, resource_version: bench.model.version() });
+        bench.add("Secret/a@n", &[]).add("Deployment/d@n", &["Secret/a"]).drain();
+        bench.script("owners Deployment/d@n []", &[support::failed()]);
+        bench.delete("Secret/a@n", Orphan);
+        let removed = Event::Removed {
+            key: definition.key.clone(),
+            uid: definition.uid.clone(),
+            resource_version: ResourceVersion(1_000_000),
+        };
+        let gone = Event::ResourceGone(resource("Deployment"));
+        for event in if is_removed_first { [removed, gone] } else { [gone, removed] } {
+            bench.engine.handle(event);
+        }
+        bench.run_for(60_000);
+        assert_eq!(bench.engine.stats().waiting_owners, 0, "{is_removed_first}");
+        assert_eq!(bench.engine.stats().gaps_given_up, 0, "{is_removed_first}");
+    }
 }
 
 /// A list that ends after its resource was withdrawn proves nothing.

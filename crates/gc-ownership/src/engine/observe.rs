@@ -356,6 +356,9 @@ impl Engine {
 
     /// An object no longer exists.
     pub(super) fn depart(&mut self, node: NodeId, how: Departure) {
+        if matches!(how, Departure::Removed(_)) {
+            self.definition_removed(node);
+        }
         self.end_waiting(node);
         self.retries.forget(node, &mut self.clock);
         self.views.remove(&node);

@@ -262,6 +262,9 @@ impl Engine {
     /// some of them, or did not know all of them yet, wait for the resource.
     pub(super) fn note_withdrawal(&mut self, id: ResourceId) {
         let Some(resource) = self.graph.resources.index(id) else { return };
+        if self.graph.resources.get(resource).is_some_and(|state| state.definition_removed) {
+            return;
+        }
         let concerned = |&(&owner, waiting): &(&NodeId, &Waiting)| {
             !self.has_caught_up(owner, waiting, resource)
                 || self
@@ -272,6 +275,33 @@ impl Engine {
         for owner in owners {
             if let Some(waiting) = self.waiting.get_mut(&owner) {
                 waiting.withdrawn.insert(resource);
+            }
+        }
+    }
+
+    /// A CustomResourceDefinition was removed: all its objects were deleted before, so none of them comes back, and no owner waits
+    /// for their resource.
+    pub(super) fn definition_removed(&mut self, node: NodeId) {
+        let at = self.graph.resource(node);
+        let is_definition = self.graph.resources.get(at).is_some_and(|state| {
+            (&*state.info.gvr.group, &*state.info.gvr.resource)
+                == ("apiextensions.k8s.io", "customresourcedefinitions")
+        });
+        if !is_definition {
+            return;
+        }
+        for resource in self.graph.resources.defined_by(&self.graph.key(node).name) {
+            if let Some(state) = self.graph.resources.get_mut(resource) {
+                state.definition_removed = true;
+            }
+            let mut released = Vec::new();
+            for (&owner, waiting) in &mut self.waiting {
+                if waiting.withdrawn.remove(&resource) {
+                    released.push(owner);
+                }
+            }
+            for owner in released {
+                self.enqueue(owner);
             }
         }
     }

@@ -41,6 +41,8 @@ pub(crate) struct Resource {
     pub(crate) confirmed: bool,
     /// When a list contained none of the objects that were known, although some are referred to.
     pub(crate) vanished_at: Option<Timestamp>,
+    /// Its CustomResourceDefinition was seen to be removed, so all its objects were deleted.
+    pub(crate) definition_removed: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -64,6 +66,7 @@ impl Resources {
             }
             resource.info = info;
             resource.served = true;
+            resource.definition_removed = false;
             index
         } else {
             let index =
@@ -83,11 +86,19 @@ impl Resources {
                 behind_until: ResourceVersion::UNKNOWN,
                 confirmed: false,
                 vanished_at: None,
+                definition_removed: false,
             });
             index
         };
         self.index_kinds();
         Some(index)
+    }
+
+    /// The resources that a CustomResourceDefinition of this name (`plural.group`) defines: at most one is served.
+    pub(crate) fn defined_by(&self, name: &str) -> Vec<ResourceIndex> {
+        let Some((plural, group)) = name.split_once('.') else { return Vec::new() };
+        let is_defined = |info: &ResourceInfo| (&*info.gvr.resource, &*info.gvr.group) == (plural, group);
+        self.iter().filter(|(_, resource)| is_defined(&resource.info)).map(|(index, _)| index).collect()
     }
 
     /// The resource of the same name, kind and scope that was served before and is not served now.
