@@ -410,8 +410,8 @@ mod tests {
     use crate::apiserver::ServerOptions;
     use crate::clock::CollectorClock;
     use crate::collectors::{ControllerOptions, Surroundings};
-    use crate::up::Up;
     use crate::workloads::WorkloadOptions;
+    use gc_embedded::up::Up;
 
     const PATIENCE: Duration = Duration::from_secs(30);
 

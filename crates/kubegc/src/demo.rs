@@ -21,8 +21,8 @@ use crate::apiserver::ServerOptions;
 use crate::clock::CollectorClock;
 use crate::collectors::{ControllerOptions, Surroundings};
 use crate::logging::{self, LogOptions};
-use crate::up::Up;
 use crate::workloads::WorkloadOptions;
+use gc_embedded::up::Up;
 use shop::{ACTS, Act, Item, ORDERS};
 use sink::AuditSink;
 

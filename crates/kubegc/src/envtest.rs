@@ -25,11 +25,11 @@ use crate::clock::CollectorClock;
 use crate::collectors::{ControllerOptions, Surroundings};
 use crate::logging::{self, LogOptions};
 use crate::operations::{self, PageAnswer, Pages, Protection, Shown};
-use crate::up::Up;
 use crate::workloads::WorkloadOptions;
 use crate::{UsageError, exit};
 use apiserver_flags::{ABSENT_PLUGINS, APISERVER_FLAGS, PERMANENT_PLUGINS, effective, ignored, switch};
 use flags::{Flag, Given};
+use gc_embedded::up::Up;
 
 pub(crate) use assets::{EnvtestCommand, run};
 

@@ -109,7 +109,7 @@ enum Command {
     /// Create a data directory from a backup
     Restore(backup::RestoreOptions),
     /// Stop the server that `kubegc up --detach` started
-    Down(up::detach::DownOptions),
+    Down(gc_embedded::up::detach::DownOptions),
     /// Show three kinds of deletion on an ephemeral server, and check how they end
     Demo(demo::Options),
 }
@@ -164,7 +164,7 @@ pub fn main() -> ExitCode {
         Command::Envtest(command) => envtest::run(&command),
         Command::Backup(options) => backup::backup(&options),
         Command::Restore(options) => backup::restore(&options),
-        Command::Down(options) => up::detach::down(&options),
+        Command::Down(options) => gc_embedded::up::detach::down(&options),
         Command::Apiserver(options) => apiserver::run(&options),
         Command::Node(options) => node::run(*options),
         Command::Run(options) => run::run(&options, &given),

@@ -22,15 +22,14 @@ use crate::clock::CollectorClock;
 use crate::collector_metrics::CollectorMetrics;
 use crate::collectors::{ControllerOptions, Surroundings};
 use crate::deletion_events::DeletionEvents;
-pub(crate) use crate::journal::SERVER_JOURNAL as JOURNAL;
-use crate::journal::{InMemoryOnly, Journal, JournalOptions};
+use crate::journal::{InMemoryOnly, Journal, JournalOptions, SERVER_JOURNAL};
 use crate::logging::{self, LogOptions};
 use crate::operations::{self, Protection, Shown, TlsFlags};
 use crate::page;
 use crate::run;
 use crate::stuck_metrics::{StuckMetrics, Watched};
 use crate::workloads::WorkloadOptions;
-pub(crate) use gc_embedded::up::{ADMINISTRATOR, DELETIONS, Up, detach};
+use gc_embedded::up::{ADMINISTRATOR, Up, detach};
 
 /// Size at which the journal is rotated.
 const JOURNAL_BYTES: u64 = 32 << 20;
@@ -147,7 +146,7 @@ fn journal(options: &ServerOptions) -> anyhow::Result<(Journal, Option<InMemoryO
     // Something else at that place is the server's to report.
     let folder = options.data_dir()?.filter(|folder| folder.is_dir() || !folder.exists());
     let Some(folder) = folder else { return Ok((Journal::open(None, None)?, None)) };
-    let file = folder.join(JOURNAL);
+    let file = folder.join(SERVER_JOURNAL);
     let options = JournalOptions { file, largest_bytes: JOURNAL_BYTES, older_files: OLDER_JOURNALS };
     Journal::open_default(options, None)
 }

@@ -12,7 +12,7 @@ use super::journal;
 use super::sources::Source;
 use crate::journal::{DELETE, Object as JournalObject, Query, Selection, text};
 use crate::preflight;
-use crate::up::DELETIONS;
+use gc_embedded::up::DELETIONS;
 
 /// Objects on the way to the first request that are asked about at most.
 const STEPS: usize = 8;

@@ -173,7 +173,8 @@ impl JournalFlags {
 
 /// The journal that a server or a collector on this machine has left.
 fn left_behind() -> Option<PathBuf> {
-    let of_server = crate::kubeconfig::default_data_dir().ok().map(|folder| folder.join(crate::up::JOURNAL));
+    let of_server =
+        crate::kubeconfig::default_data_dir().ok().map(|folder| folder.join(journal::SERVER_JOURNAL));
     let newest = |file: &PathBuf| file.metadata().and_then(|metadata| metadata.modified()).ok();
     of_server.into_iter().chain(default_journal()).filter(|file| file.exists()).max_by_key(newest)
 }

@@ -408,9 +408,8 @@ mod tests {
     use crate::apiserver::ServerOptions;
     use crate::clock::CollectorClock;
     use crate::collectors::{self, ControllerOptions};
-    use crate::embedded::{Beginning, EmbeddedCluster};
-    use crate::up::Up;
     use crate::workloads::WorkloadOptions;
+    use gc_embedded::up::Up;
 
     const PATIENCE: Duration = Duration::from_secs(30);
     const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -424,26 +423,22 @@ mod tests {
         lines.iter().map(|line| line.split_whitespace().map(word).collect::<Vec<_>>().join(" ")).collect()
     }
 
-    /// What a server answers is what is answered from lists, on all screens.
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_server_answers_what_is_answered_without_it() {
-        let server = ServerOptions::in_process();
+    /// Starts a server with the owner-reference collector and the page, which has the feed.
+    async fn start() -> Up {
         let settings = ControllerOptions {
             controllers: vec!["garbage-collector-controller".into()],
             ..ControllerOptions::default()
         };
+        let (server, workloads) = (ServerOptions::in_process(), WorkloadOptions::off());
         let (clock, surroundings) = (CollectorClock::default(), collectors::Surroundings::default());
-        let up = Up::start(
-            &server,
-            &settings,
-            &WorkloadOptions::off(),
-            None,
-            &clock,
-            surroundings,
-            Some(crate::page::maker()),
-        )
-        .await
-        .unwrap();
+        let page = Some(crate::page::maker());
+        Up::start(&server, &settings, &workloads, None, &clock, surroundings, page).await.unwrap()
+    }
+
+    /// What a server answers is what is answered from lists, on all screens.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_server_answers_what_is_answered_without_it() {
+        let up = start().await;
         let way = up.server.in_process_as("admin", &["system:masters"]);
         let client = ApiClient::in_process(move |request| way.call(request));
         let send = async |method: Method, path: &str, body: Value| {
@@ -584,9 +579,8 @@ mod tests {
     /// After each break, which comes every ten minutes at the latest, the newest lines were shown once more.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_feed_that_breaks_continues_where_it_was() {
-        let beginning = Beginning::empty(vec!["garbage-collector-controller".to_owned()]);
-        let cluster = EmbeddedCluster::start(beginning).await.unwrap();
-        let way = cluster.in_process("admin");
+        let up = start().await;
+        let way = up.server.in_process_as("admin", &["system:masters"]);
         let cut = Arc::new(Notify::new());
         let broken = Arc::clone(&cut);
         let client = ApiClient::in_process(move |request: http::Request<_>| {
@@ -625,15 +619,14 @@ mod tests {
         assert_eq!(changes_until(&mut read, "second").await, ["second"]);
         drop(wanted);
         following.await.unwrap();
-        cluster.shutdown().await;
+        up.shutdown().await;
     }
 
     /// A filter was applied to what had come, which on a busy cluster is a sample.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn the_server_filters_the_feed() {
-        let beginning = Beginning::empty(vec!["garbage-collector-controller".to_owned()]);
-        let cluster = EmbeddedCluster::start(beginning).await.unwrap();
-        let way = cluster.in_process("admin");
+        let up = start().await;
+        let way = up.server.in_process_as("admin", &["system:masters"]);
         let client = ApiClient::in_process(move |request| way.call(request));
         let send = async |method: Method, path: &str, body: Value| {
             let answer = client.call(preflight::request(method, path, Some(&body))).await.unwrap();
@@ -660,6 +653,6 @@ mod tests {
         assert_eq!(first_changes(&mut read, &one, 1).await, ["b-leaf".to_owned()].into());
         drop(wanted);
         following.await.unwrap();
-        cluster.shutdown().await;
+        up.shutdown().await;
     }
 }

@@ -15,9 +15,9 @@ use crate::clock::CollectorClock;
 use crate::collectors::{self, ControllerOptions};
 use crate::page::Page;
 use crate::preflight;
-use crate::up::Up;
 use crate::workloads::WorkloadOptions;
 use gc_embedded::console::MakeConsole;
+use gc_embedded::up::Up;
 
 const DEPENDENTS: usize = 2_000;
 const READERS: usize = 50;
