@@ -1,7 +1,7 @@
 //! The policies of a simulated process: the controller of the real roster, and between it and the server what the adapter to a
 //! real one does: watches, and statuses on their way.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gc_control::Moment;
@@ -46,8 +46,6 @@ pub struct Policies {
     /// Statuses on their way.
     pub statuses: Vec<StatusWrite>,
     known: BTreeMap<String, Known>,
-    /// With a defect: the policies of the list that has not ended yet.
-    relisted: Option<BTreeSet<String>>,
     /// With a defect: the newest specification of each policy, by name, and the ones by which the first list of a watch is
     /// assessed.
     newest: BTreeMap<Arc<str>, Arc<Policy>>,
@@ -96,7 +94,6 @@ impl Policies {
             watchers: BTreeMap::new(),
             statuses: Vec::new(),
             known: BTreeMap::new(),
-            relisted: None,
             newest: BTreeMap::new(),
             former: BTreeMap::new(),
             steady: Timestamp::default(),
@@ -152,13 +149,10 @@ impl Policies {
         let delivered = events.len();
         for (event, object) in events {
             match (event, object) {
-                (Event::ListStarted(_), _) => self.list_started(),
-                (Event::Synced { .. }, _) => self.synced(),
+                (Event::ListStarted(_), _) => self.roster_mut().list_started(),
+                (Event::Synced { .. }, _) => self.roster_mut().synced(),
                 (Event::Observed(_), Some(object)) => {
                     let object = self.disguised(whole(&object));
-                    if let Some(relisted) = &mut self.relisted {
-                        relisted.insert(object["metadata"]["name"].as_str().unwrap_or_default().to_owned());
-                    }
                     // There are never too many here.
                     let _ = self.roster_mut().observed(&object, number);
                 }
@@ -168,27 +162,6 @@ impl Policies {
         }
         self.rewatch();
         delivered
-    }
-
-    /// Whether policies keep acting while they are listed again, as they once did: two defects around restores show only then.
-    fn acts_while_listing(&self) -> bool {
-        self.is(Defect::PolicySpecAssumed) || self.is(Defect::PolicyShownAssumed)
-    }
-
-    fn list_started(&mut self) {
-        if self.acts_while_listing() && self.roster().is_synced() {
-            self.relisted = Some(BTreeSet::new());
-        } else {
-            self.roster_mut().list_started();
-        }
-    }
-
-    fn synced(&mut self) {
-        let Some(relisted) = self.relisted.take() else { return self.roster_mut().synced() };
-        let gone: Vec<String> = self.known.keys().filter(|name| !relisted.contains(*name)).cloned().collect();
-        for name in gone {
-            self.roster_mut().removed(&name);
-        }
     }
 
     /// Ends the watches that the roster does not want any more, and begins those that it wants since.

@@ -6,9 +6,15 @@ use gc_sim::runner::hunt;
 /// Number of seeds within which each defect must be found; `kubegc-sim --mutations` prints how many it takes.
 const SEEDS: u64 = 6_000;
 
+/// Defects that another rule hides since policies delete nothing while they are listed again: both show around a restore alone, after
+/// which every policy is listed. Of 24,000 seeds, none and one find them (docs/proof.md). The tests of `gc-retention` hold their rules:
+/// `nothing_is_deleted_before_it_was_shown` and `only_a_status_of_this_very_specification_shows_it`.
+const HIDDEN: [Defect; 2] = [Defect::PolicySpecAssumed, Defect::PolicyShownAssumed];
+
 fn all_found(part: usize, parts: usize) {
     let missed: Vec<(Defect, &str)> = DEFECTS
         .into_iter()
+        .filter(|(defect, ..)| !HIDDEN.contains(defect))
         .skip(part)
         .step_by(parts)
         .filter(|(defect, ..)| hunt(*defect, 1, SEEDS).median().is_none())
