@@ -31,8 +31,9 @@ pub(super) enum Reserved {
 
 /// A reserve of space.
 pub(super) trait Reserve: Send {
-    /// Sets it aside, unless that was done before. There must be as much room again for what is written then.
-    fn take(&mut self) -> Reserved;
+    /// Sets it aside, unless that was done before. After a release, there must be room for the next growth of the
+    /// data file as well, unless something was removed from it (`freed`).
+    fn take(&mut self, freed: bool) -> Reserved;
     /// Releases it. False if there was none.
     fn release(&mut self) -> bool;
 }
@@ -40,11 +41,15 @@ pub(super) trait Reserve: Send {
 /// The file in a data directory.
 pub(super) struct ReserveFile {
     path: PathBuf,
+    /// The data file. redb doubles it when it needs more.
+    data: PathBuf,
+    is_given_up: bool,
 }
 
 impl ReserveFile {
     pub(super) fn of(directory: &Path) -> Self {
-        Self { path: directory.join(RESERVE) }
+        let (path, data) = (directory.join(RESERVE), directory.join(super::file::DATA));
+        Self { path, data, is_given_up: false }
     }
 
     fn allocate(&self, bytes: u64) -> io::Result<()> {
@@ -57,7 +62,7 @@ impl ReserveFile {
 }
 
 impl Reserve for ReserveFile {
-    fn take(&mut self) -> Reserved {
+    fn take(&mut self, freed: bool) -> Reserved {
         if fs::metadata(&self.path).is_ok_and(|file| file.len() >= MINIMUM_RESERVE_BYTES) {
             return Reserved::Yes;
         }
@@ -65,8 +70,11 @@ impl Reserve for ReserveFile {
         let Ok(disk) = rustix::fs::statvfs(folder) else { return Reserved::Unsupported };
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         let wanted = (free / SHARE_OF_FREE).clamp(MINIMUM_RESERVE_BYTES, RESERVE_BYTES);
-        // The data file may double its length when it grows; that takes no space before it is written.
-        if free < wanted.saturating_mul(2) {
+        let growth = match fs::metadata(&self.data) {
+            Ok(data) if self.is_given_up && !freed => data.len(),
+            _ => wanted,
+        };
+        if free < wanted.saturating_add(growth) {
             return Reserved::NoRoom;
         }
         match self.allocate(wanted) {
@@ -84,7 +92,9 @@ impl Reserve for ReserveFile {
     }
 
     fn release(&mut self) -> bool {
-        fs::remove_file(&self.path).is_ok()
+        let released = fs::remove_file(&self.path).is_ok();
+        self.is_given_up |= released;
+        released
     }
 }
 
