@@ -406,7 +406,11 @@ def test_a_namespace_goes_with_its_content(core, namespace):
 
 
 SIGNING_REQUEST = base64.b64encode(b"-----BEGIN CERTIFICATE REQUEST-----\n"
-                                   b"MIHgMIGHAgEAMCUxFTATBgNVBAoMDHN5c3RlbTpub2RlczEMMAoGA1UEAwwDbm9k\n"
+                                   b"MIHIMHECAQAwDzENMAsGA1UEAwwEdGVzdDBZMBMGByqGSM49AgEGCCqGSM49AwEH\n"
+                                   b"A0IABPPYeMUKMnlPSUHnVxHu91Jf7HCl3QricQeqpQR9XXKQczXzMAM7sWRg+vdm\n"
+                                   b"5sqaDAmKzptkh5X+Wo6ZwUQ17SSgADAKBggqhkjOPQQDAgNHADBEAiBReIpsyncz\n"
+                                   b"2WY1K7eK+gHbuAUK7W8isOWAdF8i3IK3sAIgeJDMC5fYf8OLM0OBbvOpSZL0zqqy\n"
+                                   b"uo+mtPWFRs/vmnE=\n"
                                    b"-----END CERTIFICATE REQUEST-----\n").decode()
 
 
