@@ -100,7 +100,7 @@ impl Table {
 }
 
 impl Gatherer {
-    /// What is shown of these objects, as far as the user may read them and [`MAX_REQUESTS`] requests suffice.
+    /// What is shown of these objects, as far as the user may read them and `MAX_REQUESTS` requests suffice.
     pub async fn columns<'a>(&self, objects: impl Iterator<Item = &'a ObjectKey>) -> BTreeMap<Uid, Columns> {
         let mut groups: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
         for key in objects {

@@ -1,5 +1,5 @@
 //! The journal: every effect with its reason, evidence, outcome and duration, one JSON object per line. The newest
-//! entries are kept in memory ([`recent`]); where there is a file, all are appended to it ([`file`]).
+//! entries are kept in memory (`recent`); where there is a file, all are appended to it (`file`).
 
 mod entry;
 mod file;
