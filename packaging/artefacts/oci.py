@@ -111,13 +111,13 @@ def image(binaries, name, effort=archives.THOROUGH, libraries=()):
 
 
 def chart_facts():
-    """Chart.yaml, which is one value in a line."""
+    """Chart.yaml, which is one value in a line; lists and maps are JSON, which is YAML as well."""
     facts = {}
     for line in (CHART / "Chart.yaml").read_text().splitlines():
         key, separator, value = line.partition(": ")
         if not separator or line.startswith((" ", "#")):
             raise DistError(f"{CHART}/Chart.yaml: expected `key: value` in each line, found {line!r}")
-        facts[key] = value.strip('"')
+        facts[key] = json.loads(value) if value.startswith(("[", "{")) else value.strip('"')
     if (facts["version"], facts["appVersion"]) != (VERSION, VERSION):
         raise DistError(f"{CHART}/Chart.yaml is of version {facts['version']}, the workspace of {VERSION}: run scripts/version {VERSION}")
     return facts
