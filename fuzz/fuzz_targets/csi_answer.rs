@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| gc_outside::fuzz::csi_answer(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| gc_external::fuzz::csi_answer(data));

@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| gc_retention::fuzz::issued_certificate(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| gc_collectors::fuzz::issued_certificate(data));

@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| gc_retention::fuzz::retention_policy(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| gc_collectors::fuzz::retention_policy(data));

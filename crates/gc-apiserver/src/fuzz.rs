@@ -254,7 +254,7 @@ pub fn certificate_request(data: &[u8]) {
 }
 
 #[cfg(test)]
-gc_replay::replay_tests!(
+gc_fuzz_replay::replay_tests!(
     request_line,
     accept_header,
     request_body,

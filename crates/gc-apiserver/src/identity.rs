@@ -1,6 +1,6 @@
 //! The identity Lease of the server: `apiserver-…` in `kube-system`, which says to others that it lives.
 //!
-//! When it has not been renewed for its duration, a collector deletes it: `gc_retention::leases`, or upstream's.
+//! When it has not been renewed for its duration, a collector deletes it: `gc_collectors::leases`, or upstream's.
 
 use std::sync::Arc;
 use std::time::Duration;

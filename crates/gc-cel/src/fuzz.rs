@@ -31,4 +31,4 @@ fn shown(value: Result<Val<'_>, EvalError>) -> Result<String, EvalError> {
 }
 
 #[cfg(test)]
-gc_replay::replay_tests!(cel);
+gc_fuzz_replay::replay_tests!(cel);

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
-use gc_retention::containers::{ContainerId, ContainerState, Sandbox, SandboxId};
-use gc_retention::images::{Image, ImageId, LayerId};
+use gc_collectors::containers::{ContainerId, ContainerState, Sandbox, SandboxId};
+use gc_collectors::images::{Image, ImageId, LayerId};
 use http::uri::PathAndQuery;
 use hyper_util::rt::TokioIo;
 use prost::Message;

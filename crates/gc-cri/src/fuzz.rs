@@ -1,8 +1,8 @@
 //! Laws about the answers of runtimes, as bodies of fuzz targets (`fuzz/` at the root), which also run as tests.
 #![allow(clippy::unwrap_used, reason = "a broken law should stop the run")]
 
-use gc_retention::containers::ContainerState;
-use gc_retention::images::LayerId;
+use gc_collectors::containers::ContainerState;
+use gc_collectors::images::LayerId;
 use prost::Message;
 
 use crate::client::layers_of_info;
@@ -79,4 +79,4 @@ pub fn cri_endpoint(data: &[u8]) {
 }
 
 #[cfg(test)]
-gc_replay::replay_tests!(cri_answer, image_info, cri_endpoint);
+gc_fuzz_replay::replay_tests!(cri_answer, image_info, cri_endpoint);

@@ -1,6 +1,6 @@
 //! The container-runtime client: CRI v1 over a Unix socket.
 //!
-//! Converts what a runtime lists into the types of `gc-retention`, and planned removals into calls. Every call has a
+//! Converts what a runtime lists into the types of `gc-collectors`, and planned removals into calls. Every call has a
 //! timeout, every answer a maximum size; lists too long for one message are streamed if the runtime can, and
 //! requested in parts if it cannot. A list is complete or an error: no decision is based on a part of one.
 //!

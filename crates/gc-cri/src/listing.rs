@@ -1,13 +1,13 @@
-//! Converts the runtime's messages into the types of `gc-retention`.
+//! Converts the runtime's messages into the types of `gc-collectors`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gc_retention::containers::{
+use gc_collectors::containers::{
     self, Container, ContainerId, PodUid, Sandbox, SandboxId, is_managed_container, is_managed_sandbox,
 };
-use gc_retention::images::usage::ContainerImages;
-use gc_retention::images::{Image, ImageId};
+use gc_collectors::images::usage::ContainerImages;
+use gc_collectors::images::{Image, ImageId};
 use gc_types::UnixNanoseconds;
 
 use crate::protocol;

@@ -6,7 +6,7 @@
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of kubegc")]
 mod fake;
 #[path = "support/grpc.rs"]
-#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-outside and kubegc")]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-external and kubegc")]
 mod grpc;
 #[path = "support/messages.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of kubegc")]
@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use fake::{Answer, Fake, code, container, image, image_id, sandbox};
 use futures::StreamExt as _;
+use gc_collectors::containers::{ContainerId, SandboxId};
+use gc_collectors::images::ImageId;
+use gc_collectors::images::usage::{ImageIndex, usage};
 use gc_cri::{ContainerEventKind, CriClient, CriError, Endpoint, Options};
-use gc_retention::containers::{ContainerId, SandboxId};
-use gc_retention::images::ImageId;
-use gc_retention::images::usage::{ImageIndex, usage};
 use messages as cri;
 use prost::Message as _;
 

@@ -1,11 +1,11 @@
 //! The accounts of the collectors of `kubegc up`: each calls as its own, which is allowed exactly what
-//! `gc_retention::permissions` says.
+//! `gc_collectors::permissions` says.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use gc_collectors::permissions::Controller;
 use gc_kube::ApiClient;
-use gc_retention::permissions::Controller;
 use gc_workloads::kinds::Kind;
 use gc_workloads::workloads::Workload;
 use http::Method;

@@ -2,8 +2,8 @@
 
 use anyhow::Context as _;
 use bytes::Bytes;
+use gc_collectors::policies::definition::definition;
 use gc_kube::ApiClient;
-use gc_retention::policies::definition::definition;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use http_body_util::Full;
@@ -105,7 +105,7 @@ mod tests {
             let policy = json!({"apiVersion": "kubegc.io/v1alpha1", "kind": "RetentionPolicy",
                 "metadata": {"name": "p"}, "spec": spec});
             let (code, body) = call(&client, Method::POST, path, Some(&policy)).await.unwrap();
-            let accepted = gc_retention::policies::Policy::compile(&policy["spec"]).is_ok();
+            let accepted = gc_collectors::policies::Policy::compile(&policy["spec"]).is_ok();
             assert_eq!(code < 300, accepted || !by_definition, "{spec}: {}", body["message"]);
             assert!(by_definition || !accepted, "{spec}: the check accepts it");
         }

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use gc_apiserver::RunningServer;
+use gc_collectors::permissions::Controller;
 use gc_kube::Observer;
 use gc_process::collectors::{ControllerOptions, Surroundings};
-use gc_retention::permissions::Controller;
 use gc_workloads::workloads::Workload;
 use tokio::sync::Mutex;
 

@@ -300,7 +300,7 @@ mod tests {
     fn an_unknown_name_is_answered_with_all_that_are_known() {
         let named =
             |word: &str| ControllerOptions { controllers: vec![word.to_owned()], ..Default::default() };
-        let also = [gc_retention::permissions::Controller::Expiry];
+        let also = [gc_collectors::permissions::Controller::Expiry];
         let said = named("nosuch").enabled_with(&also).map_err(|error| error.to_string());
         let said = said.err().unwrap_or_default();
         assert!(

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::StreamExt as _;
-use gc_answers::Resource;
-use gc_answers::object::parse_time;
+use gc_explain::Resource;
+use gc_explain::object::parse_time;
 use gc_types::{ObjectKey, Timestamp, Uid};
 use serde::Deserialize;
 use serde_json::Value;

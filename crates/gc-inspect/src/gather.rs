@@ -8,14 +8,14 @@ use std::time::Duration;
 use anyhow::bail;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use gc_answers::stuck::Place;
-use gc_answers::survey::Page;
-use gc_answers::{
+use gc_collectors::node_report;
+use gc_explain::stuck::Place;
+use gc_explain::survey::Page;
+use gc_explain::{
     Catalog, Facts, GroupResource, Known, Metadata, Need, Resource, Survey, Unlisted, Unread, UnreadCode,
 };
 use gc_kube::connection::RequestError;
 use gc_kube::{ApiClient, push_segment};
-use gc_retention::node_report;
 use gc_types::{ObjectKey, Outcome, ResourceVersion, Timestamp, Uid};
 use http::header::{ACCEPT, HeaderValue};
 use http::{Method, StatusCode};
@@ -752,8 +752,8 @@ pub fn unlisted_summary(survey: &Survey) -> Option<String> {
     let names: Vec<String> = unlisted.keys().map(|id| name(*id)).collect();
     Some(format!(
         "{} could not be listed, so that the answer may be incomplete: {} ({})",
-        gc_answers::text::count(names.len(), "resource"),
-        gc_answers::text::some_of(&names, 3),
+        gc_explain::text::count(names.len(), "resource"),
+        gc_explain::text::some_of(&names, 3),
         first.1
     ))
 }

@@ -1,4 +1,4 @@
-//! Reads a server for the answers of `gc-answers`: what is stuck and why, and everything that other questions need. Every request
+//! Reads a server for the answers of `gc-explain`: what is stuck and why, and everything that other questions need. Every request
 //! is a GET, or asks for the user's own rights.
 //!
 //! Start with [`gather::Gatherer`]; [`stuck::stuck_in`] is a whole question.

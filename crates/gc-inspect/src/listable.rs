@@ -1,6 +1,6 @@
 //! What a user may list.
 
-use gc_answers::GroupResource;
+use gc_explain::GroupResource;
 use gc_kube::ApiClient;
 use http::Method;
 use serde_json::Value;

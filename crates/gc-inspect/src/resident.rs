@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gc_answers::{GroupResource, Resource};
+use gc_explain::{GroupResource, Resource};
 use gc_types::{ObjectKey, ObservedObject, ResourceId};
 
 /// Objects of one resource that need more than a graph has are read one by one up to this number; more are listed.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::bail;
-use gc_answers::stuck::{Row, diagnose};
-use gc_answers::{Survey, UnreadPlace};
+use gc_explain::stuck::{Row, diagnose};
+use gc_explain::{Survey, UnreadPlace};
 use gc_kube::ApiClient;
 use gc_types::{GoDuration, Timestamp};
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gc_answers::{Resource, Unread, UnreadCode};
+use gc_explain::{Resource, Unread, UnreadCode};
 use gc_kube::connection::RequestError;
 use http::StatusCode;
 

@@ -3,15 +3,15 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-/// See [`gc_control::backoff::Backoff`].
+/// See [`gc_controller::backoff::Backoff`].
 #[derive(Debug)]
-pub struct Backoff(gc_control::backoff::Backoff);
+pub struct Backoff(gc_controller::backoff::Backoff);
 
 impl Backoff {
     /// Nothing has failed yet.
     #[must_use]
     pub const fn new(first: Duration, longest: Duration) -> Self {
-        Self(gc_control::backoff::Backoff::new(first, longest))
+        Self(gc_controller::backoff::Backoff::new(first, longest))
     }
 
     /// It has succeeded: the next delay is the first again.

@@ -1,9 +1,9 @@
-//! The lists that barriers need (see [`gc_control::barriers`]).
+//! The lists that barriers need (see [`gc_controller::barriers`]).
 
 use std::fmt::Write as _;
 
-use gc_control::barriers::{List, ListEnd, list_refused};
-use gc_control::concurrency::Signal;
+use gc_controller::barriers::{List, ListEnd, list_refused};
+use gc_controller::concurrency::Signal;
 use gc_types::Event;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};

@@ -1,8 +1,8 @@
-//! The breaker that collectors share; what it decides is in [`gc_control::breaker`].
+//! The breaker that collectors share; what it decides is in [`gc_controller::breaker`].
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use gc_control::breaker::*;
+pub use gc_controller::breaker::*;
 use tokio::sync::watch;
 
 /// A breaker that the collector asks and others show and reset. Clones share it.

@@ -3,8 +3,8 @@
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use gc_control::Moment;
-use gc_control::clocks::{Reading, SteadyClock, WallClock};
+use gc_controller::Moment;
+use gc_controller::clocks::{Reading, SteadyClock, WallClock};
 use gc_types::{Timestamp, milliseconds};
 use tokio::time::Instant;
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use gc_control::concurrency::{ConcurrencyOptions, ConcurrencyState};
-use gc_control::controller::Controller;
-use gc_control::engines::{ByEvents, EventEngine};
+use gc_controller::concurrency::{ConcurrencyOptions, ConcurrencyState};
+use gc_controller::controller::Controller;
+use gc_controller::engines::{ByEvents, EventEngine};
 use gc_types::{Event, Request, WithheldBy};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;

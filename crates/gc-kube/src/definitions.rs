@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
-use gc_retention::objects::FactsError;
+use gc_collectors::objects::FactsError;
 use gc_types::{Gvr, ResourceId, ResourceInfo, Scope};
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -16,7 +16,7 @@ use crate::driver::QUEUED_BATCHES;
 use crate::facts::{Accept, FactsWatcher, METADATA, NewsLine, NewsPage, Reader};
 use crate::raw::{RawPage, map_object, raw_line, raw_page};
 use crate::resources::Route;
-use gc_control::watch::Ended;
+use gc_controller::watch::Ended;
 
 /// On a CustomResourceDefinition: anything but `false` keeps every object of the resource that it defines.
 pub const KEEP_OBJECTS: &str = "kubegc.io/keep-objects";

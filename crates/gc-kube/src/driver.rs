@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use gc_control::barriers::{List, ListEnd};
-use gc_control::breaker::{Breaker, Trip};
-use gc_control::clocks::Reading;
-use gc_control::concurrency::{ConcurrencyOptions, ConcurrencyState, Pacer, Signal};
-use gc_control::controller::{Controller, Engine, Step, Surroundings};
+use gc_controller::barriers::{List, ListEnd};
+use gc_controller::breaker::{Breaker, Trip};
+use gc_controller::clocks::Reading;
+use gc_controller::concurrency::{ConcurrencyOptions, ConcurrencyState, Pacer, Signal};
+use gc_controller::controller::{Controller, Engine, Step, Surroundings};
 use gc_types::{Effect, Event, EventRecord, Outcome, Request, ResourceId, WithheldBy};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinError, JoinSet};

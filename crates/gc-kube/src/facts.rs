@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gc_control::concurrency;
-use gc_control::requests::Performed;
-use gc_control::watch::{Ask, Ended, ListWatch, Signal};
-use gc_retention::engine::Observation;
-use gc_retention::objects::{Facts, FactsError, FactsEvent, FactsPage, Kind, Selection};
+use gc_collectors::engine::Observation;
+use gc_collectors::objects::{Facts, FactsError, FactsEvent, FactsPage, Kind, Selection};
+use gc_controller::concurrency;
+use gc_controller::requests::Performed;
+use gc_controller::watch::{Ask, Ended, ListWatch, Signal};
 use gc_types::Outcome;
 use http::header::ACCEPT;
 use http::{Method, Request, Response};

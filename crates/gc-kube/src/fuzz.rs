@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use gc_retention::objects::FactsError;
+use gc_collectors::objects::FactsError;
 use gc_types::Timestamp;
 use http::{Response, StatusCode};
 use http_body_util::Full;
@@ -506,7 +506,7 @@ mod reference {
 }
 
 #[cfg(test)]
-gc_replay::replay_tests!(
+gc_fuzz_replay::replay_tests!(
     watch_frames,
     metadata_protobuf,
     metadata_json,

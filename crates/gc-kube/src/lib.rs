@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   discovery ─▶ supervisor ─▶ one watcher per resource ─ events ─▶ ┌─────────┐
-//!                    ▲ CRDs, APIServices, paths not served          │ Driver  │─▶ Controller (gc-control): restraints
+//!                    ▲ CRDs, APIServices, paths not served          │ Driver  │─▶ Controller (gc-controller): restraints
 //!                    └──────────────────────────────────────────────│         │◀─ steps           └▶ engine
 //!   API server ◀── requests, as many as the concurrency allows ──────────└─────────┘
 //! ```
@@ -59,11 +59,11 @@ pub use collector::{CollectorOptions, MetadataCollector};
 pub use connection::ApiClient;
 pub use definitions::{KEEP_OBJECTS, follow_definitions};
 pub use driver::{ControllerSurroundings, QUEUED_BATCHES, SHUTDOWN_GRACE};
-pub use gc_control::clocks::Agreement;
-pub use gc_control::concurrency;
-pub use gc_control::controller::until;
-pub use gc_control::election;
-pub use gc_control::engines::EventEngine;
+pub use gc_controller::clocks::Agreement;
+pub use gc_controller::concurrency;
+pub use gc_controller::controller::until;
+pub use gc_controller::election;
+pub use gc_controller::engines::EventEngine;
 pub use objects::{ObjectNews, watch_object, watch_objects};
 pub use observer::{NoObserver, Observer, Observers};
 pub use policies::PolicyCollector;

@@ -1,5 +1,5 @@
 //! The namespace controller: empties terminating namespaces (spec `api-deletion.md`, 12.5). What to ask and when, and what the
-//! answers mean, is decided by `gc_control::namespaces`; this runs the clock and reports how passes end, and `requests` sends
+//! answers mean, is decided by `gc_controller::namespaces`; this runs the clock and reports how passes end, and `requests` sends
 //! the requests.
 
 mod documents;
@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
-use gc_control::concurrency::{ConcurrencyOptions, Signal};
-use gc_control::controller::until;
-use gc_control::namespaces::{Answer, Ended, Now, Passes, Question};
-use gc_retention::engine::{Counts, Standing};
-use gc_retention::measures::{Measurement, Metric, NAMESPACE_DURATION, NAMESPACE_PASSES};
-use gc_retention::namespaces::emptying::{Contents, End, Reply};
-use gc_retention::permissions::Controller;
+use gc_collectors::engine::{Counts, Standing};
+use gc_collectors::measures::{Measurement, Metric, NAMESPACE_DURATION, NAMESPACE_PASSES};
+use gc_collectors::namespaces::emptying::{Contents, End, Reply};
+use gc_collectors::permissions::Controller;
+use gc_controller::concurrency::{ConcurrencyOptions, Signal};
+use gc_controller::controller::until;
+use gc_controller::namespaces::{Answer, Ended, Now, Passes, Question};
 use gc_types::{Event, EventRecord, Severity, Timestamp, Uid};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinError, JoinSet};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gc_retention::objects::{FactsError, Selection};
+use gc_collectors::objects::{FactsError, Selection};
 use gc_types::ResourceInfo;
 use serde_json::Value;
 use tokio::sync::mpsc;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gc_retention::engine::Standing;
-use gc_retention::measures::Measurement;
+use gc_collectors::engine::Standing;
+use gc_collectors::measures::Measurement;
 use gc_types::{Effect, Event, Outcome};
 
 use crate::breaker::Trip;

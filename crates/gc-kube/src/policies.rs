@@ -2,7 +2,7 @@
 //! status.
 //!
 //! Which watches there are, whose turn it is and which statuses are written is decided by
-//! [`gc_retention::policies::roster::Roster`].
+//! [`gc_collectors::policies::roster::Roster`].
 
 mod readers;
 
@@ -14,13 +14,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use gc_control::concurrency::ConcurrencyOptions;
-use gc_control::controller::{Controller, Surroundings as _, until};
-use gc_control::engines::Policies;
-use gc_retention::engine::Standing;
-use gc_retention::measures;
-use gc_retention::policies::roster::{Member, Observation, StatusWrite, Target, Watch};
-use gc_retention::policies::{GROUP, KIND, RESOURCE, VERSION};
+use gc_collectors::engine::Standing;
+use gc_collectors::measures;
+use gc_collectors::policies::roster::{Member, Observation, StatusWrite, Target, Watch};
+use gc_collectors::policies::{GROUP, KIND, RESOURCE, VERSION};
+use gc_controller::concurrency::ConcurrencyOptions;
+use gc_controller::controller::{Controller, Surroundings as _, until};
+use gc_controller::engines::Policies;
 use gc_types::{
     Effect, EffectId, Event, EventRecord, Evidence, Gvr, ObjectKey, Outcome, Reason, ResourceId,
     ResourceInfo, Scope, Severity, Uid, Verdict,

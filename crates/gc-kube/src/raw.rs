@@ -1,6 +1,6 @@
 //! Pages and lines of lists and watches as JSON, whatever their objects are.
 
-use gc_retention::objects::FactsError;
+use gc_collectors::objects::FactsError;
 use gc_types::{ListHead, NotTheList, ResourceInfo, check_object_kind};
 use serde_json::{Map, Value};
 

@@ -1,11 +1,11 @@
-//! Carries out over HTTP the calls that requests consist of (see [`gc_control::requests`]).
+//! Carries out over HTTP the calls that requests consist of (see [`gc_controller::requests`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use gc_control::requests::{Answered, Call, Exchange, Status, Step, Verb};
+use gc_controller::requests::{Answered, Call, Exchange, Status, Step, Verb};
 use gc_types::{ObjectKey, Outcome, Request, ResourceInfo};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, Method, StatusCode};
@@ -17,7 +17,7 @@ use crate::watcher::retry_after;
 use crate::wire::interner::Interner;
 use crate::wire::metadata::{Encoding, decode_object, decode_status};
 
-pub use gc_control::requests::Performed;
+pub use gc_controller::requests::Performed;
 
 /// Only metadata is asked for, also where a server answers a write with the object.
 const OBJECT_ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
@@ -136,7 +136,7 @@ struct Answer<'k> {
     body: Bytes,
 }
 
-impl gc_control::requests::Answer for Answer<'_> {
+impl gc_controller::requests::Answer for Answer<'_> {
     fn code(&self) -> u16 {
         self.code
     }

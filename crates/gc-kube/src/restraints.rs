@@ -1,6 +1,6 @@
 //! What stops a collector from outside while it runs: that another replica leads, an operator's pause, the breaker.
 
-use gc_control::concurrency::ConcurrencyOptions;
+use gc_controller::concurrency::ConcurrencyOptions;
 use tokio::sync::watch;
 
 use crate::breaker::SharedBreaker;

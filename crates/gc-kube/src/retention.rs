@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use gc_control::concurrency::{ConcurrencyOptions, Signal};
-use gc_control::controller::Controller;
-use gc_control::engines::ByFacts;
-use gc_control::requests::refuses_outside;
-use gc_retention::engine::{Collecting, Counts, MachineState, Observation, StorageFailure};
-use gc_retention::objects::Kind;
+use gc_collectors::engine::{Collecting, Counts, MachineState, Observation, StorageFailure};
+use gc_collectors::objects::Kind;
+use gc_controller::concurrency::{ConcurrencyOptions, Signal};
+use gc_controller::controller::Controller;
+use gc_controller::engines::ByFacts;
+use gc_controller::requests::refuses_outside;
 use gc_types::{Event, ObjectKey, Outcome, OutsideCall, Request, ResourceVersion, Uid};
 use tokio::sync::mpsc;
 use tokio::time::Instant;

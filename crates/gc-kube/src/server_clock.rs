@@ -1,9 +1,9 @@
-//! The clock of the API server, read from the `Date` of its answers (see [`gc_control::clocks`]).
+//! The clock of the API server, read from the `Date` of its answers (see [`gc_controller::clocks`]).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use gc_control::Moment;
-use gc_control::clocks::{Agreement, SERVER_CLOCK_PERIOD_PAUSED, ServerClock};
+use gc_controller::Moment;
+use gc_controller::clocks::{Agreement, SERVER_CLOCK_PERIOD_PAUSED, ServerClock};
 use gc_types::Timestamp;
 use http::header::DATE;
 use http::{HeaderMap, Request};

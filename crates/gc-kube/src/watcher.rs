@@ -1,11 +1,11 @@
 //! One resource's list and watch of metadata, over HTTP. What to ask, what answers mean and what follows from failures is decided by
-//! [`gc_control::watch`].
+//! [`gc_controller::watch`].
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use gc_control::watch::{Ask, Ended, ListWatch, Signal};
+use gc_controller::watch::{Ask, Ended, ListWatch, Signal};
 use gc_types::{Event, NotTheList};
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode};

@@ -1,5 +1,5 @@
 //! Each retention collector against the embedded server, by a clock of the test's own, allowed exactly what
-//! `gc_retention::permissions` says. It does its work, is never forbidden anything, and needs all that it has.
+//! `gc_collectors::permissions` says. It does its work, is never forbidden anything, and needs all that it has.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 #![allow(clippy::needless_pass_by_value)] // literals read better without references
 
@@ -11,21 +11,21 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use gc_apiserver::{RunningServer, Server, ServerConfig};
+use gc_collectors::certificates::CertificateCollector;
+use gc_collectors::engine::{Collector, Engine, MachineState, StorageFailure};
+use gc_collectors::jobs::JobCollector;
+use gc_collectors::leases::LeaseCollector;
+use gc_collectors::measures::Measurement;
+use gc_collectors::nodes::{NodeLifecycle, NodePolicy};
+use gc_collectors::permissions::{Controller, Rule};
+use gc_collectors::pods::PodCollector;
+use gc_collectors::volumes::reclaim::{Deleters, VolumeReclaim};
+use gc_collectors::volumes::{AttributesClassProtection, ClaimProtection, VolumeProtection};
 use gc_kube::concurrency::ConcurrencyOptions;
 use gc_kube::{
     ApiClient, NothingOutside, Observer, Outside, OutsideAnswer, RetentionCollector, system_clock,
 };
 use gc_registry::{Config, Registry};
-use gc_retention::certificates::CertificateCollector;
-use gc_retention::engine::{Collector, Engine, MachineState, StorageFailure};
-use gc_retention::jobs::JobCollector;
-use gc_retention::leases::LeaseCollector;
-use gc_retention::measures::Measurement;
-use gc_retention::nodes::{NodeLifecycle, NodePolicy};
-use gc_retention::permissions::{Controller, Rule};
-use gc_retention::pods::PodCollector;
-use gc_retention::volumes::reclaim::{Deleters, VolumeReclaim};
-use gc_retention::volumes::{AttributesClassProtection, ClaimProtection, VolumeProtection};
 use gc_store::MemoryStorage;
 use gc_types::{Effect, ObjectKey, Outcome, OutsideCall, Timestamp};
 use http::{Method, Request};

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use gc_collectors::images::ImageId;
+use gc_collectors::images::plan::{ImagePlan, KeepReason};
+use gc_collectors::images::space::{BinaryBytes, Filesystem, Goal, shortage_message};
+use gc_collectors::node_report::{DueImage, Tally};
+use gc_collectors::pressure::{self, Measured, Pressure, PressureMemory, Reclaim, Topology};
 use gc_cri::CriClient;
 use gc_kube::ApiClient;
-use gc_retention::images::ImageId;
-use gc_retention::images::plan::{ImagePlan, KeepReason};
-use gc_retention::images::space::{BinaryBytes, Filesystem, Goal, shortage_message};
-use gc_retention::node_report::{DueImage, Tally};
-use gc_retention::pressure::{self, Measured, Pressure, PressureMemory, Reclaim, Topology};
 use gc_types::Timestamp;
 use tracing::{info, warn};
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use gc_retention::ages::{AgeClock, Doubt, MachineTime, SavedAgeClock, WallDates};
+use gc_collectors::ages::{AgeClock, Doubt, MachineTime, SavedAgeClock, WallDates};
 use gc_types::UnixNanoseconds;
 use tokio::sync::watch;
 use tracing::warn;

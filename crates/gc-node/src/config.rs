@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use gc_retention::containers::plan::ContainerPolicy;
-use gc_retention::images::plan::AgePolicy;
-use gc_retention::images::protection::ProtectionList;
-use gc_retention::images::space::Thresholds;
-use gc_retention::pressure::Threshold;
+use gc_collectors::containers::plan::ContainerPolicy;
+use gc_collectors::images::plan::AgePolicy;
+use gc_collectors::images::protection::ProtectionList;
+use gc_collectors::images::space::Thresholds;
+use gc_collectors::pressure::Threshold;
 
 /// Images that are kept whatever the configuration says: a sandbox image that an old runtime does not pin.
 pub const ALWAYS_PROTECTED_IMAGES: [&str; 4] = ["pause", "*/pause", "*/pause-amd64", "*/mirrored-pause"];
@@ -45,7 +45,7 @@ impl NodeConfig {
             thresholds: Thresholds { high_percent: 85, low_percent: 80 },
             ages: AgePolicy { minimum_age: gc_types::GoDuration::ZERO, maximum_age: None },
             containers: ContainerPolicy::default(),
-            eviction: gc_retention::pressure::parse(&gc_retention::pressure::EvictionSettings::default())
+            eviction: gc_collectors::pressure::parse(&gc_collectors::pressure::EvictionSettings::default())
                 .expect("the defaults are valid"),
             pod_logs_dir: "/var/log/pods".into(),
             container_log_links_dir: "/var/log/containers".into(),

@@ -6,16 +6,16 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use gc_cri::{CriClient, ListedContainer, Names};
-use gc_retention::ages::WallDates;
-use gc_retention::containers::logs::{
+use gc_collectors::ages::WallDates;
+use gc_collectors::containers::logs::{
     LogEntry, Lookup, container_of_link, files_of_log, link_name, plan_directories, pod_of_log_directory,
     removes_dead_link,
 };
-use gc_retention::containers::plan::{ContainerPlan, ContainerRemoval, ContainerRemovalReason};
-use gc_retention::containers::pods::{PodView, Running};
-use gc_retention::containers::sandboxes::SandboxRemoval;
-use gc_retention::containers::{Container, ContainerId, PodUid, Sandbox, plan, sandboxes};
+use gc_collectors::containers::plan::{ContainerPlan, ContainerRemoval, ContainerRemovalReason};
+use gc_collectors::containers::pods::{PodView, Running};
+use gc_collectors::containers::sandboxes::SandboxRemoval;
+use gc_collectors::containers::{Container, ContainerId, PodUid, Sandbox, plan, sandboxes};
+use gc_cri::{CriClient, ListedContainer, Names};
 use gc_types::{GoDuration, UnixNanoseconds};
 use tracing::{info, warn};
 

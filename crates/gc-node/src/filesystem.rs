@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use gc_retention::images::space::Filesystem;
+use gc_collectors::images::space::Filesystem;
 
 /// One measurement, and the device it was made on.
 #[derive(Clone, Debug, PartialEq, Eq)]

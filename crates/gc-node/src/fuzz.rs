@@ -39,4 +39,4 @@ pub fn static_pod(data: &[u8]) {
 }
 
 #[cfg(test)]
-gc_replay::replay_tests!(node_state, static_pod);
+gc_fuzz_replay::replay_tests!(node_state, static_pod);

@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, stream};
-use gc_cri::CriClient;
-use gc_retention::containers::{ContainerId, Sandbox};
-use gc_retention::images::history::ImageHistory;
-use gc_retention::images::plan::{
+use gc_collectors::containers::{ContainerId, Sandbox};
+use gc_collectors::images::history::ImageHistory;
+use gc_collectors::images::plan::{
     AgePolicy, ImagePlan, KeepReason, Removal, RemovalReason, Snapshot, keep_reason, plan,
 };
-use gc_retention::images::protection::ProtectionList;
-use gc_retention::images::space::{Assessment, Batches, Filesystem, Goal, Removed, SpaceRun, Step, assess};
-use gc_retention::images::usage::{ContainerImages, ImageIndex, Usage, usage};
-use gc_retention::images::{Image, ImageId, LayerId};
+use gc_collectors::images::protection::ProtectionList;
+use gc_collectors::images::space::{Assessment, Batches, Filesystem, Goal, Removed, SpaceRun, Step, assess};
+use gc_collectors::images::usage::{ContainerImages, ImageIndex, Usage, usage};
+use gc_collectors::images::{Image, ImageId, LayerId};
+use gc_cri::CriClient;
 use gc_types::{GoDuration, UnixNanoseconds};
 use tracing::{debug, info, warn};
 

@@ -1,9 +1,9 @@
 //! Removals and failures of passes as entries of a journal, in the format of the journal of `kubegc run`.
 
-use gc_retention::containers::plan::ContainerRemovalReason;
-use gc_retention::containers::sandboxes::SandboxRemovalReason;
-use gc_retention::images::plan::{Removal, RemovalReason};
-use gc_retention::node_report::{COLLECTOR, COLLECTOR_OF_CONTAINERS, IMAGE_UNUSED_TOO_LONG};
+use gc_collectors::containers::plan::ContainerRemovalReason;
+use gc_collectors::containers::sandboxes::SandboxRemovalReason;
+use gc_collectors::images::plan::{Removal, RemovalReason};
+use gc_collectors::node_report::{COLLECTOR, COLLECTOR_OF_CONTAINERS, IMAGE_UNUSED_TOO_LONG};
 use gc_types::UnixNanoseconds;
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
 //! The agent that collects images and containers on a node: it lists what the runtime has over CRI (`gc-cri`), lets
-//! `gc-retention` decide, and performs the removals. Where pods come from an API server, it reads them through
+//! `gc-collectors` decide, and performs the removals. Where pods come from an API server, it reads them through
 //! `gc-kube`.
 //!
 //! [`Agent`] answers queries without changing anything. [`Agent::alone`] makes it the only collector of its runtime;

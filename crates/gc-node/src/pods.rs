@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
+use gc_collectors::containers::pods::{KnownPod, OracleState, PodView};
+use gc_collectors::containers::{PodUid, Sandbox};
 use gc_kube::ApiClient;
-use gc_retention::containers::pods::{KnownPod, OracleState, PodView};
-use gc_retention::containers::{PodUid, Sandbox};
 use gc_types::{GoDuration, UnixNanoseconds};
 use http_body_util::Full;
 use serde::Deserialize;

@@ -1,8 +1,8 @@
 //! Reports to the cluster what was removed on this node, and which images are due, for the page and `kubegc top`.
 
 use anyhow::{Context, Result};
+use gc_collectors::node_report::{ANNOTATION, DueImage, LABEL, NodeReport, Tally};
 use gc_kube::{ApiClient, push_segment};
-use gc_retention::node_report::{ANNOTATION, DueImage, LABEL, NodeReport, Tally};
 use gc_types::Timestamp;
 use http::Method;
 use serde_json::{Value, json};

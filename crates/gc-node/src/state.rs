@@ -7,11 +7,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use gc_collectors::ages::SavedAgeClock;
+use gc_collectors::containers::PodUid;
+use gc_collectors::images::ImageId;
+use gc_collectors::images::history::{ImageHistory, ImageRecord};
 use gc_cri::Endpoint;
-use gc_retention::ages::SavedAgeClock;
-use gc_retention::containers::PodUid;
-use gc_retention::images::ImageId;
-use gc_retention::images::history::{ImageHistory, ImageRecord};
 use gc_types::UnixNanoseconds;
 use rustix::fs::{FlockOperation, flock};
 use serde::de::DeserializeOwned;
@@ -266,7 +266,7 @@ pub(crate) fn decode<T: Document>(bytes: &[u8]) -> Result<T, String> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
-    use gc_retention::images::Image;
+    use gc_collectors::images::Image;
     use std::io::Read as _;
     use std::os::unix::fs::PermissionsExt;
 

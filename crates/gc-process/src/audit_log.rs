@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use gc_collectors::permissions::Controller;
 use gc_kube::{Observer, ResourceTable};
-use gc_retention::permissions::Controller;
 use gc_types::{Effect, Outcome, Request, WithheldBy};
 
 use crate::collectors::MakeSinks;

@@ -5,11 +5,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use gc_collectors::engine::Standing;
+use gc_collectors::measures::{self, Measurement, Metric, MetricKind};
+use gc_collectors::permissions::Controller;
 use gc_kube::Observer;
 use gc_metrics::Catalogue;
-use gc_retention::engine::Standing;
-use gc_retention::measures::{self, Measurement, Metric, MetricKind};
-use gc_retention::permissions::Controller;
 use gc_types::{Effect, Outcome, Request};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::TypedMetric;

@@ -6,27 +6,27 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use gc_collectors::certificates::CertificateCollector;
+use gc_collectors::engine::{Collector, Counts, Engine};
+use gc_collectors::expiry::foreign::ForeignTool;
+use gc_collectors::expiry::{self, ExpiryEngine, FinishedExpiry};
+use gc_collectors::jobs::JobCollector;
+use gc_collectors::lease_candidates::LeaseCandidateCollector;
+use gc_collectors::leases::LeaseCollector;
+use gc_collectors::nodes::NodeLifecycle;
+use gc_collectors::permissions::{self, Controller};
+use gc_collectors::pod_certificates::PodCertificateCollector;
+use gc_collectors::pods::{PodCollector, TERMINATED_POD_THRESHOLD};
+use gc_collectors::storage_versions::StorageVersionCollector;
+use gc_collectors::tokens::{CLEAN_UP_PERIOD_MILLISECONDS, TokenCollector};
+use gc_collectors::volumes::reclaim::VolumeReclaim;
+use gc_collectors::volumes::{AttributesClassProtection, ClaimProtection, VolumeProtection};
+use gc_external::MachinesOutside;
 use gc_kube::namespaces::{NamespaceController, NamespaceFeed, NamespaceNames, NamespaceSettings, Trace};
 use gc_kube::{
     ApiClient, Clock, CollectorOptions, MetadataCollector, NothingOutside, Observer, Observers, Outside,
     PolicyCollector, ResourceTable, Restraints, RetentionCollector, retention_table, system_clock,
 };
-use gc_outside::MachinesOutside;
-use gc_retention::certificates::CertificateCollector;
-use gc_retention::engine::{Collector, Counts, Engine};
-use gc_retention::expiry::foreign::ForeignTool;
-use gc_retention::expiry::{self, ExpiryEngine, FinishedExpiry};
-use gc_retention::jobs::JobCollector;
-use gc_retention::lease_candidates::LeaseCandidateCollector;
-use gc_retention::leases::LeaseCollector;
-use gc_retention::nodes::NodeLifecycle;
-use gc_retention::permissions::{self, Controller};
-use gc_retention::pod_certificates::PodCertificateCollector;
-use gc_retention::pods::{PodCollector, TERMINATED_POD_THRESHOLD};
-use gc_retention::storage_versions::StorageVersionCollector;
-use gc_retention::tokens::{CLEAN_UP_PERIOD_MILLISECONDS, TokenCollector};
-use gc_retention::volumes::reclaim::VolumeReclaim;
-use gc_retention::volumes::{AttributesClassProtection, ClaimProtection, VolumeProtection};
 use gc_types::Timestamp;
 use gc_workloads::workloads;
 
@@ -484,8 +484,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use bytes::Bytes;
+    use gc_collectors::collectors::COLLECTORS;
     use gc_metrics::Catalogue;
-    use gc_retention::collectors::COLLECTORS;
     use http_body_util::Full;
 
     use super::*;

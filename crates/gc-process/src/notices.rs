@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::Args;
+use gc_collectors::policies::engine::NOTICE;
+use gc_external::cloud::{Webhook, WebhookOptions};
 use gc_kube::{Observer, ResourceTable};
-use gc_outside::cloud::{Webhook, WebhookOptions};
-use gc_retention::policies::engine::NOTICE;
 use gc_types::{Effect, EventRecord, Outcome, Request, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -50,7 +50,7 @@ impl NoticeOptions {
             url: url.clone(),
             authorities: self.notice_webhook_ca_file.clone(),
             token: self.notice_webhook_token_file.clone(),
-            timeout: self.notice_webhook_timeout.unwrap_or(gc_outside::cloud::ANSWER_TIMEOUT),
+            timeout: self.notice_webhook_timeout.unwrap_or(gc_external::cloud::ANSWER_TIMEOUT),
         };
         Webhook::new(options).map(Some).map_err(|error| UsageError::new(format!("--notice-webhook: {error}")))
     }

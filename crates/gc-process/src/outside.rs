@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use gc_collectors::nodes::NodePolicy;
+use gc_collectors::volumes::reclaim::Deleters;
+use gc_external::StorageOutside;
+use gc_external::cloud::{self, Ec2, Ec2Options, Exec, Inventory, Provider, Webhook, WebhookOptions};
+use gc_external::csi::{self, DriverEndpoint};
 use gc_kube::ApiClient;
-use gc_outside::StorageOutside;
-use gc_outside::cloud::{self, Ec2, Ec2Options, Exec, Inventory, Provider, Webhook, WebhookOptions};
-use gc_outside::csi::{self, DriverEndpoint};
-use gc_retention::nodes::NodePolicy;
-use gc_retention::volumes::reclaim::Deleters;
 use gc_types::GoDuration;
 
 use crate::UsageError;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use gc_collectors::permissions::{self, Controller, NeededRule};
 use gc_kube::connection::Answer;
 use gc_kube::{ApiClient, Backoff};
-use gc_retention::permissions::{self, Controller, NeededRule};
 use http::{Method, Request, StatusCode};
 use http_body_util::Full;
 use serde_json::{Value, json};

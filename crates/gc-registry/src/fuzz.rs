@@ -248,7 +248,7 @@ pub fn stored_object(data: &[u8]) {
 }
 
 #[cfg(test)]
-gc_replay::replay_tests!(
+gc_fuzz_replay::replay_tests!(
     json_patches,
     merge_patches,
     strategic_merge_patches,

@@ -106,5 +106,5 @@ pub mod watch;
 pub mod x509;
 
 /// What a store is.
-pub use gc_storage as storage;
+pub use gc_store_api as storage;
 pub use registry::{Config, Registry};

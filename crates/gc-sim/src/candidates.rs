@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use gc_control::election::{After, Ask, Election, Record, Reply, Round};
+use gc_collectors::leases::IDENTITY_NAMESPACE;
+use gc_controller::election::{After, Ask, Election, Record, Reply, Round};
 use gc_registry::api::Object;
 use gc_registry::storage::Change;
-use gc_retention::leases::IDENTITY_NAMESPACE;
 use serde_json::{Value, json};
 
 use crate::defects::Defect;

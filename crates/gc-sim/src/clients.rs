@@ -1,7 +1,7 @@
 //! What clients do to a cluster: create, change owners, finalize, delete, under every policy and in every order.
 
+use gc_collectors::volumes::{CLAIM_FINALIZER, VOLUME_FINALIZER};
 use gc_registry::api::DeleteOptions;
-use gc_retention::volumes::{CLAIM_FINALIZER, VOLUME_FINALIZER};
 use gc_types::{ObservedObject, Scope};
 use serde_json::{Value, json};
 

@@ -1,10 +1,10 @@
 //! The clocks of a simulated collector: a wall clock that is set and drifts, a monotonic one that stands still while the machine
-//! sleeps, and what it knows of the server's. What follows from them is decided by [`gc_control::clocks`].
+//! sleeps, and what it knows of the server's. What follows from them is decided by [`gc_controller::clocks`].
 
 use std::time::Duration;
 
-use gc_control::Moment;
-use gc_control::clocks::{
+use gc_controller::Moment;
+use gc_controller::clocks::{
     DATE_RESOLUTION, LARGEST_CLOCK_DIFFERENCE, LONGEST_ROUND_TRIP, Reading, ServerClock, SteadyClock,
     WallClock,
 };

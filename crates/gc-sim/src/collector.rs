@@ -4,16 +4,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gc_control::Moment;
-use gc_control::barriers::{List, ListEnd};
-use gc_control::clocks::Reading;
-use gc_control::concurrency::{ConcurrencyOptions, Signal};
-use gc_control::controller::{Controller, Rest, Step};
-use gc_control::engines::ByEvents;
-use gc_control::requests;
+use gc_collectors::engine::Observation;
+use gc_collectors::policies::roster::Member;
+use gc_controller::Moment;
+use gc_controller::barriers::{List, ListEnd};
+use gc_controller::clocks::Reading;
+use gc_controller::concurrency::{ConcurrencyOptions, Signal};
+use gc_controller::controller::{Controller, Rest, Step};
+use gc_controller::engines::ByEvents;
+use gc_controller::requests;
 use gc_ownership::{Config, Engine};
-use gc_retention::engine::Observation;
-use gc_retention::policies::roster::Member;
 use gc_types::{
     Effect, EffectId, Event, Evidence, ObjectKey, Outcome, Reason, Request, ResourceId, ResourceInfo,
     ResourceVersion, Timestamp, Uid, Verdict,

@@ -1,7 +1,7 @@
 //! Known defects, planted between the engine and the world: each is a mistake that a collector or its adapter could
 //! make, and that the oracles must notice. Nothing of the product is changed for them.
 
-use gc_control::breaker::BreakerOptions;
+use gc_controller::breaker::BreakerOptions;
 
 use crate::story::Story;
 

@@ -1,6 +1,6 @@
 //! The kinds of a simulated cluster.
 
-use gc_retention::{objects, policies};
+use gc_collectors::{objects, policies};
 use gc_types::{Gvr, ResourceId, ResourceInfo, Scope};
 use serde_json::{Value, json};
 

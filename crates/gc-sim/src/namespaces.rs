@@ -10,13 +10,13 @@ mod shown;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gc_control::concurrency::Signal;
-use gc_control::namespaces::Answer;
+use gc_collectors::namespaces::documents::view;
+use gc_collectors::namespaces::emptying::{Ask, Reply, View};
+use gc_collectors::namespaces::memory::AT_WORK_MILLISECONDS;
+use gc_controller::concurrency::Signal;
+use gc_controller::namespaces::Answer;
 use gc_registry::api::DeleteOptions;
 use gc_registry::storage::Change;
-use gc_retention::namespaces::documents::view;
-use gc_retention::namespaces::emptying::{Ask, Reply, View};
-use gc_retention::namespaces::memory::AT_WORK_MILLISECONDS;
 use gc_types::Timestamp;
 use serde_json::json;
 

@@ -1,8 +1,8 @@
 //! Who in a collector wants something, and what becomes of it.
 
-use gc_control::barriers::ListEnd;
-use gc_control::concurrency::Signal;
-use gc_retention::engine::Observation;
+use gc_collectors::engine::Observation;
+use gc_controller::barriers::ListEnd;
+use gc_controller::concurrency::Signal;
 use gc_types::{Event, Outcome};
 
 /// Who in a collector wanted something.

@@ -4,16 +4,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gc_control::Moment;
-use gc_control::clocks::Reading;
-use gc_control::concurrency::ConcurrencyOptions;
-use gc_control::controller::{Controller, Rest, Step};
-use gc_control::engines;
-use gc_control::requests::Performed;
+use gc_collectors::policies::engine::digest;
+use gc_collectors::policies::roster::{Member, Observation, Roster, StatusWrite};
+use gc_collectors::policies::{KIND, Policy};
+use gc_controller::Moment;
+use gc_controller::clocks::Reading;
+use gc_controller::concurrency::ConcurrencyOptions;
+use gc_controller::controller::{Controller, Rest, Step};
+use gc_controller::engines;
+use gc_controller::requests::Performed;
 use gc_registry::api::Object;
-use gc_retention::policies::engine::digest;
-use gc_retention::policies::roster::{Member, Observation, Roster, StatusWrite};
-use gc_retention::policies::{KIND, Policy};
 use gc_types::{Effect, Event, ResourceId, Timestamp};
 use serde_json::{Value, json};
 
@@ -289,9 +289,9 @@ impl Policies {
         let due = self.controller.next_due(self.rest, moment, &around);
         let may_write = Controller::<engines::Policies>::may_write(&around);
         let status = self.controller.engine().next_status().filter(|_| may_write);
-        let status = status.map(|at| moment.after(gc_control::controller::until(at, self.steady)));
+        let status = status.map(|at| moment.after(gc_controller::controller::until(at, self.steady)));
         // Policies are not held, but not asked, while clocks disagree: these are compared again and again.
-        let paused = process.clocks_disagree.then(|| moment.after(gc_control::controller::LONGEST_SLEEP));
+        let paused = process.clocks_disagree.then(|| moment.after(gc_controller::controller::LONGEST_SLEEP));
         due.into_iter().chain(status).chain(paused).min()
     }
 

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gc_retention::policies::KIND;
-use gc_retention::policies::engine::digest;
+use gc_collectors::policies::KIND;
+use gc_collectors::policies::engine::digest;
 use gc_types::{GoDuration, PropagationPolicy, Request, Uid};
 use serde_json::Value;
 

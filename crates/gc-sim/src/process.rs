@@ -5,8 +5,8 @@ use std::cell::{Cell, RefCell};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use gc_control::breaker::{Breaker, BreakerOptions, Trip};
-use gc_control::controller::Surroundings;
+use gc_controller::breaker::{Breaker, BreakerOptions, Trip};
+use gc_controller::controller::Surroundings;
 use gc_types::{Effect, Outcome, ResourceId, WithheldBy};
 
 use crate::defects::Defect;

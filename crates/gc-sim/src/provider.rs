@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use gc_control::requests::refuses_outside;
-use gc_retention::engine::{MachineState, Observation};
+use gc_collectors::engine::{MachineState, Observation};
+use gc_controller::requests::refuses_outside;
 use gc_types::{ObjectKey, Outcome, OutsideCall, ResourceVersion, Uid};
 
 use crate::performed::Performed;

@@ -1,16 +1,16 @@
 //! Carries out on the server the calls that requests consist of, as `gc-kube` does over HTTP: which they are, and what the
-//! answers mean, is decided by [`gc_control::requests`] and [`gc_control::barriers`]. Faults happen to calls.
+//! answers mean, is decided by [`gc_controller::requests`] and [`gc_controller::barriers`]. Faults happen to calls.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use gc_control::barriers::{ListEnd, Place, list_refused};
-use gc_control::concurrency::Signal;
-use gc_control::requests::{self, Answer, Answered, Call, Exchange, Status, Step, Verb};
+use gc_collectors::engine::Observation;
+use gc_collectors::objects;
+use gc_controller::barriers::{ListEnd, Place, list_refused};
+use gc_controller::concurrency::Signal;
+use gc_controller::requests::{self, Answer, Answered, Call, Exchange, Status, Step, Verb};
 use gc_registry::api::{DeleteOptions, Object, PatchType};
 use gc_registry::error::ApiError;
-use gc_retention::engine::Observation;
-use gc_retention::objects;
 use gc_types::{Event, ObjectKey, Outcome, Request, ResourceId, Uid};
 use serde_json::Value;
 

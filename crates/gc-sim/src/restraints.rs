@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use gc_control::Moment;
-use gc_control::breaker::BreakerOptions;
-use gc_control::concurrency::Signal;
+use gc_controller::Moment;
+use gc_controller::breaker::BreakerOptions;
+use gc_controller::concurrency::Signal;
 use gc_types::{Outcome, Request};
 
 use crate::collector::{Collector, Flight, Return};

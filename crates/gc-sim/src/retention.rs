@@ -4,22 +4,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
-use gc_control::Moment;
-use gc_control::clocks::Reading;
-use gc_control::concurrency::ConcurrencyOptions;
-use gc_control::controller::{Controller, Engine as _, Rest, Step};
-use gc_control::engines::{ByEvents, ByFacts};
-use gc_control::requests::Performed;
+use gc_collectors::certificates::CertificateCollector;
+use gc_collectors::engine::{Collecting, Engine, MachineState, Observation, Standing};
+use gc_collectors::expiry::{ExpiryEngine, FINISHING, FinishedExpiry};
+use gc_collectors::jobs::JobCollector;
+use gc_collectors::leases::LeaseCollector;
+use gc_collectors::nodes::{NodeLifecycle, NodePolicy};
+use gc_collectors::objects::{self, Facts};
+use gc_collectors::pods::PodCollector;
+use gc_collectors::volumes::{ClaimProtection, VolumeProtection};
+use gc_controller::Moment;
+use gc_controller::clocks::Reading;
+use gc_controller::concurrency::ConcurrencyOptions;
+use gc_controller::controller::{Controller, Engine as _, Rest, Step};
+use gc_controller::engines::{ByEvents, ByFacts};
+use gc_controller::requests::Performed;
 use gc_registry::api::Object;
-use gc_retention::certificates::CertificateCollector;
-use gc_retention::engine::{Collecting, Engine, MachineState, Observation, Standing};
-use gc_retention::expiry::{ExpiryEngine, FINISHING, FinishedExpiry};
-use gc_retention::jobs::JobCollector;
-use gc_retention::leases::LeaseCollector;
-use gc_retention::nodes::{NodeLifecycle, NodePolicy};
-use gc_retention::objects::{self, Facts};
-use gc_retention::pods::PodCollector;
-use gc_retention::volumes::{ClaimProtection, VolumeProtection};
 use gc_types::{Effect, Event, ObjectKey, ResourceId, Timestamp, Uid};
 
 use crate::defects::Defect;
@@ -423,7 +423,7 @@ fn ahead(reading: Reading, by: i64) -> Reading {
 }
 
 /// What is to be sent, if a step is that.
-fn sent<E: gc_control::controller::Engine>(
+fn sent<E: gc_controller::controller::Engine>(
     part: Part,
     controller: &Controller<E>,
     step: &Step,

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use gc_control::barriers::ListEnd;
-use gc_control::concurrency::{ConcurrencyOptions, Signal};
-use gc_control::requests;
-use gc_retention::objects::Facts;
-use gc_retention::policies::MOST_DELETIONS_PER_RUN;
+use gc_collectors::objects::Facts;
+use gc_collectors::policies::MOST_DELETIONS_PER_RUN;
+use gc_controller::barriers::ListEnd;
+use gc_controller::concurrency::{ConcurrencyOptions, Signal};
+use gc_controller::requests;
 use gc_types::{
     Effect, Event, FinalizerName, Marks, ObjectKey, ObservedObject, Outcome, PropagationPolicy, Request,
     ResourceId, ResourceVersion, Scope, Uid,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use gc_collectors::leases::{IDENTITY_NAMESPACE, NODE_LEASE_NAMESPACE};
 use gc_registry::api::{
     Attributes, Authorizer, DeleteOptions, ListOptions, Object, ObjectList, Operation, PatchType,
     RequestBody, RequestContext, RequestTarget, Response, ResponseBody, UserInfo, VersionMatch, WriteOptions,
@@ -16,7 +17,6 @@ use gc_registry::storage::{
 };
 use gc_registry::watch::Watch;
 use gc_registry::{Config, Registry};
-use gc_retention::leases::{IDENTITY_NAMESPACE, NODE_LEASE_NAMESPACE};
 use gc_store::MemoryStorage;
 use serde_json::{Value, json};
 

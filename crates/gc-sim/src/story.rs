@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use gc_control::breaker::BreakerOptions;
-use gc_control::concurrency::ConcurrencyOptions;
+use gc_controller::breaker::BreakerOptions;
+use gc_controller::concurrency::ConcurrencyOptions;
 
 use crate::random::Random;
 

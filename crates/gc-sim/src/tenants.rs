@@ -1,9 +1,9 @@
 //! What clients do to objects that retention collectors look after: pods and Jobs finish, nodes come and go with their
 //! machines, claims are used and released, TTLs are set, raised and removed at the last moment.
 
+use gc_collectors::leases::{IDENTITY_NAMESPACE, NODE_LEASE_NAMESPACE};
+use gc_collectors::policies;
 use gc_registry::api::{DeleteOptions, PatchType};
-use gc_retention::leases::{IDENTITY_NAMESPACE, NODE_LEASE_NAMESPACE};
-use gc_retention::policies;
 use serde_json::{Value, json};
 
 use crate::clients::shown_result;

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use gc_retention::leases::{IDENTITY_NAMESPACE, NODE_LEASE_NAMESPACE};
-use gc_retention::nodes::SHUTDOWN_TAINT;
-use gc_retention::volumes::{CLAIM_FINALIZER, VOLUME_FINALIZER};
+use gc_collectors::leases::{IDENTITY_NAMESPACE, NODE_LEASE_NAMESPACE};
+use gc_collectors::nodes::SHUTDOWN_TAINT;
+use gc_collectors::volumes::{CLAIM_FINALIZER, VOLUME_FINALIZER};
 use gc_types::{Change, Evidence, GoDuration, Request, Verdict};
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! The watch of one resource: what to ask, and what follows from answers and failures, is decided by [`gc_control::watch`] as in
+//! The watch of one resource: what to ask, and what follows from answers and failures, is decided by [`gc_controller::watch`] as in
 //! what ships; here the server is asked, and what it says is delivered slowly.
 
 use std::collections::VecDeque;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use gc_control::watch::{Ask, Ended, ListWatch, Signal};
+use gc_controller::watch::{Ask, Ended, ListWatch, Signal};
 use gc_registry::api::{Object, WatchEvent};
 use gc_registry::error::ApiError;
 use gc_registry::watch::Watch;

@@ -7,7 +7,7 @@ use gc_sim::runner::hunt;
 const SEEDS: u64 = 6_000;
 
 /// Defects that another rule hides since policies delete nothing while they are listed again: both show around a restore alone, after
-/// which every policy is listed. Of 24,000 seeds, none and one find them (docs/proof.md). The tests of `gc-retention` hold their rules:
+/// which every policy is listed. Of 24,000 seeds, none and one find them (docs/proof.md). The tests of `gc-collectors` hold their rules:
 /// `nothing_is_deleted_before_it_was_shown` and `only_a_status_of_this_very_specification_shows_it`.
 const HIDDEN: [Defect; 2] = [Defect::PolicySpecAssumed, Defect::PolicyShownAssumed];
 

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use gc_storage::{
+use gc_store::{EtcdOptions, EtcdStorage, MemoryOptions, MemoryStorage, RedbOptions, RedbStorage};
+use gc_store_api::{
     Committed, Condition, Key, RangeOptions, Revision, Storage, Transaction, WatchItem, WatchStream, Write,
 };
-use gc_store::{EtcdOptions, EtcdStorage, MemoryOptions, MemoryStorage, RedbOptions, RedbStorage};
 use process::{EtcdServer, START};
 
 /// Size of a value: that of a small object.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use gc_storage::{Change, GetAnswer, Key, KeyValue, RangeAnswer, RangeOptions, Revision, StorageError};
+use gc_store_api::{Change, GetAnswer, Key, KeyValue, RangeAnswer, RangeOptions, Revision, StorageError};
 
 use crate::hub::{Hub, HubStream};
 use crate::mvcc::{HistoryOptions, Mvcc, Visit};

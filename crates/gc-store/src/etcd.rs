@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use gc_storage::{
+use gc_store_api::{
     Blocking, Committed, GetAnswer, Key, KeyValue, RangeAnswer, RangeOptions, Revision, Storage,
     StorageError, Transaction, WatchStream, Write,
 };

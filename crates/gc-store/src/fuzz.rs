@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use gc_storage::{Change, Key, KeyValue, Revision};
+use gc_store_api::{Change, Key, KeyValue, Revision};
 
 use crate::redb::disk::{decode_history, decode_object, encode_history, encode_object, seal};
 
@@ -53,4 +53,4 @@ fn damaged(record: &[u8], choice: &[u8], is_refused: impl Fn(&[u8]) -> bool) {
 }
 
 #[cfg(test)]
-gc_replay::replay_tests!(disk_record);
+gc_fuzz_replay::replay_tests!(disk_record);

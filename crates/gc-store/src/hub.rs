@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use gc_storage::{Change, Revision, StorageError, WatchItem, WatchStream};
+use gc_store_api::{Change, Revision, StorageError, WatchItem, WatchStream};
 
 /// Queues that grew beyond this many entries release their memory when they run empty.
 const QUEUE_KEPT: usize = 64;

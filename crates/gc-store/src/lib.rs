@@ -6,7 +6,7 @@
 //! # Example
 //!
 //! ```
-//! use gc_storage::{Committed, Condition, Revision, Storage as _, Transaction, Write};
+//! use gc_store_api::{Committed, Condition, Revision, Storage as _, Transaction, Write};
 //! use gc_store::{MemoryOptions, MemoryStorage};
 //!
 //! let store = MemoryStorage::new(MemoryOptions::default());
@@ -19,7 +19,7 @@
 //! assert!(matches!(store.commit(create)?, Committed::Conflict(_)));
 //! let answer = store.get("/pods/shop/web", Some(revision))?;
 //! assert_eq!(answer.item.map(|item| item.mod_revision), Some(revision));
-//! # Ok::<(), gc_storage::StorageError>(())
+//! # Ok::<(), gc_store_api::StorageError>(())
 //! ```
 
 mod core;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, RwLockWriteGuard};
 
 use bytes::Bytes;
-use gc_storage::{
+use gc_store_api::{
     Blocking, Committed, GetAnswer, Key, KeyValue, RangeAnswer, RangeOptions, Revision, Storage,
     StorageError, Transaction, WatchStream, Write,
 };

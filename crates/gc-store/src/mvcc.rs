@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use gc_storage::{
+use gc_store_api::{
     Change, GetAnswer, Key, KeyValue, RangeAnswer, RangeOptions, Revision, StorageError, Transaction, Write,
 };
 

@@ -19,7 +19,7 @@ mod space;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use gc_storage::{
+use gc_store_api::{
     Blocking, Committed, GetAnswer, RangeAnswer, RangeOptions, Revision, Storage, StorageError, Transaction,
     WatchStream,
 };

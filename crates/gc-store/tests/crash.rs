@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use gc_storage::{RangeOptions, Revision, Storage, StorageError};
 use gc_store::{HistoryOptions, RedbOptions, RedbStorage};
+use gc_store_api::{RangeOptions, Revision, Storage, StorageError};
 use suite::{next_change, put, write};
 use tempfile::TempDir;
 

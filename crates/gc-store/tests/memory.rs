@@ -5,8 +5,8 @@ mod suite;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gc_storage::{RangeOptions, Revision, Storage, StorageError, WatchItem};
 use gc_store::{HistoryOptions, MemoryOptions, MemoryStorage};
+use gc_store_api::{RangeOptions, Revision, Storage, StorageError, WatchItem};
 use proptest::prelude::*;
 use suite::{delete, next, put, write};
 
@@ -77,7 +77,7 @@ fn a_watch_that_lags_is_ended() {
 fn oversized_values_are_refused() {
     let store = MemoryStorage::default();
     let size = gc_store::VALUE_LIMIT + 1;
-    let put = gc_storage::Write::Put("a".into(), vec![0; size].into());
+    let put = gc_store_api::Write::Put("a".into(), vec![0; size].into());
     let error = store.commit(suite::when(&[], vec![put])).unwrap_err();
     assert_eq!(error, StorageError::TooLarge { size, limit: gc_store::VALUE_LIMIT });
 }

@@ -6,8 +6,8 @@ mod suite;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use gc_storage::{KeyValue, RangeOptions, Revision, Storage, StorageError};
 use gc_store::{HistoryOptions, OpenError, RedbOptions, RedbStorage, RestoreError};
+use gc_store_api::{KeyValue, RangeOptions, Revision, Storage, StorageError};
 use proptest::prelude::*;
 use suite::{delete, item, next_change, put, write};
 use tempfile::TempDir;

@@ -57,4 +57,4 @@ pub fn identity(data: &[u8]) {
 }
 
 #[cfg(test)]
-gc_replay::replay_tests!(go_duration, quantity, identity);
+gc_fuzz_replay::replay_tests!(go_duration, quantity, identity);

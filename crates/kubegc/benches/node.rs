@@ -1,6 +1,6 @@
 //! What a pass of `kubegc node` costs on a real containerd, beside a plain loop that removes the same one after the other over one
 //! connection and checks nothing. Their files lie where temporary files do: on a disk, unless TMPDIR says otherwise. (What
-//! planning alone costs, `node_plans` of gc-retention says.)
+//! planning alone costs, `node_plans` of gc-collectors says.)
 //!
 //! `cargo bench -p kubegc --bench node [-- installed 1.7 2]` (root needed): the releases of containerd to measure, by default all
 //! that there are (`scripts/containerd` unpacks the newer ones). Sizes by environment: `NODE_BENCH_CONTAINERS` (default

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use gc_answers::text::count;
+use gc_collectors::permissions::Controller;
+use gc_collectors::policies::named_in;
+use gc_explain::text::count;
 use gc_kube::connection::Answer;
 use gc_kube::{ApiClient, Observer, ResourceTable, push_segment};
-use gc_retention::permissions::Controller;
-use gc_retention::policies::named_in;
 use gc_types::{Change, Effect, ObjectKey, Outcome, Reason, Request, Uid};
 use http::{Method, StatusCode};
 use http_body_util::Full;
@@ -630,7 +630,7 @@ mod tests {
         let client = way(&up, "admin", &["system:masters"]);
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
         call(&client, Method::POST, "/api/v1/namespaces", Some(&namespace)).await;
-        let rules: Vec<Value> = gc_retention::permissions::needed(&[], true)
+        let rules: Vec<Value> = gc_collectors::permissions::needed(&[], true)
             .iter()
             .map(|rule| json!({"apiGroups": [rule.group], "resources": [rule.resource], "verbs": rule.verbs}))
             .collect();

@@ -5,7 +5,7 @@ pub use crate::questions::fuzz::journal_lines;
 pub use crate::run::fuzz::{controller_manager_configuration, lease_orders};
 
 #[cfg(test)]
-gc_replay::replay_tests!(
+gc_fuzz_replay::replay_tests!(
     kubelet_configuration,
     controller_manager_configuration,
     journal_lines,

@@ -16,12 +16,12 @@ use anyhow::{Context, Result};
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, Subcommand, ValueEnum};
 use futures::FutureExt as _;
+use gc_collectors::pressure::{self, Amount, EvictionSettings, Measure, Role, Signal, Threshold};
 use gc_cri::{CallObserver, CriClient, Endpoint};
 use gc_metrics::Catalogue;
 use gc_node::{
     Agent, Health, Locks, Metrics, NodeConfig, PodSource, Pods, Progress, ReportTarget, Stop, TestClock,
 };
-use gc_retention::pressure::{self, Amount, EvictionSettings, Measure, Role, Signal, Threshold};
 use serde_json::Value;
 use tracing::{info, warn};
 

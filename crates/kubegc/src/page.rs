@@ -20,14 +20,14 @@ pub(crate) mod visitor;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use gc_answers::map::Emphasis;
 use gc_apiserver::{
     Audience, BearerToken, ExtensionAnswer, ExtensionBody, ExtensionRequest, InProcess, LINK_SECONDS,
     SessionSource, Sessions, SharedBody,
 };
+use gc_collectors::permissions::Controller;
+use gc_explain::map::Emphasis;
 use gc_kube::{Observer, ResourceTable};
 use gc_registry::api::UserInfo;
-use gc_retention::permissions::Controller;
 use gc_types::Uid;
 use http::Method;
 use http::header::{AUTHORIZATION, HOST};
@@ -155,7 +155,7 @@ impl LiveQuestion {
             "overview" => Ok(Some(Self::Overview { namespace })),
             "map" => {
                 let budget = match parameter(request, "budget") {
-                    None => gc_answers::map::DEFAULT_BUDGET,
+                    None => gc_explain::map::DEFAULT_BUDGET,
                     Some(text) => text.parse().map_err(|_| {
                         let message = format!("budget={text}: expected a number of nodes such as 120");
                         Refusal::new(400, "BadRequest", message)

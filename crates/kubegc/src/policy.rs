@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
+use gc_collectors::policies::engine::PolicyEngine;
+use gc_collectors::policies::{GROUP, KIND, Policy, VERSION};
 use gc_kube::ApiClient;
 use gc_kube::discovery::discover;
-use gc_retention::policies::engine::PolicyEngine;
-use gc_retention::policies::{GROUP, KIND, Policy, VERSION};
 use gc_types::ResourceId;
 use http::header::ACCEPT;
 use http::{Method, Request};

@@ -1,5 +1,5 @@
 //! Questions to any cluster: `tree`, `why`, `stuck`, `plan delete`, `doctor`. They only read; `delete` alone changes
-//! something, after its plan was shown. What the answers are is decided in `gc-answers`; here is how its needs are met
+//! something, after its plan was shown. What the answers are is decided in `gc-explain`; here is how its needs are met
 //! ([`gather`]), and how answers are shown.
 
 pub(crate) mod access;
@@ -45,7 +45,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gc_answers::stuck::Row;
+use gc_explain::stuck::Row;
 pub(crate) use gc_inspect::{columns, gather, listable, resident, unanswered};
 use gc_kube::ApiClient;
 use gc_types::Timestamp;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use clap::Args;
-use gc_retention::permissions::{self, NeededRule};
+use gc_collectors::permissions::{self, NeededRule};
 
 use crate::UsageError;
 use crate::run::DEFAULT_CONTROLLERS;

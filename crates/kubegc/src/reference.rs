@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Arg, Args, Command};
+use gc_collectors::permissions::Controller;
 use gc_metrics::Catalogue;
-use gc_retention::permissions::Controller;
 
 /// Options of `kubegc reference`.
 #[derive(Clone, Debug, Args)]

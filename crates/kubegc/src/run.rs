@@ -20,6 +20,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use futures::FutureExt as _;
 use gc_apiserver::ListenerTls;
+use gc_collectors::permissions::Controller;
 use gc_kube::breaker::{Breaker, SharedBreaker};
 use gc_kube::concurrency::ConcurrencyOptions;
 use gc_kube::namespaces::{NamespaceFeed, NamespaceNames};
@@ -27,7 +28,6 @@ use gc_kube::{
     ApiClient, MetadataCollector, Observer, Observers, ResourceTable, Restraints, StatusBoard, SyncState,
 };
 use gc_metrics::Catalogue;
-use gc_retention::permissions::Controller;
 use gc_types::WithheldBy;
 use tokio::signal::unix::{Signal, SignalKind};
 use tokio::sync::watch;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use gc_answers::stuck::{Code, Row};
+use gc_explain::stuck::{Code, Row};
 use gc_kube::ApiClient;
 use gc_metrics::Catalogue;
 use gc_types::Timestamp;
@@ -167,7 +167,7 @@ mod tests {
         let mut catalogue = Catalogue::default();
         let metrics = StuckMetrics::register(&mut catalogue);
         let row = |code, since| {
-            let cause = gc_answers::stuck::Cause {
+            let cause = gc_explain::stuck::Cause {
                 code,
                 subject: String::new(),
                 message: String::new(),

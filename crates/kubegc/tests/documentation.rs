@@ -8,7 +8,7 @@ mod snippets;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use gc_retention::collectors::{COLLECTORS, Watches};
+use gc_collectors::collectors::{COLLECTORS, Watches};
 
 /// Beginnings that look like those of labels and are not: names of standards.
 const NOT_LABELS: [&str; 2] = ["KEP-", "SHA-"];

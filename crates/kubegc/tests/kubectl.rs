@@ -5,11 +5,11 @@
 mod chains;
 #[path = "kubectl/collectors.rs"]
 mod collectors;
-#[path = "../../gc-outside/tests/support/driver.rs"]
-#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-outside")]
+#[path = "../../gc-external/tests/support/driver.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-external")]
 mod driver;
 #[path = "../../gc-cri/tests/support/grpc.rs"]
-#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-cri and gc-outside")]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-cri and gc-external")]
 mod grpc;
 mod support;
 #[path = "kubectl/workloads.rs"]

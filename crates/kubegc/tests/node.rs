@@ -5,7 +5,7 @@
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-cri")]
 mod fake;
 #[path = "../../gc-cri/tests/support/grpc.rs"]
-#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-cri and gc-outside")]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-cri and gc-external")]
 mod grpc;
 #[path = "../../gc-cri/tests/support/messages.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-cri")]

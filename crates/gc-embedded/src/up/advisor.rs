@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
+use gc_collectors::expiry;
+use gc_collectors::expiry::foreign::ForeignTool;
+use gc_collectors::policies::{GROUP, KIND, Policy};
 use gc_registry::advisor::{Advisor, RequiredPermission};
 use gc_registry::error::{CauseReason, FieldError};
-use gc_retention::expiry;
-use gc_retention::expiry::foreign::ForeignTool;
-use gc_retention::policies::{GROUP, KIND, Policy};
 use gc_types::{ForeignMark, Marks, Timestamp};
 use gc_workloads::nodes::lifetime;
 use serde_json::Value;

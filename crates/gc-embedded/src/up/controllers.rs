@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gc_apiserver::{CertificateAuthority, InProcess, RunningServer};
+use gc_collectors::permissions::Controller;
 use gc_kube::{ApiClient, CollectorOptions, Observer};
 use gc_registry::api::UserInfo;
-use gc_retention::permissions::Controller;
 use gc_workloads::plan::Settings;
 use gc_workloads::runtime::Runtime;
 use gc_workloads::workloads::Workload;

@@ -9,10 +9,10 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use gc_collectors::permissions::Controller;
 use gc_kube::namespaces::{DeletedWithDefinition, Trace};
 use gc_kube::{Observer, Observers};
 use gc_registry::deletion_observer::{DeletionObserver, ObservedDeletion, TerminatingDefinition};
-use gc_retention::permissions::Controller;
 use gc_types::{Gvr, Outcome, ResourceVersion, Uid};
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -76,7 +76,7 @@ async fn write(client: &ApiClient) -> bool {
 
 fn note() -> EventRecord {
     EventRecord {
-        about: gc_retention::objects::Kind::Node.key(&"".into(), &"n".into()),
+        about: gc_collectors::objects::Kind::Node.key(&"".into(), &"n".into()),
         uid: Uid::new("u"),
         severity: Severity::Normal,
         reason: "Test",

@@ -1,8 +1,8 @@
-//! What the namespace controller asks for, and what discovery answers, in the words of `gc_retention::namespaces`.
+//! What the namespace controller asks for, and what discovery answers, in the words of `gc_collectors::namespaces`.
 
 use std::sync::Arc;
 
-use gc_retention::namespaces::emptying::{Contained, Served};
+use gc_collectors::namespaces::emptying::{Contained, Served};
 use gc_types::{Gvr, ResourceId, ResourceInfo, Scope};
 use serde_json::{Value, json};
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use gc_control::concurrency::Signal;
-use gc_control::namespaces::{Answer, Question};
-use gc_retention::measures::{Measurement, NAMESPACE_REQUESTS};
-use gc_retention::namespaces::documents::{item, view, with_finalizers, with_status};
-use gc_retention::namespaces::emptying::{Ask, Contained, Item, Reply};
+use gc_collectors::measures::{Measurement, NAMESPACE_REQUESTS};
+use gc_collectors::namespaces::documents::{item, view, with_finalizers, with_status};
+use gc_collectors::namespaces::emptying::{Ask, Contained, Item, Reply};
+use gc_controller::concurrency::Signal;
+use gc_controller::namespaces::{Answer, Question};
 use gc_types::{Gvr, Outcome, ResourceInfo};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};

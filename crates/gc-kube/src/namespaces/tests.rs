@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use bytes::Bytes;
-use gc_control::breaker::Trip;
-use gc_retention::namespaces::emptying::{CONFLICT_TRIES, OWN_TRIES};
+use gc_collectors::namespaces::emptying::{CONFLICT_TRIES, OWN_TRIES};
+use gc_controller::breaker::Trip;
 use http::header::CONTENT_TYPE;
 use http::{Method, Request, Response};
 use http_body_util::Full;
@@ -461,7 +461,7 @@ async fn what_is_left_is_listed_in_pages() {
         async move { Response::new(Full::new(Bytes::from(page.to_string()))) }
     });
     let gvr = gc_types::Gvr { group: "".into(), version: "v1".into(), resource: "pods".into() };
-    let pods = documents::info(&gc_retention::namespaces::emptying::Contained {
+    let pods = documents::info(&gc_collectors::namespaces::emptying::Contained {
         gvr,
         kind: "Pod".into(),
         together: true,

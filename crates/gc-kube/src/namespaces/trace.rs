@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gc_retention::namespaces::emptying::{Contained, Item, View};
+use gc_collectors::namespaces::emptying::{Contained, Item, View};
 use gc_types::{
     Change, Effect, EffectId, Evidence, Gvr, ObjectKey, Outcome, PropagationPolicy, Reason, Request,
     ResourceId, ResourceInfo, ResourceVersion, Scope, Uid, Verdict,

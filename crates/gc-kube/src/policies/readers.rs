@@ -1,8 +1,8 @@
 //! What is read of policies, and of the objects that they are about.
 
-use gc_control::watch::Ended;
-use gc_retention::objects::FactsError;
-use gc_retention::policies::roster::{Observation, Watch};
+use gc_collectors::objects::FactsError;
+use gc_collectors::policies::roster::{Observation, Watch};
+use gc_controller::watch::Ended;
 use serde_json::Value;
 
 use super::News;

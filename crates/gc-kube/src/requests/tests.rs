@@ -3,7 +3,7 @@ use super::*;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use gc_control::concurrency::Signal;
+use gc_controller::concurrency::Signal;
 use gc_types::{
     Coordinates, DeletionState, FinalizerName, Gvr, ObservedObject, OwnerReference, PropagationPolicy,
     ResourceId, ResourceInfo, ResourceVersion, Scope, Uid,

@@ -177,7 +177,7 @@ async fn a_cache_that_is_behind_is_asked_a_few_times_and_the_store_instead() {
     cluster.released(OWNERS).await;
     let seen = cluster.seen();
     assert_eq!(seen["list from store"], LISTS);
-    assert!(seen["list from cache"] <= gc_control::barriers::BARRIER_LISTS, "{seen:?}");
+    assert!(seen["list from cache"] <= gc_controller::barriers::BARRIER_LISTS, "{seen:?}");
     let lists = seen["list from store"] + seen["list from cache"];
     assert_eq!(cluster.counted.requests.lock().unwrap()["barrier"], lists);
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use futures::future::BoxFuture;
+use gc_collectors::engine::{Collector, Decision, Engine as Schedule, MachineState, Observation};
+use gc_collectors::objects::{Facts, Kind};
 use gc_kube::concurrency::ConcurrencyOptions;
 use gc_kube::{Observer, Outside, OutsideAnswer, RetentionCollector};
-use gc_retention::engine::{Collector, Decision, Engine as Schedule, MachineState, Observation};
-use gc_retention::objects::{Facts, Kind};
 use gc_types::{
     ObjectKey, Outcome, OutsideCall, PropagationPolicy, Reason, Request, ResourceVersion, Uid, Verdict,
     WithheldBy,

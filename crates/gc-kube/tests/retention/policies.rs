@@ -1,9 +1,9 @@
 //! Policies and annotations. Their rules have stars, for they may be about every kind; what is needed for one kind is
 //! tested by rules for that kind alone.
 
+use gc_collectors::expiry::{self, ExpiryEngine, FinishedExpiry};
+use gc_collectors::policies::definition::definition;
 use gc_kube::{CollectorOptions, MetadataCollector, PolicyCollector};
-use gc_retention::expiry::{self, ExpiryEngine, FinishedExpiry};
-use gc_retention::policies::definition::definition;
 
 use super::*;
 
@@ -82,7 +82,7 @@ async fn a_dry_run_of_a_policy_tells_each_object_once() {
         .create(POLICIES, json!({"apiVersion": "kubegc.io/v1alpha1", "kind": "RetentionPolicy", "metadata": {"name": "p"}, "spec": spec.clone()}))
         .await;
     // What a collector that acts has shown already.
-    let digest = gc_retention::policies::engine::digest(&spec);
+    let digest = gc_collectors::policies::engine::digest(&spec);
     let shown = json!({"status": {"observedGeneration": 1, "observedSpec": digest, "due": 1, "selected": 1}});
     world.patch(&format!("{POLICIES}/p/status"), shown).await;
     let collector = PolicyCollector::new(world.admin.clone(), ConcurrencyOptions::default(), true)

@@ -1,9 +1,9 @@
 //! The small collectors. What a server does not serve by default is defined here, some of it while its collector waits.
 
-use gc_retention::lease_candidates::LeaseCandidateCollector;
-use gc_retention::pod_certificates::PodCertificateCollector;
-use gc_retention::storage_versions::StorageVersionCollector;
-use gc_retention::tokens::{CLEAN_UP_PERIOD_MILLISECONDS, TokenCollector};
+use gc_collectors::lease_candidates::LeaseCandidateCollector;
+use gc_collectors::pod_certificates::PodCertificateCollector;
+use gc_collectors::storage_versions::StorageVersionCollector;
+use gc_collectors::tokens::{CLEAN_UP_PERIOD_MILLISECONDS, TokenCollector};
 
 use super::*;
 

@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
+use gc_collectors::ages::WallDates;
+use gc_collectors::containers::plan::ContainerPlan;
+use gc_collectors::containers::sandboxes::SandboxRemoval;
+use gc_collectors::images::Image;
+use gc_collectors::images::history::ImageHistory;
+use gc_collectors::images::plan::{AgePolicy, ImagePlan, KeepReason, Removal, needed_by_the_books};
+use gc_collectors::images::space::{Filesystem, Goal, Thresholds};
+use gc_collectors::pressure::{self, Pressure, PressureMemory, Reclaim};
 use gc_cri::ListedContainer;
-use gc_retention::ages::WallDates;
-use gc_retention::containers::plan::ContainerPlan;
-use gc_retention::containers::sandboxes::SandboxRemoval;
-use gc_retention::images::Image;
-use gc_retention::images::history::ImageHistory;
-use gc_retention::images::plan::{AgePolicy, ImagePlan, KeepReason, Removal, needed_by_the_books};
-use gc_retention::images::space::{Filesystem, Goal, Thresholds};
-use gc_retention::pressure::{self, Pressure, PressureMemory, Reclaim};
 use gc_types::{GoDuration, UnixNanoseconds};
 
 use super::{Agent, Collect};

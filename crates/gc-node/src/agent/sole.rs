@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use gc_collectors::node_report::Tally;
 use gc_cri::Endpoint;
-use gc_retention::node_report::Tally;
 use tokio::time::sleep_until;
 use tracing::{info, warn};
 

@@ -5,12 +5,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use gc_collectors::images::ImageId;
+use gc_collectors::images::history::{ImageHistory, ImageRecord};
+use gc_collectors::images::plan::{AgePolicy, Removal};
+use gc_collectors::images::space::Thresholds;
+use gc_collectors::pressure::EvictionSettings;
 use gc_cri::Endpoint;
-use gc_retention::images::ImageId;
-use gc_retention::images::history::{ImageHistory, ImageRecord};
-use gc_retention::images::plan::{AgePolicy, Removal};
-use gc_retention::images::space::Thresholds;
-use gc_retention::pressure::EvictionSettings;
 use gc_types::{GoDuration, UnixNanoseconds};
 use prost::Message as _;
 use tokio::sync::watch;
@@ -128,7 +128,7 @@ fn outcome(number: u64, failure: Option<&str>) -> (Removal, Outcome) {
         id: ImageId::new(&image_id(number)).unwrap(),
         name: format!("image-{number}").into(),
         runtime_handler: "".into(),
-        reason: gc_retention::images::plan::RemovalReason::Space,
+        reason: gc_collectors::images::plan::RemovalReason::Space,
         size_bytes: 1,
         expected_freed_bytes: 1,
         first_seen: UnixNanoseconds(0),

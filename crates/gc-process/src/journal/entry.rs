@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use gc_collectors::node_report;
+use gc_collectors::permissions::Controller;
+use gc_collectors::policies::named_in;
 use gc_kube::breaker::Trip;
 use gc_kube::{Observer, ResourceTable};
-use gc_retention::node_report;
-use gc_retention::permissions::Controller;
-use gc_retention::policies::named_in;
 use gc_types::{Change, Effect, FinalizerName, ObjectKey, Outcome, OutsideCall, Request, WithheldBy};
 use serde_json::{Map, Value, json};
 

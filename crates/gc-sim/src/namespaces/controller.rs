@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gc_control::Moment;
-use gc_control::concurrency::ConcurrencyOptions;
-use gc_control::namespaces::{Answer, Now, Passes, Question};
+use gc_controller::Moment;
+use gc_controller::concurrency::ConcurrencyOptions;
+use gc_controller::namespaces::{Answer, Now, Passes, Question};
 use gc_types::Timestamp;
 
 use crate::defects::Defect;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use gc_collectors::namespaces::documents::{view, with_finalizers, with_status};
+use gc_collectors::namespaces::emptying::{Ask, Contained, Item, Reply, Served};
 use gc_registry::api::{DeleteOptions, ListOptions, Object, Operation, RequestBody, WriteOptions};
 use gc_registry::error::ApiError;
-use gc_retention::namespaces::documents::{view, with_finalizers, with_status};
-use gc_retention::namespaces::emptying::{Ask, Contained, Item, Reply, Served};
 use gc_types::{FailedGroup, Gvr, Scope, Timestamp};
 use serde_json::Value;
 

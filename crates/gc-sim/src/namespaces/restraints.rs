@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use gc_control::breaker::BreakerOptions;
-use gc_control::concurrency::Signal;
-use gc_retention::namespaces::emptying::{Ask, Contained};
+use gc_collectors::namespaces::emptying::{Ask, Contained};
+use gc_controller::breaker::BreakerOptions;
+use gc_controller::concurrency::Signal;
 use gc_types::milliseconds;
 
 use super::controller::{Flight, Mail};

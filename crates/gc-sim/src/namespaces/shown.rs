@@ -1,6 +1,6 @@
 //! What controllers ask and are answered, in the words of a story.
 
-use gc_retention::namespaces::emptying::{Ask, Reply};
+use gc_collectors::namespaces::emptying::{Ask, Reply};
 
 use super::controller::Flight;
 

@@ -1,12 +1,12 @@
 //! The collectors of owners and of finished Jobs: what their watches deliver, and what they request.
 
-use gc_control::barriers::Place;
-use gc_control::concurrency::Signal;
+use gc_collectors::engine::{Engine as RetentionEngine, Observation};
+use gc_collectors::jobs::JobCollector;
+use gc_collectors::objects;
+use gc_controller::barriers::Place;
+use gc_controller::concurrency::Signal;
 use gc_ownership::{Config, Engine};
 use gc_registry::api::Object;
-use gc_retention::engine::{Engine as RetentionEngine, Observation};
-use gc_retention::jobs::JobCollector;
-use gc_retention::objects;
 use gc_types::{Effect, Event, Gvr, Outcome, Request, ResourceId, ResourceInfo, ResourceVersion, Timestamp};
 
 use super::feed::{Feed, News};

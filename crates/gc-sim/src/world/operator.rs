@@ -1,7 +1,7 @@
 //! What the operator of the collectors does: pauses them, has them change nothing, resumes what the breaker has stopped, and
 //! changes the bounds of the concurrency limit.
 
-use gc_control::concurrency::ConcurrencyOptions;
+use gc_controller::concurrency::ConcurrencyOptions;
 
 use super::World;
 use crate::process::Orders;

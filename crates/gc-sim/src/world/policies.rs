@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use gc_collectors::policies::KIND;
+use gc_collectors::policies::roster::StatusWrite;
 use gc_registry::api::PatchType;
-use gc_retention::policies::KIND;
-use gc_retention::policies::roster::StatusWrite;
 use gc_types::Uid;
 use serde_json::Value;
 

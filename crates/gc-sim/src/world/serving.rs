@@ -1,6 +1,6 @@
 //! What becomes of requests and answers on their way between collectors and the server.
 
-use gc_control::concurrency::Signal;
+use gc_controller::concurrency::Signal;
 use gc_types::{Outcome, Request};
 
 use super::World;

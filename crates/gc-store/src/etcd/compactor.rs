@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gc_storage::Revision;
+use gc_store_api::Revision;
 
 use super::Names;
 use super::client::{CallError, EtcdClient};

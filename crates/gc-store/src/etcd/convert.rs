@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use gc_storage::{Change, Key, KeyValue, Revision, StorageError};
+use gc_store_api::{Change, Key, KeyValue, Revision, StorageError};
 use tonic::Code;
 
 use super::client::CallError;

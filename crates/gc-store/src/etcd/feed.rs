@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use gc_storage::{Change, Revision, StorageError};
+use gc_store_api::{Change, Revision, StorageError};
 
 use super::client::{CallError, EtcdClient, MemberWatch};
 use super::convert::{self, Refusal, describe};

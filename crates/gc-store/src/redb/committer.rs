@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use gc_storage::{Change, Committed, Key, KeyValue, Revision, StorageError, Transaction, Write};
+use gc_store_api::{Change, Committed, Key, KeyValue, Revision, StorageError, Transaction, Write};
 
 use super::disk::{Disk, Failure};
 use super::space::{Reserve, Reserved, frees};

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::redb::{Builder, Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use bytes::Bytes;
-use gc_storage::{Change, Key, KeyValue, Revision, StorageError};
+use gc_store_api::{Change, Key, KeyValue, Revision, StorageError};
 
 use super::OpenError;
 use super::medium::{Medium, SyncWatch};

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use gc_storage::{Committed, RangeOptions, Revision, Storage, StorageError, Transaction, Write};
+use gc_store_api::{Committed, RangeOptions, Revision, Storage, StorageError, Transaction, Write};
 use redb::StorageBackend;
 
 use super::disk::{self, Failure};
@@ -547,7 +547,7 @@ fn a_full_disk_takes_deletions_and_after_them_everything() {
     lock(&medium.0).capacity = Some(3 << 20);
     let store = medium.open();
     let one = |write: Write| Transaction { conditions: vec![], writes: vec![write] };
-    let key = |n: usize| gc_storage::Key::from(format!("/k/{n}"));
+    let key = |n: usize| gc_store_api::Key::from(format!("/k/{n}"));
     let put = |n: usize, size: usize| one(Write::Put(key(n), vec![7; size].into()));
     assert_eq!(store.health(), Ok(()));
     let mut stored = 0;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ::redb::Database;
-use gc_storage::{KeyValue, Revision};
+use gc_store_api::{KeyValue, Revision};
 
 use super::disk::{self, Failure};
 use super::file::{self, DataFile};

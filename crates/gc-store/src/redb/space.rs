@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use gc_storage::{KeyValue, Transaction, Write};
+use gc_store_api::{KeyValue, Transaction, Write};
 
 /// The name of the file.
 const RESERVE: &str = "kubegc.reserve";

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use gc_storage::{Committed, RangeOptions, Revision, Storage, StorageError};
 use gc_store::EtcdStorage;
+use gc_store_api::{Committed, RangeOptions, Revision, Storage, StorageError};
 
 use crate::process::{EtcdServer, START};
 use crate::server::quiet;

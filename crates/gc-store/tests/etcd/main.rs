@@ -12,8 +12,8 @@ mod suite;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use gc_storage::{RangeOptions, Revision, Storage, StorageError, WatchItem, Write};
 use gc_store::{ConnectError, EtcdOptions, EtcdStorage, EtcdTls, HistoryOptions};
+use gc_store_api::{RangeOptions, Revision, Storage, StorageError, WatchItem, Write};
 use process::ServerTls;
 use proptest::test_runner::{Config, TestRunner};
 use server::{Server, quiet};
@@ -139,7 +139,7 @@ fn an_outage_is_an_error_and_watches_survive_it() {
     let deadline = Instant::now() + Duration::from_secs(20);
     let second = loop {
         match store.commit(suite::when(&[], vec![put("/p/c", "1")])) {
-            Ok(gc_storage::Committed::Done(revision)) => break revision,
+            Ok(gc_store_api::Committed::Done(revision)) => break revision,
             other => assert!(Instant::now() < deadline, "still {other:?}"),
         }
     };

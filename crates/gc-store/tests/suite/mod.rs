@@ -10,7 +10,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use gc_storage::{
+use gc_store_api::{
     Change, Committed, Condition, KeyValue, RangeOptions, Revision, Storage, StorageError, Transaction,
     WatchItem, WatchStream, Write,
 };

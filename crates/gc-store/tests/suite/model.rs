@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gc_storage::{
+use gc_store_api::{
     Change, Committed, KeyValue, RangeAnswer, RangeOptions, Revision, Storage, StorageError, WatchStream,
     Write,
 };

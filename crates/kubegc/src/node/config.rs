@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use gc_collectors::containers::plan::ContainerPolicy;
+use gc_collectors::images::plan::AgePolicy;
+use gc_collectors::images::protection::ProtectionList;
+use gc_collectors::images::space::Thresholds;
+use gc_collectors::pressure::{self, EvictionSettings, Threshold};
 use gc_cri::{Endpoint, ManagedLabel};
 use gc_node::{ALWAYS_PROTECTED_IMAGES, NodeConfig};
-use gc_retention::containers::plan::ContainerPolicy;
-use gc_retention::images::plan::AgePolicy;
-use gc_retention::images::protection::ProtectionList;
-use gc_retention::images::space::Thresholds;
-use gc_retention::pressure::{self, EvictionSettings, Threshold};
 use gc_types::GoDuration;
 use serde_json::Value;
 
@@ -636,8 +636,8 @@ mod tests {
             ("registry.example/pauseless:v1", false),
             ("registry.example/pause/app:v1", false),
         ] {
-            let image = gc_retention::images::Image {
-                id: gc_retention::images::ImageId::new(&"0".repeat(64)).unwrap(),
+            let image = gc_collectors::images::Image {
+                id: gc_collectors::images::ImageId::new(&"0".repeat(64)).unwrap(),
                 repo_tags: vec![name.into()],
                 repo_digests: Vec::new(),
                 size_bytes: 0,

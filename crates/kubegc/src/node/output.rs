@@ -6,17 +6,17 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::ValueEnum;
+use gc_collectors::containers::plan::{ContainerKeepReason, ContainerRemovalReason};
+use gc_collectors::containers::sandboxes::{SandboxRemoval, SandboxRemovalReason};
+use gc_collectors::images::history::ImageRecord;
+use gc_collectors::images::layers::LayerUsers;
+use gc_collectors::images::plan::{Removal, RemovalReason};
+use gc_collectors::images::space::{BinaryBytes, Thresholds};
+use gc_collectors::images::{Image, ImageId};
+use gc_collectors::node_report::Tally;
+use gc_collectors::pressure::Signal;
 use gc_cri::ListedContainer;
 use gc_node::{ContainerView, DiskUse, ImagePreview, ImageView, LeftoverPreview, Preview, keep_message};
-use gc_retention::containers::plan::{ContainerKeepReason, ContainerRemovalReason};
-use gc_retention::containers::sandboxes::{SandboxRemoval, SandboxRemovalReason};
-use gc_retention::images::history::ImageRecord;
-use gc_retention::images::layers::LayerUsers;
-use gc_retention::images::plan::{Removal, RemovalReason};
-use gc_retention::images::space::{BinaryBytes, Thresholds};
-use gc_retention::images::{Image, ImageId};
-use gc_retention::node_report::Tally;
-use gc_retention::pressure::Signal;
 use gc_types::GoDuration;
 use serde_json::{Map, Value, json};
 

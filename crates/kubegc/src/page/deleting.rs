@@ -1,8 +1,8 @@
 //! Deletions from the page: the plan that is shown, the order to carry it out, and what is left of it.
 
-use gc_answers::plan::Fate;
-use gc_answers::stuck::Row;
 use gc_apiserver::{ExtensionAnswer, ExtensionRequest};
+use gc_explain::plan::Fate;
+use gc_explain::stuck::Row;
 use gc_types::Uid;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -179,7 +179,7 @@ fn plan_value(planned: &PlannedDeletion) -> Value {
         items.truncate(PLAN_NAMED);
     }
     value["omitted"] = omitted.into();
-    let group = |((fate, kind), items): ((Fate, &str), Vec<&gc_answers::plan::Item>)| {
+    let group = |((fate, kind), items): ((Fate, &str), Vec<&gc_explain::plan::Item>)| {
         let named: Vec<Value> = items.iter().take(NAMED_OF_GROUP).map(|item| item.value()).collect();
         json!({"fate": fate.name(), "kind": kind, "total": items.len(), "items": named})
     };

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use gc_collectors::engine::Standing;
+use gc_collectors::measures::{self, Metric};
+use gc_collectors::permissions::Controller;
 use gc_kube::{Observer, ResourceTable};
-use gc_retention::engine::Standing;
-use gc_retention::measures::{self, Metric};
-use gc_retention::permissions::Controller;
 use gc_types::{Change, Effect, ObjectKey, Outcome, Request};
 use serde_json::Value;
 use tokio::sync::watch;
@@ -395,7 +395,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use super::*;
-    use gc_retention::measures::Measurement;
+    use gc_collectors::measures::Measurement;
     use gc_types::{EffectId, PropagationPolicy, Reason, ResourceId, Uid, Verdict};
 
     fn deletion(namespace: &str, name: &str) -> Effect {

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gc_answers::Survey;
-use gc_answers::nodes::Nodes;
-use gc_answers::stuck::{Place, Row};
+use gc_explain::Survey;
+use gc_explain::nodes::Nodes;
+use gc_explain::stuck::{Place, Row};
 use gc_types::Timestamp;
 use serde_json::{Value, json};
 
@@ -118,13 +118,13 @@ pub(crate) fn overview(view: &View, namespace: &str, around: &Surroundings<'_>) 
     let mut unseen = view.unseen.clone();
     unseen.extend(view.due.unknown.iter().cloned());
     if around.namespaces_omitted > 0 {
-        let namespaces = gc_answers::text::count(around.namespaces_omitted, "namespace");
+        let namespaces = gc_explain::text::count(around.namespaces_omitted, "namespace");
         unseen.push(format!(
             "{namespaces} were not checked: too many, or the API server does not say what you may list"
         ));
     }
     if due.idle > 0 {
-        let objects = gc_answers::text::count(due.idle, "object");
+        let objects = gc_explain::text::count(due.idle, "object");
         unseen.push(format!("{objects} would be due if the collector did run: see --controllers"));
     }
     json!({
@@ -255,7 +255,7 @@ pub(super) fn search(survey: &Survey, text: &str) -> Value {
     let items: Vec<Value> = found
         .iter()
         .take(FOUND)
-        .map(|view| gc_answers::map::place_of_view(survey, view).full_value())
+        .map(|view| gc_explain::map::place_of_view(survey, view).full_value())
         .collect();
     json!({"items": items, "total": total})
 }

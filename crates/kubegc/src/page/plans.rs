@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use gc_answers::plan::{BlastRadius, Fate, Item};
-use gc_answers::stuck::Place;
+use gc_explain::plan::{BlastRadius, Fate, Item};
+use gc_explain::stuck::Place;
 use gc_types::{Timestamp, Uid};
 
 use super::refusal::Refusal;
@@ -154,7 +154,7 @@ mod tests {
 
     use super::*;
     use crate::page::visitor::who;
-    use gc_answers::plan::ItemKind;
+    use gc_explain::plan::ItemKind;
     use gc_registry::api::UserInfo;
 
     fn user(name: &str) -> Who {

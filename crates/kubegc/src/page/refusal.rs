@@ -1,7 +1,7 @@
 //! Answers that are errors.
 
-use gc_answers::UnreadCode;
 use gc_apiserver::ExtensionAnswer;
+use gc_explain::UnreadCode;
 use serde_json::{Value, json};
 
 use crate::endpoints::status;
@@ -56,7 +56,7 @@ mod tests {
     use std::time::Duration;
 
     use anyhow::anyhow;
-    use gc_answers::Unread;
+    use gc_explain::Unread;
 
     use super::*;
     use crate::questions::unanswered::Unanswered;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gc_answers::Resource;
+use gc_explain::Resource;
 use gc_types::Timestamp;
 
 use super::kept::Kept;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures::StreamExt as _;
-use gc_answers::{Catalog, GroupResource, Resource};
 use gc_apiserver::InProcess;
+use gc_explain::{Catalog, GroupResource, Resource};
 use gc_kube::ApiClient;
 use gc_kube::connection::Token;
 use gc_registry::api::{Attributes, UserInfo};

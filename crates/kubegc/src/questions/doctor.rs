@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use anyhow::Result;
-use gc_answers::lint::{Lint, Severity, argument};
-use gc_answers::stuck::Place;
+use gc_explain::lint::{Lint, Severity, argument};
+use gc_explain::stuck::Place;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -360,8 +360,8 @@ fn apis(facts: &Surveyed, findings: &mut Vec<Finding>) {
         .map(|what| finding("resources", State::Notice, what.clone()).about("unexamined"));
     findings.extend(listed("resources", unexamined));
     if !facts.forbidden.is_empty() {
-        let all = gc_answers::text::count(facts.forbidden.len(), "resource");
-        let some = gc_answers::text::some_of(&facts.forbidden, 3);
+        let all = gc_explain::text::count(facts.forbidden.len(), "resource");
+        let some = gc_explain::text::some_of(&facts.forbidden, 3);
         let message = format!("this user may not list {all}, which were not examined: {some}");
         findings.push(finding("resources", State::Notice, message).about("forbidden"));
     }
@@ -413,7 +413,7 @@ fn stuck(facts: &Surveyed, findings: &mut Vec<Finding>) {
     findings.extend(facts.stuck.iter().map(|(cause, (number, one))| {
         let message = match number {
             1 => format!("{cause}: {one}"),
-            _ => format!("{cause}: {}, such as {one}", gc_answers::text::count(*number, "object")),
+            _ => format!("{cause}: {}, such as {one}", gc_explain::text::count(*number, "object")),
         };
         finding("stuck", State::Notice, message)
             .about(cause)
@@ -508,7 +508,7 @@ pub(super) fn value(findings: &[Finding]) -> Value {
 pub(super) mod tests {
     #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
     use super::*;
-    use gc_answers::lint::Code;
+    use gc_explain::lint::Code;
     use gc_kube::breaker::Trip;
 
     fn held(holder: &str, age: i64) -> Held {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use gc_collectors::permissions::{self, Controller};
 use gc_kube::ApiClient;
-use gc_retention::permissions::{self, Controller};
 use http::Method;
 use serde_json::{Value, json};
 

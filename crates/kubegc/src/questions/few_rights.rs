@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use gc_answers::UnreadCode;
 use gc_apiserver::RunningServer;
+use gc_explain::UnreadCode;
 use gc_kube::ApiClient;
 use http::Method;
 use serde_json::{Value, json};

@@ -3,9 +3,9 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use gc_answers::plan::{BlastRadius, Fate, Item};
-use gc_answers::stuck::Row;
-use gc_answers::text::{count, some_of, thousands};
+use gc_explain::plan::{BlastRadius, Fate, Item};
+use gc_explain::stuck::Row;
+use gc_explain::text::{count, some_of, thousands};
 use tokio::time::Instant;
 
 use super::gather::{self, Gatherer, Scope};
@@ -115,8 +115,8 @@ fn all_held(left: &[&Item], rows: &[Row]) -> Option<String> {
 mod tests {
     use std::sync::Arc;
 
-    use gc_answers::plan::ItemKind;
-    use gc_answers::stuck::{Cause, Code, Place};
+    use gc_explain::plan::ItemKind;
+    use gc_explain::stuck::{Cause, Code, Place};
     use gc_types::Uid;
 
     use super::*;

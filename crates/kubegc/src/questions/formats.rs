@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use gc_answers::lint::argument;
+use gc_explain::lint::argument;
 use serde_json::{Value, json};
 
 use super::doctor::{Finding, State};

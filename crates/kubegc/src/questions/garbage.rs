@@ -5,10 +5,10 @@ use std::io::Write as _;
 
 use anyhow::bail;
 use clap::Args;
-use gc_answers::garbage::{Certainty, Finding, Garbage, Report, Usable};
-use gc_answers::text::{count, some_of, thousands};
-use gc_answers::upcoming::{Horizon, upcoming};
-use gc_answers::{Facts, GroupResource, Resource, Unlisted};
+use gc_explain::garbage::{Certainty, Finding, Garbage, Report, Usable};
+use gc_explain::text::{count, some_of, thousands};
+use gc_explain::upcoming::{Horizon, upcoming};
+use gc_explain::{Facts, GroupResource, Resource, Unlisted};
 use serde_json::Value;
 
 use super::access::Access;

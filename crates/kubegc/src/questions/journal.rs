@@ -6,7 +6,7 @@ use std::io::{IsTerminal as _, Write};
 use anyhow::{Result, bail};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use gc_retention::permissions::Controller;
+use gc_collectors::permissions::Controller;
 use gc_types::GoDuration;
 use jiff::Timestamp;
 use serde_json::{Value, json};

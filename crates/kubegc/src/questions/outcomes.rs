@@ -10,8 +10,8 @@ mod graphs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use gc_answers::plan::{BlastRadius, Fate, Item, PUT_OFF, Target, plan as plan_deletion};
-use gc_answers::{Facts, Metadata};
+use gc_explain::plan::{BlastRadius, Fate, Item, PUT_OFF, Target, plan as plan_deletion};
+use gc_explain::{Facts, Metadata};
 use gc_kube::ApiClient;
 use gc_types::{ObjectKey, PropagationPolicy, Uid};
 use http::{Method, StatusCode};

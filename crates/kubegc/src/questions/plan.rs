@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
-use gc_answers::plan::{BlastRadius, Fate, Item, LostVolume, Target, gibibytes, plan as plan_deletion};
-use gc_answers::text::{count, thousands};
-use gc_answers::{Facts, GroupResource, Known, Metadata, Survey};
+use gc_explain::plan::{BlastRadius, Fate, Item, LostVolume, Target, gibibytes, plan as plan_deletion};
+use gc_explain::text::{count, thousands};
+use gc_explain::{Facts, GroupResource, Known, Metadata, Survey};
 use gc_kube::ApiClient;
 use gc_types::{PropagationPolicy, ResourceId};
 use http::Method;

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use futures::StreamExt as _;
-use gc_answers::Facts;
-use gc_answers::messages::{refusing_policy, webhook_in};
-use gc_answers::plan::BlastRadius;
-use gc_answers::stuck::Place;
+use gc_explain::Facts;
+use gc_explain::messages::{refusing_policy, webhook_in};
+use gc_explain::plan::BlastRadius;
+use gc_explain::stuck::Place;
 use gc_types::Uid;
 use http::Method;
 use serde_json::json;

@@ -1,5 +1,5 @@
 //! Getting back what was deleted: the recorder keeps last states, `undo` creates them again, `relink` mends references after a
-//! restore. What is done is decided in `gc_answers::{undo, relink}`; here it is read, shown and performed.
+//! restore. What is done is decided in `gc_explain::{undo, relink}`; here it is read, shown and performed.
 
 mod backups;
 mod bucket;

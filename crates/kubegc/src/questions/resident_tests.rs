@@ -5,7 +5,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use gc_answers::Survey;
+use gc_explain::Survey;
 use gc_kube::ApiClient;
 use gc_types::Timestamp;
 use http::Method;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gc_answers::GroupResource;
+use gc_explain::GroupResource;
 use gc_types::{ObjectKey, ObservedObject, ResourceId};
 
 use super::answering;
@@ -104,7 +104,7 @@ async fn what_is_known_is_not_listed() {
     let all: Vec<_> = gatherer.catalog.all().iter().filter(|one| one.is_collectable()).cloned().collect();
     let graph: Arc<dyn Resident> = Arc::new(Graph(survey, &["configmaps", "secrets", "services"]));
     for (namespace, listed_elsewhere) in [("", ""), ("default", "/namespaces/default")] {
-        let inside = |one: &gc_answers::Resource| namespace.is_empty() || one.is_namespaced();
+        let inside = |one: &gc_explain::Resource| namespace.is_empty() || one.is_namespaced();
         let resources: Vec<_> = all.iter().filter(|one| inside(one)).cloned().collect();
         let lists: Lists = vec![(namespace.to_owned(), resources)];
         let take = |resident| {
@@ -305,7 +305,7 @@ fn graphs_show_what_may_be_listed() {
             Contents { resources, objects }
         }
     }
-    let catalog = gc_answers::Catalog::read(
+    let catalog = gc_explain::Catalog::read(
         br#"{"items":[{"versions":[{"version":"v1","resources":[
             {"resource":"configmaps","scope":"Namespaced"},{"resource":"secrets","scope":"Namespaced"}]}]}]}"#,
         br#"{"items":[]}"#,

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use gc_answers::stuck::{Code, Row};
+use gc_explain::stuck::{Code, Row};
 use gc_types::PropagationPolicy;
 use serde_json::{Value, json};
 
@@ -186,7 +186,7 @@ fn shown(row: &Row) -> String {
     objects.sort();
     let mut text = format!("{} {}", row.cause.code.name(), objects.join(","));
     if !row.waiting.is_empty() {
-        let waiting: Vec<String> = row.waiting.iter().map(gc_answers::stuck::Place::title).collect();
+        let waiting: Vec<String> = row.waiting.iter().map(gc_explain::stuck::Place::title).collect();
         text = format!("{text} <- {}", waiting.join(","));
     }
     text

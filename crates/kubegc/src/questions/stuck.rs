@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use clap::Args;
-use gc_answers::stuck::{Code, Row};
-use gc_answers::text::{age, ago};
+use gc_explain::stuck::{Code, Row};
+use gc_explain::text::{age, ago};
 use gc_kube::ApiClient;
 use gc_types::{GoDuration, Timestamp, Uid};
 use serde_json::Value;
@@ -219,7 +219,7 @@ impl Tables<'_> {
 fn explain(row: &Row, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
     let some = |titles: Vec<String>| {
         let shown = if is_wide { titles.len() } else { NAMED };
-        gc_answers::text::some_of(&titles, shown)
+        gc_explain::text::some_of(&titles, shown)
     };
     let objects = row.objects.iter().map(|(place, _)| place.title()).collect();
     writeln!(out, "{}: {}", some(objects), row.cause.message)?;
@@ -227,7 +227,7 @@ fn explain(row: &Row, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
         writeln!(
             out,
             "  holds up:  {}",
-            some(row.waiting.iter().map(gc_answers::stuck::Place::title).collect())
+            some(row.waiting.iter().map(gc_explain::stuck::Place::title).collect())
         )?;
     }
     for command in &row.cause.help {

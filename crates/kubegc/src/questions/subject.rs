@@ -1,6 +1,6 @@
 //! What a question names, and what is confirmed of its answer.
 
-use gc_answers::plan::{BlastRadius, Fate};
+use gc_explain::plan::{BlastRadius, Fate};
 
 /// An object as a question names it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -29,7 +29,7 @@ pub(crate) struct Confirmed {
 
 impl Confirmed {
     /// What it means to confirm the deletion of this target.
-    pub(super) fn of(radius: &BlastRadius, target: &gc_answers::plan::Target) -> Self {
+    pub(super) fn of(radius: &BlastRadius, target: &gc_explain::plan::Target) -> Self {
         Self {
             uid: target.uid.to_string(),
             objects: radius.items.len() - radius.count(Fate::Released),

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use gc_answers::lint::{Lint, argument, lint, relevant, unexamined};
-use gc_answers::stuck::Row;
-use gc_answers::{Facts, Unlisted};
+use gc_explain::lint::{Lint, argument, lint, relevant, unexamined};
+use gc_explain::stuck::Row;
+use gc_explain::{Facts, Unlisted};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use gc_answers::stuck::Place;
-use gc_answers::{Catalog, CatalogError, Known, Resource};
+use gc_explain::stuck::Place;
+use gc_explain::{Catalog, CatalogError, Known, Resource};
 use serde_json::Value;
 
 use super::gather::{self, Gatherer};

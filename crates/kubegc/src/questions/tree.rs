@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use gc_answers::text::{age, count, plural, thousands};
-use gc_answers::tree::{Direction, Tree, tree as tree_of};
-use gc_answers::{Known, Metadata, Object, Survey, Unread, UnreadCode};
+use gc_explain::text::{age, count, plural, thousands};
+use gc_explain::tree::{Direction, Tree, tree as tree_of};
+use gc_explain::{Known, Metadata, Object, Survey, Unread, UnreadCode};
 use gc_ownership::{NodeView, Presence};
 use gc_types::{ObjectKey, Timestamp, Uid};
 use serde_json::{Value, json};
@@ -464,7 +464,7 @@ impl Answer for Forest {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use gc_answers::Catalog;
+    use gc_explain::Catalog;
     use gc_types::ResourceId;
 
     use super::*;

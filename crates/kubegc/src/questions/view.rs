@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::ValueEnum as _;
-use gc_answers::map::{Emphasis, Extent, Map, map};
-use gc_answers::nodes::Nodes;
-use gc_answers::plan::BlastRadius;
-use gc_answers::stuck::Row;
-use gc_answers::upcoming::{Horizon, Outlook, upcoming};
-use gc_answers::why::Why;
-use gc_answers::{Catalog, Facts, Known, Metadata, Resource, Survey};
+use gc_collectors::permissions::Controller;
+use gc_explain::map::{Emphasis, Extent, Map, map};
+use gc_explain::nodes::Nodes;
+use gc_explain::plan::BlastRadius;
+use gc_explain::stuck::Row;
+use gc_explain::upcoming::{Horizon, Outlook, upcoming};
+use gc_explain::why::Why;
+use gc_explain::{Catalog, Facts, Known, Metadata, Resource, Survey};
 use gc_kube::ApiClient;
-use gc_retention::permissions::Controller;
 use gc_types::{ObjectKey, Timestamp, Uid};
 use serde_json::Value;
 
@@ -155,7 +155,7 @@ pub(crate) struct PlannedDeletion {
     pub(crate) radius: BlastRadius,
     /// What could not be seen.
     pub(crate) unseen: Vec<String>,
-    target: gc_answers::plan::Target,
+    target: gc_explain::plan::Target,
     cascade: Cascade,
 }
 
@@ -186,7 +186,7 @@ impl Question {
     }
 
     /// The resource of the object.
-    pub(crate) fn resource(&self) -> &gc_answers::GroupResource {
+    pub(crate) fn resource(&self) -> &gc_explain::GroupResource {
         &self.named.resource.name
     }
 

@@ -5,9 +5,9 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use gc_answers::text::some_of;
-use gc_answers::why::{NOTHING_SAYS, TO_BE_DELETED, Why, needs_lists, owners, reference, why as answer_why};
-use gc_answers::{GroupResource, Known, Metadata, Object, Survey};
+use gc_explain::text::some_of;
+use gc_explain::why::{NOTHING_SAYS, TO_BE_DELETED, Why, needs_lists, owners, reference, why as answer_why};
+use gc_explain::{GroupResource, Known, Metadata, Object, Survey};
 use gc_kube::ApiClient;
 use gc_types::{ObjectKey, Timestamp, Uid};
 use serde_json::{Value, json};
@@ -251,7 +251,7 @@ fn search_audit_log(options: &WhyOptions, wanted: &[audit::Wanted]) -> anyhow::R
     let searched = audit::search(file, wanted)?;
     if searched.malformed > 0 {
         let lines =
-            gc_answers::text::count(usize::try_from(searched.malformed).unwrap_or(usize::MAX), "line");
+            gc_explain::text::count(usize::try_from(searched.malformed).unwrap_or(usize::MAX), "line");
         crate::screen::complain!("warning: {}: {lines} without an Event of audit.k8s.io", file.display());
     }
     let lines: Result<Vec<Vec<String>>, Ambiguous> = searched.lines.into_iter().collect();

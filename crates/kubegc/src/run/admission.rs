@@ -1,8 +1,8 @@
 //! The ValidatingAdmissionPolicies of deploy/admission: without them, users have controllers delete what they may not
 //! delete themselves.
 
+use gc_collectors::permissions::Controller;
 use gc_kube::ApiClient;
-use gc_retention::permissions::Controller;
 use http::{Method, StatusCode};
 use serde_json::Value;
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgAction, ArgMatches, Args};
+use gc_collectors::permissions::Controller;
 use gc_kube::CollectorOptions;
 use gc_kube::breaker::BreakerOptions;
 use gc_kube::concurrency::ConcurrencyOptions;
-use gc_retention::permissions::Controller;
 use gc_types::GoDuration;
 
 use super::config;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gc_answers::GroupResource;
+use gc_explain::GroupResource;
 use gc_kube::{ResourceTable, StatusBoard, SyncState};
 
 use super::metrics::SharedEngine;

@@ -1,6 +1,6 @@
 //! How `kubegc top` looks, from 80 columns on.
 
-use gc_answers::text::{count, thousands};
+use gc_explain::text::{count, thousands};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize as _};

@@ -1,9 +1,9 @@
 //! What `kubegc top` shows, as `/kubegc/v1/overview` and `/kubegc/v1/feed` describe it.
 
-use gc_answers::text::{age, ahead, thousands};
+use gc_collectors::images::space::BinaryBytes;
+use gc_collectors::node_report::Tally;
+use gc_explain::text::{age, ahead, thousands};
 use gc_kube::push_segment;
-use gc_retention::images::space::BinaryBytes;
-use gc_retention::node_report::Tally;
 use serde::Deserialize;
 
 use crate::questions::view::Subject;
@@ -348,7 +348,7 @@ impl Terminating {
         let age = since.zip(time(now)).map(|(since, now)| now.as_millisecond() - since.as_millisecond());
         Row {
             cells: vec![
-                age.map_or_else(|| "-".to_owned(), gc_answers::text::age),
+                age.map_or_else(|| "-".to_owned(), gc_explain::text::age),
                 self.object.namespace.clone(),
                 self.object.title(),
                 self.finalizers.join(" "),

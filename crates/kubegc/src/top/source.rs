@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use futures::FutureExt as _;
-use gc_answers::Resource;
+use gc_collectors::collectors::COLLECTORS;
+use gc_explain::Resource;
 use gc_kube::{ApiClient, push_segment};
-use gc_retention::collectors::COLLECTORS;
 use gc_types::Timestamp;
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
@@ -376,7 +376,7 @@ impl Source {
             bail!("Nothing was deleted: the plan has changed since it was shown; review it again");
         }
         question.delete(&planned).await?;
-        let objects = gc_answers::text::count(planned.objects(), "object");
+        let objects = gc_explain::text::count(planned.objects(), "object");
         Ok(format!("{}/{} is being deleted ({objects})", subject.resource, subject.name))
     }
 }
@@ -399,7 +399,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use futures::StreamExt as _;
-    use gc_retention::node_report::{self, DueImage, NodeReport, Tally};
+    use gc_collectors::node_report::{self, DueImage, NodeReport, Tally};
     use http_body_util::{BodyStream, StreamBody};
     use tokio::sync::Notify;
 

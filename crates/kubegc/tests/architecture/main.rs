@@ -12,12 +12,12 @@ const PURE: [&str; 9] = [
     "gc-types",
     "gc-cel",
     "gc-ownership",
-    "gc-retention",
-    "gc-control",
-    "gc-storage",
+    "gc-collectors",
+    "gc-controller",
+    "gc-store-api",
     "gc-registry",
     "gc-workloads",
-    "gc-answers",
+    "gc-explain",
 ];
 
 /// What would make a pure crate able to act.
@@ -44,20 +44,20 @@ const FORBIDDEN: [&str; 16] = [
 const MAY_USE: &[(&str, &[&str])] = &[
     ("gc-types", &[]),
     ("gc-ownership", &["gc-types"]),
-    ("gc-control", &["gc-types", "gc-ownership", "gc-retention"]),
+    ("gc-controller", &["gc-types", "gc-ownership", "gc-collectors"]),
     ("gc-cel", &["gc-types"]),
-    ("gc-retention", &["gc-types", "gc-cel"]),
+    ("gc-collectors", &["gc-types", "gc-cel"]),
     ("gc-metrics", &[]),
-    ("gc-storage", &[]),
-    ("gc-registry", &["gc-types", "gc-cel", "gc-storage"]),
+    ("gc-store-api", &[]),
+    ("gc-registry", &["gc-types", "gc-cel", "gc-store-api"]),
     ("gc-workloads", &["gc-types"]),
-    ("gc-answers", &["gc-types", "gc-cel", "gc-ownership", "gc-retention"]),
-    ("gc-store", &["gc-storage"]),
+    ("gc-explain", &["gc-types", "gc-cel", "gc-ownership", "gc-collectors"]),
+    ("gc-store", &["gc-store-api"]),
     ("gc-apiserver", &["gc-metrics", "gc-registry", "gc-types"]),
-    ("gc-kube", &["gc-types", "gc-control", "gc-ownership", "gc-retention"]),
-    ("gc-cri", &["gc-types", "gc-retention"]),
-    ("gc-node", &["gc-metrics", "gc-types", "gc-retention", "gc-kube", "gc-cri"]),
-    ("gc-outside", &["gc-types", "gc-retention", "gc-kube"]),
+    ("gc-kube", &["gc-types", "gc-controller", "gc-ownership", "gc-collectors"]),
+    ("gc-cri", &["gc-types", "gc-collectors"]),
+    ("gc-node", &["gc-metrics", "gc-types", "gc-collectors", "gc-kube", "gc-cri"]),
+    ("gc-external", &["gc-types", "gc-collectors", "gc-kube"]),
     (
         "gc-embedded",
         &[
@@ -66,36 +66,36 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "gc-kube",
             "gc-process",
             "gc-registry",
-            "gc-retention",
+            "gc-collectors",
             "gc-store",
             "gc-types",
             "gc-workloads",
         ],
     ),
-    ("gc-inspect", &["gc-answers", "gc-kube", "gc-process", "gc-retention", "gc-types"]),
+    ("gc-inspect", &["gc-explain", "gc-kube", "gc-process", "gc-collectors", "gc-types"]),
     (
         "gc-process",
         &[
-            "gc-answers",
+            "gc-explain",
             "gc-apiserver",
             "gc-kube",
             "gc-metrics",
-            "gc-outside",
+            "gc-external",
             "gc-ownership",
             "gc-registry",
-            "gc-retention",
+            "gc-collectors",
             "gc-types",
             "gc-workloads",
         ],
     ),
-    ("gc-replay", &[]),
+    ("gc-fuzz-replay", &[]),
     (
         "gc-sim",
         &[
             "gc-types",
-            "gc-control",
+            "gc-controller",
             "gc-ownership",
-            "gc-retention",
+            "gc-collectors",
             "gc-registry",
             "gc-store",
             "gc-workloads",
@@ -331,7 +331,7 @@ fn every_reason_is_documented() {
     for (code, message) in gc_types::codes::RETENTION {
         writeln!(tables[1], "| `{code}` | {message} |").unwrap();
     }
-    for code in gc_answers::stuck::Code::ALL {
+    for code in gc_explain::stuck::Code::ALL {
         writeln!(tables[2], "| `{}` | {} |", code.name(), code.meaning()).unwrap();
     }
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

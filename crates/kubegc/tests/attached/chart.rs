@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gc_retention::permissions::{Controller, Rule};
+use gc_collectors::permissions::{Controller, Rule};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ fn permissions() -> String {
             writeln!(text, "  - {}", rule_of(rule)).unwrap();
         }
     }
-    let events = gc_retention::permissions::needed(&[], true);
+    let events = gc_collectors::permissions::needed(&[], true);
     assert_eq!(events.len(), 1);
     let rule = &events[0];
     let events =

@@ -1,8 +1,8 @@
 //! Which writes make a collector delete, or show, what their authors may not: retention annotations, and policies.
 
+use gc_collectors::expiry;
 use gc_kube::KEEP_OBJECTS;
 use gc_registry::advisor::{PermissionScope, RequiredPermission};
-use gc_retention::expiry;
 use gc_types::ForeignMark;
 use serde_json::{Map, Value};
 

@@ -328,7 +328,7 @@ async fn a_policy_does_for_its_author_what_the_author_may_do() {
 async fn policies_of_writers(rule: Rule) {
     let world = shop(rule).await;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    world.admin.create(definitions, &gc_retention::policies::definition::definition()).await;
+    world.admin.create(definitions, &gc_collectors::policies::definition::definition()).await;
     while world.admin.send("GET", POLICIES, JSON, &Value::Null).await.0 != 200 {
         tokio::task::yield_now().await;
     }

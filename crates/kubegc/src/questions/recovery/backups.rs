@@ -6,8 +6,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use gc_answers::relink::Backup;
-use gc_answers::{Catalog, GroupResource};
+use gc_explain::relink::Backup;
+use gc_explain::{Catalog, GroupResource};
 use serde_json::Value;
 
 use super::seal::Reader;
@@ -126,7 +126,7 @@ fn manifest_files(directory: &Path, deepest: usize, files: &mut Vec<PathBuf>) ->
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use gc_answers::undo::Record;
+    use gc_explain::undo::Record;
     use gc_registry::storage::{KeyValue, Revision};
     use gc_types::Timestamp;
     use serde_json::json;

@@ -8,9 +8,9 @@ use anyhow::Context as _;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::StreamExt as _;
-use gc_answers::undo::Record;
+use gc_explain::undo::Record;
+use gc_external::cloud::{S3, S3Error};
 use gc_kube::Backoff;
-use gc_outside::cloud::{S3, S3Error};
 use gc_types::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -217,7 +217,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Mutex;
 
-    use gc_outside::cloud::{Credentials, S3Options};
+    use gc_external::cloud::{Credentials, S3Options};
     use http_body_util::{BodyExt as _, Full};
     use hyper::body::Incoming;
     use hyper_util::rt::TokioIo;
@@ -236,7 +236,7 @@ mod tests {
         refuses: bool,
     }
 
-    /// Answers as S3 does, as far as these tests ask; gc-outside tests the client against a server that checks signatures.
+    /// Answers as S3 does, as far as these tests ask; gc-external tests the client against a server that checks signatures.
     async fn answer(bucket: Arc<Mutex<Bucket>>, request: http::Request<Incoming>) -> (u16, String) {
         let (head, body) = request.into_parts();
         let body = body.collect().await.unwrap().to_bytes();

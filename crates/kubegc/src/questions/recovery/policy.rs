@@ -1,6 +1,6 @@
 //! What a recorder keeps.
 
-use gc_retention::policies::name_matches;
+use gc_collectors::policies::name_matches;
 use gc_types::{GoDuration, parse_quantity};
 use serde::Deserialize;
 

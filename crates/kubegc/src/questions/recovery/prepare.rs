@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
-use gc_answers::commands::kubectl;
-use gc_answers::relink::Backup;
-use gc_answers::text::some_of;
-use gc_answers::{GroupResource, Known};
+use gc_explain::commands::kubectl;
+use gc_explain::relink::Backup;
+use gc_explain::text::some_of;
+use gc_explain::{GroupResource, Known};
 use serde_json::{Value, json};
 
 use crate::questions::gather::{Gatherer, Reading};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use clap::Args;
 use futures::FutureExt as _;
-use gc_answers::text::count;
-use gc_answers::undo::Record;
+use gc_explain::text::count;
+use gc_explain::undo::Record;
 use gc_kube::discovery::{Discovered, discover};
 use gc_kube::{ApiClient, ObjectNews, QUEUED_BATCHES, watch_objects};
 use gc_types::ResourceId;

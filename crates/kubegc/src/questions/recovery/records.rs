@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use gc_answers::undo::Record;
-use gc_outside::cloud::{S3, S3Options};
+use gc_explain::undo::Record;
+use gc_external::cloud::{S3, S3Options};
 use gc_types::Timestamp;
 
 use super::bucket::{self, BucketStore};

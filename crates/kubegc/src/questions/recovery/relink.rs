@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use futures::StreamExt as _;
-use gc_answers::relink::{Cluster, Evidence, Identity, Link, Patch, Relink, relink};
-use gc_answers::text::{count, some_of};
-use gc_answers::{Catalog, GroupResource, Resource};
+use gc_explain::relink::{Cluster, Evidence, Identity, Link, Patch, Relink, relink};
+use gc_explain::text::{count, some_of};
+use gc_explain::{Catalog, GroupResource, Resource};
 use gc_kube::ApiClient;
 use http::Method;
 use serde_json::Value;
@@ -353,7 +353,7 @@ impl RelinkAnswer<'_> {
         let row = |link: &Link| {
             let why = match (&link.new, &link.proof) {
                 (Err(left), _) => left.message().to_owned(),
-                (Ok(_), proof) => proof.as_ref().map(gc_answers::relink::Proof::message).unwrap_or_default(),
+                (Ok(_), proof) => proof.as_ref().map(gc_explain::relink::Proof::message).unwrap_or_default(),
             };
             let new = link.new.as_ref().map_or("-", |new| new).to_owned();
             let place = &link.place;
@@ -454,7 +454,7 @@ mod tests {
                 .text(false, &mut out)
                 .map(|()| String::from_utf8_lossy(&out).into_owned())
         };
-        let compared = gc_answers::relink::Comparison { references: 2, in_place: 2, ..Default::default() };
+        let compared = gc_explain::relink::Comparison { references: 2, in_place: 2, ..Default::default() };
         let compared = Relink { comparison: Some(compared), ..Relink::default() };
         assert_eq!(
             shown(&compared, false).ok().as_deref(),

@@ -8,8 +8,8 @@ use age::x25519::{Identity, Recipient};
 use age::{DecryptError, Decryptor, Encryptor};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use gc_answers::text::count;
-use gc_answers::undo::Record;
+use gc_explain::text::count;
+use gc_explain::undo::Record;
 use gc_types::Timestamp;
 use serde_json::{Value, json};
 

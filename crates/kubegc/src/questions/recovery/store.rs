@@ -6,7 +6,7 @@ use std::io::{BufReader, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use gc_answers::undo::Record;
+use gc_explain::undo::Record;
 use gc_types::Timestamp;
 
 use super::seal::Reader;

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args as _, Command, FromArgMatches as _};
-use gc_answers::relink::{Backup, Evidence};
-use gc_answers::undo::{Choice, Record, chosen};
+use gc_explain::relink::{Backup, Evidence};
+use gc_explain::undo::{Choice, Record, chosen};
 use gc_kube::ApiClient;
 use http::Method;
 use serde_json::{Value, json};

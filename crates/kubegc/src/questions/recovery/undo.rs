@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use clap::Args;
 use futures::StreamExt as _;
-use gc_answers::stuck::Place;
-use gc_answers::text::count;
-use gc_answers::undo::{
+use gc_explain::stuck::Place;
+use gc_explain::text::count;
+use gc_explain::undo::{
     Action, Choice, Living, Presence, RESTORED_FROM, Record, Selected, Step, Undo, chosen, plan, with_owners,
 };
-use gc_answers::{Catalog, Known, Resource};
+use gc_explain::{Catalog, Known, Resource};
 use gc_kube::ApiClient;
 use gc_registry::selector::LabelSelector;
 use gc_types::{GoDuration, Timestamp};
@@ -248,7 +248,7 @@ async fn living(gatherer: &Gatherer, records: &[&Record]) -> BTreeMap<String, Li
     let mut found = BTreeMap::new();
     for ((resource, namespace), records) in groups {
         let (name, group) = resource.split_once('.').unwrap_or((&resource, ""));
-        let name = gc_answers::GroupResource::new(group, name);
+        let name = gc_explain::GroupResource::new(group, name);
         let Some(resource) = gatherer.catalog.named(&name) else { continue };
         let by_name: BTreeMap<String, &str> =
             records.iter().map(|record| (record.place().name, record.uid())).collect();
@@ -330,7 +330,7 @@ async fn restore(
             create(client, &resource, step, &path, object).await?
         }
     };
-    if resource.name == gc_answers::GroupResource::new("", "persistentvolumeclaims") {
+    if resource.name == gc_explain::GroupResource::new("", "persistentvolumeclaims") {
         bind(client, catalog, step, &created).await?;
     }
     if let Some(status) = step.status.as_ref().filter(|_| !has_written_status(&created)) {
@@ -355,7 +355,7 @@ async fn restore(
 /// Gives the volume of a claim the UID that the claim has now, if the volume still has the one that it had.
 async fn bind(client: &ApiClient, catalog: &Catalog, step: &Step, claim: &Value) -> Result<(), String> {
     let volume = claim["spec"]["volumeName"].as_str().unwrap_or_default();
-    let volumes = gc_answers::GroupResource::new("", "persistentvolumes");
+    let volumes = gc_explain::GroupResource::new("", "persistentvolumes");
     let Some(resource) = catalog.named(&volumes).filter(|_| !volume.is_empty()) else { return Ok(()) };
     let path = object_path(resource, "", volume);
     let found = match send(client, Method::GET, &path, None).await {
@@ -406,7 +406,7 @@ async fn create(
     let mut segment = String::new();
     gc_kube::push_segment(&mut segment, &step.place.namespace);
     let collection = resource.path(&segment);
-    let mut has_addresses = resource.name == gc_answers::GroupResource::new("", "services");
+    let mut has_addresses = resource.name == gc_explain::GroupResource::new("", "services");
     for attempt in 1.. {
         match send(client, Method::POST, &collection, Some(&object)).await {
             Ok(created) => return Ok(created),

@@ -5,7 +5,7 @@ use std::io::Read;
 
 use anyhow::Context as _;
 use flate2::read::GzDecoder;
-use gc_answers::relink::Backup;
+use gc_explain::relink::Backup;
 
 /// Objects of a backup at most.
 pub(super) const MAX_OBJECTS: usize = 2_000_000;
@@ -47,7 +47,7 @@ pub(super) mod tests {
 
     use flate2::Compression;
     use flate2::write::GzEncoder;
-    use gc_answers::relink::Identity;
+    use gc_explain::relink::Identity;
     use serde_json::{Value, json};
 
     use super::*;

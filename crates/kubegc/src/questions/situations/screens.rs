@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use gc_answers::relink::Evidence;
-use gc_answers::undo::{Choice, Record};
+use gc_explain::relink::Evidence;
+use gc_explain::undo::{Choice, Record};
 use gc_types::{PropagationPolicy, Timestamp};
 use serde_json::{Value, json};
 

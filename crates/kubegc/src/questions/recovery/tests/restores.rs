@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gc_answers::relink::{Backup, Evidence, Relink};
+use gc_explain::relink::{Backup, Evidence, Relink};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -234,7 +234,7 @@ impl<'a> Builder<'a> {
         }
         let gatherer = self.world.gatherer().await;
         let is_namespaced =
-            gatherer.catalog.of_kind(api_version, kind).is_some_and(gc_answers::Resource::is_namespaced);
+            gatherer.catalog.of_kind(api_version, kind).is_some_and(gc_explain::Resource::is_namespaced);
         if is_namespaced {
             object["metadata"]["namespace"] = "shop".into();
         }

@@ -1,0 +1,366 @@
+//! The loop of the namespace controller: which terminating namespace gets a pass when, what its passes ask of the server, and
+//! what they remember for later ones.
+//!
+//! A pass decides by itself ([`Emptying`]), and so does the queue of namespaces ([`Queue`]). [`Passes`] connects them: it
+//! begins passes, hands out their questions, takes the answers in any order and reports how passes have ended. It obeys the
+//! same restraints as every [`Controller`](crate::controller::Controller): a pause, a dry run, the circuit breaker and the
+//! concurrency limit. It neither sends nor waits: `gc-kube` drives it over HTTP, and `gc-sim` over the registry.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use gc_collectors::namespaces::emptying::{Ask, AskId, Contained, Emptying, End, Reply, View};
+use gc_collectors::namespaces::memory::Memory;
+use gc_collectors::namespaces::queue::{QUEUED_NAMESPACES, Queue};
+use gc_types::{Timestamp, Uid, WithheldBy};
+use serde_json::Value;
+
+use crate::Moment;
+use crate::breaker::{Admission, Ticket};
+use crate::concurrency::{ConcurrencyOptions, Pacer, Signal};
+use crate::controller::{Rest, Surroundings};
+
+/// The present time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// By the clock that delays and memory follow, which is never set.
+    pub time: Timestamp,
+    /// By the clock that paces requests.
+    pub moment: Moment,
+}
+
+/// A question of a pass to the server.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// The namespace that the pass is about.
+    pub namespace: Arc<str>,
+    /// What to ask.
+    pub ask: Ask,
+    /// The namespace as the pass has read it last.
+    pub view: Arc<View>,
+    /// The same as the server wrote it: what is written to the namespace is written into this.
+    pub document: Arc<Value>,
+    pass: u64,
+    id: AskId,
+    begun: Moment,
+    /// How the breaker has counted it, if it did.
+    ticket: Option<Ticket>,
+}
+
+impl Question {
+    /// Whether it may change something.
+    #[must_use]
+    pub fn changes(&self) -> bool {
+        !matches!(self.ask, Ask::Read | Ask::Discover | Ask::List(_))
+    }
+}
+
+/// The answer to a question.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// What the server said.
+    pub reply: Reply,
+    /// The namespace, if it was read.
+    pub read: Option<Value>,
+    /// How many objects it has deleted that were not terminating before.
+    pub deleted: u64,
+    /// What its last call says about the server, and the number of its calls; `None` if it says nothing.
+    pub signal: Option<(Signal, u32)>,
+}
+
+/// A pass that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The namespace.
+    pub namespace: Arc<str>,
+    /// Its UID, if the pass has seen it.
+    pub uid: Option<Uid>,
+    /// How the pass ended.
+    pub end: End,
+}
+
+#[derive(Debug)]
+struct Running {
+    number: u64,
+    is_dry_run: bool,
+    pass: Emptying,
+    view: Arc<View>,
+    document: Arc<Value>,
+}
+
+/// The passes over all terminating namespaces. See the module.
+#[derive(Debug)]
+pub struct Passes {
+    queue: Queue,
+    memory: Memory,
+    /// The passes under way, of which the queue bounds the number.
+    running: BTreeMap<Arc<str>, Running>,
+    next_number: u64,
+    pacer: Pacer,
+    /// Why there was no question at the last poll.
+    rest: Rest,
+    /// The namespaces that a dry run has reported, to be emptied when it ends; the queue bounds their number.
+    dry_runs: BTreeSet<Arc<str>>,
+    /// The namespaces in which only others have something left to do.
+    waiting_for_others: BTreeSet<Arc<str>>,
+    ended: VecDeque<Ended>,
+}
+
+impl Passes {
+    /// No namespace is known.
+    #[must_use]
+    pub fn new(settle_milliseconds: i64, concurrency: ConcurrencyOptions) -> Self {
+        Self {
+            queue: Queue::new(settle_milliseconds),
+            memory: Memory::default(),
+            running: BTreeMap::new(),
+            next_number: 0,
+            pacer: Pacer::new(concurrency),
+            rest: Rest::Idle,
+            dry_runs: BTreeSet::new(),
+            waiting_for_others: BTreeSet::new(),
+            ended: VecDeque::new(),
+        }
+    }
+
+    // ---- observe ----
+
+    /// These namespaces were found terminating before the first pass, at a time when a predecessor may still have had requests
+    /// on their way.
+    pub fn inherit(&mut self, terminating: &[Arc<str>], then: Timestamp) {
+        self.memory.inherit(terminating, then);
+    }
+
+    /// A namespace is terminating, or has changed since.
+    pub fn observed(&mut self, name: &Arc<str>, now: Timestamp) {
+        self.queue.observed(name, now);
+    }
+
+    /// A list of all namespaces has found it terminating.
+    pub fn listed(&mut self, name: &Arc<str>, now: Timestamp) {
+        self.queue.listed(name, now);
+    }
+
+    /// Something may have changed in every namespace: none waits for its next pass any longer.
+    pub fn hurry(&mut self, now: Timestamp) {
+        self.waiting_for_others.clear();
+        self.queue.hurry(now);
+    }
+
+    /// Changes the bounds of the concurrency limit.
+    pub fn set_concurrency(&mut self, options: ConcurrencyOptions) {
+        self.pacer.set_options(options);
+    }
+
+    // ---- act ----
+
+    /// The next question for the server, if there is one now.
+    pub fn poll_question(&mut self, now: Now, surroundings: &impl Surroundings) -> Option<Question> {
+        self.rest = Rest::Idle;
+        self.abandon(now.time, surroundings);
+        if surroundings.is_held() {
+            return None;
+        }
+        let is_dry_run = surroundings.dry_run().is_some();
+        if !is_dry_run {
+            for name in std::mem::take(&mut self.dry_runs) {
+                self.queue.listed(&name, now.time);
+            }
+        }
+        while let Some(name) = self.queue.begin(now.time) {
+            self.begin(name, is_dry_run);
+        }
+        let names: Vec<Arc<str>> = self.running.keys().cloned().collect();
+        for name in &names {
+            if let Err(until) = self.pacer.check(now.moment) {
+                self.rest = Rest::Full(until);
+                return None;
+            }
+            let question = self.question_of(name, is_dry_run, now, surroundings);
+            self.end_pass(name, now.time);
+            if question.is_some() {
+                self.pacer.begin();
+                return question;
+            }
+        }
+        None
+    }
+
+    /// Ends the passes that may not continue and await no answers. The next one reads the namespace again: it may be another
+    /// one by then.
+    fn abandon(&mut self, now: Timestamp, surroundings: &impl Surroundings) {
+        let (is_held, is_dry_run) = (surroundings.is_held(), surroundings.dry_run().is_some());
+        let may_end = |running: &Running| is_held || running.is_dry_run != is_dry_run;
+        let abandoned =
+            self.running.extract_if(.., |_, running| may_end(running) && running.pass.awaits_nothing());
+        for (name, _) in abandoned {
+            self.queue.ended(&name, &End::Again { milliseconds: 0, unanswered: false }, now);
+        }
+    }
+
+    fn begin(&mut self, name: Arc<str>, is_dry_run: bool) {
+        self.waiting_for_others.remove(&name);
+        let pass = Emptying::new(&name, is_dry_run);
+        let number = self.next_number;
+        self.next_number += 1;
+        let (view, document) = (Arc::default(), Arc::default());
+        self.running.insert(name, Running { number, is_dry_run, pass, view, document });
+    }
+
+    fn question_of(
+        &mut self,
+        name: &Arc<str>,
+        is_dry_run: bool,
+        now: Now,
+        surroundings: &impl Surroundings,
+    ) -> Option<Question> {
+        let Running { number, pass, view, document, .. } =
+            self.running.get_mut(name).filter(|running| running.is_dry_run == is_dry_run)?;
+        loop {
+            let (id, ask) = pass.ask(&mut self.memory, now.time)?;
+            let ticket = match restrain(&ask, now.time, surroundings) {
+                Ok(ticket) => ticket,
+                Err(held) => {
+                    pass.answered(&mut self.memory, id, held, now.time);
+                    continue;
+                }
+            };
+            let (namespace, view, document) = (Arc::clone(name), Arc::clone(view), Arc::clone(document));
+            let (pass, begun) = (*number, now.moment);
+            return Some(Question { namespace, ask, view, document, pass, id, begun, ticket });
+        }
+    }
+
+    /// Takes the answer to a question.
+    pub fn answered(
+        &mut self,
+        question: &Question,
+        answer: Answer,
+        now: Now,
+        surroundings: &impl Surroundings,
+    ) {
+        match answer.signal {
+            Some((signal, calls)) => {
+                let per_call = now.moment.since(question.begun) / calls.max(1);
+                self.pacer.finish(now.moment.before(per_call), now.moment, signal);
+            }
+            None => self.pacer.release(),
+        }
+        count_deletions(question, answer.deleted, now.time, surroundings);
+        let Some(running) = self.running.get_mut(&question.namespace) else { return };
+        if running.number != question.pass {
+            return;
+        }
+        running.pass.answered(&mut self.memory, question.id, answer.reply, now.time);
+        if let Some(read) = answer.read {
+            running.document = Arc::new(read);
+            running.view = Arc::new(running.pass.view().clone());
+        }
+        self.end_pass(&question.namespace, now.time);
+    }
+
+    fn end_pass(&mut self, name: &Arc<str>, now: Timestamp) {
+        let Some(end) = self.running.get(name).and_then(|running| running.pass.end()).cloned() else {
+            return;
+        };
+        let Some(Running { pass, .. }) = self.running.remove(name) else { return };
+        self.queue.ended(name, &end, now);
+        if pass.waits_for_others() {
+            self.waiting_for_others.insert(Arc::clone(name));
+        }
+        if matches!(end, End::DryRun(_)) && self.dry_runs.len() < QUEUED_NAMESPACES {
+            self.dry_runs.insert(Arc::clone(name));
+        }
+        let uid = Some(&*pass.view().uid).filter(|uid| !uid.is_empty()).map(Uid::new);
+        self.ended.push_back(Ended { namespace: Arc::clone(name), uid, end });
+    }
+
+    /// The next pass that has ended, of those that were not reported yet.
+    pub fn poll_end(&mut self) -> Option<Ended> {
+        self.ended.pop_front()
+    }
+
+    // ---- rest ----
+
+    /// When there is something to do again, if no answer comes before and restraints stay as they are.
+    #[must_use]
+    pub fn next_wakeup(&self, now: Now, surroundings: &impl Surroundings) -> Option<Timestamp> {
+        if surroundings.is_held() {
+            return None;
+        }
+        if let Rest::Full(until) = self.rest {
+            return until.map(|until| now.time.after(milliseconds_up(until.since(now.moment))));
+        }
+        let passes = self.running.values().filter_map(|running| running.pass.next_wakeup());
+        passes.chain(self.queue.next_wakeup()).min()
+    }
+
+    /// How many namespaces wait for a pass or are in one.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether no namespace waits for a pass or is in one.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// In how many of those only others have something left to do.
+    #[must_use]
+    pub fn waiting_for_others(&self) -> usize {
+        self.waiting_for_others.len()
+    }
+
+    /// How many namespaces something is remembered of.
+    #[must_use]
+    pub fn remembered(&self) -> usize {
+        self.memory.namespaces()
+    }
+}
+
+/// Milliseconds of a duration, rounded up: whoever wakes up then does not come too early.
+fn milliseconds_up(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
+}
+
+/// What a question deletes objects of.
+fn deleted_resource(ask: &Ask) -> Option<&Contained> {
+    match ask {
+        Ask::DeleteAll(resource) | Ask::Delete(resource, _) => Some(resource),
+        _ => None,
+    }
+}
+
+/// The answer to a question that the breaker does not admit. A deletion that it admits is counted.
+fn restrain(ask: &Ask, now: Timestamp, surroundings: &impl Surroundings) -> Result<Option<Ticket>, Reply> {
+    let Some(resource) = deleted_resource(ask) else { return Ok(None) };
+    let name: Arc<str> = resource.gvr.group_resource().into();
+    // Nothing is inferred: the namespace is terminating. Where objects are not counted there is no share of them.
+    let why = match surroundings.ask_breaker(|breaker| breaker.admit(&name, false, None, now)) {
+        None => return Ok(None),
+        Some(Admission::Admitted(ticket)) => return Ok(Some(ticket)),
+        Some(Admission::Withheld(WithheldBy::Configuration)) => format!("{name} are excluded from deletion"),
+        Some(Admission::Withheld(_)) => format!("the circuit breaker has stopped deletions of {name}"),
+        Some(Admission::Tripped(trip)) => {
+            surroundings.tripped(&trip);
+            trip.to_string()
+        }
+    };
+    Err(Reply::Failed { why, may_be_at_work: false })
+}
+
+/// One deletion was counted when it was asked for; there may have been none, or many.
+fn count_deletions(question: &Question, deleted: u64, now: Timestamp, surroundings: &impl Surroundings) {
+    let (Some(resource), Some(ticket)) = (deleted_resource(&question.ask), question.ticket) else { return };
+    let name = resource.gvr.group_resource();
+    surroundings.ask_breaker(|breaker| match deleted.checked_sub(1) {
+        None => breaker.refund(&name, ticket),
+        Some(more) => breaker.count(&name, more, now),
+    });
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,387 @@
+//! When an object will be deleted, and by which collector: the collectors' own engines, run ahead of time over what was
+//! gathered.
+
+use gc_collectors::certificates::CertificateCollector;
+use gc_collectors::engine::{Collecting, Collector, Engine, Observation};
+use gc_collectors::expiry::{self, FinishedExpiry};
+use gc_collectors::jobs::JobCollector;
+use gc_collectors::lease_candidates::LeaseCandidateCollector;
+use gc_collectors::leases::LeaseCollector;
+use gc_collectors::objects::{Facts as Narrow, Kind};
+use gc_collectors::permissions::Controller;
+use gc_collectors::pod_certificates::PodCertificateCollector;
+use gc_collectors::pods::{PodCollector, TERMINATED_POD_THRESHOLD};
+use gc_collectors::policies::engine::PolicyEngine;
+use gc_types::{Change, Evidence, Marks, ObjectKey, Outcome, Reason, Request, ResourceId, Timestamp, codes};
+use serde_json::{Value, json};
+
+use crate::catalog::{GroupResource, Resource};
+use crate::facts::{Facts, Known};
+use crate::object::Object;
+use crate::text;
+
+/// How far ahead is looked: a year.
+pub const HORIZON_MILLISECONDS: i64 = 365 * 86_400_000;
+/// Steps of one collector's rehearsal at most.
+pub(crate) const MAX_STEPS: usize = 50_000;
+/// The number of a policy's resource within its rehearsal.
+pub(crate) const POLICY_RESOURCE: ResourceId = ResourceId(1_000);
+
+/// A deletion to come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forecast {
+    /// When; now or in the past: it is due.
+    pub at: Timestamp,
+    /// The code of the verdict.
+    pub code: &'static str,
+    /// Which collector.
+    pub collector: &'static str,
+    /// What it rests on.
+    pub detail: String,
+    /// Whether Kubernetes itself has this collector; what is kubegc's own acts only where kubegc runs.
+    pub is_upstream: bool,
+}
+
+impl Forecast {
+    /// In one sentence.
+    #[must_use]
+    pub fn message(&self, now: Timestamp) -> String {
+        let Self { code, detail, collector, .. } = self;
+        let when = match self.at.since(now) {
+            ..=0 => "is due to be deleted now".to_owned(),
+            ahead => format!("will be deleted in {}", text::ahead(ahead)),
+        };
+        let proviso = if self.is_upstream { "" } else { ", where kubegc runs it" };
+        format!("{when}: {code}, {detail} ({collector}{proviso})")
+    }
+
+    /// As data.
+    #[must_use]
+    pub fn value(&self, now: Timestamp) -> Value {
+        json!({
+            "at": self.at.to_string(), "inSeconds": self.at.since(now).max(0) / 1000, "code": self.code,
+            "collector": self.collector, "detail": self.detail, "message": self.message(now),
+        })
+    }
+}
+
+/// What is to come, and what is not known about it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outlook {
+    /// The first deletion to come.
+    pub forecast: Option<Forecast>,
+    /// Which enforced policies select the object and keep it, and for how long.
+    pub kept: Vec<String>,
+    /// What could not be asked.
+    pub unknown: Vec<String>,
+}
+
+/// The first deletion of an object to come that does not depend on other objects of its kind: by a collector of
+/// Kubernetes or by annotation.
+pub(crate) fn own_outlook(object: &Object, resource: &Resource, facts: &Facts) -> Option<Forecast> {
+    let mut rehearsals =
+        Rehearsals { object, facts, found: Vec::new(), kept: Vec::new(), unknown: Vec::new() };
+    rehearsals.collectors(&resource.name);
+    rehearsals.annotations(&resource.name);
+    rehearsals.found.into_iter().min_by_key(|forecast| forecast.at)
+}
+
+/// What every collector makes of an object that is not being deleted yet.
+#[must_use]
+pub fn outlook(object: &Object, resource: &Resource, facts: &Facts) -> Outlook {
+    let mut rehearsals =
+        Rehearsals { object, facts, found: Vec::new(), kept: Vec::new(), unknown: Vec::new() };
+    rehearsals.collectors(&resource.name);
+    rehearsals.annotations(&resource.name);
+    rehearsals.policies(resource);
+    let Rehearsals { mut found, kept, unknown, .. } = rehearsals;
+    found.sort_by_key(|forecast| forecast.at);
+    Outlook { forecast: found.into_iter().next(), kept, unknown }
+}
+
+struct Rehearsals<'a> {
+    object: &'a Object,
+    facts: &'a Facts,
+    found: Vec<Forecast>,
+    kept: Vec<String>,
+    unknown: Vec<String>,
+}
+
+/// Which objects a collector is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    /// The object alone: its verdict does not depend on others.
+    Alone,
+    /// All of its kinds.
+    All,
+}
+
+impl Rehearsals<'_> {
+    fn collectors(&mut self, resource: &GroupResource) {
+        let finished = matches!(self.object.text("/status/phase"), "Succeeded" | "Failed");
+        match (&*resource.group, &*resource.resource) {
+            ("batch", "jobs") => {
+                self.ask(Controller::TtlAfterFinished, JobCollector::default(), Kind::Job, Shown::Alone);
+            }
+            ("", "pods") => {
+                let collector = PodCollector::new(TERMINATED_POD_THRESHOLD);
+                // Only the number of finished pods makes others matter.
+                let shown = if finished { Shown::All } else { Shown::Alone };
+                self.ask(Controller::PodGarbageCollector, collector, Kind::Pod, shown);
+            }
+            ("certificates.k8s.io", "certificatesigningrequests") => {
+                let collector = CertificateCollector::default();
+                self.ask(Controller::CertificateCleaner, collector, Kind::SigningRequest, Shown::Alone);
+            }
+            ("certificates.k8s.io", "podcertificaterequests") => {
+                let collector = PodCertificateCollector::default();
+                self.ask(Controller::PodCertificateCleaner, collector, Kind::PodCertificate, Shown::Alone);
+            }
+            ("coordination.k8s.io", "leases") => {
+                self.ask(Controller::StaleLease, LeaseCollector::new(false), Kind::Lease, Shown::Alone);
+            }
+            ("coordination.k8s.io", "leasecandidates") => {
+                let collector = LeaseCandidateCollector::default();
+                self.ask(Controller::LeaseCandidate, collector, Kind::LeaseCandidate, Shown::Alone);
+            }
+            ("", "nodes") => {
+                self.unknown.push("whether the cloud provider has deleted the machine of the node".into());
+            }
+            _ => {}
+        }
+    }
+
+    fn ask<C: Collector + Send + 'static>(
+        &mut self,
+        controller: Controller,
+        rules: C,
+        kind: Kind,
+        shown: Shown,
+    ) {
+        let Some(own) = crate::stuck::narrow(kind, self.object) else { return };
+        let key = own.key();
+        let mut collector = Engine::new(rules);
+        let now = self.facts.now();
+        Engine::tick(&mut collector, now);
+        for &watched in Collecting::kinds(&collector) {
+            Collecting::observe(&mut collector, Observation::ListStarted(watched));
+            for facts in self.shown(watched, kind, &own, shown) {
+                Collecting::observe(&mut collector, Observation::Observed(facts));
+            }
+            Collecting::observe(&mut collector, Observation::Synced(watched));
+        }
+        if let Some((at, reason)) = self.rehearse(&mut collector, &key) {
+            self.add(controller, at, &reason, None);
+        }
+    }
+
+    /// The objects of one kind that a collector is shown.
+    fn shown(&mut self, watched: Kind, kind: Kind, own: &Narrow, shown: Shown) -> Vec<Narrow> {
+        let info = watched.info();
+        let resource = GroupResource::new(&info.gvr.group, &info.gvr.resource);
+        if watched == kind && shown == Shown::Alone {
+            return vec![own.clone()];
+        }
+        if watched == Kind::Node {
+            // One node is enough to know whether the pod's exists.
+            let name = self.object.text("/spec/nodeName");
+            let node = if name.is_empty() { None } else { self.facts.present(&resource, "", name) };
+            return node.and_then(|node| crate::stuck::narrow(watched, node)).into_iter().collect();
+        }
+        if watched != kind && shown == Shown::Alone {
+            return Vec::new();
+        }
+        match self.facts.list(&resource, "") {
+            Some(Known::Present(items)) => {
+                items.iter().filter_map(|item| crate::stuck::narrow(watched, item)).collect()
+            }
+            Some(Known::Unreadable(why)) => {
+                self.unknown.push(format!("whether more {resource} exist than are kept: {why}"));
+                vec![own.clone()]
+            }
+            Some(Known::Absent) | None => vec![own.clone()],
+        }
+    }
+
+    /// Lets time pass for a collector until it deletes the object.
+    fn rehearse(&self, collector: &mut impl Collecting, key: &ObjectKey) -> Option<(Timestamp, Reason)> {
+        let mut now = self.facts.now();
+        let horizon = now.after(HORIZON_MILLISECONDS);
+        for _ in 0..MAX_STEPS {
+            if let Some(effect) = collector.poll_effect() {
+                if is_end_of(&effect.request, key) {
+                    return Some((now, effect.reason));
+                }
+                let outcome = self.outcome(&effect.request);
+                collector.finish(effect.id, &outcome);
+                if let Request::Delete { key, .. }
+                | Request::Guarded { key, change: Change::ForceDelete, .. } = &effect.request
+                {
+                    collector.observe(Observation::Removed(key.clone()));
+                }
+                continue;
+            }
+            now = collector.next_wakeup().filter(|at| *at <= horizon)?.max(now.after(1));
+            collector.tick(now);
+        }
+        None
+    }
+
+    fn outcome(&self, request: &Request) -> Outcome {
+        let Request::Read { key } = request else { return Outcome::Applied(None) };
+        let Some(kind) = Kind::ALL.iter().find(|kind| kind.resource() == key.resource) else {
+            return Outcome::NotServed;
+        };
+        let info = kind.info();
+        let resource = GroupResource::new(&info.gvr.group, &info.gvr.resource);
+        match self.facts.object(&resource, &key.namespace, &key.name) {
+            Some(Known::Absent) => Outcome::Absent,
+            Some(Known::Present(_)) => Outcome::Applied(None),
+            Some(Known::Unreadable(why)) => Outcome::Refused { code: 403, message: why.message.clone() },
+            None => Outcome::NotServed,
+        }
+    }
+
+    fn add(&mut self, controller: Controller, at: Timestamp, reason: &Reason, detail: Option<String>) {
+        let fact = reason.evidence.iter().rev().find_map(|fact| match fact {
+            Evidence::Fact(text) => Some(text.to_string()),
+            _ => None,
+        });
+        let detail = match (detail, reason.code()) {
+            (Some(detail), _) => detail,
+            (None, codes::TTL_EXPIRED) => {
+                let seconds = self.object.number("/spec/ttlSecondsAfterFinished").unwrap_or_default();
+                format!("Job ttlSecondsAfterFinished {seconds}")
+            }
+            _ => fact.unwrap_or_else(|| reason.message().to_owned()),
+        };
+        self.found.push(Forecast {
+            at,
+            code: reason.code(),
+            collector: controller.name(),
+            detail,
+            is_upstream: !matches!(controller, Controller::Expiry | Controller::RetentionPolicy),
+        });
+    }
+
+    /// `kubegc.io/ttl` and `kubegc.io/expires-at`.
+    fn annotations(&mut self, resource: &GroupResource) {
+        let finishes = expiry::FINISHING.contains(&(&*resource.group, &*resource.resource));
+        if finishes {
+            let kind = if &*resource.resource == "jobs" { Kind::Job } else { Kind::Pod };
+            self.ask(Controller::Expiry, FinishedExpiry::default(), kind, Shown::Alone);
+            return;
+        }
+        let annotation = |name: &str| match self.object.annotation(name) {
+            "" => None,
+            text => Some(text.into()),
+        };
+        let marks = Marks {
+            created: self.object.time("/metadata/creationTimestamp"),
+            ttl: annotation("kubegc.io/ttl"),
+            expires_at: annotation("kubegc.io/expires-at"),
+            keep: annotation("kubegc.io/keep"),
+            ..Marks::default()
+        };
+        match expiry::expiry(&marks, marks.created, &[]) {
+            Ok(Some((at, detail))) => self.found.push(Forecast {
+                at,
+                code: codes::EXPIRED_BY_ANNOTATION,
+                collector: Controller::Expiry.name(),
+                detail,
+                is_upstream: false,
+            }),
+            Ok(None) => {}
+            Err(error) => self.unknown.push(format!("{error}; it has no effect")),
+        }
+    }
+
+    /// Retention policies that are about objects of this resource.
+    fn policies(&mut self, resource: &Resource) {
+        let policies = GroupResource::new("kubegc.io", "retentionpolicies");
+        match self.facts.list(&policies, "") {
+            Some(Known::Unreadable(why)) => {
+                self.unknown.push(format!("whether a retention policy applies: {why}"));
+            }
+            Some(Known::Present(policies)) => {
+                for policy in policies {
+                    self.policy(policy, resource);
+                }
+            }
+            Some(Known::Absent) | None => {}
+        }
+    }
+
+    fn policy(&mut self, policy: &Object, resource: &Resource) {
+        let mut engine = PolicyEngine::new(policy.value(), POLICY_RESOURCE);
+        let Some(compiled) = engine.policy().cloned() else { return };
+        let is_meant = *compiled.kind == *resource.kind
+            && resource.served_api_versions.iter().any(|served| *served == compiled.api_version);
+        if !is_meant || !compiled.enforce {
+            return;
+        }
+        if compiled.depends_on_time() {
+            self.unknown.push(format!(
+                "whether retention policy {} selects it later: its condition depends on the time",
+                policy.name()
+            ));
+        }
+        let namespace = if resource.is_namespaced() { self.object.namespace() } else { "" };
+        // Whether others are newer may matter; in one namespace that is seen with few rights.
+        let all = match self.facts.list(&resource.name, namespace) {
+            Some(Known::Present(items)) => items.clone(),
+            _ => vec![self.object.clone()],
+        };
+        let mut now = self.facts.now();
+        engine.tick(now);
+        engine.list_started();
+        for item in &all {
+            engine.observed(item.namespace(), item.name(), compiled.look(item.value(), now));
+        }
+        engine.synced();
+        engine.shown();
+        let own = (self.object.namespace(), self.object.name());
+        let is_selected = engine.selects(own.0, own.1);
+        let horizon = now.after(HORIZON_MILLISECONDS);
+        for _ in 0..MAX_STEPS {
+            engine.tick(now);
+            while let Some(effect) = engine.poll_effect() {
+                if let Request::Delete { key, .. } = &effect.request {
+                    if (&*key.namespace, &*key.name) == own {
+                        let detail = format!("retention policy {}", policy.name());
+                        self.add(Controller::RetentionPolicy, now, &effect.reason, Some(detail));
+                        return;
+                    }
+                    let key = key.clone();
+                    engine.finish(effect.id, &Outcome::Applied(None));
+                    engine.removed(&key.namespace, &key.name);
+                } else {
+                    engine.finish(effect.id, &Outcome::Applied(None));
+                }
+            }
+            match engine.next_wakeup().filter(|at| *at <= horizon) {
+                Some(at) => now = at.max(now.after(1)),
+                None => break,
+            }
+        }
+        if is_selected {
+            self.kept.push(match compiled.newest() {
+                Some(1) => format!("kept by retention policy {}: it is the newest; due when a newer one exists", policy.name()),
+                Some(newest) => format!(
+                    "kept by retention policy {}: it is among the {newest} newest; due when {newest} newer ones exist",
+                    policy.name()
+                ),
+                None => format!("kept by retention policy {}: it is not due within a year", policy.name()),
+            });
+        }
+    }
+}
+
+/// Whether a request begins the end of an object: its deletion, or the phase that a pod is given before it.
+fn is_end_of(request: &Request, object: &ObjectKey) -> bool {
+    match request {
+        Request::Delete { key, .. }
+        | Request::Guarded { key, change: Change::ForceDelete | Change::Status(_), .. } => key == object,
+        _ => false,
+    }
+}

@@ -1,0 +1,67 @@
+//! Machine providers, which know whether machines exist: an inventory in a file, a webhook, a command, or
+//! EC2. Also objects in S3, which is reached and signed for alike.
+//!
+//! An answer is one of three states or an error, and never a guess: one that is late, too large, malformed, or about
+//! another machine is an error. The formats are described in docs/machines.md.
+
+pub(crate) mod aws;
+mod client;
+mod exec;
+pub(crate) mod inventory;
+pub(crate) mod protocol;
+mod webhook;
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use gc_collectors::engine::MachineState;
+
+pub use aws::s3::{MAX_OBJECT_BYTES, S3, S3_TIMEOUT, S3Error, S3Options, Stored};
+pub use aws::{Credentials, Ec2, Ec2Error, Ec2Options};
+pub use exec::{Exec, ExecError};
+pub use inventory::{Inventory, InventoryError};
+pub use protocol::{API_VERSION, AnswerError};
+pub use webhook::{Webhook, WebhookError, WebhookOptions};
+
+/// Largest answer that is read, bytes.
+pub const MAX_ANSWER_BYTES: usize = 64 << 10;
+/// Default timeout of an answer.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The machine to look up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Name of its node.
+    pub node: String,
+    /// `spec.providerID` of its node; empty if it has none.
+    pub provider_id: String,
+}
+
+/// Why the state of a machine is unknown.
+#[derive(Debug, thiserror::Error)]
+pub enum ProviderError {
+    /// The inventory cannot be used.
+    #[error(transparent)]
+    Inventory(#[from] InventoryError),
+    /// The webhook gave no valid answer.
+    #[error(transparent)]
+    Webhook(#[from] WebhookError),
+    /// The command gave no valid answer.
+    #[error(transparent)]
+    Exec(#[from] ExecError),
+    /// EC2 gave no valid answer.
+    #[error(transparent)]
+    Ec2(#[from] Ec2Error),
+}
+
+/// Looks up whether machines exist.
+pub trait Provider: Send + Sync + 'static {
+    /// The state of a machine. Ends within a bounded time.
+    fn look_up(&self, machine: Machine) -> BoxFuture<'_, Result<MachineState, ProviderError>>;
+}
+
+/// The beginning of a provider's message, on one line.
+fn shortened(text: &str) -> String {
+    const LONGEST: usize = 200;
+    text.lines().next().unwrap_or_default().chars().filter(|one| !one.is_control()).take(LONGEST).collect()
+}

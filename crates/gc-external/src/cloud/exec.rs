@@ -1,0 +1,159 @@
+//! A command that knows the machines, run once per lookup.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use gc_collectors::engine::MachineState;
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, Command};
+use tokio::sync::Semaphore;
+
+use crate::cloud::protocol::{self, AnswerError};
+use crate::cloud::{MAX_ANSWER_BYTES, Machine, Provider, ProviderError, shortened};
+
+/// Maximum number of commands at the same time.
+const COMMANDS_AT_A_TIME: usize = 8;
+/// Maximum number of bytes that are read of a command's standard error.
+const MAX_ERROR_BYTES: u64 = 4 << 10;
+
+/// Why a command gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecError {
+    /// Not an absolute path.
+    #[error("command {0}: expected an absolute path")]
+    Relative(PathBuf),
+    /// It cannot be started.
+    #[error("command {path}: {error}")]
+    Start {
+        /// The command.
+        path: PathBuf,
+        /// The cause.
+        error: std::io::Error,
+    },
+    /// It did not finish in time, and was killed with all processes that it had started.
+    #[error("command {path}: not done within {limit:?}")]
+    Timeout {
+        /// The command.
+        path: PathBuf,
+        /// The limit.
+        limit: Duration,
+    },
+    /// Its output is larger than any answer.
+    #[error("command {0}: the answer is larger than 64 KiB")]
+    TooLarge(PathBuf),
+    /// It failed.
+    #[error("command {path}: {status}: {text}")]
+    Failed {
+        /// The command.
+        path: PathBuf,
+        /// Its exit status.
+        status: std::process::ExitStatus,
+        /// The beginning of its standard error.
+        text: String,
+    },
+    /// Not an answer to the lookup.
+    #[error("command {path}: {error}")]
+    Answer {
+        /// The command.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: AnswerError,
+    },
+}
+
+/// A command.
+#[derive(Debug)]
+pub struct Exec {
+    path: PathBuf,
+    arguments: Vec<String>,
+    timeout: Duration,
+    places: Arc<Semaphore>,
+}
+
+/// A process that is killed, with its whole group, when this is dropped.
+struct Group(Child);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let id = self.0.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        if let Some(group) = id {
+            // It may have ended by itself.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+impl Exec {
+    /// A command, which runs without a shell.
+    pub fn new(path: PathBuf, arguments: Vec<String>, timeout: Duration) -> Result<Self, ExecError> {
+        if !path.is_absolute() {
+            return Err(ExecError::Relative(path));
+        }
+        Ok(Self { path, arguments, timeout, places: Arc::new(Semaphore::new(COMMANDS_AT_A_TIME)) })
+    }
+
+    async fn ask(&self, machine: &Machine) -> Result<MachineState, ExecError> {
+        let start = |error| ExecError::Start { path: self.path.clone(), error };
+        let child = Command::new(&self.path)
+            .args(&self.arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(start)?;
+        let mut group = Group(child);
+        let (input, output, errors) = (group.0.stdin.take(), group.0.stdout.take(), group.0.stderr.take());
+        let question = protocol::question(machine);
+        let say = async {
+            if let Some(mut input) = input {
+                // The command need not read its input.
+                let _ = input.write_all(question.as_bytes()).await;
+            }
+        };
+        let receive = async {
+            let mut said = Vec::new();
+            if let Some(output) = output {
+                let limit = MAX_ANSWER_BYTES as u64 + 1;
+                output.take(limit).read_to_end(&mut said).await?;
+            }
+            Ok::<_, std::io::Error>(said)
+        };
+        let complaints = async {
+            let mut said = Vec::new();
+            if let Some(errors) = errors {
+                // If it cannot be read, the error just lacks it.
+                let _ = errors.take(MAX_ERROR_BYTES).read_to_end(&mut said).await;
+            }
+            said
+        };
+        let ((), said, complained) = tokio::join!(say, receive, complaints);
+        let said = said.map_err(start)?;
+        if said.len() > MAX_ANSWER_BYTES {
+            return Err(ExecError::TooLarge(self.path.clone()));
+        }
+        let status = group.0.wait().await.map_err(start)?;
+        if !status.success() {
+            let text = shortened(&String::from_utf8_lossy(&complained));
+            return Err(ExecError::Failed { path: self.path.clone(), status, text });
+        }
+        protocol::answer(machine, &said).map_err(|error| ExecError::Answer { path: self.path.clone(), error })
+    }
+}
+
+impl Provider for Exec {
+    fn look_up(&self, machine: Machine) -> BoxFuture<'_, Result<MachineState, ProviderError>> {
+        Box::pin(async move {
+            // It is never closed.
+            let _place = self.places.acquire().await;
+            let limit = self.timeout;
+            let answer = tokio::time::timeout(limit, self.ask(&machine)).await;
+            Ok(answer.unwrap_or_else(|_| Err(ExecError::Timeout { path: self.path.clone(), limit }))?)
+        })
+    }
+}

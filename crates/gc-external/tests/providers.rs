@@ -1,0 +1,369 @@
+//! Inventories that change; webhooks and commands that hang, fail, send too much or give wrong answers.
+#![allow(clippy::unwrap_used)] // a broken assumption should stop the test
+
+mod moto;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use gc_collectors::engine::MachineState;
+use gc_external::cloud::{
+    ANSWER_TIMEOUT, Credentials, Ec2, Ec2Options, Exec, Inventory, Machine, Provider, Webhook, WebhookOptions,
+};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use moto::Moto;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::TcpListener;
+
+/// How long a test waits for a lookup that must time out.
+const IMPATIENCE: Duration = Duration::from_millis(500);
+
+fn machine() -> Machine {
+    Machine { node: "n".into(), provider_id: "rack://7".into() }
+}
+
+fn good(state: &str) -> String {
+    format!(
+        r#"{{"apiVersion":"kubegc.io/v1alpha1","kind":"MachineLookup","node":{{"name":"n","providerID":"rack://7"}},"machine":{{"state":"{state}"}}}}"#
+    )
+}
+
+async fn look_up(provider: &dyn Provider) -> Result<MachineState, String> {
+    provider.look_up(machine()).await.map_err(|error| error.to_string())
+}
+
+fn says(found: &Result<MachineState, String>, expected: &str) {
+    let error = found.as_ref().unwrap_err();
+    assert!(error.contains(expected), "{error}, not {expected}");
+}
+
+#[tokio::test]
+async fn an_inventory_is_read_again_when_it_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("machines.yaml");
+    let write = |state: &str| {
+        let text = format!(
+            "apiVersion: kubegc.io/v1alpha1\nkind: MachineInventory\ncount: 1\nmachines: [{{name: n, state: {state}}}]\n"
+        );
+        let fresh = folder.path().join("fresh");
+        std::fs::write(&fresh, text).unwrap();
+        std::fs::rename(fresh, &path).unwrap();
+    };
+    assert!(Inventory::open(path.clone()).is_err());
+    write("Running");
+    let inventory = Inventory::open(path.clone()).unwrap();
+    assert_eq!(look_up(&inventory).await, Ok(MachineState::Running));
+    write("Shutdown");
+    assert_eq!(look_up(&inventory).await, Ok(MachineState::Shutdown));
+    // While it is broken or missing, nothing is known: the last valid one does not count.
+    std::fs::write(&path, "machines: []").unwrap();
+    says(&look_up(&inventory).await, "missing field");
+    std::fs::remove_file(&path).unwrap();
+    says(&look_up(&inventory).await, "No such file");
+    write("Running");
+    assert_eq!(look_up(&inventory).await, Ok(MachineState::Running));
+}
+
+fn script(folder: &Path, body: &str) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt as _;
+    let path = folder.join(format!("command-{}", std::fs::read_dir(folder).unwrap().count()));
+    std::fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn a_command_answers_or_times_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let marker = folder.path().join("alive");
+    let answer = good("Absent");
+    let about_another = answer.replace("rack://7", "rack://8");
+    for (body, expected) in [
+        (format!("grep -q '\"name\":\"n\"' && echo '{answer}'"), Ok(MachineState::Absent)),
+        (format!("echo '{}'", good("Running")), Ok(MachineState::Running)),
+        (format!("echo '{answer}'; echo oops >&2; exit 3"), Err("exit status: 3: oops")),
+        (format!("echo '{about_another}'"), Err("about node \"n (rack://8)\"")),
+        ("echo Absent".into(), Err("malformed")),
+        ("exit 0".into(), Err("malformed")),
+        ("kill -9 $$".into(), Err("signal: 9")),
+        ("head -c 100000 /dev/zero".into(), Err("larger than 64 KiB")),
+    ] {
+        let exec = Exec::new(script(folder.path(), &body), Vec::new(), ANSWER_TIMEOUT).unwrap();
+        match (look_up(&exec).await, expected) {
+            (Ok(state), Ok(expected)) => assert_eq!(state, expected, "{body}"),
+            (found, Err(expected)) => says(&found, expected),
+            (found, _) => panic!("{body}: {found:?}"),
+        }
+    }
+    // Its child processes are killed too, even if they hold the output open.
+    let body = format!("(sleep 1; touch {}) & wait", marker.display());
+    let exec = Exec::new(script(folder.path(), &body), Vec::new(), IMPATIENCE).unwrap();
+    let began = Instant::now();
+    says(&look_up(&exec).await, "not done within 500ms");
+    assert!(began.elapsed() < Duration::from_secs(5));
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    assert!(!marker.exists());
+
+    let missing = Exec::new("/nonexistent/command".into(), Vec::new(), ANSWER_TIMEOUT).unwrap();
+    says(&look_up(&missing).await, "No such file");
+    assert!(Exec::new("command".into(), Vec::new(), ANSWER_TIMEOUT).is_err());
+}
+
+/// The answer of a test's webhook.
+#[derive(Clone)]
+enum Reply {
+    Answer(u16, String),
+    Hang,
+    Close,
+}
+
+/// A webhook over TLS with an authority of its own.
+struct Server {
+    url: String,
+    authority: PathBuf,
+    reply: Arc<Mutex<Reply>>,
+    /// Authorization and body of the request.
+    asked: Arc<Mutex<Vec<(String, String)>>>,
+    folder: tempfile::TempDir,
+}
+
+async fn serve() -> Server {
+    let folder = tempfile::tempdir().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate =
+        rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let authority = folder.path().join("ca.pem");
+    std::fs::write(&authority, certificate.pem()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![CertificateDer::from(certificate.der().to_vec())],
+            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+        )
+        .unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://localhost:{}/machines", listener.local_addr().unwrap().port());
+    let reply = Arc::new(Mutex::new(Reply::Hang));
+    let asked = Arc::<Mutex<Vec<(String, String)>>>::default();
+    let (replies, log) = (Arc::clone(&reply), Arc::clone(&asked));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (acceptor, replies, log) = (acceptor.clone(), Arc::clone(&replies), Arc::clone(&log));
+            tokio::spawn(async move {
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let service =
+                    hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| {
+                        let (replies, log) = (Arc::clone(&replies), Arc::clone(&log));
+                        async move {
+                            let token = request.headers().get("authorization").cloned();
+                            let token =
+                                token.map_or(String::new(), |value| value.to_str().unwrap().to_owned());
+                            let body = request.into_body().collect().await.unwrap().to_bytes();
+                            log.lock().unwrap().push((token, String::from_utf8(body.to_vec()).unwrap()));
+                            let reply = replies.lock().unwrap().clone();
+                            match reply {
+                                Reply::Answer(code, text) => http::Response::builder()
+                                    .status(code)
+                                    .header("location", "https://localhost:1/")
+                                    .body(Full::new(Bytes::from(text)))
+                                    .map_err(std::io::Error::other),
+                                Reply::Hang => std::future::pending().await,
+                                Reply::Close => Err(std::io::Error::other("closed on purpose")),
+                            }
+                        }
+                    });
+                let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                let _ = server.serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    Server { url, authority, reply, asked, folder }
+}
+
+#[tokio::test]
+async fn a_webhook_answers_or_times_out() {
+    let server = serve().await;
+    let token = server.folder.path().join("token");
+    std::fs::write(&token, "secret\n").unwrap();
+    let options = WebhookOptions {
+        authorities: Some(server.authority.clone()),
+        token: Some(token.clone()),
+        timeout: ANSWER_TIMEOUT,
+        ..WebhookOptions::new(&server.url)
+    };
+    let webhook = Webhook::new(options.clone()).unwrap();
+    for (reply, expected) in [
+        (Reply::Answer(200, good("Running")), Ok(MachineState::Running)),
+        (Reply::Answer(200, good("Shutdown")), Ok(MachineState::Shutdown)),
+        (Reply::Answer(200, good("Absent")), Ok(MachineState::Absent)),
+        (
+            Reply::Answer(200, good("Absent").replace("rack://7", "rack://8")),
+            Err("about node \"n (rack://8)\""),
+        ),
+        (Reply::Answer(200, "<html>".into()), Err("malformed")),
+        (Reply::Answer(200, String::new()), Err("malformed")),
+        (Reply::Answer(200, " ".repeat(100_000)), Err("larger than 64 KiB")),
+        (Reply::Answer(404, good("Absent")), Err("it answered 404: {")),
+        (Reply::Answer(302, good("Absent")), Err("it answered 302")),
+        (Reply::Answer(429, "slow down\nplease".into()), Err("it answered 429: slow down")),
+        (Reply::Answer(500, "\u{7}oops".into()), Err("it answered 500: oops")),
+        (Reply::Close, Err("webhook https://localhost")),
+    ] {
+        *server.reply.lock().unwrap() = reply;
+        match (look_up(&webhook).await, expected) {
+            (Ok(state), Ok(expected)) => assert_eq!(state, expected),
+            (found, Err(expected)) => says(&found, expected),
+            (found, _) => panic!("{found:?}"),
+        }
+    }
+    let asked = server.asked.lock().unwrap()[0].clone();
+    let question = r#"{"apiVersion":"kubegc.io/v1alpha1","kind":"MachineLookup","node":{"name":"n","providerID":"rack://7"}}"#;
+    assert_eq!(asked, ("Bearer secret".to_owned(), question.to_owned()));
+
+    *server.reply.lock().unwrap() = Reply::Hang;
+    let hurried = Webhook::new(WebhookOptions { timeout: IMPATIENCE, ..options.clone() }).unwrap();
+    says(&look_up(&hurried).await, "no answer within 500ms");
+    std::fs::remove_file(&token).unwrap();
+    says(&look_up(&webhook).await, "No such file");
+
+    // An authority that did not sign its certificate.
+    let other = serve().await;
+    let distrustful =
+        Webhook::new(WebhookOptions { authorities: Some(other.authority.clone()), token: None, ..options })
+            .unwrap();
+    says(&look_up(&distrustful).await, "certificate");
+    drop(server);
+}
+
+#[tokio::test]
+async fn only_safe_places_are_asked() {
+    let server = serve().await;
+    for (url, allowed) in [
+        ("https://machines.example.com/lookup", true),
+        ("http://127.0.0.1:8080/", true),
+        ("http://[::1]/x", true),
+        ("http://machines.example.com/", false),
+        ("http://127.0.0.1.example.com/", false),
+        ("ftp://127.0.0.1/", false),
+        ("machines.example.com", false),
+        ("/lookup", false),
+        ("", false),
+    ] {
+        let options =
+            WebhookOptions { authorities: Some(server.authority.clone()), ..WebhookOptions::new(url) };
+        assert_eq!(Webhook::new(options).is_ok(), allowed, "{url}");
+    }
+    // Nothing listens there.
+    let webhook = Webhook::new(WebhookOptions::new("http://127.0.0.1:1/")).unwrap();
+    says(&look_up(&webhook).await, "refused");
+}
+
+fn ec2(url: &str) -> Ec2 {
+    let credentials = Credentials { access_key: "k".into(), secret_key: "s".into(), session_token: None };
+    Ec2::new(Ec2Options {
+        endpoint: Some(url.to_owned()),
+        credentials: Some(credentials),
+        ..Ec2Options::new("us-east-1")
+    })
+    .unwrap()
+}
+
+/// A client of the EC2 in scripts for moto.
+const BOTO: &str = "ec2 = boto3.client('ec2', endpoint_url=url, region_name='us-east-1', \
+     aws_access_key_id='k', aws_secret_access_key='s')\n";
+
+#[tokio::test]
+async fn ec2_knows_its_instances() {
+    let Some(moto) = Moto::start().await else { return };
+    let made = moto.script(
+        &(BOTO.to_owned()
+            + "made = ec2.run_instances(ImageId='ami-12c6146b', MinCount=3, MaxCount=3)['Instances']\n\
+         ec2.stop_instances(InstanceIds=[made[1]['InstanceId']])\n\
+         ec2.terminate_instances(InstanceIds=[made[2]['InstanceId']])\n\
+         print(*[i['InstanceId'] for i in made], made[0]['PrivateDnsName'])"),
+    );
+    let ec2 = ec2(&moto.url);
+    let of = |node: &str, id: &str| Machine { node: node.to_owned(), provider_id: id.to_owned() };
+    let by_id = |id: &str| of("n", &format!("aws:///us-east-1a/{id}"));
+    let cases = [
+        (by_id(&made[0]), MachineState::Running),
+        (by_id(&made[1]), MachineState::Shutdown),
+        (by_id(&made[2]), MachineState::Absent),
+        (by_id("i-0123456789abcdef0"), MachineState::Absent),
+        (of(&made[3], ""), MachineState::Running),
+        (of("ip-9-9-9-9.ec2.internal", ""), MachineState::Absent),
+    ];
+    // All at once: they are combined into one call.
+    let answers =
+        futures::future::join_all(cases.iter().map(|(machine, _)| ec2.look_up(machine.clone()))).await;
+    for ((machine, expected), answer) in cases.iter().zip(answers) {
+        assert_eq!(answer.unwrap(), *expected, "{machine:?}");
+    }
+    // A page at a time.
+    moto.script(&(BOTO.to_owned() + "ec2.run_instances(ImageId='ami-12c6146b', MinCount=30, MaxCount=30)"));
+    assert_eq!(ec2.look_up(by_id(&made[0])).await.unwrap(), MachineState::Running);
+}
+
+/// A plain HTTP server on this machine that gives the same answer to every request, and counts them.
+async fn plain(code: u16, text: &'static str) -> (String, Arc<Mutex<usize>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let count = Arc::<Mutex<usize>>::default();
+    let counted = Arc::clone(&count);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let counted = Arc::clone(&counted);
+            tokio::spawn(async move {
+                let service = hyper::service::service_fn(move |_: http::Request<hyper::body::Incoming>| {
+                    *counted.lock().unwrap() += 1;
+                    let answer = http::Response::builder().status(code).body(Full::new(Bytes::from(text)));
+                    async move { answer }
+                });
+                let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                let _ = server.serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    (url, count)
+}
+
+#[tokio::test]
+async fn ec2_that_refuses_throttles_or_talks_nonsense_says_nothing_of_machines() {
+    const THROTTLED: &str = "<Response><Errors><Error><Code>RequestLimitExceeded</Code><Message>Request limit \
+        exceeded.</Message></Error></Errors><RequestID>r</RequestID></Response>";
+    const DENIED: &str = "<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>You are not \
+        authorized</Message></Error></Errors></Response>";
+    let machine = || Machine { node: "n".into(), provider_id: "aws:///us-east-1a/i-12345678".into() };
+    for (code, text, expected) in [
+        (403, DENIED, "it answered 403: UnauthorizedOperation: You are not authorized"),
+        (200, "", "malformed"),
+        (200, "<html>hello</html>", "malformed"),
+        (200, "{}", "malformed"),
+        (500, "oops", "it answered 500"),
+    ] {
+        let (url, _) = plain(code, text).await;
+        let error = ec2(&url).look_up(machine()).await.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}, not {expected}");
+    }
+    let (url, count) = plain(503, THROTTLED).await;
+    let throttled = ec2(&url);
+    let error = throttled.look_up(machine()).await.unwrap_err().to_string();
+    assert_eq!(error, "EC2: throttled (RequestLimitExceeded); asked again later");
+    // For a while no request is sent.
+    for _ in 0..5 {
+        assert!(throttled.look_up(machine()).await.unwrap_err().to_string().contains("paused"));
+    }
+    assert_eq!(*count.lock().unwrap(), 1);
+    let elsewhere = Machine { node: "n".into(), provider_id: "aws:///eu-west-1a/i-12345678".into() };
+    assert!(throttled.look_up(elsewhere).await.unwrap_err().to_string().contains("another region"));
+    assert!(Ec2::new(Ec2Options::new("US East")).is_err());
+    let far = Ec2Options { endpoint: Some("http://example.com".into()), ..Ec2Options::new("us-east-1") };
+    assert!(Ec2::new(far).is_err());
+}

@@ -1,0 +1,250 @@
+//! The small storage trait that the registry stands on. `gc-store` implements it.
+//!
+//! A store is a multi-version map from [`Key`] to bytes with **one global revision**: every committed
+//! transaction takes the next revision, and everything written by it carries that revision. Readers may
+//! read any revision that has not been compacted; watchers replay every change after a revision.
+//!
+//! The trait is synchronous. In-process engines answer in microseconds, and a caller that deals with a slow
+//! engine (etcd, an fsync) calls it from a thread that may block: `Storage::blocks` says which of the two
+//! it is. That keeps every runtime out of the registry, lets the simulator call it directly, and costs one
+//! thread hand-over where milliseconds are spent anyway. Only watching is pulled with a [`Context`], so that
+//! ten thousand idle watches cost no thread.
+//!
+//! ```
+//! use gc_store_api::{Committed, Condition, Key, Storage, StorageError, Transaction, Write};
+//!
+//! /// Replaces a value unless somebody else wrote it meanwhile; whether it was replaced.
+//! fn replace(store: &dyn Storage, key: &Key, value: &'static [u8]) -> Result<bool, StorageError> {
+//!     let Some(item) = store.get(key, None)?.item else { return Ok(false) };
+//!     let committed = store.commit(Transaction {
+//!         conditions: vec![Condition { key: key.clone(), mod_revision: item.mod_revision }],
+//!         writes: vec![Write::Put(key.clone(), value.into())],
+//!     })?;
+//!     Ok(matches!(committed, Committed::Done(_)))
+//! }
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+/// A position in the history of the whole store. An empty store is at revision 1 (so that a list of it has a resource
+/// version that one can watch from); the first write makes revision 2 or later; 0 is "never".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision(pub u64);
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A key: a path such as `/pods/default/web-1`. Ordered bytewise.
+pub type Key = Arc<str>;
+
+/// One stored value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyValue {
+    /// The key.
+    pub key: Key,
+    /// The stored bytes.
+    pub value: Bytes,
+    /// Revision of the write that created this key (since it was last absent).
+    pub create_revision: Revision,
+    /// Revision of the last write.
+    pub mod_revision: Revision,
+}
+
+/// Answer of [`Storage::get`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GetAnswer {
+    /// The value, if the key exists at the revision that was read.
+    pub item: Option<KeyValue>,
+    /// The revision that was read (the store's newest one for a read without revision).
+    pub revision: Revision,
+}
+
+/// Which part of a range to read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RangeOptions {
+    /// Read as of this revision; newest if absent.
+    pub at: Option<Revision>,
+    /// Start strictly after this key (for the next page).
+    pub after: Option<Key>,
+    /// Maximum number of items; 0 means no limit.
+    pub limit: usize,
+    /// Do not count what follows beyond the limit, which costs a visit of all of it: of [`RangeAnswer::remaining`] matters
+    /// only whether it is 0.
+    pub skips_count: bool,
+}
+
+/// Answer of [`Storage::range`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeAnswer {
+    /// The items, by key.
+    pub items: Vec<KeyValue>,
+    /// Whether more items follow beyond the limit.
+    pub more: bool,
+    /// How many items of the prefix follow beyond those returned (exact, counted at the same revision, unless
+    /// [`RangeOptions::skips_count`]).
+    pub remaining: u64,
+    /// The revision that was read.
+    pub revision: Revision,
+}
+
+/// What must hold for a transaction to commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// The key that is checked.
+    pub key: Key,
+    /// Its last write must be this one; `Revision(0)` says that the key must be absent.
+    pub mod_revision: Revision,
+}
+
+/// What a transaction writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// Creates or replaces.
+    Put(Key, Bytes),
+    /// Removes; a no-op if absent.
+    Delete(Key),
+}
+
+/// A compare-and-set transaction: all writes if all conditions hold, else none. No key is written twice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transaction {
+    /// What must hold.
+    pub conditions: Vec<Condition>,
+    /// What is written then.
+    pub writes: Vec<Write>,
+}
+
+/// What became of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Committed {
+    /// All writes are durable under this one revision.
+    Done(Revision),
+    /// A condition did not hold; nothing was written. The present state of the keys of all conditions.
+    Conflict(Vec<Option<KeyValue>>),
+}
+
+/// One change of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Revision of the transaction.
+    pub revision: Revision,
+    /// The key.
+    pub key: Key,
+    /// The new value; `None` for a removal.
+    pub value: Option<Bytes>,
+    /// The value before, with its revisions; `None` for a creation.
+    pub previous: Option<KeyValue>,
+}
+
+/// What a watch delivers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WatchItem {
+    /// A change under the prefix. Changes come in order of revision; those of one transaction in key order.
+    Change(Change),
+    /// Everything up to this revision has been delivered. A stream with nothing left to deliver reports it once, before it
+    /// becomes pending, if the store has moved on since its last item. It is not woken for that, so idle watches cost
+    /// nothing: who wants to inform its client how far it is (a bookmark) polls when it is time to.
+    Progress(Revision),
+}
+
+/// A running watch. Dropping it ends it.
+pub trait WatchStream: Send {
+    /// The next item; `Ready(Err)` ends the watch (`Compacted`, or `Lagged` when the consumer fell so far
+    /// behind that the store dropped it), and must be followed by no further call.
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<WatchItem, StorageError>>;
+}
+
+/// Why storage could not do it.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum StorageError {
+    /// The revision asked for is older than the history kept.
+    #[error("revision {requested} has been compacted; the oldest one kept is {oldest}")]
+    Compacted {
+        /// What was asked for.
+        requested: Revision,
+        /// What there is.
+        oldest: Revision,
+    },
+    /// The revision asked for has not happened yet.
+    #[error("revision {requested} is in the future; the newest one is {newest}")]
+    Future {
+        /// What was asked for.
+        requested: Revision,
+        /// What there is.
+        newest: Revision,
+    },
+    /// A watcher that fell too far behind and was dropped.
+    #[error("the watch fell behind by more than {limit} changes and was closed")]
+    Lagged {
+        /// The bound that was exceeded.
+        limit: usize,
+    },
+    /// A value larger than the engine takes.
+    #[error("value of {size} bytes exceeds the limit of {limit} bytes")]
+    TooLarge {
+        /// What was offered.
+        size: usize,
+        /// What is taken.
+        limit: usize,
+    },
+    /// The medium is full. Nothing of the transaction was written.
+    #[error("no space left on the storage device")]
+    Full,
+    /// The engine could not be reached or did not answer in time. Whether a write happened is unknown.
+    #[error("storage is unavailable: {0}")]
+    Unavailable(String),
+    /// The engine failed in a way that only an operator can mend.
+    #[error("storage failed: {0}")]
+    Broken(String),
+}
+
+/// A multi-version key-value store. See the module documentation.
+pub trait Storage: Send + Sync + 'static {
+    /// Whether calls may block for longer than a few microseconds, so that they belong on a blocking thread.
+    fn blocks(&self) -> Blocking;
+
+    /// Whether writes are expected to work. [`StorageError::Full`]: only deletions, and changes that make nothing much
+    /// larger. Returns within microseconds where reads do.
+    fn health(&self) -> Result<(), StorageError> {
+        self.revision().map(drop)
+    }
+
+    /// The newest revision.
+    fn revision(&self) -> Result<Revision, StorageError>;
+
+    /// One key, newest or as of a revision.
+    fn get(&self, key: &str, at: Option<Revision>) -> Result<GetAnswer, StorageError>;
+
+    /// All keys that start with `prefix`, in order.
+    fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError>;
+
+    /// Commits a transaction. When it returns `Done`, the writes survive a crash (if the engine is durable). One that
+    /// changes nothing takes no revision and answers with the newest one.
+    fn commit(&self, transaction: Transaction) -> Result<Committed, StorageError>;
+
+    /// Every change under `prefix` with a revision greater than `after`, which must be one that can be read: one that is
+    /// compacted or has not happened yet is refused.
+    fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn WatchStream>, StorageError>;
+
+    /// Forgets history before `revision`: reads at, and watches after, an earlier one fail with `Compacted` from then on.
+    /// Forgetting what is forgotten already is no error, a future revision is. Watches that run are not disturbed.
+    fn compact(&self, revision: Revision) -> Result<(), StorageError>;
+}
+
+/// Where calls of a store may be made. See [`Storage::blocks`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocking {
+    /// Every call returns within microseconds.
+    Never,
+    /// Reads return within microseconds, commits wait for a disk.
+    OnCommit,
+    /// Every call may wait for a network.
+    Always,
+}
