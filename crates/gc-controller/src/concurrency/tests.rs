@@ -294,13 +294,13 @@ const SERVERS: [(&str, Server, f64, f64); 9] = [
     ),
 ];
 
-/// Every row of figures is in docs/operating.md: what is simulated is what is documented.
+/// Every row of figures is in docs/benchmarks.md: what is simulated is what is documented.
 fn assert_documented(rows: &[Vec<String>]) {
     let rows: Vec<String> = rows.iter().map(|cells| format!("| {} |", cells.join(" | "))).collect();
-    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operating.md");
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/benchmarks.md");
     let page = std::fs::read_to_string(page).unwrap();
     let missing: Vec<&String> = rows.iter().filter(|row| !page.lines().any(|line| line == **row)).collect();
-    assert!(missing.is_empty(), "docs/operating.md lacks\n{}", rows.join("\n"));
+    assert!(missing.is_empty(), "docs/benchmarks.md lacks\n{}", rows.join("\n"));
 }
 
 /// Answers per second in the thirds of a minute.
