@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gc_metrics::Catalogue;
-use gc_registry::dynamic::{ConditionsReport, WebhookEnd, WebhookReport};
+use gc_registry::admission::configured::{ConditionsReport, WebhookEnd, WebhookReport};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -4,33 +4,18 @@
 //! that refuse (`Call::validate`), in upstream's order. What is called from outside belongs at the end of the first
 //! and before the last step of the second; quotas come last, so that nothing is charged that is refused after all.
 
-mod certificates;
-mod deputies;
-mod ingress_class;
-mod limit_ranger;
-mod namespaces;
-mod nodes;
-mod owners;
-mod plugins;
-mod pod_resize;
-mod pod_security;
-mod pods;
-mod quota;
-mod runtime_class;
-mod service_account;
-mod storage;
-
+mod builtin;
+pub mod configured;
 use serde_json::Value;
-
-pub use plugins::{Plugin, Plugins, UnknownPlugin};
 
 use crate::api::{Attributes, Write};
 use crate::call::{Call, Charge};
 use crate::error::ApiError;
-use crate::meta;
-use crate::names::quoted;
+use crate::metadata::meta;
+use crate::metadata::names::quoted;
 use crate::persist;
 use crate::storage::RangeOptions;
+pub use builtin::plugins::{Plugin, Plugins, UnknownPlugin};
 
 /// Sets something on the object of a request.
 type Mutate = fn(&Request<'_>, &mut Value) -> Result<(), ApiError>;
@@ -39,20 +24,20 @@ type Validate = fn(&Request<'_>, &Value, &mut Vec<String>) -> Result<(), ApiErro
 
 /// What plugins do, in the order in which they are called; the others act elsewhere.
 static HOOKS: &[(Plugin, Option<Mutate>, Option<Validate>)] = &[
-    (Plugin::LimitRanger, Some(limit_ranger::default_resources), Some(limit_ranger::check)),
-    (Plugin::ServiceAccount, Some(service_account::mutate), Some(service_account::check)),
-    (Plugin::TaintNodesByCondition, Some(nodes::taint), None),
-    (Plugin::PodSecurity, None, Some(pod_security::check)),
-    (Plugin::Priority, Some(pods::set_priority), Some(pods::check_default_class)),
-    (Plugin::DefaultTolerationSeconds, Some(pods::tolerate), None),
-    (Plugin::DefaultStorageClass, Some(storage::default_class), None),
-    (Plugin::StorageObjectInUseProtection, Some(storage::protect), None),
-    (Plugin::PersistentVolumeClaimResize, None, Some(storage::check_resize)),
-    (Plugin::RuntimeClass, Some(runtime_class::complete), Some(runtime_class::check)),
-    (Plugin::CertificateSubjectRestriction, None, Some(certificates::restrict_subject)),
-    (Plugin::NodeDeclaredFeatureValidator, None, Some(pod_resize::check_features)),
-    (Plugin::PodResizeValidator, None, Some(pod_resize::check)),
-    (Plugin::DefaultIngressClass, Some(ingress_class::default_class), None),
+    (Plugin::LimitRanger, Some(builtin::limit_ranger::default_resources), Some(builtin::limit_ranger::check)),
+    (Plugin::ServiceAccount, Some(builtin::service_account::mutate), Some(builtin::service_account::check)),
+    (Plugin::TaintNodesByCondition, Some(builtin::nodes::taint), None),
+    (Plugin::PodSecurity, None, Some(builtin::pod_security::check)),
+    (Plugin::Priority, Some(builtin::pods::set_priority), Some(builtin::pods::check_default_class)),
+    (Plugin::DefaultTolerationSeconds, Some(builtin::pods::tolerate), None),
+    (Plugin::DefaultStorageClass, Some(builtin::storage::default_class), None),
+    (Plugin::StorageObjectInUseProtection, Some(builtin::storage::protect), None),
+    (Plugin::PersistentVolumeClaimResize, None, Some(builtin::storage::check_resize)),
+    (Plugin::RuntimeClass, Some(builtin::runtime_class::complete), Some(builtin::runtime_class::check)),
+    (Plugin::CertificateSubjectRestriction, None, Some(builtin::certificates::restrict_subject)),
+    (Plugin::NodeDeclaredFeatureValidator, None, Some(builtin::pod_resize::check_features)),
+    (Plugin::PodResizeValidator, None, Some(builtin::pod_resize::check)),
+    (Plugin::DefaultIngressClass, Some(builtin::ingress_class::default_class), None),
 ];
 
 /// A write, as plugins see it.
@@ -130,8 +115,11 @@ impl Call<'_> {
                 validate(&request, new, &mut warnings)?;
             }
         }
-        let charges =
-            if self.has(Plugin::ResourceQuota) { quota::charges(&request, new)? } else { Vec::new() };
+        let charges = if self.has(Plugin::ResourceQuota) {
+            builtin::quota::charges(&request, new)?
+        } else {
+            Vec::new()
+        };
         self.warnings = warnings;
         self.ask_advisor(new, old)?;
         Ok(charges)

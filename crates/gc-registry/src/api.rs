@@ -6,10 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::Value;
 
+use crate::catalog::resource::ResourceDefinition;
 use crate::error::ApiError;
-use crate::resource::ResourceDefinition;
-
-pub use crate::object::Object;
+pub use crate::metadata::object::Object;
 pub use crate::user::UserInfo;
 
 /// One question to the authorizer.

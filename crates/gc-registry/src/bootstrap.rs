@@ -15,7 +15,7 @@ use crate::api::{Operation, RequestBody, RequestContext, RequestTarget};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::maintain::own_write;
-use crate::meta;
+use crate::metadata::meta;
 use crate::persist;
 use crate::registry::Registry;
 use crate::services::ServiceRanges;

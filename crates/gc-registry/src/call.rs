@@ -5,16 +5,14 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use crate::api::{Object, RequestContext, RequestTarget, Response, ResponseBody, WriteOptions};
+use crate::catalog::resource::ResourceDefinition;
+use crate::catalog::rules::{Rules, Strictness};
 use crate::error::{ApiError, FieldError};
-use crate::list::Source;
-use crate::meta;
-use crate::object::TypeMeta;
+use crate::metadata::meta;
+use crate::metadata::object::TypeMeta;
 use crate::persist;
 use crate::registry::Registry;
-use crate::resource::ResourceDefinition;
-use crate::rules::{Rules, Strictness};
-use crate::schema;
-use crate::schema::json_type;
+use crate::schema::{self, json_type};
 use crate::storage::{Committed, Condition, Key, KeyValue, Revision, Transaction, Write};
 
 /// Turns of a read-modify-write loop that others may spoil before the request gives up with a conflict.
@@ -89,15 +87,6 @@ impl<'a> Call<'a> {
 
     pub(crate) fn decode(&self, stored: &KeyValue) -> Result<Value, ApiError> {
         self.registry.converter.decode(self.resource(), stored, self.context.time_left)
-    }
-
-    /// Where the request reads collections.
-    pub(crate) fn source(&self) -> Source<'_> {
-        Source {
-            converter: &self.registry.converter,
-            storage: &*self.registry.storage,
-            time_left: self.context.time_left,
-        }
     }
 
     /// The stored form of a document of the resource.

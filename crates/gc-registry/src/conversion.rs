@@ -16,12 +16,12 @@ use serde_json::Value;
 
 pub(crate) use changes::{Changes, Waiting};
 
-use crate::dynamic::{Outside, WebhookCall, service};
+use crate::admission::configured::{Outside, WebhookCall, service};
+use crate::catalog::resource::ResourceDefinition;
 use crate::error::ApiError;
-use crate::meta;
-use crate::object::{Object, TypeMeta};
+use crate::metadata::meta;
+use crate::metadata::object::{Object, TypeMeta};
 use crate::persist::{self, Presented, Read};
-use crate::resource::ResourceDefinition;
 use crate::schema;
 use crate::storage::{KeyValue, Revision, Storage};
 

@@ -6,14 +6,14 @@
 //! instances.
 //!
 //! The strategy `None` rewrites apiVersion and prunes what the other version does not have. A webhook is asked by
-//! `crate::conversion`.
+//! `conversion`.
 
 use std::sync::Arc;
 
+use gc_types::Scope;
 use serde_json::Value;
 
-use crate::resource::{DefaultGarbageCollection, ResourceDefinition, Subresource};
-use gc_types::Scope;
+use crate::catalog::resource::{DefaultGarbageCollection, ResourceDefinition, Subresource};
 
 mod cel;
 mod columns;

@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::crd;
+use crate::catalog::resource::ResourceDefinition;
 use crate::error::ApiError;
-use crate::meta;
-use crate::persist;
-use crate::resource::ResourceDefinition;
+use crate::metadata::meta;
 use crate::storage::{Key, KeyValue, RangeAnswer, RangeOptions, Revision, Storage};
+use crate::{crd, persist};
 
 /// One definition.
 #[derive(Debug)]

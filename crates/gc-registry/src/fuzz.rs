@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use crate::crd;
 use crate::crd::json_path::JsonPath;
-use crate::list::Continue;
-use crate::object::{Object, TypeMeta};
+use crate::metadata::object::{Object, TypeMeta};
+use crate::metadata::selector::{FieldSelector, LabelSelector};
 use crate::patch::managed_fields::{FieldSet, ManagerRequest, apply};
 use crate::patch::{MAX_COPIED_BYTES, json_patch, merge_patch, strategic_merge_patch};
 use crate::schema::{Schema, builtin, depth};
-use crate::selector::{FieldSelector, LabelSelector};
 use crate::storage::Revision;
+use crate::verbs::list::Continue;
 
 /// The JSON of each line; `None` if a line is missing or is not JSON.
 fn documents<const N: usize>(data: &[u8]) -> Option<[Value; N]> {

@@ -11,13 +11,13 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
+use crate::admission::configured::PREFIX as CONFIGURED_PREFIX;
+use crate::catalog::resource::ResourceDefinition;
 use crate::conversion::Changes;
-use crate::dynamic::PREFIX as CONFIGURED_PREFIX;
 use crate::error::ApiError;
 use crate::freshness::{Freshness, Subject};
-use crate::object::{Object, TypeMeta};
+use crate::metadata::object::{Object, TypeMeta};
 use crate::persist::{self, Presented};
-use crate::resource::ResourceDefinition;
 use crate::storage::{Change, Key, Revision, Storage, StorageError, WatchItem, WatchStream};
 
 /// Changes kept for each resource. A watch that falls further behind, or resumes from further back, gets 410.

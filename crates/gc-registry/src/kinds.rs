@@ -39,27 +39,26 @@ mod served;
 pub(crate) mod shared;
 mod storage;
 mod tables;
+pub mod x509;
 
 use serde_json::Value;
 
 pub(crate) use self::core::{quality_of_service, settle_families};
+use self::field::Field;
+pub(crate) use self::field::Step;
+use self::report::Report;
+use crate::catalog::resource::Target;
+use crate::error::FieldError;
 pub(crate) use admissionregistration::expressions;
 pub use authorization::{ignored_selectors, review_errors};
 pub use context::Context;
 pub use defaults::apply_defaults;
 pub(crate) use fields::unknown_field_label;
 pub use fields::{selectable_field_names, selectable_fields};
+pub(crate) use metadata::{Metadata, MetadataCheck, RequiredName};
 pub use prepare::{prepare_for_create, prepare_for_update};
 pub use printers::{Column, human_duration};
 pub use tables::{cells, columns, row_conditions};
-
-pub(crate) use metadata::{Metadata, MetadataCheck, RequiredName};
-
-use self::field::Field;
-pub(crate) use self::field::Step;
-use self::report::Report;
-use crate::error::FieldError;
-use crate::resource::Target;
 
 /// What is checked of the metadata of the objects of a resource.
 pub(crate) fn metadata(target: Target<'_>) -> Metadata {

@@ -55,56 +55,34 @@
 //! ```
 
 pub mod admission;
-pub mod advisor;
 pub mod api;
 pub mod bootstrap;
 mod call;
-mod capabilities;
 pub mod catalog;
-mod components;
 mod conversion;
-mod convert;
 pub mod crd;
-mod create;
 mod definitions;
-mod delete_collection;
-pub mod deletion;
-pub mod deletion_observer;
-pub mod dynamic;
 pub mod error;
-mod eviction;
-mod filter;
 mod freshness;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
-mod handle;
 pub mod hub;
 pub mod kinds;
-mod list;
 mod maintain;
-mod managed;
-mod meta;
-mod meta_validation;
-pub mod names;
-pub mod numbers;
-pub mod object;
+mod metadata;
 pub mod openapi;
-pub mod ordered;
 pub mod patch;
 mod persist;
 mod registry;
-pub mod resource;
-mod rules;
 pub mod schema;
-pub mod selector;
 pub mod services;
-mod subresources;
-mod target;
-mod update;
 mod user;
-pub mod watch;
-pub mod x509;
+mod verbs;
 
+pub use catalog::resource;
 /// What a store is.
 pub use gc_store_api as storage;
-pub use registry::{Config, Registry};
+pub use kinds::x509;
+pub use metadata::{names, numbers, object, ordered, selector};
+pub use registry::{Config, Registry, advisor, deletion_observer};
+pub use verbs::{deletion, watch};

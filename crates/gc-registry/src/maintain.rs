@@ -7,15 +7,15 @@ use serde_json::Value;
 
 use crate::api::{RequestContext, RequestTarget, WriteOptions};
 use crate::call::{Call, Stored};
+use crate::catalog::resource::ResourceDefinition;
 use crate::crd::{self, CLEANUP_FINALIZER, Termination};
-use crate::deletion::Deletion;
-use crate::deletion_observer::TerminatingDefinition;
 use crate::error::ApiError;
-use crate::meta;
+use crate::metadata::meta;
 use crate::persist;
 use crate::registry::Registry;
-use crate::resource::ResourceDefinition;
+use crate::registry::deletion_observer::TerminatingDefinition;
 use crate::storage::{Condition, KeyValue, RangeOptions, Revision, Transaction, Write};
+use crate::verbs::deletion::Deletion;
 
 /// Objects that one step reads from the store at once.
 const PAGE: usize = 1000;
@@ -209,7 +209,7 @@ impl Call<'_> {
         };
         let call = Call::new(self.registry, &target, self.context);
         match call.delete_object(name, &item.key, deletion) {
-            Ok(crate::deletion::Deleted::Removed(_)) => Ok(false),
+            Ok(crate::verbs::deletion::Deleted::Removed(_)) => Ok(false),
             Ok(_) => Ok(true),
             Err(error) if error.code == 404 => Ok(false),
             Err(error) => {

@@ -1,16 +1,16 @@
-//! Where objects are kept in the store, and in which form (see [`crate::object`]).
+//! Where objects are kept in the store, and in which form (see [`crate::metadata::object`]).
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::convert::{self, Conversion};
+use crate::catalog::forms::{self, Conversion};
+use crate::catalog::resource::ResourceDefinition;
 use crate::crd::CustomVersion;
 use crate::error::{ApiError, Cause, Details};
-use crate::numbers::write_json;
-use crate::object::{Object, TypeMeta};
-use crate::resource::ResourceDefinition;
+use crate::metadata::numbers::write_json;
+use crate::metadata::object::{Object, TypeMeta};
 use crate::schema;
 use crate::storage::{Key, KeyValue, Revision, StorageError};
 
@@ -79,7 +79,7 @@ pub(crate) fn read(
 ) -> Result<Read, ApiError> {
     let value: Value = serde_json::from_slice(stored)
         .map_err(|why| ApiError::internal(format!("stored object is corrupt: {why}")))?;
-    let mut value = convert::from_stored(resource, value);
+    let mut value = forms::from_stored(resource, value);
     let mut is_foreign = false;
     let wanted = resource.api_version();
     let mut api_version = wanted.clone();
@@ -174,7 +174,7 @@ pub(crate) fn encode(resource: &ResourceDefinition, object: &Value) -> Result<By
     let custom = resource.custom.as_ref();
     let to_stored = || custom.and_then(|custom| custom.to_stored(object));
     let mark = custom.map(|custom| (&**custom.storage_api_version(), custom.storage_fingerprint()));
-    match convert::to_stored(resource, object).or_else(to_stored) {
+    match forms::to_stored(resource, object).or_else(to_stored) {
         None => encode_value(object, mark).map(Bytes::from),
         Some(converted) => encode_value(&converted, mark).map(Bytes::from),
     }
@@ -188,7 +188,7 @@ fn encode_value(object: &Value, mark: Option<(&str, &str)>) -> Result<Vec<u8>, A
     let fail = |why: serde_json::Error| ApiError::internal(format!("cannot encode object: {why}"));
     out.extend_from_slice(b"{\"metadata\":{");
     let mut first = true;
-    for (key, value) in crate::meta::metadata(object) {
+    for (key, value) in crate::metadata::meta::metadata(object) {
         if key != "resourceVersion" {
             write_member(&mut out, &mut first, key, value).map_err(fail)?;
         }
@@ -245,7 +245,7 @@ pub(crate) fn present(
     revision: Revision,
 ) -> Result<Presented, ApiError> {
     let is_stored_form = match &resource.custom {
-        None => convert::conversion(resource) == Conversion::Same,
+        None => forms::conversion(resource) == Conversion::Same,
         Some(custom) => {
             let form = StoredForm::of(custom, &stored);
             form.api_version == &*type_meta.api_version && form.is_of_today(custom)

@@ -1,25 +1,26 @@
 //! The registry: what requests are answered from, and what a write brings about.
 
+pub mod advisor;
+pub mod deletion_observer;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::{Context, Poll, Waker};
 
 use crate::admission::Plugins;
-use crate::advisor::Advisor;
-use crate::catalog::Catalog;
+use crate::admission::configured::{Configured, EndpointError, Outside};
+use crate::catalog::resource::ResourceDefinition;
+use crate::catalog::{Catalog, rules};
 use crate::conversion::Converter;
 use crate::definitions::Definitions;
-use crate::deletion_observer::DeletionObserver;
-use crate::dynamic::{Configured, EndpointError, Outside};
 use crate::error::ApiError;
 use crate::freshness::{Freshness, Subject};
 use crate::hub::Hub;
 use crate::persist;
-use crate::resource::ResourceDefinition;
-use crate::rules;
 use crate::services::ServiceRanges;
 use crate::storage::{Blocking, RangeAnswer, RangeOptions, Revision, Storage, StorageError};
+use advisor::Advisor;
+use deletion_observer::DeletionObserver;
 
 /// What an operator may choose.
 #[derive(Clone, Debug)]
@@ -160,7 +161,7 @@ impl Registry {
     /// # Errors
     /// What there is not, or could not be read.
     pub fn endpoint(&self, namespace: &str, name: &str, port: u64) -> Result<(String, u16), EndpointError> {
-        crate::dynamic::service::endpoint(&*self.storage, name, namespace, port)
+        crate::admission::configured::service::endpoint(&*self.storage, name, namespace, port)
     }
 
     /// Says who calls webhooks. Without it they count as unreachable.

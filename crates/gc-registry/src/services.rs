@@ -11,21 +11,17 @@ use std::net::Ipv4Addr;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-pub use ranges::{RangeError, ServiceRanges};
-
-use self::allocate::{Allocator, Occupancy, held};
-
 pub(crate) use self::allocate::Place;
+use self::allocate::{Allocator, Occupancy, held};
 use crate::api::{RequestContext, RequestTarget};
 use crate::call::{Call, Charge};
-use crate::catalog;
 use crate::error::{ApiError, CauseReason, FieldError};
-use crate::kinds;
 use crate::kinds::access::{integer, list};
-use crate::meta;
-use crate::persist;
+use crate::metadata::meta;
 use crate::registry::Registry;
 use crate::storage::{Key, RangeOptions, Revision};
+use crate::{catalog, kinds, persist};
+pub use ranges::{RangeError, ServiceRanges};
 
 const ADDRESSES: &str = "/networking.k8s.io/ipaddresses/";
 const NODE_PORTS: &str = "/ranges/nodeports/";

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use gc_registry::admission::configured::{Outside, WebhookAnswer, WebhookCall};
 use gc_registry::api::{DeleteOptions, ListOptions, Operation, PatchType, WriteOptions};
-use gc_registry::dynamic::{Outside, WebhookAnswer, WebhookCall};
 use serde_json::{Value, json};
 
 use world::{World, request};

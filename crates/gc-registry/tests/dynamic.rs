@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base64::Engine as _;
-use gc_registry::api::{DeleteOptions, Operation, RequestContext, Response, UserInfo, WriteOptions};
-use gc_registry::dynamic::{
+use gc_registry::admission::configured::{
     ConditionsReport, Outside, WebhookAnswer, WebhookCall, WebhookEnd, WebhookReport,
 };
+use gc_registry::api::{DeleteOptions, Operation, RequestContext, Response, UserInfo, WriteOptions};
 use gc_registry::error::ApiError;
 use serde_json::{Value, json};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _};
+use gc_registry::admission::configured::EndpointError;
 use gc_registry::api::UserInfo;
-use gc_registry::dynamic::EndpointError;
 use gc_registry::error::ApiError;
 use http::header::{
     AUTHORIZATION, CONNECTION, HOST, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,

@@ -1,7 +1,7 @@
 //! What admission sees of a connection to a pod, a service or a node.
 
+use gc_registry::admission::configured::BodyKind;
 use gc_registry::api::RequestTarget;
-use gc_registry::dynamic::BodyKind;
 use serde_json::{Map, Value};
 
 use crate::transport::query::Query;

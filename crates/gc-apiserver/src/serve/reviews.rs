@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use gc_registry::admission::configured::Admission;
 use gc_registry::api::{
     Attributes, FieldValidation, Object, RequestTarget, Response, ResponseBody, UserInfo,
 };
-use gc_registry::dynamic::Admission;
 use gc_registry::error::ApiError;
 use gc_registry::kinds;
 use gc_registry::object::TypeMeta;

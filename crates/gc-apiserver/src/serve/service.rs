@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use gc_registry::admission::configured::Admission;
 use gc_registry::api::{Attributes, ListOptions, Operation, RequestTarget, ResponseBody, UserInfo};
 use gc_registry::catalog::Catalog;
-use gc_registry::dynamic::Admission;
 use gc_registry::error::{ApiError, Details};
 use gc_registry::names::quoted;
 use gc_registry::resource::ResourceDefinition;

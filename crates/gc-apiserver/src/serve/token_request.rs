@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use gc_registry::admission::configured::{Admission, BodyKind};
 use gc_registry::api::{Object, RequestTarget, Response, ResponseBody, WriteOptions};
-use gc_registry::dynamic::{Admission, BodyKind};
 use gc_registry::error::{ApiError, Cause, CauseReason, FieldError};
 use gc_registry::object::TypeMeta;
 use gc_registry::patch::managed_fields::{self, ManagerRequest};

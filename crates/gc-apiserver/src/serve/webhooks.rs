@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use gc_registry::dynamic::{
+use gc_registry::admission::configured::{
     ConditionsReport, Outside, WebhookAnswer, WebhookCall, WebhookFailure, WebhookReport,
 };
 use gc_registry::numbers::write_json;

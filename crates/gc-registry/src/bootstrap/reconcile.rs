@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::meta;
+use crate::metadata::meta;
 
 /// How an object that exists is brought up to date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

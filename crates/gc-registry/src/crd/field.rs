@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::error::{CauseReason, FieldError};
-use crate::numbers;
+use crate::metadata::numbers;
 
 /// A value as Kubernetes prints a bad one: strings quoted, scalars plain, everything else as JSON.
 pub(super) fn printed(value: &Value) -> String {

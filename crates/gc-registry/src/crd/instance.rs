@@ -2,10 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::CustomVersion;
-use super::{cel, field, validate};
+use super::{CustomVersion, cel, field, validate};
 use crate::error::{ApiError, CauseReason, FieldError};
-use crate::numbers;
+use crate::metadata::numbers;
 use crate::schema;
 
 /// Whether two objects differ outside of their metadata.

@@ -8,10 +8,9 @@ use gc_cel::{PatternError, compile_pattern};
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::field;
-use super::formats;
+use super::{field, formats};
 use crate::error::{CauseReason, FieldError};
-use crate::numbers::go_float;
+use crate::metadata::numbers::go_float;
 use crate::schema::{IntegerFormat, ListType, Node, Schema, StringFormat, Validations};
 
 /// Problems reported for one object at most; the rest is not looked for, so that a broken list of a million
@@ -665,8 +664,8 @@ fn embedded_resource(path: &str, map: &Map<String, Value>, problems: &mut Vec<Fi
         None => {}
         Some(Value::Object(_)) => {
             let mut object = Value::Object(map.clone());
-            crate::meta::normalize(&mut object);
-            for mut problem in crate::meta_validation::validate_embedded(&object) {
+            crate::metadata::meta::normalize(&mut object);
+            for mut problem in crate::metadata::validation::validate_embedded(&object) {
                 problem.field = problem.field.replacen("metadata", &metadata_path, 1);
                 problems.push(problem);
             }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::names;
+use crate::metadata::names;
 
 /// What the rules of a kind check of the metadata of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +71,8 @@ impl Metadata {
 
 #[cfg(test)]
 mod tests {
+    use crate::catalog::resource::Target;
     use crate::kinds;
-    use crate::resource::Target;
 
     #[test]
     fn some_kinds_have_names_of_their_own() {

@@ -4,11 +4,10 @@
 use serde_json::Value;
 
 use super::access::{integer, keep, keep_metadata, keep_own_metadata, put};
-use super::apply_defaults;
 use super::context::Context;
 use super::kind::Parts;
-use super::served;
-use crate::resource::Target;
+use super::{apply_defaults, served};
+use crate::catalog::resource::Target;
 
 /// Prepares a decoded and defaulted object for its creation: what the client may not set is removed (status,
 /// generation), what the server sets comes (initial phases, finalizers of namespaces, selectors of jobs,

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::field::Field;
 use super::shared::names::parse_ip;
 use crate::error::{CauseReason, FieldError};
-pub(crate) use crate::names::quoted;
+pub(crate) use crate::metadata::names::quoted;
 use crate::schema::{definition_name, shown};
 
 /// Most problems that are reported of one object: a client chooses how many there are.

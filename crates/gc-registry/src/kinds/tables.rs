@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::printers::{Column, Row};
 use super::{scale, served};
-use crate::resource::Target;
+use crate::catalog::resource::Target;
 
 /// What the Scales of all resources are called here.
 const SCALES: (&str, &str) = ("autoscaling", "scales");

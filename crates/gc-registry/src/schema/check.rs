@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use crate::names::quoted;
+use crate::metadata::names::quoted;
 
 use super::{IntegerFormat, Node, Schema, StringFormat};
 

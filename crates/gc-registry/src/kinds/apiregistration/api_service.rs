@@ -4,7 +4,7 @@ use crate::kinds::metadata::RequiredName;
 use crate::kinds::prelude::*;
 use crate::kinds::shared::conditions::STATUSES;
 use crate::kinds::shared::names::{dns_label_1035, dns_subdomain};
-use crate::names;
+use crate::metadata::names;
 
 pub(crate) struct ApiService;
 

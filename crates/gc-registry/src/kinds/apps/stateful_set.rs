@@ -3,16 +3,15 @@
 use std::collections::BTreeSet;
 
 use crate::kinds::prelude::*;
-use crate::kinds::shared::claims;
 use crate::kinds::shared::labels::{is_empty, is_valid, selects};
 use crate::kinds::shared::names::label;
 use crate::kinds::shared::pod_defaults::{claim_spec, template};
 use crate::kinds::shared::workloads::{
-    MORE_THAN_REPLICAS, SELECTOR_MISMATCH, at_most_all, is_zero, not_decremented, number_or_percent,
+    self, MORE_THAN_REPLICAS, SELECTOR_MISMATCH, at_most_all, is_zero, not_decremented, number_or_percent,
     template_labels, workload_selector,
 };
-use crate::kinds::shared::{pod_spec, workloads};
-use crate::names;
+use crate::kinds::shared::{claims, pod_spec};
+use crate::metadata::names;
 
 /// What an update may change.
 const MUTABLE: [&str; 7] = [

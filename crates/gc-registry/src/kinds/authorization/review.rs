@@ -3,7 +3,7 @@
 use crate::error::FieldError;
 use crate::kinds::prelude::*;
 use crate::kinds::shared::labels::{label_key_and_values, label_requirement, selector_requirement};
-use crate::selector::{LabelSelector, is_field_selector};
+use crate::metadata::selector::{LabelSelector, is_field_selector};
 
 const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
 

@@ -8,7 +8,7 @@ use crate::kinds::shared::names::{dns_label, domain_prefixed_path};
 use crate::kinds::shared::pod_defaults::{failure_policy, inherit_labels, labels_of_template, template};
 use crate::kinds::shared::pod_spec;
 use crate::kinds::shared::workloads::{SELECTOR_MISMATCH, template_labels};
-use crate::names::label_value;
+use crate::metadata::names::label_value;
 
 /// Most parallel pods, and most failed indexes, of an indexed job.
 const INDEXED_MAX: i64 = 100_000;

@@ -9,8 +9,8 @@ use crate::kinds::prelude::*;
 use crate::kinds::printers::duration::human_duration;
 use crate::kinds::shared::conditions::STATUSES;
 use crate::kinds::shared::signers::signer_name;
-use crate::names;
-use crate::x509;
+use crate::kinds::x509;
+use crate::metadata::names;
 
 const EXPIRATION_SECONDS_MIN: i64 = 600;
 /// Conditions that say what became of a request, and stay.

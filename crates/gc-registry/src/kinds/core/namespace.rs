@@ -2,7 +2,7 @@
 
 use crate::kinds::prelude::*;
 use crate::kinds::shared::names::qualified_name;
-use crate::names;
+use crate::metadata::names;
 
 pub(crate) struct Namespace;
 

@@ -10,7 +10,7 @@ use crate::kinds::shared::names::{
     port_number_or_name, qualified,
 };
 use crate::kinds::shared::pod_defaults::drop_empty_selector;
-use crate::names;
+use crate::metadata::names;
 
 const AFFINITY_SECONDS_MAX: i64 = 86_400;
 const ONLY_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
+use crate::catalog::resource::Target;
 use crate::kinds::access::Members;
-use crate::resource::Target;
 use crate::schema::{self, Node, Schema};
 
 /// Members that are maps of texts or of quantities, and are not written when empty, whatever they are part of.

@@ -2,7 +2,7 @@
 
 use crate::kinds::prelude::*;
 use crate::kinds::shared::names::{path_segment, subdomain};
-use crate::names;
+use crate::metadata::names;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 

@@ -2,7 +2,7 @@
 
 use crate::kinds::prelude::*;
 use crate::kinds::shared::labels::selector;
-use crate::names;
+use crate::metadata::names;
 
 /// CLUSTER: whether it is a role of the cluster.
 pub(crate) struct Role<const CLUSTER: bool>;

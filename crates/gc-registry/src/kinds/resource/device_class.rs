@@ -3,7 +3,7 @@
 use super::requests::{opaque, selectors};
 use crate::kinds::prelude::*;
 use crate::kinds::shared::names::qualified_name;
-use crate::names::dns_subdomain;
+use crate::metadata::names::dns_subdomain;
 
 const CONFIG_MAX: usize = 32;
 

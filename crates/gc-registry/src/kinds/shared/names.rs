@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use crate::kinds::prelude::*;
 
-pub(crate) use crate::names::{
+pub(crate) use crate::metadata::names::{
     dns_label, dns_label_1035, dns_subdomain, label_value, path_segment, qualified_name,
 };
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::position::{ItemError, Position, Shape, item_element};
 use super::set::{FieldSet, PathElement};
-use crate::names::quoted;
+use crate::metadata::names::quoted;
 use crate::patch::shown::go_value;
 use crate::schema::{List, Node, Schema, StringFormat};
 

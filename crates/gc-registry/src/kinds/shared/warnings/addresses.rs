@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use crate::kinds::shared::names::{masked, parse_cidr, parse_ip};
-use crate::names::quoted;
+use crate::metadata::names::quoted;
 
 pub(crate) fn ip(path: &str, address: &str, texts: &mut Vec<String>) {
     if let Some(IpAddr::V6(ip)) = parse_ip(address)

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::kinds::access::{at, list, text};
-use crate::names::label_value;
+use crate::metadata::names::label_value;
 
 /// What upstream says of a label that it no longer uses.
 pub(crate) fn message(label: &str) -> Option<&'static str> {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{addresses, fractional, node_labels, volumes};
 use crate::kinds::access::{at, integer, list, text};
-use crate::names::quoted;
+use crate::metadata::names::quoted;
 
 const CRITICAL: &str = "non-functional in v1.16+; use the \"priorityClassName\" field instead";
 const SYSCTLS: &str = "non-functional in v1.11+; use the \"sysctls\" field instead";

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::fractional;
 use crate::kinds::access::{at, list, text};
-use crate::names::quoted;
+use crate::metadata::names::quoted;
 
 /// Sources of volumes that do nothing any more: the name in a volume, since when deprecated, since when gone.
 const GONE_SOURCES: [(&str, &str, &str); 8] = [

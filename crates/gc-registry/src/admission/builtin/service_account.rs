@@ -1,0 +1,170 @@
+//! ServiceAccount. It is on where a controller creates the accounts.
+
+mod secrets;
+
+use serde_json::{Value, json};
+
+use crate::admission::Request;
+use crate::error::ApiError;
+use crate::kinds::access::{Members, at, child, flag, items, list, text};
+use crate::kinds::shared::pod_spec::{ENFORCE, MIRROR};
+use crate::metadata::meta;
+
+/// The account of pods that name none.
+const DEFAULT: &str = "default";
+/// Where containers find their token.
+const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// How the names of volumes with a token begin.
+const VOLUME_PREFIX: &str = "kube-api-access-";
+/// How long a token is good for: an hour, and a moment to renew it.
+const TOKEN_SECONDS: u32 = 3607;
+
+/// A pod runs as an account that exists, and its containers get the account's token.
+pub(crate) fn mutate(request: &Request<'_>, new: &mut Value) -> Result<(), ApiError> {
+    if !request.creates("", "pods") {
+        return Ok(());
+    }
+    if is_mirror(new) {
+        return check_new(request, new);
+    }
+    let given = text(new, &["spec", "serviceAccountName"]);
+    let name = if given.is_empty() { DEFAULT.to_owned() } else { given.to_owned() };
+    let account = account(request, new, &name)?;
+    let mounts = flag(new, &["spec", "automountServiceAccountToken"])
+        .or_else(|| flag(&account, &["automountServiceAccountToken"]))
+        .unwrap_or(true);
+    let Some(spec) = new.as_object_mut().and_then(|members| child(members, "spec")) else { return Ok(()) };
+    for field in ["serviceAccountName", "serviceAccount"] {
+        spec.insert(field.into(), name.as_str().into());
+    }
+    let secrets = list(&account, &["imagePullSecrets"]);
+    let has_secrets =
+        spec.get("imagePullSecrets").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    if !secrets.is_empty() && !has_secrets {
+        spec.insert("imagePullSecrets".into(), secrets.into());
+    }
+    if mounts {
+        mount_token(spec, || meta::generate_name(VOLUME_PREFIX, (request.call.context.entropy)()));
+    }
+    check_references(request, new, &account)
+}
+
+fn is_mirror(pod: &Value) -> bool {
+    at(pod, &["metadata", "annotations", MIRROR]).is_some()
+}
+
+/// The account of a pod. The one that each namespace has is created a moment after its namespace.
+fn account(request: &Request<'_>, pod: &Value, name: &str) -> Result<Value, ApiError> {
+    let namespace = request.namespace();
+    let found = request.read("", "serviceaccounts", namespace, name)?;
+    found.ok_or_else(|| {
+        let why =
+            format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found");
+        ApiError { is_awaited: name == DEFAULT, ..request.forbidden(pod, &why) }
+    })
+}
+
+/// Mounts the token where nothing else is mounted. A volume with the prefix of its name is taken for its volume.
+fn mount_token(spec: &mut Members, generate_name: impl FnOnce() -> String) {
+    let volumes = spec.get("volumes").and_then(Value::as_array);
+    let given = volumes.and_then(|volumes| {
+        volumes.iter().map(|volume| text(volume, &["name"])).find(|name| name.starts_with(VOLUME_PREFIX))
+    });
+    let has_volume = given.is_some();
+    let volume = given.map_or_else(generate_name, str::to_owned);
+    let mut is_needed = false;
+    for kind in ["initContainers", "containers"] {
+        for container in items(spec, kind) {
+            let Some(mounts) = array(container, "volumeMounts") else { continue };
+            if mounts.iter().all(|mount| text(mount, &["mountPath"]) != MOUNT_PATH) {
+                mounts.push(json!({"name": volume, "readOnly": true, "mountPath": MOUNT_PATH}));
+                is_needed = true;
+            }
+        }
+    }
+    if is_needed
+        && !has_volume
+        && let Some(volumes) = array(spec, "volumes")
+    {
+        volumes.push(token_volume(&volume));
+    }
+}
+
+/// The list of this name, which is created where there is none.
+fn array<'a>(members: &'a mut Members, key: &str) -> Option<&'a mut Vec<Value>> {
+    let list = members.entry(key).or_insert(Value::Null);
+    if list.is_null() {
+        *list = json!([]);
+    }
+    list.as_array_mut()
+}
+
+/// Checks what mutating webhooks have made of a pod, and its ephemeral containers.
+pub(crate) fn check(request: &Request<'_>, new: &Value, _: &mut Vec<String>) -> Result<(), ApiError> {
+    if request.creates("", "pods") {
+        return check_new(request, new);
+    }
+    let adds_ephemeral = request.call.resource().is("", "pods")
+        && request.call.target.subresource == "ephemeralcontainers"
+        && request.old.is_some();
+    if !adds_ephemeral {
+        return Ok(());
+    }
+    let account = account_of(request, new)?;
+    let refusal = if is_enforced(&account) { secrets::ephemeral_refusal(new, &account) } else { None };
+    // Upstream answers a bare error here.
+    refusal.map_or(Ok(()), |why| Err(ApiError::new(500, "", why)))
+}
+
+/// A mirror pod may refer to no account and no Secret, any other to what its account allows.
+fn check_new(request: &Request<'_>, new: &Value) -> Result<(), ApiError> {
+    if is_mirror(new) {
+        return mirror_refusal(new).map_or(Ok(()), |why| Err(request.forbidden(new, why)));
+    }
+    check_references(request, new, &account_of(request, new)?)
+}
+
+/// A pod of an account with [`ENFORCE`] may refer to the account's Secrets alone.
+fn check_references(request: &Request<'_>, new: &Value, account: &Value) -> Result<(), ApiError> {
+    let refusal = if is_enforced(account) { secrets::refusal(new, account) } else { None };
+    refusal.map_or(Ok(()), |why| Err(request.forbidden(new, &why)))
+}
+
+/// The account that a pod names.
+fn account_of(request: &Request<'_>, pod: &Value) -> Result<Value, ApiError> {
+    let name = text(pod, &["spec", "serviceAccountName"]);
+    if name.is_empty() {
+        let (namespace, pod_name) = (request.namespace(), meta::name(pod));
+        let why = format!("no service account specified for pod {namespace}/{pod_name}");
+        return Err(request.forbidden(pod, &why));
+    }
+    account(request, pod, name)
+}
+
+fn is_enforced(account: &Value) -> bool {
+    let value = text(account, &["metadata", "annotations", ENFORCE]);
+    ["1", "t", "T", "true", "TRUE", "True"].contains(&value)
+}
+
+/// Why a pod that a kubelet reports is refused.
+fn mirror_refusal(pod: &Value) -> Option<&'static str> {
+    if !text(pod, &["spec", "serviceAccountName"]).is_empty() {
+        return Some("a mirror pod may not reference service accounts");
+    }
+    if secrets::has_any(pod) {
+        return Some("a mirror pod may not reference secrets");
+    }
+    let volumes = list(pod, &["spec", "volumes"]);
+    let mut sources = volumes.iter().flat_map(|volume| list(volume, &["projected", "sources"]));
+    sources
+        .any(|source| at(source, &["serviceAccountToken"]).is_some())
+        .then_some("a mirror pod may not use ServiceAccountToken volume projections")
+}
+fn token_volume(name: &str) -> Value {
+    json!({"name": name, "projected": {"defaultMode": 0o644, "sources": [
+        {"serviceAccountToken": {"expirationSeconds": TOKEN_SECONDS, "path": "token"}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [
+            {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]}},
+    ]}})
+}

@@ -1,0 +1,253 @@
+//! Admission that users configure: policies in CEL, and webhooks.
+//!
+//! What is asked, in which order, about what, and how the answers combine is decided here. Webhooks are called by the
+//! server through [`Outside`], between the read of an object and its write, which is conditional on the version that was
+//! read: what loses a race is asked again about the new state.
+
+mod attributes;
+mod configured;
+mod expressions;
+mod mutation;
+mod options;
+mod outside;
+mod policies;
+mod review;
+pub(crate) mod service;
+mod type_checking;
+mod webhooks;
+
+use serde_json::Value;
+
+use crate::api::{RequestContext, RequestTarget, WriteOptions};
+use crate::call::Call;
+pub use crate::catalog::resource::BodyKind;
+use crate::catalog::rules::Strictness;
+use crate::error::ApiError;
+use crate::metadata::meta;
+use crate::patch::managed_fields;
+use crate::registry::Registry;
+pub(crate) use attributes::Attributes;
+pub(crate) use configured::{Configured, PREFIX};
+pub(crate) use options::Options;
+pub use outside::{
+    ConditionsReport, Outside, WebhookAnswer, WebhookCall, WebhookEnd, WebhookFailure, WebhookReport,
+};
+pub use service::EndpointError;
+
+/// What a request does to an object, as admission names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Create,
+    Update,
+    Delete,
+    Connect,
+}
+
+impl Operation {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+}
+
+/// What is admitted and not stored, or not as it is.
+#[derive(Clone, Copy, Debug)]
+pub enum Admission<'a> {
+    /// A review or a request for a token.
+    Create(&'a WriteOptions),
+    /// A connection to a pod, a node or a service.
+    Connect,
+}
+
+impl Registry {
+    /// Lets admission see what the server answers without storing it, and change it: reviews, requests for tokens, connections.
+    ///
+    /// Gives the warnings.
+    ///
+    /// # Errors
+    /// The refusal of a policy or webhook.
+    pub fn admit(
+        &self,
+        target: &RequestTarget,
+        body: &mut Value,
+        (admission, kind): (Admission<'_>, Option<BodyKind>),
+        context: &RequestContext<'_>,
+    ) -> Result<Vec<String>, ApiError> {
+        let call = Call::new(self, target, context);
+        let asked = match &admission {
+            Admission::Create(options) => (Operation::Create, &Options::Write(options)),
+            Admission::Connect => (Operation::Connect, &Options::None),
+        };
+        let admitted =
+            call.mutate_body(body, asked, kind).and_then(|()| call.validate_body(body, asked, kind));
+        let warnings = call.noted.take();
+        match admitted {
+            Ok(()) => Ok(warnings),
+            Err(error) => Err(ApiError { warnings, ..error }),
+        }
+    }
+
+    /// Whether admission is configured that [`Self::admit`] would ask.
+    #[must_use]
+    pub fn admits(&self) -> bool {
+        let configured = self.configured();
+        !(configured.validates_nothing() && configured.mutates_nothing())
+    }
+}
+
+impl Call<'_> {
+    /// Lets mutating policies and webhooks change a new state.
+    pub(crate) fn mutate_dynamically(
+        &self,
+        new: &mut Value,
+        old: Option<&Value>,
+        options: &WriteOptions,
+    ) -> Result<(), ApiError> {
+        let configured = self.registry.configured();
+        if configured.mutates_nothing() || self.target.subresource == "scale" {
+            return Ok(());
+        }
+        let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+        let options = &Options::Write(options);
+        let Some(attributes) = Attributes::of(self, (operation, options), None, Some(new), old)? else {
+            return Ok(());
+        };
+        let before = new.clone();
+        mutation::mutate(self, &configured, &attributes, new, old)?;
+        webhooks::mutate(self, &configured, &attributes, new, old)?;
+        if *new == before {
+            return Ok(());
+        }
+        self.restore_managers(new, &before);
+        self.check_kind(new)?;
+        match self.rules().decode(new, (&[], &[]), crate::api::FieldValidation::Ignore) {
+            Ok(_) | Err(Strictness::Strict(_)) => {}
+            Err(Strictness::Undecodable(why)) => return Err(ApiError::internal(why)),
+            Err(Strictness::TooLarge) => return Err(Strictness::too_large()),
+        }
+        // What names the object is not theirs to change.
+        for field in ["name", "namespace", "uid", "creationTimestamp"] {
+            let value = meta::metadata(&before).get(field).cloned().unwrap_or_default();
+            meta::set_or_remove(meta::metadata_mut(new), field, value);
+        }
+        Ok(())
+    }
+
+    /// Lets mutating policies and webhooks change a Scale, which they see with its managers.
+    pub(crate) fn mutate_scale(
+        &self,
+        scale: &mut Value,
+        before: &Value,
+        options: &WriteOptions,
+    ) -> Result<(), ApiError> {
+        let configured = self.registry.configured();
+        if configured.mutates_nothing() {
+            return Ok(());
+        }
+        let asked = (Operation::Update, &Options::Write(options));
+        let attributes = Attributes::of(self, asked, Some(BodyKind::SCALE), Some(scale), Some(before))?;
+        let Some(attributes) = attributes else { return Ok(()) };
+        let sent = scale.clone();
+        mutation::mutate(self, &configured, &attributes, scale, Some(before))?;
+        webhooks::mutate(self, &configured, &attributes, scale, Some(before))?;
+        self.restore_managers(scale, &sent);
+        Ok(())
+    }
+
+    /// Managers that admission has left in a state that cannot be read are those from before it.
+    fn restore_managers(&self, new: &mut Value, before: &Value) {
+        let managers = |object: &Value| meta::metadata(object).get("managedFields").cloned();
+        let (given, known) = (managers(new), managers(before));
+        if given == known {
+            return;
+        }
+        if let Some(why) = given.as_ref().and_then(managed_fields::problem) {
+            meta::set_or_remove(meta::metadata_mut(new), "managedFields", known.unwrap_or_default());
+            self.note(format!(
+                ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated \
+                 mutating admission controller; please fix your requests: {why}"
+            ));
+        }
+    }
+
+    /// Asks validating policies and webhooks about a write, and the mutating ones about a deletion, which they can refuse.
+    pub(crate) fn validate_dynamically(
+        &self,
+        new: Option<&Value>,
+        old: Option<&Value>,
+        options: &Options<'_>,
+    ) -> Result<(), ApiError> {
+        let configured = self.registry.configured();
+        if configured.validates_nothing() && (new.is_some() || configured.mutates_nothing()) {
+            return Ok(());
+        }
+        let operation = match (new, old) {
+            (Some(_), None) => Operation::Create,
+            (Some(_), Some(_)) => Operation::Update,
+            _ => Operation::Delete,
+        };
+        let is_scale = self.target.subresource == "scale";
+        let shown = |object: Option<&Value>| -> Result<Option<Value>, ApiError> {
+            match object {
+                Some(object) if is_scale => self.scale_of(object).map(Some),
+                other => Ok(other.cloned()),
+            }
+        };
+        let (new, old) = (shown(new)?, shown(old)?);
+        let kind = is_scale.then_some(BodyKind::SCALE);
+        let attributes = Attributes::of(self, (operation, options), kind, new.as_ref(), old.as_ref())?;
+        let Some(attributes) = attributes else { return Ok(()) };
+        if new.is_none() {
+            webhooks::admit_deletion(self, &configured, &attributes, old.as_ref())?;
+        }
+        policies::validate(self, &configured, &attributes, new.as_ref(), old.as_ref())?;
+        webhooks::validate(self, &configured, &attributes, new.as_ref(), old.as_ref())
+    }
+
+    /// Lets admission change and refuse the body of a subresource: an eviction, a binding, a request for a token.
+    pub(crate) fn mutate_body(
+        &self,
+        body: &mut Value,
+        (operation, options): (Operation, &Options<'_>),
+        kind: Option<BodyKind>,
+    ) -> Result<(), ApiError> {
+        let configured = self.registry.configured();
+        if configured.mutates_nothing() {
+            return Ok(());
+        }
+        let attributes = Attributes::of(self, (operation, options), kind, Some(body), None)?;
+        let Some(attributes) = attributes else { return Ok(()) };
+        mutation::mutate(self, &configured, &attributes, body, None)?;
+        webhooks::mutate(self, &configured, &attributes, body, None)
+    }
+
+    /// Asks validating policies and webhooks about the body of a subresource.
+    pub(crate) fn validate_body(
+        &self,
+        body: &Value,
+        (operation, options): (Operation, &Options<'_>),
+        kind: Option<BodyKind>,
+    ) -> Result<(), ApiError> {
+        let configured = self.registry.configured();
+        if configured.validates_nothing() {
+            return Ok(());
+        }
+        let attributes = Attributes::of(self, (operation, options), kind, Some(body), None)?;
+        let Some(attributes) = attributes else { return Ok(()) };
+        policies::validate(self, &configured, &attributes, Some(body), None)?;
+        webhooks::validate(self, &configured, &attributes, Some(body), None)
+    }
+
+    fn note_all(&self, warnings: Vec<String>) {
+        self.noted.borrow_mut().extend(warnings);
+    }
+
+    /// A warning about a request that is only read.
+    pub(crate) fn note(&self, warning: String) {
+        self.noted.borrow_mut().push(warning);
+    }
+}

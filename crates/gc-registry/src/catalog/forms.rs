@@ -1,0 +1,50 @@
+//! Which built-in kinds have more than one form. They are stored in one of them: events as core/v1, and
+//! HorizontalPodAutoscalers as autoscaling/v2.
+
+use serde_json::Value;
+
+use crate::catalog::resource::ResourceDefinition;
+use crate::kinds;
+
+/// How the form of a request differs from the stored one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Conversion {
+    /// Not at all, but for apiVersion.
+    Same,
+    /// Stored in another group or version of the same kind.
+    StoredAs(&'static str, &'static str),
+}
+
+/// Which conversion a resource needs.
+pub(crate) fn conversion(resource: &ResourceDefinition) -> Conversion {
+    if resource.custom.is_some() {
+        return Conversion::Same;
+    }
+    match (&*resource.group, &*resource.version, &*resource.resource) {
+        ("events.k8s.io", _, "events") => Conversion::StoredAs("", "v1"),
+        ("autoscaling", "v1", "horizontalpodautoscalers") => Conversion::StoredAs("autoscaling", "v2"),
+        _ => Conversion::Same,
+    }
+}
+
+/// From the form that is served, with its apiVersion, to the stored one. `None` if they are the same.
+pub(crate) fn to_stored(resource: &ResourceDefinition, object: &Value) -> Option<Value> {
+    match conversion(resource) {
+        Conversion::Same => None,
+        Conversion::StoredAs(group, version) => {
+            Some(kinds::convert::convert(group, version, &resource.kind, object))
+        }
+    }
+}
+
+/// From the stored form to the one that is served; the stored one has no apiVersion, the result has.
+pub(crate) fn from_stored(resource: &ResourceDefinition, mut object: Value) -> Value {
+    if let Conversion::StoredAs(group, version) = conversion(resource)
+        && let Some(map) = object.as_object_mut()
+    {
+        let stored = gc_types::api_version(group, version);
+        map.insert("apiVersion".into(), stored.into());
+        return kinds::convert::convert(&resource.group, &resource.version, &resource.kind, &object);
+    }
+    object
+}

@@ -1,0 +1,126 @@
+//! What a resource is: one row of the table of built-in kinds, or one served version of a definition.
+
+use std::sync::Arc;
+
+use gc_types::Scope;
+
+pub use super::target::Target;
+
+/// What a DELETE without options does with dependents (spec `api-deletion.md`, section 1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefaultGarbageCollection {
+    /// Dependents are deleted.
+    Delete,
+    /// Dependents are orphaned.
+    Orphan,
+    /// GC finalizers are never set (events).
+    Unsupported,
+}
+
+/// A subresource and the verbs that it takes, as discovery shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subresource {
+    /// Name, such as `status`.
+    pub name: Arc<str>,
+    /// Group, version and kind of its body, where it differs from the resource's own.
+    pub response_kind: (Arc<str>, Arc<str>, Arc<str>),
+    /// Verbs.
+    pub verbs: Vec<Arc<str>>,
+}
+
+/// One resource in one version.
+#[derive(Clone, Debug)]
+pub struct ResourceDefinition {
+    /// API group; empty for core.
+    pub group: Arc<str>,
+    /// Version.
+    pub version: Arc<str>,
+    /// Plural name.
+    pub resource: Arc<str>,
+    /// Singular name.
+    pub singular: Arc<str>,
+    /// Kind.
+    pub kind: Arc<str>,
+    /// Kind of lists.
+    pub list_kind: Arc<str>,
+    /// Short names.
+    pub short_names: Vec<Arc<str>>,
+    /// Categories, such as `all`.
+    pub categories: Vec<Arc<str>>,
+    /// Scope.
+    pub scope: Scope,
+    /// Verbs, as discovery shows them.
+    pub verbs: Vec<Arc<str>>,
+    /// Subresources.
+    pub subresources: Vec<Subresource>,
+    /// Default propagation.
+    pub default_garbage_collection: DefaultGarbageCollection,
+    /// Whether deletion takes a grace period (pods).
+    pub graceful_deletion: bool,
+    /// Whether an immediate deletion answers the object rather than a Status.
+    pub returns_deleted_object: bool,
+    /// Whether a PUT of an absent object creates it.
+    pub update_creates: bool,
+    /// Whether a PUT must name the resourceVersion that it replaces.
+    pub update_needs_version: bool,
+    /// For custom resources: the served version of the definition.
+    pub custom: Option<Arc<crate::crd::CustomVersion>>,
+}
+
+impl ResourceDefinition {
+    /// `group/version`, or `version` for core.
+    #[must_use]
+    pub fn api_version(&self) -> String {
+        gc_types::api_version(&self.group, &self.version)
+    }
+
+    /// Whether objects live in namespaces.
+    #[must_use]
+    pub fn namespaced(&self) -> bool {
+        self.scope == Scope::Namespaced
+    }
+
+    /// Whether this is the built-in resource of that group and name, in whatever version.
+    #[must_use]
+    pub fn is(&self, group: &str, resource: &str) -> bool {
+        *self.group == *group && *self.resource == *resource
+    }
+
+    /// Whether its objects are definitions of custom resources.
+    pub(crate) fn is_of_definitions(&self) -> bool {
+        self.is("apiextensions.k8s.io", "customresourcedefinitions")
+    }
+
+    /// What the rules of its kind are found by.
+    pub(crate) fn target(&self) -> Target<'_> {
+        Target { group: &self.group, version: &self.version, resource: &self.resource, subresource: None }
+    }
+
+    /// Whether reads and writes may wait for a conversion webhook.
+    #[must_use]
+    pub fn asks_webhook(&self) -> bool {
+        self.custom.as_ref().is_some_and(|custom| custom.webhook().is_some())
+    }
+
+    /// The verb list has it.
+    #[must_use]
+    pub fn has_verb(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|known| **known == *verb)
+    }
+}
+
+/// The kind of a subresource's body.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyKind {
+    /// API group; empty for the core.
+    pub group: &'static str,
+    /// Version.
+    pub version: &'static str,
+    /// Kind.
+    pub kind: &'static str,
+}
+
+impl BodyKind {
+    /// The body of `…/scale`.
+    pub(crate) const SCALE: Self = Self { group: "autoscaling", version: "v1", kind: "Scale" };
+}

@@ -1,0 +1,9 @@
+//! Object metadata and the forms that it takes: names, selectors, managed fields, and documents as Go writes them.
+
+pub(crate) mod meta;
+pub mod names;
+pub mod numbers;
+pub mod object;
+pub mod ordered;
+pub mod selector;
+pub(crate) mod validation;

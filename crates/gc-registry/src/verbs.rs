@@ -1,0 +1,15 @@
+//! The operations of the API, a file each.
+
+pub(crate) mod components;
+pub(crate) mod create;
+pub(crate) mod delete_collection;
+pub mod deletion;
+pub(crate) mod eviction;
+pub(crate) mod filter;
+pub(crate) mod handle;
+pub(crate) mod list;
+pub(crate) mod managed;
+pub(crate) mod meta_validation;
+pub(crate) mod subresources;
+pub(crate) mod update;
+pub mod watch;

@@ -1,0 +1,296 @@
+//! POST: creating objects.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::list::parse_version_of_write;
+use super::managed::{self, Operation};
+use super::meta_validation::{self, Deduplication};
+use crate::admission::configured::Options;
+use crate::api::{RequestBody, Response, WriteOptions};
+use crate::call::{Call, MAX_TURNS, Stored};
+use crate::catalog::rules;
+use crate::error::ApiError;
+use crate::metadata::meta;
+use crate::metadata::names::quoted;
+use crate::services::Place;
+use crate::storage::Revision;
+use crate::{crd, kinds, persist};
+
+/// Generated names that are tried before the last collision is answered.
+const GENERATED_NAMES: usize = 8;
+
+impl Call<'_> {
+    /// POST to a collection.
+    pub(crate) fn create(&mut self, body: RequestBody, options: &WriteOptions) -> Result<Response, ApiError> {
+        let mut object = self.take_body(body, options)?;
+        self.settle_namespace(&mut object)?;
+        if let Some(warning) = meta_validation::drop_duplicate_owners(&mut object, Deduplication::Request) {
+            self.warnings.push(warning);
+        }
+        // Only storing refuses it, so that a dry run does not.
+        let version = parse_version_of_write(meta::text(&object, "resourceVersion"));
+        if !options.dry_run && version.is_ok_and(|version| version.0 > 0) {
+            return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
+        }
+        self.create_object(object, options, Operation::Update)
+    }
+
+    /// Creates a document that is decoded and defaulted: by POST, by a PUT that may create, by apply.
+    pub(crate) fn create_object(
+        &mut self,
+        mut object: Value,
+        options: &WriteOptions,
+        operation: Operation,
+    ) -> Result<Response, ApiError> {
+        let given_name = meta::name(&object).to_owned();
+        let prefix = meta::text(&object, "generateName").to_owned();
+        let shown = if given_name.is_empty() { &prefix } else { &given_name };
+        self.refuse_under_terminating_definition(shown)?;
+        self.admit_creation(shown)?;
+        self.fill_system_fields(&mut object);
+        // Who wrote what is settled before the server adds anything of its own.
+        if operation == Operation::Update {
+            managed::update(self, None, &mut object, options);
+        }
+        self.mutate(&mut object, None)?;
+        self.mutate_dynamically(&mut object, None, options)?;
+        // Checked as it will be stored, after everything that may change it.
+        self.admit_content(&object, None)?;
+        let rules = self.rules();
+        for turn in 1.. {
+            let mut new = object.clone();
+            if given_name.is_empty() && !prefix.is_empty() {
+                // The name of an address is the address: nothing is appended.
+                let name = if self.resource().is("networking.k8s.io", "ipaddresses") {
+                    prefix.clone()
+                } else {
+                    meta::generate_name(&prefix, (self.context.entropy)())
+                };
+                meta::metadata_mut(&mut new).insert("name".into(), name.into());
+            }
+            let chosen = self.prepare_new(&mut new, options.dry_run)?;
+            rules.finish(&mut new);
+            let name = meta::name(&new).to_owned();
+            let mut errors = self.admin_access(&new, None)?;
+            errors.extend(meta_validation::validate(self.resource(), &new));
+            errors.extend(rules.validate_create(&new));
+            errors.extend(self.privileged_containers(&new));
+            if errors.is_empty() {
+                errors = meta_validation::validate_last(self.resource(), &new);
+            }
+            if !errors.is_empty() {
+                return Err(self.invalid(&name, &errors));
+            }
+            // A POST has no name in its path: this is a PUT or an apply that found nothing to change.
+            self.admit_creation_by_update()?;
+            self.admit_owner_references(&new, None)?;
+            self.admit_deputies(&new, None)?;
+            self.validate_dynamically(Some(&new), None, &Options::Write(options))?;
+            let mut charges = self.validate(&new, None)?;
+            charges.extend(self.places(&new, None, &chosen, options.dry_run)?);
+            let key = persist::object_key(self.resource(), &self.target.namespace, &name);
+            if options.dry_run {
+                self.warn_of(&new, None);
+                if let Some(existing) = self.read(&key)? {
+                    return Err(self.exists(&name, &self.decode(&existing)?));
+                }
+                let is_definition = rules::is_definition(self.resource());
+                let new =
+                    if is_definition { crd::before_acceptance(&new, 0) } else { self.as_if_stored(new)? };
+                return Ok(self.answer_value(201, new));
+            }
+            meta::metadata_mut(&mut new).remove("resourceVersion");
+            let encoded = self.encode(&new)?;
+            match self.commit_charged(&key, Revision(0), Some(encoded.clone()), &charges)? {
+                Stored::Done(revision) => {
+                    self.warn_of(&new, None);
+                    if rules::is_definition(self.resource()) {
+                        return Ok(self.answer_value(201, crd::before_acceptance(&new, revision.0)));
+                    }
+                    return self.answer_stored(201, encoded, revision);
+                }
+                Stored::Raced if given_name.is_empty() && turn < GENERATED_NAMES => {}
+                Stored::Raced => match self.read(&key)? {
+                    Some(stored) => {
+                        self.warn_of(&new, None);
+                        return Err(self.exists(&name, &self.decode(&stored)?));
+                    }
+                    // A quota was charged or a place taken for somebody else meanwhile, or the object is gone again.
+                    None if turn < MAX_TURNS => {}
+                    None => return Err(self.modified(&name)),
+                },
+            }
+        }
+        unreachable!("the loop ends by itself")
+    }
+
+    /// What a create makes of a document that is decoded and defaulted, for objects of the server itself.
+    pub(crate) fn complete_new(&self, object: &mut Value, options: &WriteOptions) -> Result<(), ApiError> {
+        self.fill_system_fields(object);
+        self.mutate(object, None)?;
+        self.prepare_new(object, options.dry_run)?;
+        self.rules().finish(object);
+        managed::update(self, None, object, options);
+        Ok(())
+    }
+
+    pub(crate) fn warn_of(&mut self, new: &Value, old: Option<&Value>) {
+        self.warnings.extend(meta_validation::finalizer_warnings(self.resource(), new));
+        self.warnings.extend(self.rules().warnings(new, old));
+        if let Some(advisor) = &self.registry.config.advisor
+            && self.target.subresource.is_empty()
+        {
+            self.warnings.extend(advisor.warnings(new, old));
+        }
+        let resource = self.resource();
+        let is_it = |(group, kind): &&(&str, &str)| *group == &*resource.group && *kind == &*resource.kind;
+        if old.is_none()
+            && self.target.subresource.is_empty()
+            && let Some((_, kind)) = self.registry.config.unattended.iter().find(is_it)
+        {
+            self.warnings.push(format!("no controller acts on {kind} here"));
+        }
+    }
+
+    /// What the server sets whatever the client sent (spec 6.1, last sentence).
+    fn fill_system_fields(&self, object: &mut Value) {
+        let now = self.now();
+        let uid = meta::new_uid((self.context.entropy)());
+        let metadata = meta::metadata_mut(object);
+        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+            metadata.remove(field);
+        }
+        metadata.insert("creationTimestamp".into(), now.into());
+        metadata.insert("uid".into(), uid.into());
+        if !self.resource().namespaced() && metadata.get("namespace").and_then(Value::as_str) == Some("") {
+            metadata.remove("namespace");
+        }
+    }
+
+    /// Prepares a new object, and says which places the server chose for it.
+    fn prepare_new(&self, new: &mut Value, dry_run: bool) -> Result<BTreeSet<Place>, ApiError> {
+        self.rules().prepare_create(new);
+        if self.resource().is("", "limitranges") && meta::name(new).is_empty() {
+            let name = meta::new_uid((self.context.entropy)());
+            meta::metadata_mut(new).insert("name".into(), name.into());
+        }
+        let chosen = self.allocate(new, None, dry_run)?;
+        if self.resource().is("", "namespaces") {
+            label_with_name(new);
+        }
+        if rules::is_definition(self.resource()) {
+            self.settle_definition(new);
+        }
+        Ok(chosen)
+    }
+
+    /// Decides on the names of a definition, so that it is served as soon as it is stored.
+    pub(crate) fn settle_definition(&self, definition: &mut Value) {
+        let text =
+            |path: &str| definition.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (group, plural) = (text("/spec/group"), text("/spec/names/plural"));
+        let catalog = self.registry.catalog();
+        let resources =
+            catalog.groups().iter().flat_map(|group| &group.versions).flat_map(|version| &version.resources);
+        let in_use = crd::NamesInUse::of(resources.map(|resource| &**resource), &group, &plural);
+        let before = definition.clone();
+        if crd::settle_names(definition, &in_use, self.context.now) {
+            managed::update_own_status(self, &before, definition);
+        }
+    }
+
+    /// While a definition is being deleted, instances are only removed (spec 9).
+    fn refuse_under_terminating_definition(&self, name: &str) -> Result<(), ApiError> {
+        let resource = self.resource();
+        if resource.custom.is_none() || !self.registry.is_terminating(resource) {
+            return Ok(());
+        }
+        Err(self.forbidden(name, "create not allowed while custom resource definition is terminating"))
+    }
+
+    fn exists(&self, name: &str, existing: &Value) -> ApiError {
+        let mut error = ApiError::already_exists(&self.resource().group, &self.resource().resource, name);
+        if meta::is_deleting(existing) {
+            error.message = format!("object is being deleted: {}", error.message);
+        }
+        error
+    }
+
+    /// `metadata.name` of a body must be the name in the path.
+    pub(crate) fn check_name(&self, object: &Value) -> Result<(), ApiError> {
+        let (given, wanted) = (meta::name(object), &self.target.name);
+        if given.is_empty() {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({wanted} based on URL) was undeterminable: name must be provided"
+            )));
+        }
+        if given != wanted {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({given}) does not match the name on the URL ({wanted})"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Upstream's wording of a UID in a body that is not that of the stored object.
+    pub(crate) fn uid_conflict(&self, given: &str, stored: &str, dry_run: bool) -> ApiError {
+        let mut place = String::new();
+        if !self.target.namespace.is_empty() {
+            place = format!("{}/", self.target.namespace);
+        }
+        let name = &self.target.name;
+        let resource = self.resource();
+        // A dry run is refused before the place in the store is known.
+        let root = if dry_run { "" } else { "/registry" };
+        let grouped = matches!(&*resource.group, "apiextensions.k8s.io" | "apiregistration.k8s.io");
+        let folder = if grouped || resource.custom.is_some() {
+            format!("{}/{}", resource.group, resource.resource)
+        } else {
+            kinds::folder(resource.target()).unwrap_or(&resource.resource).to_owned()
+        };
+        self.conflict(
+            name,
+            &format!(
+                "StorageError: invalid object, Code: 4, Key: {root}/{folder}/{place}{name}, ResourceVersion: 0, \
+                 AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {stored}"
+            ),
+        )
+    }
+
+    /// 422 for a PUT that must name the version that it replaces. Upstream gives the plural name as the kind.
+    pub(crate) fn version_required(&self) -> ApiError {
+        let error = crate::error::FieldError {
+            field: "metadata.resourceVersion".into(),
+            reason: crate::error::CauseReason::Invalid,
+            detail: "Invalid value: 0: must be specified for an update".into(),
+        };
+        ApiError::invalid(&self.resource().group, &self.resource().resource, &self.target.name, &[error])
+    }
+
+    /// 422 in the words for a patch whose result is no object of the kind.
+    pub(crate) fn patch_error(document: &str, why: &str) -> ApiError {
+        let error = crate::error::FieldError {
+            field: "patch".into(),
+            reason: crate::error::CauseReason::Invalid,
+            detail: format!("Invalid value: {}: {why}", quoted(document)),
+        };
+        let mut error = ApiError::invalid("", "", "", &[error]);
+        if let Some(details) = &mut error.details {
+            details.kind = String::new();
+        }
+        error
+    }
+}
+
+/// The label that always equals the name of a namespace (spec 12.1).
+pub(crate) fn label_with_name(namespace: &mut Value) {
+    let name = meta::name(namespace).to_owned();
+    let labels = meta::metadata_mut(namespace)
+        .entry("labels")
+        .or_insert_with(|| Value::Object(serde_json::Map::new()));
+    if let Some(labels) = labels.as_object_mut() {
+        labels.insert("kubernetes.io/metadata.name".into(), name.into());
+    }
+}

@@ -1,0 +1,102 @@
+//! DELETE of a collection (spec `api-deletion.md`, section 7).
+
+use std::sync::Arc;
+
+use super::deletion::Deletion;
+use super::list;
+use crate::api::{DeleteOptions, ListOptions, ObjectList, Response, ResponseBody};
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::persist;
+
+/// Objects listed at once if the client sets no limit.
+const PAGE: i64 = 10_000;
+/// How often the list of a collection is begun while others overrun the history.
+const LISTINGS: usize = 3;
+
+impl Call<'_> {
+    /// Deletes what the list options select. Items are deleted under the UID that they were listed with, so that
+    /// an object which was recreated in the meantime survives (S03); a resourceVersion in the query is a list option
+    /// only (S05: the server passes it as such).
+    pub(crate) fn delete_collection(
+        &mut self,
+        options: &ListOptions,
+        delete_options: &DeleteOptions,
+    ) -> Result<Response, ApiError> {
+        let deletion = Deletion::validate(delete_options)?;
+        // All pages are read before the first object is deleted: the deletions are changes, and would push the state that the
+        // pages are of out of the history.
+        let mut list = self.list_all(options)?;
+        // Bad selectors are refused without it.
+        self.warn_of_orphans(&deletion);
+        let mut items = Vec::with_capacity(list.items.len());
+        for object in std::mem::take(&mut list.items) {
+            self.delete_listed(object.metadata()?, &deletion)?;
+            items.push(match Arc::try_unwrap(object) {
+                Ok(object) => Arc::new(object.forgetting_what_was_decoded()),
+                Err(shared) => shared,
+            });
+        }
+        list.items = items;
+        Ok(Response {
+            code: 200,
+            body: ResponseBody::List(list),
+            warnings: std::mem::take(&mut self.warnings),
+        })
+    }
+
+    /// What the options select: one page if they set a limit, all of them else.
+    fn list_all(&self, options: &ListOptions) -> Result<ObjectList, ApiError> {
+        let is_expired = |error: &ApiError| error.code == 410;
+        for _ in 1..LISTINGS {
+            match self.list_pages(options) {
+                // Others have written so much meanwhile. Nothing is deleted yet.
+                Err(error) if is_expired(&error) && options.continue_token.is_empty() => {}
+                done => return done,
+            }
+        }
+        self.list_pages(options)
+    }
+
+    fn list_pages(&self, options: &ListOptions) -> Result<ObjectList, ApiError> {
+        let page = |options: &ListOptions| list::list(self.source(), self.target, options);
+        if options.limit > 0 {
+            return page(options);
+        }
+        let mut page_options = ListOptions { limit: PAGE, ..options.clone() };
+        let mut all = page(&page_options)?;
+        while !all.continue_token.is_empty() {
+            page_options.continue_token = std::mem::take(&mut all.continue_token);
+            page_options.resource_version.clear();
+            page_options.resource_version_match = None;
+            let next = page(&page_options)?;
+            all.items.extend(next.items);
+            all.continue_token = next.continue_token;
+        }
+        // S08: all pages are in this answer.
+        all.remaining_item_count = None;
+        Ok(all)
+    }
+
+    fn delete_listed(&self, metadata: &serde_json::Value, deletion: &Deletion) -> Result<(), ApiError> {
+        let text = |field: &str| metadata.get(field).and_then(serde_json::Value::as_str).unwrap_or_default();
+        let key = persist::object_key(self.resource(), text("namespace"), text("name"));
+        let asked = deletion.uid.is_some();
+        let mut deletion = deletion.clone();
+        deletion.uid.get_or_insert_with(|| text("uid").to_owned());
+        match self.delete_object(text("name"), &key, &deletion) {
+            Ok(_) => Ok(()),
+            Err(error) if error.code == 404 => Ok(()),
+            // Another object under the same name: the listed one is gone.
+            Err(error) if error.code == 409 && !asked && !self.holds(&key, text("uid"))? => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn holds(&self, key: &str, uid: &str) -> Result<bool, ApiError> {
+        match self.read(key)? {
+            Some(stored) => Ok(crate::metadata::meta::uid(&self.decode(&stored)?) == uid),
+            None => Ok(false),
+        }
+    }
+}

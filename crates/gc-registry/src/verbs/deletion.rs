@@ -1,0 +1,552 @@
+//! DELETE of one object (spec `api-deletion.md`, sections 2.3, 3, 4, 8, 9, 12.2, 13).
+
+use std::sync::Arc;
+
+use gc_types::PropagationPolicy;
+use serde_json::{Map, Value, json};
+
+use super::update::has_spec_finalizers;
+use crate::admission::configured::Options;
+use crate::api::{DeleteOptions, Response};
+use crate::call::{Call, MAX_TURNS, Stored};
+use crate::catalog::resource::DefaultGarbageCollection;
+use crate::catalog::rules;
+use crate::crd::{self, CLEANUP_FINALIZER, Termination};
+use crate::error::{ApiError, CauseReason, FieldError};
+use crate::metadata::meta;
+use crate::metadata::names::quoted;
+use crate::metadata::object::Object;
+use crate::persist;
+use crate::registry::deletion_observer::{ObservedDeletion, TerminatingDefinition};
+use crate::storage::{Key, KeyValue, Revision};
+
+/// The finalizer under which dependents are orphaned.
+pub const ORPHAN: &str = "orphan";
+/// The finalizer under which dependents are deleted first.
+pub const FOREGROUND: &str = "foregroundDeletion";
+
+/// Warning of a job's deletion that names no policy.
+const JOB_WARNING: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
+     remove them or set propagationPolicy=Orphan to suppress this warning";
+
+/// Options of a deletion, validated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Deletion {
+    pub(crate) grace: Option<i64>,
+    pub(crate) uid: Option<String>,
+    pub(crate) resource_version: Option<String>,
+    pub(crate) orphan_dependents: Option<bool>,
+    pub(crate) policy: Option<PropagationPolicy>,
+    pub(crate) dry_run: bool,
+    /// Whose deletion takes the object along, where no request deletes it.
+    pub(crate) definition: Option<Arc<TerminatingDefinition>>,
+}
+
+impl Deletion {
+    /// The same with the time that a pod gets, also where the client did not choose one.
+    fn within(&self, grace: &Grace) -> Self {
+        let grace = match grace {
+            Grace::Graceful { seconds, first: true, .. } => Some(*seconds),
+            _ => self.grace,
+        };
+        Self { grace, ..self.clone() }
+    }
+
+    /// What was given, as admission shows it.
+    fn shown(&self) -> Map<String, Value> {
+        let mut shown = Map::new();
+        if let Some(seconds) = self.grace {
+            shown.insert("gracePeriodSeconds".into(), seconds.into());
+        }
+        let preconditions = [("uid", &self.uid), ("resourceVersion", &self.resource_version)];
+        let given = preconditions.into_iter().filter_map(|(field, wanted)| Some((field, wanted.as_ref()?)));
+        let preconditions: Map<String, Value> =
+            given.map(|(field, wanted)| (field.into(), wanted.as_str().into())).collect();
+        if !preconditions.is_empty() {
+            shown.insert("preconditions".into(), preconditions.into());
+        }
+        if let Some(orphan) = self.orphan_dependents {
+            shown.insert("orphanDependents".into(), orphan.into());
+        }
+        if let Some(policy) = self.policy {
+            shown.insert("propagationPolicy".into(), policy.name().into());
+        }
+        shown
+    }
+
+    /// Spec 2.3.
+    pub(crate) fn validate(options: &DeleteOptions) -> Result<Self, ApiError> {
+        let mut errors = Vec::new();
+        let mut error = |field: &str, reason, detail: String| {
+            errors.push(FieldError { field: field.into(), reason, detail });
+        };
+        let given = options.propagation_policy.as_deref();
+        let policy = given.and_then(PropagationPolicy::named);
+        if let (Some(other), None) = (given, policy) {
+            let detail = format!(
+                "Unsupported value: {}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"",
+                quoted(other)
+            );
+            error("propagationPolicy", CauseReason::NotSupported, detail);
+        }
+        if let (Some(_), Some(given)) = (options.orphan_dependents, &options.propagation_policy) {
+            let detail = format!(
+                "Invalid value: {}: orphanDependents and deletionPropagation cannot be both set",
+                quoted(given)
+            );
+            error("propagationPolicy", CauseReason::Invalid, detail);
+        }
+        if !options.dry_run.iter().all(|value| value == "All") {
+            let detail = format!("Unsupported value: {}: supported values: \"All\"", json!(options.dry_run));
+            error("dryRun", CauseReason::NotSupported, detail);
+        }
+        if !errors.is_empty() {
+            return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", &errors));
+        }
+        Ok(Self {
+            grace: options.grace_period_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds }),
+            uid: options.precondition_uid.clone(),
+            resource_version: options.precondition_resource_version.clone(),
+            orphan_dependents: options.orphan_dependents,
+            policy,
+            dry_run: !options.dry_run.is_empty(),
+            definition: None,
+        })
+    }
+}
+
+/// What a deletion came to.
+pub(crate) enum Deleted {
+    /// The object is gone (or would be): its last stored state, at the version of the removal.
+    Removed(KeyValue),
+    /// The object stays for now, in this state.
+    Kept(KeyValue),
+    /// As [`Deleted::Kept`], for a dry run.
+    WouldKeep(Value),
+}
+
+/// Spec 3.2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Grace {
+    /// Nothing to wait for.
+    Neither,
+    /// The object waits already, and not longer than asked for.
+    Pending,
+    /// The object is to wait: deletionTimestamp, deletionGracePeriodSeconds, whether the generation rises.
+    Graceful { at: jiff::Timestamp, seconds: i64, first: bool },
+}
+
+impl Call<'_> {
+    /// DELETE of the object that the request names.
+    pub(crate) fn delete(&mut self, options: &DeleteOptions) -> Result<Response, ApiError> {
+        let deletion = Deletion::validate(options)?;
+        self.warn_of_orphans(&deletion);
+        let deleted = self.delete_object(&self.target.name, &self.key(), &deletion)?;
+        self.deletion_response(&deletion, deleted)
+    }
+
+    pub(crate) fn warn_of_orphans(&mut self, deletion: &Deletion) {
+        if self.resource().is("batch", "jobs")
+            && deletion.policy.is_none()
+            && deletion.orphan_dependents.is_none()
+        {
+            self.warnings.push(JOB_WARNING.to_owned());
+        }
+    }
+
+    /// Spec 4.
+    fn deletion_response(&mut self, deletion: &Deletion, deleted: Deleted) -> Result<Response, ApiError> {
+        // S01: the only unfinished deletion that the status code shows.
+        let kept = if deletion.orphan_dependents == Some(false) { 202 } else { 200 };
+        match deleted {
+            Deleted::Kept(stored) => self.answer_stored(kept, stored.value, stored.mod_revision),
+            Deleted::WouldKeep(object) => Ok(self.answer_value(kept, object)),
+            Deleted::Removed(stored) if self.resource().returns_deleted_object => {
+                self.answer_stored(200, stored.value, stored.mod_revision)
+            }
+            Deleted::Removed(stored) => {
+                // Its name and UID are the same in every version.
+                let object = Object::from_stored(self.type_meta(), stored.value, stored.mod_revision);
+                let metadata = object.metadata()?;
+                let mut details = json!({"name": metadata["name"], "kind": &*self.resource().resource, "uid": metadata["uid"]});
+                if !self.resource().group.is_empty() {
+                    details["group"] = (*self.resource().group).into();
+                }
+                Ok(self.answer_success(200, Some(details)))
+            }
+        }
+    }
+
+    /// Deletes one object of the resource.
+    pub(crate) fn delete_object(
+        &self,
+        name: &str,
+        key: &Key,
+        deletion: &Deletion,
+    ) -> Result<Deleted, ApiError> {
+        if (self.resource().is("", "namespaces") || rules::is_definition(self.resource()))
+            && let Some(deleted) = self.delete_marked_first(name, key, deletion)?
+        {
+            return Ok(deleted);
+        }
+        self.delete_generic(name, key, deletion)
+    }
+
+    fn delete_generic(&self, name: &str, key: &Key, deletion: &Deletion) -> Result<Deleted, ApiError> {
+        let mut deletion = deletion.clone();
+        let mut last_written: Option<KeyValue> = None;
+        for turn in 0..MAX_TURNS {
+            let Some(stored) = self.read(key)? else {
+                // Between the two steps of a graceful deletion the object may have been removed.
+                return match last_written {
+                    Some(stored) => Ok(Deleted::Removed(stored)),
+                    None => Err(self.not_found(name)),
+                };
+            };
+            let live = self.decode(&stored)?;
+            self.check_preconditions(name, &live, &deletion, turn == 0)?;
+            let grace = self.grace(&live, &deletion);
+            if grace == Grace::Pending {
+                return Ok(Deleted::Kept(stored));
+            }
+            self.admit_deletion(name)?;
+            self.validate_deletion(&live, || deletion.within(&grace))?;
+            let finalizers = self.gc_finalizers(&live, &deletion);
+            let finished = finalizers.is_empty() && !matches!(grace, Grace::Graceful { .. });
+            if finished {
+                if deletion.dry_run {
+                    return Ok(Deleted::Removed(stored));
+                }
+                let released = self.released_places(&live)?;
+                match self.commit_charged(key, stored.mod_revision, None, &released)? {
+                    Stored::Done(revision) => {
+                        self.report_deletion(&live, stored.mod_revision, &deletion, None);
+                        return Ok(Deleted::Removed(KeyValue { mod_revision: revision, ..stored }));
+                    }
+                    Stored::Raced => continue,
+                }
+            }
+            let mut new = live.clone();
+            self.mark(&mut new, &grace, &finalizers);
+            let waits =
+                !finalizers.is_empty() || matches!(grace, Grace::Graceful { seconds, .. } if seconds > 0);
+            if deletion.dry_run {
+                if waits {
+                    return Ok(Deleted::WouldKeep(new));
+                }
+                let value = self.encode(&new)?;
+                return Ok(Deleted::Removed(KeyValue { value, ..stored }));
+            }
+            let value = self.encode(&new)?;
+            let written = if value == stored.value {
+                stored
+            } else {
+                match self.commit(key, stored.mod_revision, Some(value.clone()))? {
+                    Stored::Done(revision) => {
+                        self.report_deletion(&live, stored.mod_revision, &deletion, None);
+                        KeyValue { value, mod_revision: revision, ..stored }
+                    }
+                    Stored::Raced => continue,
+                }
+            };
+            if waits {
+                return Ok(Deleted::Kept(written));
+            }
+            // The second step removes what the first one has written.
+            if deletion.resource_version.is_some() {
+                deletion.resource_version = Some(written.mod_revision.to_string());
+            }
+            deletion.grace = Some(0);
+            last_written = Some(written);
+        }
+        Err(self.modified(name))
+    }
+
+    /// Reports who has deleted the object, or that it could not be deleted. What was terminating already is no news.
+    pub(crate) fn report_deletion(
+        &self,
+        live: &Value,
+        revision: Revision,
+        deletion: &Deletion,
+        failure: Option<&ApiError>,
+    ) {
+        let Some(observer) = &self.registry.config.deletion_observer else { return };
+        if meta::is_deleting(live) {
+            return;
+        }
+        observer.observed(&ObservedDeletion {
+            resource: self.resource(),
+            namespace: meta::text(live, "namespace"),
+            name: meta::name(live),
+            uid: meta::uid(live),
+            resource_version: revision.0,
+            user: self.context.user,
+            program: self.context.user_agent_manager,
+            is_eviction: self.target.subresource == "eviction",
+            policy: deletion.policy,
+            definition: deletion.definition.as_deref(),
+            failure,
+        });
+    }
+
+    /// Asks admission about a deletion, in the form that it has for admission. Most servers have nothing to ask, and make none.
+    fn validate_deletion(&self, live: &Value, seen: impl FnOnce() -> Deletion) -> Result<(), ApiError> {
+        // What evicts was admitted as an eviction.
+        if self.target.subresource == "eviction" || !self.registry.admits() {
+            return Ok(());
+        }
+        let deletion = seen();
+        self.validate_dynamically(None, Some(live), &Options::Delete(&deletion.shown(), deletion.dry_run))
+    }
+
+    /// Preconditions; `first` is spec 3.1 step 3, which names the Kind.
+    pub(crate) fn check_preconditions(
+        &self,
+        name: &str,
+        live: &Value,
+        deletion: &Deletion,
+        first: bool,
+    ) -> Result<(), ApiError> {
+        let resource = self.resource();
+        let kind = if first { &resource.kind } else { &resource.resource };
+        // Events of both groups are stored as one kind.
+        let group = if first && &*resource.group == "events.k8s.io" { "" } else { &*resource.group };
+        if let Some(uid) = &deletion.uid
+            && uid != meta::uid(live)
+        {
+            let why = format!(
+                "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been \
+                 deleted and then recreated",
+                meta::uid(live)
+            );
+            return Err(ApiError::conflict(group, kind, name, &why));
+        }
+        let version = meta::text(live, "resourceVersion");
+        if let Some(wanted) = &deletion.resource_version
+            && wanted != version
+        {
+            let why = format!(
+                "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
+                 ({version}). The object might have been modified"
+            );
+            return Err(ApiError::conflict(group, kind, name, &why));
+        }
+        Ok(())
+    }
+
+    /// Spec 3.2 and 8.
+    fn grace(&self, live: &Value, deletion: &Deletion) -> Grace {
+        if !self.resource().graceful_deletion {
+            return Grace::Neither;
+        }
+        if !meta::is_deleting(live) {
+            let seconds = pod_grace_period(live, deletion.grace);
+            let at = after(self.context.now, seconds);
+            return Grace::Graceful { at, seconds, first: true };
+        }
+        let stored = match meta::grace_period(live) {
+            None | Some(0) => return Grace::Neither,
+            Some(seconds) if seconds < 0 => 1,
+            Some(seconds) => seconds,
+        };
+        match deletion.grace {
+            Some(wanted) if wanted < stored => {
+                let marked = meta::text(live, "deletionTimestamp").parse().unwrap_or(self.context.now);
+                let at = after(marked, wanted - stored);
+                if at < self.context.now {
+                    let seconds = i64::from(wanted != 0);
+                    Grace::Graceful { at: self.context.now, seconds, first: false }
+                } else {
+                    Grace::Graceful { at, seconds: wanted, first: false }
+                }
+            }
+            _ => Grace::Pending,
+        }
+    }
+
+    /// The finalizers after the rules of spec 3.3.
+    fn gc_finalizers(&self, live: &Value, deletion: &Deletion) -> Vec<String> {
+        let before = finalizers(live);
+        if !self.registry.config.garbage_collector {
+            return before;
+        }
+        let has = |name: &str| before.iter().any(|finalizer| finalizer == name);
+        let default = self.resource().default_garbage_collection;
+        let chosen = match (deletion.orphan_dependents, deletion.policy) {
+            // The first rule that applies decides; whatever none names gets no finalizer.
+            _ if default == DefaultGarbageCollection::Unsupported => None,
+            (Some(true), _) | (None, Some(PropagationPolicy::Orphan)) => Some(ORPHAN),
+            (None, Some(PropagationPolicy::Foreground)) => Some(FOREGROUND),
+            (None, None) if has(ORPHAN) => Some(ORPHAN),
+            (None, None) if has(FOREGROUND) => Some(FOREGROUND),
+            (None, None) if default == DefaultGarbageCollection::Orphan => Some(ORPHAN),
+            (Some(false), _) | (None, Some(PropagationPolicy::Background) | None) => None,
+        };
+        with_gc_finalizer(before, chosen)
+    }
+
+    /// Spec 3.1 step 8 c to e, and 3.4.
+    fn mark(&self, object: &mut Value, grace: &Grace, finalizers: &[String]) {
+        meta::set_finalizers(object, finalizers.to_vec());
+        let generation = meta::generation(object);
+        let deleting = meta::is_deleting(object);
+        let now = self.now();
+        let marked: Option<jiff::Timestamp> = meta::text(object, "deletionTimestamp").parse().ok();
+        let metadata = meta::metadata_mut(object);
+        match grace {
+            Grace::Graceful { at, seconds, first } => {
+                metadata.insert("deletionTimestamp".into(), meta::time(*at).into());
+                metadata.insert("deletionGracePeriodSeconds".into(), (*seconds).into());
+                if *first && generation > 0 {
+                    metadata.insert("generation".into(), (generation + 1).into());
+                }
+            }
+            Grace::Neither | Grace::Pending => {
+                if !deleting && generation > 0 {
+                    metadata.insert("generation".into(), (generation + 1).into());
+                }
+                if marked.is_none_or(|marked| marked > self.context.now) {
+                    metadata.insert("deletionTimestamp".into(), now.into());
+                }
+                metadata.insert("deletionGracePeriodSeconds".into(), 0.into());
+            }
+        }
+    }
+
+    /// The first DELETE of a namespace or definition, which marks it and leaves the rest to its controller (spec 9, 12.2).
+    ///
+    /// `None` if it is marked already and the generic deletion follows.
+    fn delete_marked_first(
+        &self,
+        name: &str,
+        key: &Key,
+        deletion: &Deletion,
+    ) -> Result<Option<Deleted>, ApiError> {
+        let is_namespace = self.resource().is("", "namespaces");
+        for _ in 0..MAX_TURNS {
+            let Some(stored) = self.read(key)? else { return Err(self.not_found(name)) };
+            let live = self.decode(&stored)?;
+            self.check_special_preconditions(name, &live, deletion)?;
+            if meta::is_deleting(&live) {
+                let is_kept = is_namespace && has_spec_finalizers(&live);
+                return Ok(is_kept.then_some(Deleted::Kept(stored)));
+            }
+            self.admit_deletion(name)?;
+            // Whatever races with the deletion would delete another object.
+            let exact = || Deletion { uid: Some(meta::uid(&live).to_owned()), ..deletion.clone() };
+            self.validate_deletion(&live, exact)?;
+            let mut new = live.clone();
+            if is_namespace {
+                meta::set_finalizers(&mut new, namespace_finalizers(&live, deletion));
+                meta::member_map(&mut new, "status").insert("phase".into(), "Terminating".into());
+            } else {
+                meta::set_finalizers(&mut new, definition_finalizers(&live));
+                crd::set_termination(&mut new, Termination::Pending, self.context.now);
+            }
+            meta::metadata_mut(&mut new).insert("deletionTimestamp".into(), self.now().into());
+            if let Some(deleted) = self.write_mark(key, &stored, new, deletion)? {
+                if !deletion.dry_run {
+                    self.report_deletion(&live, stored.mod_revision, deletion, None);
+                }
+                return Ok(Some(deleted));
+            }
+        }
+        Err(self.modified(name))
+    }
+
+    /// Writes the first mark; `None` if another write came first.
+    fn write_mark(
+        &self,
+        key: &Key,
+        stored: &KeyValue,
+        new: Value,
+        deletion: &Deletion,
+    ) -> Result<Option<Deleted>, ApiError> {
+        if deletion.dry_run {
+            return Ok(Some(Deleted::WouldKeep(new)));
+        }
+        let value = persist::encode(self.resource(), &new)?;
+        Ok(match self.commit(key, stored.mod_revision, Some(value.clone()))? {
+            Stored::Done(revision) => {
+                Some(Deleted::Kept(KeyValue { value, mod_revision: revision, ..stored.clone() }))
+            }
+            Stored::Raced => None,
+        })
+    }
+
+    /// Preconditions in the words of namespaces and definitions.
+    fn check_special_preconditions(
+        &self,
+        name: &str,
+        live: &Value,
+        deletion: &Deletion,
+    ) -> Result<(), ApiError> {
+        let checks = [
+            (&deletion.uid, "uid", "UID"),
+            (&deletion.resource_version, "resourceVersion", "ResourceVersion"),
+        ];
+        for (wanted, field, shown) in checks {
+            let actual = meta::text(live, field);
+            if let Some(wanted) = wanted
+                && wanted != actual
+            {
+                let why = format!(
+                    "Precondition failed: {shown} in precondition: {wanted}, {shown} in object meta: {actual}"
+                );
+                return Err(self.conflict(name, &why));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The finalizers of a namespace after its first DELETE (spec 12.2).
+fn namespace_finalizers(live: &Value, deletion: &Deletion) -> Vec<String> {
+    let before = finalizers(live);
+    match (deletion.orphan_dependents, deletion.policy) {
+        (Some(true), _) | (None, Some(PropagationPolicy::Orphan)) => with_gc_finalizer(before, Some(ORPHAN)),
+        (Some(false), _) | (None, Some(PropagationPolicy::Foreground)) => {
+            with_gc_finalizer(before, Some(FOREGROUND))
+        }
+        (None, Some(PropagationPolicy::Background)) => with_gc_finalizer(before, None),
+        (None, None) => before,
+    }
+}
+
+/// The finalizers of a definition after its first DELETE (spec 9).
+fn definition_finalizers(live: &Value) -> Vec<String> {
+    let mut after = finalizers(live);
+    if !after.iter().any(|finalizer| finalizer == CLEANUP_FINALIZER) {
+        after.push(CLEANUP_FINALIZER.to_owned());
+    }
+    after
+}
+
+fn finalizers(object: &Value) -> Vec<String> {
+    meta::finalizers(object).into_iter().map(str::to_owned).collect()
+}
+
+/// The list without the two GC finalizers and with the chosen one at the end; untouched if that is the same set.
+fn with_gc_finalizer(before: Vec<String>, chosen: Option<&str>) -> Vec<String> {
+    let mut after: Vec<String> =
+        before.iter().filter(|finalizer| *finalizer != ORPHAN && *finalizer != FOREGROUND).cloned().collect();
+    after.extend(chosen.map(str::to_owned));
+    let same = after.len() == before.len() && after.iter().all(|finalizer| before.contains(finalizer));
+    if same { before } else { after }
+}
+
+/// Seconds that a pod gets at its first DELETE (spec 8).
+fn pod_grace_period(pod: &Value, asked: Option<i64>) -> i64 {
+    let own = || pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
+    let seconds = asked.or_else(own).unwrap_or_default();
+    let text = |path: &str| pod.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    if text("/spec/nodeName").is_empty() || matches!(text("/status/phase"), "Failed" | "Succeeded") {
+        return 0;
+    }
+    if seconds < 0 { 1 } else { seconds }
+}
+
+fn after(time: jiff::Timestamp, seconds: i64) -> jiff::Timestamp {
+    // Out of range is what no clock reaches: the time itself serves as well.
+    time.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap_or(time)
+}

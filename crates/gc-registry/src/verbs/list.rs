@@ -1,0 +1,361 @@
+//! Lists: consistent pages, versions, selectors.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+
+use super::filter::Filter;
+use crate::api::{ListOptions, ObjectList, RequestTarget, VersionMatch};
+use crate::call::Call;
+use crate::catalog::resource::ResourceDefinition;
+use crate::conversion::{Converter, TimeLeft};
+use crate::error::{ApiError, CauseReason, FieldError};
+use crate::metadata::names::quoted;
+use crate::metadata::object::{Object, TypeMeta};
+use crate::storage::{Key, KeyValue, RangeOptions, Revision, Storage, StorageError};
+use crate::{persist, schema};
+
+/// Objects read from the store at once while a selector looks for its matches.
+const SCAN_PAGE: usize = 1000;
+
+/// Reads `resourceVersion`; empty is 0.
+pub(crate) fn parse_version(text: &str) -> Result<Revision, ApiError> {
+    version(text).map_err(|why| ApiError::bad_request(format!("invalid resource version: {why}")))
+}
+
+/// Reads `resourceVersion` of a single read or a watch, where bad text is a 500 (recorded from upstream).
+pub(crate) fn parse_version_of_get(text: &str) -> Result<Revision, ApiError> {
+    version(text).map_err(|why| ApiError::new(500, "", why))
+}
+
+/// Reads the `resourceVersion` of an object that is written; bad text is a 500 in other words.
+pub(crate) fn parse_version_of_write(text: &str) -> Result<Revision, ApiError> {
+    number(text).map_err(|why| ApiError::new(500, "", why))
+}
+
+fn version(text: &str) -> Result<Revision, String> {
+    number(text).map_err(|why| format!("resourceVersion: Invalid value: {}: {why}", quoted(text)))
+}
+
+fn number(text: &str) -> Result<Revision, String> {
+    if text.is_empty() {
+        return Ok(Revision(0));
+    }
+    // Go takes no sign here, and Rust does.
+    let digits = Some(text).filter(|text| !text.starts_with('+'));
+    digits.and_then(|digits| digits.parse().ok()).map(Revision).ok_or_else(|| {
+        let why = if text.bytes().all(|byte| byte.is_ascii_digit()) {
+            "value out of range"
+        } else {
+            "invalid syntax"
+        };
+        format!("strconv.ParseUint: parsing {}: {why}", quoted(text))
+    })
+}
+
+/// Where the next page starts, and how many objects follow there, so that no page counts them again:
+/// `{"v":"meta.k8s.io/v1","rv":5,"start":"default/web\u0000","remaining":70}`. With `rv` -1, it starts in the newest
+/// state, as a client wants that continues although the state of the first page is gone.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Continue {
+    revision: Option<Revision>,
+    after: String,
+    remaining: Option<u64>,
+}
+
+impl Continue {
+    pub(crate) fn encode(&self) -> String {
+        let revision = self.revision.map_or(json!(-1), |revision| revision.0.into());
+        let mut token =
+            json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{}\u{0}", self.after)});
+        if let Some(remaining) = self.remaining {
+            token["remaining"] = remaining.into();
+        }
+        URL_SAFE_NO_PAD.encode(token.to_string())
+    }
+
+    pub(crate) fn decode(token: &str) -> Result<Self, ApiError> {
+        let bad = |why: &str| {
+            ApiError::bad_request(format!("invalid continue token: continue key is not valid{why}"))
+        };
+        let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|why| {
+            bad(&format!(": illegal base64 data at input byte {}", schema::base64_offset(&why, token)))
+        })?;
+        let value: Value = serde_json::from_slice(&bytes).map_err(|why| bad(&format!(": {why}")))?;
+        let version = value["v"].as_str().unwrap_or_default();
+        if version != "meta.k8s.io/v1" {
+            return Err(bad(&format!(": server does not recognize this encoded version {version}")));
+        }
+        let revision = match value["rv"].as_i64() {
+            None | Some(0) => {
+                return Err(bad(": incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
+            }
+            Some(revision) => u64::try_from(revision).ok().map(Revision),
+        };
+        let start = value["start"].as_str().unwrap_or_default();
+        if start.is_empty() {
+            return Err(bad(": encoded start key empty (version meta.k8s.io/v1)"));
+        }
+        let key = start.strip_prefix('/').unwrap_or(start);
+        // What would lead out of the collection, or is not written as the server writes it.
+        if key.split('/').any(|part| matches!(part, "" | "." | "..")) {
+            return Err(bad(&format!(": {start}")));
+        }
+        let after = key.strip_suffix('\u{0}').unwrap_or(key).to_owned();
+        Ok(Self { revision, after, remaining: value["remaining"].as_u64() })
+    }
+}
+
+fn forbidden(field: &str, why: &str) -> ApiError {
+    let error = FieldError {
+        field: field.into(),
+        reason: CauseReason::Forbidden,
+        detail: format!("Forbidden: {why}"),
+    };
+    ApiError::invalid("meta.k8s.io", "ListOptions", "", &[error])
+}
+
+/// Upstream's checks of the options against each other.
+fn validate(options: &ListOptions) -> Result<(), ApiError> {
+    if options.send_initial_events.is_some() {
+        return Err(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+    }
+    if let Some(wanted) = options.resource_version_match {
+        if options.resource_version.is_empty() {
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            return Err(forbidden("resourceVersionMatch", why));
+        }
+        if !options.continue_token.is_empty() {
+            return Err(forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden when continue is provided",
+            ));
+        }
+        if wanted == VersionMatch::Exact && options.resource_version == "0" {
+            let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            return Err(forbidden("resourceVersionMatch", why));
+        }
+    }
+    if !options.continue_token.is_empty() && !matches!(options.resource_version.as_str(), "" | "0") {
+        return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
+    }
+    Ok(())
+}
+
+const EXPIRED_CONTINUE: &str = "The provided continue parameter is too old to display a consistent list result. You can \
+     start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder \
+     of the results. Continuing with the provided token results in an inconsistent list - objects that were created, \
+     modified, or deleted between the time the first chunk was returned and now may show up in the list.";
+
+/// Where objects are read, by what they are converted, and how long that may take.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'a> {
+    pub(crate) converter: &'a Converter,
+    pub(crate) storage: &'a dyn Storage,
+    pub(crate) time_left: TimeLeft<'a>,
+}
+
+impl Call<'_> {
+    /// Where the request reads collections.
+    pub(crate) fn source(&self) -> Source<'_> {
+        Source {
+            converter: &self.registry.converter,
+            storage: &*self.registry.storage,
+            time_left: self.context.time_left,
+        }
+    }
+}
+
+/// A page of a collection.
+pub(crate) fn list(
+    source: Source<'_>,
+    target: &RequestTarget,
+    options: &ListOptions,
+) -> Result<ObjectList, ApiError> {
+    let filter = Filter::parse(&target.resource, options)?;
+    validate(options)?;
+    let page = Reader::new(source, target).page(options, &filter)?;
+    Ok(ObjectList {
+        items: page.items,
+        resource_version: page.revision.to_string(),
+        continue_token: page.next.as_ref().map(Continue::encode).unwrap_or_default(),
+        remaining_item_count: page.remaining,
+    })
+}
+
+/// All objects below a prefix, or the one under the key, for the initial state of a watch.
+pub(crate) fn everything(
+    source: Source<'_>,
+    target: &RequestTarget,
+    scope: &str,
+    exact: bool,
+    filter: &Filter,
+) -> Result<(Vec<Arc<Object>>, Revision), ApiError> {
+    let (found, revision): (Vec<KeyValue>, _) = if exact {
+        let answer = source.storage.get(scope, None).map_err(persist::storage_error)?;
+        (answer.item.into_iter().collect(), answer.revision)
+    } else {
+        let answer = source.storage.range(scope, &RangeOptions::default()).map_err(persist::storage_error)?;
+        (answer.items, answer.revision)
+    };
+    Ok((Reader::new(source, target).matching(&found, filter)?, revision))
+}
+
+/// A page as it is answered.
+struct Page {
+    items: Vec<Arc<Object>>,
+    revision: Revision,
+    next: Option<Continue>,
+    remaining: Option<u64>,
+}
+
+/// Which part of a collection is read.
+struct Start {
+    at: Option<Revision>,
+    after: Option<Key>,
+    continued: bool,
+    /// How many objects there are from here on, if they were counted.
+    counted: Option<u64>,
+}
+
+/// Reads objects of a collection in the version of the request.
+struct Reader<'a> {
+    source: Source<'a>,
+    resource: &'a Arc<ResourceDefinition>,
+    namespace: &'a str,
+    prefix: String,
+    type_meta: Arc<TypeMeta>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(source: Source<'a>, target: &'a RequestTarget) -> Self {
+        Self {
+            source,
+            resource: &target.resource,
+            namespace: &target.namespace,
+            prefix: persist::collection_prefix(&target.resource, &target.namespace),
+            type_meta: persist::type_meta(&target.resource),
+        }
+    }
+
+    fn present(&self, items: &[KeyValue]) -> Result<Vec<Object>, ApiError> {
+        let stored = items.iter().map(|item| (item.value.clone(), item.mod_revision));
+        self.source.converter.present_all(self.resource, &self.type_meta, stored, self.source.time_left)
+    }
+
+    fn matching(&self, items: &[KeyValue], filter: &Filter) -> Result<Vec<Arc<Object>>, ApiError> {
+        let mut matching = Vec::new();
+        for object in self.present(items)? {
+            if filter.matches(&object)? {
+                matching.push(Arc::new(object));
+            }
+        }
+        Ok(matching)
+    }
+
+    fn start(&self, options: &ListOptions) -> Result<Start, ApiError> {
+        let requested = parse_version(&options.resource_version)?;
+        if !options.continue_token.is_empty() {
+            let token = Continue::decode(&options.continue_token)?;
+            let after = Some(format!("{}{}", self.prefix, token.after).into());
+            let counted = token.remaining;
+            return Ok(Start { at: token.revision, after, continued: true, counted });
+        }
+        let mut at = None;
+        if requested.0 > 0 {
+            let exact = match options.resource_version_match {
+                Some(wanted) => wanted == VersionMatch::Exact,
+                None => options.limit > 0,
+            };
+            if exact {
+                at = Some(requested);
+            } else {
+                let newest = self.source.storage.revision().map_err(persist::storage_error)?;
+                if requested > newest {
+                    return Err(persist::too_large_version(requested, newest));
+                }
+            }
+        }
+        Ok(Start { at, after: None, continued: false, counted: None })
+    }
+
+    /// Whether upstream answers from its cache, which has no pages. Events have no cache.
+    fn is_of_any_version(&self, options: &ListOptions) -> bool {
+        let is_event = &*self.resource.resource == "events" && self.resource.custom.is_none();
+        options.resource_version == "0" && options.continue_token.is_empty() && !is_event
+    }
+
+    fn page(&self, options: &ListOptions, filter: &Filter) -> Result<Page, ApiError> {
+        let limit =
+            if self.is_of_any_version(options) { 0 } else { usize::try_from(options.limit).unwrap_or(0) };
+        let Start { mut at, mut after, continued, counted } = self.start(options)?;
+        let from = after.clone();
+        let fail = |error: StorageError| match error {
+            StorageError::Compacted { .. } if continued => self.expired(from.as_deref()),
+            other => persist::storage_error(other),
+        };
+        if let (Some(name), None, false) = (filter.exact_name(), &at, continued)
+            && (!self.namespace.is_empty() || !self.resource.namespaced())
+        {
+            return self.one(name, filter);
+        }
+        let mut items = Vec::new();
+        loop {
+            let page_limit = if filter.is_empty() { limit } else { SCAN_PAGE };
+            let skips_count = counted.is_some() || !filter.is_empty();
+            let range = RangeOptions { at, after: after.take(), limit: page_limit, skips_count };
+            let answer = self.source.storage.range(&self.prefix, &range).map_err(fail)?;
+            let revision = answer.revision;
+            at = Some(revision);
+            let last = answer.items.last().map(|item| Arc::clone(&item.key));
+            let objects = self.present(&answer.items)?;
+            if filter.is_empty() {
+                let present = u64::try_from(objects.len()).unwrap_or(u64::MAX);
+                // A token is the client's: where more follows, at least one does.
+                let left = |counted: u64| counted.saturating_sub(present).max(1);
+                let remaining = counted.map_or(answer.remaining, left);
+                let remaining = answer.more.then_some(remaining);
+                let next = answer.more.then(|| self.next(last.as_deref(), revision, remaining)).flatten();
+                let items = objects.into_iter().map(Arc::new).collect();
+                return Ok(Page { items, revision, next, remaining });
+            }
+            let mut scanned = answer.items.iter().zip(objects).peekable();
+            while let Some((item, object)) = scanned.next() {
+                if !filter.matches(&object)? {
+                    continue;
+                }
+                items.push(Arc::new(object.forgetting_what_was_decoded()));
+                if limit > 0 && items.len() == limit && (answer.more || scanned.peek().is_some()) {
+                    // With a selector, how many remain is not known (upstream leaves it out).
+                    let next = self.next(Some(&item.key), revision, None);
+                    return Ok(Page { items, revision, next, remaining: None });
+                }
+            }
+            if !answer.more {
+                return Ok(Page { items, revision, next: None, remaining: None });
+            }
+            after = last;
+        }
+    }
+
+    fn one(&self, name: &str, filter: &Filter) -> Result<Page, ApiError> {
+        let key = format!("{}{name}", self.prefix);
+        let answer = self.source.storage.get(&key, None).map_err(persist::storage_error)?;
+        let items = self.matching(answer.item.as_slice(), filter)?;
+        Ok(Page { items, revision: answer.revision, next: None, remaining: None })
+    }
+
+    fn next(&self, last: Option<&str>, revision: Revision, remaining: Option<u64>) -> Option<Continue> {
+        let after = last?.strip_prefix(&*self.prefix)?.to_owned();
+        Some(Continue { revision: Some(revision), after, remaining })
+    }
+
+    /// The state of the first page is gone: the client may go on in the newest one.
+    fn expired(&self, after: Option<&str>) -> ApiError {
+        let after = after.and_then(|after| after.strip_prefix(&*self.prefix)).unwrap_or_default().to_owned();
+        let continue_token = Continue { revision: None, after, remaining: None }.encode();
+        ApiError { continue_token, ..ApiError::new(410, "Expired", EXPIRED_CONTINUE) }
+    }
+}
