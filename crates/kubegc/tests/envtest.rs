@@ -3,6 +3,8 @@
 
 #[path = "envtest/access.rs"]
 mod access;
+#[path = "envtest/operators.rs"]
+mod operators;
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
