@@ -11,7 +11,8 @@ use crate::crd::CustomVersion;
 use crate::error::{ApiError, Cause, Details};
 use crate::metadata::numbers::write_json;
 use crate::metadata::object::{Object, TypeMeta};
-use crate::schema;
+use crate::metadata::ordered::InOrder;
+use crate::schema::{self, declared::Shape};
 use crate::storage::{Key, KeyValue, Revision, StorageError};
 
 /// Prefix of the definitions of custom resources.
@@ -175,28 +176,33 @@ pub(crate) fn encode(resource: &ResourceDefinition, object: &Value) -> Result<By
     let to_stored = || custom.and_then(|custom| custom.to_stored(object));
     let mark = custom.map(|custom| (&**custom.storage_api_version(), custom.storage_fingerprint()));
     match forms::to_stored(resource, object).or_else(to_stored) {
-        None => encode_value(object, mark).map(Bytes::from),
-        Some(converted) => encode_value(&converted, mark).map(Bytes::from),
+        None => {
+            let shape = Shape::of_kind(&resource.group, &resource.version, &resource.kind);
+            encode_value(InOrder::shaped(object, shape), mark).map(Bytes::from)
+        }
+        // It is converted again before it is written to anybody.
+        Some(converted) => encode_value(InOrder::shaped(&converted, Shape::BY_NAME), mark).map(Bytes::from),
     }
 }
 
 /// `mark` is the version and the fingerprint of the schema.
-fn encode_value(object: &Value, mark: Option<(&str, &str)>) -> Result<Vec<u8>, ApiError> {
+fn encode_value(object: InOrder<'_>, mark: Option<(&str, &str)>) -> Result<Vec<u8>, ApiError> {
     /// Room for an object of ordinary size.
     const CAPACITY: usize = 1024;
     let mut out = Vec::with_capacity(CAPACITY);
     let fail = |why: serde_json::Error| ApiError::internal(format!("cannot encode object: {why}"));
     out.extend_from_slice(b"{\"metadata\":{");
     let mut first = true;
-    for (key, value) in crate::metadata::meta::metadata(object) {
+    let metadata = object.members().find(|(key, _)| *key == "metadata");
+    for (key, value) in metadata.into_iter().flat_map(|(_, metadata)| metadata.members()) {
         if key != "resourceVersion" {
             write_member(&mut out, &mut first, key, value).map_err(fail)?;
         }
     }
     out.push(b'}');
     first = false;
-    for (key, value) in object.as_object().into_iter().flatten() {
-        if !matches!(key.as_str(), "metadata" | "apiVersion" | "kind") {
+    for (key, value) in object.members() {
+        if !matches!(key, "metadata" | "apiVersion" | "kind") {
             write_member(&mut out, &mut first, key, value).map_err(fail)?;
         }
     }
@@ -218,7 +224,7 @@ fn write_member(
     out: &mut Vec<u8>,
     first: &mut bool,
     key: &str,
-    value: &Value,
+    value: InOrder<'_>,
 ) -> Result<(), serde_json::Error> {
     if !*first {
         out.push(b',');
@@ -226,7 +232,7 @@ fn write_member(
     *first = false;
     serde_json::to_writer(&mut *out, key)?;
     out.push(b':');
-    write_json(out, value)
+    write_json(out, &value)
 }
 
 /// An object on its way out.
@@ -312,12 +318,15 @@ mod tests {
 
     #[test]
     fn a_text_names_its_form_at_its_end_and_nowhere_else() {
+        fn by_name(object: &Value) -> InOrder<'_> {
+            InOrder::shaped(object, Shape::BY_NAME)
+        }
         let marked = |object: &Value| {
-            let text = encode_value(object, Some(("example.com/v2", "0a1b"))).unwrap();
+            let text = encode_value(by_name(object), Some(("example.com/v2", "0a1b"))).unwrap();
             let found = split_mark(&text).map(|(_, mark)| mark.to_owned());
             (found, String::from_utf8(without_mark(text.into()).to_vec()).unwrap())
         };
-        let plain = |object: &Value| String::from_utf8(encode_value(object, None).unwrap()).unwrap();
+        let plain = |object: &Value| String::from_utf8(encode_value(by_name(object), None).unwrap()).unwrap();
         for object in [
             json!({"metadata": {"name": "a"}}),
             json!({"metadata": {}, "spec": {"apiVersion": "example.com/v1"}}),

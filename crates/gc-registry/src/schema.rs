@@ -3,6 +3,7 @@
 
 mod builtin;
 mod check;
+pub(crate) mod declared;
 mod depth;
 mod descriptions;
 mod facts;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use gc_registry::api::Object;
 use gc_registry::error::ApiError;
 use gc_registry::numbers::write_json;
+use gc_registry::ordered::InOrder;
 use gc_registry::resource::{ResourceDefinition, Target};
 use gc_registry::{kinds, names};
 use serde_json::{Value, json};
@@ -206,7 +207,7 @@ pub(crate) fn metadata_json(
     out.extend_from_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"");
     out.extend_from_slice(representation.meta_version().as_bytes());
     out.extend_from_slice(b"\",\"metadata\":");
-    serde_json::to_writer(&mut *out, &metadata).map_err(ApiError::internal)?;
+    serde_json::to_writer(&mut *out, &InOrder::of_metadata(&metadata)).map_err(ApiError::internal)?;
     out.push(b'}');
     Ok(())
 }

@@ -275,7 +275,7 @@ impl WatchStream {
             protobuf::watch_frame(&mut out, "BOOKMARK", &bytes);
             return out.into();
         }
-        json_frame("BOOKMARK", object.to_string().as_bytes()).into()
+        json_frame("BOOKMARK", &in_order(&object)).into()
     }
 
     fn error_frame(&self, error: &ApiError) -> Bytes {
@@ -287,12 +287,17 @@ impl WatchStream {
             protobuf::watch_frame(&mut out, "ERROR", &bytes);
             return out.into();
         }
-        let mut written = Vec::new();
-        if write_json(&mut written, &InOrder::of(&status)).is_err() {
-            written.clear();
-        }
-        json_frame("ERROR", &written).into()
+        json_frame("ERROR", &in_order(&status)).into()
     }
+}
+
+/// A document as Go writes it.
+fn in_order(document: &Value) -> Vec<u8> {
+    let mut written = Vec::new();
+    if write_json(&mut written, &InOrder::of(document)).is_err() {
+        written.clear();
+    }
+    written
 }
 
 fn json_frame(event_type: &str, object: &[u8]) -> Vec<u8> {

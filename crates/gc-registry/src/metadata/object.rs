@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::numbers::write_json;
-use super::ordered::InOrder;
+use super::ordered::{InOrder, is_declared};
 use crate::error::ApiError;
 use crate::storage::Revision;
 
@@ -124,53 +124,126 @@ impl Object {
     /// Appends the object as JSON; with `with_type` false, apiVersion and kind are left out, as in the lists
     /// of built-in kinds.
     pub fn write_json(&self, out: &mut Vec<u8>, with_type: bool) -> Result<(), ApiError> {
-        let head = |out: &mut Vec<u8>| {
-            out.extend_from_slice(b"{\"kind\":\"");
-            out.extend_from_slice(self.type_meta.kind.as_bytes());
-            out.extend_from_slice(b"\",\"apiVersion\":\"");
-            out.extend_from_slice(self.type_meta.api_version.as_bytes());
-            out.extend_from_slice(b"\",");
-        };
         if let (Some(stored), Some(revision)) = (&self.stored, self.revision) {
             let rest = stored.strip_prefix(PREFIX).ok_or_else(|| corrupt("does not begin with metadata"))?;
+            out.push(b'{');
             if with_type {
-                head(out);
-            } else {
-                out.push(b'{');
+                self.write_type(out);
             }
-            out.extend_from_slice(b"\"metadata\":{\"resourceVersion\":\"");
-            out.extend_from_slice(revision.to_string().as_bytes());
+            out.extend_from_slice(b"\"metadata\":{");
+            let (identity, rest) = rest.split_at(identity_end(rest));
+            out.extend_from_slice(identity);
+            let revision = revision.to_string();
+            let comma = |is_needed| if is_needed { &b","[..] } else { b"" };
+            out.extend_from_slice(comma(!identity.is_empty()));
+            out.extend_from_slice(b"\"resourceVersion\":\"");
+            out.extend_from_slice(revision.as_bytes());
             out.push(b'"');
-            if !rest.trim_ascii_start().starts_with(b"}") {
-                out.push(b',');
-            }
+            out.extend_from_slice(comma(identity.is_empty() && !rest.trim_ascii_start().starts_with(b"}")));
             out.extend_from_slice(rest);
             return Ok(());
         }
-        let value = self.value()?;
+        let ordered = InOrder::of(self.value()?);
         if with_type {
-            write_json(out, &InOrder::of(value)).map_err(corrupt)?;
+            write_json(out, &ordered).map_err(corrupt)?;
             return Ok(());
         }
         out.push(b'{');
-        let mut first = true;
-        for (key, member) in value.as_object().into_iter().flatten() {
-            if key == "apiVersion" || key == "kind" {
-                continue;
-            }
-            if !first {
+        let members = ordered.members().filter(|(name, _)| !matches!(*name, "apiVersion" | "kind"));
+        for (index, (key, member)) in members.enumerate() {
+            if index > 0 {
                 out.push(b',');
             }
-            first = false;
             serde_json::to_writer(&mut *out, key).map_err(corrupt)?;
             out.push(b':');
-            write_json(out, member).map_err(corrupt)?;
+            write_json(out, &member).map_err(corrupt)?;
         }
         out.push(b'}');
         Ok(())
+    }
+
+    /// Appends apiVersion and kind, each with a comma.
+    fn write_type(&self, out: &mut Vec<u8>) {
+        let TypeMeta { api_version, kind } = &*self.type_meta;
+        let (kind, version) = (("kind", kind), ("apiVersion", api_version));
+        for (name, value) in if is_declared(api_version) { [kind, version] } else { [version, kind] } {
+            out.push(b'"');
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b"\":\"");
+            out.extend_from_slice(value.as_bytes());
+            out.extend_from_slice(b"\",");
+        }
+    }
+}
+
+/// Members of metadata that Go writes before resourceVersion; all are strings.
+const IDENTITY: [&[u8]; 5] =
+    [b"\"name\":\"", b"\"generateName\":\"", b"\"namespace\":\"", b"\"selfLink\":\"", b"\"uid\":\""];
+
+/// The end of the members that precede resourceVersion, in the text of metadata after its bracket. In texts of earlier
+/// releases, and of custom resources, other members come first: then it is their begin.
+fn identity_end(text: &[u8]) -> usize {
+    let mut end = 0;
+    loop {
+        let begin = if end == 0 { 0 } else { end + 1 };
+        if end != 0 && text.get(end) != Some(&b',') {
+            return end;
+        }
+        let member = text.get(begin..).unwrap_or_default();
+        let Some(name) = IDENTITY.iter().find(|name| member.starts_with(name)) else { return end };
+        let Some(length) = string_end(&member[name.len()..]) else { return end };
+        end = begin + name.len() + length;
+    }
+}
+
+/// The length of a string up to and with its closing quote.
+fn string_end(text: &[u8]) -> Option<usize> {
+    let mut begin = 0;
+    loop {
+        let at = begin + text.get(begin..)?.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
+        match text[at] {
+            b'"' => return Some(at + 1),
+            // Whatever is escaped follows.
+            _ => begin = at + 2,
+        }
     }
 }
 
 fn corrupt(why: impl std::fmt::Display) -> ApiError {
     ApiError::internal(format!("stored object is corrupt: {why}"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_stands_where_go_writes_it() {
+        let written = |api_version: &str, stored: &'static str, with_type| {
+            let type_meta = Arc::new(TypeMeta { api_version: api_version.into(), kind: "K".into() });
+            let mut out = Vec::new();
+            let object = Object::from_stored(type_meta, Bytes::from_static(stored.as_bytes()), Revision(7));
+            object.write_json(&mut out, with_type).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        for (stored, wanted) in [
+            (r#"{"metadata":{}}"#, r#"{"metadata":{"resourceVersion":"7"}}"#),
+            (r#"{"metadata":{"name":"a"}}"#, r#"{"metadata":{"name":"a","resourceVersion":"7"}}"#),
+            (
+                r#"{"metadata":{"name":"a\\","uid":"\"u","labels":{"uid":"x"}},"x":1}"#,
+                r#"{"metadata":{"name":"a\\","uid":"\"u","resourceVersion":"7","labels":{"uid":"x"}},"x":1}"#,
+            ),
+            (
+                r#"{"metadata":{"annotations":{},"name":"a"}}"#,
+                r#"{"metadata":{"resourceVersion":"7","annotations":{},"name":"a"}}"#,
+            ),
+        ] {
+            assert_eq!(written("v1", stored, false), wanted);
+        }
+        let head = |api_version| written(api_version, r#"{"metadata":{}}"#, true);
+        let rest = r#""metadata":{"resourceVersion":"7"}}"#;
+        assert_eq!(head("v1"), format!(r#"{{"kind":"K","apiVersion":"v1",{rest}"#));
+        assert_eq!(head("example.com/v1"), format!(r#"{{"apiVersion":"example.com/v1","kind":"K",{rest}"#));
+    }
 }

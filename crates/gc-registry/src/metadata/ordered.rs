@@ -1,60 +1,26 @@
-//! Documents as Go writes them: members in the order in which its types declare them, as far as people and comparing clients see
-//! it first. Whatever has no place here follows by name, and custom resources are written by name alone, as in Go.
+//! Documents as Go writes them: members of built-in types in the order in which those declare them, and those of maps and custom
+//! resources by name.
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::{Map, Value};
+use smallvec::SmallVec;
 
-const DOCUMENT: &[&str] = &["kind", "apiVersion", "metadata"];
-const STATUS: &[&str] = &["kind", "apiVersion", "metadata", "status", "message", "reason", "details", "code"];
-const DETAILS: &[&str] = &["name", "group", "kind", "uid", "causes", "retryAfterSeconds"];
-const CAUSE: &[&str] = &["reason", "message", "field"];
-const METADATA: &[&str] = &[
-    "name",
-    "generateName",
-    "namespace",
-    "selfLink",
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "labels",
-    "annotations",
-    "ownerReferences",
-    "finalizers",
-    "managedFields",
-    "continue",
-    "remainingItemCount",
-];
-/// The groups of Kubernetes whose names have two parts before `.k8s.io`; definitions of others have such names as well.
-const LONG_GROUPS: [&str; 3] =
-    ["flowcontrol.apiserver.k8s.io", "internal.apiserver.k8s.io", "rbac.authorization.k8s.io"];
+use crate::schema::declared::{self, Shape};
 
-/// Returns whether a group is one of Kubernetes itself, whose types are declared in Go.
-fn is_declared(group: &str) -> bool {
-    let short = group.strip_suffix(".k8s.io").unwrap_or(group);
-    !short.contains('.') || LONG_GROUPS.contains(&group)
+/// Structs of most types have no more members in one object.
+const INLINE: usize = 16;
+
+/// Returns whether the members of an object of this apiVersion have an order of their own, and are not by name.
+#[must_use]
+pub(crate) fn is_declared(api_version: &str) -> bool {
+    declared::is_declared(api_version.split_once('/').map_or("", |(group, _)| group))
 }
 
 /// A document that is serialized with its members in order.
 #[derive(Clone, Copy, Debug)]
 pub struct InOrder<'a> {
     value: &'a Value,
-    part: Part,
-}
-
-/// The type of a part of a document, as far as it has an order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    Document,
-    Items,
-    Metadata,
-    Status,
-    Details,
-    Causes,
-    Cause,
-    ByName,
+    shape: Shape,
 }
 
 impl<'a> InOrder<'a> {
@@ -62,71 +28,66 @@ impl<'a> InOrder<'a> {
     #[must_use]
     pub fn of(value: &'a Value) -> Self {
         let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
-        let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
-        let part = match text("kind") {
-            "Status" if group.is_empty() => Part::Status,
-            _ if is_declared(group) => Part::Document,
-            _ => Part::ByName,
-        };
-        Self { value, part }
+        let api_version = text("apiVersion");
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        Self { value, shape: Shape::of_kind(group, version, text("kind")) }
+    }
+
+    /// `metadata` that is shown without its object, which is a type of Go for custom resources, too.
+    #[must_use]
+    pub fn of_metadata(value: &'a Value) -> Self {
+        Self { value, shape: Shape::of_metadata() }
+    }
+
+    /// A value of a known shape.
+    pub(crate) fn shaped(value: &'a Value, shape: Shape) -> Self {
+        Self { value, shape }
+    }
+
+    /// The members of an object in order; none of anything else.
+    pub(crate) fn members(self) -> impl Iterator<Item = (&'a str, Self)> {
+        let object = self.value.as_object();
+        let placed = object.filter(|_| self.shape.has_places()).map(|object| in_place(object, self.shape));
+        let by_name = object.filter(|_| placed.is_none());
+        let item = self.shape.item();
+        placed.into_iter().flatten().map(|(_, name, member)| (name, member)).chain(
+            by_name
+                .into_iter()
+                .flatten()
+                .map(move |(name, value)| (name.as_str(), Self { value, shape: item })),
+        )
     }
 }
 
-impl Part {
-    fn order(self) -> &'static [&'static str] {
-        match self {
-            Self::Document => DOCUMENT,
-            Self::Metadata => METADATA,
-            Self::Status => STATUS,
-            Self::Details => DETAILS,
-            Self::Cause => CAUSE,
-            Self::Items | Self::Causes | Self::ByName => &[],
-        }
-    }
-
-    /// The type of a member.
-    fn member(self, name: &str) -> Self {
-        match (self, name) {
-            (Self::Document | Self::Status, "metadata") => Self::Metadata,
-            (Self::Document, "items") => Self::Items,
-            (Self::Status, "details") => Self::Details,
-            (Self::Details, "causes") => Self::Causes,
-            _ => Self::ByName,
-        }
-    }
-
-    /// The type of an item.
-    fn item(self) -> Self {
-        match self {
-            Self::Items => Self::Document,
-            Self::Causes => Self::Cause,
-            _ => Self::ByName,
-        }
-    }
-}
-
-fn members(members: &Map<String, Value>, part: Part) -> impl Iterator<Item = (&String, InOrder<'_>)> {
-    let order = part.order();
-    let placed = order.iter().filter_map(|name| members.get_key_value(*name));
-    let others = members.iter().filter(|(name, _)| !order.contains(&name.as_str()));
-    placed.chain(others).map(move |(name, value)| (name, InOrder { value, part: part.member(name) }))
+/// The members of a struct with their places, sorted by them.
+fn in_place(object: &Map<String, Value>, shape: Shape) -> SmallVec<[(usize, &str, InOrder<'_>); INLINE]> {
+    let place = |(name, value)| {
+        let name: &String = name;
+        let (place, shape) = shape.member(name);
+        (place, name.as_str(), InOrder { value, shape })
+    };
+    let mut members: SmallVec<[_; INLINE]> = object.iter().map(place).collect();
+    // Those without a place stay in order of their names.
+    members.sort_by_key(|(place, ..)| *place);
+    members
 }
 
 impl Serialize for InOrder<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match (self.value, self.part) {
-            (value, Part::ByName) => value.serialize(serializer),
-            (Value::Object(object), part) => {
+        match self.value {
+            value if self.shape.is_by_name() => value.serialize(serializer),
+            Value::Object(object) => {
                 let mut map = serializer.serialize_map(Some(object.len()))?;
-                for (name, member) in members(object, part) {
+                for (name, member) in self.members() {
                     map.serialize_entry(name, &member)?;
                 }
                 map.end()
             }
-            (Value::Array(items), part) => {
-                serializer.collect_seq(items.iter().map(|value| InOrder { value, part: part.item() }))
+            Value::Array(items) => {
+                let shape = self.shape.item();
+                serializer.collect_seq(items.iter().map(|value| InOrder { value, shape }))
             }
-            (value, _) => value.serialize(serializer),
+            value => value.serialize(serializer),
         }
     }
 }
@@ -145,7 +106,10 @@ mod tests {
         for ordered in [
             r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"m","reason":"Invalid","details":{"name":"a","group":"g","kind":"k","causes":[{"reason":"r","message":"m","field":"f"}]},"code":422}"#,
             r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"1","creationTimestamp":"t","labels":{"b":"c"}},"data":{"kind":"x"}}"#,
-            r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1","continue":"c"},"items":[{"metadata":{"name":"a","uid":"u"},"spec":{}}]}"#,
+            r#"{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"d","namespace":"n","labels":{"a":"b"},"managedFields":[{"manager":"m","operation":"Update","apiVersion":"apps/v1","time":"t","fieldsType":"FieldsV1","fieldsV1":{"f:a":{},"f:b":{}},"subresource":"status"}]},"spec":{"replicas":1,"selector":{"matchLabels":{"z":"1","zz":"2"}},"template":{"metadata":{"labels":{}},"spec":{"containers":[{"name":"c","image":"i","ports":[{"name":"p","containerPort":80,"protocol":"TCP"}],"env":[{"name":"E","value":"1"}],"resources":{"limits":{"cpu":"1","memory":"2"},"requests":{"cpu":"1"}}}],"restartPolicy":"Always"}},"strategy":{"type":"Recreate"}},"status":{"observedGeneration":1,"replicas":1,"conditions":[{"type":"Available","status":"True","lastUpdateTime":"t","lastTransitionTime":"t","reason":"r","message":"m"}]}}"#,
+            r#"{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"a"},"spec":{"group":"g","names":{"plural":"p","kind":"K"},"scope":"Cluster","versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"z":{"description":"d","type":"object","items":{"a":1}}}}}}]}}"#,
+            r#"{"kind":"Role","apiVersion":"rbac.authorization.k8s.io/v1","metadata":{"name":"a"},"rules":[{"verbs":["get"],"apiGroups":[""],"resources":["pods"]}],"unknown":1,"zunknown":{"b":1,"c":2}}"#,
+            r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1","continue":"c"},"items":[{"metadata":{"name":"a","uid":"u"},"spec":{"volumes":[],"containers":[]}}]}"#,
             r#"{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"labels":{},"name":"a"},"spec":{}}"#,
         ] {
             assert_eq!(written(ordered), ordered);

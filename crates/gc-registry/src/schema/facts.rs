@@ -31,6 +31,11 @@ impl Fact {
         self.attribute("union")
     }
 
+    /// The text of the fields, a line each, in the order of declaration.
+    pub(super) fn lines(&self) -> &'static str {
+        self.fields
+    }
+
     /// The lines of the fields, in the order of declaration.
     pub(super) fn fields(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.fields.lines()
@@ -59,6 +64,11 @@ fn table() -> &'static BTreeMap<&'static str, Fact> {
 /// The facts of a type by its name without the prefix.
 pub(super) fn of(name: &str) -> Option<Fact> {
     table().get(name).copied()
+}
+
+/// The facts of a type, and its name as the table has it.
+pub(super) fn entry(name: &str) -> Option<(&'static str, Fact)> {
+    table().get_key_value(name).map(|(name, fact)| (*name, *fact))
 }
 
 /// The names of all types.

@@ -5,6 +5,7 @@
 mod autoscalers;
 mod defaults;
 mod laws;
+mod member_order;
 mod printers;
 mod strategy;
 mod validation;
