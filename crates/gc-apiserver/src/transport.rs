@@ -4,6 +4,7 @@ pub(crate) mod account;
 pub(crate) mod answers;
 pub(crate) mod bodies;
 pub(crate) mod body;
+pub(crate) mod channels;
 pub(crate) mod clients;
 pub(crate) mod connections;
 pub(crate) mod dial;

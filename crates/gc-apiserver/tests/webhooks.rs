@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
@@ -145,6 +146,45 @@ async fn webhooks_are_called_as_a_client_in_go_calls_them() {
         assert_eq!(created.code, if outcome.is_empty() { 201 } else { 500 }, "{at} {message}");
         assert!(message.contains(outcome), "{at} {message}");
         assert_eq!(*seen.lock().unwrap(), requests, "{at}");
+    }
+}
+
+/// Each call opened a connection, with a handshake.
+#[tokio::test]
+async fn connections_to_webhooks_are_used_again() {
+    let http2: &[&[u8]] = &[b"h2", b"http/1.1"];
+    for (protocols, path, version, connections) in [
+        (&[][..], "/ok", http::Version::HTTP_11, 1),
+        (http2, "/ok", http::Version::HTTP_2, 1),
+        (&[b"http/1.1"], "/ok", http::Version::HTTP_11, 1),
+        (&[], "/close", http::Version::HTTP_11, 4),
+    ] {
+        let server = TestServer::start().await;
+        let (opened, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let asked = Arc::clone(&seen);
+        let answer = move |parts: &Parts, body: &Bytes| {
+            let target = parts.uri.path();
+            asked.lock().unwrap().push((parts.version, target.to_owned()));
+            let review: Value = serde_json::from_slice(body).unwrap();
+            let document = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+                "response": {"uid": review["request"]["uid"], "allowed": true}});
+            let mut reply = http::Response::new(webhook::whole(document.to_string()));
+            if target == "/close" {
+                reply.headers_mut().insert("connection", http::HeaderValue::from_static("close"));
+            }
+            Some(reply)
+        };
+        let names = ["127.0.0.1"];
+        let (address, bundle) = webhook::serve_counted(&names, protocols, Arc::clone(&opened), answer).await;
+        let client = json!({"url": format!("https://{address}{path}"), "caBundle": bundle});
+        configure(&server, "validating", client, 10).await;
+        for _ in 0..4 {
+            let map = json!({"metadata": {"name": "a"}});
+            let created = server.post(&format!("{CONFIG_MAPS}?dryRun=All"), &map).await;
+            assert_eq!(created.code, 201, "{created:?}");
+        }
+        assert_eq!(*seen.lock().unwrap(), vec![(version, path.to_owned()); 4]);
+        assert_eq!(opened.load(Ordering::SeqCst), connections, "{path} {version:?}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Calling webhooks: those of admission, and those of conversion.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -8,19 +8,16 @@ use gc_registry::admission::configured::{
     ConditionsReport, Outside, WebhookAnswer, WebhookCall, WebhookFailure, WebhookReport,
 };
 use gc_registry::numbers::write_json;
-use http::header::{ACCEPT, CONTENT_TYPE, HOST, LOCATION, RETRY_AFTER, USER_AGENT};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER, USER_AGENT};
 use http::response::Parts;
-use http::{HeaderMap, Method, Request, StatusCode, Uri};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http::{HeaderMap, Method, StatusCode, Uri};
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::transport::dial::{Peer, Trust, dial, dial_plain};
+use crate::transport::channels::{Channels, Outgoing, Place};
+use crate::transport::dial::{Peer, Trust};
 use crate::webhook_metrics::WebhookMetrics;
-
-/// The largest answer of a webhook in bytes.
-const LARGEST_ANSWER: usize = 3 * 1024 * 1024;
 
 /// How much longer than its own timeout a call is waited for, before the runtime is taken for dead.
 const GRACE: Duration = Duration::from_secs(2);
@@ -35,18 +32,19 @@ const MOST_RETRIES: usize = 10;
 pub(crate) struct Webhooks {
     runtime: Handle,
     metrics: WebhookMetrics,
+    channels: Arc<Channels>,
 }
 
 impl Webhooks {
     /// On the runtime of the caller.
     pub(crate) fn new(metrics: WebhookMetrics) -> Self {
-        Self { runtime: Handle::current(), metrics }
+        Self { runtime: Handle::current(), metrics, channels: Arc::default() }
     }
 }
 
 impl Outside for Webhooks {
     fn call(&self, calls: &[WebhookCall], time_left: &dyn Fn() -> Duration) -> Vec<WebhookAnswer> {
-        let waiting: Vec<_> = calls.iter().map(|call| Pending::begin(&self.runtime, call)).collect();
+        let waiting: Vec<_> = calls.iter().map(|call| Pending::begin(self, call)).collect();
         waiting.into_iter().map(|pending| pending.wait(time_left)).collect()
     }
 
@@ -85,12 +83,13 @@ impl Drop for Pending {
 }
 
 impl Pending {
-    fn begin(runtime: &Handle, call: &WebhookCall) -> Self {
+    fn begin(webhooks: &Webhooks, call: &WebhookCall) -> Self {
         let (done, answer) = mpsc::sync_channel(1);
         let (call, timeout, begun) = (call.clone(), call.timeout, Instant::now());
-        let task = runtime.spawn(async move {
+        let channels = Arc::clone(&webhooks.channels);
+        let task = webhooks.runtime.spawn(async move {
             let begun = Instant::now();
-            let answer = tokio::time::timeout(timeout, ask(&call)).await;
+            let answer = tokio::time::timeout(timeout, ask(&channels, &call)).await;
             let answer = answer.unwrap_or_else(|_| Err(Failed::at(&call.url, "context deadline exceeded")));
             let result = answer.map_err(|Failed(failure)| failure);
             // The receiver is gone if it stopped waiting.
@@ -130,6 +129,7 @@ impl Failed {
 
 /// One request of a call, which redirects may follow.
 struct Hop<'a> {
+    channels: &'a Arc<Channels>,
     call: &'a WebhookCall,
     method: Method,
     uri: Uri,
@@ -137,7 +137,7 @@ struct Hop<'a> {
 }
 
 /// Calls a webhook as a client in Go does: it follows redirects, and tries again where the answer says after what time.
-async fn ask(call: &WebhookCall) -> Result<Value, Failed> {
+async fn ask(channels: &Arc<Channels>, call: &WebhookCall) -> Result<Value, Failed> {
     let mut body = Vec::new();
     write_json(&mut body, &call.body).map_err(|why| Failed::at(&call.url, why))?;
     let body = Bytes::from(body);
@@ -147,7 +147,7 @@ async fn ask(call: &WebhookCall) -> Result<Value, Failed> {
             .url
             .parse()
             .map_err(|why| Failed::at(&call.url, format!("the URL cannot be read: {why}")))?;
-        let hop = Hop { call, method: Method::POST, uri, body: body.clone() };
+        let hop = Hop { channels, call, method: Method::POST, uri, body: body.clone() };
         let (head, bytes) = follow(hop).await.map_err(|why| Failed::at(&call.url, why))?;
         let is_busy = head.status == StatusCode::TOO_MANY_REQUESTS || head.status.is_server_error();
         match retry_after(&head.headers).filter(|_| is_busy && retries < MOST_RETRIES) {
@@ -233,22 +233,14 @@ impl Hop<'_> {
         let address = self.call.address.clone().filter(|_| is_own).unwrap_or_else(|| (name.clone(), port));
         let name = own.as_ref().and_then(Uri::host).map_or(name, str::to_owned);
         let peer = Peer { name, address, trust: Trust::Authorities(self.call.ca_bundle.clone()) };
-        let mut connection = if is_plain { dial_plain(&peer).await? } else { dial(&peer, None).await? };
-        let path = self.uri.path_and_query().map_or("/", |path| path.as_str());
-        let mut request = Request::builder()
-            .method(&self.method)
-            .uri(path)
-            .header(HOST, self.uri.authority().map_or("", |authority| authority.as_str()))
-            .header(ACCEPT, "application/json, */*")
-            .header(USER_AGENT, "kube-apiserver-admission");
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*"));
+        headers.insert(USER_AGENT, HeaderValue::from_static("kube-apiserver-admission"));
         if !self.body.is_empty() {
-            request = request.header(CONTENT_TYPE, "application/json");
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        let request = request.body(Full::new(self.body.clone())).map_err(|why| why.to_string())?;
-        let response = connection.sender.send_request(request).await.map_err(|why| why.to_string())?;
-        let (head, body) = response.into_parts();
-        let bytes = Limited::new(body, LARGEST_ANSWER).collect().await.map_err(|why| why.to_string())?;
-        Ok((head, bytes.to_bytes()))
+        let (method, uri, body) = (self.method.clone(), self.uri.clone(), self.body.clone());
+        self.channels.call(&Place { peer, is_plain }, &Outgoing { method, uri, headers, body }).await
     }
 }
 

@@ -9,15 +9,15 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, OtherError, SignatureScheme};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::x509::{Certificate, Pool, Purpose, check_dates, check_host, verify_tls12, verify_tls13};
 
 /// Where a connection leads, and how it is known that it leads there.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Peer {
     /// The name in the certificate.
     pub(crate) name: String,
@@ -28,7 +28,7 @@ pub(crate) struct Peer {
 }
 
 /// What the certificate of a peer is checked by.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Trust {
     /// Authorities, as PEM.
     Authorities(Vec<u8>),
@@ -65,40 +65,31 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let stream = connect(peer).await?;
-    let name = ServerName::try_from(peer.name.clone()).map_err(|why| format!("tls: {why}"))?;
-    let tls = TlsConnector::from(Arc::new(client_config(peer, identity)?));
-    let stream = tls.connect(name, stream).await.map_err(|why| refused_certificate(&why))?;
-    begin(stream).await
-}
-
-/// Opens a connection without TLS: where a webhook redirects to such a place.
-pub(crate) async fn dial_plain<B>(peer: &Peer) -> Result<Connection<B>, String>
-where
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    begin(connect(peer).await?).await
-}
-
-async fn connect(peer: &Peer) -> Result<TcpStream, String> {
-    let (host, port) = &peer.address;
-    let stream = TcpStream::connect((host.as_str(), *port)).await;
-    stream.map_err(|why| format!("dial tcp {host}:{port}: connect: {}", shown(&why)))
-}
-
-async fn begin<B>(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-) -> Result<Connection<B>, String>
-where
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+    let stream = connect_tls(peer, identity, &[]).await?;
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|why| why.to_string())?;
     let driver = tokio::spawn(connection).abort_handle();
     Ok(Connection { sender, driver })
+}
+
+/// Opens a stream, and offers these protocols in its handshake.
+pub(crate) async fn connect_tls(
+    peer: &Peer,
+    identity: Option<&Identity>,
+    protocols: &[&[u8]],
+) -> Result<TlsStream<TcpStream>, String> {
+    let stream = connect(peer).await?;
+    let name = ServerName::try_from(peer.name.clone()).map_err(|why| format!("tls: {why}"))?;
+    let mut config = client_config(peer, identity)?;
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    let connected = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+    connected.map_err(|why| refused_certificate(&why))
+}
+
+/// Opens a stream without TLS.
+pub(crate) async fn connect(peer: &Peer) -> Result<TcpStream, String> {
+    let (host, port) = &peer.address;
+    let stream = TcpStream::connect((host.as_str(), *port)).await;
+    stream.map_err(|why| format!("dial tcp {host}:{port}: connect: {}", shown(&why)))
 }
 
 fn client_config(peer: &Peer, identity: Option<&Identity>) -> Result<ClientConfig, String> {

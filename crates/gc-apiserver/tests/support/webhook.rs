@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +13,8 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -69,13 +71,23 @@ pub async fn serve_requests(
         }
     };
     let config = config.with_single_cert(vec![cert.der().clone()], key).unwrap();
-    (listen(config, answer).await, STANDARD.encode(cert.pem()))
+    (listen(config, Arc::default(), answer).await, STANDARD.encode(cert.pem()))
 }
 
 /// The same with a certificate that an authority signed, as controller-runtime makes them for tests: it gives the server's
 /// certificate, and not that of the authority, as `caBundle`.
 pub async fn serve_signed(
     names: &[&str],
+    answer: impl Fn(&Parts, &Bytes) -> Option<Response> + Send + Sync + 'static,
+) -> (SocketAddr, String) {
+    serve_counted(names, &[], Arc::default(), answer).await
+}
+
+/// The same in one of these protocols, counting connections.
+pub async fn serve_counted(
+    names: &[&str],
+    protocols: &[&[u8]],
+    opened: Arc<AtomicUsize>,
     answer: impl Fn(&Parts, &Bytes) -> Option<Response> + Send + Sync + 'static,
 ) -> (SocketAddr, String) {
     let mut authority = rcgen::CertificateParams::default();
@@ -88,18 +100,20 @@ pub async fn serve_signed(
     let key = rcgen::KeyPair::generate().unwrap();
     let cert = wanted.signed_by(&key, &issuer).unwrap();
     let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-    let config =
+    let mut config =
         rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()
             .with_single_cert(vec![cert.der().clone()], key)
             .unwrap();
-    (listen(config, answer).await, STANDARD.encode(cert.pem()))
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    (listen(config, opened, answer).await, STANDARD.encode(cert.pem()))
 }
 
 async fn listen(
     config: rustls::ServerConfig,
+    opened: Arc<AtomicUsize>,
     answer: impl Fn(&Parts, &Bytes) -> Option<Response> + Send + Sync + 'static,
 ) -> SocketAddr {
     let acceptor = TlsAcceptor::from(Arc::new(config));
@@ -109,6 +123,7 @@ async fn listen(
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let (acceptor, answer) = (acceptor.clone(), Arc::clone(&answer));
+            opened.fetch_add(1, Ordering::SeqCst);
             tokio::spawn(async move {
                 let Ok(stream) = acceptor.accept(stream).await else { return };
                 let served = service_fn(move |request: http::Request<Incoming>| {
@@ -122,7 +137,7 @@ async fn listen(
                         }
                     }
                 });
-                let connection = hyper::server::conn::http1::Builder::new();
+                let connection = auto::Builder::new(TokioExecutor::new());
                 let _ = connection.serve_connection(TokioIo::new(stream), served).await;
             });
         }

@@ -1,0 +1,219 @@
+//! Connections to webhooks, which are kept for the next call, as client-go keeps them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::HOST;
+use http::response::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::AbortHandle;
+
+use crate::transport::dial::{Peer, connect, connect_tls};
+
+/// The largest answer in bytes.
+const LARGEST_ANSWER: usize = 3 * 1024 * 1024;
+/// How long a connection is kept without a call, as in client-go.
+const IDLE_PATIENCE: Duration = Duration::from_secs(90);
+/// How often those that waited longer are closed.
+const SWEEP_PERIOD: Duration = Duration::from_secs(30);
+/// Connections to one place that are kept, as in client-go, and all that are.
+const MOST_TO_ONE_PLACE: usize = 25;
+const MOST: usize = 100;
+/// What is offered in the handshake, in the order of preference.
+const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+/// Where a channel leads.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(crate) peer: Peer,
+    /// Without TLS, which only redirects lead to.
+    pub(crate) is_plain: bool,
+}
+
+/// A request that can be sent again, over another connection.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    /// Those beside the name of the host.
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// Connections that wait for their next call. Each has one call at a time.
+#[derive(Default)]
+pub(crate) struct Channels(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    idle: HashMap<Place, Vec<(Channel, Instant)>>,
+    /// A task closes what waits for too long; it ends when nothing is left.
+    is_swept: bool,
+}
+
+/// Why a request was not answered.
+enum Unanswered {
+    /// The connection had been closed before anything was sent.
+    Unsent,
+    Failed(String),
+}
+
+impl Channels {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a request and reads its whole answer, over a connection that is open already if there is one. What was sent is
+    /// never sent twice.
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        place: &Place,
+        request: &Outgoing,
+    ) -> Result<(Parts, Bytes), String> {
+        let (channel, response) = loop {
+            let kept = self.take(place);
+            let is_new = kept.is_none();
+            let mut channel = match kept {
+                Some(channel) => channel,
+                None => Channel::open(place).await?,
+            };
+            match channel.send(request).await {
+                Ok(response) => break (channel, response),
+                // The server may have closed it while it waited. It closes none that is new without saying why.
+                Err(Unanswered::Unsent) if !is_new => {}
+                Err(Unanswered::Unsent) => return Err("EOF".to_owned()),
+                Err(Unanswered::Failed(why)) => return Err(why),
+            }
+        };
+        let (head, body) = response.into_parts();
+        let bytes = Limited::new(body, LARGEST_ANSWER).collect().await.map_err(|why| why.to_string())?;
+        self.keep(place, channel);
+        Ok((head, bytes.to_bytes()))
+    }
+
+    fn take(&self, place: &Place) -> Option<Channel> {
+        let mut kept = self.lock();
+        let waiting = kept.idle.get_mut(place)?;
+        let (channel, _) = waiting.pop()?;
+        if waiting.is_empty() {
+            kept.idle.remove(place);
+        }
+        Some(channel)
+    }
+
+    fn keep(self: &Arc<Self>, place: &Place, channel: Channel) {
+        let mut kept = self.lock();
+        if kept.idle.values().map(Vec::len).sum::<usize>() >= MOST {
+            return;
+        }
+        let waiting = kept.idle.entry(place.clone()).or_default();
+        if waiting.len() < MOST_TO_ONE_PLACE {
+            waiting.push((channel, Instant::now()));
+        }
+        if !std::mem::replace(&mut kept.is_swept, true) {
+            tokio::spawn(sweep(Arc::downgrade(self)));
+        }
+    }
+}
+
+/// Closes what has waited for too long, until nothing waits.
+async fn sweep(channels: Weak<Channels>) {
+    loop {
+        tokio::time::sleep(SWEEP_PERIOD).await;
+        let Some(channels) = channels.upgrade() else { return };
+        let mut kept = channels.lock();
+        kept.idle.retain(|_, waiting| {
+            waiting.retain(|(_, since)| since.elapsed() < IDLE_PATIENCE);
+            !waiting.is_empty()
+        });
+        kept.is_swept = !kept.idle.is_empty();
+        if !kept.is_swept {
+            return;
+        }
+    }
+}
+
+/// A connection in the protocol that both ends speak; it ends when this is dropped.
+struct Channel {
+    sender: Sender,
+    driver: AbortHandle,
+}
+
+enum Sender {
+    Http1(http1::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<Full<Bytes>>),
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl Channel {
+    async fn open(place: &Place) -> Result<Self, String> {
+        if place.is_plain {
+            return Self::http1(connect(&place.peer).await?).await;
+        }
+        let stream = connect_tls(&place.peer, None, &PROTOCOLS).await?;
+        if stream.get_ref().1.alpn_protocol() != Some(PROTOCOLS[0]) {
+            return Self::http1(stream).await;
+        }
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .map_err(|why| why.to_string())?;
+        let driver = tokio::spawn(connection).abort_handle();
+        Ok(Self { sender: Sender::Http2(sender), driver })
+    }
+
+    async fn http1(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Self, String> {
+        let (sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|why| why.to_string())?;
+        let driver = tokio::spawn(connection).abort_handle();
+        Ok(Self { sender: Sender::Http1(sender), driver })
+    }
+
+    async fn send(&mut self, outgoing: &Outgoing) -> Result<http::Response<Incoming>, Unanswered> {
+        let ready = match &mut self.sender {
+            Sender::Http1(sender) => sender.ready().await,
+            Sender::Http2(sender) => sender.ready().await,
+        };
+        ready.map_err(|_| Unanswered::Unsent)?;
+        let request = outgoing.request(matches!(self.sender, Sender::Http2(_)))?;
+        let answered = match &mut self.sender {
+            Sender::Http1(sender) => sender.try_send_request(request).await,
+            Sender::Http2(sender) => sender.try_send_request(request).await,
+        };
+        answered.map_err(|mut error| match error.take_message() {
+            Some(_) => Unanswered::Unsent,
+            None => Unanswered::Failed(error.into_error().to_string()),
+        })
+    }
+}
+
+impl Outgoing {
+    /// The request. HTTP/2 has the host in its URI, and HTTP/1.1 in a header.
+    fn request(&self, is_http2: bool) -> Result<Request<Full<Bytes>>, Unanswered> {
+        let failed = |why: &dyn std::fmt::Display| Unanswered::Failed(why.to_string());
+        let mut request = Request::new(Full::new(self.body.clone()));
+        *request.method_mut() = self.method.clone();
+        *request.headers_mut() = self.headers.clone();
+        if is_http2 {
+            *request.uri_mut() = self.uri.clone();
+            return Ok(request);
+        }
+        let target = self.uri.path_and_query().map_or("/", |target| target.as_str());
+        *request.uri_mut() = target.parse().map_err(|why: http::uri::InvalidUri| failed(&why))?;
+        let host = self.uri.authority().map_or("", |authority| authority.as_str());
+        let host = HeaderValue::from_str(host).map_err(|why| failed(&why))?;
+        request.headers_mut().insert(HOST, host);
+        Ok(request)
+    }
+}
