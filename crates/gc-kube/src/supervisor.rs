@@ -197,6 +197,9 @@ impl Supervisor {
             let number = info.id.0 as usize;
             watcher =
                 Some(self.watchers.spawn(Watcher::new(self.context.clone(), route, number).run().boxed()));
+        } else if !info.watched {
+            // Its state would stay what it was when it was last watched.
+            self.context.board.remove(info.id);
         }
         self.known.insert(name.clone(), Known { info, missing_since: None, watcher });
         Ok(())

@@ -151,6 +151,60 @@ async fn a_new_resource_is_watched_within_a_second_and_a_vanished_one_forgotten(
     }
 }
 
+/// A resource that can no longer be collected kept the state of its last watch, and nothing settled until it was gone.
+#[tokio::test]
+async fn a_resource_that_is_no_longer_watched_has_no_state() {
+    let is_collectable = Arc::new(AtomicBool::new(true));
+    let shown = Arc::clone(&is_collectable);
+    let (definitions, frames) = mpsc::unbounded_channel::<Value>();
+    let frames = Arc::new(Mutex::new(Some(frames)));
+    let client = ApiClient::in_process(move |request| {
+        let (shown, frames) = (Arc::clone(&shown), Arc::clone(&frames));
+        async move {
+            match request.uri().path() {
+                "/api" => whole(200, &discovery(&[])),
+                "/apis" => {
+                    let mut widgets = group("shop.example.com", "widgets", "Namespaced");
+                    if !shown.load(Ordering::SeqCst) {
+                        widgets["versions"][0]["resources"][0]["verbs"] = json!(["list", "watch"]);
+                    }
+                    let own = group("apiextensions.k8s.io", "customresourcedefinitions", "Cluster");
+                    whole(200, &json!({"kind": "APIGroupDiscoveryList", "items": [own, widgets]}))
+                }
+                DEFINITIONS => {
+                    let Some(later) = frames.lock().unwrap().take() else {
+                        return std::future::pending().await;
+                    };
+                    let later = futures::stream::unfold(later, |mut later| async {
+                        later.recv().await.map(|frame| (frame, later))
+                    });
+                    let lines = futures::stream::iter([end_of_list(5)]).chain(later);
+                    let lines =
+                        lines.map(|event| Ok(http_body::Frame::data(Bytes::from(format!("{event}\n")))));
+                    Response::new(StreamBody::new(lines).boxed_unsync())
+                }
+                _ => whole(503, &Value::Null),
+            }
+        }
+    });
+    let (report, _reported) = mpsc::unbounded_channel();
+    let collector = MetadataCollector::new(client, CollectorOptions::default());
+    let board = collector.board();
+    tokio::spawn(collector.run(recorder(report, of_resources), Arc::new(NoObserver), std::future::pending()));
+    let has_state = async |expected: bool| {
+        let seen = async {
+            while board.all().values().any(|status| status.name == "widgets.shop.example.com") != expected {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), seen).await.unwrap();
+    };
+    has_state(true).await;
+    is_collectable.store(false, Ordering::SeqCst);
+    definitions.send(definition(7)).unwrap();
+    has_state(false).await;
+}
+
 /// A discovery that fails as a whole, or in one half, is a gap that can be seen, and is tried again.
 #[tokio::test]
 async fn failing_discovery_is_shown_and_got_over() {
