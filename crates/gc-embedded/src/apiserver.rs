@@ -12,12 +12,12 @@ use futures::FutureExt as _;
 use gc_apiserver::{
     AccessConfig, Extension, GivenKeys, MemoryBudget, RunningServer, Server, ServerConfig, StartError,
 };
-use gc_registry::Registry;
 use gc_registry::admission::{Plugin, Plugins};
 use gc_registry::advisor::Advisor;
 use gc_registry::deletion_observer::DeletionObserver;
 use gc_registry::services::{RangeError, ServiceRanges};
 use gc_registry::storage::Storage;
+use gc_registry::{CompiledDefinitions, Registry};
 use gc_store::{EtcdOptions, EtcdStorage, EtcdTls, MemoryStorage, RedbOptions, RedbStorage};
 
 use crate::backup_pages::Pages;
@@ -149,6 +149,12 @@ pub struct ServerOptions {
     /// The store to serve instead of a new one.
     #[arg(skip)]
     pub prepared: Option<Arc<MemoryStorage>>,
+    /// It has what a server of this process puts into it at its start, accounts and definitions of controllers included.
+    #[arg(skip)]
+    pub is_furnished: bool,
+    /// Where the servers of this process share compiled definitions.
+    #[arg(skip)]
+    pub compiled_definitions: Option<Arc<CompiledDefinitions>>,
     /// The server keeps its identity Lease.
     #[arg(skip)]
     pub keeps_identity: bool,
@@ -203,6 +209,8 @@ impl ServerOptions {
             access: AccessConfig::default(),
             event_ttl_seconds: None,
             prepared: None,
+            is_furnished: false,
+            compiled_definitions: None,
             keeps_identity: false,
             given: None,
             clock: gc_apiserver::Clock::default(),
@@ -385,6 +393,7 @@ pub async fn serve(
         unattended: options.unattended,
         advisor: options.advisor.clone(),
         deletion_observer: options.deletion_observer.clone(),
+        compiled_definitions: options.compiled_definitions.clone(),
         ..default
     };
     let kind =
@@ -410,6 +419,7 @@ pub async fn serve(
         clock: options.clock.clone(),
         extension,
         memory_budget: options.memory_budget.unwrap_or_else(MemoryBudget::of_machine),
+        is_bootstrapped: options.is_furnished,
     };
     Server::start(config, Arc::new(registry)).await.map_err(suggest_port)
 }

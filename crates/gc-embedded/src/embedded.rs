@@ -1,18 +1,23 @@
 //! The embedded cluster as a library: what `kubegc up` runs, for the crate `kubegc-testing`.
+//!
+//! The first cluster of a process creates what every cluster has, and each further one with the same collectors begins with
+//! that. A fork does so too, unless somebody has changed part of it.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use gc_apiserver::InProcess;
 use gc_kube::ApiClient;
-use gc_registry::storage::{RangeAnswer, RangeOptions};
-use gc_store::MemoryStorage;
+use gc_registry::CompiledDefinitions;
+use gc_registry::storage::RangeOptions;
 use serde_json::Value;
 
 use crate::apiserver::ServerOptions;
 use crate::clock::CollectorClock;
 use crate::up::Up;
+use crate::up::reset::Contents;
 use crate::workloads::WorkloadOptions;
 use gc_process::activity::{Activity, Going, Movement};
 use gc_process::collectors::{ControllerOptions, Surroundings};
@@ -31,26 +36,66 @@ pub fn is_watch(uri: &http::Uri) -> bool {
 #[error("{0:#}")]
 pub struct EmbeddedError(#[from] anyhow::Error);
 
+/// Sets of collectors whose beginnings are kept.
+const MOST_BEGINNINGS: usize = 8;
+/// What the first cluster with these collectors contained when it had begun.
+static BEGUN: LazyLock<Mutex<BTreeMap<Vec<String>, Contents>>> = LazyLock::new(Mutex::default);
+/// What the definitions of all clusters compile to.
+static COMPILED: LazyLock<Arc<CompiledDefinitions>> = LazyLock::new(Arc::default);
+
 /// What a cluster is started from: which collectors run, what is stored, and how far the collectors' clock is ahead.
 #[derive(Clone, Debug)]
 pub struct Beginning {
     controllers: Vec<String>,
-    store: Arc<MemoryStorage>,
+    /// Absent for a cluster with nothing but what every cluster has.
+    stored: Option<Stored>,
     /// Milliseconds.
     ahead: i64,
+}
+
+#[derive(Clone, Debug)]
+struct Stored {
+    contents: Contents,
+    /// The collectors whose accounts and definitions are there, as a cluster has put them there.
+    furnished_for: Option<Vec<String>>,
 }
 
 impl Beginning {
     /// Nothing is stored. The collectors are named in the words of `--controllers`; `["*"]` is all of them.
     #[must_use]
     pub fn empty(controllers: Vec<String>) -> Self {
-        Self { controllers, store: Arc::default(), ahead: 0 }
+        Self { controllers, stored: None, ahead: 0 }
     }
 
     /// The same with other collectors.
     #[must_use]
     pub fn with_controllers(self, controllers: &[&str]) -> Self {
         Self { controllers: controllers.iter().map(|word| (*word).to_owned()).collect(), ..self }
+    }
+
+    /// The store to serve, and whether it is furnished.
+    fn server(&self) -> ServerOptions {
+        let begun = || {
+            let begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
+            let contents = begun.get(&self.controllers)?.clone();
+            Some(Stored { contents, furnished_for: Some(self.controllers.clone()) })
+        };
+        let stored = self.stored.clone().or_else(begun);
+        let options = ServerOptions {
+            compiled_definitions: Some(Arc::clone(&COMPILED)),
+            ..ServerOptions::in_process()
+        };
+        let Some(Stored { contents, furnished_for }) = stored else { return options };
+        let is_furnished = furnished_for.as_ref() == Some(&self.controllers);
+        ServerOptions { prepared: Some(contents.store()), is_furnished, ..options }
+    }
+}
+
+/// Keeps what a cluster began with, if it is the first of these collectors.
+fn remember(controllers: &[String], contents: &Contents) {
+    let mut begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
+    if begun.len() < MOST_BEGINNINGS && !begun.contains_key(controllers) {
+        begun.insert(controllers.to_vec(), contents.clone());
     }
 }
 
@@ -104,16 +149,19 @@ impl ClientRequests {
 impl EmbeddedCluster {
     /// Starts a server with its collectors.
     pub async fn start(beginning: Beginning) -> Result<Self, EmbeddedError> {
-        let Beginning { controllers, store, ahead } = beginning;
+        let server = beginning.server();
+        let Beginning { controllers, stored, ahead } = beginning;
         let activity = Activity::default();
         let clients = activity.named(CLIENTS);
-        let server = ServerOptions { prepared: Some(store), ..ServerOptions::in_process() };
         let settings = ControllerOptions { controllers: controllers.clone(), ..ControllerOptions::default() };
         let surroundings = Surroundings { activity, ..Surroundings::default() };
         let clock = CollectorClock::default();
         clock.set(ahead);
         let up =
             Up::start(&server, &settings, &WorkloadOptions::off(), None, &clock, surroundings, None).await?;
+        if let (None, Some(begun)) = (&stored, up.begun()) {
+            remember(&controllers, begun);
+        }
         Ok(Self { up, controllers, clients })
     }
 
@@ -121,10 +169,12 @@ impl EmbeddedCluster {
     /// copied.
     pub fn fork(&self) -> Result<Beginning, EmbeddedError> {
         let stored = self.up.server.registry().stored(&RangeOptions::default());
-        let RangeAnswer { items, revision, .. } = stored.context("cannot read what is stored")?;
+        let contents = Contents::from(stored.context("cannot read what is stored")?);
+        let is_furnished = self.up.begun().is_some_and(|begun| begun.is_part_of(&contents));
+        let furnished_for = is_furnished.then(|| self.controllers.clone());
         Ok(Beginning {
             controllers: self.controllers.clone(),
-            store: Arc::new(MemoryStorage::with_items(revision, items)),
+            stored: Some(Stored { contents, furnished_for }),
             ahead: self.up.control.clock().ahead(),
         })
     }
@@ -185,16 +235,13 @@ impl EmbeddedCluster {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+    use http::Method;
+
     use super::*;
 
     #[tokio::test]
     async fn a_cluster_that_has_ended_is_gone_from_memory() {
-        let beginning = Beginning {
-            controllers: vec!["*".to_owned()],
-            store: Arc::new(MemoryStorage::default()),
-            ahead: 0,
-        };
-        let cluster = EmbeddedCluster::start(beginning).await.unwrap();
+        let cluster = EmbeddedCluster::start(Beginning::empty(vec!["*".to_owned()])).await.unwrap();
         let server = cluster.in_process("tester").downgrade();
         assert!(server.upgrade().is_some());
         cluster.shutdown().await;
@@ -206,5 +253,45 @@ mod tests {
         };
         let gone = tokio::time::timeout(Duration::from_secs(30), is_gone).await;
         assert!(gone.is_ok(), "something that the server keeps keeps the server");
+    }
+
+    async fn ask(cluster: &EmbeddedCluster, method: Method, path: &str) -> (u16, Value) {
+        let way = cluster.in_process("tester");
+        let client = ApiClient::in_process(move |request| way.call(request));
+        crate::definitions::call(&client, method, path, None).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn later_clusters_begin_with_what_the_first_one_made() {
+        const ROLE: &str =
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles/kubegc:garbage-collector-controller";
+        const AUTHENTICATION: &str =
+            "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+        let beginning = || Beginning::empty(vec!["garbage-collector-controller".to_owned()]);
+        let first = EmbeddedCluster::start(beginning()).await.unwrap();
+        assert!(beginning().server().is_furnished);
+        let second = EmbeddedCluster::start(beginning()).await.unwrap();
+        for path in [ROLE, "/api/v1/namespaces/default"] {
+            let (of_first, of_second) =
+                (ask(&first, Method::GET, path).await, ask(&second, Method::GET, path).await);
+            assert_eq!((of_first.0, &of_first), (200, &of_second), "{path}");
+        }
+        // Keys are those of each cluster.
+        for cluster in [&first, &second] {
+            let (_, map) = ask(cluster, Method::GET, AUTHENTICATION).await;
+            assert_eq!(map["data"]["client-ca-file"], cluster.up.server.credentials().ca_pem, "{map}");
+        }
+        assert!(second.fork().unwrap().server().is_furnished);
+
+        // What somebody has taken away is put there again.
+        assert_eq!(ask(&second, Method::DELETE, ROLE).await.0, 200);
+        let fork = second.fork().unwrap();
+        assert!(!fork.server().is_furnished);
+        let fork = EmbeddedCluster::start(fork).await.unwrap();
+        assert_eq!(ask(&fork, Method::GET, ROLE).await.0, 200);
+        assert!(!second.fork().unwrap().with_controllers(&["*"]).server().is_furnished);
+        for cluster in [first, second, fork] {
+            cluster.shutdown().await;
+        }
     }
 }

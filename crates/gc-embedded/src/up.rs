@@ -7,7 +7,7 @@ mod controllers;
 mod deletions;
 pub mod detach;
 mod failures;
-mod reset;
+pub(crate) mod reset;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ use cluster::{Cluster, Forks, Recipe};
 pub use control::Control;
 use controllers::{Controllers, Enabled};
 pub use deletions::PATH as DELETIONS;
-use reset::Baseline;
+use reset::{Baseline, Contents};
 
 /// The embedded server knows at once that a namespace terminates, so nothing has to settle first.
 const NAMESPACE_SETTLE: Duration = Duration::ZERO;
@@ -156,7 +156,10 @@ impl Up {
             workloads: living,
             workload_settings: workloads.settings(server.credentials().ca_pem),
         };
-        let controllers = Controllers::bind(&server, enabled, observer, surroundings).await?;
+        let controllers = Controllers::new(&server, enabled, observer, surroundings);
+        if !options.is_furnished {
+            controllers.bind().await?;
+        }
         let baseline = options.prepared.as_ref().map(Baseline::of).transpose();
         let cluster = Arc::new(Cluster {
             controllers,
@@ -168,6 +171,11 @@ impl Up {
         cluster.controllers.start().await;
         control.attach(&cluster);
         Ok(Self { server, control, cluster })
+    }
+
+    /// What was stored when the server had begun, before anybody could use it; `None` where the store outlives the server.
+    pub(crate) fn begun(&self) -> Option<&Contents> {
+        self.cluster.baseline.as_ref().map(Baseline::contents)
     }
 
     /// Stops the controllers and the forks, then the server.

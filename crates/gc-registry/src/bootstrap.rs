@@ -121,10 +121,21 @@ fn all(server: &ServerFacts, ranges: &ServiceRanges, now: jiff::Timestamp) -> Ve
 impl Registry {
     /// Creates what every cluster has, where it is missing, and brings up to date what follows the server.
     pub fn bootstrap(&self, context: &RequestContext<'_>, server: &ServerFacts) -> Result<(), ApiError> {
-        let all = all(server, &self.config.service_ranges, context.now);
+        self.provide(&all(server, &self.config.service_ranges, context.now), context)?;
+        self.note_places(context)
+    }
+
+    /// Brings up to date what follows the server, in a store that has everything else from a server of this process.
+    pub fn follow_server(&self, context: &RequestContext<'_>, server: &ServerFacts) -> Result<(), ApiError> {
+        let mut all = objects::objects(server, &self.config.service_ranges, context.now);
+        all.retain(|wanted| matches!(wanted.reconcile, Reconcile::Members(_)));
+        self.provide(&all, context)
+    }
+
+    fn provide(&self, all: &[Wanted], context: &RequestContext<'_>) -> Result<(), ApiError> {
         for _ in 0..MAX_TURNS {
             let mut missing = Vec::new();
-            for wanted in &all {
+            for wanted in all {
                 let target = wanted.target(self)?;
                 let key = persist::object_key(&target.resource, &target.namespace, &target.name);
                 match self.storage.get(&key, None).map_err(persist::storage_error)?.item {
@@ -136,7 +147,7 @@ impl Registry {
                 }
             }
             if self.create_all(&missing)? {
-                return self.note_places(context);
+                return Ok(());
             }
         }
         Err(ApiError::internal("other servers keep creating the objects that every cluster has"))

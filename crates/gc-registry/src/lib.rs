@@ -80,6 +80,7 @@ mod user;
 mod verbs;
 
 pub use catalog::resource;
+pub use definitions::CompiledDefinitions;
 /// What a store is.
 pub use gc_store_api as storage;
 pub use kinds::x509;

@@ -12,7 +12,7 @@ use crate::admission::configured::{Configured, EndpointError, Outside};
 use crate::catalog::resource::ResourceDefinition;
 use crate::catalog::{Catalog, rules};
 use crate::conversion::Converter;
-use crate::definitions::Definitions;
+use crate::definitions::{CompiledDefinitions, Definitions};
 use crate::error::ApiError;
 use crate::freshness::{Freshness, Subject};
 use crate::hub::Hub;
@@ -49,6 +49,8 @@ pub struct Config {
     pub advisor: Option<Arc<dyn Advisor>>,
     /// Whoever keeps who asked for which deletion.
     pub deletion_observer: Option<Arc<dyn DeletionObserver>>,
+    /// Where the servers of this process share what definitions of custom resources compile to.
+    pub compiled_definitions: Option<Arc<CompiledDefinitions>>,
 }
 
 impl Default for Config {
@@ -66,6 +68,7 @@ impl Default for Config {
             unattended: &[],
             advisor: None,
             deletion_observer: None,
+            compiled_definitions: None,
         }
     }
 }
@@ -98,11 +101,12 @@ impl Registry {
         let hub = Hub::new(Arc::clone(&storage), Arc::clone(&freshness)).map_err(persist::storage_error)?;
         let hub = Arc::new(hub);
         let converter = Arc::new(Converter::new(Arc::clone(&storage)));
+        let definitions = Mutex::new(Definitions::new(config.compiled_definitions.clone()));
         let registry = Self {
             storage,
             config,
             hub,
-            definitions: Mutex::default(),
+            definitions,
             catalog: RwLock::default(),
             maintenance: AtomicBool::new(true),
             maintenance_waker: Mutex::default(),

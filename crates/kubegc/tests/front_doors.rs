@@ -266,6 +266,8 @@ async fn a_server_is_reset_and_forked_over_http() {
     assert_eq!(ask("DELETE", "/kubegc/v1/fork?name=1").await.unwrap()["ended"], 1);
     assert_eq!(ask("GET", "/kubegc/v1/fork").await.unwrap(), serde_json::json!({"forks": []}));
 
+    a_fork_takes_the_port_that_it_is_asked_to(&server, &client).await;
+
     // A reset puts objects and clock back, and the controllers work as before.
     assert_eq!(ask("POST", "/kubegc/v1/reset").await.unwrap()["reset"], true);
     let certificates = maps.get_opt("kube-root-ca.crt").await.unwrap();
@@ -283,6 +285,8 @@ async fn a_server_is_reset_and_forked_over_http() {
         ("DELETE", "/kubegc/v1/fork?name=1", 404),
         ("DELETE", "/kubegc/v1/fork?name=one", 400),
         ("DELETE", "/kubegc/v1/fork", 400),
+        ("POST", "/kubegc/v1/fork?port=70000", 400),
+        ("POST", "/kubegc/v1/fork?name=1", 400),
         ("POST", "/kubegc/v1/reset?hard=true", 400),
         ("GET", "/kubegc/v1/reset", 405),
     ] {
@@ -295,6 +299,33 @@ async fn a_server_is_reset_and_forked_over_http() {
     let request = http::Request::post("/kubegc/v1/reset").body(Vec::new()).unwrap();
     let error = server.client().await.request::<serde_json::Value>(request).await.unwrap_err();
     assert!(error.to_string().contains("durable"), "{error}");
+}
+
+async fn a_fork_takes_the_port_that_it_is_asked_to(server: &Kubegc, client: &kube::Client) {
+    let ask = async |method: &str, path: &str| {
+        let request = http::Request::builder().method(method).uri(path).body(Vec::new()).unwrap();
+        client.request::<serde_json::Value>(request).await
+    };
+    let port_of = |url: &str| url.rsplit(':').next().unwrap().to_owned();
+    let taken = port_of(&server.url);
+    let error = ask("POST", &format!("/kubegc/v1/fork?port={taken}")).await.unwrap_err();
+    assert!(matches!(&error, kube::Error::Api(status) if status.code == 409), "{error}");
+    loop {
+        // A port that was free a moment ago. Somebody else may take it first.
+        let free = ask("POST", "/kubegc/v1/fork").await.unwrap();
+        ask("DELETE", &format!("/kubegc/v1/fork?name={}", free["name"])).await.unwrap();
+        let port = port_of(free["server"].as_str().unwrap());
+        match ask("POST", &format!("/kubegc/v1/fork?port={port}")).await {
+            Ok(fork) => {
+                assert_eq!(fork["server"], free["server"]);
+                ask("DELETE", &format!("/kubegc/v1/fork?name={}", fork["name"])).await.unwrap();
+                return;
+            }
+            Err(error) => {
+                assert!(matches!(&error, kube::Error::Api(status) if status.code == 409), "{error}");
+            }
+        }
+    }
 }
 
 /// The code of an anonymous GET.

@@ -89,6 +89,8 @@ pub struct ServerConfig {
     pub extension: Option<Arc<dyn Extension>>,
     /// How much may be held for clients.
     pub memory_budget: MemoryBudget,
+    /// The store has what every cluster has, from a server of this process, and nobody has changed that.
+    pub is_bootstrapped: bool,
 }
 
 /// Who is let in, and may do what.
@@ -121,6 +123,7 @@ impl ServerConfig {
             clock: Clock::default(),
             extension: None,
             memory_budget: MemoryBudget::of_machine(),
+            is_bootstrapped: false,
         }
     }
 }
@@ -246,7 +249,7 @@ impl Server {
         // The pump comes first: what follows watches.
         let mut background = JoinSet::new();
         background.spawn(pump(Arc::clone(&state)).boxed());
-        let starting = Arc::clone(&state);
+        let (starting, is_bootstrapped) = (Arc::clone(&state), config.is_bootstrapped);
         let facts = ServerFacts {
             address: address.and_then(|address| reachable(address.ip())),
             port: address.map_or(0, |address| address.port()),
@@ -254,7 +257,13 @@ impl Server {
             front_proxy: proxy,
         };
         tokio::task::spawn_blocking(move || {
-            let made = starting.as_server("kubegc", |registry, context| registry.bootstrap(context, &facts));
+            let made = starting.as_server("kubegc", |registry, context| {
+                if is_bootstrapped {
+                    registry.follow_server(context, &facts)
+                } else {
+                    registry.bootstrap(context, &facts)
+                }
+            });
             health::check_once(&starting);
             made
         })

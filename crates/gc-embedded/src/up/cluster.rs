@@ -1,18 +1,17 @@
 //! What a server of `kubegc up` can be asked to do as a whole: go back to its start, and run forks of itself.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use gc_registry::Registry;
-use gc_registry::storage::{RangeAnswer, RangeOptions};
-use gc_store::MemoryStorage;
+use gc_registry::storage::RangeOptions;
 use tokio::sync::Mutex;
 
 use super::Up;
 use super::controllers::Controllers;
-use super::reset::Baseline;
+use super::reset::{Baseline, Contents};
 use crate::apiserver::ServerOptions;
 use crate::clock::CollectorClock;
 use crate::console::MakeConsole;
@@ -71,7 +70,11 @@ pub(super) enum Refusal {
     Unknown(u32),
     #[error("name={0}: expected the number of a fork, such as name=1")]
     NoNumber(String),
-    #[error("expected no parameter, or name=NUMBER to end a fork")]
+    #[error("port={0}: expected a number from 0 to 65535")]
+    NoPort(String),
+    #[error("a fork cannot listen on port {0}: {1}")]
+    PortTaken(u16, std::io::Error),
+    #[error("expected no parameter, port=PORT to start a fork there, or name=NUMBER to end one")]
     Parameters,
     #[error("{0:#}")]
     Failed(#[from] anyhow::Error),
@@ -114,24 +117,29 @@ impl Cluster {
         self.forks.as_ref().ok_or(Refusal::IsFork)
     }
 
-    /// Starts a server in this process with a copy of what is stored, on a free port of 127.0.0.1.
-    pub(super) async fn fork(&self, registry: &Arc<Registry>) -> Result<Fork, Refusal> {
+    /// Starts a server in this process with a copy of what is stored, on this port of 127.0.0.1; 0 picks a free one.
+    pub(super) async fn fork(&self, registry: &Arc<Registry>, port: u16) -> Result<Fork, Refusal> {
         let Forks { recipe, running } = self.forks()?;
         let mut running = running.lock().await;
         if running.forks.len() >= MAX_FORKS {
             return Err(Refusal::TooMany);
         }
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        // Before anything is copied. Whoever takes it between this and the start makes the start fail.
+        TcpListener::bind(address).map_err(|error| Refusal::PortTaken(port, error))?;
         let registry = Arc::clone(registry);
         let stored = tokio::task::spawn_blocking(move || registry.stored(&RangeOptions::default()));
         let stored = stored.await.context("reading what is stored")?.context("cannot read what is stored")?;
-        let RangeAnswer { items, revision, .. } = stored;
+        let contents = Contents::from(stored);
+        let begun = self.baseline.as_ref().map(Baseline::contents);
         let options = ServerOptions {
-            listen: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+            listen: Some(address),
             data_dir: None,
             ephemeral: true,
             storage: None,
             write_kubeconfig: None,
-            prepared: Some(Arc::new(MemoryStorage::with_items(revision, items))),
+            prepared: Some(contents.store()),
+            is_furnished: begun.is_some_and(|begun| begun.is_part_of(&contents)),
             ..recipe.options.clone()
         };
         let clock = CollectorClock::default();

@@ -6,7 +6,8 @@
 //! GET  /kubegc/v1/settle                 {"settled": false, "moving": ["…"]}
 //! POST /kubegc/v1/settle?timeout=10s     {"settled": true, "took": "12ms"}, or 504 and who is still moving
 //! POST /kubegc/v1/reset                  {"reset": true}: objects and clock are as they were at the start
-//! POST /kubegc/v1/fork                   {"name": 1, "server": "https://…", "kubeconfig": "…"}: a copy of this server
+//! POST /kubegc/v1/fork                   {"name": 1, "server": "https://…", "kubeconfig": "…"}: a copy of this server;
+//!                                        `port=7444` is where it listens
 //! GET  /kubegc/v1/fork                   {"forks": [{"name": 1, "server": "https://…"}]}
 //! DELETE /kubegc/v1/fork?name=1          ends one
 //! GET  /kubegc/v1/journal                what the collectors did, and why; see [`journal::answer`]
@@ -172,7 +173,10 @@ impl Control {
             async move {
                 match (method, path, query.as_slice()) {
                     (Method::POST, RESET, []) => cluster.reset().await.map(|()| json!({"reset": true})),
-                    (Method::POST, FORK, []) => cluster.fork(&registry).await.map(|fork| shown_fork(&fork)),
+                    (Method::POST, FORK, query) => {
+                        let port = wanted_port(query)?;
+                        cluster.fork(&registry, port).await.map(|fork| shown_fork(&fork))
+                    }
                     (Method::GET | Method::HEAD, FORK, []) => {
                         let forks = cluster.list_forks().await?;
                         // Without their kubeconfigs: whoever may only read must not become an administrator of a copy.
@@ -195,6 +199,9 @@ impl Control {
             }
             Ok(Err(refusal @ Refusal::Unknown(_))) => {
                 (404, status(404, "NotFound", &refusal.to_string(), &json!({})))
+            }
+            Ok(Err(refusal @ Refusal::PortTaken(..))) => {
+                (409, status(409, "Conflict", &refusal.to_string(), &json!({})))
             }
             Ok(Err(refusal)) => refused(&refusal.to_string()),
             Err(error) => (500, status(500, "InternalError", &error.to_string(), &json!({}))),
@@ -277,6 +284,15 @@ impl Extension for Control {
             };
             Some(ExtensionAnswer::json(code, &document))
         })
+    }
+}
+
+/// The port that a request wants for a fork; 0 if it names none.
+fn wanted_port(query: &[(String, String)]) -> Result<u16, Refusal> {
+    match query {
+        [] => Ok(0),
+        [(name, port)] if name == "port" => port.parse().map_err(|_| Refusal::NoPort(port.clone())),
+        _ => Err(Refusal::Parameters),
     }
 }
 

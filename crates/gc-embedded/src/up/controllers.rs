@@ -37,6 +37,7 @@ pub(crate) struct Controllers {
     living: Vec<Workload>,
     informers: Account,
     workload_settings: Settings,
+    accounts: Vec<Account>,
     observer: Option<Arc<dyn Observer>>,
     surroundings: Surroundings,
     running: Mutex<Option<RunningCollectors>>,
@@ -83,13 +84,13 @@ pub(super) struct Enabled {
 }
 
 impl Controllers {
-    /// Binds their accounts in the server. None of them runs yet.
-    pub(super) async fn bind(
+    /// None of them runs yet.
+    pub(super) fn new(
         server: &RunningServer,
         enabled: Enabled,
         observer: Option<Arc<dyn Observer>>,
         surroundings: Surroundings,
-    ) -> anyhow::Result<Self> {
+    ) -> Self {
         let Enabled { collectors, settings, workloads: living, workload_settings } = enabled;
         let informers = Account::of_informers(workloads::kinds(&living));
         let mut accounts: Vec<Account> = collectors.iter().copied().map(Account::from).collect();
@@ -97,25 +98,30 @@ impl Controllers {
             accounts.push(informers.clone());
             accounts.extend(living.iter().copied().map(Account::from));
         }
-        let way = server.in_process("kubegc");
-        let controllers = Self {
-            way: way.clone(),
+        Self {
+            way: server.in_process("kubegc"),
             authority: Arc::clone(server.certificate_authority()),
             enabled: collectors,
             settings,
             living,
             informers,
             workload_settings,
+            accounts,
             observer,
             surroundings,
             running: Mutex::default(),
-        };
+        }
+    }
+
+    /// Binds their accounts in the server, and defines their kinds.
+    pub(super) async fn bind(&self) -> anyhow::Result<()> {
+        let way = self.way.clone();
         let admin = ApiClient::in_process(move |request| way.call(request));
-        accounts::bind(&admin, |account| controllers.client_of_workload(account), &accounts).await?;
-        if controllers.enabled.contains(&Controller::RetentionPolicy) {
+        accounts::bind(&admin, |account| self.client_of_workload(account), &self.accounts).await?;
+        if self.enabled.contains(&Controller::RetentionPolicy) {
             definitions::install(&admin).await?;
         }
-        Ok(controllers)
+        Ok(())
     }
 
     fn client_of(&self, account: &Account, movement: Arc<Movement>) -> ApiClient {
