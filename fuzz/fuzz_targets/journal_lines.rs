@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| kubegc::fuzz::journal_lines(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| gc_inspect::fuzz::journal_lines(data));

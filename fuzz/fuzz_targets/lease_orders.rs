@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| kubegc::fuzz::lease_orders(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| gc_process::fuzz::lease_orders(data));

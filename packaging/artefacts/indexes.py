@@ -10,7 +10,7 @@ from .provenance import sha256
 #: The version of Kubernetes that the embedded server is; as `kube-apiserver --version` says.
 KUBERNETES = "1.36.2"
 #: The stand-in for etcd: a script, so that the archive holds the program once.
-ETCD = (ROOT / "crates/kubegc/src/envtest/etcd.sh").read_bytes()
+ETCD = (ROOT / "crates/kubegc/src/commands/envtest/etcd.sh").read_bytes()
 #: Frameworks download again what lacks a kubectl; most tests never call it.
 NO_KUBECTL = b"""#!/bin/sh
 echo "kubectl is not part of kubegc: put the real one on PATH in place of $0" >&2

@@ -12,6 +12,8 @@ use futures::FutureExt as _;
 use gc_apiserver::{
     AccessConfig, Extension, GivenKeys, MemoryBudget, RunningServer, Server, ServerConfig, StartError,
 };
+use gc_process::logging::{self, LogOptions};
+use gc_process::{UsageError, kubeconfig};
 use gc_registry::admission::{Plugin, Plugins};
 use gc_registry::advisor::Advisor;
 use gc_registry::deletion_observer::DeletionObserver;
@@ -21,9 +23,6 @@ use gc_registry::{CompiledDefinitions, Registry};
 use gc_store::{EtcdOptions, EtcdStorage, EtcdTls, MemoryStorage, RedbOptions, RedbStorage};
 
 use crate::backup_pages::Pages;
-use crate::kubeconfig;
-use gc_process::UsageError;
-use gc_process::logging::{self, LogOptions};
 
 /// The default of `--listen`.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7443));

@@ -10,6 +10,5 @@ pub mod clock;
 pub mod console;
 pub mod definitions;
 pub mod embedded;
-pub mod kubeconfig;
 pub mod up;
 pub mod workloads;

@@ -5,7 +5,6 @@ mod cluster;
 mod control;
 mod controllers;
 mod deletions;
-pub mod detach;
 mod failures;
 pub(crate) mod reset;
 
@@ -28,7 +27,6 @@ use advisor::RetentionAdvisor;
 use cluster::{Cluster, Forks, Recipe};
 pub use control::Control;
 use controllers::{Controllers, Enabled};
-pub use deletions::PATH as DELETIONS;
 use reset::{Baseline, Contents};
 
 /// The embedded server knows at once that a namespace terminates, so nothing has to settle first.

@@ -3,9 +3,33 @@
 //!
 //! Start with [`gather::Gatherer`]; [`stuck::stuck_in`] is a whole question.
 
+pub mod answering;
+pub mod attached;
+mod audit;
+pub mod collector;
 pub mod columns;
+pub mod doctor;
+pub mod examine;
+pub mod formats;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+pub mod garbage;
 pub mod gather;
+pub mod journal;
 pub mod listable;
+pub mod output;
+pub mod plan;
+mod probe;
+mod removed_type;
+mod requester;
 pub mod resident;
+pub mod sources;
 pub mod stuck;
+pub mod stuck_metrics;
+pub mod subject;
+mod surveyed;
+pub mod target;
+pub mod tree;
 pub mod unanswered;
+pub mod view;
+pub mod why;

@@ -1,15 +1,23 @@
 //! Stuck deletions of a cluster and their root causes.
 
+use std::io::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
-use gc_explain::stuck::{Row, diagnose};
+use gc_explain::stuck::{Code, Row, diagnose};
+use gc_explain::text::{age, ago};
 use gc_explain::{Survey, UnreadPlace};
 use gc_kube::ApiClient;
-use gc_types::{GoDuration, Timestamp};
+use gc_process::access::Access;
+use gc_process::table::Table;
+use gc_types::{GoDuration, Timestamp, Uid};
 use serde_json::{Value, json};
 
 use crate::gather::{self, Gatherer, Scope};
+use crate::output::Answer;
+use crate::resident::Resident;
+use crate::sources::JournalFlags;
 
 /// The answer of `kubegc stuck`.
 pub struct StuckAnswer {
@@ -76,4 +84,145 @@ pub async fn diagnosed(gatherer: &Gatherer, survey: &Survey, scope: &Scope) -> S
 pub async fn stuck_in(client: ApiClient, patience: Duration) -> anyhow::Result<Value> {
     let gatherer = gather::Gatherer::new(client, gather::now()).await?;
     Ok(ask(&gatherer, &gather::Scope::default(), patience).await?.value())
+}
+
+/// Objects and waiting objects that a row names unless it is wide.
+const NAMED: usize = 3;
+
+/// What `kubegc stuck` answers about the cluster of a client, from this graph as far as it knows it, and when that was.
+pub async fn stuck_beside(
+    client: ApiClient,
+    resident: Option<Arc<dyn Resident>>,
+    patience: Duration,
+) -> anyhow::Result<(Vec<Row>, Timestamp)> {
+    let gatherer = Gatherer::new(client, gather::now()).await?.beside(resident);
+    let answer = ask(&gatherer, &Scope::default(), patience).await?;
+    Ok((answer.rows, answer.now))
+}
+
+/// Why the server refused requests of collectors, by their journal if one is found.
+pub async fn refusals(journal: &JournalFlags, access: &Access, client: &ApiClient) -> Vec<(Uid, String)> {
+    match journal.of_server(access, client).await {
+        Ok(Some(source)) => source.refusals().await,
+        Ok(None) | Err(_) => Vec::new(),
+    }
+}
+
+/// The codes that say that a collector has not done something.
+pub fn absences() -> Vec<&'static str> {
+    Code::ALL.iter().filter(|code| code.is_absence()).map(|code| code.name()).collect()
+}
+
+impl Answer for StuckAnswer {
+    fn value(&self) -> Value {
+        self.value()
+    }
+
+    fn text(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        if self.rows.is_empty() {
+            let doubt = if self.unseen.is_empty() { "" } else { " (as far as can be seen)" };
+            writeln!(out, "Nothing is stuck{doubt}.")?;
+            return Ok(());
+        }
+        let tables = Tables(self);
+        let table = if is_wide { tables.wide_table() } else { tables.table() };
+        table.write(out)?;
+        for row in &self.rows {
+            writeln!(out)?;
+            explain(row, is_wide, out)?;
+        }
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<String> {
+        let objects = self.rows.iter().flat_map(|row| &row.objects);
+        let mut names: Vec<String> = objects.map(|(place, _)| place.reference()).collect();
+        names.dedup();
+        names
+    }
+}
+
+/// The tables of an answer.
+struct Tables<'a>(&'a StuckAnswer);
+
+impl Tables<'_> {
+    fn age(&self, since: Option<Timestamp>) -> String {
+        since.map_or_else(|| "-".to_owned(), |since| age(self.0.now.since(since)))
+    }
+
+    /// One line for each root cause.
+    fn table(&self) -> Table {
+        let mut table = Table::new(&["AGE", "NAMESPACE", "OBJECT", "CAUSE"]);
+        for row in &self.0.rows {
+            let (namespace, object) = match row.objects.split_first() {
+                Some(((first, _), [])) => (first.namespace.clone(), first.title()),
+                Some(((first, _), others)) => {
+                    (first.namespace.clone(), format!("{} (+{})", first.title(), others.len()))
+                }
+                None => (String::new(), String::new()),
+            };
+            table.row(vec![self.age(row.since), namespace, object, row.cause.code.name().to_owned()]);
+        }
+        table
+    }
+
+    /// One line for each object, with who could release it.
+    fn wide_table(&self) -> Table {
+        let mut table = Table::new(&[
+            "AGE",
+            "NAMESPACE",
+            "OBJECT",
+            "CAUSE",
+            "HOLDS UP",
+            "FINALIZERS",
+            "SET BY",
+            "LAST TOUCHED",
+        ]);
+        let list = |items: &[String]| if items.is_empty() { "-".to_owned() } else { items.join(",") };
+        for row in &self.0.rows {
+            for ((place, since), holders) in row.objects.iter().zip(&row.holders) {
+                let touched = holders.touched.as_ref().map_or_else(
+                    || "-".to_owned(),
+                    |writer| match writer.at {
+                        Some(at) => format!("{} by {}", ago(at, self.0.now), writer.manager),
+                        None => format!("by {}", writer.manager),
+                    },
+                );
+                table.row(vec![
+                    self.age(*since),
+                    place.namespace.clone(),
+                    place.title(),
+                    row.cause.code.name().to_owned(),
+                    row.waiting.len().to_string(),
+                    list(&holders.finalizers),
+                    list(&holders.managers),
+                    touched,
+                ]);
+            }
+        }
+        table
+    }
+}
+
+fn explain(row: &Row, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+    let some = |titles: Vec<String>| {
+        let shown = if is_wide { titles.len() } else { NAMED };
+        gc_explain::text::some_of(&titles, shown)
+    };
+    let objects = row.objects.iter().map(|(place, _)| place.title()).collect();
+    writeln!(out, "{}: {}", some(objects), row.cause.message)?;
+    if !row.waiting.is_empty() {
+        writeln!(
+            out,
+            "  holds up:  {}",
+            some(row.waiting.iter().map(gc_explain::stuck::Place::title).collect())
+        )?;
+    }
+    for command in &row.cause.help {
+        writeln!(out, "  try:       {command}")?;
+    }
+    for line in row.force_lines() {
+        writeln!(out, "  {line}")?;
+    }
+    Ok(())
 }

@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 /// The clock of the collectors that run beside the server.
 pub const CLOCK: &str = "/kubegc/v1/clock";
+/// The deletions that a server has been asked for, as it keeps them.
+pub const DELETIONS: &str = "/kubegc/v1/deletions";
 /// Largest order or inquiry.
 pub const MAXIMUM_ORDER_BYTES: usize = 64 * 1024;
 

@@ -3,14 +3,22 @@
 //!
 //! Start with [`collectors::RunningCollectors::start`]. Commands are in the crate `kubegc`.
 
+pub mod access;
 pub mod activity;
+pub mod admission;
 pub mod audit_log;
+pub mod background;
 pub mod collector_metrics;
 pub mod collectors;
 pub mod endpoints;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod guard;
 pub mod journal;
+pub mod kubeconfig;
+pub mod lease;
 pub mod lines;
+pub mod local;
 pub mod logging;
 pub mod notices;
 pub mod operations;
@@ -19,6 +27,7 @@ pub mod preflight;
 pub mod private_files;
 pub mod reviews;
 pub mod screen;
+pub mod table;
 pub mod tasks;
 mod usage_error;
 pub mod yaml;

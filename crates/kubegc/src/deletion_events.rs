@@ -11,12 +11,11 @@ use gc_collectors::policies::named_in;
 use gc_explain::text::count;
 use gc_kube::connection::Answer;
 use gc_kube::{ApiClient, Observer, ResourceTable, push_segment};
+use gc_process::preflight;
 use gc_types::{Change, Effect, ObjectKey, Outcome, Reason, Request, Uid};
 use http::{Method, StatusCode};
 use http_body_util::Full;
 use serde_json::{Value, json};
-
-use crate::preflight;
 
 /// How long deletions are counted before an Event reports them.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -407,11 +406,11 @@ mod tests {
     use gc_types::{EffectId, PropagationPolicy, ResourceId, Verdict};
 
     use super::*;
-    use crate::apiserver::ServerOptions;
-    use crate::clock::CollectorClock;
-    use crate::collectors::{ControllerOptions, Surroundings};
-    use crate::workloads::WorkloadOptions;
+    use gc_embedded::apiserver::ServerOptions;
+    use gc_embedded::clock::CollectorClock;
     use gc_embedded::up::Up;
+    use gc_embedded::workloads::WorkloadOptions;
+    use gc_process::collectors::{ControllerOptions, Surroundings};
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -623,7 +622,7 @@ mod tests {
             None,
             &clock,
             surroundings,
-            Some(crate::page::maker()),
+            Some(gc_console::page::maker()),
         )
         .await
         .unwrap();

@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use gc_collectors::permissions::Controller;
 use gc_kube::namespaces::{DeletedWithDefinition, Trace};
 use gc_kube::{Observer, Observers};
+use gc_process::endpoints::refused;
+use gc_process::journal::{DEFINITIONS, Journal, JournalObserver};
 use gc_registry::deletion_observer::{DeletionObserver, ObservedDeletion, TerminatingDefinition};
 use gc_types::{Gvr, Outcome, ResourceVersion, Uid};
 use jiff::Timestamp;
@@ -20,11 +22,9 @@ use serde_json::{Value, json};
 use super::failures::{Failures, News};
 use crate::accounts::{self, Account};
 use crate::console::Console;
-use gc_process::endpoints::refused;
-use gc_process::journal::{DEFINITIONS, Journal, JournalObserver};
 
 /// Where a server shows who asked for deletions.
-pub const PATH: &str = "/kubegc/v1/deletions";
+pub(crate) const PATH: &str = gc_process::endpoints::DELETIONS;
 /// Deletions by people and programs that are remembered …
 const REMEMBERED: usize = 10_000;
 /// … and by workload controllers of this process, which would push them out.

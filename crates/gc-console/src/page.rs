@@ -1,0 +1,742 @@
+//! The page and its API: `/ui` and `/kubegc/v1/…`. Questions are answered, and orders carried out, with the rights of the
+//! user who asks, by the same code as `stuck`, `why`, `plan` and `delete` on the command line.
+
+mod assets;
+mod console;
+mod deleting;
+mod feed;
+mod home;
+mod kept;
+pub mod listener;
+pub(crate) mod overview;
+mod places;
+mod plans;
+mod refusal;
+mod stream;
+mod views;
+pub mod visitor;
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use gc_apiserver::{
+    Audience, BearerToken, ExtensionAnswer, ExtensionBody, ExtensionRequest, InProcess, LINK_SECONDS,
+    SessionSource, Sessions, SharedBody,
+};
+use gc_collectors::permissions::Controller;
+use gc_embedded::clock::CollectorClock;
+use gc_explain::map::Emphasis;
+use gc_inspect::answering;
+use gc_inspect::attached::Inquiry;
+use gc_inspect::gather::Gatherer;
+use gc_inspect::resident::Resident;
+use gc_inspect::subject::Subject;
+use gc_inspect::view::Question;
+use gc_kube::{Observer, ResourceTable};
+use gc_process::collectors::MakeSinks;
+pub(crate) use gc_process::endpoints::MAXIMUM_ORDER_BYTES;
+use gc_process::guard;
+use gc_process::lease::LeaseFlags;
+use gc_process::lease::control::{self, Control};
+use gc_process::lease::orders::Orders;
+use gc_registry::api::UserInfo;
+use gc_types::Uid;
+use http::Method;
+use http::header::{AUTHORIZATION, HOST};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+pub use console::maker;
+use feed::Feed;
+pub use home::Attached;
+use home::Home;
+use kept::Kept;
+use overview::Mode;
+use places::Places;
+use plans::Plans;
+use refusal::Refusal;
+use stream::Streams;
+use views::Views;
+use visitor::{Sight, Visitor, Who, who};
+
+/// What all paths of the API begin with.
+const API: &str = "/kubegc/v1/";
+/// Where the page is.
+pub(crate) const PAGE: &str = "/ui";
+/// Questions that are answered at once; more wait.
+const ANSWERED_AT_ONCE: usize = 16;
+/// Of them, questions of one user.
+const ANSWERED_AT_ONCE_OF_USER: usize = 4;
+/// How long a question may wait for its turn.
+const TURN_PATIENCE: Duration = Duration::from_secs(30);
+/// Answers to live questions that are kept for other pages of the same user.
+const KEPT_ANSWERS: usize = 64;
+/// How long an overview is valid: all open pages of a user ask for it again and again.
+const OVERVIEW_VALID: Duration = Duration::from_secs(1);
+/// How long an answer about one object may take.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+/// Readers of the feed.
+const MAXIMUM_READERS: usize = 256;
+/// Of them, readers of one user.
+const MAXIMUM_READERS_OF_USER: usize = 64;
+/// Lines of the journal about one object.
+const JOURNAL_LINES: usize = 50;
+/// Where links to the page are made.
+const LINK: &str = "link";
+/// What every user may ask for; answers have the rights of the user.
+const SERVED: [&str; 12] = [
+    "overview",
+    "map",
+    "object",
+    "plan",
+    "ask",
+    "feed",
+    "search",
+    "delete",
+    "remaining",
+    LINK,
+    "logout",
+    "openapi.json",
+];
+/// What changes something.
+const ORDERS: [&str; 3] = ["delete", "pause", "resume"];
+/// Longest reason of a pause.
+const LONGEST_REASON: usize = 500;
+
+/// The page of one server. Cheap to clone.
+#[derive(Clone)]
+pub struct Page(Arc<Shared>);
+
+struct Shared {
+    sessions: Sessions,
+    feed: Feed,
+    streams: Streams,
+    views: Views,
+    /// By user, question, and the note of a pause.
+    answers: Kept<(Who, LiveQuestion, Option<String>), Arc<SharedBody>>,
+    clock: CollectorClock,
+    /// What the Lease orders.
+    orders: Control,
+    turns: Places,
+    readers: Places,
+    /// Plans that were shown, for maps.
+    plans: Plans,
+    /// Deletions that were ordered, for those who follow them.
+    deletions: Plans,
+    home: Home,
+}
+
+/// What open pages ask again and again.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum LiveQuestion {
+    /// Of a namespace; an empty one for everything.
+    Overview { namespace: String },
+    /// The ownership graph.
+    Map(MapQuestion),
+}
+
+/// Which map, and what it shows besides the graph.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct MapQuestion {
+    /// Around the object of this UID, if there is one, otherwise of a namespace.
+    uid: Option<String>,
+    namespace: String,
+    budget: usize,
+    /// A plan that was shown.
+    plan: Option<String>,
+    /// `resource/namespace/name` of an object that is a node of its own.
+    selected: Option<String>,
+}
+
+impl LiveQuestion {
+    /// The question of a path, if it is a live one.
+    fn of(path: &str, request: &ExtensionRequest) -> Result<Option<Self>, Refusal> {
+        let namespace = parameter(request, "namespace").unwrap_or_default().to_owned();
+        match path {
+            "overview" => Ok(Some(Self::Overview { namespace })),
+            "map" => {
+                let budget = match parameter(request, "budget") {
+                    None => gc_explain::map::DEFAULT_BUDGET,
+                    Some(text) => text.parse().map_err(|_| {
+                        let message = format!("budget={text}: expected a number of nodes such as 120");
+                        Refusal::new(400, "BadRequest", message)
+                    })?,
+                };
+                let text = |name: &str| parameter(request, name).map(str::to_owned);
+                let (uid, plan, selected) = (text("uid"), text("plan"), text("selected"));
+                Ok(Some(Self::Map(MapQuestion { uid, namespace, budget, plan, selected })))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct PauseOrder {
+    #[serde(default)]
+    reason: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ResumeOrder {
+    /// Only what the circuit breaker has stopped of this resource; if it is empty, what was paused.
+    #[serde(default)]
+    resource: String,
+}
+
+impl Page {
+    /// Of a server in this process, which is named once it has begun.
+    pub fn new(clock: CollectorClock) -> Self {
+        Self::of(clock, Control::beside_server(), Home::Embedded(OnceLock::new()))
+    }
+
+    /// Of collectors beside a server elsewhere, which obey these orders.
+    pub fn attached(orders: Control, collectors: Attached) -> Self {
+        Self::of(CollectorClock::default(), orders, Home::Attached(collectors))
+    }
+
+    fn of(clock: CollectorClock, orders: Control, home: Home) -> Self {
+        let feed = Feed::default();
+        Self(Arc::new(Shared {
+            sessions: Sessions::default(),
+            streams: Streams::new(feed.clone()),
+            feed,
+            views: Views::default(),
+            answers: Kept::new(KEPT_ANSWERS),
+            clock,
+            orders,
+            turns: Places::new(ANSWERED_AT_ONCE, ANSWERED_AT_ONCE_OF_USER),
+            readers: Places::new(MAXIMUM_READERS, MAXIMUM_READERS_OF_USER),
+            plans: Plans::default(),
+            deletions: Plans::default(),
+            home,
+        }))
+    }
+
+    /// The server has begun: the way to ask it as others.
+    pub fn serve(&self, server: &InProcess) {
+        if let Home::Embedded(known) = &self.0.home {
+            // It begins once.
+            let _ = known.set(server.downgrade());
+        }
+    }
+
+    /// Those who write down what a collector does, and the page's feed among them.
+    pub fn sinks(&self, others: Arc<MakeSinks>) -> Arc<MakeSinks> {
+        let feed = self.0.feed.clone();
+        Arc::new(move |controller, table| {
+            let mut sinks = others(controller, table);
+            sinks.push(feed.observer(controller, table));
+            sinks
+        })
+    }
+
+    /// Writes down for the feed what one collector does.
+    pub fn observer(&self, controller: Controller, table: &ResourceTable) -> Arc<dyn Observer> {
+        self.0.feed.observer(controller, table)
+    }
+
+    /// These collectors run here, or will as soon as they lead.
+    pub fn expect(&self, controllers: &[Controller]) {
+        self.0.feed.expect(controllers);
+    }
+
+    /// Where the sessions of browsers are.
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.0.sessions
+    }
+
+    /// A link that opens the page once, as this user. Known once the server has begun.
+    pub fn link(&self, user: UserInfo) -> Option<String> {
+        Some(self.link_at(&self.server().ok()?.url(), user, SessionSource::Process))
+    }
+
+    fn link_at(&self, address: &str, user: UserInfo, source: SessionSource) -> String {
+        let token = self.0.sessions.link(user, source, jiff::Timestamp::now().as_second());
+        format!("{address}{PAGE}/login?token={token}")
+    }
+
+    /// A link for the user who asks, at the address that the user asks at. It is made from credentials and never from a
+    /// session, which would otherwise renew itself for ever.
+    fn link_for(&self, request: &ExtensionRequest, visitor: &Visitor) -> Result<ExtensionAnswer, Refusal> {
+        let from_session = || {
+            let message = "a session makes no link: ask with a token or a client certificate";
+            Refusal::new(403, "Forbidden", message)
+        };
+        let (address, source) = match &self.0.home {
+            Home::Embedded(_) => {
+                let origin = request.origin.clone().ok_or_else(from_session)?;
+                (self.server()?.url(), SessionSource::Request(origin))
+            }
+            Home::Attached(_) => {
+                let bearer = visitor.bearer().filter(|_| request.headers.contains_key(AUTHORIZATION));
+                let source = SessionSource::Bearer(BearerToken::new(bearer.ok_or_else(from_session)?));
+                let host = request.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+                let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
+                if host.is_empty() || !host.chars().all(is_part) {
+                    return Err(Refusal::new(400, "BadRequest", "expected a header Host with NAME:PORT"));
+                }
+                (format!("https://{host}"), source)
+            }
+        };
+        let link = self.link_at(&address, request.user.clone(), source);
+        Ok(ExtensionAnswer::json(201, &json!({"url": link, "seconds": LINK_SECONDS})))
+    }
+
+    /// Who may ask for a path; `None` if it is not the page's.
+    pub(crate) fn audience(path: &str) -> Option<Audience> {
+        if path == PAGE || path.starts_with("/ui/") {
+            return Some(Audience::Anyone);
+        }
+        match path.strip_prefix(API)? {
+            "pause" | "resume" => Some(Audience::Permitted),
+            path => SERVED.contains(&path).then_some(Audience::Authenticated),
+        }
+    }
+
+    /// Whether the cookie of a session is enough to ask for a path: the page and what it needs, but no link to another
+    /// session.
+    pub(crate) fn accepts_session(path: &str) -> bool {
+        Self::audience(path).is_some() && path.strip_prefix(API) != Some(LINK)
+    }
+
+    /// Answers a request to the server in this process.
+    pub async fn answer(self, request: ExtensionRequest) -> Option<ExtensionAnswer> {
+        let visitor = self.server().map(|server| Visitor::Embedded(server.as_user(&request.user)));
+        self.answer_as(request, visitor).await
+    }
+
+    /// Answers a request of this visitor; without one, only the page itself.
+    async fn answer_as(
+        self,
+        request: ExtensionRequest,
+        visitor: Result<Visitor, Refusal>,
+    ) -> Option<ExtensionAnswer> {
+        let answer = match guard::cross_site(&request.method, &request.headers) {
+            Some(_) if guard::is_arrival(&request) => assets::enter(),
+            Some(why) => Refusal::new(403, "Forbidden", why).answer(),
+            None if request.path.starts_with(PAGE) => self.page(&request)?,
+            None => match visitor {
+                Ok(visitor) => self.api(request, visitor).await.unwrap_or_else(Refusal::answer),
+                Err(refusal) => refusal.answer(),
+            },
+        };
+        Some(guard::protected(answer))
+    }
+
+    fn page(&self, request: &ExtensionRequest) -> Option<ExtensionAnswer> {
+        if !matches!(request.method, Method::GET | Method::HEAD) {
+            return Some(not_allowed().answer());
+        }
+        if request.path == "/ui/login" {
+            let token = parameter(request, "token").unwrap_or_default();
+            let session = self.0.sessions.open(token, jiff::Timestamp::now().as_second());
+            // A link that is opened again leads to the page, where a session is known.
+            return Some(match session {
+                Some(session) => guard::signed_in(&session, &request.headers),
+                None if is_known(&request.user) => guard::redirect(PAGE),
+                None => assets::sign_in(),
+            });
+        }
+        assets::answer(&request.path, is_known(&request.user))
+    }
+
+    async fn api(&self, request: ExtensionRequest, user: Visitor) -> Result<ExtensionAnswer, Refusal> {
+        let path = request.path.strip_prefix(API).unwrap_or_default().to_owned();
+        if ORDERS.contains(&&*path) && !self.takes_orders() {
+            let message = "this page is read-only: start `kubegc run` with --ui-orders to allow changes";
+            return Err(Refusal::new(403, "ReadOnly", message));
+        }
+        let reads = matches!(request.method, Method::GET | Method::HEAD);
+        match (path.as_str(), reads) {
+            ("feed", true) => self.feed(&request, user),
+            ("openapi.json", true) => Ok(ExtensionAnswer {
+                code: 200,
+                content_type: "application/json",
+                headers: Vec::new(),
+                body: ExtensionBody::Whole(include_str!("page/openapi.json").into()),
+            }),
+            (LINK, false) => self.link_for(&request, &user),
+            ("logout", false) => {
+                self.0.sessions.close(&request.headers);
+                Ok(guard::signed_out(&request.headers))
+            }
+            ("pause", false) => self.pause(&request).await,
+            ("resume", false) => self.resume(&request).await,
+            _ => {
+                if reads && let Some(question) = LiveQuestion::of(&path, &request)? {
+                    return self.live(question, request, user).await;
+                }
+                let _turn = self.turn(&request.user).await?;
+                let page = self.clone();
+                off_thread(move || async move { page.question(&path, reads, &request, &user).await }).await
+            }
+        }
+    }
+
+    /// A place among those whose questions are answered at once.
+    async fn turn(&self, user: &UserInfo) -> Result<places::Place, Refusal> {
+        match tokio::time::timeout(TURN_PATIENCE, self.0.turns.wait(&user.name)).await {
+            Ok(Some(turn)) => Ok(turn),
+            _ => Err(too_many("too many questions at once; ask again later")),
+        }
+    }
+
+    /// Answers a live question once for all pages of a user.
+    async fn live(
+        &self,
+        question: LiveQuestion,
+        request: ExtensionRequest,
+        user: Visitor,
+    ) -> Result<ExtensionAnswer, Refusal> {
+        let key = (who(&request.user), question.clone(), self.0.orders.orders().borrow().paused.clone());
+        let page = self.clone();
+        let make = async move {
+            let _turn = page.turn(&request.user).await?;
+            off_thread(move || async move {
+                let (document, valid) = match &question {
+                    LiveQuestion::Overview { namespace } => page.overview(namespace, &request, &user).await?,
+                    LiveQuestion::Map(question) => page.map(question, &request, &user).await?,
+                };
+                Ok((Arc::new(SharedBody::new(document.to_string().into())), valid))
+            })
+            .await
+        };
+        let answered = tokio::time::timeout(TURN_PATIENCE + ANSWER_PATIENCE, self.0.answers.of(key, make));
+        let Ok(answered) = answered.await else {
+            return Err(too_many("the answer takes too long; ask again later"));
+        };
+        let body = ExtensionBody::Shared(answered?.0);
+        Ok(ExtensionAnswer { code: 200, content_type: "application/json", headers: Vec::new(), body })
+    }
+
+    async fn question(
+        &self,
+        path: &str,
+        reads: bool,
+        request: &ExtensionRequest,
+        user: &Visitor,
+    ) -> Result<ExtensionAnswer, Refusal> {
+        match (path, reads) {
+            ("search", true) => self.search(request, user).await,
+            ("object", true) => self.object(request, user).await,
+            ("plan", true) => self.plan(request, user).await,
+            ("ask", false) => self.ask(request, user).await,
+            ("delete", false) => self.delete(request, user).await,
+            ("remaining", true) => self.remaining(request, user).await,
+            _ => Err(not_allowed()),
+        }
+    }
+
+    async fn view(&self, request: &ExtensionRequest, user: &Visitor) -> Result<views::Shared, Refusal> {
+        let clock = self.0.clock.clock()();
+        let running = self.0.feed.controllers();
+        let runs = |collector: &str| running.contains(collector);
+        Ok(self.0.views.of(user, who(&request.user), clock, &runs, self.resident()).await?)
+    }
+
+    fn resident(&self) -> Option<Arc<dyn Resident>> {
+        match &self.0.home {
+            Home::Embedded(_) => None,
+            Home::Attached(collectors) => collectors.resident.clone(),
+        }
+    }
+
+    /// Reads for a user, from the graph what the user may list.
+    async fn gatherer(&self, user: &Visitor) -> anyhow::Result<Gatherer> {
+        let resident = self.resident();
+        let rights = match &resident {
+            Some(_) => user.rights().await?.lists.clone(),
+            None => Vec::new(),
+        };
+        answering::gatherer(user.client(), resident, &rights).await
+    }
+
+    /// The questions of the command line.
+    async fn ask(&self, request: &ExtensionRequest, user: &Visitor) -> Result<ExtensionAnswer, Refusal> {
+        let inquiry: Inquiry = read_order(request)?;
+        let answered = answering::answer(&self.gatherer(user).await?, inquiry, ANSWER_PATIENCE).await?;
+        let document = serde_json::to_value(answered).map_err(anyhow::Error::from)?;
+        Ok(ExtensionAnswer::json(200, &document))
+    }
+
+    /// The first screen, and how long it is valid.
+    async fn overview(
+        &self,
+        namespace: &str,
+        request: &ExtensionRequest,
+        user: &Visitor,
+    ) -> Result<(Value, Duration), Refusal> {
+        let views::Shared { view, rights, .. } = self.view(request, user).await?;
+        let mut sight = Sight::new(user.clone());
+        sight.refresh().await;
+        // Nodes are in no namespace.
+        let sees_nodes = namespace.is_empty() && sight.may_see(&feed::About::of_nodes());
+        let mut in_sight = |about: &feed::About| {
+            (namespace.is_empty() || &*about.namespace == namespace) && sight.may_see(about)
+        };
+        let now = jiff::Timestamp::now();
+        let collected = self.0.feed.collected(now, &mut in_sight);
+        let takes_orders = self.takes_orders();
+        let around = overview::Surroundings {
+            user: &request.user.name,
+            sees_all: rights.all,
+            namespaces_omitted: rights.namespaces_omitted,
+            may_pause: takes_orders && user.may_path("post", "/kubegc/v1/pause").await?,
+            may_delete: takes_orders,
+            mode: self.mode(now),
+            stopped: match &self.0.home {
+                Home::Embedded(_) => Vec::new(),
+                Home::Attached(collectors) => collectors.stopped(sight.sees_all()),
+            },
+            node_breaker: self.0.feed.node_breaker().filter(|_| sees_nodes),
+            collected,
+            clock_ahead_seconds: self.0.clock.ahead() / 1000,
+        };
+        Ok((overview::overview(&view, namespace, &around), OVERVIEW_VALID))
+    }
+
+    fn mode(&self, now: jiff::Timestamp) -> Mode {
+        if let Some(note) = &self.0.orders.orders().borrow().paused {
+            return Mode::paused(note, now);
+        }
+        match &self.0.home {
+            Home::Embedded(_) => Mode::Acting,
+            Home::Attached(collectors) => collectors.mode(),
+        }
+    }
+
+    fn takes_orders(&self) -> bool {
+        match &self.0.home {
+            Home::Embedded(_) => true,
+            Home::Attached(collectors) => collectors.takes_orders,
+        }
+    }
+
+    /// A map, and how long it is valid: until what the user may see is checked again.
+    async fn map(
+        &self,
+        question: &MapQuestion,
+        request: &ExtensionRequest,
+        user: &Visitor,
+    ) -> Result<(Value, Duration), Refusal> {
+        let MapQuestion { uid, namespace, budget, plan, selected } = question;
+        let plan = match plan {
+            Some(id) => Some(self.0.plans.of(&who(&request.user), id).ok_or_else(plans::forgotten)?),
+            None => None,
+        };
+        let views::Shared { view, until, rights } = self.view(request, user).await?;
+        let is_known = namespace.is_empty() || !rights.has_namespaces() || view.has_namespace(namespace);
+        if uid.is_none() && !is_known {
+            return Err(Refusal::new(404, "NotFound", format!("namespace {namespace:?} not found")));
+        }
+        let fate = plan.as_ref().map(|plan| |uid: &Uid| plan.fate(uid));
+        let selected = selected.as_deref().and_then(|selected| view.uid_of(selected));
+        let emphasis = Emphasis { fate: fate.as_ref().map(|fate| fate as _), alone: selected.as_ref() };
+        let map = match uid {
+            Some(uid) => view.map_around(uid, *budget, emphasis),
+            None => view.map_of_namespace(namespace, *budget, emphasis),
+        };
+        let map = map.ok_or_else(|| Refusal::new(404, "NotFound", "there is no such object"))?;
+        Ok((map.value(), until.saturating_duration_since(Instant::now())))
+    }
+
+    async fn search(&self, request: &ExtensionRequest, user: &Visitor) -> Result<ExtensionAnswer, Refusal> {
+        let views::Shared { view, .. } = self.view(request, user).await?;
+        let text = parameter(request, "q").unwrap_or_default();
+        Ok(ExtensionAnswer::json(200, &overview::search(&view.survey, text)))
+    }
+
+    async fn object(&self, request: &ExtensionRequest, user: &Visitor) -> Result<ExtensionAnswer, Refusal> {
+        let subject = subject(request)?;
+        let question = Question::from(self.gatherer(user).await?, &subject, ANSWER_PATIENCE)?;
+        let metadata = question.metadata().await?;
+        let why = match metadata {
+            Some(_) => question.why().await?,
+            None => None,
+        };
+        let mut journal = Vec::new();
+        // The journal of a deleted object is shown to users who may list its kind.
+        let resource = question.resource();
+        let mut sight = Sight::new(user.clone());
+        sight.refresh().await;
+        let about = feed::About {
+            group: resource.group.clone(),
+            resource: resource.resource.clone(),
+            namespace: subject.namespace.as_str().into(),
+        };
+        if sight.may_see(&about) {
+            let resource = resource.to_string();
+            journal = self.0.feed.of_object(&resource, &subject.namespace, &subject.name, JOURNAL_LINES);
+        }
+        if metadata.is_none() && journal.is_empty() {
+            return Err(Refusal::new(
+                404,
+                "NotFound",
+                format!("{} {:?} not found", subject.resource, subject.name),
+            ));
+        }
+        let yaml = metadata.as_ref().and_then(|metadata| gc_process::yaml::to_string(metadata).ok());
+        let why = why.map(|why| {
+            let now = question.now();
+            let mut value = why.value(now);
+            value["holds"] = why.holds.iter().map(|row| overview::row_value(row, now)).collect();
+            value
+        });
+        let document = json!({
+            "why": why, "metadata": metadata, "yaml": yaml, "journal": journal,
+        });
+        Ok(ExtensionAnswer::json(200, &document))
+    }
+
+    async fn pause(&self, request: &ExtensionRequest) -> Result<ExtensionAnswer, Refusal> {
+        let order: PauseOrder = read_order(request)?;
+        let by = &request.user.name;
+        let reason: String = order.reason.chars().filter(|c| !c.is_control()).take(LONGEST_REASON).collect();
+        tracing::warn!(by, reason, "the collectors are paused");
+        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let note = overview::pause_note(&now, &reason, by);
+        self.order(|orders| {
+            orders.paused.get_or_insert_with(|| note.clone());
+        })
+        .await?;
+        Ok(ExtensionAnswer::json(200, &json!({"state": "Paused"})))
+    }
+
+    async fn resume(&self, request: &ExtensionRequest) -> Result<ExtensionAnswer, Refusal> {
+        let by = &request.user.name;
+        let ResumeOrder { resource } = read_order(request)?;
+        if resource.is_empty() {
+            tracing::warn!(by, "the collectors are resumed");
+            let now = jiff::Timestamp::now();
+            self.order(|orders| {
+                orders.paused = None;
+                orders.resumed_at = Some(now);
+            })
+            .await?;
+        } else {
+            tracing::warn!(by, resource, "the collection of a resource is resumed");
+            self.order(|orders| {
+                if let Some(tripped) = &mut orders.tripped {
+                    tripped.remove(&*resource);
+                }
+            })
+            .await?;
+        }
+        Ok(ExtensionAnswer::json(200, &json!({"state": "Acting"})))
+    }
+
+    /// Writes orders to the Lease, where `kubegc pause` writes them too, and obeys them at once.
+    async fn order(&self, change: impl Fn(&mut Orders)) -> Result<(), Refusal> {
+        let (client, lease) = match &self.0.home {
+            Home::Embedded(_) => (Visitor::Embedded(self.server()?).client(), LeaseFlags::default_name()),
+            Home::Attached(collectors) => (collectors.client.clone(), collectors.lease.clone()),
+        };
+        let (_, lease) = control::edit(&client, &lease, change).await?;
+        self.0.orders.saw(&lease);
+        self.obey();
+        Ok(())
+    }
+
+    fn obey(&self) {
+        self.0.clock.hold(self.0.orders.orders().borrow().paused.is_some());
+    }
+
+    /// Obeys what `kubegc pause` and `kubegc resume` write to the Lease, until it is dropped.
+    pub fn follow_orders(&self) -> impl Future<Output = ()> + Send + use<> {
+        let page = self.clone();
+        async move {
+            let Ok(server) = page.server() else { return };
+            let lease = LeaseFlags::default_name();
+            let follow = page.0.orders.clone().follow(Visitor::Embedded(server).client(), lease);
+            let mut orders = page.0.orders.orders();
+            let obey = async {
+                while orders.changed().await.is_ok() {
+                    page.obey();
+                }
+            };
+            futures::join!(follow, obey);
+        }
+    }
+
+    fn server(&self) -> Result<InProcess, Refusal> {
+        let server = match &self.0.home {
+            Home::Embedded(server) => server.get(),
+            Home::Attached(_) => None,
+        };
+        server
+            .and_then(gc_apiserver::WeakInProcess::upgrade)
+            .ok_or_else(|| Refusal::new(503, "Unavailable", "the server has not begun yet, or has ended"))
+    }
+
+    fn feed(&self, request: &ExtensionRequest, user: Visitor) -> Result<ExtensionAnswer, Refusal> {
+        let Some(place) = self.0.readers.take(&request.user.name) else {
+            return Err(too_many("too many readers of the feed"));
+        };
+        let last = request.headers.get("last-event-id").and_then(|id| id.to_str().ok());
+        let from = last.or_else(|| parameter(request, "from")).and_then(|id| self.0.feed.number(id));
+        let text = |name: &str| parameter(request, name).unwrap_or_default();
+        let wanted = feed::Filter::new(text("namespace"), text("q"));
+        let stream = self.0.streams.open((who(&request.user), wanted), user, from, place);
+        Ok(ExtensionAnswer {
+            code: 200,
+            content_type: "text/event-stream",
+            headers: Vec::new(),
+            body: ExtensionBody::Stream(stream),
+        })
+    }
+}
+
+fn too_many(message: &str) -> Refusal {
+    Refusal::new(429, "TooManyRequests", message)
+}
+
+fn not_allowed() -> Refusal {
+    Refusal::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+}
+
+/// Whether somebody has shown credentials.
+fn is_known(user: &UserInfo) -> bool {
+    user.groups.iter().any(|group| group == "system:authenticated")
+}
+
+fn parameter<'a>(request: &'a ExtensionRequest, name: &str) -> Option<&'a str> {
+    request.query.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+}
+
+fn subject(request: &ExtensionRequest) -> Result<Subject, Refusal> {
+    let text = |name: &str| parameter(request, name).unwrap_or_default().to_owned();
+    let subject = Subject { resource: text("resource"), namespace: text("namespace"), name: text("name") };
+    if subject.resource.is_empty() || subject.name.is_empty() {
+        return Err(Refusal::new(400, "BadRequest", "expected resource=deployments.apps and name=NAME"));
+    }
+    Ok(subject)
+}
+
+fn read_order<T: serde::de::DeserializeOwned>(request: &ExtensionRequest) -> Result<T, Refusal> {
+    if request.body.len() > MAXIMUM_ORDER_BYTES {
+        return Err(Refusal::new(
+            413,
+            "RequestEntityTooLarge",
+            format!("an order has at most {MAXIMUM_ORDER_BYTES} bytes"),
+        ));
+    }
+    serde_json::from_slice(&request.body)
+        .map_err(|error| Refusal::new(400, "BadRequest", format!("the order cannot be read: {error}")))
+}
+
+/// Answers on a thread of its own.
+async fn off_thread<T, F>(work: impl FnOnce() -> F + Send + 'static) -> Result<T, Refusal>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, Refusal>>,
+{
+    gc_process::tasks::off_thread(work).await.unwrap_or_else(|error| {
+        Err(Refusal::new(500, "InternalError", format!("the answer was not made: {error}")))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,511 @@
+//! What the collectors do, as it happens: a ring of the newest changes for all readers, and counts of the last hour.
+//!
+//! A reader costs no memory but its position in the ring. A slow reader gets the newest changes and the number of
+//! changes that were skipped.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use gc_collectors::engine::Standing;
+use gc_collectors::measures::{self, Metric};
+use gc_collectors::permissions::Controller;
+use gc_kube::{Observer, ResourceTable};
+use gc_process::journal::{entry, verb};
+use gc_types::{Change, Effect, ObjectKey, Outcome, Request};
+use serde_json::Value;
+use tokio::sync::watch;
+
+/// Changes that are kept.
+const KEPT_ENTRIES: usize = 4096;
+/// Longest text of a filter, in characters.
+const LONGEST_FILTER: usize = 256;
+/// Minutes that are counted.
+pub(crate) const MINUTES: usize = 60;
+/// Kinds of changes that one minute counts apart; what exceeds this is counted without its namespace and resource.
+const COUNTED_APART: usize = 2048;
+
+/// Which objects a change is about, as rights are given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct About {
+    /// API group.
+    pub(crate) group: Arc<str>,
+    /// Plural name; empty where it is not known.
+    pub(crate) resource: Arc<str>,
+    /// Namespace; empty at cluster scope.
+    pub(crate) namespace: Arc<str>,
+}
+
+impl About {
+    /// Nodes.
+    pub(crate) fn of_nodes() -> Self {
+        Self { resource: "nodes".into(), ..Self::default() }
+    }
+}
+
+/// One change.
+pub(crate) struct Entry {
+    /// Its number; they rise by one.
+    pub(crate) number: u64,
+    /// What it is about.
+    pub(crate) about: About,
+    /// The name of the object.
+    pub(crate) name: Arc<str>,
+    effect: Effect,
+    outcome: Outcome,
+    round_trips: u32,
+    took: Duration,
+    time: jiff::Timestamp,
+    controller: &'static str,
+    table: ResourceTable,
+    /// Written when the first reader needs it.
+    json: OnceLock<Arc<str>>,
+    /// What filters search, in lower case; written when the first filter needs it.
+    words: OnceLock<Box<str>>,
+}
+
+impl Entry {
+    /// As a line of the journal.
+    pub(crate) fn value(&self) -> Value {
+        let mut value = entry(&self.effect, &self.outcome, self.round_trips, self.took, &self.table);
+        value["time"] = self.time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string().into();
+        value["controller"] = self.controller.into();
+        value["number"] = self.number.into();
+        value
+    }
+
+    /// What filters search: what a reader sees of the change without opening it.
+    fn words(&self) -> &str {
+        self.words.get_or_init(|| {
+            let value = self.value();
+            let text = |field: &str| value[field].as_str().unwrap_or_default();
+            let seen = ["namespace", "verb", "verdict", "message", "controller", "outcome"];
+            // As readers see it, and type it.
+            let object = format!("{}/{}", text("kind"), text("name"));
+            let texts: Vec<&str> = std::iter::once(&*object).chain(seen.map(text)).collect();
+            texts.join(" ").to_lowercase().into()
+        })
+    }
+
+    /// The same as text, written once for all readers.
+    pub(crate) fn json(&self) -> &Arc<str> {
+        self.json.get_or_init(|| self.value().to_string().into())
+    }
+}
+
+/// Which changes a reader wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Filter {
+    /// Empty for all.
+    namespace: String,
+    /// In lower case; a change has all of them.
+    words: Vec<String>,
+}
+
+impl Filter {
+    /// Of a namespace, if it is not empty, with all words of this text, of which [`LONGEST_FILTER`] characters count.
+    pub(crate) fn new(namespace: &str, text: &str) -> Self {
+        let text: String = text.chars().take(LONGEST_FILTER).collect::<String>().to_lowercase();
+        let words = text.split_whitespace().map(str::to_owned).collect();
+        Self { namespace: namespace.to_owned(), words }
+    }
+
+    /// Whether it wants everything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.namespace.is_empty() && self.words.is_empty()
+    }
+
+    /// Whether it wants this change.
+    pub(crate) fn fits(&self, entry: &Entry) -> bool {
+        (self.namespace.is_empty() || *entry.about.namespace == *self.namespace)
+            && self.words.iter().all(|word| entry.words().contains(word.as_str()))
+    }
+}
+
+#[derive(Default)]
+struct Minute {
+    /// Minutes since the epoch.
+    number: i64,
+    /// Deletions by collector and what they were about.
+    deletions: BTreeMap<(&'static str, About), u64>,
+}
+
+#[derive(Default)]
+struct Ring {
+    entries: VecDeque<Arc<Entry>>,
+    next: u64,
+    minutes: VecDeque<Minute>,
+    controllers: BTreeSet<&'static str>,
+}
+
+/// What the collectors of this process do.
+#[derive(Clone)]
+pub(crate) struct Feed(Arc<Shared>);
+
+struct Shared {
+    /// What tells the numbers of this run of the server from those of others: when it began.
+    run: i64,
+    ring: Mutex<Ring>,
+    next: watch::Sender<u64>,
+    node_breaker: Mutex<Option<NodeBreaker>>,
+}
+
+/// Why no node is deleted: too many machines are missing at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NodeBreaker {
+    /// Nodes that are there, and whose machines are missing.
+    pub(crate) missing: u64,
+    /// Since when no node is deleted.
+    pub(crate) since: jiff::Timestamp,
+}
+
+impl Default for Feed {
+    fn default() -> Self {
+        Self(Arc::new(Shared {
+            run: jiff::Timestamp::now().as_millisecond(),
+            ring: Mutex::default(),
+            next: watch::Sender::new(0),
+            node_breaker: Mutex::default(),
+        }))
+    }
+}
+
+/// Changes that a reader has not seen.
+pub(crate) struct Unread {
+    /// The oldest first.
+    pub(crate) entries: Vec<Arc<Entry>>,
+    /// Older ones, which are not kept any more.
+    pub(crate) lost: u64,
+}
+
+/// Deletions of one collector in the last hour.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Collected {
+    /// Its name.
+    pub(crate) controller: &'static str,
+    /// In each minute, the last one being now.
+    pub(crate) minutes: Vec<u64>,
+}
+
+impl Feed {
+    fn lock(&self) -> MutexGuard<'_, Ring> {
+        self.0.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes down what one collector does.
+    pub(crate) fn observer(&self, controller: Controller, table: &ResourceTable) -> Arc<dyn Observer> {
+        self.lock().controllers.insert(controller.name());
+        self.observer_of(controller.name(), table)
+    }
+
+    /// Writes down what something deletes that is no collector.
+    pub(crate) fn observer_of(&self, name: &'static str, table: &ResourceTable) -> Arc<dyn Observer> {
+        Arc::new(FeedObserver { feed: self.clone(), controller: name, table: table.clone() })
+    }
+
+    /// These collectors will run, and count before they have begun.
+    pub(crate) fn expect(&self, controllers: &[Controller]) {
+        self.lock().controllers.extend(controllers.iter().map(|controller| controller.name()));
+    }
+
+    /// The names of the collectors that run.
+    pub(crate) fn controllers(&self) -> BTreeSet<&'static str> {
+        self.lock().controllers.clone()
+    }
+
+    /// Says when there is something new: the number of the next change.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.0.next.subscribe()
+    }
+
+    /// The number of the oldest change that is kept.
+    pub(crate) fn first(&self) -> u64 {
+        let ring = self.lock();
+        ring.entries.front().map_or(ring.next, |entry| entry.number)
+    }
+
+    /// How a reader names the place before the change of this number.
+    pub(crate) fn place(&self, number: u64) -> String {
+        format!("{}-{number}", self.0.run)
+    }
+
+    /// The number of a place, which may be given alone; none if it is that of another run of the server.
+    pub(crate) fn number(&self, place: &str) -> Option<u64> {
+        let number = match place.split_once('-') {
+            Some((run, number)) => Some(number).filter(|_| run.parse() == Ok(self.0.run))?,
+            None => place,
+        };
+        number.parse().ok().filter(|number| *number <= *self.0.next.borrow())
+    }
+
+    /// What the circuit breaker of nodes last said, if it is open.
+    pub(crate) fn node_breaker(&self) -> Option<NodeBreaker> {
+        *self.0.node_breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was written down from this number on.
+    pub(crate) fn since(&self, from: u64) -> Unread {
+        let ring = self.lock();
+        let first = ring.entries.front().map_or(ring.next, |entry| entry.number);
+        let skip = usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX);
+        Unread {
+            entries: ring.entries.iter().skip(skip).cloned().collect(),
+            lost: first.saturating_sub(from),
+        }
+    }
+
+    /// The newest changes of an object, the newest first.
+    pub(crate) fn of_object(&self, resource: &str, namespace: &str, name: &str, most: usize) -> Vec<Value> {
+        let ring = self.lock();
+        let fits = |entry: &&Arc<Entry>| {
+            let about = &entry.about;
+            *entry.name == *name
+                && *about.namespace == *namespace
+                && gc_types::group_resource(&about.group, &about.resource) == resource
+        };
+        let found: Vec<Arc<Entry>> = ring.entries.iter().rev().filter(fits).take(most).cloned().collect();
+        drop(ring);
+        found.iter().map(|entry| entry.value()).collect()
+    }
+
+    /// Deletions in the last hour by collector, of what may be seen.
+    pub(crate) fn collected(
+        &self,
+        now: jiff::Timestamp,
+        may_see: &mut dyn FnMut(&About) -> bool,
+    ) -> Vec<Collected> {
+        let last = now.as_second().div_euclid(60);
+        let ring = self.lock();
+        let mut collected: BTreeMap<&'static str, Vec<u64>> =
+            ring.controllers.iter().map(|controller| (*controller, vec![0; MINUTES])).collect();
+        for minute in &ring.minutes {
+            let Ok(ago) = usize::try_from(last - minute.number) else { continue };
+            let Some(place) = (MINUTES - 1).checked_sub(ago) else { continue };
+            for ((controller, about), count) in &minute.deletions {
+                if may_see(about) {
+                    collected.entry(controller).or_insert_with(|| vec![0; MINUTES])[place] += count;
+                }
+            }
+        }
+        collected.into_iter().map(|(controller, minutes)| Collected { controller, minutes }).collect()
+    }
+
+    fn write(&self, observer: &FeedObserver, key: &ObjectKey, happened: (&Effect, &Outcome, u32, Duration)) {
+        let (effect, outcome, round_trips, took) = happened;
+        let route = observer.table.get(key.resource);
+        let about = About {
+            group: route.as_ref().map(|route| Arc::clone(&route.info.gvr.group)).unwrap_or_default(),
+            resource: route.as_ref().map(|route| Arc::clone(&route.info.gvr.resource)).unwrap_or_default(),
+            namespace: Arc::clone(&key.namespace),
+        };
+        let now = jiff::Timestamp::now();
+        let mut ring = self.lock();
+        if is_deletion(&effect.request) && matches!(outcome, Outcome::Applied(_)) {
+            ring.count(now.as_second().div_euclid(60), observer.controller, &about);
+        }
+        if ring.entries.len() >= KEPT_ENTRIES {
+            ring.entries.pop_front();
+        }
+        let number = ring.next;
+        ring.next += 1;
+        ring.entries.push_back(Arc::new(Entry {
+            number,
+            about,
+            name: Arc::clone(&key.name),
+            effect: effect.clone(),
+            outcome: outcome.clone(),
+            round_trips,
+            took,
+            time: now,
+            controller: observer.controller,
+            table: observer.table.clone(),
+            json: OnceLock::new(),
+            words: OnceLock::new(),
+        }));
+        let next = ring.next;
+        drop(ring);
+        // Another change may have been announced meanwhile.
+        self.0.next.send_modify(|known| *known = next.max(*known));
+    }
+}
+
+impl Ring {
+    fn count(&mut self, minute: i64, controller: &'static str, about: &About) {
+        if self.minutes.back().is_none_or(|last| last.number != minute) {
+            if self.minutes.len() >= MINUTES {
+                self.minutes.pop_front();
+            }
+            self.minutes.push_back(Minute { number: minute, ..Minute::default() });
+        }
+        let Some(minute) = self.minutes.back_mut() else { return };
+        let full = minute.deletions.len() >= COUNTED_APART;
+        let key = (controller, about.clone());
+        let key =
+            if full && !minute.deletions.contains_key(&key) { (controller, About::default()) } else { key };
+        *minute.deletions.entry(key).or_default() += 1;
+    }
+}
+
+fn is_deletion(request: &Request) -> bool {
+    matches!(request, Request::Delete { .. } | Request::Guarded { change: Change::ForceDelete, .. })
+}
+
+struct FeedObserver {
+    feed: Feed,
+    controller: &'static str,
+    table: ResourceTable,
+}
+
+impl Observer for FeedObserver {
+    fn standing(&self, standing: &Standing) {
+        let read =
+            |metric: &Metric| standing.gauges.iter().find(|one| one.metric == metric).map(|one| one.value);
+        let Some(open) = read(&measures::NODE_BREAKER) else { return };
+        let missing = read(&measures::NODES_MISSING).unwrap_or_default();
+        let mut known = self.feed.0.node_breaker.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = known.map_or_else(jiff::Timestamp::now, |known| known.since);
+        // A gauge counts whole nodes.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let missing = missing.round() as u64;
+        *known = (open > 0.0).then_some(NodeBreaker { missing, since });
+    }
+
+    fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, took: Duration) {
+        // Reads, barriers and Events change nothing.
+        let key = match &effect.request {
+            Request::Delete { key, .. }
+            | Request::SetOwners { key, .. }
+            | Request::RemoveFinalizer { key, .. }
+            | Request::Guarded { key, .. } => key,
+            Request::Outside { key, .. } if verb(&effect.request) == "delete-storage" => key,
+            Request::Outside { .. }
+            | Request::Read { .. }
+            | Request::RecordEvent(_)
+            | Request::Barrier { .. } => {
+                return;
+            }
+        };
+        self.feed.write(self, key, (effect, outcome, round_trips, took));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+    use gc_collectors::measures::Measurement;
+    use gc_types::{EffectId, PropagationPolicy, Reason, ResourceId, Uid, Verdict};
+
+    fn deletion(namespace: &str, name: &str) -> Effect {
+        let key = ObjectKey { resource: ResourceId(7), namespace: namespace.into(), name: name.into() };
+        let policy = PropagationPolicy::Background;
+        Effect {
+            id: EffectId(1),
+            request: Request::Delete { key, uid: Uid::new("u"), resource_version: None, policy },
+            reason: Reason { verdict: Verdict::OwnersAbsent, owners: Vec::new(), evidence: Vec::new() },
+        }
+    }
+
+    fn record(feed: &Feed, objects: &[(&str, &str)]) {
+        let observer = feed.observer(Controller::GarbageCollector, &ResourceTable::default());
+        for (namespace, name) in objects {
+            observer.finished(&deletion(namespace, name), &Outcome::Applied(None), 1, Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn a_slow_reader_loses_the_oldest_and_knows_how_many() {
+        let feed = Feed::default();
+        let names: Vec<String> = (0..KEPT_ENTRIES + 3).map(|number| format!("o{number}")).collect();
+        let objects: Vec<(&str, &str)> = names.iter().map(|name| ("n", name.as_str())).collect();
+        record(&feed, &objects);
+        let all = feed.since(0);
+        let last = u64::try_from(KEPT_ENTRIES).unwrap() + 3;
+        assert_eq!((all.entries.len(), all.lost), (KEPT_ENTRIES, 3));
+        assert_eq!(*all.entries[0].name, *"o3");
+        let newest = feed.since(last - 2);
+        assert_eq!((newest.entries.len(), newest.lost), (2, 0));
+        assert_eq!(feed.since(last).entries.len(), 0);
+        assert_eq!(*feed.changes().borrow(), last);
+    }
+
+    #[test]
+    fn a_filter_wants_all_its_words_in_its_namespace() {
+        let feed = Feed::default();
+        record(&feed, &[("shop", "cart-1"), ("bank", "cart-2")]);
+        let entries = feed.since(0).entries;
+        let fitting = |namespace: &str, text: &str| -> Vec<&str> {
+            let filter = Filter::new(namespace, text);
+            entries.iter().filter(|entry| filter.fits(entry)).map(|entry| &*entry.name).collect()
+        };
+        for (namespace, text, names) in [
+            ("", "", &["cart-1", "cart-2"][..]),
+            ("shop", "", &["cart-1"]),
+            ("", "CART-2", &["cart-2"]),
+            ("", "/cart-2", &["cart-2"]),
+            ("", "ownersabsent delete cart", &["cart-1", "cart-2"]),
+            ("shop", "cart-2", &[]),
+            ("", "shop garbage-collector", &["cart-1"]),
+        ] {
+            assert_eq!(fitting(namespace, text), names, "{namespace} {text}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_of_one_run() {
+        let feed = Feed::default();
+        record(&feed, &[("shop", "a"), ("shop", "b")]);
+        let other = format!("{}-1", feed.0.run - 1);
+        for (place, number) in [
+            (&*feed.place(0), Some(0)),
+            (&feed.place(2), Some(2)),
+            (&feed.place(3), None),
+            (&other, None),
+            ("1", Some(1)),
+            ("3", None),
+            ("", None),
+            ("-", None),
+            ("x-1", None),
+        ] {
+            assert_eq!(feed.number(place), number, "{place:?}");
+        }
+    }
+
+    #[test]
+    fn the_breaker_of_nodes_is_known_while_it_is_open() {
+        let feed = Feed::default();
+        let observer = feed.observer(Controller::NodeLifecycle, &ResourceTable::default());
+        let reading = |metric, value| Measurement { metric, labels: Vec::new(), value };
+        let say = |open, missing| {
+            let gauges =
+                vec![reading(&measures::NODE_BREAKER, open), reading(&measures::NODES_MISSING, missing)];
+            observer.standing(&Standing { gauges, ..Standing::default() });
+        };
+        say(0.0, 1.0);
+        assert_eq!(feed.node_breaker(), None);
+        say(1.0, 4.0);
+        let first = feed.node_breaker().unwrap();
+        say(1.0, 5.0);
+        assert_eq!(feed.node_breaker(), Some(NodeBreaker { missing: 5, ..first }), "it opened once");
+        // What other collectors say is not about nodes.
+        feed.observer(Controller::GarbageCollector, &ResourceTable::default()).standing(&Standing::default());
+        assert!(feed.node_breaker().is_some());
+        say(0.0, 0.0);
+        assert_eq!(feed.node_breaker(), None);
+    }
+
+    #[test]
+    fn counts_are_of_what_may_be_seen() {
+        let feed = Feed::default();
+        record(&feed, &[("shop", "a"), ("shop", "b"), ("bank", "c")]);
+        let now = jiff::Timestamp::now();
+        let mut in_shop = |about: &About| &*about.namespace == "shop";
+        let collected = feed.collected(now, &mut in_shop);
+        assert_eq!(collected.len(), 1);
+        // The minute may have ended meanwhile.
+        assert_eq!(collected[0].minutes.iter().sum::<u64>(), 2);
+        let later = now + jiff::SignedDuration::from_mins(61);
+        assert_eq!(feed.collected(later, &mut |_| true)[0].minutes, [0; MINUTES]);
+    }
+}

@@ -1,0 +1,62 @@
+//! Whose page it is: that of a server in this process, or that of collectors beside a server elsewhere.
+
+use std::sync::{Arc, OnceLock};
+
+use gc_apiserver::WeakInProcess;
+use gc_inspect::resident::Resident;
+use gc_kube::ApiClient;
+use gc_kube::breaker::{SharedBreaker, Trip};
+use gc_process::lease::LeaseName;
+use gc_process::lease::election::Leadership;
+use gc_types::WithheldBy;
+use tokio::sync::watch;
+
+use super::overview::{Mode, Stopped};
+
+/// Whose page it is.
+pub(super) enum Home {
+    /// That of a server in this process and its collectors: the way to ask it as others, and its address. Known once the
+    /// server has begun, which keeps its page.
+    Embedded(OnceLock<WeakInProcess>),
+    /// That of collectors beside a server elsewhere.
+    Attached(Attached),
+}
+
+/// Collectors beside a server elsewhere.
+pub struct Attached {
+    /// Writes orders to the Lease, with the rights of the collectors.
+    pub client: ApiClient,
+    /// That Lease.
+    pub lease: LeaseName,
+    /// Whether these collectors lead.
+    pub leadership: Leadership,
+    /// What holds all writes, if anything does.
+    pub holding: watch::Receiver<Option<WithheldBy>>,
+    /// What is stopped.
+    pub breaker: SharedBreaker,
+    /// Whether the page takes orders.
+    pub takes_orders: bool,
+    /// The graph of the owner-reference collector, if it runs.
+    pub resident: Option<Arc<dyn Resident>>,
+}
+
+impl Attached {
+    pub(crate) fn mode(&self) -> Mode {
+        match *self.holding.borrow() {
+            Some(WithheldBy::DryRun) => Mode::DryRun,
+            Some(_) => Mode::Observing,
+            None if self.leadership.leads() => Mode::Acting,
+            None => Mode::Standby,
+        }
+    }
+
+    /// What the circuit breaker has stopped. Its reasons count objects of all namespaces.
+    pub(crate) fn stopped(&self, sees_all: bool) -> Vec<Stopped> {
+        let stopped = |trip: Trip| Stopped {
+            resource: trip.resource.to_string(),
+            since: trip.since,
+            why: sees_all.then(|| trip.why.to_string()),
+        };
+        self.breaker.lock().tripped().into_iter().map(stopped).collect()
+    }
+}

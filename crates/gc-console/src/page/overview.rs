@@ -1,0 +1,289 @@
+//! The first screen as data.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gc_explain::Survey;
+use gc_explain::nodes::Nodes;
+use gc_explain::stuck::{Place, Row};
+use gc_inspect::view::View;
+use gc_types::Timestamp;
+use serde_json::{Value, json};
+
+use super::feed::{Collected, NodeBreaker};
+
+/// Terminating objects that are named.
+const TERMINATING_NAMED: usize = 100;
+/// Rows of root causes that are shown.
+const ROWS_SHOWN: usize = 100;
+/// Objects that one row names.
+const OBJECTS_OF_ROW: usize = 20;
+/// Objects that a search finds.
+const FOUND: usize = 50;
+/// Longest text that is searched for.
+const LONGEST_SEARCH: usize = 256;
+
+/// What the collectors are doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// It is not known: no collector was asked.
+    Unknown,
+    /// They collect.
+    Acting,
+    /// Another replica has the Lease.
+    Standby,
+    /// Deletions are reported, and none is made.
+    DryRun,
+    /// Decisions are compared with those of kube-controller-manager.
+    Observing,
+    /// Somebody has stopped them.
+    Paused {
+        /// Why, in the words of who did it.
+        reason: String,
+        /// Who.
+        by: String,
+        /// When.
+        since: String,
+    },
+}
+
+/// How a pause that a user has ordered from the page is noted on the Lease.
+pub(super) fn pause_note(time: &str, reason: &str, user: &str) -> String {
+    format!("{time}: {reason} (by {user})")
+}
+
+impl Mode {
+    /// Reads a note, which the page, `kubegc pause`, or anybody with kubectl has written. What it does not say is taken
+    /// from the moment of reading.
+    pub(crate) fn paused(note: &str, now: jiff::Timestamp) -> Self {
+        let noted = note.split_once(": ").and_then(|(time, rest)| Some((time.parse().ok()?, rest)));
+        let (since, rest) = noted.unwrap_or((now, note));
+        let by_user = rest.strip_suffix(')').and_then(|rest| rest.rsplit_once(" (by "));
+        let (reason, by) = by_user.unwrap_or((rest, "an annotation of the Lease"));
+        Self::Paused { reason: reason.to_owned(), by: by.to_owned(), since: since.to_string() }
+    }
+
+    fn value(&self) -> Value {
+        match self {
+            Self::Unknown => json!({"state": "Unknown"}),
+            Self::Acting => json!({"state": "Acting"}),
+            Self::Standby => json!({"state": "Standby"}),
+            Self::DryRun => json!({"state": "DryRun"}),
+            Self::Observing => json!({"state": "Observing"}),
+            Self::Paused { reason, by, since } => {
+                json!({"state": "Paused", "reason": reason, "by": by, "since": since})
+            }
+        }
+    }
+}
+
+/// Inputs of the first screen other than the view.
+pub(crate) struct Surroundings<'a> {
+    /// Who looks.
+    pub(crate) user: &'a str,
+    /// Whether the user may see everything.
+    pub(crate) sees_all: bool,
+    /// Namespaces of the user that are not shown.
+    pub(crate) namespaces_omitted: usize,
+    /// Whether the user may pause the collectors.
+    pub(crate) may_pause: bool,
+    /// Whether the page takes orders to delete.
+    pub(crate) may_delete: bool,
+    /// What the collectors are doing.
+    pub(crate) mode: Mode,
+    /// What the circuit breaker has stopped.
+    pub(crate) stopped: Vec<Stopped>,
+    /// Why no node is deleted, for users who may list nodes.
+    pub(crate) node_breaker: Option<NodeBreaker>,
+    /// What they did.
+    pub(crate) collected: Vec<Collected>,
+    /// By how much their clock is ahead.
+    pub(crate) clock_ahead_seconds: i64,
+}
+
+/// A resource whose collection the circuit breaker has stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stopped {
+    /// Its name.
+    pub(crate) resource: String,
+    /// When.
+    pub(crate) since: Timestamp,
+    /// Why, for users who may see everything: it counts objects of all namespaces.
+    pub(crate) why: Option<String>,
+}
+
+/// The first screen, of one namespace or (with an empty one) of all that the user sees.
+pub(crate) fn overview(view: &View, namespace: &str, around: &Surroundings<'_>) -> Value {
+    let terminating = terminating(&view.survey, namespace);
+    let due = view.due.within(namespace);
+    let mut unseen = view.unseen.clone();
+    unseen.extend(view.due.unknown.iter().cloned());
+    if around.namespaces_omitted > 0 {
+        let namespaces = gc_explain::text::count(around.namespaces_omitted, "namespace");
+        unseen.push(format!(
+            "{namespaces} were not checked: too many, or the API server does not say what you may list"
+        ));
+    }
+    if due.idle > 0 {
+        let objects = gc_explain::text::count(due.idle, "object");
+        unseen.push(format!("{objects} would be due if the collector did run: see --controllers"));
+    }
+    json!({
+        "now": view.now.to_string(), "clock": view.clock.to_string(), "clockAheadSeconds": around.clock_ahead_seconds,
+        "tookMilliseconds": u64::try_from(view.took.as_millis()).unwrap_or(u64::MAX),
+        "user": {"name": around.user, "seesAll": around.sees_all, "mayPause": around.may_pause,
+                 "mayDelete": around.may_delete},
+        "mode": around.mode.value(),
+        "stopped": around.stopped.iter().map(stopped).collect::<Vec<_>>(),
+        "nodeBreaker": around.node_breaker.map(|one| json!({"missing": one.missing, "since": one.since.to_string()})),
+        "namespaces": namespaces(&view.survey),
+        "kinds": kinds(&view.survey, namespace),
+        "collected": around.collected.iter().map(collected).collect::<Vec<_>>(),
+        "terminating": {
+            "total": terminating.len(),
+            "items": terminating.into_iter().take(TERMINATING_NAMED).collect::<Vec<_>>(),
+        },
+        "stuck": stuck(view, namespace),
+        "due": {
+            "total": due.total, "slots": due.slots,
+            "items": due.items.iter().map(|item| item.value(view.clock)).collect::<Vec<_>>(),
+        },
+        // Nodes are in no namespace.
+        "nodes": if namespace.is_empty() { view.nodes.value() } else { Nodes::default().value() },
+        "unseen": unseen,
+    })
+}
+
+/// Root causes, and how many objects all of them hold, each counted once.
+fn stuck(view: &View, namespace: &str) -> Value {
+    let rows = view.stuck.iter().filter(|row| namespace.is_empty() || row.concerns(namespace));
+    let held: BTreeSet<&Place> = rows.clone().flat_map(Row::places).collect();
+    let items: Vec<Value> = rows.clone().take(ROWS_SHOWN).map(|row| row_value(row, view.now)).collect();
+    json!({"total": rows.count(), "objects": held.len(), "items": items})
+}
+
+fn stopped(one: &Stopped) -> Value {
+    json!({"resource": one.resource, "since": one.since.to_string(), "why": one.why})
+}
+
+fn collected(one: &Collected) -> Value {
+    json!({"controller": one.controller, "total": one.minutes.iter().sum::<u64>(), "minutes": one.minutes})
+}
+
+/// A root cause with the first of its objects, which can be asked about.
+pub(super) fn row_value(row: &Row, now: Timestamp) -> Value {
+    let mut value = row.value(now);
+    let places = |all: &mut dyn Iterator<Item = &Place>| -> Vec<Value> {
+        all.take(OBJECTS_OF_ROW).map(Place::full_value).collect()
+    };
+    value["objects"] = places(&mut row.objects.iter().map(|(place, _)| place)).into();
+    value["waiting"] = places(&mut row.waiting.iter()).into();
+    value["objectCount"] = row.objects.len().into();
+    value["waitingCount"] = row.waiting.len().into();
+    value
+}
+
+/// What is being deleted, the oldest first.
+fn terminating(survey: &Survey, namespace: &str) -> Vec<Value> {
+    let mut all: Vec<_> = survey
+        .terminating()
+        .iter()
+        .filter(|(key, _)| namespace.is_empty() || *key.namespace == *namespace)
+        .collect();
+    all.sort_by_key(|(key, metadata)| (metadata.deleted, (*key).clone()));
+    all.into_iter()
+        .filter_map(|(key, metadata)| {
+            let resource = survey.resource(key)?;
+            Some(json!({
+                "object": {
+                    "apiVersion": resource.api_version(), "kind": &*resource.kind,
+                    "resource": resource.name.to_string(), "namespace": &*key.namespace, "name": &*key.name,
+                    "uid": metadata.uid.to_string(),
+                },
+                "since": metadata.deleted.map(|at| at.to_string()), "finalizers": metadata.finalizers,
+            }))
+        })
+        .collect()
+}
+
+/// The namespaces in which something was seen, with how much.
+fn namespaces(survey: &Survey) -> Vec<Value> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for ((namespace, _), count) in survey.engine.population() {
+        if !namespace.is_empty() {
+            *counts.entry(namespace).or_default() += count;
+        }
+    }
+    counts.into_iter().map(|(name, objects)| json!({"name": name, "objects": objects})).collect()
+}
+
+/// How many objects there are of each kind, most first.
+fn kinds(survey: &Survey, namespace: &str) -> Vec<Value> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for ((inside, resource), count) in survey.engine.population() {
+        if (namespace.is_empty() || inside == namespace)
+            && let Some(resource) = survey.catalog.get(resource)
+        {
+            *counts.entry(resource.kind.to_string()).or_default() += count;
+        }
+    }
+    let mut counts: Vec<(String, usize)> = counts.into_iter().collect();
+    counts.sort_by(|left, right| (right.1, &left.0).cmp(&(left.1, &right.0)));
+    counts.into_iter().map(|(kind, objects)| json!({"kind": kind, "objects": objects})).collect()
+}
+
+/// Objects whose kind, name or namespace contain all words, names that begin so first.
+pub(crate) fn search(survey: &Survey, text: &str) -> Value {
+    let text: String = text.chars().take(LONGEST_SEARCH).collect::<String>().to_lowercase();
+    let words: Vec<&str> = text.split(['/', ' ']).filter(|word| !word.is_empty()).collect();
+    let fits = |key: &gc_types::ObjectKey| {
+        let Some(resource) = survey.resource(key) else { return false };
+        let title = format!(
+            "{} {} {} {} {}",
+            resource.kind,
+            resource.name,
+            resource.short_names.join(" "),
+            key.namespace,
+            key.name
+        )
+        .to_lowercase();
+        words.iter().all(|word| title.contains(word))
+    };
+    let mut found = if words.is_empty() { Vec::new() } else { survey.engine.select(fits) };
+    let last = words.last().copied().unwrap_or_default();
+    let total = found.len();
+    found.sort_by_key(|view| (!view.name.to_lowercase().starts_with(last), view.name.len()));
+    let items: Vec<Value> = found
+        .iter()
+        .take(FOUND)
+        .map(|view| gc_explain::map::place_of_view(survey, view).full_value())
+        .collect();
+    json!({"items": items, "total": total})
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    #[test]
+    fn a_pause_is_read_as_it_was_noted() {
+        let now = "2026-09-21T15:00:00Z";
+        let time = "2026-09-21T14:13:20Z";
+        let of_page = pause_note(time, "lunch (late)", "ann");
+        for (note, reason, by, since) in [
+            (of_page.as_str(), "lunch (late)", "ann", time),
+            ("2026-09-21T14:13:20Z: kubegc pause", "kubegc pause", "an annotation of the Lease", time),
+            ("true", "true", "an annotation of the Lease", now),
+            ("why: because", "why: because", "an annotation of the Lease", now),
+        ] {
+            let read = Mode::paused(note, now.parse().unwrap());
+            let text = |text: &str| text.to_owned();
+            assert_eq!(
+                read,
+                Mode::Paused { reason: text(reason), by: text(by), since: text(since) },
+                "{note}"
+            );
+        }
+    }
+}

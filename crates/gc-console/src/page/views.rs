@@ -1,0 +1,70 @@
+//! What users see: one view of everything that a user may list, shared by all pages of that user.
+//!
+//! A view is taken with the user's own rights, by one request at a time, and rests for a multiple of what it cost before it
+//! is taken again: however many pages are open, they cost a bounded share of one core.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gc_explain::Resource;
+use gc_inspect::resident::Resident;
+use gc_inspect::view::View;
+use gc_types::Timestamp;
+
+use super::kept::Kept;
+use super::visitor::{Rights, Visitor, Who};
+
+/// Views that are kept.
+const KEPT_VIEWS: usize = 32;
+/// How long a view may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A view is reused for this multiple of the time that it took,
+const REST_FACTOR: u32 = 9;
+/// but for at least and at most this time.
+const REST: (Duration, Duration) = (Duration::from_millis(700), Duration::from_mins(1));
+
+/// Who sees what: the user, and the resources that the user may list, by namespace.
+type Seen = (Who, Vec<(String, Vec<String>)>);
+
+/// The views of all users.
+pub(super) struct Views(Kept<Seen, Arc<View>>);
+
+impl Default for Views {
+    fn default() -> Self {
+        Self(Kept::new(KEPT_VIEWS))
+    }
+}
+
+/// A view that may be shared with other requests.
+pub(super) struct Shared {
+    /// What the user sees.
+    pub(crate) view: Arc<View>,
+    /// What the user may list.
+    pub(super) rights: Arc<Rights>,
+    /// When the view is taken again.
+    pub(crate) until: Instant,
+}
+
+impl Views {
+    /// What a user sees now, or saw a moment ago.
+    pub(crate) async fn of(
+        &self,
+        visitor: &Visitor,
+        who: Who,
+        clock: Timestamp,
+        runs: &dyn Fn(&str) -> bool,
+        resident: Option<Arc<dyn Resident>>,
+    ) -> anyhow::Result<Shared> {
+        let rights = visitor.rights().await?;
+        let names = |resources: &[Resource]| resources.iter().map(|one| one.name.to_string()).collect();
+        let seen = rights.lists.iter().map(|(namespace, all)| (namespace.clone(), names(all))).collect();
+        let take = async {
+            let lists = rights.lists.clone();
+            let view = View::take(visitor.client(), lists, clock, PATIENCE, runs, resident).await?;
+            let rest = (view.took * REST_FACTOR).clamp(REST.0, REST.1);
+            anyhow::Ok((Arc::new(view), rest))
+        };
+        let (view, until) = self.0.of((who, seen), take).await?;
+        Ok(Shared { view, rights, until })
+    }
+}

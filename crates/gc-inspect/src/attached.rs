@@ -1,0 +1,359 @@
+//! Questions to a running server or collector: how they are sent, and what comes back. [`super::answering`] answers them.
+
+use std::io::IsTerminal as _;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use gc_kube::ApiClient;
+use gc_process::access::Access;
+use gc_process::endpoints::MAXIMUM_ORDER_BYTES;
+use gc_process::lease::{LeaseFlags, LeaseName};
+use gc_process::preflight;
+use http::{HeaderValue, Method, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::collector::CollectorFlags;
+use crate::output::{Answer, Output};
+use crate::subject::{Confirmed, Subject};
+use crate::target::Named;
+
+/// Where servers and collectors are asked.
+const PATH: &str = "/kubegc/v1/ask";
+
+/// Objects that one question is about at most; the command line answers questions about more by itself.
+pub(crate) const MAXIMUM_SUBJECTS: usize = 20;
+
+/// Who answers.
+#[derive(Clone, Debug, Default, Args)]
+pub struct AttachFlags {
+    /// The collector that is asked.
+    #[command(flatten)]
+    pub collector: CollectorFlags,
+    /// List the cluster, also where a server that `kubegc up` runs would answer
+    #[arg(long, conflicts_with = "collector")]
+    pub no_collector: bool,
+}
+
+/// A question, and the form that its answer is to have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Inquiry {
+    /// The form of its answer.
+    pub form: Form,
+    /// The question.
+    pub question: Asked,
+}
+
+impl Inquiry {
+    /// A question whose answer is shown so; `None` if collectors do not answer it.
+    pub fn new(output: &Output, question: Asked) -> Option<Self> {
+        let form = form_of(output)?;
+        (question.subjects().len() <= MAXIMUM_SUBJECTS).then_some(Self { form, question })
+    }
+}
+
+/// The forms of answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Form {
+    /// Data.
+    Value,
+    /// Lines for people.
+    Text,
+    /// The same with more columns, and nothing folded.
+    Wide,
+    /// `resource/name` of each object.
+    Names,
+    /// Nodes and edges.
+    Graph,
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
+pub enum Asked {
+    /// What is stuck.
+    Stuck {
+        /// Only in this namespace; empty for all.
+        namespace: String,
+        /// Only for at least this time.
+        at_least: String,
+    },
+    /// What depends on these objects.
+    Tree {
+        /// The objects.
+        objects: Vec<Subject>,
+        /// Whether the trees lead to owners.
+        owners: bool,
+        /// Levels; what is below is counted.
+        depth: Option<usize>,
+        /// Whether nothing is folded.
+        #[serde(default)]
+        full: bool,
+    },
+    /// Why these objects are, or are not, deleted.
+    Why {
+        /// The objects.
+        objects: Vec<Subject>,
+    },
+    /// What the deletion of these objects would lead to.
+    Plan {
+        /// The objects.
+        objects: Vec<Subject>,
+        /// The propagation policy: `background`, `foreground` or `orphan`.
+        policy: String,
+        /// Whether every object is listed.
+        full: bool,
+    },
+    /// What is wrong with the objects: what is stuck, and what is left behind.
+    Doctor {
+        /// Only in this namespace; empty for all.
+        namespace: String,
+    },
+}
+
+impl Asked {
+    /// Returns the objects that it is about; none for questions about a scope.
+    pub fn subjects(&self) -> &[Subject] {
+        match self {
+            Self::Stuck { .. } | Self::Doctor { .. } => &[],
+            Self::Tree { objects, .. } | Self::Why { objects } | Self::Plan { objects, .. } => objects,
+        }
+    }
+}
+
+/// An answer in one form.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Answered {
+    /// In the form that was asked for.
+    answer: Value,
+    /// What could not be seen.
+    pub unseen: Vec<String>,
+    /// Whether something is stuck or wrong, or would hang.
+    pub found: bool,
+    /// What a deletion by this plan confirms; only of plans for one object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<Confirmation>,
+}
+
+/// What a deletion by a plan confirms.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Confirmation {
+    /// The plan that was shown.
+    #[serde(flatten)]
+    pub confirmed: Confirmed,
+    /// Whether so much is deleted that the name has to be typed.
+    pub needs_name: bool,
+}
+
+impl Answered {
+    /// Puts an answer into a form.
+    pub fn new(answer: &impl Answer, form: Form, unseen: Vec<String>, found: bool) -> anyhow::Result<Self> {
+        let text = |is_wide| {
+            let mut out = Vec::new();
+            answer.text(is_wide, &mut out)?;
+            anyhow::Ok(Value::String(String::from_utf8_lossy(&out).into_owned()))
+        };
+        let answer = match form {
+            Form::Value => answer.value(),
+            Form::Text => text(false)?,
+            Form::Wide => text(true)?,
+            Form::Names => answer.names().into(),
+            Form::Graph => serde_json::to_value(answer.graph())?,
+        };
+        Ok(Self { answer, unseen, found, confirm: None })
+    }
+
+    /// Whether one of these words is in it.
+    pub fn mentions_any(&self, words: &[&str]) -> bool {
+        let text = self.answer.to_string();
+        words.iter().any(|word| text.contains(word))
+    }
+
+    /// The lines of an answer for people, with what could not be seen.
+    pub fn lines_with_unseen(&self) -> Vec<String> {
+        let lines = self.answer.as_str().unwrap_or_default().lines().map(str::to_owned);
+        lines.chain(warnings(&self.unseen)).collect()
+    }
+}
+
+/// What could not be seen, as lines.
+pub fn warnings(unseen: &[String]) -> impl Iterator<Item = String> {
+    unseen.iter().map(|unseen| format!("warning: {unseen}"))
+}
+
+/// An answer is shown as if it had been made here.
+impl Answer for Answered {
+    fn value(&self) -> Value {
+        self.answer.clone()
+    }
+
+    fn text(&self, _: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        out.extend_from_slice(self.answer.as_str().unwrap_or_default().as_bytes());
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<String> {
+        serde_json::from_value(self.answer.clone()).unwrap_or_default()
+    }
+
+    fn graph(&self) -> Option<(Vec<String>, Vec<(usize, usize)>)> {
+        serde_json::from_value(self.answer.clone()).ok().flatten()
+    }
+}
+
+/// The form that an output needs; `None` if no collector makes it.
+fn form_of(output: &Output) -> Option<Form> {
+    Some(match output {
+        Output::Text => Form::Text,
+        Output::Wide => Form::Wide,
+        Output::Name => Form::Names,
+        Output::Json | Output::Yaml | Output::JsonPath(_) | Output::Columns(_) => Form::Value,
+        Output::Dot | Output::Mermaid => Form::Graph,
+        Output::Html => return None,
+    })
+}
+
+/// What was named, as questions name it.
+pub fn subjects(named: &[Named]) -> Vec<Subject> {
+    let subject = |named: &Named| Subject {
+        resource: named.resource.name.to_string(),
+        namespace: named.namespace.clone(),
+        name: named.name.clone(),
+    };
+    named.iter().map(subject).collect()
+}
+
+impl AttachFlags {
+    /// Asks the collector that is named, or the server if it answers questions; `None` if it does not.
+    pub async fn ask(
+        &self,
+        access: &Access,
+        client: &ApiClient,
+        output: &Output,
+        question: impl FnOnce() -> Asked,
+    ) -> anyhow::Result<Option<Answered>> {
+        let Some(inquiry) = Inquiry::new(output, question()).filter(|_| !self.no_collector) else {
+            return Ok(None);
+        };
+        let collector = self.collector.connect_to_page(access, &LeaseFlags::default_name()).await?;
+        match &collector {
+            Some(collector) => named_collector(collector, &inquiry).await.map(Some),
+            None => if_it_answers(client, &inquiry).await,
+        }
+    }
+
+    /// The page that is asked, if one is: that of the collector that is named, or the server itself.
+    pub async fn page(&self, access: &Access, client: &ApiClient) -> anyhow::Result<Asks> {
+        if self.no_collector {
+            return Ok(Asks::Nobody);
+        }
+        let collector = self.collector.connect_to_page(access, &LeaseFlags::default_name()).await?;
+        Ok(collector.map_or_else(|| Asks::Server(client.clone()), Asks::Collector))
+    }
+}
+
+/// Who is asked before the cluster is listed.
+#[derive(Clone)]
+pub enum Asks {
+    /// A collector that was named, and has to answer.
+    Collector(ApiClient),
+    /// The API server, which may have no such API.
+    Server(ApiClient),
+    /// No API: the objects are listed.
+    Nobody,
+}
+
+/// What came of an inquiry.
+pub enum Reply {
+    /// An answer.
+    Answered(Box<Answered>),
+    /// Nothing, with a status and why.
+    Refused(StatusCode, String),
+}
+
+/// Sends an inquiry.
+pub async fn send(asked: &ApiClient, inquiry: &Inquiry) -> anyhow::Result<Reply> {
+    let inquiry = serde_json::to_value(inquiry)?;
+    if inquiry.to_string().len() > MAXIMUM_ORDER_BYTES {
+        return Ok(Reply::Refused(StatusCode::PAYLOAD_TOO_LARGE, "the question is too long".to_owned()));
+    }
+    let mut request = preflight::request(Method::POST, PATH, Some(&inquiry));
+    let json = HeaderValue::from_static("application/json");
+    request.headers_mut().insert(http::header::CONTENT_TYPE, json);
+    let answer = asked.call(request).await?;
+    if answer.head.status.is_success() {
+        let answered = serde_json::from_slice(&answer.body).context("the answer cannot be read")?;
+        return Ok(Reply::Answered(Box::new(answered)));
+    }
+    Ok(Reply::Refused(answer.head.status, preflight::message(&answer)))
+}
+
+/// Says who has answered, to people: a script may read both streams as one.
+fn say_who_answered(asked: &ApiClient) {
+    if std::io::stderr().is_terminal() {
+        gc_process::screen::complain!("answered by {}", asked.address());
+    }
+}
+
+/// Asks a collector that was named, and has to answer.
+async fn named_collector(collector: &ApiClient, inquiry: &Inquiry) -> anyhow::Result<Answered> {
+    match send(collector, inquiry).await? {
+        Reply::Answered(answered) => {
+            say_who_answered(collector);
+            Ok(*answered)
+        }
+        Reply::Refused(status, message) => bail!("{}: {}: {message}", collector.address(), status.as_u16()),
+    }
+}
+
+/// Asks whoever may know no such questions; the cluster is listed where there is no answer.
+pub(crate) async fn if_it_answers(asked: &ApiClient, inquiry: &Inquiry) -> anyhow::Result<Option<Answered>> {
+    let (status, message) = match send(asked, inquiry).await? {
+        Reply::Answered(answered) => {
+            say_who_answered(asked);
+            return Ok(Some(*answered));
+        }
+        Reply::Refused(status, message) => (status, message),
+    };
+    if has_no_answer(status) {
+        return Ok(None);
+    }
+    let (address, code) = (asked.address(), status.as_u16());
+    // A question that is wrong is wrong everywhere.
+    if status == StatusCode::BAD_REQUEST {
+        bail!("{address}: {code}: {message}");
+    }
+    gc_process::screen::complain!("warning: {address}: {code}: {message}; listing the cluster");
+    Ok(None)
+}
+
+/// The answer of the collector that is named, or of the server if it answers questions. The address that was named may be that
+/// of the metrics and the journal alone.
+pub async fn of_whoever_answers(
+    (collector, lease): (&CollectorFlags, &LeaseName),
+    access: &Access,
+    client: &ApiClient,
+    inquiry: &Inquiry,
+) -> Option<Answered> {
+    let asked = async {
+        let page = collector.connect_to_page(access, lease).await?;
+        if_it_answers(page.as_ref().unwrap_or(client), inquiry).await
+    };
+    asked.await.unwrap_or_else(|error| {
+        tracing::debug!("neither a collector nor the server answers: {error:#}");
+        None
+    })
+}
+
+/// Whether a status only means that the cluster has to be listed.
+pub fn has_no_answer(status: StatusCode) -> bool {
+    // A server without the path refuses it to users who may not ask for everything; an older one has no such question.
+    let has_no_such_path =
+        [StatusCode::NOT_FOUND, StatusCode::FORBIDDEN, StatusCode::METHOD_NOT_ALLOWED].contains(&status);
+    // There is no answer, for example because there is no such object, which is said here; or the question is too long.
+    has_no_such_path || [StatusCode::BAD_GATEWAY, StatusCode::PAYLOAD_TOO_LARGE].contains(&status)
+}

@@ -1,0 +1,260 @@
+//! How a collector's pages are asked: without protection on its own machine, elsewhere over TLS with a token.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use gc_kube::{ApiClient, push_segment};
+use gc_process::access::Access;
+use gc_process::lease::LeaseName;
+use gc_process::lease::control::{self, Held, PAGES_ADDRESS, PAGES_AUTHORITY};
+use gc_process::lease::election::host;
+use gc_process::{UsageError, preflight};
+use serde_json::Value;
+
+/// The certificate of a collector is issued for this name among others, wherever it runs.
+const SERVER_NAME: &str = "localhost";
+
+/// The port of a pod at which the pages of a collector are, as the manifests name it, and what it is without that name.
+const PAGES_PORT_NAME: &str = "metrics";
+const PAGES_PORT: u16 = 10_357;
+
+/// Which collector.
+#[derive(Clone, Debug, Default, Args)]
+pub struct CollectorFlags {
+    /// Ask the collector at its --bind-address (stuck, tree, plan, top and ui: at its --ui-bind-address; why and doctor: at either), for example through `kubectl port-forward`
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub collector: Option<String>,
+    /// Certificate authority (PEM) of the collector's --tls-cert-file [default: what the leader writes onto its Lease]
+    #[arg(long, value_name = "FILE", requires = "collector")]
+    collector_certificate_authority: Option<PathBuf>,
+}
+
+impl CollectorFlags {
+    /// Whether a collector was named.
+    pub fn is_named(&self) -> bool {
+        self.collector.is_some()
+    }
+
+    /// A client of the collector that was named, if one was. What verifies its certificate is on the Lease.
+    pub async fn connect(&self, access: &Access, lease: &LeaseName) -> Result<Option<ApiClient>> {
+        let Some(address) = &self.collector else { return Ok(None) };
+        match self.over_tls(address, access, lease).await? {
+            Some(client) => Ok(Some(client)),
+            None => Ok(Some(ApiClient::plain(address).map_err(|error| self.wrong(&error))?)),
+        }
+    }
+
+    /// A client of the page of the collector that was named, if one was. It is never asked without TLS.
+    pub async fn connect_to_page(&self, access: &Access, lease: &LeaseName) -> Result<Option<ApiClient>> {
+        let Some(address) = &self.collector else { return Ok(None) };
+        let client = self.over_tls(address, access, lease).await?;
+        let unknown = || {
+            UsageError::new(format!(
+                "--collector {address}: no certificate authority is known for it: the lease {lease} cannot be read, or \
+                 its holder has a certificate from elsewhere; add --collector-certificate-authority FILE"
+            ))
+        };
+        Ok(Some(client.ok_or_else(unknown)?))
+    }
+
+    fn wrong(&self, error: &dyn std::error::Error) -> UsageError {
+        let address = self.collector.as_deref().unwrap_or_default();
+        UsageError::new(format!("--collector {address}: {}", preflight::one_line(error)))
+    }
+
+    /// A client with the credentials of the flags; nothing if it is not known what verifies the collector's certificate.
+    async fn over_tls(&self, address: &str, access: &Access, lease: &LeaseName) -> Result<Option<ApiClient>> {
+        if let Some(file) = &self.collector_certificate_authority {
+            let pem = std::fs::read(file).map_err(|error| {
+                UsageError::new(format!("--collector-certificate-authority {}: {error}", file.display()))
+            })?;
+            let client = ApiClient::configured_elsewhere(&access.of_cluster(), address, &pem, None).await;
+            return Ok(Some(client.map_err(|error| self.wrong(&error))?));
+        }
+        let Some(pem) = of_lease(access, lease).await else { return Ok(None) };
+        let access = access.of_cluster();
+        let client =
+            ApiClient::configured_elsewhere(&access, address, pem.as_bytes(), Some(SERVER_NAME)).await;
+        Ok(Some(client.map_err(|error| self.wrong(&error))?))
+    }
+}
+
+/// What the leader has written onto the Lease; nothing where it serves without TLS, or the Lease cannot be read.
+async fn of_lease(access: &Access, lease: &LeaseName) -> Option<String> {
+    let client = access.connect().await.ok()?;
+    let lease = control::read(&client, lease).await.ok().flatten()?;
+    lease["metadata"]["annotations"][PAGES_AUTHORITY].as_str().map(str::to_owned)
+}
+
+/// A collector that leads and whose pages are not in reach: why.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OutOfReach {
+    /// Whether a collector leads is not known.
+    #[error("whether a collector leads cannot be seen: {0}")]
+    LeaseUnread(String),
+    /// Its pages are for its own machine, which is another one.
+    #[error("the collector {holder} shows its journal only on its own machine{}; ask there", at(.address.as_ref()))]
+    OnItsMachine {
+        /// Who holds the Lease.
+        holder: String,
+        /// Where they are, if the Lease says it.
+        address: Option<SocketAddr>,
+    },
+    /// Its pages are on this machine, and do not answer.
+    #[error("the collector {holder} on this machine does not answer at {address}: {why}")]
+    Silent {
+        /// Who holds the Lease.
+        holder: String,
+        /// Where its pages are.
+        address: String,
+        /// What came of asking.
+        why: String,
+    },
+    /// It runs in no pod that can be read.
+    #[error(
+        "the collector {holder} keeps a journal, and {why}; name its address with --collector ADDRESS:PORT"
+    )]
+    NotInAPod {
+        /// Who holds the Lease.
+        holder: String,
+        /// What is not known.
+        why: String,
+    },
+    /// It answers, and shows nothing to this user.
+    #[error("{0}")]
+    Refused(String),
+    /// Its address does not answer from here.
+    #[error(
+        "the collector in pod {pod} keeps a journal, and {address} cannot be reached from here ({why}); \
+         `kubectl -n {namespace} port-forward {pod} {PAGES_PORT}` and --collector 127.0.0.1:{PAGES_PORT} lead there"
+    )]
+    Unreachable {
+        /// The namespace of its pod.
+        namespace: String,
+        /// Its pod.
+        pod: String,
+        /// The address of its pages.
+        address: String,
+        /// What came of asking.
+        why: String,
+    },
+}
+
+fn at(address: Option<&SocketAddr>) -> String {
+    address.map_or_else(String::new, |address| format!(", at {address}"))
+}
+
+/// The pages of the collector that leads.
+pub(crate) struct LeaderPages {
+    /// How they are asked.
+    pub client: ApiClient,
+    place: Where,
+    address: String,
+}
+
+/// Where a collector runs.
+enum Where {
+    /// On this machine: it holds the Lease under this name.
+    Here { holder: String },
+    /// In a pod.
+    Pod { namespace: String, pod: String },
+}
+
+/// Where the leader has its pages, if they are for its machine alone.
+fn local_address(lease: &Value) -> Option<SocketAddr> {
+    let text = lease["metadata"]["annotations"][PAGES_ADDRESS].as_str()?;
+    // Whoever may write to the Lease leads to no other machine, and no token is sent there.
+    text.parse().ok().filter(|address: &SocketAddr| address.ip().is_loopback())
+}
+
+impl LeaderPages {
+    /// Those of the collector that holds the Lease; `None` if no collector does. Tokens go to the address that the API server
+    /// has of its pod, and not to one that stands on the Lease: whoever may pause collectors may write there.
+    pub(crate) async fn find(
+        client: &ApiClient,
+        access: &Access,
+        name: &LeaseName,
+    ) -> Result<Option<Self>, OutOfReach> {
+        let unread = |error: anyhow::Error| OutOfReach::LeaseUnread(format!("{error:#}"));
+        let Some(lease) = control::read(client, name).await.map_err(unread)? else { return Ok(None) };
+        let held = Held::of(&lease);
+        if !held.is_held(jiff::Timestamp::now()) {
+            return Ok(None);
+        }
+        // What follows the name of the host differs with every start.
+        let pod = held.holder.split('_').next().unwrap_or_default().to_owned();
+        let local = local_address(&lease);
+        if let Some(address) = local.filter(|_| pod == host()) {
+            let address = address.to_string();
+            let client = ApiClient::plain(&address).map_err(|error| unread(error.into()))?;
+            return Ok(Some(Self { client, place: Where::Here { holder: held.holder }, address }));
+        }
+        let Some(pem) = lease["metadata"]["annotations"][PAGES_AUTHORITY].as_str() else {
+            return Err(OutOfReach::OnItsMachine { holder: held.holder, address: local });
+        };
+        let not_in_a_pod = |why: String| OutOfReach::NotInAPod { holder: held.holder.clone(), why };
+        let address = address_of_pod(client, &name.namespace, &pod).await.map_err(not_in_a_pod)?;
+        let access = access.of_cluster();
+        let pages =
+            ApiClient::configured_elsewhere(&access, &address, pem.as_bytes(), Some(SERVER_NAME)).await;
+        let namespace = name.namespace.clone();
+        match pages {
+            Ok(client) => Ok(Some(Self { client, place: Where::Pod { namespace, pod }, address })),
+            Err(error) => {
+                let why = preflight::one_line(&error);
+                Err(OutOfReach::Unreachable { namespace, pod, address, why })
+            }
+        }
+    }
+
+    /// Whether the collector runs on this machine.
+    pub(crate) const fn are_here(&self) -> bool {
+        matches!(self.place, Where::Here { .. })
+    }
+
+    /// They did not answer.
+    pub(crate) fn unreachable(self, why: String) -> OutOfReach {
+        let Self { place, address, .. } = self;
+        match place {
+            Where::Here { holder } => OutOfReach::Silent { holder, address, why },
+            Where::Pod { namespace, pod } => OutOfReach::Unreachable { namespace, pod, address, why },
+        }
+    }
+}
+
+/// Where a pod has the pages of a collector, or why that is not known.
+async fn address_of_pod(client: &ApiClient, namespace: &str, name: &str) -> Result<String, String> {
+    let mut path = format!("/api/v1/namespaces/{namespace}/pods/");
+    push_segment(&mut path, name);
+    let answer = client.call(preflight::request(http::Method::GET, &path, None)).await;
+    let answer = answer.map_err(|error| preflight::one_line(&error))?;
+    match answer.head.status {
+        http::StatusCode::NOT_FOUND => {
+            return Err(format!("there is no pod {name} in namespace {namespace}"));
+        }
+        status if status.is_success() => {}
+        _ => return Err(format!("its pod cannot be read: {}", preflight::message(&answer))),
+    }
+    let pod: Value = serde_json::from_slice(&answer.body).map_err(|error| error.to_string())?;
+    let address = pod["status"]["podIP"].as_str().and_then(|text| text.parse::<IpAddr>().ok());
+    let address = address.ok_or_else(|| format!("its pod {name} has no address"))?;
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    let mut ports = containers.flat_map(|container| container["ports"].as_array().into_iter().flatten());
+    let named = ports.find(|port| port["name"] == PAGES_PORT_NAME);
+    let port = named.and_then(|port| u16::try_from(port["containerPort"].as_u64()?).ok());
+    Ok(SocketAddr::new(address, port.unwrap_or(PAGES_PORT)).to_string())
+}
+
+/// A JSON page of a collector.
+pub async fn page(client: &ApiClient, path: &str) -> Result<Value> {
+    let answer = client.call(preflight::request(http::Method::GET, path, None)).await?;
+    anyhow::ensure!(
+        answer.head.status.is_success(),
+        "{}: {}",
+        answer.head.status.as_u16(),
+        preflight::message(&answer)
+    );
+    serde_json::from_slice(&answer.body).context("the answer is not JSON")
+}

@@ -1,0 +1,797 @@
+//! `kubegc doctor`: checks everything that collection needs, and lists what is stuck.
+//!
+//! What was found out ([`Facts`]) is judged by a pure function; finding it out is in [`super::examine`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+
+use anyhow::Result;
+use gc_explain::lint::{Lint, Severity, argument};
+use gc_explain::stuck::Place;
+use gc_process::admission::Unguarded;
+use gc_process::lease::control::Held;
+use gc_process::lease::orders::Orders;
+use gc_process::table::Table;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::surveyed::Surveyed;
+
+/// Maximum number of findings that one check lists; the rest is counted.
+const LISTED: usize = 10;
+
+/// Whether kube-controller-manager's own garbage collector is switched off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum TheirCollector {
+    /// Its command line says so.
+    Off,
+    /// Its command line does not say so.
+    On,
+    /// Its command line cannot be seen.
+    #[default]
+    Unseen,
+}
+
+/// What was found out.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    pub(crate) now: Timestamp,
+    pub(crate) server: String,
+    /// What is to be said about the server's version.
+    pub(crate) version: Option<String>,
+    /// `namespace/name` of our Lease, and the Lease.
+    pub(crate) lease: (String, Option<Held>),
+    /// Why it could not be read.
+    pub(crate) lease_unread: Option<String>,
+    pub(crate) orders: Orders,
+    /// kube-controller-manager's Lease.
+    pub(crate) controller_manager: Option<Held>,
+    /// Why it could not be read.
+    pub(crate) controller_manager_unread: Option<String>,
+    pub(crate) their_collector: TheirCollector,
+    /// Whose permissions were checked, and which rules are missing.
+    pub(crate) permissions: (String, Vec<MissingRule>),
+    /// Whether kubegc seems to be installed: there is a Lease, its account has a permission, or the command names an account.
+    pub(crate) is_installed: bool,
+    /// Why permissions could not be checked.
+    pub(crate) unchecked: Vec<String>,
+    /// Controllers by which users delete what they may not delete.
+    pub(crate) unguarded: Vec<Unguarded>,
+    /// What is to be seen of the objects.
+    pub(crate) surveyed: Surveyed,
+    /// APIServices that are not available, with why.
+    pub(crate) unavailable: BTreeMap<String, String>,
+    /// Whether the server is `kubegc up`, with collectors of its own.
+    pub(crate) is_up: bool,
+    /// The answer of a collector's `/debug/kubegc/resources`, if one was asked.
+    pub(crate) collector: Option<Value>,
+    /// Why that answer could not be read.
+    pub(crate) collector_error: Option<String>,
+}
+
+/// A rule that an account lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MissingRule {
+    /// The kind of role that it belongs to.
+    pub role: &'static str,
+    /// The rule, as a role has it.
+    pub rule: String,
+    /// Whether collection needs it; Events are for people.
+    pub(crate) is_needed: bool,
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// In order.
+    Fine,
+    /// Worth knowing.
+    Notice,
+    /// Something is wrong.
+    Wrong,
+}
+
+impl State {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Fine => "ok",
+            Self::Notice => "notice",
+            Self::Wrong => "wrong",
+        }
+    }
+}
+
+/// The result of one check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The check.
+    pub check: &'static str,
+    /// What stays the same while this is found, for programs that compare runs.
+    pub id: String,
+    /// Its result.
+    pub state: State,
+    /// The result in words.
+    pub message: String,
+    /// What to do about it.
+    pub advice: Option<String>,
+    /// The objects that it is about, as many as are named.
+    pub objects: Vec<Place>,
+    /// The number of these objects.
+    pub total: usize,
+}
+
+fn finding(check: &'static str, state: State, message: impl Into<String>) -> Finding {
+    Finding {
+        check,
+        id: check.to_owned(),
+        state,
+        message: message.into(),
+        advice: None,
+        objects: Vec::new(),
+        total: 0,
+    }
+}
+
+impl Finding {
+    /// About one of several things that a check is about.
+    fn about(mut self, subject: &str) -> Self {
+        self.id = format!("{}/{subject}", self.check);
+        self
+    }
+
+    fn advise(mut self, advice: impl Into<String>) -> Self {
+        self.advice = Some(advice.into());
+        self
+    }
+}
+
+/// Judges what was found out.
+pub fn diagnose(facts: &Facts) -> Vec<Finding> {
+    let mut findings = vec![match &facts.version {
+        None => finding("server", State::Fine, facts.server.clone()),
+        Some(doubt) => finding("server", State::Notice, doubt.clone()),
+    }];
+    leader(facts, &mut findings);
+    orders(facts, &mut findings);
+    rivals(facts, &mut findings);
+    permissions(facts, &mut findings);
+    apis(&facts.surveyed, &mut findings);
+    unavailable(&facts.unavailable, &mut findings);
+    stuck(&facts.surveyed, &mut findings);
+    if let Some(collector) = &facts.collector {
+        self::collector(collector, &mut findings);
+    }
+    if let Some(error) = &facts.collector_error {
+        let unread = finding("collector", State::Wrong, format!("its page cannot be read: {error}"));
+        findings.push(unread.advise("give --collector the address of its --bind-address"));
+    }
+    findings.extend(facts.surveyed.lints.iter().map(of_lint));
+    // What several checks came upon is said once.
+    let mut said = BTreeSet::new();
+    findings.retain(|finding| said.insert((finding.check, finding.message.clone())));
+    findings
+}
+
+/// Judges what is to be seen of the objects alone.
+pub(crate) fn of_objects(surveyed: &Surveyed) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    apis(surveyed, &mut findings);
+    stuck(surveyed, &mut findings);
+    findings.extend(surveyed.lints.iter().map(of_lint));
+    findings
+}
+
+fn of_lint(lint: &Lint) -> Finding {
+    let state = match lint.code.severity() {
+        Severity::Error => State::Wrong,
+        Severity::Warning | Severity::Notice => State::Notice,
+    };
+    let first = lint.objects.first().map(argument).unwrap_or_default();
+    let message = match lint.total {
+        0 | 1 => format!("{}: {first}", lint.message),
+        _ => format!("{}, such as {first}", lint.message),
+    };
+    Finding {
+        id: lint.id(),
+        objects: lint.objects.clone(),
+        total: lint.total,
+        ..finding(lint.code.name(), state, message).advise(lint.advice.clone())
+    }
+}
+
+fn leader(facts: &Facts, findings: &mut Vec<Finding>) {
+    let (name, held) = &facts.lease;
+    let is_held = held.as_ref().is_some_and(|held| held.is_held(facts.now));
+    if facts.is_up {
+        findings.push(match held {
+            Some(held) if is_held => finding(
+                "leader",
+                State::Notice,
+                format!(
+                    "{} holds lease {name} beside the collectors of this server: twice the work",
+                    held.holder
+                ),
+            )
+            .advise("stop `kubegc run`, or run `kubegc apiserver` in place of `kubegc up`"),
+            _ => finding("leader", State::Fine, "`kubegc up` runs the collectors in this server"),
+        });
+        return;
+    }
+    if let Some(why) = &facts.lease_unread {
+        let message = format!("whether kubegc runs here is not known: {why}");
+        findings.push(finding("leader", State::Notice, message));
+        return;
+    }
+    findings.push(match held {
+        None if !facts.is_installed => finding(
+            "leader",
+            State::Notice,
+            format!(
+                "kubegc is not installed here: there is no lease {name}, and {} has no permissions",
+                facts.permissions.0
+            ),
+        )
+        .advise("docs/operating.md describes the installation; --subject names another account"),
+        None => finding("leader", State::Notice, format!("there is no lease {name}: no kubegc has led here")),
+        Some(held) if held.is_held(facts.now) => {
+            finding("leader", State::Fine, format!("{} holds lease {name}", held.holder))
+        }
+        Some(held) => {
+            let last = match (&*held.holder, held.renewed) {
+                ("", _) | (_, None) => "it has no holder".into(),
+                (holder, Some(renewed)) => format!("{holder} renewed it last at {renewed}"),
+            };
+            finding("leader", State::Wrong, format!("no replica leads: lease {name} is free, {last}"))
+                .advise("check the logs of kubegc's replicas; nothing is collected until one leads")
+        }
+    });
+}
+
+fn orders(facts: &Facts, findings: &mut Vec<Finding>) {
+    if let Some(why) = &facts.orders.paused {
+        let paused = finding("pause", State::Wrong, format!("everything is paused ({why})"));
+        findings.push(paused.advise("`kubegc resume` resumes it"));
+    }
+    match &facts.orders.tripped {
+        None => {
+            let message = "annotation kubegc.io/tripped of the lease cannot be parsed";
+            findings.push(finding("breaker", State::Wrong, message).advise("remove or correct it"));
+        }
+        Some(tripped) if tripped.is_empty() => {
+            if facts.lease_unread.is_none() {
+                findings.push(finding("breaker", State::Fine, "nothing is stopped"));
+            }
+        }
+        Some(tripped) => findings.extend(tripped.values().map(|trip| {
+            let advice = format!(
+                "check what was deleted (`kubegc journal --resource {0}`), then `kubegc resume --resource {0}`",
+                trip.resource
+            );
+            finding("breaker", State::Wrong, trip.to_string()).advise(advice)
+        })),
+    }
+    if let Some(until) = facts.orders.observe_until.filter(|until| *until > facts.now) {
+        findings.push(finding("observation", State::Notice, format!("nothing is performed until {until}")));
+    }
+}
+
+/// kube-controller-manager's own collector.
+fn rivals(facts: &Facts, findings: &mut Vec<Finding>) {
+    const CHECK: &str = "kube-controller-manager";
+    if let Some(why) = &facts.controller_manager_unread {
+        findings.push(finding(CHECK, State::Notice, format!("whether it runs here is not known: {why}")));
+        return;
+    }
+    let runs = facts.controller_manager.as_ref().is_some_and(|held| held.is_held(facts.now));
+    let we_lead = facts.lease.1.as_ref().is_some_and(|held| held.is_held(facts.now));
+    let advice =
+        "start it with --controllers=*,-garbage-collector-controller (docs/operating.md, \"Switching over\")";
+    findings.push(match (runs, facts.their_collector) {
+        (false, _) if we_lead || facts.is_up => {
+            finding(CHECK, State::Fine, "not found; it may use another lease")
+        }
+        (false, _) => finding(CHECK, State::Notice, "not found; it may use another lease"),
+        (true, TheirCollector::Off) if we_lead => finding(CHECK, State::Fine, "its garbage collector is off"),
+        (true, TheirCollector::Off) => finding(
+            CHECK,
+            State::Wrong,
+            "its garbage collector is off, and kubegc does not lead: nothing is collected",
+        )
+        .advise("start kubegc, or enable that one again"),
+        (true, TheirCollector::On) if we_lead => {
+            finding(CHECK, State::Notice, "its garbage collector runs beside kubegc's: twice the work")
+                .advise(advice)
+        }
+        (true, TheirCollector::Unseen) if we_lead => finding(
+            CHECK,
+            State::Notice,
+            "it runs, and its flags cannot be seen: its garbage collector probably runs beside kubegc's",
+        )
+        .advise(advice),
+        (true, _) => finding(CHECK, State::Fine, "it runs, and collects"),
+    });
+}
+
+fn permissions(facts: &Facts, findings: &mut Vec<Finding>) {
+    if facts.is_up {
+        findings.push(finding(
+            "permissions",
+            State::Fine,
+            "the collectors of this server have accounts of their own",
+        ));
+        return;
+    }
+    if !facts.is_installed {
+        return;
+    }
+    let (subject, missing) = &facts.permissions;
+    if missing.is_empty() && facts.unchecked.is_empty() {
+        findings.push(finding(
+            "permissions",
+            State::Fine,
+            format!("{subject} has all permissions that are needed"),
+        ));
+    }
+    findings.extend(missing.iter().map(|MissingRule { role, rule, is_needed }| {
+        let (state, what) =
+            if *is_needed { (State::Wrong, "") } else { (State::Notice, ", and writes no Events") };
+        finding("permissions", state, format!("{subject} lacks the rule {rule}{what}"))
+            .about(rule)
+            .advise(format!("add it to our {role}; `kubegc rbac` prints all that is needed"))
+    }));
+    findings.extend(facts.unchecked.iter().map(|what| finding("permissions", State::Notice, what.clone())));
+    findings.extend(facts.unguarded.iter().map(|unguarded| {
+        let found = finding("admission", State::Wrong, unguarded.to_string());
+        found.about(unguarded.controller).advise(Unguarded::ADVICE)
+    }));
+}
+
+/// What depends on something that cannot be read.
+const WAITS: &str = "what depends on it waits, everything else is collected";
+
+fn apis(facts: &Surveyed, findings: &mut Vec<Finding>) {
+    let resources = &facts.unreadable;
+    if resources.is_empty() && facts.undiscovered.is_empty() && facts.forbidden.is_empty() {
+        findings.push(finding(
+            "resources",
+            State::Fine,
+            format!("{} resources can be read", facts.resources),
+        ));
+    }
+    let unexamined = facts
+        .unexamined
+        .iter()
+        .map(|what| finding("resources", State::Notice, what.clone()).about("unexamined"));
+    findings.extend(listed("resources", unexamined));
+    if !facts.forbidden.is_empty() {
+        let all = gc_explain::text::count(facts.forbidden.len(), "resource");
+        let some = gc_explain::text::some_of(&facts.forbidden, 3);
+        let message = format!("this user may not list {all}, which were not examined: {some}");
+        findings.push(finding("resources", State::Notice, message).about("forbidden"));
+    }
+    let (converted, others): (Vec<&String>, Vec<&String>) =
+        resources.iter().partition(|why| why.contains("conversion webhook"));
+    for (check, unread) in [("resources", others), ("conversion", converted)] {
+        let each = unread.into_iter().map(|why| {
+            let subject = why.split_whitespace().next().unwrap_or_default();
+            finding(check, State::Wrong, why.clone()).about(subject).advise(WAITS)
+        });
+        findings.extend(listed(check, each));
+    }
+    let groups = facts.undiscovered.iter().map(|version| {
+        let message = format!("{version} cannot be discovered");
+        finding("discovery", State::Wrong, message).about(version).advise(WAITS)
+    });
+    findings.extend(listed("discovery", groups));
+}
+
+fn unavailable(services: &BTreeMap<String, String>, findings: &mut Vec<Finding>) {
+    let services = services.iter().map(|(name, why)| {
+        let message = format!("{name} is not available: {why}");
+        let advice =
+            format!("until it is, no namespace can be deleted; `kubectl describe apiservice/{name}`");
+        finding("apiservices", State::Wrong, message).about(name).advise(advice)
+    });
+    findings.extend(listed("apiservices", services));
+}
+
+/// The first of many, and how many more there are.
+fn listed(check: &'static str, all: impl ExactSizeIterator<Item = Finding>) -> Vec<Finding> {
+    let more = all.len().saturating_sub(LISTED);
+    let mut findings: Vec<Finding> = all.take(LISTED).collect();
+    if more > 0 {
+        let state = findings.last().map_or(State::Wrong, |last| last.state);
+        findings.push(finding(check, state, format!("and {more} more")).about("more"));
+    }
+    findings
+}
+
+fn stuck(facts: &Surveyed, findings: &mut Vec<Finding>) {
+    if facts.stuck.is_empty() {
+        findings.push(if facts.forbidden.is_empty() {
+            finding("stuck", State::Fine, "nothing is stuck")
+        } else {
+            finding("stuck", State::Notice, "nothing is stuck, as far as this user can see")
+        });
+    }
+    findings.extend(facts.stuck.iter().map(|(cause, (number, one))| {
+        let message = match number {
+            1 => format!("{cause}: {one}"),
+            _ => format!("{cause}: {}, such as {one}", gc_explain::text::count(*number, "object")),
+        };
+        finding("stuck", State::Notice, message)
+            .about(cause)
+            .advise(format!("`kubegc why {one}` explains it, `kubegc stuck` lists all"))
+    }));
+}
+
+/// What a running collector says of itself.
+fn collector(page: &Value, findings: &mut Vec<Finding>) {
+    let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
+    let (version, mode) = (text(page, "version"), text(page, "mode"));
+    let role = if page["leading"] == true { "leads" } else { "stands by" };
+    findings.push(finding("collector", State::Fine, format!("kubegc {version} {role}, mode {mode}")));
+    if version != env!("CARGO_PKG_VERSION") {
+        let message = format!("this command is {}, the collector {version}", env!("CARGO_PKG_VERSION"));
+        findings.push(finding("collector", State::Notice, message));
+    }
+    let resources: Vec<&Value> = page["resources"].as_array().into_iter().flatten().collect();
+    let unsynced: Vec<Finding> = resources
+        .iter()
+        .filter(|resource| resource["state"] != "synced")
+        .map(|resource| {
+            let (name, state) = (text(resource, "resource"), text(resource, "state"));
+            let (since, why) = (text(resource, "since"), text(resource, "why"));
+            let why = if why.is_empty() { why } else { format!(": {why}") };
+            finding("collector", State::Wrong, format!("{name} is {state} since {since}{why}"))
+        })
+        .collect();
+    if unsynced.is_empty() {
+        findings.push(finding("collector", State::Fine, format!("{} resources are synced", resources.len())));
+    }
+    findings.extend(listed("collector", unsynced.into_iter()));
+    if let Some(why) = page["discovery"]["failing"]["why"].as_str() {
+        let since = text(&page["discovery"]["failing"], "since");
+        findings.push(finding("collector", State::Wrong, format!("discovery fails since {since}: {why}")));
+    }
+    let clock = &page["clock"];
+    if clock["paused"] == true {
+        let message = format!("deletions that depend on the time pause: {}", text(clock, "message"));
+        let finding = finding("clock", State::Wrong, message);
+        findings.push(finding.advise("synchronize the clocks; deletions then continue by themselves"));
+    }
+}
+
+/// Findings as an answer.
+pub struct Examined<'a>(pub &'a [Finding]);
+
+impl crate::output::Answer for Examined<'_> {
+    fn value(&self) -> Value {
+        value(self.0)
+    }
+
+    fn text(&self, _is_wide: bool, out: &mut Vec<u8>) -> Result<()> {
+        text(self.0, out)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.0.iter().map(|finding| finding.id.clone()).collect()
+    }
+}
+
+/// Whether anything is wrong.
+pub fn is_healthy(findings: &[Finding]) -> bool {
+    findings.iter().all(|finding| finding.state != State::Wrong)
+}
+
+/// For people.
+pub fn text(findings: &[Finding], out: &mut impl Write) -> Result<()> {
+    let mut table = Table::new(&["CHECK", "STATE", "FINDING"]);
+    for finding in findings {
+        let row = [finding.check, finding.state.word(), &finding.message];
+        table.row(row.iter().map(ToString::to_string).collect());
+        if let Some(advice) = &finding.advice {
+            table.row(vec![String::new(), String::new(), format!("→ {advice}")]);
+        }
+    }
+    table.write(out)
+}
+
+/// For programs.
+pub fn value(findings: &[Finding]) -> Value {
+    let of = |finding: &Finding| {
+        json!({"id": finding.id, "check": finding.check, "state": finding.state.word(),
+               "message": finding.message, "advice": finding.advice,
+               "objects": finding.objects.iter().map(Place::full_value).collect::<Vec<_>>(),
+               "total": finding.total})
+    };
+    json!({"healthy": is_healthy(findings), "items": findings.iter().map(of).collect::<Vec<_>>()})
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+    use super::*;
+    use gc_explain::lint::Code;
+    use gc_kube::breaker::Trip;
+
+    fn held(holder: &str, age: i64) -> Held {
+        let renewed = Some(Timestamp::from_second(1_790_000_000 - age).unwrap());
+        Held { holder: holder.into(), renewed, seconds: 15 }
+    }
+
+    fn missing(is_needed: bool) -> MissingRule {
+        MissingRule { role: "ClusterRole", rule: "{verbs: [delete]}".into(), is_needed }
+    }
+
+    fn healthy() -> Facts {
+        Facts {
+            now: Timestamp::from_second(1_790_000_000).unwrap(),
+            server: "v1.36.2 at https://c".into(),
+            lease: ("kube-system/kubegc".into(), Some(held("a", 2))),
+            orders: Orders { tripped: Some(BTreeMap::new()), ..Orders::default() },
+            permissions: ("kubegc".into(), vec![]),
+            is_installed: true,
+            surveyed: Surveyed { resources: 60, ..Surveyed::default() },
+            ..Facts::default()
+        }
+    }
+
+    #[test]
+    fn each_thing_that_is_wrong_is_told_with_what_to_do() {
+        let trip = Trip { resource: "pods".into(), since: gc_types::Timestamp(0), why: "too many".into() };
+        let map = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
+        let one = |key: &str| BTreeMap::from([(key.to_owned(), (2, "x/y".to_owned()))]);
+        let change = |change: &dyn Fn(&mut Facts)| {
+            let mut facts = healthy();
+            change(&mut facts);
+            facts
+        };
+        let cases: Vec<(Facts, &str, &str)> = vec![
+            (change(&|f| f.version = Some("old".into())), "server", "notice old"),
+            (
+                change(&|f| f.unguarded = vec![Unguarded::example()]),
+                "admission",
+                "wrong expiry-controller runs without the ValidatingAdmissionPolicyBinding kubegc-expiry-needs-delete: \
+                 whoever may change an object has it deleted by an annotation, on its status too",
+            ),
+            (
+                change(&|f| f.lease.1 = None),
+                "leader",
+                "notice there is no lease kube-system/kubegc: no kubegc has led here",
+            ),
+            (
+                change(&|f| {
+                    f.lease.1 = None;
+                    f.lease_unread = Some("this user may not read lease kube-system/kubegc".into());
+                }),
+                "leader",
+                "notice whether kubegc runs here is not known: this user may not read lease kube-system/kubegc",
+            ),
+            (
+                change(&|f| f.lease.1 = Some(held("a", 60))),
+                "leader",
+                "wrong no replica leads: lease kube-system/kubegc is free, a renewed it last at 2026-09-21T14:12:20Z",
+            ),
+            (
+                change(&|f| f.lease.1 = Some(held("", 1))),
+                "leader",
+                "wrong no replica leads: lease kube-system/kubegc is free, it has no holder",
+            ),
+            (change(&|f| f.orders.paused = Some("me".into())), "pause", "wrong everything is paused (me)"),
+            (
+                change(&|f| f.orders.tripped = Some(BTreeMap::from([("pods".into(), trip.clone())]))),
+                "breaker",
+                "wrong collection of pods has stopped: too many",
+            ),
+            (
+                change(&|f| f.orders.tripped = None),
+                "breaker",
+                "wrong annotation kubegc.io/tripped of the lease cannot be parsed",
+            ),
+            (
+                change(&|f| f.orders.observe_until = Some(Timestamp::from_second(1_790_000_600).unwrap())),
+                "observation",
+                "notice nothing is performed until 2026-09-21T14:23:20Z",
+            ),
+            (
+                change(&|f| {
+                    f.controller_manager = Some(held("kcm", 1));
+                    f.their_collector = TheirCollector::On;
+                }),
+                "kube-controller-manager",
+                "notice its garbage collector runs beside kubegc's: twice the work",
+            ),
+            (
+                change(&|f| {
+                    f.controller_manager = Some(held("kcm", 1));
+                    f.their_collector = TheirCollector::Off;
+                    f.lease.1 = None;
+                }),
+                "kube-controller-manager",
+                "wrong its garbage collector is off, and kubegc does not lead: nothing is collected",
+            ),
+            (
+                change(&|f| f.controller_manager_unread = Some("this user may not read lease a/b".into())),
+                "kube-controller-manager",
+                "notice whether it runs here is not known: this user may not read lease a/b",
+            ),
+            (
+                change(&|f| f.permissions.1 = vec![missing(true)]),
+                "permissions",
+                "wrong kubegc lacks the rule {verbs: [delete]}",
+            ),
+            (
+                change(&|f| f.permissions.1 = vec![missing(false)]),
+                "permissions",
+                "notice kubegc lacks the rule {verbs: [delete]}, and writes no Events",
+            ),
+            (
+                change(&|f| {
+                    f.lease.1 = None;
+                    f.is_installed = false;
+                    f.permissions.1 = vec![missing(true)];
+                }),
+                "leader",
+                "notice kubegc is not installed here: there is no lease kube-system/kubegc, and kubegc has no permissions",
+            ),
+            (
+                change(&|f| f.surveyed.unreadable = vec!["widgets: 500".into()]),
+                "resources",
+                "wrong widgets: 500",
+            ),
+            (
+                change(&|f| f.surveyed.forbidden = vec!["pods".into(), "nodes".into()]),
+                "resources",
+                "notice this user may not list 2 resources, which were not examined: pods, nodes",
+            ),
+            (
+                change(&|f| f.surveyed.unexamined = vec!["30000 pods were not examined".into()]),
+                "resources",
+                "notice 30000 pods were not examined",
+            ),
+            (
+                change(&|f| f.surveyed.undiscovered = vec!["metrics.k8s.io/v1beta1".into()]),
+                "discovery",
+                "wrong metrics.k8s.io/v1beta1 cannot be discovered",
+            ),
+            (
+                change(&|f| f.surveyed.forbidden = vec!["pods".into()]),
+                "stuck",
+                "notice nothing is stuck, as far as this user can see",
+            ),
+            (
+                change(&|f| f.unavailable = map("v1.metrics", "no endpoints")),
+                "apiservices",
+                "wrong v1.metrics is not available: no endpoints",
+            ),
+            (
+                change(&|f| f.surveyed.stuck = one("FinalizerHeld a.b/c")),
+                "stuck",
+                "notice FinalizerHeld a.b/c: 2 objects, such as x/y",
+            ),
+            (
+                change(&|f| f.surveyed.stuck = [("FinalizerHeld a.b/c".into(), (1, "x/y".into()))].into()),
+                "stuck",
+                "notice FinalizerHeld a.b/c: x/y",
+            ),
+            (
+                change(&|f| f.collector_error = Some("a:1 does not answer".into())),
+                "collector",
+                "wrong its page cannot be read: a:1 does not answer",
+            ),
+            (
+                change(&|f| {
+                    f.collector = Some(json!({"version": "0", "mode": "act", "leading": true, "resources": [
+                        {"resource": "widgets", "state": "stale", "since": "t", "why": "500"}]}));
+                }),
+                "collector",
+                "wrong widgets is stale since t: 500",
+            ),
+            (
+                change(&|f| {
+                    f.collector = Some(json!({"version": env!("CARGO_PKG_VERSION"), "mode": "act",
+                        "leading": true, "resources": [], "clock": {"paused": true, "message": "a day ahead"}}));
+                }),
+                "clock",
+                "wrong deletions that depend on the time pause: a day ahead",
+            ),
+        ];
+        let shown = |findings: &[Finding], check: &str| -> Vec<String> {
+            let own = findings.iter().filter(|finding| finding.check == check);
+            own.map(|finding| format!("{} {}", finding.state.word(), finding.message)).collect()
+        };
+        let fine = diagnose(&healthy());
+        assert!(is_healthy(&fine) && fine.iter().all(|finding| finding.state == State::Fine), "{fine:#?}");
+        for (facts, check, expected) in cases {
+            let findings = diagnose(&facts);
+            assert!(shown(&findings, check).contains(&expected.to_owned()), "{check}: {findings:#?}");
+            assert_eq!(is_healthy(&findings), !expected.starts_with("wrong"), "{expected}");
+            let wrong = findings.iter().filter(|finding| finding.state == State::Wrong);
+            assert!(
+                wrong.clone().all(|finding| finding.advice.is_some() || finding.check == "collector"),
+                "{expected}"
+            );
+        }
+    }
+
+    fn dangling() -> Lint {
+        let text = |text: &str| text.to_owned();
+        let pod = Place {
+            api_version: text("v1"),
+            kind: text("Pod"),
+            resource: text("pods"),
+            namespace: text("shop"),
+            name: text("web-1"),
+            uid: text("u"),
+        };
+        Lint {
+            code: Code::DanglingReference,
+            subject: text("ReplicaSet.apps/v1"),
+            message: text("3 objects refer to apps/v1 ReplicaSet that does not exist"),
+            advice: text("look"),
+            objects: vec![pod],
+            total: 3,
+        }
+    }
+
+    /// The findings about a cluster that is paused, with a lint.
+    pub(crate) fn sick() -> Vec<Finding> {
+        let mut facts = healthy();
+        facts.orders.paused = Some("<me> & co".into());
+        facts.surveyed.lints = vec![dangling(), dangling()];
+        diagnose(&facts)
+    }
+
+    #[test]
+    fn a_lint_is_a_finding_with_its_objects_and_said_once() {
+        let findings = sick();
+        let own: Vec<&Finding> =
+            findings.iter().filter(|finding| finding.check == "DanglingReference").collect();
+        assert_eq!(own.len(), 1);
+        let message = "3 objects refer to apps/v1 ReplicaSet that does not exist, such as pods/web-1 -n shop";
+        assert_eq!((own[0].state, own[0].message.as_str(), own[0].total), (State::Notice, message, 3));
+        let document = value(&findings);
+        let shown = document["items"].as_array().unwrap().last().unwrap();
+        assert_eq!(
+            (&shown["id"], &shown["objects"][0]["name"]),
+            (&json!("DanglingReference/ReplicaSet.apps/v1"), &json!("web-1"))
+        );
+    }
+
+    #[test]
+    fn the_collectors_of_up_need_no_lease_and_no_rules() {
+        let mut facts = healthy();
+        facts.is_up = true;
+        facts.lease.1 = None;
+        facts.permissions.1 = vec![missing(true)];
+        let findings = diagnose(&facts);
+        let not_fine: Vec<&str> = findings
+            .iter()
+            .filter(|finding| finding.state != State::Fine)
+            .map(|finding| finding.check)
+            .collect();
+        assert_eq!(not_fine, ["kube-controller-manager"; 0], "{findings:#?}");
+        facts.lease.1 = Some(held("a", 2));
+        let leader = diagnose(&facts).into_iter().find(|finding| finding.check == "leader").unwrap();
+        assert_eq!(leader.state, State::Notice);
+    }
+
+    #[test]
+    fn many_findings_are_counted() {
+        let unreadable = (0..13).map(|number| format!("r{number}")).collect();
+        let surveyed = Surveyed { unreadable, ..Surveyed::default() };
+        let findings = diagnose(&Facts { surveyed, ..healthy() });
+        let own: Vec<&str> = findings
+            .iter()
+            .filter(|finding| finding.check == "resources")
+            .map(|finding| &*finding.message)
+            .collect();
+        assert_eq!((own.len(), own[0], own[10]), (11, "r0", "and 3 more"));
+    }
+
+    #[test]
+    fn findings_look_as_they_should() {
+        insta::assert_snapshot!("doctor", crate::output::screens(&Examined(&sick())).unwrap());
+    }
+}

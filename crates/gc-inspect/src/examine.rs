@@ -1,0 +1,299 @@
+//! Finding out what `kubegc doctor` judges. Everything is read; nothing that cannot be read ends the examination.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use gc_collectors::permissions::{self, Controller};
+use gc_kube::ApiClient;
+use gc_process::access::Access;
+use gc_process::lease::LeaseName;
+use gc_process::lease::control::{self, Held};
+use gc_process::lease::orders::Orders;
+use gc_process::{admission, preflight};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::attached::{self, Asked, AttachFlags, Inquiry};
+use super::collector::{self, LeaderPages};
+use super::doctor::{self, Facts, TheirCollector};
+use super::gather::{self, Gatherer, Scope};
+use super::sources::GUESS_PATIENCE;
+use super::surveyed::{self, Surveyed};
+use crate::output::{Answer as _, Output};
+
+/// kube-controller-manager's Lease.
+const CONTROLLER_MANAGER: &str = "kube-controller-manager";
+/// The names of its garbage collector, switched off.
+const SWITCHED_OFF: [&str; 2] = ["-garbage-collector-controller", "-garbagecollector"];
+/// The account of the manifests.
+pub const ACCOUNT: &str = "system:serviceaccount:kube-system:kubegc";
+/// The page of a collector that was named must come within this time.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What is examined, and for whom.
+pub struct Examination<'a> {
+    /// Only the objects in this namespace; empty for all.
+    pub namespace: &'a str,
+    /// The user whose permissions are checked, or `self`.
+    pub subject: &'a str,
+    /// The collectors whose permissions are checked.
+    pub enabled: &'a [Controller],
+    /// Which collector answers.
+    pub attach: &'a AttachFlags,
+    /// The Lease of the collectors.
+    pub lease: LeaseName,
+    /// How servers are reached.
+    pub access: &'a Access,
+}
+
+/// Reads everything that [`doctor::diagnose`] judges.
+pub async fn examine(
+    client: &ApiClient,
+    options: &Examination<'_>,
+    patience: Duration,
+) -> anyhow::Result<Facts> {
+    let (surveyed, has_answered) = survey(client, options, patience).await?;
+    let version = get(client, "/version").await.unwrap_or_default();
+    let git_version = version["gitVersion"].as_str().unwrap_or("of unknown version");
+    let lease = options.lease.clone();
+    let own = control::read(client, &lease).await;
+    let mut facts = Facts {
+        now: jiff::Timestamp::now(),
+        server: format!("{git_version} at {}", client.address()),
+        version: preflight::doubtful_version(&version),
+        lease: (format!("{}/{}", lease.namespace, lease.name), None),
+        surveyed,
+        unavailable: unavailable(client).await,
+        is_up: preflight::has_collectors(client).await,
+        ..Facts::default()
+    };
+    match own {
+        Ok(Some(own)) => {
+            facts.orders = Orders::of_lease(&own);
+            facts.lease.1 = Some(Held::of(&own)).filter(Held::was_ever_held);
+        }
+        Ok(None) => facts.orders.tripped = Some(BTreeMap::new()),
+        Err(error) => {
+            facts.orders.tripped = Some(BTreeMap::new());
+            facts.lease_unread = Some(unread(&lease, &error));
+        }
+    }
+    let theirs = LeaseName { namespace: "kube-system".into(), name: CONTROLLER_MANAGER.into() };
+    match control::read(client, &theirs).await {
+        Ok(lease) => facts.controller_manager = lease.map(|lease| Held::of(&lease)),
+        Err(error) => facts.controller_manager_unread = Some(unread(&theirs, &error)),
+    }
+    facts.their_collector = their_collector(client).await;
+    if !facts.is_up {
+        facts.unguarded = admission::unguarded(client, options.enabled).await;
+        check_permissions(client, options, &lease, &mut facts).await;
+    }
+    if let Some(collector) = options.attach.collector.connect(options.access, &lease).await? {
+        match read_page(&collector, PAGE_TIMEOUT).await {
+            Ok(page) => facts.collector = Some(page),
+            // It has answered at its --ui-bind-address, where this page is not.
+            Err(Some(_)) if has_answered => {}
+            Err(why) => facts.collector_error = Some(silence(collector.address(), why)),
+        }
+    } else if !options.attach.no_collector
+        && let Ok(Some(leader)) = LeaderPages::find(client, options.access, &lease).await
+    {
+        match read_page(&leader.client, GUESS_PATIENCE).await {
+            Ok(page) => facts.collector = Some(page),
+            // From elsewhere it may be out of reach, or this user may not read it.
+            Err(_) if !leader.are_here() => {}
+            Err(why) => facts.collector_error = Some(silence(leader.client.address(), why)),
+        }
+    }
+    Ok(facts)
+}
+
+/// What a collector says of itself, or why it could not be read; no reason is no answer in time. It is a finding, and no reason to
+/// stop.
+async fn read_page(collector: &ApiClient, patience: Duration) -> Result<Value, Option<anyhow::Error>> {
+    let page = collector::page(collector, "/debug/kubegc/resources");
+    tokio::time::timeout(patience, page).await.map_err(|_| None)?.map_err(Some)
+}
+
+fn silence(address: &str, why: Option<anyhow::Error>) -> String {
+    match why {
+        Some(error) => format!("{address}: {error:#}"),
+        None => format!("{address} does not answer"),
+    }
+}
+
+/// Why a Lease is not known. What is forbidden is forbidden to whoever asks; the account of the collectors is checked elsewhere.
+fn unread(lease: &LeaseName, error: &anyhow::Error) -> String {
+    match error.downcast_ref::<preflight::Forbidden>() {
+        Some(_) => format!("this user may not read lease {lease}"),
+        None => format!("lease {lease} cannot be read: {error:#}"),
+    }
+}
+
+/// What a server or collector with a graph says about the objects, or else what is read here; and whether it was such an answer.
+async fn survey(
+    client: &ApiClient,
+    options: &Examination<'_>,
+    patience: Duration,
+) -> anyhow::Result<(Surveyed, bool)> {
+    let AttachFlags { collector, no_collector } = options.attach;
+    let scope = Scope { namespace: options.namespace.to_owned(), ..Scope::default() };
+    let question = Asked::Doctor { namespace: scope.namespace.clone() };
+    if let Some(inquiry) = Inquiry::new(&Output::Json, question).filter(|_| !no_collector) {
+        let lease = options.lease.clone();
+        let answer =
+            attached::of_whoever_answers((collector, &lease), options.access, client, &inquiry).await;
+        // Another version may see what this one does not know.
+        if let Some(surveyed) = answer.and_then(|answer| serde_json::from_value(answer.value()).ok()) {
+            return Ok((surveyed, true));
+        }
+    }
+    let gatherer = Gatherer::new(client.clone(), gather::clock(client).await).await?;
+    Ok((surveyed::ask(&gatherer, &scope, patience).await?, false))
+}
+
+/// A JSON answer, if it is one and a success.
+async fn get(client: &ApiClient, path: &str) -> Option<Value> {
+    let answer = client.call(preflight::request(Method::GET, path, None)).await.ok()?;
+    if answer.head.status.is_success() { serde_json::from_slice(&answer.body).ok() } else { None }
+}
+
+/// The APIServices that say that they are not available.
+async fn unavailable(client: &ApiClient) -> BTreeMap<String, String> {
+    let list = get(client, "/apis/apiregistration.k8s.io/v1/apiservices").await.unwrap_or_default();
+    let mut found = BTreeMap::new();
+    for service in list["items"].as_array().into_iter().flatten() {
+        let conditions = service["status"]["conditions"].as_array().into_iter().flatten();
+        let broken =
+            conditions.filter(|condition| condition["type"] == "Available" && condition["status"] != "True");
+        for condition in broken {
+            let name = service["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let text = |field: &str| condition[field].as_str().unwrap_or_default();
+            found.insert(name, format!("{}: {}", text("reason"), text("message")));
+        }
+    }
+    found
+}
+
+/// Looks for kube-controller-manager's flags in its pods, where it runs as pods.
+async fn their_collector(client: &ApiClient) -> TheirCollector {
+    let path = "/api/v1/namespaces/kube-system/pods?labelSelector=component%3Dkube-controller-manager";
+    let list = get(client, path).await.unwrap_or_default();
+    let containers = list["items"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(|pod| pod["spec"]["containers"].as_array().into_iter().flatten());
+    let words: Vec<&str> = containers
+        .flat_map(|container| [&container["command"], &container["args"]])
+        .flat_map(|list| list.as_array().into_iter().flatten())
+        .filter_map(Value::as_str)
+        .collect();
+    if words.is_empty() {
+        return TheirCollector::Unseen;
+    }
+    let mut switched = words.iter().flat_map(|word| {
+        word.trim_start_matches("--controllers=").split(',').map(str::trim).collect::<Vec<_>>()
+    });
+    let disabled = words.contains(&"--enable-garbage-collector=false");
+    if disabled || switched.any(|word| SWITCHED_OFF.contains(&word)) {
+        TheirCollector::Off
+    } else {
+        TheirCollector::On
+    }
+}
+
+/// What the collectors do, as rules: group, resource, namespace (of a Role), name of the only object, verbs.
+fn rules(
+    enabled: &[Controller],
+    lease: &LeaseName,
+) -> Vec<(&'static str, &'static str, String, String, Vec<&'static str>)> {
+    let mut rules: Vec<_> = permissions::needed(enabled, true)
+        .into_iter()
+        .map(|rule| {
+            let name = rule.names.first().copied().unwrap_or_default().to_owned();
+            (rule.group, rule.resource, String::new(), name, rule.verbs)
+        })
+        .collect();
+    let verbs = vec!["get", "create", "update"];
+    rules.push(("coordination.k8s.io", "leases", lease.namespace.clone(), lease.name.clone(), verbs));
+    rules
+}
+
+/// Asks the server what the collector's account may do.
+async fn check_permissions(
+    client: &ApiClient,
+    options: &Examination<'_>,
+    lease: &LeaseName,
+    facts: &mut Facts,
+) {
+    let is_self = options.subject == "self";
+    facts.is_installed = facts.lease.1.is_some() || options.subject != ACCOUNT;
+    facts.permissions.0 = if is_self { "this user".into() } else { options.subject.to_owned() };
+    for (group, resource, namespace, name, verbs) in rules(options.enabled, lease) {
+        let (plain, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let mut missing = Vec::new();
+        for verb in verbs {
+            let mut attributes =
+                json!({"verb": verb, "group": group, "resource": plain, "subresource": subresource});
+            if !namespace.is_empty() {
+                attributes["namespace"] = namespace.as_str().into();
+            }
+            // A request to create has no name yet.
+            if !name.is_empty() && verb != "create" {
+                attributes["name"] = name.as_str().into();
+            }
+            let (kind, plural) = if is_self {
+                ("SelfSubjectAccessReview", "selfsubjectaccessreviews")
+            } else {
+                ("SubjectAccessReview", "subjectaccessreviews")
+            };
+            let mut review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind,
+                                    "spec": {"resourceAttributes": attributes}});
+            if !is_self {
+                review["spec"]["user"] = options.subject.into();
+                review["spec"]["groups"] = groups(options.subject).into();
+            }
+            let path = format!("/apis/authorization.k8s.io/v1/{plural}");
+            let answer = client.call(preflight::request(Method::POST, &path, Some(&review))).await;
+            let answer = match answer {
+                Ok(answer) if answer.head.status.is_success() => answer,
+                Ok(answer) => {
+                    let said = preflight::message(&answer);
+                    facts.is_installed = true;
+                    facts.unchecked.push(format!("the permissions cannot be checked: {said}"));
+                    return;
+                }
+                Err(error) => {
+                    facts.is_installed = true;
+                    facts.unchecked.push(format!("the permissions cannot be checked: {error}"));
+                    return;
+                }
+            };
+            let review: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+            if review["status"]["allowed"] == true {
+                facts.is_installed = true;
+            } else {
+                missing.push(verb.to_owned());
+            }
+        }
+        if !missing.is_empty() {
+            let is_needed = (group, resource) != ("", "events");
+            let (group, resource) = (group.to_owned(), resource.to_owned());
+            let forbidden = preflight::Forbidden { verbs: missing, group, resource, namespace };
+            let (role, rule) = (forbidden.role(), forbidden.rule());
+            facts.permissions.1.push(doctor::MissingRule { role, rule, is_needed });
+        }
+    }
+}
+
+/// The groups that a service account is in; those of other users are not known.
+fn groups(subject: &str) -> Vec<String> {
+    let mut groups = vec!["system:authenticated".to_owned()];
+    if let Some((namespace, _)) =
+        subject.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'))
+    {
+        groups.extend(["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")]);
+    }
+    groups
+}

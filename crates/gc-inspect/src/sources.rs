@@ -1,0 +1,442 @@
+//! Where a journal is found: the file or collector that was named, the server's own, that of a collector on this
+//! machine or of the one that leads, or the file that one has left.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use gc_kube::{ApiClient, push_segment};
+use gc_process::access::Access;
+use gc_process::journal::{self, Answered, Found, Query, Selection, text};
+use gc_process::lease::LeaseFlags;
+use gc_process::local::{DEFAULT_PAGES, default_journal, recorded_pages};
+use gc_process::{UsageError, preflight};
+use gc_types::Uid;
+use http::{Method, StatusCode};
+use http_body_util::BodyExt as _;
+use serde_json::Value;
+
+use super::collector::{CollectorFlags, LeaderPages, OutOfReach};
+use crate::target::Named;
+
+/// How often a file that is followed is read again.
+const FOLLOW_PERIOD: Duration = Duration::from_millis(250);
+/// Pause before a collector that is followed is asked again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// How long a collector that was not named may take to answer.
+pub(crate) const GUESS_PATIENCE: Duration = Duration::from_secs(2);
+/// Refused requests that are read at most, the newest.
+const REFUSALS_READ: usize = 1_000;
+/// Maximum length of a line of a journal that is followed.
+const LONGEST_LINE: usize = 16 << 20;
+
+/// Which journal.
+#[derive(Clone, Debug, Default, Args)]
+pub struct JournalFlags {
+    /// Read the journal from this file and its rotated files FILE.1, FILE.2, … [default: ask the server, a collector on
+    /// this machine or the one that holds the Lease, then read the file that `kubegc run` writes by default]
+    #[arg(long, value_name = "FILE", env = "KUBEGC_JOURNAL")]
+    pub journal: Option<PathBuf>,
+    /// The collector whose journal is read.
+    #[command(flatten)]
+    pub collector: CollectorFlags,
+}
+
+/// A journal.
+pub struct Source {
+    place: Place,
+    /// Only what is about this server: others may have the same journal.
+    server: Option<String>,
+}
+
+enum Place {
+    File(PathBuf),
+    Asked(ApiClient),
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.place {
+            Place::File(file) => write!(f, "{}", file.display()),
+            Place::Asked(client) => f.write_str(client.address()),
+        }
+    }
+}
+
+impl JournalFlags {
+    /// Whether a journal was named.
+    pub fn is_named(&self) -> bool {
+        self.journal.is_some() || self.collector.is_named()
+    }
+
+    /// The journal that was named, if one was.
+    async fn named(&self, access: &Access) -> Result<Option<Source>> {
+        if let Some(file) = &self.journal {
+            return Ok(Some(Source { place: Place::File(file.clone()), server: None }));
+        }
+        let client = self.collector.connect(access, &LeaseFlags::default_name()).await?;
+        Ok(client.map(|client| Source { place: Place::Asked(client), server: None }))
+    }
+
+    /// The journal of the collectors that work on a server; `None` if none is found. An error says why the journal of a
+    /// collector that leads cannot be seen.
+    pub async fn of_server(&self, access: &Access, client: &ApiClient) -> Result<Option<Source>> {
+        if let Some(named) = self.named(access).await? {
+            return Ok(Some(named));
+        }
+        let own = Source::of(client);
+        let refused = match own.is_there().await {
+            Ok(true) => return Ok(Some(own)),
+            Ok(false) => None,
+            // A server without such a path refuses it, too, to users with few rights.
+            Err(error) => Some(error),
+        };
+        let server = Some(client.address().to_owned());
+        let guess = Source::on_this_machine(server.clone()).await;
+        if let Some((guess, true)) = guess {
+            return Ok(Some(guess));
+        }
+        let of_leader = Source::of_leader(access, client).await;
+        let file = default_journal().filter(|file| file.exists());
+        let file = file.map(|file| Source { place: Place::File(file), server });
+        let is_about_it = match &file {
+            Some(file) => file.has_entries().await,
+            None => false,
+        };
+        let (of_leader, refused) = match (of_leader, refused) {
+            (Ok(Some(source)), _) => return Ok(Some(source)),
+            // What is about other servers hides no error.
+            _ if is_about_it => return Ok(file),
+            (Ok(None), refused) => (None, refused),
+            (Err(why), refused) => (Some(why), refused),
+        };
+        match (of_leader, refused) {
+            (None, None) => Ok(file.or(guess.map(|(guess, _)| guess))),
+            (None, Some(refused)) => Err(refused),
+            (Some(why), None) => Err(why.into()),
+            (Some(why), Some(refused)) => Err(anyhow::anyhow!("{refused:#}; {why}")),
+        }
+    }
+
+    /// The journal of the server that is meant, which need not run.
+    pub async fn find(&self, access: &Access) -> Result<Source> {
+        if let Some(named) = self.named(access).await? {
+            return Ok(named);
+        }
+        let client = match access.connect().await {
+            Ok(client) => client,
+            Err(error) => {
+                let Some(file) = left_behind() else { return Err(error) };
+                gc_process::screen::complain!("warning: {error:#}; reading {}", file.display());
+                return Ok(Source { place: Place::File(file), server: None });
+            }
+        };
+        let found = self.of_server(access, &client).await?;
+        found.ok_or_else(|| {
+            UsageError::new(format!(
+                "no journal found: {} keeps none, no collector answers at {DEFAULT_PAGES}, and none holds the Lease; name its file with \
+                 --journal FILE or its address with --collector ADDRESS:PORT",
+                client.address()
+            ))
+            .into()
+        })
+    }
+}
+
+impl JournalFlags {
+    /// What the collector that was named remembers of an object, if its page is at that address. `kubegc run` serves its journal
+    /// elsewhere.
+    pub async fn of_page(&self, access: &Access, named: &Named) -> Option<(Found, Source)> {
+        let page = self.collector.connect_to_page(access, &LeaseFlags::default_name()).await.ok()??;
+        let mut path = "/kubegc/v1/object?resource=".to_owned();
+        push_segment(&mut path, &named.resource.name.to_string());
+        for (parameter, value) in [("&namespace=", &named.namespace), ("&name=", &named.name)] {
+            path.push_str(parameter);
+            push_segment(&mut path, value);
+        }
+        let answer = page.call(preflight::request(Method::GET, &path, None)).await.ok()?;
+        // Whatever is not a page knows nothing of objects.
+        let document: Value = serde_json::from_slice(&answer.body).ok()?;
+        let entries = match answer.head.status {
+            StatusCode::NOT_FOUND => VecDeque::new(),
+            status if status.is_success() => serde_json::from_value(document["journal"].clone()).ok()?,
+            _ => return None,
+        };
+        let oldest_first = entries.into_iter().rev().collect();
+        Some((Found::of(oldest_first), Source { place: Place::Asked(page), server: None }))
+    }
+}
+
+/// The journal that a server or a collector on this machine has left.
+fn left_behind() -> Option<PathBuf> {
+    let of_server =
+        gc_process::kubeconfig::default_data_dir().ok().map(|folder| folder.join(journal::SERVER_JOURNAL));
+    let newest = |file: &PathBuf| file.metadata().and_then(|metadata| metadata.modified()).ok();
+    of_server.into_iter().chain(default_journal()).filter(|file| file.exists()).max_by_key(newest)
+}
+
+impl Source {
+    /// That of a server, if it keeps one.
+    pub fn of(client: &ApiClient) -> Self {
+        Self { place: Place::Asked(client.clone()), server: None }
+    }
+
+    /// That of a collector on this machine, and whether it has anything about this server: it may work on another one.
+    async fn on_this_machine(server: Option<String>) -> Option<(Self, bool)> {
+        let mut found = None;
+        for address in recorded_pages().into_iter().chain([DEFAULT_PAGES.to_owned()]) {
+            let Ok(client) = ApiClient::plain(&address) else { continue };
+            let guess = Self { place: Place::Asked(client), server: server.clone() };
+            let newest = Selection { tail: 1, ..Selection::default() };
+            // Whatever else may listen there keeps no journal.
+            let Ok(Ok(answer)) = tokio::time::timeout(GUESS_PATIENCE, guess.search(&newest)).await else {
+                continue;
+            };
+            if !answer.entries.is_empty() {
+                return Some((guess, true));
+            }
+            found.get_or_insert((guess, false));
+        }
+        found
+    }
+
+    /// Whether it can be read and has anything about its server.
+    async fn has_entries(&self) -> bool {
+        let newest = Selection { tail: 1, ..Selection::default() };
+        self.search(&newest).await.is_ok_and(|found| !found.entries.is_empty())
+    }
+
+    /// That of the collector that leads, if one does.
+    async fn of_leader(access: &Access, client: &ApiClient) -> Result<Option<Self>, OutOfReach> {
+        let Some(pages) = LeaderPages::find(client, access, &LeaseFlags::default_name()).await? else {
+            return Ok(None);
+        };
+        let source = Self::of(&pages.client);
+        match tokio::time::timeout(GUESS_PATIENCE, source.is_there()).await {
+            Ok(Ok(true)) => Ok(Some(source)),
+            Ok(Ok(false)) => Ok(None),
+            Ok(Err(error)) if error.is::<gc_kube::connection::RequestError>() => {
+                Err(pages.unreachable(format!("{error:#}")))
+            }
+            Ok(Err(error)) => Err(OutOfReach::Refused(format!("{error:#}"))),
+            Err(_) => Err(pages.unreachable(format!("no answer within {} s", GUESS_PATIENCE.as_secs()))),
+        }
+    }
+
+    /// A file.
+    #[must_use]
+    pub fn of_file(file: &str) -> Self {
+        Self { place: Place::File(file.into()), server: None }
+    }
+
+    /// Whether there is a journal. What is not allowed is an error.
+    async fn is_there(&self) -> Result<bool> {
+        let Place::Asked(client) = &self.place else { return Ok(true) };
+        Ok(ask(client, "tail=1&barriers=true").await?.is_some())
+    }
+
+    /// The selection for this journal.
+    fn narrowed(&self, selection: &Selection) -> Selection {
+        let mut selection = selection.clone();
+        if self.server.is_some() {
+            selection.query.server.clone_from(&self.server);
+        }
+        selection
+    }
+
+    /// What is in it.
+    pub async fn search(&self, selection: &Selection) -> Result<Found> {
+        let selection = self.narrowed(selection);
+        match &self.place {
+            Place::File(file) => journal::search(file, &selection),
+            Place::Asked(client) => {
+                let answer = ask(client, &selection.query_string()).await?;
+                let mut found =
+                    answer.map(Answered::read).with_context(|| format!("{self} keeps no journal"))?;
+                // One answer is bounded.
+                let wanted = if selection.tail == 0 { usize::MAX } else { selection.tail };
+                while found.left_out > 0 && found.entries.len() < wanted {
+                    let Some(oldest) = found.entries.front().and_then(|entry| entry["number"].as_u64())
+                    else {
+                        break;
+                    };
+                    let mut older = selection.clone();
+                    older.query.before = Some(oldest);
+                    older.tail = if selection.tail == 0 { 0 } else { wanted - found.entries.len() };
+                    let Some(answer) = ask(client, &older.query_string()).await? else { break };
+                    let answer = Answered::read(answer);
+                    if answer.entries.is_empty() {
+                        break;
+                    }
+                    found.extend_back(answer);
+                }
+                Ok(found)
+            }
+        }
+    }
+
+    /// Why the server refused requests of collectors, by the UID of the object; the newest last. A journal that cannot be read says
+    /// nothing.
+    pub async fn refusals(&self) -> Vec<(Uid, String)> {
+        let query = Query { outcome: Some("refused".to_owned()), ..Query::default() };
+        let selection = Selection { query, tail: REFUSALS_READ, ..Selection::default() };
+        let found = self.search(&selection).await.unwrap_or_default();
+        let said = |entry: &Value| (Uid::new(text(entry, "uid")), text(entry, "failure").to_owned());
+        found.entries.iter().map(said).filter(|(_, message)| !message.is_empty()).collect()
+    }
+
+    /// Passes on the entries after this number, and others as they are made, until `show` fails.
+    pub async fn follow(
+        &self,
+        selection: &Selection,
+        last: u64,
+        mut show: impl FnMut(&Value) -> Result<()>,
+    ) -> Result<()> {
+        let selection = self.narrowed(selection);
+        let show = |entry: &Value| if selection.query.matches(entry) { show(entry) } else { Ok(()) };
+        match &self.place {
+            Place::File(file) => follow_file(file, last, show).await,
+            Place::Asked(client) => follow_pages(client, &selection, last, show).await,
+        }
+    }
+}
+
+/// The answer to a query; `None` if there is no journal.
+async fn ask(client: &ApiClient, query: &str) -> Result<Option<Value>> {
+    let path = format!("{}?{query}", journal::PATH);
+    let answer = client.call(preflight::request(Method::GET, &path, None)).await?;
+    match answer.head.status {
+        StatusCode::NOT_FOUND => Ok(None),
+        status if status.is_success() => {
+            // A server of another kind may answer everything with a page of its own.
+            Ok(serde_json::from_slice::<Value>(&answer.body)
+                .ok()
+                .filter(|document| document["items"].is_array()))
+        }
+        status => bail!(
+            "the journal of {} cannot be read: {}: {}",
+            client.address(),
+            status.as_u16(),
+            preflight::message(&answer)
+        ),
+    }
+}
+
+fn number(entry: &Value) -> Option<u64> {
+    entry["number"].as_u64()
+}
+
+/// Follows a collector, also over the end of an answer.
+async fn follow_pages(
+    client: &ApiClient,
+    selection: &Selection,
+    mut last: u64,
+    mut show: impl FnMut(&Value) -> Result<()>,
+) -> Result<()> {
+    let mut has_answered = false;
+    loop {
+        let path = format!("{}?follow=true&after={last}&{}", journal::PATH, selection.query_string());
+        let response = match client.open(0, preflight::request(Method::GET, &path, None)).await {
+            Ok(response) if response.status().is_success() => response,
+            Ok(response) => {
+                bail!("the journal of {} cannot be followed: {}", client.address(), response.status())
+            }
+            // A collector that restarts is there again in a moment.
+            Err(_) if has_answered => {
+                tokio::time::sleep(RETRY_PAUSE).await;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        has_answered = true;
+        let mut body = response.into_body();
+        let mut buffer: Vec<u8> = Vec::new();
+        while let Some(Ok(frame)) = body.frame().await {
+            let Ok(chunk) = frame.into_data() else { continue };
+            buffer.extend_from_slice(&chunk);
+            while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = buffer.drain(..=end).collect();
+                let Ok(entry) = serde_json::from_slice::<Value>(&line) else { continue };
+                last = number(&entry).unwrap_or(last);
+                if entry["verb"] == "skipped" {
+                    gc_process::screen::complain!(
+                        "warning: {} entries were skipped: they came too fast",
+                        entry["count"]
+                    );
+                    continue;
+                }
+                show(&entry)?;
+            }
+            if buffer.len() > LONGEST_LINE {
+                bail!("a line of the journal is too long");
+            }
+        }
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// Reads on to the end of a line, or to the longest one.
+fn read_on(reader: &mut BufReader<File>, line: &mut Vec<u8>) -> std::io::Result<usize> {
+    let room = journal::LONGEST_LINE_BYTES.saturating_sub(line.len());
+    reader.by_ref().take(room as u64).read_until(b'\n', line)
+}
+
+/// Follows a file, also when it is rotated.
+async fn follow_file(path: &Path, last: u64, mut show: impl FnMut(&Value) -> Result<()>) -> Result<()> {
+    let open = || File::open(path).with_context(|| format!("cannot read {}", path.display()));
+    let mut reader = BufReader::new(open()?);
+    let mut line = Vec::new();
+    loop {
+        // A line that is not complete yet is completed by the next read.
+        while read_on(&mut reader, &mut line)? > 0 && line.ends_with(b"\n") {
+            if let Ok(entry) = serde_json::from_slice::<Value>(&line)
+                && number(&entry).is_some_and(|number| number > last)
+            {
+                show(&entry)?;
+            }
+            line.clear();
+        }
+        if line.len() >= journal::LONGEST_LINE_BYTES {
+            bail!("{} has a line of more than {} bytes", path.display(), journal::LONGEST_LINE_BYTES);
+        }
+        tokio::time::sleep(FOLLOW_PERIOD).await;
+        let same = path.metadata().is_ok_and(|now| {
+            reader.get_ref().metadata().is_ok_and(|open| (open.dev(), open.ino()) == (now.dev(), now.ino()))
+        });
+        // What was written to the old file before it was put aside is read first.
+        if !same && reader.fill_buf()?.is_empty() && path.exists() {
+            reader = BufReader::new(open()?);
+            line.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_followed_has_lines_within_a_bound() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        writeln!(file, "{{\"number\": 1}}\nno JSON \u{fffd}\n{{\"number\": 2}}").unwrap();
+        let long = vec![b'x'; journal::LONGEST_LINE_BYTES + 1];
+        file.write_all(&long).unwrap();
+        let mut shown = Vec::new();
+        let followed = follow_file(file.path(), 1, |entry| {
+            shown.push(entry.clone());
+            Ok(())
+        });
+        let error = tokio::time::timeout(Duration::from_secs(10), followed).await.unwrap().unwrap_err();
+        let wanted = format!("{} has a line of more than 4194304 bytes", file.path().display());
+        assert_eq!((shown.len(), error.to_string()), (1, wanted));
+    }
+}

@@ -1,0 +1,39 @@
+//! What a question names, and what is confirmed of its answer.
+
+use gc_explain::plan::{BlastRadius, Fate};
+
+/// An object as a question names it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Subject {
+    /// `deployments.apps`, or any other word for it that kubectl knows.
+    pub resource: String,
+    /// Empty at cluster scope.
+    #[serde(default)]
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// What was confirmed of a plan that was shown.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Confirmed {
+    /// The UID of the object.
+    pub uid: String,
+    /// How many objects the plan deletes.
+    pub objects: usize,
+    /// How many volumes it loses.
+    pub lost_volumes: usize,
+}
+
+impl Confirmed {
+    /// What it means to confirm the deletion of this target.
+    pub fn of(radius: &BlastRadius, target: &gc_explain::plan::Target) -> Self {
+        Self {
+            uid: target.uid.to_string(),
+            objects: radius.items.len() - radius.count(Fate::Released),
+            lost_volumes: radius.lost_volumes.len(),
+        }
+    }
+}

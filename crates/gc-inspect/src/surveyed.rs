@@ -1,0 +1,83 @@
+//! What `kubegc doctor` finds in the objects of a cluster, whoever reads them: the command itself, or a server or collector that
+//! takes from its graph what the graph knows.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use gc_explain::lint::{Lint, argument, lint, relevant, unexamined};
+use gc_explain::stuck::Row;
+use gc_explain::{Facts, Unlisted};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::doctor;
+use super::gather::{Gatherer, Scope};
+use crate::output::Answer;
+use crate::stuck;
+
+/// What is to be seen of the objects in a scope.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Surveyed {
+    /// Resources that are read, and those that cannot be, each with why.
+    pub(crate) resources: usize,
+    pub(crate) unreadable: Vec<String>,
+    /// Resources that the user who asks may not list.
+    pub(crate) forbidden: Vec<String>,
+    /// Group versions that discovery could not see.
+    pub(crate) undiscovered: Vec<String>,
+    /// What is stuck, by root cause: how many objects, and one of them.
+    pub(crate) stuck: BTreeMap<String, (usize, String)>,
+    /// What is wrong although nothing is stuck.
+    pub(crate) lints: Vec<Lint>,
+    /// What was not examined, and why.
+    pub(crate) unexamined: Vec<String>,
+}
+
+/// Gathers and examines.
+pub(crate) async fn ask(gatherer: &Gatherer, scope: &Scope, patience: Duration) -> anyhow::Result<Surveyed> {
+    gatherer.check_namespace(scope).await?;
+    let survey = gatherer.survey(scope, patience).await?;
+    // What is read for the one is not kept for the other.
+    let stuck = stuck::diagnosed(gatherer, &survey, scope).await.rows;
+    let mut facts = Facts::at(gatherer.now);
+    let lints = |facts: &Facts| lint(&survey, facts, &scope.namespace);
+    let lints = gatherer.answer_keeping(&mut facts, relevant, lints).await;
+    let name = |id| survey.catalog.get(id).map(|resource| resource.name.to_string()).unwrap_or_default();
+    let unlisted = survey.unlisted().iter().map(|(id, why)| (name(*id), why));
+    let (forbidden, unreadable): (Vec<_>, Vec<_>) =
+        unlisted.partition(|(_, why)| **why == Unlisted::Forbidden);
+    let unreadable = unreadable.into_iter().map(|(name, why)| format!("{name} could not be read: {why}"));
+    Ok(Surveyed {
+        resources: gatherer.examined(scope).count(),
+        unreadable: unreadable.collect(),
+        forbidden: forbidden.into_iter().map(|(name, _)| name).collect(),
+        undiscovered: gatherer.catalog.failed.clone(),
+        stuck: by_cause(&stuck),
+        lints,
+        unexamined: unexamined(&survey).into_iter().chain(facts.unseen()).collect(),
+    })
+}
+
+/// Root causes, each with how many objects it holds directly and one of them.
+fn by_cause(rows: &[Row]) -> BTreeMap<String, (usize, String)> {
+    let of = |row: &Row| {
+        let one = row.objects.first().map(|(place, _)| argument(place)).unwrap_or_default();
+        (format!("{} {}", row.cause.code.name(), row.cause.subject), (row.objects.len(), one))
+    };
+    rows.iter().map(of).collect()
+}
+
+impl Answer for Surveyed {
+    fn value(&self) -> Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+
+    fn text(&self, _: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        doctor::text(&doctor::of_objects(self), out)
+    }
+
+    fn names(&self) -> Vec<String> {
+        doctor::of_objects(self).into_iter().map(|finding| finding.id).collect()
+    }
+}

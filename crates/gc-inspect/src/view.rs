@@ -1,0 +1,319 @@
+//! The questions as the page asks them: with the rights of one user, about everything that the user may list.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use clap::ValueEnum as _;
+use gc_collectors::permissions::Controller;
+use gc_explain::map::{Emphasis, Extent, Map, map};
+use gc_explain::nodes::Nodes;
+use gc_explain::plan::BlastRadius;
+use gc_explain::stuck::Row;
+use gc_explain::upcoming::{Horizon, Outlook, upcoming};
+use gc_explain::why::Why;
+use gc_explain::{Catalog, Facts, Known, Metadata, Resource, Survey};
+use gc_kube::ApiClient;
+use gc_types::{ObjectKey, Timestamp, Uid};
+use serde_json::Value;
+
+use super::gather::{self, Gatherer, Scope};
+pub use super::listable::listable;
+use super::plan::{self, Cascade, Planned, Planning};
+pub use super::resident::Lists;
+use super::resident::Resident;
+use super::tree::{Forest, Shape};
+use super::unanswered::Unanswered;
+use super::why;
+use crate::output::Answer as _;
+use crate::stuck;
+pub use crate::subject::{Confirmed, Subject};
+use crate::target::Named;
+
+/// How far ahead deletions are foretold.
+const DUE_WITHIN_MILLISECONDS: i64 = 24 * 3_600_000;
+/// Deletions to come that are named, in each namespace.
+const DUE_NAMED: usize = 200;
+/// Holds the contents of an object, and is no metadata.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Everything that a user may see, as it was at one time.
+pub struct View {
+    /// The metadata.
+    pub survey: Survey,
+    /// When it was taken.
+    pub now: Timestamp,
+    /// What is stuck, by root cause.
+    pub stuck: Vec<Row>,
+    /// What could not be seen.
+    pub unseen: Vec<String>,
+    /// What will be deleted within a day, by the clock of the collectors.
+    pub due: Outlook,
+    /// What the agents of nodes report.
+    pub nodes: Nodes,
+    /// The clock of the collectors.
+    pub clock: Timestamp,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// The resources that discovery lists for the client's user.
+pub async fn catalog(client: &ApiClient) -> anyhow::Result<Catalog> {
+    Ok(Gatherer::new(client.clone(), gather::now()).await?.catalog)
+}
+
+impl View {
+    /// Lists these resources, or takes them from a graph in this process, and diagnoses what was found. Only collectors that run will delete something.
+    pub async fn take(
+        client: ApiClient,
+        lists: Lists,
+        clock: Timestamp,
+        patience: Duration,
+        runs: &dyn Fn(&str) -> bool,
+        resident: Option<Arc<dyn Resident>>,
+    ) -> anyhow::Result<Self> {
+        let begun = Instant::now();
+        // What expires by annotation is in lists alone.
+        let resident = resident.filter(|_| !runs(Controller::Expiry.name()));
+        let gatherer = Gatherer::new(client, gather::now()).await?.beside(resident);
+        let mut survey = gatherer.empty_survey();
+        let namespaces: Vec<String> = lists.iter().map(|(namespace, _)| namespace.clone()).collect();
+        let lists: Vec<(Scope, Vec<Resource>)> = lists
+            .into_iter()
+            .map(|(namespace, resources)| (Scope { namespace, ..Scope::default() }, resources))
+            .collect();
+        gatherer.list_all(&mut survey, &lists, patience).await?;
+        gatherer.complete(&mut survey).await;
+        let stuck = stuck::diagnosed(&gatherer, &survey, &Scope::default()).await;
+        let mut facts = Facts::at(clock);
+        let until = clock.after(DUE_WITHIN_MILLISECONDS);
+        let horizon = Horizon { namespaces: &namespaces, until, limit: DUE_NAMED, runs };
+        let mut due = gatherer.answer(&mut facts, |facts| upcoming(&survey, facts, &horizon)).await;
+        let leases = gatherer.node_reports(&lists).await;
+        let ahead = clock.since(gatherer.now);
+        let nodes = Nodes::read(&leases, gatherer.now, (&mut due, ahead));
+        due.unknown.extend(nodes.unseen());
+        Ok(Self {
+            survey,
+            now: gatherer.now,
+            stuck: stuck.rows,
+            unseen: stuck.unseen,
+            due,
+            nodes,
+            clock,
+            took: begun.elapsed(),
+        })
+    }
+
+    /// Whether the object of a UID was there.
+    pub fn has(&self, uid: &Uid) -> bool {
+        let found = self.survey.engine.view_of(uid);
+        found.is_some_and(|view| view.presence == gc_ownership::Presence::Observed)
+    }
+
+    /// Whether this namespace was there.
+    pub fn has_namespace(&self, name: &str) -> bool {
+        self.uid_of(&format!("namespaces//{name}")).is_some()
+    }
+
+    /// The UID of the object `resource/namespace/name`, if it was there.
+    pub fn uid_of(&self, reference: &str) -> Option<Uid> {
+        let mut words = reference.splitn(3, '/');
+        let (resource, namespace, name) = (words.next()?, words.next()?, words.next()?);
+        let resource = self.survey.catalog.find(resource).ok()?.first()?.id;
+        let is_it =
+            |key: &ObjectKey| key.resource == resource && *key.namespace == *namespace && *key.name == *name;
+        self.survey.engine.select(is_it).first().map(|view| view.uid.clone())
+    }
+
+    /// The map of a namespace.
+    pub fn map_of_namespace(&self, namespace: &str, budget: usize, emphasis: Emphasis<'_>) -> Option<Map> {
+        map(&self.survey, &Extent::Namespace(namespace.to_owned()), budget, emphasis)
+    }
+
+    /// The map around an object.
+    pub fn map_around(&self, uid: &str, budget: usize, emphasis: Emphasis<'_>) -> Option<Map> {
+        map(&self.survey, &Extent::Around(Uid::new(uid)), budget, emphasis)
+    }
+}
+
+/// What a question about an object is answered from.
+pub struct Question {
+    gatherer: Gatherer,
+    client: ApiClient,
+    named: Named,
+    patience: Duration,
+}
+
+/// A deletion that was planned and can be asked for.
+pub struct PlannedDeletion {
+    /// What it leads to.
+    pub radius: BlastRadius,
+    /// What could not be seen.
+    pub unseen: Vec<String>,
+    target: gc_explain::plan::Target,
+    cascade: Cascade,
+}
+
+/// The propagation policy of this name.
+pub fn cascade(name: &str) -> Option<Cascade> {
+    Cascade::from_str(name, true).ok()
+}
+
+impl Question {
+    /// Asks about one object.
+    pub async fn about(client: ApiClient, subject: &Subject, patience: Duration) -> anyhow::Result<Self> {
+        let gatherer = Gatherer::new(client, gather::now()).await?;
+        Self::from(gatherer, subject, patience)
+    }
+
+    /// The same, answered from what this one reads.
+    pub fn from(gatherer: Gatherer, subject: &Subject, patience: Duration) -> anyhow::Result<Self> {
+        let client = gatherer.client().clone();
+        let found = gatherer.catalog.find(&subject.resource).map_err(gc_process::UsageError::new)?;
+        let resource = (*found.first().context("the resource is not served")?).clone();
+        let namespace = if resource.is_namespaced() { subject.namespace.clone() } else { String::new() };
+        let named = Named { resource, namespace, name: subject.name.clone() };
+        Ok(Self { gatherer, client, named, patience })
+    }
+
+    /// The resource of the object.
+    pub fn resource(&self) -> &gc_explain::GroupResource {
+        &self.named.resource.name
+    }
+
+    /// The time of the answers.
+    pub fn now(&self) -> Timestamp {
+        self.gatherer.now
+    }
+
+    /// Why it is, or is not, deleted; `None` if there is no such object.
+    pub async fn why(&self) -> anyhow::Result<Option<Why>> {
+        why::ask(&self.gatherer, &self.named, self.patience).await
+    }
+
+    /// The answer of [`Question::why`] as `kubegc why` prints it.
+    pub async fn why_text(&self) -> anyhow::Result<String> {
+        let Named { resource, namespace, name } = &self.named;
+        let why = self.why().await?.ok_or_else(|| Unanswered::no_object(resource, namespace, name))?;
+        printed(|out| why::text(&why, out))
+    }
+
+    /// What depends on the object, as `kubegc tree` prints it.
+    pub async fn tree_text(&self) -> anyhow::Result<String> {
+        let mut forest = Forest::new(self.gatherer.now, Shape::default());
+        let unseen = forest.add(&self.gatherer, &self.named, self.patience).await?;
+        let text = printed(|out| forest.text(false, out))?;
+        Ok(unseen.map(|unseen| format!("{text}warning: {unseen}\n")).unwrap_or(text))
+    }
+
+    /// The metadata of the object without anything of its contents; `None` if there is no such object.
+    pub async fn metadata(&self) -> anyhow::Result<Option<Value>> {
+        let Named { resource, namespace, name } = &self.named;
+        match self.gatherer.object(&resource.name, namespace, name).await {
+            Known::Present(object) => Ok(Some(metadata_only(&object))),
+            Known::Absent => Ok(None),
+            Known::Unreadable(why) => Err(Unanswered::unreadable(resource, name, why).into()),
+        }
+    }
+
+    /// What its deletion would lead to.
+    pub async fn plan(&self, cascade: Cascade) -> anyhow::Result<PlannedDeletion> {
+        let named = vec![self.named.clone()];
+        let planning = plan::ask(&self.gatherer, named, cascade.policy(), self.patience).await?;
+        let Planning { radius, unseen, targets, .. } = planning.complete()?;
+        let (_, target) = targets.into_iter().next().context("the object is not there")?;
+        Ok(PlannedDeletion { radius, unseen, target, cascade })
+    }
+
+    /// Deletes it.
+    pub async fn delete(&self, planned: &PlannedDeletion) -> anyhow::Result<()> {
+        plan::send(&self.client, &self.named, &planned.target, planned.cascade).await
+    }
+}
+
+/// Objects of one kind in a namespace (an empty one: everywhere), with their metadata.
+pub async fn objects(
+    client: &ApiClient,
+    kind: &str,
+    namespace: &str,
+) -> anyhow::Result<Vec<(Resource, Metadata)>> {
+    let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
+    let found = gatherer.catalog.find(kind).map_err(gc_process::UsageError::new)?;
+    let mut objects = Vec::new();
+    for resource in found {
+        let namespace = if resource.is_namespaced() { namespace } else { "" };
+        let listed = gatherer.objects(resource, namespace).await?;
+        objects.extend(listed.into_iter().map(|metadata| (resource.clone(), metadata)));
+    }
+    Ok(objects)
+}
+
+fn printed(print: impl FnOnce(&mut Vec<u8>) -> anyhow::Result<()>) -> anyhow::Result<String> {
+    let mut out = Vec::new();
+    print(&mut out)?;
+    Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
+impl PlannedDeletion {
+    /// The plan as `kubegc plan delete` prints it.
+    pub fn text(&self) -> anyhow::Result<String> {
+        printed(|out| Planned { radius: &self.radius, full: false }.text(false, out))
+    }
+
+    /// What it means to confirm it.
+    pub fn to_confirm(&self) -> Confirmed {
+        Confirmed::of(&self.radius, &self.target)
+    }
+
+    /// Whether it deletes nothing beyond what was confirmed.
+    pub fn is_within(&self, confirmed: &Confirmed) -> bool {
+        let now = self.to_confirm();
+        now.uid == confirmed.uid
+            && now.objects <= confirmed.objects
+            && now.lost_volumes <= confirmed.lost_volumes
+    }
+
+    /// The UID of the object.
+    pub fn uid(&self) -> String {
+        self.target.uid.to_string()
+    }
+
+    /// How many objects go.
+    pub fn objects(&self) -> usize {
+        self.to_confirm().objects
+    }
+
+    /// Whether so much is deleted that the name has to be typed.
+    pub fn needs_name(&self) -> bool {
+        plan::needs_confirmation(&self.radius)
+    }
+}
+
+/// An object without its contents: `apiVersion`, `kind` and the metadata, without what repeats the contents.
+fn metadata_only(object: &Value) -> Value {
+    let mut metadata = object["metadata"].clone();
+    if let Some(fields) = metadata.as_object_mut() {
+        fields.remove("managedFields");
+        if let Some(annotations) = fields.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.remove(LAST_APPLIED);
+        }
+    }
+    serde_json::json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": metadata})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn nothing_of_the_contents_is_shown() {
+        let object = json!({"apiVersion": "v1", "kind": "Secret", "data": {"a": "Yg=="}, "metadata": {
+            "name": "s", "managedFields": [{}], "annotations": {LAST_APPLIED: "{\"data\":{}}", "team": "a"}}});
+        assert_eq!(
+            metadata_only(&object),
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "annotations": {"team": "a"}}})
+        );
+    }
+}

@@ -1,0 +1,482 @@
+//! Plans against what then happens: random graphs of every kind that a plan knows about, planned, deleted on an embedded
+//! server with every collector at work, and compared object by object.
+//!
+//! What is not a collector is played by the test: kubelets end pods, the provisioner deletes volumes whose claim is gone,
+//! and one controller removes its finalizer where a plan counts on that.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod graphs;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use gc_embedded::embedded::{Beginning, EmbeddedCluster};
+use gc_explain::plan::{BlastRadius, Fate, Item, PUT_OFF, Target, plan as plan_deletion};
+use gc_explain::{Facts, Metadata};
+use gc_inspect::gather::{self, Gatherer, Scope};
+use gc_kube::ApiClient;
+use gc_process::preflight;
+use gc_types::{ObjectKey, PropagationPolicy, Uid};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use graphs::{Graph, HELD, LATER};
+
+/// Graphs that share a survey and the waiting.
+const BATCH: u64 = 125;
+const PATIENCE: Duration = Duration::from_mins(1);
+/// Everything in the process has run when nothing has changed for so long.
+const REST: Duration = Duration::from_millis(20);
+/// After so long, the pods of a node that is gone are deleted.
+const NODE_QUARANTINE: Duration = Duration::from_mins(2);
+/// A foreground deletion over a chain, and a namespace, need the actors more than once.
+const ACTS: usize = 20;
+/// How long the namespace controller may take until it begins with a namespace, and how often is looked.
+const NAMESPACE_PATIENCE: Duration = Duration::from_secs(20);
+const NAMESPACE_PAUSE: Duration = Duration::from_millis(200);
+
+struct World {
+    cluster: EmbeddedCluster,
+    client: ApiClient,
+}
+
+/// Graphs in which the outcome depends on who comes first: the collector, which deletes in the foreground what depends on a
+/// pod, or the namespace controller, which deletes the same pods in the background. Both are right. In 684, a pod with a
+/// finalizer is in between: deleted in the foreground, it takes its dependents with it at once; otherwise they go after it.
+const RACES: [u64; 1] = [684];
+
+/// A graph on the cluster.
+struct Built {
+    graph: Graph,
+    uids: Vec<String>,
+    namespace_uid: String,
+    radius: BlastRadius,
+}
+
+/// What is stored of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stored {
+    title: String,
+    path: String,
+    is_terminating: bool,
+    owners: BTreeSet<String>,
+    finalizers: Vec<String>,
+    value: Value,
+}
+
+type Contents = BTreeMap<String, Stored>;
+
+/// What was there when the plans were made, and what they are about.
+struct Begun<'a> {
+    before: &'a Contents,
+    planned: BTreeSet<String>,
+}
+
+impl World {
+    async fn start() -> Self {
+        let cluster = EmbeddedCluster::start(Beginning::empty(vec!["*".to_owned()])).await.unwrap();
+        let way = cluster.in_process("tester");
+        let client = ApiClient::in_process(move |request| way.call(request));
+        let world = Self { cluster, client };
+        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "acme-works"},
+            "spec": {"holderIdentity": "acme", "leaseDurationSeconds": 100_000,
+                     "renewTime": jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.000000Z").to_string()}});
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+        world.expect(Method::POST, leases, &lease).await;
+        // The tests play the provisioner of this driver.
+        let driver = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "csi.acme.dev"}});
+        world.expect(Method::POST, "/apis/storage.k8s.io/v1/csidrivers", &driver).await;
+        world
+    }
+
+    async fn send(&self, method: Method, path: &str, body: &Value) -> (StatusCode, Value) {
+        let mut request = preflight::request(method.clone(), path, Some(body));
+        if method == Method::PATCH {
+            let merge = http::HeaderValue::from_static("application/merge-patch+json");
+            request.headers_mut().insert(http::header::CONTENT_TYPE, merge);
+        }
+        let answer = self.client.call(request).await.unwrap();
+        (answer.head.status, serde_json::from_slice(&answer.body).unwrap_or_default())
+    }
+
+    async fn expect(&self, method: Method, path: &str, body: &Value) -> Value {
+        let (status, value) = self.send(method.clone(), path, body).await;
+        assert!(status.is_success(), "{method} {path}: {value}");
+        value
+    }
+
+    /// Until no collector has anything left to do. A namespace with something in it that is blocked is checked again and
+    /// again, and not waited for.
+    async fn settle(&self) {
+        let begun = std::time::Instant::now();
+        loop {
+            match self.cluster.settle(Duration::ZERO, || tokio::time::sleep(REST)).await {
+                Ok(()) => return,
+                Err(moving) if moving.iter().all(|who| who.starts_with("namespace-controller")) => return,
+                Err(moving) => assert!(begun.elapsed() < PATIENCE, "{moving:?}"),
+            }
+        }
+    }
+
+    async fn gatherer(&self) -> Gatherer {
+        Gatherer::new(self.client.clone(), gather::now()).await.unwrap()
+    }
+
+    async fn delete(&self, path: &str, policy: Option<PropagationPolicy>) {
+        let name = policy.map(|policy| format!("{policy:?}"));
+        let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": name});
+        let (status, answer) = self.send(Method::DELETE, path, &options).await;
+        assert!(status.is_success() || status == StatusCode::NOT_FOUND, "{path}: {answer}");
+    }
+
+    /// Creates the objects of a graph.
+    async fn build(&self, graph: Graph) -> Built {
+        let namespace = graph.namespace();
+        let document = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        let created = self.expect(Method::POST, "/api/v1/namespaces", &document).await;
+        let namespace_uid = created["metadata"]["uid"].as_str().unwrap().to_owned();
+        let mut uids: Vec<String> = Vec::new();
+        for (number, thing) in graph.things.iter().enumerate() {
+            let path = collection(&graph, number);
+            let manifest = graph.manifest(number, &uids);
+            let created = loop {
+                let (status, created) = self.send(Method::POST, &path, &manifest).await;
+                // A definition is served a moment after its creation.
+                if status == StatusCode::NOT_FOUND && thing.kind == "Widget" {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    continue;
+                }
+                assert!(status.is_success(), "{path}: {created}");
+                break created;
+            };
+            uids.push(created["metadata"]["uid"].as_str().unwrap().to_owned());
+        }
+        for (number, thing) in graph.things.iter().enumerate() {
+            let path = format!("{}/{}", collection(&graph, number), thing.name);
+            // A collector may have deleted it already.
+            if thing.owners.iter().any(|(owner, _)| *owner >= number) {
+                let owners = json!({"metadata": {"ownerReferences": graph.references(number, &uids)}});
+                self.send(Method::PATCH, &path, &owners).await;
+            }
+            if let Some(claim) = thing.linked.filter(|_| thing.kind == "PersistentVolume") {
+                let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace,
+                                   "name": graph.things[claim].name, "uid": uids[claim]});
+                self.send(Method::PATCH, &path, &json!({"spec": {"claimRef": claim}})).await;
+                self.send(Method::PATCH, &format!("{path}/status"), &json!({"status": {"phase": "Bound"}}))
+                    .await;
+            }
+        }
+        Built { graph, uids, namespace_uid, radius: BlastRadius::default() }
+    }
+
+    /// Everything that graphs may be about, by UID.
+    async fn contents(&self, gatherer: &Gatherer) -> Contents {
+        let mut contents = Contents::new();
+        let is_used = |kind: &str| graphs::KINDS.contains(&kind) || kind.starts_with(graphs::DEFINED);
+        for resource in gatherer.catalog.all().iter().filter(|resource| is_used(&resource.kind)) {
+            let path = resource.path("");
+            let (status, list) = self.send(Method::GET, &path, &Value::Null).await;
+            // It may have been a definition's.
+            if status == StatusCode::NOT_FOUND {
+                continue;
+            }
+            for item in list["items"].as_array().unwrap_or_else(|| panic!("{path}: {list}")) {
+                let metadata: Metadata = serde_json::from_value(item.clone()).unwrap();
+                let stored = Stored {
+                    title: format!("{}/{}", resource.kind, metadata.name),
+                    path: format!("{}/{}", resource.path(&metadata.namespace), metadata.name),
+                    is_terminating: metadata.deleted.is_some(),
+                    owners: references(item),
+                    finalizers: metadata.finalizers.clone(),
+                    value: item.clone(),
+                };
+                contents.insert(metadata.uid.to_string(), stored);
+            }
+        }
+        contents
+    }
+
+    /// Plays kubelets, the provisioner and whoever removes these finalizers, for what the plans are about. Whether there was
+    /// something to do.
+    async fn act(&self, contents: &Contents, begun: &Begun<'_>, releases: &[&str]) -> bool {
+        let nodes: BTreeSet<&str> =
+            contents.values().filter_map(|stored| stored.title.strip_prefix("Node/")).collect();
+        let terminating = terminating_namespaces(contents);
+        let pods = contents.values().filter(|stored| stored.title.starts_with("Pod/"));
+        let with_pods: BTreeSet<&str> =
+            pods.filter_map(|pod| pod.value["metadata"]["namespace"].as_str()).collect();
+        let mut acted = false;
+        for (uid, stored) in contents.iter().filter(|(uid, _)| begun.planned.contains(uid.as_str())) {
+            let text = |path: &str| stored.value.pointer(path).and_then(Value::as_str).unwrap_or_default();
+            let kind = stored.title.split('/').next().unwrap();
+            if stored.is_terminating && kind == "Pod" && nodes.contains(text("/spec/nodeName")) {
+                let grace = stored.value["metadata"]["deletionGracePeriodSeconds"].as_i64();
+                if grace != Some(0) {
+                    let now = json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0,
+                                     "preconditions": {"uid": uid}});
+                    self.send(Method::DELETE, &stored.path, &now).await;
+                    acted = true;
+                }
+            }
+            let is_abandoned = kind == "PersistentVolume"
+                && text("/spec/persistentVolumeReclaimPolicy") == "Delete"
+                // One whose claim was gone before is none of the plan's doing.
+                && begun.before.contains_key(text("/spec/claimRef/uid"))
+                && !contents.contains_key(text("/spec/claimRef/uid"));
+            if is_abandoned && !stored.is_terminating {
+                self.delete(&stored.path, Some(PropagationPolicy::Background)).await;
+                acted = true;
+            }
+            // The namespace controller checks the rest of a namespace again seconds after its pods are gone.
+            let namespace = stored.value["metadata"]["namespace"].as_str().unwrap_or_default();
+            let is_next = terminating.contains(namespace) && !with_pods.contains(namespace);
+            if is_next && !stored.is_terminating {
+                self.delete(&stored.path, Some(PropagationPolicy::Background)).await;
+                acted = true;
+            }
+            let is_released = |name: &&String| releases.contains(&name.as_str());
+            if stored.is_terminating && stored.finalizers.iter().any(|name| is_released(&name)) {
+                let left: Vec<&String> = stored.finalizers.iter().filter(|name| !is_released(name)).collect();
+                self.send(Method::PATCH, &stored.path, &json!({"metadata": {"finalizers": left}})).await;
+                acted = true;
+            }
+        }
+        acted
+    }
+
+    /// Until nothing happens any more.
+    async fn rest(&self, gatherer: &Gatherer, begun: &Begun<'_>, releases: &[&str]) -> Contents {
+        let (mut known, mut has_waited) = (Contents::new(), false);
+        for _ in 0..ACTS {
+            self.settle().await;
+            let mut contents = self.contents(gatherer).await;
+            let deadline = Instant::now() + NAMESPACE_PATIENCE;
+            while has_untouched_pods(&contents) && Instant::now() < deadline {
+                tokio::time::sleep(NAMESPACE_PAUSE).await;
+                contents = self.contents(gatherer).await;
+            }
+            if !self.act(&contents, begun, releases).await && contents == known {
+                if std::mem::replace(&mut has_waited, true) {
+                    return contents;
+                }
+                self.cluster.advance(NODE_QUARANTINE);
+            }
+            known = contents;
+        }
+        panic!("it does not come to rest");
+    }
+}
+
+fn references(item: &Value) -> BTreeSet<String> {
+    item["metadata"]["ownerReferences"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|owner| owner["uid"].to_string())
+        .collect()
+}
+
+fn terminating_namespaces(contents: &Contents) -> BTreeSet<&str> {
+    let terminating = contents.values().filter(|stored| stored.is_terminating);
+    terminating.filter_map(|stored| stored.title.strip_prefix("Namespace/")).collect()
+}
+
+/// Whether the namespace controller has yet to begin with a namespace. It deletes the pods before all else, and after a failure
+/// (of discovery while a definition is deleted) tries again seconds later, which no clock of the tests shortens.
+fn has_untouched_pods(contents: &Contents) -> bool {
+    let terminating = terminating_namespaces(contents);
+    contents.values().any(|stored| {
+        let namespace = stored.value["metadata"]["namespace"].as_str().unwrap_or_default();
+        stored.title.starts_with("Pod/") && !stored.is_terminating && terminating.contains(namespace)
+    })
+}
+
+fn is_empty_namespace(stored: &Stored, contents: &Contents) -> bool {
+    let Some(name) = stored.title.strip_prefix("Namespace/") else { return false };
+    let is_inside = |other: &Stored| other.value["metadata"]["namespace"] == name;
+    stored.finalizers.is_empty() && !contents.values().any(is_inside)
+}
+
+fn collection(graph: &Graph, number: usize) -> String {
+    let thing = &graph.things[number];
+    let resource = match (thing.kind, thing.linked) {
+        ("Widget", Some(definition)) => format!("w{definition}s"),
+        (kind, _) => format!("{}s", kind.to_lowercase()),
+    };
+    let api_version = graph.api_version(thing);
+    let root = if api_version == "v1" { "/api/v1".to_owned() } else { format!("/apis/{api_version}") };
+    match graph.namespace_of(thing) {
+        namespace if namespace.is_empty() => format!("{root}/{resource}"),
+        namespace => format!("{root}/namespaces/{namespace}/{resource}"),
+    }
+}
+
+/// The targets that are there, each with its path.
+fn targets(built: &Built, gatherer: &Gatherer, before: &Contents) -> Vec<(Target, String)> {
+    let graph = &built.graph;
+    let mut found = Vec::new();
+    for target in &graph.targets {
+        let (uid, api_version, kind, namespace, name) = match target {
+            None => (
+                &built.namespace_uid,
+                "v1".to_owned(),
+                "Namespace".to_owned(),
+                String::new(),
+                graph.namespace(),
+            ),
+            Some(number) => {
+                let thing = &graph.things[*number];
+                let kind = Graph::served_kind(thing);
+                (
+                    &built.uids[*number],
+                    graph.api_version(thing),
+                    kind,
+                    graph.namespace_of(thing),
+                    thing.name.clone(),
+                )
+            }
+        };
+        let Some(stored) = before.get(uid) else { continue };
+        let Some(resource) = gatherer.catalog.of_kind(&api_version, &kind) else { continue };
+        let key = ObjectKey { resource: resource.id, namespace: namespace.into(), name: name.into() };
+        found.push((Target { key, uid: Uid::new(uid), policy: graph.policy }, stored.path.clone()));
+    }
+    found
+}
+
+/// Whether the plan says that the deletion does not even begin before something else is released.
+fn is_put_off(item: Option<&&Item>) -> bool {
+    item.is_some_and(|item| item.remarks.iter().any(|remark| remark == PUT_OFF))
+}
+
+/// What is not as planned: at first, after controllers that work have removed their finalizers, and after all others were
+/// removed as well.
+fn differences(built: &Built, before: &Contents, looks: [&Contents; 3]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let own: BTreeSet<&String> = built.uids.iter().chain([&built.namespace_uid]).collect();
+    let items: BTreeMap<String, &Item> =
+        built.radius.items.iter().map(|item| (item.uid.to_string(), item)).collect();
+    for (uid, was) in before.iter().filter(|(uid, _)| own.contains(uid)) {
+        let what = |contents: &Contents| match contents.get(uid) {
+            None => "gone",
+            // What is left of it is the next look of its controller, seconds later.
+            Some(stored) if stored.is_terminating && is_empty_namespace(stored, contents) => "gone",
+            Some(stored) if stored.is_terminating => "held",
+            Some(stored) if stored.owners != was.owners => "released",
+            Some(_) => "untouched",
+        };
+        let [first, then, last] = looks.map(what);
+        let item = items.get(uid.as_str());
+        let is_right = match item.map(|item| item.fate) {
+            Some(Fate::Deleted) => first == "gone",
+            Some(Fate::Later) => first != "gone" && last == "gone",
+            Some(Fate::Hangs) if is_put_off(item) => {
+                [first, then, last] == ["untouched", "untouched", "held"]
+            }
+            Some(Fate::Hangs) => then == "held",
+            Some(Fate::Released) => then == "released",
+            None => was.is_terminating || then == "untouched",
+        };
+        if !is_right {
+            let planned = item.map_or("Untouched", |item| item.fate.name());
+            let remarks = item.map_or(&[][..], |item| &item.remarks);
+            wrong.push(format!("{}: planned {planned} {remarks:?}, was {first}, {then}, {last}", was.title));
+        }
+    }
+    wrong
+}
+
+/// Plans, deletes and compares.
+async fn batch(world: &World, seeds: std::ops::Range<u64>) -> Vec<String> {
+    let mut all = Vec::new();
+    for seed in seeds {
+        all.push(world.build(Graph::new(seed)).await);
+    }
+    world.settle().await;
+    for built in &all {
+        for (number, policy) in &built.graph.earlier {
+            let path = format!("{}/{}", collection(&built.graph, *number), built.graph.things[*number].name);
+            world.delete(&path, *policy).await;
+        }
+    }
+    world.settle().await;
+    let gatherer = world.gatherer().await;
+    let before = world.contents(&gatherer).await;
+    let survey = gatherer.survey(&Scope::default(), PATIENCE).await.unwrap();
+    let mut facts = Facts::at(gatherer.now);
+    let mut paths = Vec::new();
+    for built in &mut all {
+        let found = targets(built, &gatherer, &before);
+        let (asked, found): (Vec<Target>, Vec<String>) = found.into_iter().unzip();
+        paths.extend(found.into_iter().map(|path| (path, built.graph.policy)));
+        if !asked.is_empty() {
+            let planned =
+                gatherer.answer(&mut facts, |facts| plan_deletion(&survey, facts, &asked, 10_000)).await;
+            built.radius = planned.unwrap();
+        }
+    }
+    for (path, policy) in &paths {
+        world.delete(path, *policy).await;
+    }
+    let items = all.iter().flat_map(|built| &built.radius.items);
+    let planned: BTreeSet<String> = items.map(|item| item.uid.to_string()).collect();
+    let begun = Begun { before: &before, planned };
+    let first = world.rest(&gatherer, &begun, &[]).await;
+    let then = world.rest(&gatherer, &begun, &[LATER]).await;
+    let last = world.rest(&gatherer, &begun, &[LATER, HELD]).await;
+    let mut wrong = Vec::new();
+    // Nodes that are going before the plan take their pods with them after it.
+    let is_leaving = |uid: &String| before.get(uid).is_none_or(|stored| stored.is_terminating);
+    let has_leaving_node = |built: &&Built| {
+        let things = built.graph.things.iter().zip(&built.uids);
+        things.into_iter().any(|(thing, uid)| thing.kind == "Node" && is_leaving(uid))
+    };
+    let is_race = |built: &&Built| RACES.contains(&built.graph.seed);
+    for built in all.iter().filter(|built| !has_leaving_node(built) && !is_race(built)) {
+        let differences = differences(built, &before, [&first, &then, &last]);
+        if !differences.is_empty() {
+            wrong.push(format!("{}\n{:#?}\n", differences.join("\n"), built.graph));
+        }
+    }
+    wrong
+}
+
+async fn compare(seeds: std::ops::Range<u64>) {
+    let world = World::start().await;
+    let mut wrong = Vec::new();
+    let mut first = seeds.start;
+    while first < seeds.end {
+        let next = (first + BATCH).min(seeds.end);
+        wrong.extend(batch(&world, first..next).await);
+        first = next;
+    }
+    world.cluster.shutdown().await;
+    assert!(
+        wrong.is_empty(),
+        "{} of {} plans are wrong:\n{}",
+        wrong.len(),
+        seeds.end - seeds.start,
+        wrong.join("\n")
+    );
+}
+
+#[tokio::test]
+async fn plans_are_what_happens_a() {
+    compare(0..250).await;
+}
+
+#[tokio::test]
+async fn plans_are_what_happens_b() {
+    compare(250..500).await;
+}
+
+#[tokio::test]
+async fn plans_are_what_happens_c() {
+    compare(500..750).await;
+}
+
+#[tokio::test]
+async fn plans_are_what_happens_d() {
+    // One more, for the one that is not compared.
+    compare(750..1001).await;
+}

@@ -1,0 +1,789 @@
+//! Situations that people ask about, each built on an embedded server, with the right answers of `stuck`, `why` and `plan`.
+//!
+//! With `KUBEGC_TEST_KUBECONFIG` they are built on that server instead: an empty kube-apiserver without controllers.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::needless_pass_by_value, reason = "tables of literals read better without references")]
+
+mod further;
+mod objects;
+mod screens;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use gc_embedded::apiserver::{self, ServerOptions};
+use gc_explain::stuck::{Code, Row};
+use gc_inspect::gather::{self, Gatherer, Scope};
+use gc_inspect::target::Named;
+use gc_inspect::{plan, stuck, why};
+use gc_kube::ApiClient;
+use gc_process::preflight;
+use gc_types::PropagationPolicy;
+use http::Method;
+use serde_json::{Value, json};
+
+use objects::{
+    claim, conditions, converted_definition, definition, deployment, held, job, map, node, object, pod,
+    volume,
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// In a manifest, this stands for the namespace of its situation.
+const NAMESPACE: &str = "$NAMESPACE";
+/// In front of `Kind/name`, this stands for its UID.
+const UID: &str = "$UID:";
+
+/// One situation: what is created, what is then deleted, what is asked how much later, and the answers.
+struct Situation {
+    name: &'static str,
+    /// Manifests; `owners` names owners as `Kind/name`, with `!` if it blocks and `*` if it controls, and `status` is set
+    /// after the creation.
+    make: Vec<Value>,
+    /// Objects that are deleted, with kubectl's name of the propagation policy.
+    delete: &'static [(&'static str, &'static str)],
+    ask: &'static str,
+    later_seconds: i64,
+    /// Each root cause: code, objects, and what waits for them.
+    stuck: &'static [&'static str],
+    /// Code, and a part of the message.
+    why: (&'static str, &'static str),
+    /// The summary of the plan to delete the object in the background.
+    plan: &'static str,
+}
+
+struct World {
+    /// Absent if the server is not ours.
+    server: Option<gc_apiserver::RunningServer>,
+    client: ApiClient,
+    uids: BTreeMap<String, String>,
+}
+
+impl World {
+    async fn start() -> Self {
+        if let Some(file) = std::env::var_os("KUBEGC_TEST_KUBECONFIG") {
+            let client = ApiClient::from_kubeconfig(Path::new(&file)).await.unwrap();
+            return Self { server: None, client, uids: BTreeMap::new() };
+        }
+        let options = ServerOptions::in_process();
+        let server = apiserver::serve(&options, None).await.unwrap();
+        let way = server.in_process("tester");
+        let client = ApiClient::in_process(move |request| way.call(request));
+        Self { server: Some(server), client, uids: BTreeMap::new() }
+    }
+
+    async fn end(self) {
+        if let Some(server) = self.server {
+            server.shutdown().await;
+        }
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Value {
+        let mut request = preflight::request(method.clone(), path, body);
+        if method == Method::PATCH {
+            let merge = http::HeaderValue::from_static("application/merge-patch+json");
+            request.headers_mut().insert(http::header::CONTENT_TYPE, merge);
+        }
+        let answer = self.client.call(request).await.unwrap();
+        let value: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        assert!(answer.head.status.is_success(), "{method} {path}: {value}");
+        value
+    }
+
+    async fn gatherer(&self, later_seconds: i64) -> Gatherer {
+        let now = gather::now().after(later_seconds * 1000);
+        Gatherer::new(self.client.clone(), now).await.unwrap()
+    }
+
+    fn named(gatherer: &Gatherer, namespace: &str, object: &str) -> Named {
+        let (kind, name) = object.split_once('/').unwrap();
+        let resource = gatherer.catalog.find(kind).unwrap()[0].clone();
+        let namespace = if resource.is_namespaced() { namespace.to_owned() } else { String::new() };
+        Named { resource, namespace, name: name.to_owned() }
+    }
+
+    async fn build(&mut self, situation: &Situation, namespace: &str) {
+        let document = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        self.send(Method::POST, "/api/v1/namespaces", Some(&document)).await;
+        for manifest in &situation.make {
+            self.create(manifest, namespace).await;
+        }
+        for (object, policy) in situation.delete {
+            let gatherer = self.gatherer(0).await;
+            let object = if *object == "ns/." { format!("ns/{namespace}") } else { (*object).to_owned() };
+            let Named { resource, namespace, name } = Self::named(&gatherer, namespace, &object);
+            let path = gather::object_path(&resource, &namespace, &name);
+            let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});
+            self.send(Method::DELETE, &path, Some(&options)).await;
+        }
+        // The conditions of a namespace are those that its controller writes while it is being deleted.
+        for manifest in situation.make.iter().filter(|manifest| manifest["kind"] == "NamespaceStatus") {
+            let path = format!("/api/v1/namespaces/{namespace}/status");
+            self.send(Method::PATCH, &path, Some(&json!({"status": manifest["status"]}))).await;
+        }
+    }
+
+    async fn create(&mut self, manifest: &Value, namespace: &str) {
+        if manifest["kind"] == "NamespaceStatus" {
+            return;
+        }
+        // Some name the namespace of the situation, and UIDs.
+        let mut text = manifest.to_string().replace(NAMESPACE, namespace);
+        for (object, uid) in &self.uids {
+            let known = object.strip_prefix(namespace).map(|title| format!("{UID}{}", title.trim_start()));
+            text = known.map_or_else(|| text.clone(), |known| text.replace(&known, uid));
+        }
+        let mut manifest: Value = serde_json::from_str(&text).unwrap();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let owners = manifest["metadata"].as_object_mut().unwrap().remove("owners").unwrap_or_default();
+        let references: Vec<Value> = owners
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|owner| {
+                let owner = text(owner);
+                let title = owner.trim_end_matches(['!', '*']);
+                let (kind, name) = title.split_once('/').unwrap();
+                let uid = self.uids.get(&format!("{namespace} {title}")).cloned();
+                let uid = uid.unwrap_or_else(|| "0e2f1a34-5b6c-4d7e-8f90-a1b2c3d4e5f6".into());
+                let (api_version, kind) = match kind {
+                    "ReplicaSet" | "Deployment" => ("apps/v1", kind),
+                    "Job" => ("batch/v1", kind),
+                    "Unserved" => ("absent.example/v1", kind),
+                    _ => ("v1", kind),
+                };
+                json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": uid,
+                       "blockOwnerDeletion": owner.contains('!'), "controller": owner.contains('*')})
+            })
+            .collect();
+        if !references.is_empty() {
+            manifest["metadata"]["ownerReferences"] = references.into();
+        }
+        let status = manifest.as_object_mut().unwrap().remove("status");
+        let gatherer = self.gatherer(0).await;
+        let (api_version, kind) = (text(&manifest["apiVersion"]), text(&manifest["kind"]));
+        let mut resource = gatherer.catalog.of_kind(&api_version, &kind).cloned();
+        // A definition is served a moment after its creation.
+        while resource.is_none() {
+            resource = self.gatherer(0).await.catalog.of_kind(&api_version, &kind).cloned();
+        }
+        let resource = resource.unwrap();
+        let namespace_of = if resource.is_namespaced() { namespace } else { "" };
+        let created = self.send(Method::POST, &resource.path(namespace_of), Some(&manifest)).await;
+        let name = text(&created["metadata"]["name"]);
+        self.uids.insert(format!("{namespace} {kind}/{name}"), text(&created["metadata"]["uid"]));
+        if let Some(status) = status {
+            let path = format!("{}/status", gather::object_path(&resource, namespace_of, &name));
+            self.send(Method::PATCH, &path, Some(&json!({"status": status}))).await;
+        }
+    }
+}
+
+fn shown(row: &Row) -> String {
+    let mut objects: Vec<String> = row.objects.iter().map(|(place, _)| place.title()).collect();
+    objects.sort();
+    let mut text = format!("{} {}", row.cause.code.name(), objects.join(","));
+    if !row.waiting.is_empty() {
+        let waiting: Vec<String> = row.waiting.iter().map(gc_explain::stuck::Place::title).collect();
+        text = format!("{text} <- {}", waiting.join(","));
+    }
+    text
+}
+
+const TEN_MINUTES: i64 = 600;
+
+/// The situation of a living ConfigMap, which those below change.
+const fn map_situation(name: &'static str) -> Situation {
+    Situation {
+        name,
+        make: Vec::new(),
+        delete: &[],
+        ask: "cm/a",
+        later_seconds: 0,
+        stuck: &[],
+        why: ("NoOwners", "Nothing deletes it"),
+        plan: "1 object: 1 ConfigMap; nothing hangs",
+    }
+}
+
+/// Everything in one cluster, each situation in a namespace of its own.
+fn situations() -> Vec<Situation> {
+    let base = map_situation;
+    let mut all = vec![
+        Situation { make: vec![map("a", json!({}))], ..base("a living object without owners") },
+        Situation {
+            make: vec![map("o", json!({})), map("a", json!({"owners": ["ConfigMap/o"]}))],
+            why: ("OwnerLives", "an owner lives"),
+            ..base("a living owner")
+        },
+        Situation {
+            make: vec![
+                map("a", json!({})),
+                map("b", json!({"owners": ["ConfigMap/a"]})),
+                map("c", json!({"owners": ["ConfigMap/b"]})),
+            ],
+            plan: "3 objects: 3 ConfigMaps; nothing hangs",
+            ..base("an owner with a chain of dependents")
+        },
+        Situation {
+            make: vec![
+                map("a", json!({})),
+                map("o", json!({})),
+                map("b", json!({"owners": ["ConfigMap/a", "ConfigMap/o"]})),
+            ],
+            plan: "1 object: 1 ConfigMap; 1 released; nothing hangs",
+            ..base("a dependent with another living owner")
+        },
+        Situation {
+            make: vec![map("a", json!({"owners": ["ConfigMap/gone"]}))],
+            why: ("ToBeDeleted", "OwnersAbsent"),
+            ..base("an owner that is gone")
+        },
+        Situation {
+            make: vec![map("o", json!({})), map("a", json!({"owners": ["ConfigMap/gone", "ConfigMap/o"]}))],
+            why: ("ToLoseReferences", "ReferencesDead"),
+            ..base("one owner gone and one alive")
+        },
+        Situation {
+            make: vec![map("a", json!({"owners": ["Unserved/x"]}))],
+            stuck: &["OwnerUnreadable ConfigMap/a"],
+            why: ("Undecidable", "cannot be looked up"),
+            ..base("an owner of a kind that is not served")
+        },
+        Situation {
+            make: vec![map("a", held())],
+            plan: "1 object: 1 ConfigMap; 1 hangs",
+            ..base("a living object with a finalizer")
+        },
+        Situation {
+            make: vec![map("a", held())],
+            delete: &[("cm/a", "Background")],
+            stuck: &["FinalizerHeld ConfigMap/a"],
+            why: ("BeingDeleted", "finalizer widgets.acme.dev/hold, set by kubegc"),
+            plan: "1 object: 1 ConfigMap; 1 hangs",
+            ..base("a finalizer without a controller")
+        },
+        Situation {
+            make: vec![map("a", held()), map("b", held())],
+            delete: &[("cm/a", "Background"), ("cm/b", "Background")],
+            stuck: &["FinalizerHeld ConfigMap/a,ConfigMap/b"],
+            why: ("BeingDeleted", "FinalizerHeld"),
+            plan: "1 object: 1 ConfigMap; 1 hangs",
+            ..base("two objects with one cause are one row")
+        },
+        Situation {
+            make: vec![map("a", held()), map("b", held())],
+            delete: &[("cm/a", "Background"), ("cm/b", "Background")],
+            ask: "cm/b",
+            stuck: &["FinalizerHeld ConfigMap/a,ConfigMap/b"],
+            why: ("BeingDeleted", "FinalizerHeld"),
+            plan: "1 object: 1 ConfigMap; 1 hangs",
+            ..base("the second of two objects with one cause")
+        },
+        Situation {
+            make: vec![map("a", held()), map("b", json!({"owners": ["ConfigMap/a"]}))],
+            plan: "2 objects: 2 ConfigMaps; 1 deleted later; 1 hangs",
+            ..base("a dependent behind the finalizer of its owner")
+        },
+        Situation {
+            make: vec![
+                map("a", json!({})),
+                map("b", json!({"owners": ["ConfigMap/a!"], "finalizers": ["widgets.acme.dev/hold"]})),
+            ],
+            delete: &[("cm/b", "Background"), ("cm/a", "Foreground")],
+            stuck: &["FinalizerHeld ConfigMap/b <- ConfigMap/a"],
+            why: ("WaitsForDependents", "waits for ConfigMap/b: FinalizerHeld"),
+            plan: "2 objects: 2 ConfigMaps; 1 hangs",
+            ..base("a foreground deletion that waits for a leaf")
+        },
+        Situation {
+            make: vec![
+                map("a", json!({})),
+                map("b", json!({"owners": ["ConfigMap/a!"]})),
+                map("c", json!({"owners": ["ConfigMap/b!"], "finalizers": ["widgets.acme.dev/hold"]})),
+            ],
+            delete: &[("cm/c", "Background"), ("cm/b", "Foreground"), ("cm/a", "Foreground")],
+            stuck: &["FinalizerHeld ConfigMap/c <- ConfigMap/a,ConfigMap/b"],
+            why: ("WaitsForDependents", "waits for ConfigMap/c: FinalizerHeld"),
+            plan: "3 objects: 3 ConfigMaps; 2 hang",
+            ..base("a foreground deletion over two levels")
+        },
+        Situation {
+            make: vec![map("a", json!({})), map("b", json!({"owners": ["ConfigMap/a!"]}))],
+            delete: &[("cm/a", "Foreground")],
+            stuck: &["DependentNotDeleted ConfigMap/a"],
+            why: ("WaitsForDependents", "waits for ConfigMap/b, which nothing deletes"),
+            plan: "2 objects: 2 ConfigMaps; nothing hangs",
+            later_seconds: 60,
+            ..base("a foreground deletion without a collector")
+        },
+        Situation {
+            make: vec![map("a", json!({}))],
+            delete: &[("cm/a", "Foreground")],
+            stuck: &["CollectorAbsent ConfigMap/a"],
+            why: ("WaitsForDependents", "no garbage collector removes the finalizer foregroundDeletion"),
+            plan: "1 object: 1 ConfigMap; nothing hangs",
+            later_seconds: 60,
+            ..base("a foreground deletion with nothing to wait for")
+        },
+        Situation {
+            make: vec![map("a", json!({"finalizers": ["foregroundDeletion"]}))],
+            delete: &[("cm/a", "Foreground")],
+            stuck: &["ForegroundFinalizerApplied ConfigMap/a"],
+            why: ("WaitsForDependents", "field manager kubegc applied the finalizer"),
+            plan: "1 object: 1 ConfigMap; nothing hangs",
+            ..base("a tool that applies foregroundDeletion")
+        },
+        Situation {
+            make: vec![map("a", json!({})), map("b", json!({"owners": ["ConfigMap/a"]}))],
+            delete: &[("cm/a", "Orphan")],
+            stuck: &["CollectorAbsent ConfigMap/a"],
+            why: ("Orphans", "no garbage collector releases what depends on it: 1 dependent"),
+            plan: "2 objects: 2 ConfigMaps; nothing hangs",
+            later_seconds: 60,
+            ..base("an orphaning deletion without a collector")
+        },
+        Situation {
+            make: vec![map("a", json!({})), map("b", json!({"owners": ["ConfigMap/a!"]}))],
+            delete: &[("cm/a", "Foreground")],
+            why: ("WaitsForDependents", "It is being deleted and waits for 1 blocking dependent."),
+            plan: "2 objects: 2 ConfigMaps; nothing hangs",
+            // However long the other situations take to build.
+            later_seconds: -600,
+            ..base("a foreground deletion that has only begun")
+        },
+    ];
+    all.extend(pods());
+    all.extend(due());
+    all.extend(storage());
+    all.extend(namespaces());
+    all.extend(further::situations());
+    all
+}
+
+fn pods() -> Vec<Situation> {
+    let base = |name| Situation {
+        delete: &[("pod/p", "Background")],
+        ask: "pod/p",
+        later_seconds: TEN_MINUTES,
+        plan: "1 object: 1 Pod; 1 hangs",
+        ..map_situation(name)
+    };
+    vec![
+        Situation {
+            make: vec![node("ready-0", "True"), pod("p", "ready-0", json!({}))],
+            later_seconds: 0,
+            why: ("InGracePeriod", "its grace period of 30 s ends in"),
+            plan: "1 object: 1 Pod; nothing hangs",
+            ..base("a pod in its grace period")
+        },
+        Situation {
+            make: vec![node("ready-1", "True"), pod("p", "ready-1", held())],
+            later_seconds: 0,
+            why: ("InGracePeriod", "its grace period of 30 s"),
+            plan: "1 object: 1 Pod; 1 hangs",
+            ..base("a pod with a finalizer in its grace period")
+        },
+        Situation {
+            make: vec![pod("p", "gone-0", json!({}))],
+            stuck: &["NodeGone Pod/p"],
+            why: ("BeingDeleted", "node gone-0 does not exist"),
+            ..base("a pod whose node is gone")
+        },
+        Situation {
+            make: vec![node("silent-0", "Unknown"), pod("p", "silent-0", json!({}))],
+            stuck: &["KubeletSilent Pod/p"],
+            why: ("BeingDeleted", "the kubelet on node silent-0 is not ready"),
+            ..base("a pod whose kubelet is silent")
+        },
+        Situation {
+            make: vec![node("silent-3", "Unknown"), pod("p", "silent-3", json!({}))],
+            delete: &[],
+            later_seconds: 0,
+            ..base("a living pod whose kubelet is silent")
+        },
+        Situation {
+            make: vec![node("ready-2", "True"), pod("p", "ready-2", json!({}))],
+            stuck: &["PodPastGrace Pod/p"],
+            why: (
+                "BeingDeleted",
+                "the grace period of 30 s is over and the kubelet on node ready-2 is ready",
+            ),
+            ..base("a pod that its kubelet does not stop")
+        },
+        Situation {
+            make: vec![
+                node("silent-1", "False"),
+                pod("p", "silent-1", json!({})),
+                pod("q", "silent-1", json!({})),
+            ],
+            delete: &[("pod/p", "Background"), ("pod/q", "Background")],
+            stuck: &["KubeletSilent Pod/p,Pod/q"],
+            why: ("BeingDeleted", "KubeletSilent"),
+            ..base("two pods of one silent kubelet are one row")
+        },
+        Situation {
+            make: vec![pod("p", "", held())],
+            stuck: &["FinalizerHeld Pod/p"],
+            why: ("BeingDeleted", "widgets.acme.dev/hold"),
+            ..base("a pod without a node that a finalizer holds")
+        },
+        Situation {
+            make: vec![pod(
+                "p",
+                "",
+                json!({"owners": ["Job/gone*"], "finalizers": ["batch.kubernetes.io/job-tracking"]}),
+            )],
+            stuck: &["JobTrackingFinalizer Pod/p"],
+            why: ("BeingDeleted", "Job gone is gone"),
+            ..base("a pod of a Job that is gone")
+        },
+        Situation {
+            make: vec![
+                job("j", None, -1),
+                pod(
+                    "p",
+                    "",
+                    json!({"owners": ["Job/j*"], "finalizers": ["batch.kubernetes.io/job-tracking"]}),
+                ),
+            ],
+            stuck: &["JobTrackingFinalizer Pod/p"],
+            why: ("BeingDeleted", "the Job controller has not counted the pod for Job j"),
+            ..base("a pod whose Job is not counted")
+        },
+        Situation {
+            make: vec![pod("p", "gone-1", json!({}))],
+            delete: &[],
+            later_seconds: 0,
+            why: ("WillBeDeleted", "will be deleted in 40 s: NodeGone"),
+            plan: "1 object: 1 Pod; nothing hangs",
+            ..base("a living pod whose node is gone")
+        },
+        Situation {
+            make: vec![node("ready-3", "True"), pod("p", "ready-3", json!({}))],
+            delete: &[],
+            plan: "1 object: 1 Pod; nothing hangs",
+            ..base("a living pod")
+        },
+        Situation {
+            make: vec![
+                node("ready-4", "True"),
+                deployment("web", 1),
+                pod("p", "ready-4", json!({"owners": ["Deployment/web*!"]})),
+            ],
+            delete: &[],
+            why: ("OwnerLives", "an owner lives"),
+            plan: "1 object: 1 Pod; nothing hangs",
+            ..base("a living pod that its controller recreates")
+        },
+    ]
+}
+
+fn due() -> Vec<Situation> {
+    let base =
+        |name| Situation { ask: "job/j", plan: "1 object: 1 Job; nothing hangs", ..map_situation(name) };
+    vec![
+        Situation {
+            make: vec![job("j", Some(60), 2)],
+            why: (
+                "WillBeDeleted",
+                "s: TTLExpired, Job ttlSecondsAfterFinished 60 (ttl-after-finished-controller)",
+            ),
+            ..base("a finished Job with a TTL")
+        },
+        Situation {
+            make: vec![job("j", Some(60), 120)],
+            why: ("WillBeDeleted", "is due to be deleted now: TTLExpired, Job ttlSecondsAfterFinished 60"),
+            ..base("a finished Job whose TTL is over")
+        },
+        Situation { make: vec![job("j", Some(60), -1)], ..base("a running Job with a TTL") },
+        Situation { make: vec![job("j", None, 120)], ..base("a finished Job without a TTL") },
+        Situation {
+            make: vec![map("a", json!({"annotations": {"kubegc.io/ttl": "1h"}}))],
+            ask: "cm/a",
+            why: (
+                "WillBeDeleted",
+                "ExpiredByAnnotation, its kubegc.io/ttl of 1h is over (expiry-controller, where kubegc runs it)",
+            ),
+            plan: "1 object: 1 ConfigMap; nothing hangs",
+            ..base("an annotation with a time to live")
+        },
+        Situation {
+            make: vec![map("a", json!({"annotations": {"kubegc.io/expires-at": "2020-01-01T00:00:00Z"}}))],
+            ask: "cm/a",
+            why: ("WillBeDeleted", "is due to be deleted now: ExpiredByAnnotation"),
+            plan: "1 object: 1 ConfigMap; nothing hangs",
+            ..base("an annotation with a time in the past")
+        },
+        Situation {
+            make: vec![map("a", json!({"annotations": {"kubegc.io/ttl": "1h", "kubegc.io/keep": "true"}}))],
+            ask: "cm/a",
+            plan: "1 object: 1 ConfigMap; nothing hangs",
+            ..base("an annotation that keeps the object")
+        },
+        Situation {
+            make: vec![map("a", json!({"annotations": {"kubegc.io/ttl": "soon"}}))],
+            ask: "cm/a",
+            plan: "1 object: 1 ConfigMap; nothing hangs",
+            ..base("an annotation that cannot be understood")
+        },
+    ]
+}
+
+fn storage() -> Vec<Situation> {
+    let base = |name| Situation {
+        delete: &[("pvc/d", "Background")],
+        ask: "pvc/d",
+        plan: "1 object: 1 PersistentVolumeClaim; 1 hangs",
+        ..map_situation(name)
+    };
+    const PROTECTED: &str = "kubernetes.io/pvc-protection";
+    let protected = || json!({"finalizers": [PROTECTED]});
+    vec![
+        Situation {
+            make: vec![
+                node("ready-5", "True"),
+                claim("d", "", protected()),
+                pod("p", "ready-5", json!({"volumes": "d"})),
+            ],
+            stuck: &["ClaimInUse PersistentVolumeClaim/d"],
+            why: ("BeingDeleted", "ClaimInUse, in use by Pod p"),
+            ..base("a claim that a pod uses")
+        },
+        Situation {
+            make: vec![
+                node("ready-6", "True"),
+                claim("d", "", protected()),
+                pod("p", "ready-6", json!({"volumes": "d"})),
+            ],
+            delete: &[],
+            plan: "1 object: 1 PersistentVolumeClaim; 1 hangs",
+            ..base("a living claim that a pod uses")
+        },
+        Situation {
+            make: vec![claim("d", "", protected())],
+            stuck: &["ProtectionNotReleased PersistentVolumeClaim/d"],
+            why: ("BeingDeleted", "no pod uses the claim"),
+            later_seconds: 60,
+            ..base("a claim without users and without a protection controller")
+        },
+        Situation {
+            make: vec![
+                node("silent-2", "Unknown"),
+                claim("d", "", protected()),
+                pod("p", "silent-2", json!({"volumes": "d"})),
+            ],
+            delete: &[("pvc/d", "Background"), ("pod/p", "Background")],
+            later_seconds: TEN_MINUTES,
+            stuck: &["KubeletSilent Pod/p <- PersistentVolumeClaim/d"],
+            why: ("BeingDeleted", "waits for Pod/p: KubeletSilent"),
+            plan: "1 object: 1 PersistentVolumeClaim; 1 hangs",
+            ..base("a claim that waits for a pod past its grace period")
+        },
+        Situation {
+            make: vec![volume("pv-held", "Retain", &["external-provisioner.volume.kubernetes.io/finalizer"])],
+            delete: &[("pv/pv-held", "Background")],
+            ask: "pv/pv-held",
+            stuck: &[
+                "FinalizerHeld PersistentVolume/pv-held",
+                "ProtectionNotReleased PersistentVolume/pv-attached,PersistentVolume/pv-held",
+            ],
+            why: ("BeingDeleted", "the CSI external-provisioner of the driver removes it"),
+            plan: "1 object: 1 PersistentVolume; 1 hangs",
+            later_seconds: 60,
+            ..base("a volume that waits for its provisioner")
+        },
+    ]
+}
+
+fn namespaces() -> Vec<Situation> {
+    let base = |name| Situation {
+        delete: &[("ns/.", "Background")],
+        ask: "ns/.",
+        later_seconds: TEN_MINUTES,
+        why: ("BeingDeleted", "It is being deleted"),
+        plan: "1 object: 1 Namespace; 1 hangs",
+        ..map_situation(name)
+    };
+    vec![
+        Situation {
+            make: vec![map("a", held())],
+            delete: &[("cm/a", "Background"), ("ns/.", "Background")],
+            stuck: &["FinalizerHeld ConfigMap/a <- Namespace/."],
+            why: ("BeingDeleted", "waits for ConfigMap/a: FinalizerHeld"),
+            plan: "2 objects: 1 ConfigMap, 1 Namespace; 2 hang",
+            ..base("a namespace that waits for an object with a finalizer")
+        },
+        Situation {
+            make: vec![map("a", json!({}))],
+            stuck: &["ContentNotDeleted Namespace/."],
+            why: (
+                "BeingDeleted",
+                "ContentNotDeleted, no namespace controller deletes what remains in it: 1 object",
+            ),
+            plan: "2 objects: 1 ConfigMap, 1 Namespace; 1 hangs",
+            ..base("a namespace that nothing empties")
+        },
+        Situation {
+            stuck: &["CollectorAbsent Namespace/."],
+            why: ("BeingDeleted", "nothing remains in it"),
+            // The server of the APIService in another situation is gone, which holds up every namespace.
+            plan: "1 object: 1 Namespace; 1 hangs",
+            ..base("an empty namespace that nothing finalizes")
+        },
+        Situation {
+            make: vec![map("a", json!({}))],
+            ask: "cm/a",
+            stuck: &["ContentNotDeleted Namespace/."],
+            why: ("NamespaceTerminating", "its namespace is being deleted"),
+            plan: "1 object: 1 ConfigMap; nothing hangs",
+            ..base("a living object in a namespace that is being deleted")
+        },
+        Situation {
+            make: vec![
+                object(
+                    "APIService",
+                    "v1beta1.metrics.acme.dev",
+                    json!({"spec": {
+                    "group": "metrics.acme.dev", "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100,
+                    "service": {"namespace": "kube-system", "name": "metrics"}}}),
+                ),
+                conditions(
+                    "NamespaceDeletionDiscoveryFailure",
+                    "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: \
+                     metrics.acme.dev/v1beta1: stale GroupVersion discovery: metrics.acme.dev/v1beta1",
+                ),
+            ],
+            stuck: &["APIServiceUnavailable Namespace/."],
+            why: (
+                "BeingDeleted",
+                "v1beta1.metrics.acme.dev is not available → Service kube-system/metrics does not exist",
+            ),
+            ..base("a namespace whose discovery fails by an APIService")
+        },
+        Situation {
+            make: vec![conditions(
+                "NamespaceDeletionContentFailure",
+                "Failed to delete all resource types, 1 remaining: Internal error occurred: failed calling webhook \
+                 \"check.acme.dev\": failed to call webhook: connection refused",
+            )],
+            stuck: &["AdmissionWebhookFails Namespace/."],
+            why: ("BeingDeleted", "admission webhook check.acme.dev"),
+            ..base("a namespace whose contents a webhook refuses to delete")
+        },
+        Situation {
+            make: vec![
+                converted_definition(),
+                conditions(
+                    "NamespaceDeletionContentFailure",
+                    "Failed to delete all resource types, 1 remaining: conversion webhook for converted.acme.dev/v1, \
+                     Kind=Gadget failed: Post \"https://127.0.0.1:1/convert?timeout=30s\": dial tcp 127.0.0.1:1: connect: \
+                     connection refused",
+                ),
+            ],
+            stuck: &["ConversionWebhookFails Namespace/."],
+            why: (
+                "BeingDeleted",
+                "the conversion webhook of CustomResourceDefinition gadgets.converted.acme.dev fails → \
+                 https://127.0.0.1:1/convert does not answer as it should",
+            ),
+            ..base("a namespace whose contents a conversion webhook hides")
+        },
+        Situation {
+            make: vec![map("a", json!({})), map("b", held())],
+            delete: &[],
+            later_seconds: 0,
+            why: ("NoOwners", "Nothing deletes it"),
+            plan: "3 objects: 2 ConfigMaps, 1 Namespace; 2 hang",
+            ..base("a living namespace with a finalizer in it")
+        },
+        Situation {
+            make: vec![map("a", json!({})), map("b", json!({"owners": ["ConfigMap/a"]}))],
+            delete: &[],
+            later_seconds: 0,
+            why: ("NoOwners", "Nothing deletes it"),
+            plan: "3 objects: 2 ConfigMaps, 1 Namespace; 1 hangs",
+            ..base("a living namespace")
+        },
+        Situation {
+            make: vec![definition(), object("Widget", "w", json!({})), object("Widget", "x", json!({}))],
+            delete: &[],
+            ask: "crd/widgets.acme.dev",
+            later_seconds: 0,
+            why: ("NoOwners", "Nothing deletes it"),
+            plan: "3 objects: 2 Widgets, 1 CustomResourceDefinition; nothing hangs",
+            ..base("a definition with its objects")
+        },
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_situation_has_its_right_answers() {
+    let mut world = World::start().await;
+    let situations = situations();
+    assert!(situations.len() >= 40, "{}", situations.len());
+    for (number, situation) in situations.iter().enumerate() {
+        world.build(situation, &format!("s{number:02}")).await;
+    }
+    let mut wrong = Vec::new();
+    for (number, situation) in situations.iter().enumerate() {
+        let namespace = format!("s{number:02}");
+        let title = |text: &str| text.replace("Namespace/.", &format!("Namespace/{namespace}"));
+        let ask = situation.ask.replace("ns/.", &format!("ns/{namespace}"));
+        let gatherer = world.gatherer(situation.later_seconds).await;
+        let named = World::named(&gatherer, &namespace, &ask);
+        let scope = if named.namespace.is_empty() && !ask.starts_with("ns/") { "" } else { &*namespace };
+        let scope = Scope { namespace: scope.to_owned(), ..Scope::default() };
+        let rows = stuck::ask(&gatherer, &scope, PATIENCE).await.unwrap().rows;
+        let own = rows.iter().filter(|row| {
+            let mut places = row.objects.iter().map(|(place, _)| place).chain(&row.waiting);
+            !scope.namespace.is_empty() || places.any(|place| place.name == named.name)
+        });
+        let mut codes: Vec<String> = own.map(shown).collect();
+        codes.sort();
+        let expected: Vec<String> = situation.stuck.iter().map(|text| title(text)).collect();
+        if codes != expected {
+            wrong.push(format!("{}: stuck: {codes:?}, expected {expected:?}", situation.name));
+        }
+        let answer = why::ask(&gatherer, &named, PATIENCE).await.unwrap().unwrap();
+        // Commands are about the object that is named first, and about the one that was asked for.
+        let held = rows.iter().map(|row| (&row.objects[0].0, row));
+        let held = held.chain(answer.holds.iter().filter_map(|row| {
+            let mut places = row.objects.iter().map(|(place, _)| place);
+            places.find(|place| place.uid == answer.place.uid).map(|place| (place, row))
+        }));
+        for (place, row) in held.filter(|(_, row)| row.cause.code == Code::FinalizerHeld) {
+            let command = &row.cause.force.as_ref().unwrap().command;
+            if !command.contains(&place.reference()) {
+                wrong.push(format!("{}: {command:?} is not about {}", situation.name, place.reference()));
+            }
+        }
+        let (code, part) = situation.why;
+        if answer.code != code || !answer.message.contains(part) {
+            wrong.push(format!(
+                "{}: why: {} {:?}, expected {code} …{part:?}…",
+                situation.name, answer.code, answer.message
+            ));
+        }
+        let planning =
+            plan::ask(&gatherer, vec![named], PropagationPolicy::Background, PATIENCE).await.unwrap();
+        let radius = planning.complete().unwrap().radius;
+        if radius.summary() != situation.plan {
+            wrong.push(format!(
+                "{}: plan: {:?}, expected {:?}",
+                situation.name,
+                radius.summary(),
+                situation.plan
+            ));
+        }
+    }
+    world.end().await;
+    assert!(
+        wrong.is_empty(),
+        "{} of {} answers are wrong:\n{}",
+        wrong.len(),
+        3 * situations.len(),
+        wrong.join("\n")
+    );
+}

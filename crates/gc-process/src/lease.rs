@@ -1,0 +1,66 @@
+//! The Lease that the replicas of a collector share: its election, and the orders of operators on it.
+
+pub mod control;
+pub mod election;
+pub mod orders;
+mod orders_file;
+
+use clap::Args;
+
+/// The name and the namespace of the Lease unless flags say otherwise.
+const LEASE_NAME: &str = "kubegc-garbage-collector";
+const LEASE_NAMESPACE: &str = "kube-system";
+/// The heading of the election's flags in help texts.
+pub const HEADING: &str = "Leader election";
+
+/// Which Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl std::fmt::Display for LeaseName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl LeaseName {
+    pub(crate) fn collection(&self) -> String {
+        format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.namespace)
+    }
+
+    pub(crate) fn path(&self) -> String {
+        format!("{}/{}", self.collection(), self.name)
+    }
+}
+
+/// Which Lease the replicas of a collector share.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = HEADING)]
+pub struct LeaseFlags {
+    /// Name of the Lease
+    #[arg(long, value_name = "NAME", default_value = LEASE_NAME)]
+    leader_elect_resource_name: String,
+    /// Namespace of the Lease
+    #[arg(long, value_name = "NAMESPACE", default_value = LEASE_NAMESPACE)]
+    leader_elect_resource_namespace: String,
+}
+
+impl LeaseFlags {
+    /// The Lease unless flags name another one; the collectors of `kubegc up` obey it.
+    #[must_use]
+    pub fn default_name() -> LeaseName {
+        LeaseName { namespace: LEASE_NAMESPACE.into(), name: LEASE_NAME.into() }
+    }
+
+    /// The Lease that they name.
+    #[must_use]
+    pub fn name(&self) -> LeaseName {
+        let namespace = self.leader_elect_resource_namespace.clone();
+        LeaseName { namespace, name: self.leader_elect_resource_name.clone() }
+    }
+}

@@ -1,0 +1,527 @@
+//! Orders of operators: annotations of the leader's Lease, so that they work from anywhere with kubectl's rights, reach
+//! every replica and outlive each of them.
+//!
+//! | annotation | meaning |
+//! |---|---|
+//! | `kubegc.io/paused` | anything but empty or `false`: nothing is sent |
+//! | `kubegc.io/tripped` | the resources that the breaker stopped, as JSON; taking one out resumes it |
+//! | `kubegc.io/observe-until` | until when the first run after an installation only observes |
+//! | `kubegc.io/observed-by` | UID of the service account that began this observation |
+//! | `kubegc.io/resumed-at` | when `kubegc resume` ended the last pause |
+//!
+//! An order ends only when a newer version of the Lease that showed it no longer has it, or by a later `kubegc.io/resumed-at`. A Lease that
+//! was deleted and created again, or put back with an older snapshot of etcd, ends nothing: orders that it lacks are written back.
+//!
+//! `kubegc.io/pages-certificate-authority` and `kubegc.io/pages-address` are no orders: the leader writes there what verifies the
+//! certificate of its pages, and where they are if they are for its machine alone.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::bail;
+use gc_kube::breaker::{Breaker, BreakerOptions, SharedBreaker, Trip};
+use gc_kube::connection::Answer;
+use gc_kube::{ApiClient, ObjectNews, QUEUED_BATCHES, watch_object};
+use gc_types::{Gvr, ResourceId, ResourceInfo, Scope};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+
+use super::LeaseName;
+use super::election::Leadership;
+pub use super::orders::Orders;
+use super::orders::{TRIPPED, is_of_installation};
+use super::orders_file::{LeaseRecord, OrdersFile};
+use crate::preflight::{self, Forbidden};
+
+/// The authority (PEM) of the self-signed certificate that the leader's pages have.
+pub const PAGES_AUTHORITY: &str = "kubegc.io/pages-certificate-authority";
+/// The address of the leader's pages, if they are for its machine alone.
+pub const PAGES_ADDRESS: &str = "kubegc.io/pages-address";
+/// Pause between tries to write to the Lease.
+const PAUSE: Duration = Duration::from_secs(1);
+/// An annotation is written at most so often when others keep changing the Lease.
+const TRIES: usize = 8;
+
+/// Who holds a Lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Who; empty if no one does.
+    pub holder: String,
+    /// When it was renewed last.
+    pub renewed: Option<jiff::Timestamp>,
+    /// How long a renewal lasts, seconds.
+    pub seconds: i64,
+}
+
+impl Held {
+    /// Reads a Lease.
+    pub fn of(lease: &Value) -> Self {
+        let spec = &lease["spec"];
+        Self {
+            holder: spec["holderIdentity"].as_str().unwrap_or_default().to_owned(),
+            renewed: spec["renewTime"].as_str().and_then(|text| text.parse().ok()),
+            seconds: spec["leaseDurationSeconds"].as_i64().unwrap_or(0),
+        }
+    }
+
+    /// Whether it is held at this time.
+    pub fn is_held(&self, now: jiff::Timestamp) -> bool {
+        let until = self.renewed.map(|renewed| renewed.as_second().saturating_add(self.seconds));
+        !self.holder.is_empty() && until.is_some_and(|until| until >= now.as_second())
+    }
+
+    /// Whether a collector has ever held it: orders may be written before one starts.
+    pub fn was_ever_held(&self) -> bool {
+        !self.holder.is_empty() || self.renewed.is_some()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// Newest version of the Lease that was seen. Answers come by two ways, and not in order.
+    version: u64,
+    /// UID of the Lease; empty before one was seen.
+    uid: String,
+    /// When a collector had last renewed the Lease, as it was when this process began.
+    renewed_before: Option<jiff::Timestamp>,
+    orders: Orders,
+    /// When the pause was seen first.
+    paused_at: jiff::Timestamp,
+    /// Whether the Lease has shown the pause since it was created or put back: only then does it mean something that it no longer does.
+    pause_announced: bool,
+    /// The same for the observation.
+    observation_announced: bool,
+    /// Stopped resources that the Lease has shown: only of those does it mean something that it no longer does.
+    announced: BTreeSet<Arc<str>>,
+}
+
+/// Takes in what the Lease says and passes it on. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Control {
+    seen: Arc<Mutex<Seen>>,
+    leadership: Leadership,
+    breaker: SharedBreaker,
+    orders: watch::Sender<Orders>,
+    /// Whether orders outlive their Lease.
+    keeps_orders: bool,
+    /// Where they outlive the process.
+    file: Option<OrdersFile>,
+}
+
+impl Control {
+    /// Of collectors beside their server: only a pause stops them, and a reset of the server ends it.
+    pub fn beside_server() -> Self {
+        let breaker = SharedBreaker::new(Breaker::new(BreakerOptions::default()));
+        Self { keeps_orders: false, ..Self::new(Leadership::always(), breaker) }
+    }
+
+    /// Follows orders for this leadership and this breaker.
+    pub fn new(leadership: Leadership, breaker: SharedBreaker) -> Self {
+        let orders = watch::Sender::default();
+        Self { seen: Arc::default(), leadership, breaker, orders, keeps_orders: true, file: None }
+    }
+
+    /// Keeps the orders of this Lease beside the journal, too, and begins with those that are there.
+    pub fn remembering(self, journal: &Path, server: &str, lease: &LeaseName) -> Self {
+        let file = OrdersFile::beside(journal, format!("{server} {lease}"));
+        if let Some(LeaseRecord { uid, version, orders }) = file.read() {
+            let mut seen = self.lock();
+            (seen.uid, seen.version) = (uid, version);
+            self.take_in(&mut seen, orders, false);
+        }
+        Self { file: Some(file), ..self }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The orders, as they change.
+    pub fn orders(&self) -> watch::Receiver<Orders> {
+        self.orders.subscribe()
+    }
+
+    /// Takes in a Lease, as the watch delivers it or as an answer to a write.
+    pub fn saw(&self, lease: &Value) {
+        self.saw_since(lease, 0);
+    }
+
+    /// The same, of a Lease that was read after this version of it had been seen. An older one is what a restored backup
+    /// holds: it is obeyed, and what was ordered before has to be noted in it again before it can end anything. So it is with a
+    /// Lease that was created again.
+    fn saw_since(&self, lease: &Value, known: u64) {
+        let version = lease["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse::<u64>().ok());
+        let uid = lease["metadata"]["uid"].as_str().unwrap_or_default();
+        let mut seen = self.lock();
+        let is_older = version.is_some_and(|version| version < known);
+        if version.is_some_and(|version| version < seen.version) && !is_older {
+            return;
+        }
+        let is_lost = is_older || (!seen.uid.is_empty() && seen.uid != uid);
+        if is_lost {
+            seen.forget_announcements();
+        }
+        seen.version = version.unwrap_or(seen.version);
+        uid.clone_into(&mut seen.uid);
+        self.take_in(&mut seen, Orders::of_lease(lease), is_lost);
+    }
+
+    /// Obeys orders, and those that remain although they are not among them.
+    fn take_in(&self, seen: &mut Seen, mut orders: Orders, is_lost: bool) {
+        if self.keeps_orders {
+            seen.keep(&mut orders);
+        }
+        if orders.paused != seen.orders.paused {
+            match &orders.paused {
+                Some(why) => tracing::warn!(why, "paused: nothing is sent until `kubegc resume`"),
+                None => tracing::info!("resumed"),
+            }
+        }
+        self.leadership.pause(orders.hold_everything());
+        match &orders.tripped {
+            Some(tripped) => self.follow_trips(seen, tripped),
+            None => tracing::warn!(
+                annotation = TRIPPED,
+                "the annotation cannot be parsed; nothing is sent until it is corrected, or `kubegc resume`"
+            ),
+        }
+        if orders != seen.orders || is_lost {
+            seen.orders = orders.clone();
+            self.orders.send_replace(orders.clone());
+            // A Lease that was lost is no reason to forget: its version says later that it was.
+            if let Some(file) = self.file.as_ref().filter(|_| !is_lost) {
+                file.write(&LeaseRecord { uid: seen.uid.clone(), version: seen.version, orders });
+            }
+        }
+    }
+
+    /// The Lease is gone. Its orders remain, and are written into the next one.
+    fn lost(&self, lease: &Value) {
+        let mut seen = self.lock();
+        if self.keeps_orders && lease["metadata"]["uid"].as_str() == Some(seen.uid.as_str()) {
+            seen.forget_announcements();
+            let orders = seen.orders.clone();
+            self.orders.send_replace(orders);
+        }
+    }
+
+    /// What a Lease that is created has to say.
+    pub fn standing(&self) -> Orders {
+        let mut standing = self.lock().orders.clone();
+        let tripped = standing.tripped.get_or_insert_default();
+        let local = self.breaker.lock().tripped();
+        tripped.extend(local.into_iter().map(|trip| (Arc::clone(&trip.resource), trip)));
+        standing
+    }
+
+    fn follow_trips(&self, seen: &mut Seen, tripped: &BTreeMap<Arc<str>, Trip>) {
+        let local: BTreeSet<Arc<str>> =
+            self.breaker.lock().tripped().into_iter().map(|trip| trip.resource).collect();
+        for (resource, trip) in tripped {
+            seen.announced.insert(Arc::clone(resource));
+            if !local.contains(resource) {
+                tracing::warn!("{trip} (as the Lease says)");
+                self.breaker.change(|breaker| breaker.stop(trip.clone()));
+            }
+        }
+        let resumed: Vec<Arc<str>> =
+            seen.announced.iter().filter(|resource| !tripped.contains_key(*resource)).cloned().collect();
+        for resource in resumed {
+            seen.announced.remove(&resource);
+            if self.breaker.change(|breaker| breaker.resume(&resource)) {
+                tracing::info!(%resource, "collection is resumed");
+            }
+        }
+    }
+
+    /// The orders that are in force and not in the Lease.
+    fn unannounced(&self) -> Orders {
+        let seen = self.lock();
+        let mut missing = Orders::none();
+        // Over an annotation that cannot be read, nothing is written.
+        if seen.orders.tripped.is_some() || seen.version == 0 {
+            let tripped = self.breaker.lock().tripped().into_iter();
+            let tripped = tripped.filter(|trip| !seen.announced.contains(&trip.resource));
+            missing.tripped = Some(tripped.map(|trip| (Arc::clone(&trip.resource), trip)).collect());
+        }
+        if self.keeps_orders && !seen.pause_announced {
+            missing.paused.clone_from(&seen.orders.paused);
+        }
+        if self.keeps_orders && !seen.observation_announced {
+            missing.observe_until = seen.orders.observe_until;
+            missing.observed_by.clone_from(&seen.orders.observed_by);
+        }
+        missing
+    }
+
+    /// Lists and watches the Lease until the task is aborted.
+    pub async fn follow(self, client: ApiClient, lease: LeaseName) {
+        let (sink, mut news) = mpsc::channel(QUEUED_BATCHES);
+        let known = Arc::<AtomicU64>::default();
+        let (control, before) = (self.clone(), Arc::clone(&known));
+        let list_begins = move || before.store(control.lock().version, Ordering::Relaxed);
+        let watch = watch_object(client, leases(), &lease.namespace, &lease.name, list_begins, sink);
+        let obey = async {
+            let mut is_listing = false;
+            while let Some(batch) = news.recv().await {
+                for news in batch {
+                    match news {
+                        ObjectNews::ListStarted => is_listing = true,
+                        ObjectNews::Present(lease) if is_listing => {
+                            self.saw_since(&lease, known.load(Ordering::Relaxed));
+                        }
+                        ObjectNews::Present(lease) => self.saw(&lease),
+                        ObjectNews::Synced => is_listing = false,
+                        ObjectNews::Gone(lease) => self.lost(&lease),
+                    }
+                }
+            }
+        };
+        tokio::join!(watch, obey);
+    }
+
+    /// Reads the Lease once.
+    pub async fn look(&self, client: &ApiClient, lease: &LeaseName) -> anyhow::Result<()> {
+        let known = self.lock().version;
+        match read(client, lease).await? {
+            Some(value) => {
+                self.lock().renewed_before = Held::of(&value).renewed;
+                self.saw_since(&value, known);
+            }
+            None if self.keeps_orders => self.lock().forget_announcements(),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Writes every new trip into the Lease, with an Event about it, and every order that the Lease lost, until the task is aborted.
+    pub async fn announce(self, client: ApiClient, lease: LeaseName) {
+        let (mut changes, mut orders) = (self.breaker.changes(), self.orders());
+        let mut reported: BTreeSet<Arc<str>> = BTreeSet::new();
+        loop {
+            let missing = self.unannounced();
+            let trips: Vec<&Trip> = missing.tripped.iter().flat_map(BTreeMap::values).collect();
+            reported.retain(|resource| trips.iter().any(|trip| trip.resource == *resource));
+            if missing == Orders::none() {
+                // A restored backup may hold a Lease without them.
+                let changed = tokio::select! {
+                    changed = changes.changed() => changed,
+                    changed = orders.changed() => changed,
+                };
+                if changed.is_err() {
+                    return;
+                }
+                continue;
+            }
+            match edit(&client, &lease, |orders| orders.restore(&missing)).await {
+                Ok((_, written)) => {
+                    for trip in trips {
+                        if reported.insert(Arc::clone(&trip.resource)) {
+                            write_event(&client, &lease, &written, "BreakerTripped", &trip.to_string()).await;
+                        }
+                    }
+                    self.saw(&written);
+                    if self.unannounced() != missing {
+                        continue;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!("orders and stopped resources cannot be recorded on the lease: {error:#}");
+                }
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Until when the first run after an installation observes: as the Lease says, or from now on for this long. The end of an
+    /// observation that another installation made says nothing about this one.
+    pub async fn observe_until(
+        &self,
+        client: &ApiClient,
+        lease: &LeaseName,
+        period: Duration,
+    ) -> jiff::Timestamp {
+        let installation = installation(client).await;
+        let mut orders = self.orders();
+        let begun = jiff::Timestamp::now();
+        let renewed = self.lock().renewed_before;
+        let is_ours = |orders: &Orders| {
+            orders.observe_until.is_some_and(|until| until > begun)
+                || is_of_installation(orders, installation.as_deref(), renewed, begun)
+        };
+        loop {
+            let until = Some(orders.borrow_and_update().clone()).filter(&is_ours);
+            if let Some(until) = until.and_then(|orders| orders.observe_until) {
+                return until;
+            }
+            if self.leadership.leads() {
+                let until = jiff::Timestamp::now() + period;
+                let set = |orders: &mut Orders| {
+                    if !is_ours(orders) {
+                        orders.observe_until = Some(until);
+                        orders.observed_by.clone_from(&installation);
+                    }
+                };
+                match edit(client, lease, set).await {
+                    Ok((_, written)) => self.saw(&written),
+                    Err(error) => tracing::warn!("the end of the observation cannot be recorded: {error:#}"),
+                }
+            }
+            // The leader writes it; what was written shows here.
+            let _ = tokio::time::timeout(PAUSE, orders.changed()).await;
+        }
+    }
+}
+
+impl Seen {
+    /// The Lease was lost or put back: what it does not show from now on is no longer an order to end it.
+    fn forget_announcements(&mut self) {
+        self.announced.clear();
+        self.pause_announced = false;
+        self.observation_announced = false;
+    }
+
+    /// Adds the orders that remain although the Lease does not show them.
+    fn keep(&mut self, orders: &mut Orders) {
+        if orders.paused.is_some() {
+            if self.orders.paused.is_none() {
+                self.paused_at = jiff::Timestamp::now();
+            }
+            self.pause_announced = true;
+        } else if let Some(pause) = self.orders.paused.as_ref().filter(|_| !self.pause_announced)
+            && !orders.resumes(pause, self.paused_at)
+        {
+            orders.paused = Some(pause.clone());
+        }
+        if orders.observe_until.is_some() {
+            self.observation_announced = true;
+        } else if !self.observation_announced {
+            orders.observe_until = self.orders.observe_until;
+            orders.observed_by.clone_from(&self.orders.observed_by);
+        }
+    }
+}
+
+/// UID of the user that we are: a service account has another one after each installation. `None` if the user has none, or the
+/// server does not say.
+async fn installation(client: &ApiClient) -> Option<String> {
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let answer = client.call(preflight::request(Method::POST, path, Some(&review))).await.ok()?;
+    let value: Value = serde_json::from_slice(&answer.body).ok()?;
+    let uid = value["status"]["userInfo"]["uid"].as_str().filter(|uid| !uid.is_empty())?;
+    answer.head.status.is_success().then(|| uid.to_owned())
+}
+
+/// Leases, for the follower.
+fn leases() -> ResourceInfo {
+    ResourceInfo {
+        id: ResourceId(0),
+        gvr: Gvr { group: "coordination.k8s.io".into(), version: "v1".into(), resource: "leases".into() },
+        kind: "Lease".into(),
+        scope: Scope::Namespaced,
+        served_api_versions: Vec::new(),
+        watched: true,
+        comparable_versions: true,
+    }
+}
+
+fn refused(verb: &str, lease: &LeaseName, answer: &Answer) -> anyhow::Error {
+    match answer.head.status {
+        StatusCode::FORBIDDEN => Forbidden {
+            verbs: vec![verb.into()],
+            group: "coordination.k8s.io".into(),
+            resource: "leases".into(),
+            namespace: lease.namespace.clone(),
+        }
+        .into(),
+        status => anyhow::anyhow!("{verb} lease: {}: {}", status.as_u16(), preflight::message(answer)),
+    }
+}
+
+/// The Lease, if it exists.
+pub async fn read(client: &ApiClient, lease: &LeaseName) -> anyhow::Result<Option<Value>> {
+    let answer = client.call(preflight::request(Method::GET, &lease.path(), None)).await?;
+    match answer.head.status {
+        StatusCode::NOT_FOUND => Ok(None),
+        status if status.is_success() => Ok(Some(serde_json::from_slice(&answer.body)?)),
+        _ => Err(refused("get", lease, &answer)),
+    }
+}
+
+/// Changes the orders on a Lease, and makes one without a holder if there is none. Answers the orders before and the
+/// Lease as it is then: null if there is none and nothing had to be ordered.
+pub async fn edit(
+    client: &ApiClient,
+    lease: &LeaseName,
+    change: impl Fn(&mut Orders),
+) -> anyhow::Result<(Orders, Value)> {
+    for _ in 0..TRIES {
+        let present = read(client, lease).await?;
+        let before = present.as_ref().map_or_else(Orders::none, Orders::of_lease);
+        let mut orders = before.clone();
+        change(&mut orders);
+        let (verb, request) = match &present {
+            _ if orders == before => return Ok((before, present.unwrap_or_default())),
+            // Where nothing was ordered, nothing is resumed.
+            None if Orders { resumed_at: None, ..orders.clone() } == before => {
+                return Ok((before, Value::Null));
+            }
+            Some(present) => {
+                let version = &present["metadata"]["resourceVersion"];
+                let patch =
+                    json!({"metadata": {"resourceVersion": version, "annotations": orders.annotations()}});
+                let mut request = preflight::request(Method::PATCH, &lease.path(), Some(&patch));
+                let kind = http::HeaderValue::from_static("application/merge-patch+json");
+                request.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+                ("patch", request)
+            }
+            None => {
+                let body = json!({
+                    "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                    "metadata": {"name": lease.name, "namespace": lease.namespace,
+                                 "annotations": orders.new_annotations()},
+                });
+                ("create", preflight::request(Method::POST, &lease.collection(), Some(&body)))
+            }
+        };
+        let answer = client.call(request).await?;
+        match answer.head.status {
+            StatusCode::CONFLICT => {}
+            status if status.is_success() => return Ok((before, serde_json::from_slice(&answer.body)?)),
+            _ => return Err(refused(verb, lease, &answer)),
+        }
+    }
+    bail!("lease {}/{} keeps changing", lease.namespace, lease.name)
+}
+
+/// A Kubernetes Event about the Lease. If it fails, everything else continues.
+async fn write_event(client: &ApiClient, lease: &LeaseName, written: &Value, reason: &str, message: &str) {
+    let now = jiff::Timestamp::now();
+    let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let source = gc_kube::event_recorder::EVENT_SOURCE;
+    let event = json!({
+        "apiVersion": "v1", "kind": "Event",
+        "metadata": {"name": format!("{}.{:x}", lease.name, now.as_nanosecond()), "namespace": lease.namespace},
+        "involvedObject": {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "namespace": lease.namespace,
+                           "name": lease.name, "uid": written["metadata"]["uid"]},
+        "reason": reason, "message": message, "type": "Warning", "source": {"component": source},
+        "reportingComponent": source, "reportingInstance": "",
+        "firstTimestamp": time, "lastTimestamp": time, "count": 1, "eventTime": null,
+    });
+    let path = format!("/api/v1/namespaces/{}/events", lease.namespace);
+    match client.call(preflight::request(Method::POST, &path, Some(&event))).await {
+        Ok(answer) if answer.head.status.is_success() => {}
+        Ok(answer) => {
+            tracing::warn!(code = answer.head.status.as_u16(), reason, "the server rejected an Event");
+        }
+        Err(error) => tracing::warn!(%error, reason, "an Event could not be written"),
+    }
+}

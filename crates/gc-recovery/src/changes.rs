@@ -1,0 +1,52 @@
+//! Requests that change something, one at a time.
+
+use gc_kube::ApiClient;
+use gc_process::preflight;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Method, StatusCode};
+use serde_json::Value;
+
+/// What a PATCH contains.
+const MERGE: &str = "application/merge-patch+json";
+
+/// Why a request changed nothing, as far as is known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ChangeError {
+    /// The server said no.
+    #[error("{code}: {message}")]
+    Refused {
+        /// The code of the answer.
+        code: u16,
+        /// The server's words.
+        message: String,
+    },
+    /// There was no answer.
+    #[error("{0}")]
+    Unanswered(String),
+}
+
+impl ChangeError {
+    /// Whether it was refused with this code.
+    pub(crate) fn is(&self, wanted: StatusCode) -> bool {
+        matches!(self, Self::Refused { code, .. } if *code == wanted.as_u16())
+    }
+}
+
+/// Sends a request with a document, and gives back the answer's.
+pub(crate) async fn send(
+    client: &ApiClient,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<Value, ChangeError> {
+    let mut request = preflight::request(method.clone(), path, body);
+    if method == Method::PATCH {
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(MERGE));
+    }
+    let answer =
+        client.call(request).await.map_err(|error| ChangeError::Unanswered(preflight::one_line(&error)))?;
+    if answer.head.status.is_success() {
+        return Ok(serde_json::from_slice(&answer.body).unwrap_or_default());
+    }
+    Err(ChangeError::Refused { code: answer.head.status.as_u16(), message: preflight::message(&answer) })
+}

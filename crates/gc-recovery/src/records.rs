@@ -1,0 +1,185 @@
+//! Where records are: in a directory, or in a bucket of S3 or of a server that speaks its protocol.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use gc_explain::undo::Record;
+use gc_external::cloud::{S3, S3Options};
+use gc_process::UsageError;
+use gc_types::Timestamp;
+
+pub use super::bucket::FLUSH_PERIOD;
+use super::bucket::{self, BucketStore};
+use super::seal::{Reader, Writer};
+pub use super::store::Bounds;
+use super::store::{self, RecordStore};
+
+/// The scheme of a bucket.
+const SCHEME: &str = "s3://";
+
+/// Where records are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A directory of this machine.
+    Directory(PathBuf),
+    /// A bucket, and what the keys of its records begin with.
+    Bucket {
+        /// Its name.
+        bucket: String,
+        /// Empty, or text that ends with a slash.
+        prefix: String,
+    },
+}
+
+impl FromStr for Place {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let Some(place) = text.strip_prefix(SCHEME) else { return Ok(Self::Directory(text.into())) };
+        let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
+        let prefix = prefix.trim_matches('/');
+        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+        Ok(Self::Bucket { bucket: bucket.to_owned(), prefix })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(path) => write!(f, "{}", path.display()),
+            Self::Bucket { bucket, prefix } => write!(f, "{SCHEME}{bucket}/{prefix}"),
+        }
+    }
+}
+
+/// Which records, and how they are reached.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Records")]
+pub struct RecordsFlags {
+    /// Directory of the records, or s3://BUCKET/PREFIX; credentials for S3 come from AWS_ACCESS_KEY_ID and
+    /// AWS_SECRET_ACCESS_KEY, or from the role of the instance
+    #[arg(long, value_name = "DIR|s3://BUCKET/PREFIX")]
+    records: Place,
+    /// URL of a server that speaks the protocol of S3 [default: AWS]
+    #[arg(long, value_name = "URL")]
+    s3_endpoint: Option<String>,
+    /// Region of the bucket
+    #[arg(long, value_name = "REGION", default_value = "us-east-1")]
+    s3_region: String,
+    /// Certificate authorities for --s3-endpoint [default: those of this machine]
+    #[arg(long, value_name = "FILE", requires = "s3_endpoint")]
+    s3_ca_file: Option<PathBuf>,
+}
+
+impl RecordsFlags {
+    /// Where they are.
+    pub fn place(&self) -> &Place {
+        &self.records
+    }
+
+    fn client(&self, bucket: &str) -> Result<S3, UsageError> {
+        S3::new(S3Options {
+            endpoint: self.s3_endpoint.clone(),
+            authorities: self.s3_ca_file.clone(),
+            ..S3Options::new(bucket, &self.s3_region)
+        })
+        .map_err(|error| UsageError::new(error.to_string()))
+    }
+
+    /// The records that can be read, oldest first; with `since`, none that is older.
+    pub async fn read(&self, reader: &mut Reader, since: Option<Timestamp>) -> anyhow::Result<Vec<Record>> {
+        match &self.records {
+            Place::Directory(path) => {
+                store::read(path, reader, |record| since.is_none_or(|since| record.at >= since))
+            }
+            Place::Bucket { bucket, prefix } => {
+                bucket::read(&self.client(bucket)?, prefix, reader, since).await
+            }
+        }
+    }
+
+    /// Begins to write records.
+    pub async fn open(&self, writer: Writer, bounds: Bounds, now: Timestamp) -> anyhow::Result<Sink> {
+        let store = match &self.records {
+            Place::Directory(path) => Store::Directory(RecordStore::open(path, bounds, now)?),
+            Place::Bucket { bucket, prefix } => {
+                Store::Bucket(BucketStore::open(self.client(bucket)?, prefix, bounds).await?)
+            }
+        };
+        Ok(Sink { store, writer })
+    }
+}
+
+/// Where a recorder writes, and whether it encrypts.
+pub struct Sink {
+    pub(crate) store: Store,
+    pub(crate) writer: Writer,
+}
+
+/// Where a recorder writes.
+pub(crate) enum Store {
+    Directory(RecordStore),
+    Bucket(BucketStore),
+}
+
+impl Sink {
+    /// Adds a record. On a disk it is with the operating system when this returns; in a bucket within
+    /// [`FLUSH_PERIOD`].
+    pub fn append(&mut self, record: &Record) -> anyhow::Result<()> {
+        let line = self.writer.line(record)?;
+        match &mut self.store {
+            Store::Directory(store) => store.append(record.at, &line),
+            Store::Bucket(store) => {
+                store.append(record.at, &line);
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends what was collected, without waiting for the answer.
+    pub fn flush(&mut self) {
+        if let Store::Bucket(store) = &mut self.store {
+            store.flush();
+        }
+    }
+
+    /// Removes what exceeds the bounds. A bucket does so itself.
+    pub fn prune(&mut self, now: Timestamp) -> anyhow::Result<()> {
+        match &mut self.store {
+            Store::Directory(store) => store.prune(now),
+            Store::Bucket(_) => Ok(()),
+        }
+    }
+
+    /// Waits until everything is written, for a bounded time.
+    pub async fn close(self) -> anyhow::Result<()> {
+        match self.store {
+            Store::Directory(_) => Ok(()),
+            Store::Bucket(store) => store.close().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_read_and_shown() {
+        let bucket =
+            |bucket: &str, prefix: &str| Place::Bucket { bucket: bucket.into(), prefix: prefix.into() };
+        for (text, expected, shown) in [
+            ("/var/records", Place::Directory("/var/records".into()), "/var/records"),
+            ("s3", Place::Directory("s3".into()), "s3"),
+            ("s3://b", bucket("b", ""), "s3://b/"),
+            ("s3://b/", bucket("b", ""), "s3://b/"),
+            ("s3://b/a/c/", bucket("b", "a/c/"), "s3://b/a/c/"),
+        ] {
+            let Ok(place) = text.parse::<Place>();
+            assert_eq!((&place, place.to_string().as_str()), (&expected, shown));
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! After a restore, gives dependents the UIDs of the owners that live.
+
+mod answer;
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use futures::StreamExt as _;
+use gc_explain::relink::{Cluster, Evidence, Identity, Patch, Relink, relink};
+use gc_explain::text::{count, some_of};
+use gc_explain::{Catalog, GroupResource, Resource};
+use gc_inspect::gather::{Gatherer, Reading, object_path};
+use gc_kube::ApiClient;
+use gc_process::UsageError;
+use gc_process::journal::LONGEST_LINE_BYTES;
+use gc_process::lines::Lines;
+use http::Method;
+use serde_json::Value;
+
+use super::backups;
+use super::changes::send;
+use super::seal::Reader;
+pub use answer::RelinkAnswer;
+
+/// Patches in flight at a time.
+const IN_FLIGHT: usize = 16;
+/// How often the cluster is read and patched while controllers change what is patched.
+const ROUNDS: usize = 3;
+/// Resources that are named of those that could not be listed.
+const NAMED_RESOURCES: usize = 3;
+
+/// The result of a relink.
+pub struct Relinked {
+    /// UIDs of the objects that were changed.
+    pub changed: BTreeSet<String>,
+    /// An error for each object that was not.
+    pub failures: Vec<String>,
+    /// What is found afterwards.
+    pub found: Relink,
+}
+
+/// Sends the patches, and looks again: what controllers have changed meanwhile is decided again, a few times.
+pub async fn restore(
+    client: &ApiClient,
+    gatherer: &Gatherer,
+    mut found: Relink,
+    evidence: &mut Evidence,
+    namespace: &str,
+    patience: Duration,
+) -> anyhow::Result<Relinked> {
+    let mut changed = BTreeSet::new();
+    let mut failures = Vec::new();
+    for _ in 0..ROUNDS {
+        if found.patches.is_empty() {
+            break;
+        }
+        let failed = perform(client, &gatherer.catalog, &found.patches).await;
+        let is_failed = |patch: &&Patch| failed.iter().any(|failure| failure.uid == patch.place.uid);
+        changed.extend(
+            found.patches.iter().filter(|patch| !is_failed(patch)).map(|patch| patch.place.uid.clone()),
+        );
+        failures = failed.into_iter().map(|failure| failure.message).collect();
+        (found, _) = plan(gatherer, namespace, evidence, patience).await?;
+    }
+    Ok(Relinked { changed, failures, found })
+}
+
+/// The files that say what owners were, and the owners that a user names.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EvidenceFiles<'a> {
+    /// The backup that was restored, a Velero archive, a file of `kubegc backup`, manifests or the directory of a recorder; `-` is standard input.
+    pub backup: Option<&'a Path>,
+    /// The age identities that decrypt it, if it is the directory of a recorder.
+    pub identity: Option<&'a Path>,
+    /// Namespaces of the backup that were restored under other names.
+    pub mappings: &'a [(String, String)],
+    /// Journals that name deleted objects by their UIDs.
+    pub journals: &'a [PathBuf],
+    /// UIDs of owners that are gone, with the UIDs of the objects in their places.
+    pub map: &'a [(String, String)],
+}
+
+impl EvidenceFiles<'_> {
+    /// Reads them. A mapping of a namespace that the backup does not have is a usage error.
+    pub fn read(&self, catalog: &Catalog) -> anyhow::Result<Evidence> {
+        let mut evidence = Evidence { map: self.map.iter().cloned().collect(), ..Evidence::default() };
+        for path in self.journals {
+            let shown = path.display();
+            let file = File::open(path).map_err(|error| UsageError::new(format!("{shown}: {error}")))?;
+            let mut lines = Lines::new(BufReader::new(file), LONGEST_LINE_BYTES);
+            while let Some(line) = lines.next().with_context(|| format!("cannot read {shown}"))? {
+                evidence.identities.extend(line.text().and_then(|line| of_journal(line, catalog)));
+            }
+        }
+        if let Some(path) = self.backup {
+            let mut backup = backups::read(path, &mut Reader::with(self.identity)?, catalog)?;
+            for (old, new) in self.mappings {
+                if !backup.has_namespace(old) {
+                    let text = format!("--namespace-mappings: the backup has nothing in namespace {old:?}");
+                    return Err(UsageError::new(text).into());
+                }
+                backup.mappings.entry(old.clone()).or_default().insert(new.clone());
+            }
+            evidence.backup = Some(backup);
+        }
+        Ok(evidence)
+    }
+}
+
+/// The object of a line of a journal, if it names one.
+fn of_journal(line: &[u8], catalog: &Catalog) -> Option<(String, Identity)> {
+    let entry: Value = serde_json::from_slice(line).ok()?;
+    let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
+    let (uid, name, resource) = (text("uid"), text("name"), text("resource"));
+    if uid.is_empty() || name.is_empty() {
+        return None;
+    }
+    let (resource, group) = resource.split_once('.').unwrap_or((&resource, ""));
+    let resource = catalog.named(&GroupResource::new(group, resource))?;
+    let kind = resource.kind.to_string();
+    Some((uid, Identity { group: group.to_owned(), kind, namespace: text("namespace"), name }))
+}
+
+/// Reads the cluster and decides.
+pub async fn plan(
+    gatherer: &Gatherer,
+    namespace: &str,
+    evidence: &mut Evidence,
+    patience: Duration,
+) -> anyhow::Result<(Relink, Vec<String>)> {
+    // Owners may be anywhere: a namespace restricts what is changed, not what is seen.
+    let Ok((cluster, unseen)) = tokio::time::timeout(patience, read_cluster(gatherer)).await else {
+        anyhow::bail!(
+            "the lists of all resources did not end within {patience:?}; --request-timeout allows more"
+        );
+    };
+    told_mappings(gatherer, &cluster, evidence).await;
+    Ok((relink(&cluster, evidence, namespace), unseen))
+}
+
+/// Events have no owners, and there are many.
+fn takes_part(resource: &Resource) -> bool {
+    resource.is_collectable() && &*resource.name.resource != "events"
+}
+
+/// What is read of a resource: of volumes and their claims everything, of others the metadata.
+fn reading(resource: &Resource) -> Reading {
+    let is_bound = resource.name.group.is_empty()
+        && matches!(&*resource.name.resource, "persistentvolumes" | "persistentvolumeclaims");
+    if is_bound { Reading::Whole } else { Reading::Metadata }
+}
+
+/// Everything that lives, and what could not be listed.
+async fn read_cluster(gatherer: &Gatherer) -> (Cluster, Vec<String>) {
+    let cluster = std::cell::RefCell::new(Cluster::new(gatherer.catalog.clone()));
+    let lists = gatherer.catalog.all().iter().filter(|resource| takes_part(resource)).map(|resource| {
+        let cluster = &cluster;
+        async move {
+            let take = |object: &Value| cluster.borrow_mut().add(resource, object);
+            let listed = gatherer.each(resource, "", reading(resource), take).await;
+            (resource, listed)
+        }
+    });
+    let listed: Vec<_> = futures::stream::iter(lists).buffer_unordered(IN_FLIGHT).collect().await;
+    let mut cluster = cluster.into_inner();
+    let mut unseen = Vec::new();
+    for (resource, listed) in listed {
+        if let Err(why) = listed {
+            cluster.not_listed(resource);
+            unseen.push(format!("{} ({why})", resource.name));
+        }
+    }
+    unseen.sort();
+    let summary = (!unseen.is_empty()).then(|| {
+        format!(
+            "{} could not be listed, so that the answer may be incomplete: {}",
+            count(unseen.len(), "resource"),
+            some_of(&unseen, NAMED_RESOURCES)
+        )
+    });
+    (cluster, summary.into_iter().collect())
+}
+
+/// Takes from the Restores whose labels objects have where they put namespaces, unless somebody has said it.
+async fn told_mappings(gatherer: &Gatherer, cluster: &Cluster, evidence: &mut Evidence) {
+    let Some(backup) = evidence.backup.as_mut().filter(|backup| backup.mappings.is_empty()) else { return };
+    let restores = GroupResource::new("velero.io", "restores");
+    let Some(resource) = gatherer.catalog.named(&restores).filter(|_| !cluster.restores().is_empty()) else {
+        return;
+    };
+    let mut told: Vec<(String, String)> = Vec::new();
+    let take = |restore: &Value| {
+        let name = restore["metadata"]["name"].as_str().unwrap_or_default();
+        let mappings = restore["spec"]["namespaceMapping"].as_object().into_iter().flatten();
+        for (old, new) in mappings.filter_map(|(old, new)| Some((old, new.as_str()?))) {
+            if backup.has_namespace(old) && cluster.has_restored_into(name, new) {
+                told.push((old.clone(), new.to_owned()));
+            }
+        }
+    };
+    // Whoever may not read them has the labels, and the flag.
+    let _ = gatherer.each(resource, "", Reading::Whole, take).await;
+    for (old, new) in told {
+        backup.mappings.entry(old).or_default().insert(new);
+    }
+}
+
+/// A patch that changed nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// UID of the object.
+    pub uid: String,
+    /// The object, and why it was not changed.
+    pub message: String,
+}
+
+/// Sends the patches; gives back what failed. Each holds for one version of its object, so that a second run finishes what a
+/// first one left.
+pub async fn perform(client: &ApiClient, catalog: &Catalog, patches: &[Patch]) -> Vec<Failure> {
+    let sent = patches.iter().map(|patch| async move {
+        let failure = |why: String| Failure {
+            uid: patch.place.uid.clone(),
+            message: format!("{}: {why}", patch.place.title()),
+        };
+        let Some(resource) = catalog.named(&patch.resource) else {
+            return Some(failure("its resource is not served".to_owned()));
+        };
+        let path = object_path(resource, &patch.place.namespace, &patch.place.name);
+        let sent = send(client, Method::PATCH, &path, Some(&patch.body)).await;
+        sent.err().map(|error| failure(error.to_string()))
+    });
+    let failures: Vec<Option<Failure>> =
+        futures::stream::iter(sent).buffer_unordered(IN_FLIGHT).collect().await;
+    failures.into_iter().flatten().collect()
+}

@@ -1,0 +1,255 @@
+//! Records on disk: files of JSON lines, the oldest of which are removed when they are too old or too many. A line that was
+//! cut off by a crash is skipped.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use gc_explain::undo::Record;
+use gc_process::lines::Lines;
+use gc_process::private_files;
+use gc_types::Timestamp;
+
+use super::seal::Reader;
+
+/// The smallest bound of a store, bytes.
+pub(crate) const SMALLEST_STORE: u64 = 1 << 20;
+/// A store has this many files at least before the first is removed.
+const FILES: u64 = 8;
+/// The largest file of records, bytes.
+const LARGEST_FILE: u64 = 64 << 20;
+/// The longest line that is read: the largest object of an API server, with room for its escapes.
+const LONGEST_LINE_BYTES: usize = 32 << 20;
+
+/// What is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The age above which records are removed.
+    pub max_age_milliseconds: i64,
+    /// The size above which the oldest records are removed.
+    pub max_bytes: u64,
+}
+
+/// Appends records to the newest file of a directory.
+pub(crate) struct RecordStore {
+    directory: PathBuf,
+    bounds: Bounds,
+    file: BufWriter<File>,
+    bytes: u64,
+}
+
+fn files(directory: &Path) -> anyhow::Result<Vec<(i64, PathBuf)>> {
+    let entries = std::fs::read_dir(directory)
+        .with_context(|| format!("cannot read the records in {}", directory.display()))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.with_context(|| format!("cannot read {}", directory.display()))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let begun = name.strip_prefix("deleted-").and_then(|rest| rest.strip_suffix(".jsonl"));
+        if let Some(begun) = begun.and_then(|text| text.parse().ok()) {
+            files.push((begun, path));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn create(directory: &Path, now: Timestamp) -> anyhow::Result<BufWriter<File>> {
+    let path = directory.join(format!("deleted-{}.jsonl", now.0));
+    let file = private_files::open(File::options().append(true), &path);
+    Ok(BufWriter::new(file.with_context(|| format!("cannot write {}", path.display()))?))
+}
+
+impl RecordStore {
+    /// Begins a new file in the directory, which is created if it does not exist.
+    pub(crate) fn open(directory: &Path, bounds: Bounds, now: Timestamp) -> anyhow::Result<Self> {
+        private_files::create_directory(directory)?;
+        let mut store =
+            Self { directory: directory.to_owned(), bounds, file: create(directory, now)?, bytes: 0 };
+        store.prune(now)?;
+        Ok(store)
+    }
+
+    /// Adds the line of a record made at this time; it is with the operating system when this returns.
+    pub(crate) fn append(&mut self, at: Timestamp, line: &str) -> anyhow::Result<()> {
+        let length = line.len() as u64;
+        if self.bytes > 0 && self.bytes + length > LARGEST_FILE.min(self.bounds.max_bytes / FILES) {
+            self.file = create(&self.directory, at)?;
+            self.bytes = 0;
+            self.prune(at)?;
+        }
+        if let Err(error) = self.write(line) {
+            self.make_room(at, &error)?;
+            self.write(line)?;
+        }
+        self.bytes += length;
+        Ok(())
+    }
+
+    fn write(&mut self, line: &str) -> std::io::Result<()> {
+        self.file.write_all(line.as_bytes())?;
+        self.file.flush()
+    }
+
+    /// Removes the oldest file of a disk that takes no more, and begins a new one: the last line of the present one is torn.
+    fn make_room(&mut self, at: Timestamp, error: &std::io::Error) -> anyhow::Result<()> {
+        let files = files(&self.directory)?;
+        let [(_, oldest), _, ..] = files.as_slice() else {
+            anyhow::bail!("the disk takes no record, and there is no older file to remove: {error}");
+        };
+        tracing::error!(%error, removed = %oldest.display(), "a record could not be written; the oldest records were removed");
+        std::fs::remove_file(oldest).with_context(|| format!("cannot remove {}", oldest.display()))?;
+        // What the writer holds is the torn line, which is not to be tried again when it is dropped.
+        let torn = std::mem::replace(&mut self.file, create(&self.directory, at)?);
+        drop(torn.into_parts());
+        self.bytes = 0;
+        Ok(())
+    }
+
+    /// Removes files whose records are all too old, and the oldest ones while there is too much; never the newest.
+    pub(crate) fn prune(&mut self, now: Timestamp) -> anyhow::Result<()> {
+        let files = files(&self.directory)?;
+        // Room for the newest file, which grows.
+        let room = self.bounds.max_bytes - LARGEST_FILE.min(self.bounds.max_bytes / FILES);
+        // The records of a file end where the next one begins; the newest is never removed.
+        let ends = files.iter().skip(1).map(|(begun, _)| *begun).chain([i64::MAX]);
+        let size = |path: &Path| path.metadata().map_or(0, |metadata| metadata.len());
+        let ages: Vec<(i64, u64)> = ends.zip(files.iter().map(|(_, path)| size(path))).collect();
+        let surplus = surplus(&ages, self.bounds.max_age_milliseconds, room, now);
+        for (_, path) in files.iter().take(surplus.min(files.len().saturating_sub(1))) {
+            std::fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+/// How many of these files are to be removed, each given with the time of its last record and its size, oldest first: those that
+/// are too old, and the oldest ones while there is too much.
+pub(crate) fn surplus(files: &[(i64, u64)], max_age_milliseconds: i64, room: u64, now: Timestamp) -> usize {
+    let mut total: u64 = files.iter().map(|(_, bytes)| bytes).sum();
+    let is_surplus = move |(ended, bytes): &&(i64, u64)| {
+        let is_old = now.0.saturating_sub(*ended) > max_age_milliseconds;
+        let exceeds = total > room;
+        total = total.saturating_sub(*bytes);
+        is_old || exceeds
+    };
+    files.iter().take_while(is_surplus).count()
+}
+
+/// Whether a directory is one of a recorder.
+pub(crate) fn has_records(directory: &Path) -> anyhow::Result<bool> {
+    Ok(!files(directory)?.is_empty())
+}
+
+/// Hands over the records of a directory, oldest first, one at a time.
+pub(crate) fn each(
+    directory: &Path,
+    reader: &mut Reader,
+    mut take: impl FnMut(Record),
+) -> anyhow::Result<()> {
+    for (_, path) in files(directory)? {
+        let file = File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut lines = Lines::new(BufReader::new(file), LONGEST_LINE_BYTES);
+        while let Some(line) = lines.next().with_context(|| format!("cannot read {}", path.display()))? {
+            if let Some(record) = line.text().and_then(|line| reader.record(line)) {
+                take(record);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The records of a directory, oldest first, of which `takes` says which ones are kept.
+pub(crate) fn read(
+    directory: &Path,
+    reader: &mut Reader,
+    mut takes: impl FnMut(&Record) -> bool,
+) -> anyhow::Result<Vec<Record>> {
+    let mut records = Vec::new();
+    each(directory, reader, |record| records.extend(Some(record).filter(|record| takes(record))))?;
+    Ok(records)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use serde_json::json;
+
+    use super::super::seal::Writer;
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { max_age_milliseconds: 1_000, max_bytes: SMALLEST_STORE };
+
+    fn of(at: i64, name: &str, bytes: usize) -> Record {
+        Record {
+            at: Timestamp(at),
+            resource: "configmaps".into(),
+            object: json!({"metadata": {"name": name}, "data": {"k": "v".repeat(bytes)}}),
+        }
+    }
+
+    fn append(store: &mut RecordStore, record: &Record) {
+        store.append(record.at, &Writer::default().line(record).unwrap()).unwrap();
+    }
+
+    fn names(directory: &Path) -> Vec<String> {
+        let records = read(directory, &mut Reader::default(), |_| true).unwrap();
+        records.iter().map(|record| record.object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn records_come_back_and_a_cut_line_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("records");
+        let mut store = RecordStore::open(&directory, BOUNDS, Timestamp(1)).unwrap();
+        for name in ["a", "b"] {
+            append(&mut store, &of(2, name, 1));
+        }
+        drop(store);
+        let newest = files(&directory).unwrap().pop().unwrap().1;
+        assert_eq!(newest.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(directory.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        let mut text = std::fs::read(&newest).unwrap();
+        text.extend(b"{\"at\":3,\"resource\":\"configmaps\",\"obj");
+        std::fs::write(&newest, text).unwrap();
+        let mut store = RecordStore::open(&directory, BOUNDS, Timestamp(4)).unwrap();
+        append(&mut store, &of(4, "c", 1));
+        assert_eq!(names(&directory), ["a", "b", "c"]);
+        let newer = read(&directory, &mut Reader::default(), |record| record.at.0 > 2).unwrap();
+        assert_eq!(newer, [of(4, "c", 1)]);
+    }
+
+    #[test]
+    fn a_full_disk_loses_the_oldest_records_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = RecordStore::open(folder.path(), BOUNDS, Timestamp(1)).unwrap();
+        append(&mut store, &of(2, "old", 1));
+        std::os::unix::fs::symlink("/dev/full", folder.path().join("deleted-5.jsonl")).unwrap();
+        let mut store = RecordStore::open(folder.path(), BOUNDS, Timestamp(5)).unwrap();
+        append(&mut store, &of(6, "new", 1));
+        drop(store);
+        std::fs::remove_file(folder.path().join("deleted-5.jsonl")).unwrap();
+        assert_eq!(names(folder.path()), ["new"]);
+    }
+
+    #[test]
+    fn a_store_is_bounded_by_size_and_age() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = RecordStore::open(folder.path(), BOUNDS, Timestamp(0)).unwrap();
+        for number in 0..100 {
+            append(&mut store, &of(10 + number, &format!("r{number}"), 50_000));
+            let total: u64 =
+                files(folder.path()).unwrap().iter().map(|(_, path)| path.metadata().unwrap().len()).sum();
+            assert!(total <= BOUNDS.max_bytes, "{total}");
+        }
+        let kept = names(folder.path());
+        assert!(kept.len() >= 14 && kept.last().unwrap() == "r99", "{kept:?}");
+        // What is older than a second is removed with the next file.
+        store.prune(Timestamp(5_000)).unwrap();
+        assert_eq!(files(folder.path()).unwrap().len(), 1, "the newest is never removed");
+    }
+}

@@ -1,0 +1,345 @@
+//! Creates deleted objects again from the records of a recorder.
+
+mod answer;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use gc_explain::stuck::Place;
+use gc_explain::undo::{
+    Action, Choice, Living, Presence, RESTORED_FROM, Record, Selected, Step, Undo, chosen, plan, with_owners,
+};
+use gc_explain::{Catalog, Known, Resource};
+use gc_inspect::gather::{Gatherer, Reading, object_path};
+use gc_inspect::target::Wanted;
+use gc_kube::ApiClient;
+use gc_registry::selector::LabelSelector;
+use gc_types::Timestamp;
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::changes::{ChangeError, send};
+pub use answer::UndoAnswer;
+
+/// Objects that are created at a time.
+const IN_FLIGHT: usize = 16;
+/// How often the creation of an object is tried whose definition is not established yet …
+const TRIES: usize = 20;
+/// … and the time between two tries.
+const TRY_PAUSE: Duration = Duration::from_millis(250);
+/// From this many objects of one resource in one namespace on, one list replaces the single reads.
+const LIST_FROM: usize = 20;
+
+/// The records that a user asks for.
+pub struct Selection {
+    /// The UID of an object that is restored with all its dependents.
+    pub cascade: Option<String>,
+    /// Only what was deleted at or after this time.
+    pub since: Option<Timestamp>,
+    /// The objects; empty for all.
+    pub wanted: Vec<Wanted>,
+    /// With `since`, the only namespace; empty for all.
+    pub namespace: String,
+    /// Only objects with these labels.
+    pub labels: LabelSelector,
+}
+
+impl Selection {
+    /// Returns the choice that [`gc_explain::undo::chosen`] takes.
+    pub fn choice<'a>(&self, is_selected: Selected<'a>) -> Choice<'a> {
+        match (&self.cascade, self.since) {
+            (Some(uid), _) => Choice::Cascade(uid.clone()),
+            (None, Some(since)) => Choice::Since(since, is_selected),
+            (None, None) => Choice::Last(is_selected),
+        }
+    }
+
+    /// What is asked for and has no record.
+    pub fn unrecorded(&self, records: &[Record]) -> impl Iterator<Item = &Wanted> {
+        self.wanted.iter().filter(|wanted| !records.iter().any(|record| names(wanted, record)))
+    }
+
+    /// Reports whether a record is selected, dependents of selected objects aside.
+    pub fn includes(&self, record: &Record) -> bool {
+        let place = record.place();
+        let is_in_namespace = self.namespace.is_empty()
+            || place.namespace == self.namespace
+            || (record.resource == "namespaces" && place.name == self.namespace);
+        is_in_namespace
+            && (self.wanted.is_empty() || self.wanted.iter().any(|wanted| names(wanted, record)))
+            && self.labels.matches(record.object["metadata"].get("labels"))
+    }
+}
+
+/// Reports whether a record is of an object that is asked for, whatever its labels.
+fn names(wanted: &Wanted, record: &Record) -> bool {
+    let place = record.place();
+    wanted.resource.name.to_string() == record.resource
+        && wanted.name.as_ref().is_none_or(|name| *name == place.name)
+        && (wanted.namespace == place.namespace || (wanted.name.is_none() && wanted.namespace.is_empty()))
+}
+
+/// The plan: reads what is in the places of the deleted objects.
+pub async fn ask(gatherer: &Gatherer, records: &[Record], choice: &Choice<'_>) -> Undo {
+    let chosen = chosen(records, choice);
+    let living = living(gatherer, &chosen.records).await;
+    let own: BTreeSet<&str> = chosen.records.iter().map(|record| record.uid()).collect();
+    let mut owners: BTreeMap<String, Place> = BTreeMap::new();
+    for record in &chosen.records {
+        for owner in record.object["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
+            let text = |field: &str| owner[field].as_str().unwrap_or_default().to_owned();
+            let uid = text("uid");
+            if own.contains(uid.as_str()) {
+                continue;
+            }
+            let scope = gatherer.catalog.of_kind(&text("apiVersion"), &text("kind"));
+            let is_namespaced = scope.is_some_and(Resource::is_namespaced);
+            let namespace = if is_namespaced { record.place().namespace } else { String::new() };
+            owners.entry(uid.clone()).or_insert_with(|| Place {
+                api_version: text("apiVersion"),
+                kind: text("kind"),
+                resource: String::new(),
+                namespace,
+                name: text("name"),
+                uid,
+            });
+        }
+    }
+    let looked =
+        owners.into_values().map(|place| async move { (presence(gatherer, &place).await, place.uid) });
+    let looked: BTreeMap<String, Presence> = futures::stream::iter(looked)
+        .buffer_unordered(IN_FLIGHT)
+        .map(|(presence, uid)| (uid, presence))
+        .collect()
+        .await;
+    let mut undo = plan(&chosen, &living, &|uid| looked.get(uid).copied().unwrap_or(Presence::Absent));
+    let there = looked.into_iter().filter(|(_, presence)| *presence == Presence::Lives);
+    undo.known.extend(there.map(|(uid, _)| (uid.clone(), uid)));
+    undo
+}
+
+/// Whether the very owner is there.
+async fn presence(gatherer: &Gatherer, owner: &Place) -> Presence {
+    let Some(resource) = gatherer.catalog.of_kind(&owner.api_version, &owner.kind) else {
+        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+        return if gatherer.catalog.is_unclear(group) { Presence::Unknown } else { Presence::Absent };
+    };
+    match gatherer.object(&resource.name, &owner.namespace, &owner.name).await {
+        Known::Present(object) if object["metadata"]["uid"] != owner.uid => Presence::Absent,
+        Known::Present(object) if object["metadata"]["deletionTimestamp"].is_null() => Presence::Lives,
+        Known::Present(_) => Presence::Terminating,
+        Known::Absent => Presence::Absent,
+        Known::Unreadable(_) => Presence::Unknown,
+    }
+}
+
+/// What is found in the place of each record, by the UID of the past.
+async fn living(gatherer: &Gatherer, records: &[&Record]) -> BTreeMap<String, Living> {
+    let mut groups: BTreeMap<(String, String), Vec<&Record>> = BTreeMap::new();
+    for record in records {
+        let place = record.place();
+        groups.entry((place.resource, place.namespace)).or_default().push(record);
+    }
+    let mut found = BTreeMap::new();
+    for ((resource, namespace), records) in groups {
+        let (name, group) = resource.split_once('.').unwrap_or((&resource, ""));
+        let name = gc_explain::GroupResource::new(group, name);
+        let Some(resource) = gatherer.catalog.named(&name) else { continue };
+        let by_name: BTreeMap<String, &str> =
+            records.iter().map(|record| (record.place().name, record.uid())).collect();
+        let mut take = |object: &Value| {
+            let metadata = &object["metadata"];
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            if let Some(uid) = by_name.get(&text(&metadata["name"])) {
+                let living = Living {
+                    uid: text(&metadata["uid"]),
+                    restored_from: text(&metadata["annotations"][RESTORED_FROM]),
+                    is_terminating: !metadata["deletionTimestamp"].is_null(),
+                };
+                found.insert((*uid).to_owned(), living);
+            }
+        };
+        if records.len() >= LIST_FROM {
+            // What cannot be listed is found out by its creation.
+            let _ = gatherer.each(resource, &namespace, Reading::Metadata, &mut take).await;
+        } else {
+            for record in records {
+                let object = gatherer.object(&name, &namespace, &record.place().name).await;
+                if let Known::Present(object) = object {
+                    take(&object);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Creates what is to be created; gives back what failed. Everything is done so that it can be done again.
+pub async fn perform(client: &ApiClient, catalog: &Catalog, undo: &Undo) -> Vec<String> {
+    let mut known = undo.known.clone();
+    let mut failures = Vec::new();
+    let mut waiting: Vec<&Step> =
+        undo.steps.iter().filter(|step| matches!(step.action, Action::Create | Action::Complete)).collect();
+    while let Some(rank) = waiting.iter().map(|step| step.rank).min() {
+        // Of the lowest rank, those whose owners are there; if there are none, of any rank.
+        let is_ready = |step: &&Step| with_owners(&step.object, &known, &|_| false).is_some();
+        let (mut ready, mut rest): (Vec<&Step>, Vec<&Step>) =
+            waiting.into_iter().partition(|step| step.rank == rank && is_ready(step));
+        if ready.is_empty() {
+            (ready, rest) = rest.into_iter().partition(is_ready);
+        }
+        if ready.is_empty() {
+            failures.extend(
+                rest.iter().map(|step| format!("{}: its owner could not be created", step.place.title())),
+            );
+            return failures;
+        }
+        waiting = rest;
+        let (known_now, steps) = (&known, ready.into_iter());
+        let done = steps.map(|step| async move { (step, restore(client, catalog, step, known_now).await) });
+        let done: Vec<_> = futures::stream::iter(done).buffer_unordered(IN_FLIGHT).collect().await;
+        for (step, restored) in done {
+            match restored {
+                Ok(uid) => drop(known.insert(step.place.uid.clone(), uid)),
+                Err(why) => failures.push(format!("{}: {why}", step.place.title())),
+            }
+        }
+    }
+    failures
+}
+
+/// The UID of the object that is there now.
+async fn restore(
+    client: &ApiClient,
+    catalog: &Catalog,
+    step: &Step,
+    known: &BTreeMap<String, String>,
+) -> Result<String, String> {
+    let resource = served(catalog, &step.place)?;
+    let path = object_path(&resource, &step.place.namespace, &step.place.name);
+    let created = match step.action {
+        Action::Complete => already_there(client, step, &path).await?,
+        _ => {
+            let object =
+                with_owners(&step.object, known, &|_| false).ok_or("its owner could not be created")?;
+            create(client, &resource, step, &path, object).await?
+        }
+    };
+    if resource.name == gc_explain::GroupResource::new("", "persistentvolumeclaims") {
+        bind(client, catalog, step, &created).await?;
+    }
+    if let Some(status) = step.status.as_ref().filter(|_| !has_written_status(&created)) {
+        let uid = &created["metadata"]["uid"];
+        let body = json!({"metadata": {"uid": uid}, "status": status});
+        let set = send(client, Method::PATCH, &format!("{path}/status"), Some(&body)).await;
+        let is_missing =
+            |error: &ChangeError| error.is(StatusCode::NOT_FOUND) || error.is(StatusCode::METHOD_NOT_ALLOWED);
+        let set = match set {
+            // Without the subresource, the status is a part of the object.
+            Err(error) if is_missing(&error) && created["status"].is_null() => {
+                send(client, Method::PATCH, &path, Some(&body)).await
+            }
+            Err(error) if is_missing(&error) => Ok(Value::Null),
+            other => other,
+        };
+        set.map_err(|error| format!("it was created, but not its status: {error}"))?;
+    }
+    Ok(created["metadata"]["uid"].as_str().unwrap_or_default().to_owned())
+}
+
+/// Gives the volume of a claim the UID that the claim has now, if the volume still has the one that it had.
+async fn bind(client: &ApiClient, catalog: &Catalog, step: &Step, claim: &Value) -> Result<(), String> {
+    let volume = claim["spec"]["volumeName"].as_str().unwrap_or_default();
+    let volumes = gc_explain::GroupResource::new("", "persistentvolumes");
+    let Some(resource) = catalog.named(&volumes).filter(|_| !volume.is_empty()) else { return Ok(()) };
+    let path = object_path(resource, "", volume);
+    let found = match send(client, Method::GET, &path, None).await {
+        Ok(found) => found,
+        Err(error) if error.is(StatusCode::NOT_FOUND) => return Ok(()),
+        Err(error) => return Err(format!("it was created, but volume {volume} could not be read: {error}")),
+    };
+    if found["spec"]["claimRef"]["uid"] != step.place.uid || !found["metadata"]["deletionTimestamp"].is_null()
+    {
+        return Ok(());
+    }
+    // Without the version of the old claim, the binder takes the reference for one of this claim.
+    let body = json!({
+        "metadata": {"uid": found["metadata"]["uid"], "resourceVersion": found["metadata"]["resourceVersion"]},
+        "spec": {"claimRef": {"uid": claim["metadata"]["uid"], "resourceVersion": null}},
+    });
+    let bound = send(client, Method::PATCH, &path, Some(&body)).await;
+    bound
+        .map(drop)
+        .map_err(|error| format!("it was created, but volume {volume} is not bound to it: {error}"))
+}
+
+/// Whether somebody has written the status since the object was created: a controller, or an earlier run.
+fn has_written_status(object: &Value) -> bool {
+    let mut writers = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    writers.any(|writer| writer["subresource"] == "status")
+}
+
+/// The resource in the version of the record.
+fn served(catalog: &Catalog, place: &Place) -> Result<Resource, String> {
+    let mut resource = catalog
+        .of_kind(&place.api_version, &place.kind)
+        .ok_or_else(|| format!("{} {} is not served", place.api_version, place.kind))?
+        .clone();
+    let version =
+        place.api_version.split_once('/').map_or(place.api_version.as_str(), |(_, version)| version);
+    resource.version = version.into();
+    Ok(resource)
+}
+
+async fn create(
+    client: &ApiClient,
+    resource: &Resource,
+    step: &Step,
+    path: &str,
+    mut object: Value,
+) -> Result<Value, String> {
+    let mut segment = String::new();
+    gc_kube::push_segment(&mut segment, &step.place.namespace);
+    let collection = resource.path(&segment);
+    let mut has_addresses = resource.name == gc_explain::GroupResource::new("", "services");
+    for attempt in 1.. {
+        match send(client, Method::POST, &collection, Some(&object)).await {
+            Ok(created) => return Ok(created),
+            Err(error) if error.is(StatusCode::CONFLICT) => return already_there(client, step, path).await,
+            // Its definition has just been created.
+            Err(error) if error.is(StatusCode::NOT_FOUND) && attempt < TRIES => {
+                tokio::time::sleep(TRY_PAUSE).await;
+            }
+            // Its address is somebody else's now.
+            Err(error) if error.is(StatusCode::UNPROCESSABLE_ENTITY) && has_addresses => {
+                has_addresses = false;
+                without_addresses(&mut object);
+            }
+            Err(ChangeError::Unanswered(why)) => return Err(why),
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Err("it was tried too often".to_owned())
+}
+
+/// Somebody was faster: an earlier run of this command, or somebody else.
+async fn already_there(client: &ApiClient, step: &Step, path: &str) -> Result<Value, String> {
+    let found = send(client, Method::GET, path, None).await.map_err(|error| error.to_string())?;
+    let is_terminating = !found["metadata"]["deletionTimestamp"].is_null();
+    if found["metadata"]["annotations"][RESTORED_FROM] == step.place.uid && !is_terminating {
+        return Ok(found);
+    }
+    Err("another object has its name; it was not overwritten".to_owned())
+}
+
+fn without_addresses(service: &mut Value) {
+    if let Some(spec) = service["spec"].as_object_mut() {
+        for field in ["clusterIP", "clusterIPs", "healthCheckNodePort"] {
+            spec.remove(field);
+        }
+        for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+            port.as_object_mut().map(|port| port.remove("nodePort"));
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The plan of an undo as it is shown.
+
+use std::io::Write as _;
+
+use gc_explain::stuck::Place;
+use gc_explain::text::count;
+use gc_explain::undo::{Action, Undo};
+use gc_inspect::output::Answer;
+use gc_process::table::Table;
+use serde_json::Value;
+
+/// The plan of an undo.
+pub struct UndoAnswer<'a> {
+    /// The plan.
+    pub undo: &'a Undo,
+    /// Whether the objects are being created.
+    pub is_done: bool,
+}
+
+impl Answer for UndoAnswer<'_> {
+    fn value(&self) -> Value {
+        self.undo.value()
+    }
+
+    fn text(&self, _is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        let mut table = Table::new(&["ACTION", "NAMESPACE", "OBJECT", "NOTE"]);
+        for step in &self.undo.steps {
+            let note = match &step.action {
+                Action::Recreated(owner) => format!("{owner} recreates it"),
+                Action::Impossible(why) => (*why).to_owned(),
+                Action::Exists => "an object of this name exists; it stays as it is".to_owned(),
+                Action::Complete => "an earlier run has created it".to_owned(),
+                Action::Withheld => {
+                    format!("it grants rights: name it to create it, {}", step.place.reference())
+                }
+                Action::Create => step.notes.join("; "),
+            };
+            table.row(vec![
+                step.action.name().to_owned(),
+                step.place.namespace.clone(),
+                step.place.title(),
+                note,
+            ]);
+        }
+        table.write(out)?;
+        let number =
+            |wanted: fn(&Action) -> bool| self.undo.steps.iter().filter(|step| wanted(&step.action)).count();
+        let created = number(|action| *action == Action::Create);
+        let lost = number(|action| matches!(action, Action::Impossible(_)));
+        for step in self.undo.steps.iter().filter(|step| step.action == Action::Create) {
+            rights(&step.object, &step.place, out)?;
+        }
+        let verb = if self.is_done { "Creating" } else { "Would create" };
+        writeln!(out, "\n{verb} {}; {} cannot come back.", count(created, "object"), count(lost, "object"))?;
+        if !self.is_done && created > 0 {
+            writeln!(out, "Nothing was changed. To do it: add --yes.")?;
+        }
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<String> {
+        let created = self.undo.steps.iter().filter(|step| step.action == Action::Create);
+        created.map(|step| step.place.reference()).collect()
+    }
+}
+
+/// Shows what an object gives to whom, if it does: records come from a disk or a bucket that others may write to.
+fn rights(object: &Value, place: &Place, out: &mut Vec<u8>) -> anyhow::Result<()> {
+    let granted: Vec<(&str, &Value)> = ["subjects", "roleRef", "rules", "aggregationRule"]
+        .into_iter()
+        .map(|field| (field, &object[field]))
+        .filter(|(_, value)| !value.is_null())
+        .collect();
+    if !place.api_version.starts_with("rbac.authorization.k8s.io/") || granted.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{} grants:", place.title())?;
+    for (field, value) in granted {
+        writeln!(out, "  {field}: {value}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! The commands, a file each: options, the call, and how its answer is shown.
+
+pub(crate) mod apiserver;
+pub(crate) mod backup;
+pub(crate) mod complete;
+pub(crate) mod completion;
+pub(crate) mod delete;
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod down;
+pub(crate) mod envtest;
+pub(crate) mod garbage;
+pub(crate) mod journal;
+pub(crate) mod man;
+pub(crate) mod node;
+mod orders;
+pub(crate) mod pause;
+pub(crate) mod plan;
+pub(crate) mod policy;
+pub(crate) mod rbac;
+pub(crate) mod recorder;
+pub(crate) mod reference;
+pub(crate) mod relink;
+pub(crate) mod restore;
+pub(crate) mod resume;
+pub(crate) mod run;
+mod scope;
+pub(crate) mod stuck;
+pub(crate) mod top;
+pub(crate) mod tree;
+pub(crate) mod ui;
+pub(crate) mod undo;
+pub(crate) mod up;
+pub(crate) mod version;
+pub(crate) mod why;
+
+/// Not everything could be done, and the output says what: exit code 1.
+#[derive(Debug, thiserror::Error)]
+#[error("not everything could be done")]
+pub(crate) struct Incomplete;
+
+/// Part of a deletion would be refused or get stuck, or does: exit code 3.
+#[derive(Debug, thiserror::Error)]
+#[error("part of the deletion would be refused or get stuck")]
+pub(crate) struct PlanWouldHang;

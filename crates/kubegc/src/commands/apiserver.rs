@@ -1,0 +1,3 @@
+//! `kubegc apiserver`: the embedded API server alone.
+
+pub(crate) use gc_embedded::apiserver::{Options, run};

@@ -1,0 +1,171 @@
+//! `kubegc delete` after its requests: follows the deletion until everything is gone, or nothing goes any more.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use gc_explain::plan::{BlastRadius, Fate, Item};
+use gc_explain::stuck::Row;
+use gc_explain::text::{count, some_of, thousands};
+use gc_inspect::gather::{self, Gatherer, Scope};
+use gc_inspect::stuck;
+use tokio::time::Instant;
+
+use crate::commands::PlanWouldHang;
+
+/// Time between two looks.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How long nothing goes before it is found out what holds it up, and again after that time.
+const STALL_PATIENCE: Duration = Duration::from_secs(30);
+/// Objects, or causes, that are named when nothing goes any more.
+const NAMED: usize = 5;
+
+/// Follows a deletion until everything that is to be deleted is gone, or stuck, or Ctrl-C.
+pub(crate) async fn follow(
+    gatherer: &Gatherer,
+    radius: &BlastRadius,
+    patience: Duration,
+) -> anyhow::Result<()> {
+    let mut out = gc_process::screen::stdout();
+    let mut left: Vec<&Item> = radius.items.iter().filter(|item| item.fate != Fate::Released).collect();
+    let (all, begun) = (left.len(), Instant::now());
+    let (mut reported, mut asked) = (usize::MAX, begun);
+    loop {
+        left = remaining(gatherer, left).await;
+        let Some(next) = left.first().copied() else {
+            writeln!(out, "{} deleted in {:.1} s.", count(all, "object"), begun.elapsed().as_secs_f64())?;
+            return Ok(());
+        };
+        if left.len() != reported {
+            (reported, asked) = (left.len(), Instant::now());
+            let (gone, estimate) = (all - reported, estimate(begun.elapsed(), all - reported, reported));
+            let (gone, all) = (thousands(gone), thousands(all));
+            writeln!(out, "{gone} of {all} gone{estimate}; next: {}", next.title())?;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE) => {}
+            _ = tokio::signal::ctrl_c() => {
+                let left = count(left.len(), "object");
+                writeln!(out, "Stopped following; the deletion of {left} continues in the cluster.")?;
+                return Ok(());
+            }
+        }
+        if left.iter().all(|item| item.fate == Fate::Hangs) {
+            let titles: Vec<String> = left.iter().map(|item| item.title()).collect();
+            writeln!(out, "Stuck: {}; `kubegc stuck` explains why.", some_of(&titles, NAMED))?;
+            return Err(PlanWouldHang.into());
+        }
+        if asked.elapsed() >= STALL_PATIENCE {
+            asked = Instant::now();
+            if let Some(causes) = causes(gatherer, &left, patience).await {
+                writeln!(out, "Stuck: {causes}; `kubegc stuck` explains why.")?;
+                return Err(PlanWouldHang.into());
+            }
+            let (left, waited) = (count(left.len(), "object"), STALL_PATIENCE.as_secs());
+            writeln!(out, "nothing has gone for {waited} s; {left} left; next: {}", next.title())?;
+        }
+    }
+}
+
+/// Those that are still there.
+async fn remaining<'a>(gatherer: &Gatherer, items: Vec<&'a Item>) -> Vec<&'a Item> {
+    let mut still = Vec::new();
+    for item in items {
+        if gatherer.is_there(&item.place()).await {
+            still.push(item);
+        }
+    }
+    still
+}
+
+/// How much longer it takes if it continues as it has; nothing before the first object is gone.
+fn estimate(elapsed: Duration, gone: usize, left: usize) -> String {
+    if gone == 0 {
+        return String::new();
+    }
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    let seconds = elapsed.as_secs_f64() / gone as f64 * left as f64;
+    format!(", about {:.0} s to go", seconds.max(1.0))
+}
+
+/// Why none of these objects will go, if that is known of each.
+async fn causes(gatherer: &Gatherer, left: &[&Item], patience: Duration) -> Option<String> {
+    // What cannot be asked now is asked again after the next while.
+    let present = Gatherer::new(gatherer.client().clone(), gather::now()).await.ok()?;
+    let rows = stuck::ask(&present, &Scope::default(), patience).await.ok()?.rows;
+    all_held(left, &rows)
+}
+
+/// The causes that hold these objects, if each is held by one.
+fn all_held(left: &[&Item], rows: &[Row]) -> Option<String> {
+    let holds = |row: &Row, item: &Item| row.places().any(|place| place.uid == item.uid.to_string());
+    if !left.iter().all(|item| rows.iter().any(|row| holds(row, item))) {
+        return None;
+    }
+    let rows = rows.iter().filter(|row| left.iter().any(|item| holds(row, item)));
+    let named: Vec<String> = rows
+        .map(|row| {
+            let first = row.objects.first().map(|(place, _)| place.title()).unwrap_or_default();
+            format!("{first}: {}, {}", row.cause.code.name(), row.cause.message)
+        })
+        .collect();
+    Some(some_of(&named, NAMED))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use gc_explain::plan::ItemKind;
+    use gc_explain::stuck::{Cause, Code, Place};
+    use gc_types::Uid;
+
+    use super::*;
+
+    /// Following ends when each object that is left is held by a known cause, also if the plan did not foresee it.
+    #[test]
+    fn what_a_known_cause_holds_is_not_waited_for() {
+        let item = |name: &str| Item {
+            kind: Arc::new(ItemKind { kind: "PersistentVolume".to_owned(), ..ItemKind::default() }),
+            namespace: "".into(),
+            name: name.into(),
+            uid: Uid::new(name),
+            fate: Fate::Deleted,
+            remarks: Vec::new(),
+            is_terminating: false,
+        };
+        let place = |name: &str| Place {
+            api_version: "v1".to_owned(),
+            kind: "PersistentVolume".to_owned(),
+            resource: "persistentvolumes".to_owned(),
+            namespace: String::new(),
+            name: name.to_owned(),
+            uid: name.to_owned(),
+        };
+        let row = Row {
+            cause: Cause {
+                code: Code::StorageNotDeleted,
+                subject: "none".to_owned(),
+                message: "its storage is not deleted".to_owned(),
+                help: Vec::new(),
+                force: None,
+            },
+            since: None,
+            objects: vec![(place("a"), None)],
+            holders: Vec::new(),
+            waiting: Vec::new(),
+            other_forces: Vec::new(),
+            unlisted_forces: 0,
+        };
+        let (held, free) = (item("a"), item("b"));
+        let why = "PersistentVolume/a: StorageNotDeleted, its storage is not deleted";
+        assert_eq!(all_held(&[&held], std::slice::from_ref(&row)).as_deref(), Some(why));
+        assert_eq!(all_held(&[&held, &free], &[row]), None);
+    }
+
+    #[test]
+    fn the_rest_takes_as_long_as_what_is_gone() {
+        assert_eq!(estimate(Duration::from_secs(10), 0, 5), "");
+        assert_eq!(estimate(Duration::from_secs(10), 5, 10), ", about 20 s to go");
+        assert_eq!(estimate(Duration::from_millis(1), 5, 1), ", about 1 s to go");
+    }
+}

@@ -1,0 +1,293 @@
+//! The control plane that test frameworks start: `kube-apiserver` and `etcd`, which this binary is where it is called so.
+//!
+//! controller-runtime's envtest, fabric8's kube-api-test and their like look for the two programs in a folder, pass the
+//! flags of the real ones, and wait for `/healthz` and `/health`. Objects are kept in memory; the etcd answers and keeps
+//! nothing. No collector runs unless `KUBEGC_ENVTEST_CONTROLLERS` names some.
+
+mod access;
+mod apiserver_flags;
+mod archive;
+mod assets;
+mod flags;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use gc_apiserver::RunningServer;
+use gc_embedded::apiserver::{self, ServerOptions};
+use gc_embedded::clock::CollectorClock;
+use gc_embedded::up::Up;
+use gc_embedded::workloads::WorkloadOptions;
+use gc_process::UsageError;
+use gc_process::collectors::{ControllerOptions, Surroundings};
+use gc_process::logging::{self, LogOptions};
+use gc_process::operations::{self, PageAnswer, Pages, Protection, Shown};
+use gc_registry::admission::Plugins;
+use prometheus_client::registry::Registry;
+
+use crate::exit;
+use apiserver_flags::{ABSENT_PLUGINS, APISERVER_FLAGS, PERMANENT_PLUGINS, effective, ignored, switch};
+pub(crate) use assets::{EnvtestCommand, run};
+use flags::{Flag, Given};
+
+/// Which collectors run, in the words of `--controllers`; `gc` is the collector of owner references.
+const CONTROLLERS: &str = "KUBEGC_ENVTEST_CONTROLLERS";
+const ENABLE_PLUGINS: &str = "enable-admission-plugins";
+/// Upstream's default of `--secure-port`.
+const DEFAULT_PORT: u16 = 6443;
+/// Upstream's default of `--service-cluster-ip-range`.
+const SERVICE_RANGE: &str = "10.0.0.0/24";
+/// Where etcd listens by default.
+const DEFAULT_ETCD_URL: &str = "http://127.0.0.1:2379";
+/// The version of Kubernetes that `--version` reports, and that archives are named by.
+const KUBERNETES_VERSION: &str = "1.36.2";
+
+/// The flags of etcd that test frameworks and their users pass.
+const ETCD_FLAGS: &[Flag] = &[
+    ignored("advertise-client-urls"),
+    ignored("auto-compaction-mode"),
+    ignored("auto-compaction-retention"),
+    ignored("data-dir"),
+    ignored("election-timeout"),
+    ignored("heartbeat-interval"),
+    ignored("initial-advertise-peer-urls"),
+    ignored("initial-cluster"),
+    ignored("initial-cluster-state"),
+    ignored("initial-cluster-token"),
+    effective("listen-client-urls"),
+    ignored("listen-peer-urls"),
+    ignored("log-level"),
+    ignored("log-outputs"),
+    ignored("logger"),
+    ignored("max-request-bytes"),
+    ignored("max-txn-ops"),
+    ignored("name"),
+    ignored("quota-backend-bytes"),
+    ignored("snapshot-count"),
+    switch("unsafe-no-fsync"),
+    ignored("wal-dir"),
+];
+
+/// Says, in the script that is the etcd of an archive, which of the two programs is meant.
+const PROGRAM: &str = "KUBEGC_ENVTEST_PROGRAM";
+
+/// Runs the program that this process was called as, if that is one of the two.
+pub(crate) fn called_as(name: &str) -> Option<ExitCode> {
+    let is_etcd =
+        name == "kube-apiserver" && std::env::var_os(PROGRAM).is_some_and(|program| program == "etcd");
+    let name = if is_etcd { "etcd" } else { name };
+    let arguments = || std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
+    match name {
+        "kube-apiserver" => Some(exit(program(name, APISERVER_FLAGS, arguments(), apiserver))),
+        "etcd" => Some(exit(program(name, ETCD_FLAGS, arguments(), etcd))),
+        _ => None,
+    }
+}
+
+/// Reads the flags, and runs what they are for.
+fn program(
+    name: &str,
+    known: &[Flag],
+    arguments: impl Iterator<Item = String>,
+    run: impl FnOnce(&Given) -> anyhow::Result<()>,
+) -> anyhow::Result<ExitCode> {
+    // The real programs end with 1 where a flag is unknown, and test frameworks show what is said.
+    let given = flags::parse(known, arguments)?;
+    if given.help || given.version {
+        let about = format!("kubegc, called as {name}: for test frameworks.");
+        print!(
+            "{}",
+            if given.help {
+                flags::help(name, &about, known)
+            } else {
+                format!("Kubernetes v{KUBERNETES_VERSION}\n")
+            }
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !given.without_effect.is_empty() {
+        let names: Vec<String> = given.without_effect.iter().map(|name| format!("--{name}")).collect();
+        eprintln!("{name} (kubegc): accepted without effect: {}", names.join(", "));
+    }
+    logging::start(&LogOptions::text("warn"))?;
+    run(&given)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The collectors that the environment asks for; `None` for none.
+fn controllers() -> Option<Vec<String>> {
+    let words = std::env::var(CONTROLLERS).ok()?;
+    let words = words.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let long = |word: &str| if word == "gc" { "garbagecollector".to_owned() } else { word.to_owned() };
+    Some(words.map(long).collect::<Vec<_>>()).filter(|words| !words.is_empty())
+}
+
+/// The plugins of a list that this server has. It says which are not there, and which stay on.
+fn plugins(given: &Given, flag: &str) -> anyhow::Result<Vec<String>> {
+    let (mut ours, mut others) = (Vec::new(), Vec::new());
+    for name in given.words(flag) {
+        if Plugins::names().contains(&name) {
+            ours.push(name.to_owned());
+        } else if ABSENT_PLUGINS.contains(&name) || PERMANENT_PLUGINS.contains(&name) {
+            others.push(name);
+        } else {
+            return Err(UsageError::new(format!("{flag} plugin {name:?} is unknown")).into());
+        }
+    }
+    // What is always on need not be asked for.
+    others.retain(|name| flag != ENABLE_PLUGINS || !PERMANENT_PLUGINS.contains(name));
+    if !others.is_empty() {
+        eprintln!("kube-apiserver (kubegc): --{flag}: without effect: {}", others.join(", "));
+    }
+    Ok(ours)
+}
+
+/// The range of addresses of Services: the first of two, as there is one family of addresses.
+fn service_range(given: &Given) -> &str {
+    let given = given.last("service-cluster-ip-range").unwrap_or(SERVICE_RANGE);
+    given.split(',').next().filter(|range| !range.is_empty()).unwrap_or(SERVICE_RANGE)
+}
+
+enum Running {
+    Alone(RunningServer),
+    Collecting(Box<Up>),
+}
+
+fn apiserver(given: &Given) -> anyhow::Result<()> {
+    let number =
+        |name: &str, text: &str| UsageError::new(format!("--{name} {text}: not a number from 0 to 65535"));
+    let port = match given.last("secure-port") {
+        Some(text) => text.parse().map_err(|_| number("secure-port", text))?,
+        None => DEFAULT_PORT,
+    };
+    let address = match given.last("bind-address") {
+        Some(text) => text
+            .parse::<IpAddr>()
+            .map_err(|_| UsageError::new(format!("--bind-address {text}: not an IP address")))?,
+        // A server for tests need not be reachable from elsewhere.
+        None => Ipv4Addr::LOCALHOST.into(),
+    };
+    let mut enabled = plugins(given, ENABLE_PLUGINS)?;
+    // On by default in the real program, which frameworks without a controller of accounts know, and turn it off.
+    enabled.push("ServiceAccount".to_owned());
+    let options = ServerOptions {
+        enable_admission_plugins: enabled,
+        disable_admission_plugins: plugins(given, "disable-admission-plugins")?,
+        refuse_privileged: !given.switch("allow-privileged")?.unwrap_or(false),
+        event_ttl_seconds: access::event_seconds(given)?,
+        access: access::access(given)?,
+        token_auth_file: given.last("token-auth-file").map(PathBuf::from),
+        service_cluster_ip_range: service_range(given).to_owned(),
+        service_node_port_range: given
+            .last("service-node-port-range")
+            .unwrap_or(apiserver::NODE_PORT_RANGE)
+            .to_owned(),
+        keys: access::keys(given)?,
+        given: Some(given.shown()),
+        // Beside collectors, whose clock tests set ahead, it would expire at once.
+        keeps_identity: controllers().is_none(),
+        ..ServerOptions::ephemeral(SocketAddr::new(address, port))
+    };
+    apiserver::raise_file_limit();
+    gc_process::tasks::block_on(async {
+        let mut ended = apiserver::stop_signals()?;
+        let running = match controllers() {
+            None => Running::Alone(apiserver::serve(&options, None).await?),
+            Some(controllers) => {
+                let settings = ControllerOptions { controllers, ..ControllerOptions::default() };
+                let clock = CollectorClock::default();
+                let up = Up::start(
+                    &options,
+                    &settings,
+                    &WorkloadOptions::off(),
+                    None,
+                    &clock,
+                    Surroundings::default(),
+                    None,
+                )
+                .await?;
+                Running::Collecting(Box::new(up))
+            }
+        };
+        ended.recv().await;
+        match running {
+            Running::Alone(server) => server.shutdown().await,
+            Running::Collecting(up) => up.shutdown().await,
+        }
+        anyhow::Ok(())
+    })
+}
+
+/// What etcd says of itself.
+struct EtcdHealth;
+
+impl Pages for EtcdHealth {
+    fn refresh(&self) {}
+
+    fn unhealthy(&self) -> Option<String> {
+        None
+    }
+
+    fn page(&self, path: &str, _query: &[(String, String)]) -> Option<PageAnswer> {
+        let body = match path {
+            "/health" => r#"{"health":"true","reason":""}"#,
+            "/version" => r#"{"etcdserver":"3.6.0","etcdcluster":"3.6.0"}"#,
+            _ => return None,
+        };
+        Some(PageAnswer::Document("application/json", body.to_owned()))
+    }
+}
+
+/// The addresses of `http://host:port,…`.
+fn client_addresses(urls: &str) -> anyhow::Result<Vec<SocketAddr>> {
+    let mut found = Vec::new();
+    for url in urls.split(',') {
+        let refused = || UsageError::new(format!("--listen-client-urls {url}: expected http://HOST:PORT"));
+        let place =
+            url.strip_prefix("http://").map(|place| place.trim_end_matches('/')).ok_or_else(refused)?;
+        found.push(place.to_socket_addrs().map_err(|_| refused())?.next().ok_or_else(refused)?);
+    }
+    Ok(found)
+}
+
+fn etcd(given: &Given) -> anyhow::Result<()> {
+    let addresses = client_addresses(given.last("listen-client-urls").unwrap_or(DEFAULT_ETCD_URL))?;
+    gc_process::tasks::block_on(async {
+        let mut ended = apiserver::stop_signals()?;
+        for address in addresses {
+            let ready = Arc::new(AtomicBool::new(true));
+            let pages: Arc<dyn Pages> = Arc::new(EtcdHealth);
+            operations::serve(
+                address,
+                Shown { metrics: Arc::new(Registry::default()), ready, pages: Some(pages) },
+                Arc::new(Protection::Open),
+            )
+            .await?;
+        }
+        ended.recv().await;
+        anyhow::Ok(())
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_of_clients_are_addresses() {
+        let one = |text: &str| text.parse::<SocketAddr>().unwrap();
+        for (urls, expected) in [
+            ("http://127.0.0.1:2379", vec![one("127.0.0.1:2379")]),
+            ("http://0.0.0.0:1/,http://127.0.0.1:2", vec![one("0.0.0.0:1"), one("127.0.0.1:2")]),
+        ] {
+            assert_eq!(client_addresses(urls).unwrap(), expected);
+        }
+        for urls in ["https://127.0.0.1:1", "127.0.0.1:1", "http://127.0.0.1", "http://127.0.0.1:x", ""] {
+            assert!(client_addresses(urls).unwrap_err().is::<UsageError>(), "{urls}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! `kubegc envtest assets`: the folder that test frameworks look into, and the archives that they download.
+
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use gc_process::UsageError;
+
+use super::KUBERNETES_VERSION;
+use super::archive::{self, Entry};
+
+/// The names under which this binary is a program of a control plane.
+const PROGRAMS: [&str; 2] = ["kube-apiserver", "etcd"];
+const KUBECTL: &str = "kubectl";
+/// Where setup-envtest keeps each version, in the directory that it is given.
+const STORE: &str = "k8s";
+/// What `setup-envtest --index` and `BinaryAssetsIndexURL` read.
+const INDEX: &str = "envtest-releases.yaml";
+/// The etcd of an archive, whose links are skipped by those who unpack it.
+const ETCD: &[u8] = include_bytes!("etcd.sh");
+/// Frameworks download again what lacks a kubectl; most tests never call it.
+const NO_KUBECTL: &str = "#!/bin/sh\n\
+    echo \"kubectl was not on PATH when kubegc wrote this; put the real one in place of $0\" >&2\n\
+    exit 1\n";
+
+/// What is done for test frameworks.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum EnvtestCommand {
+    /// Write kube-apiserver, etcd and kubectl to a directory, for $KUBEBUILDER_ASSETS, BinaryAssetsDirectory and setup-envtest
+    Assets(AssetsOptions),
+}
+
+/// Options of `kubegc envtest assets`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AssetsOptions {
+    /// Directory to write to; created if it does not exist
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Also write the archive and the index that setup-envtest --index downloads; URL is where DIR will be served
+    #[arg(long, value_name = "URL")]
+    archive_url: Option<String>,
+}
+
+/// Runs it.
+pub(crate) fn run(command: &EnvtestCommand) -> anyhow::Result<()> {
+    let EnvtestCommand::Assets(options) = command;
+    let url = options.archive_url.as_deref().map(checked_url).transpose()?;
+    let binary = std::env::current_exe().context("where this program is")?;
+    let kubectl = on_path(KUBECTL);
+    write(&options.folder, &binary, kubectl.as_deref())?;
+    let folder = options.folder.canonicalize()?;
+    let mut out = std::io::stdout().lock();
+    if kubectl.is_none() {
+        writeln!(out, "kubectl is not on PATH and is left out; only tests that call it need it.")?;
+    }
+    writeln!(out, "export KUBEBUILDER_ASSETS={}", folder.display())?;
+    writeln!(out, "setup-envtest use {KUBERNETES_VERSION} --installed-only --bin-dir {}", folder.display())?;
+    if let Some(url) = url {
+        write_archive(&folder, url, kubectl.as_deref())?;
+        writeln!(out, "setup-envtest use {KUBERNETES_VERSION} --index {url}/{INDEX}")?;
+    }
+    Ok(())
+}
+
+/// A URL that Go's client downloads from, without the slash at its end.
+fn checked_url(url: &str) -> Result<&str, UsageError> {
+    let is_plain = url.chars().all(|character| character.is_ascii_graphic() && !"\"'#?".contains(character));
+    let place = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    match place.map(|place| place.trim_end_matches('/')) {
+        Some(place) if is_plain && !place.is_empty() => Ok(url.trim_end_matches('/')),
+        _ => Err(UsageError::new(format!(
+            "--archive-url {url}: expected http://HOST[:PORT][/PATH] or https://…, where DIR will be served"
+        ))),
+    }
+}
+
+/// The platform in the words of Go.
+fn platform() -> String {
+    let system = if std::env::consts::OS == "macos" { "darwin" } else { std::env::consts::OS };
+    let machine = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!("{system}-{machine}")
+}
+
+/// Writes the programs, and once more where setup-envtest looks for them.
+fn write(folder: &Path, binary: &Path, kubectl: Option<&Path>) -> anyhow::Result<()> {
+    let store = folder.join(STORE).join(format!("{KUBERNETES_VERSION}-{}", platform()));
+    for folder in [folder, &store] {
+        std::fs::create_dir_all(folder).map_err(|error| {
+            UsageError::new(format!("cannot create the directory {}: {error}", folder.display()))
+        })?;
+    }
+    let place = |folder: &Path, name: &str| {
+        let path = folder.join(name);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot replace {}", path.display()))
+            }
+            _ => Ok(path),
+        }
+    };
+    let mut source = binary.to_owned();
+    for folder in [folder, &store] {
+        for name in PROGRAMS {
+            let path = place(folder, name)?;
+            // A link of its own outlives the file that it was made from, as a copy does, and takes no space.
+            std::fs::hard_link(&source, &path)
+                .or_else(|_| std::fs::copy(&source, &path).map(drop))
+                .with_context(|| format!("cannot write {}", path.display()))?;
+            // Where the binary is on another filesystem, one copy of it is enough.
+            source = path;
+        }
+        let path = place(folder, KUBECTL)?;
+        let written = match kubectl {
+            Some(kubectl) => std::os::unix::fs::symlink(kubectl, &path),
+            None if folder == store => write_executable(&path, NO_KUBECTL),
+            None => Ok(()),
+        };
+        written.with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn write_executable(path: &Path, text: &str) -> std::io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+
+    File::options().write(true).create_new(true).mode(0o755).open(path)?.write_all(text.as_bytes())
+}
+
+/// Writes the archive of this platform, and an index that names it.
+fn write_archive(folder: &Path, url: &str, kubectl: Option<&Path>) -> anyhow::Result<()> {
+    let name = format!("envtest-v{KUBERNETES_VERSION}-{}.tar.gz", platform());
+    let path = folder.join(&name);
+    let read = |path: &Path| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+    let kubectl = kubectl.map_or_else(|| Ok(NO_KUBECTL.as_bytes().to_vec()), read)?;
+    let program = read(&folder.join(PROGRAMS[0]))?;
+    let contents: [&[u8]; 3] = [&program, ETCD, &kubectl];
+    let names = PROGRAMS.into_iter().chain([KUBECTL]);
+    let entries = names.zip(contents).map(|(name, contents)| Entry { name, contents });
+    let writing = || format!("cannot write {}", path.display());
+    let file = File::create(&path).with_context(writing)?;
+    let hash = archive::write(BufWriter::new(file), entries).with_context(writing)?;
+    let index = format!(
+        "releases:\n  v{KUBERNETES_VERSION}:\n    {name}:\n      hash: {hash}\n      selfLink: {url}/{name}\n"
+    );
+    let path = folder.join(INDEX);
+    std::fs::write(&path, index).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_those_that_can_be_downloaded_from() {
+        for (url, expected) in [
+            ("http://127.0.0.1:8000", "http://127.0.0.1:8000"),
+            ("https://files.example.com/kubegc//", "https://files.example.com/kubegc"),
+        ] {
+            assert_eq!(checked_url(url).unwrap(), expected);
+        }
+        for url in [
+            "",
+            "http://",
+            "http:///",
+            "file:///tmp",
+            "files.example.com",
+            "http://a b",
+            "http://a#b",
+            "http://a\nb",
+        ] {
+            assert!(checked_url(url).is_err(), "{url}");
+        }
+    }
+}

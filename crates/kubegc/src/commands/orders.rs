@@ -1,0 +1,52 @@
+//! The Lease that `kubegc pause` and `kubegc resume` write their orders to.
+
+use clap::Args;
+use gc_kube::ApiClient;
+use gc_process::access::Access;
+use gc_process::lease::orders::Orders;
+use gc_process::lease::{LeaseFlags, LeaseName, control};
+use gc_process::preflight;
+use gc_process::tasks::block_on;
+
+/// Which Lease, on which cluster.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Target {
+    #[command(flatten)]
+    lease: LeaseFlags,
+    #[command(flatten)]
+    access: Access,
+}
+
+impl Target {
+    /// Changes the orders; answers which Lease it was, and the orders before. An error if a collector has to obey them, and
+    /// none does.
+    pub(super) fn edit(
+        &self,
+        needs_collector: bool,
+        change: impl Fn(&mut Orders),
+    ) -> anyhow::Result<(LeaseName, Orders)> {
+        let lease = self.lease.name();
+        let before = block_on(async {
+            let client = self.access.connect().await?;
+            if needs_collector && !is_obeyed(&client, &lease).await? {
+                let LeaseName { namespace, name } = &lease;
+                anyhow::bail!(
+                    "nothing is paused: no collector holds the Lease {namespace}/{name}, and this server runs none. \
+                     Name another Lease with --leader-elect-resource-name, or use --beforehand for a collector that \
+                     starts later or runs without leader election"
+                );
+            }
+            anyhow::Ok(control::edit(&client, &lease, change).await?.0)
+        });
+        Ok((lease, before?))
+    }
+}
+
+/// Whether a collector obeys a Lease: one holds it, or the server is `kubegc up`, whose collectors obey the default one.
+async fn is_obeyed(client: &ApiClient, lease: &LeaseName) -> anyhow::Result<bool> {
+    let present = control::read(client, lease).await?;
+    let is_held = present.is_some_and(|lease| {
+        lease["spec"]["holderIdentity"].as_str().is_some_and(|holder| !holder.is_empty())
+    });
+    Ok(is_held || (*lease == LeaseFlags::default_name() && preflight::has_collectors(client).await))
+}

@@ -1,0 +1,100 @@
+//! `kubegc rbac`: the permissions that `kubegc run` needs, as manifests. deploy/run is this command's output, and a
+//! test keeps it so.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use clap::Args;
+use gc_collectors::permissions::{self, NeededRule};
+use gc_process::UsageError;
+
+use super::run::DEFAULT_CONTROLLERS;
+
+/// Options of `kubegc rbac`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    /// Grant what these collectors need, named as for `kubegc run`
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = DEFAULT_CONTROLLERS,
+          allow_hyphen_values = true)]
+    controllers: Vec<String>,
+    /// Grant the Events about deletions, as for `kubegc run`
+    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", action = clap::ArgAction::Set)]
+    deletion_events: bool,
+    /// Name of the ServiceAccount, and of its roles and bindings
+    #[arg(long, value_name = "NAME", default_value = "kubegc")]
+    name: String,
+    /// Namespace of the ServiceAccount
+    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
+    namespace: String,
+    /// Name of the Lease
+    #[arg(long, value_name = "NAME", default_value = "kubegc-garbage-collector")]
+    leader_elect_resource_name: String,
+    /// Namespace of the Lease
+    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
+    leader_elect_resource_namespace: String,
+}
+
+/// What the protection of metrics and pages needs.
+const PAGES_RULES: &str = "\
+# Whose token it is and what its user may read: for the page, and for metrics on an address other than loopback.
+- apiGroups: [\"authentication.k8s.io\"]
+  resources: [\"tokenreviews\"]
+  verbs: [\"create\"]
+- apiGroups: [\"authorization.k8s.io\"]
+  resources: [\"subjectaccessreviews\"]
+  verbs: [\"create\"]
+";
+
+/// Prints the manifests.
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let enabled = permissions::enabled(&options.controllers)
+        .map_err(|error| UsageError::new(format!("--controllers: {error}")))?;
+    let rules = permissions::needed(&enabled, options.deletion_events);
+    std::io::stdout().write_all(manifests(options, &rules).as_bytes())?;
+    Ok(())
+}
+
+fn manifests(options: &Options, rules: &[NeededRule]) -> String {
+    let Options { name, namespace, leader_elect_resource_name: lease, .. } = options;
+    let lease_namespace = &options.leader_elect_resource_namespace;
+    let mut text =
+        String::from("# What `kubegc run` asks for, and nothing else: the output of `kubegc rbac`.\n");
+    text.push_str("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n");
+    let _ = writeln!(text, "  name: {name}\nrules:"); // writing to a String cannot fail, here and below
+    for NeededRule { group, resource, names, verbs } in rules {
+        let _ = writeln!(text, "- apiGroups: [\"{group}\"]\n  resources: [\"{resource}\"]");
+        if !names.is_empty() {
+            let _ = writeln!(text, "  resourceNames: {names:?}");
+        }
+        let _ = writeln!(text, "  verbs: {verbs:?}");
+    }
+    text.push_str(PAGES_RULES);
+    // Orders on the Lease, and the breaker's trips there, need these verbs; a star may grant some.
+    let everywhere = rules.iter().find(|rule| (rule.group, rule.resource) == ("*", "*"));
+    let is_granted = |verb: &&str| everywhere.is_some_and(|star| star.verbs.contains(verb));
+    let mut lease_verbs = vec!["get", "update"];
+    lease_verbs.extend(["list", "patch", "watch"].into_iter().filter(|verb| !is_granted(verb)));
+    let writes_events = rules.iter().any(|rule| (rule.group, rule.resource) == ("", "events"));
+    let events = if writes_events {
+        ""
+    } else {
+        "- apiGroups: [\"\"]\n  resources: [\"events\"]\n  verbs: [\"create\"]\n"
+    };
+    let subject = format!("subjects:\n- kind: ServiceAccount\n  name: {name}\n  namespace: {namespace}\n");
+    let _ = write!(
+        text,
+        "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata:\n  name: {name}\n\
+         roleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: ClusterRole\n  name: {name}\n{subject}\
+         ---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: {name}-leader-election\n  \
+         namespace: {lease_namespace}\nrules:\n\
+         # A request to create has no name yet, so that this cannot be narrowed to one.\n\
+         - apiGroups: [\"coordination.k8s.io\"]\n  resources: [\"leases\"]\n  verbs: [\"create\"]\n\
+         - apiGroups: [\"coordination.k8s.io\"]\n  resources: [\"leases\"]\n  resourceNames: [\"{lease}\"]\n  \
+         verbs: {lease_verbs:?}\n{events}\
+         ---\napiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata:\n  name: {name}-leader-election\n  \
+         namespace: {lease_namespace}\n\
+         roleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: Role\n  name: {name}-leader-election\n{subject}"
+    );
+    text
+}

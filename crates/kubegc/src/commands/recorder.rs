@@ -1,0 +1,72 @@
+//! `kubegc recorder`: keeps the last state of deleted objects. A process and an account of its own: it may read what it records,
+//! and nothing else.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use gc_embedded::apiserver::stop_signals;
+use gc_inspect::gather;
+use gc_process::UsageError;
+use gc_process::access::Access;
+use gc_process::logging::{self, LogOptions};
+use gc_process::tasks::block_on;
+use gc_recovery::policy::RecordingPolicy;
+use gc_recovery::records::RecordsFlags;
+use gc_recovery::{recorder, seal};
+
+/// Options of `kubegc recorder`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kubegc recorder --records /var/lib/kubegc/records
+  kubegc recorder --records DIR --policy recorder.yaml
+  kubegc recorder --records s3://backups/shop --s3-region eu-central-1
+  kubegc recorder --records DIR --recipient age1…    encrypt, so that only the owner of the key can read
+
+The policy (YAML) says what is recorded; these are the defaults:
+  resources: ['*']                        # such as deployments.apps; a star matches any text
+  namespaces: {include: [], exclude: []}  # all namespaces
+  secrets: []                             # NAMESPACE/NAME of each Secret that is recorded
+  maxAge: 7d
+  maxSize: 1Gi
+
+Events and Leases are never recorded, Secrets only when they are listed. The directory is readable by its owner alone. With --recipient, records are encrypted to age public keys (`age-keygen` makes a pair); `kubegc undo --identity FILE` reads them. What is deleted while the recorder does not run is not recorded.")]
+pub(crate) struct RecorderOptions {
+    /// File with the policy, YAML or JSON
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    #[command(flatten)]
+    records: RecordsFlags,
+    /// Encrypt records to this age public key (repeatable: each of the keys reads them)
+    #[arg(long, value_name = "AGE1…", value_parser = seal::recipient, help_heading = "Records")]
+    recipient: Vec<seal::Recipient>,
+    #[command(flatten)]
+    access: Access,
+    #[command(flatten)]
+    log: LogOptions,
+}
+
+/// `kubegc recorder`: runs until it is stopped.
+pub(crate) fn run(options: &RecorderOptions) -> anyhow::Result<()> {
+    logging::start(&options.log)?;
+    let policy = match &options.policy {
+        None => RecordingPolicy::read("")?,
+        Some(path) => {
+            let shown = path.display();
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| UsageError::new(format!("{shown}: {error}")))?;
+            RecordingPolicy::read(&text).map_err(|error| UsageError::new(format!("{shown}: {error}")))?
+        }
+    };
+    block_on(async {
+        let mut stop = stop_signals()?;
+        let client = options.access.connect().await?;
+        let writer = seal::Writer::to(&options.recipient);
+        let mut sink = options.records.open(writer, policy.bounds(), gather::now()).await?;
+        let done = tokio::select! {
+            done = recorder::record(client, policy, &mut sink) => done,
+            _ = stop.recv() => Ok(()),
+        };
+        done.and(sink.close().await)
+    })
+}

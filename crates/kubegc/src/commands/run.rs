@@ -1,0 +1,388 @@
+//! `kubegc run`: the collectors on any cluster.
+
+mod config;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+mod live;
+mod metrics;
+mod observe;
+mod options;
+mod others;
+mod reload;
+mod resident;
+mod sinks;
+mod work_queue;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use futures::FutureExt as _;
+use gc_apiserver::ListenerTls;
+use gc_collectors::permissions::Controller;
+use gc_console::page::visitor::Cluster;
+use gc_console::page::{Page, listener};
+use gc_embedded::apiserver;
+use gc_inspect::resident::Resident;
+use gc_inspect::stuck_metrics::{StuckMetrics, Watched};
+use gc_kube::namespaces::NamespaceFeed;
+use gc_kube::{ApiClient, MetadataCollector, Observer, Observers, StatusBoard, SyncState};
+use gc_metrics::Catalogue;
+use gc_process::audit_log::DryRunReport;
+use gc_process::collector_metrics::CollectorMetrics;
+use gc_process::collectors::Surroundings;
+use gc_process::journal::Journal;
+use gc_process::kubeconfig::Caller;
+use gc_process::lease::election::{self, Candidate, ShownPages};
+use gc_process::operations::{self, Protection, Shown, TlsFlags};
+use gc_process::{logging, preflight};
+use tokio::signal::unix::SignalKind;
+use tokio::task::JoinSet;
+
+use crate::deletion_events::DeletionEvents;
+use live::Live;
+use metrics::{Metrics, RunPages, SharedEngine};
+use observe::Observation;
+pub(crate) use options::{DEFAULT_CONTROLLERS, Given, Options};
+use options::{Mode, Settings};
+use others::Others;
+use reload::reload;
+use resident::ResidentGraph;
+use sinks::AuditSinks;
+pub(crate) use sinks::sinks;
+
+/// How often readiness is checked until it is reached.
+const READINESS_PAUSE: Duration = Duration::from_millis(50);
+/// How long a terminating namespace is left alone first: other servers may not know yet that it terminates
+/// (spec `api-deletion.md`, 12.5).
+const NAMESPACE_SETTLE: Duration = Duration::from_secs(5);
+
+/// Runs until SIGINT or SIGTERM, or until the lease is lost (an error).
+pub(crate) fn run(options: &Options, given: &Given) -> anyhow::Result<()> {
+    logging::start_unattended(&options.log)?;
+    let settings = Settings::resolve(options, given)?;
+    for notice in &settings.notices {
+        tracing::info!("{notice}");
+    }
+    apiserver::raise_file_limit();
+    let done = gc_process::tasks::block_on(collect(options, given, settings));
+    // Whatever still runs is not waited for: after a lost lease nothing may be sent.
+    done
+}
+
+/// The metrics of the collector of owner references.
+pub(crate) fn metrics() -> Catalogue {
+    let mut catalogue = Catalogue::default();
+    Metrics::register("", &mut catalogue);
+    catalogue
+}
+
+/// What ended the work.
+enum End {
+    Signal,
+    Lost(election::LeaseError),
+}
+
+/// What a run is made of, before anything is sent.
+struct Parts {
+    client: ApiClient,
+    /// The same client, whose requests go only while this process leads.
+    gated: ApiClient,
+    live: Live,
+    collector: MetadataCollector,
+    engine: SharedEngine,
+    /// The graph of the collector, for questions, if it collects by owners.
+    graph: Option<Arc<dyn Resident>>,
+    journal: Arc<Journal>,
+    events: Option<DeletionEvents>,
+    page: Option<Page>,
+    catalogue: Catalogue,
+    metrics: Metrics,
+    collectors: CollectorMetrics,
+    stuck: StuckMetrics,
+}
+
+impl Parts {
+    fn new(client: ApiClient, settings: &Settings) -> anyhow::Result<Self> {
+        let live = Live::new(settings, client.address());
+        let permission = live.leadership.clone();
+        let gated = client.gated(move || permission.may_act());
+        let collector = MetadataCollector::new(gated.clone(), settings.collector())
+            .holding_writes(live.holding.subscribe())
+            .restrained_by(live.restraints());
+        let engine = SharedEngine::default();
+        let graph = settings.collects_by_owners().then(|| {
+            let graph =
+                ResidentGraph { engine: engine.clone(), table: collector.table(), board: collector.board() };
+            Arc::new(graph) as Arc<dyn Resident>
+        });
+        let mut catalogue = Catalogue::default();
+        Ok(Self {
+            journal: Arc::new(settings.journal.clone().open(client.address())?),
+            events: settings.retention.deletion_events.then(DeletionEvents::default),
+            page: settings.ui.map(|ui| live.page(&client, settings, ui, graph.clone())),
+            metrics: Metrics::register(&settings.lease.lease.name, &mut catalogue),
+            collectors: CollectorMetrics::register(&mut catalogue),
+            stuck: StuckMetrics::register(&mut catalogue),
+            catalogue,
+            client,
+            gated,
+            live,
+            collector,
+            engine,
+            graph,
+        })
+    }
+
+    fn sinks(&self, mode: Mode) -> AuditSinks {
+        let (journal, events) = (Arc::clone(&self.journal), self.events.clone());
+        AuditSinks { journal, events, mode, page: self.page.clone() }
+    }
+
+    /// The surroundings of the collectors beyond owner references.
+    fn surroundings(&self, mode: Mode) -> Surroundings {
+        Surroundings {
+            metrics: Some(self.collectors.clone()),
+            restraints: self.live.restraints(),
+            sinks: self.sinks(mode).for_others(),
+            ..Surroundings::default()
+        }
+    }
+
+    /// The observers of all decisions and outcomes of the collector of owner references.
+    fn observers(&self, settings: &Settings, tasks: &mut JoinSet<()>) -> Vec<Arc<dyn Observer>> {
+        let (metrics, table) = (&self.metrics, self.collector.table());
+        let mut observers: Vec<Arc<dyn Observer>> =
+            vec![Arc::new(metrics.clone()), Arc::new(metrics.queues())];
+        observers.extend(self.sinks(settings.mode).of(Controller::GarbageCollector, &table));
+        match settings.mode {
+            Mode::Act => {}
+            Mode::DryRun => observers.push(Arc::new(DryRunReport::new(table))),
+            Mode::Observe | Mode::ObserveFor(_) => {
+                let (window, journal) = (settings.observe_window, Arc::clone(&self.journal));
+                let observation =
+                    Arc::new(Observation::new(window, self.engine.clone(), metrics.clone(), journal, table));
+                tasks.spawn(Arc::<Observation>::clone(&observation).compare().boxed());
+                observers.push(observation);
+            }
+        }
+        if settings.collects_by_owners() {
+            observers.push(self.collectors.observer(Controller::GarbageCollector));
+        }
+        observers
+    }
+
+    /// Serves metrics and operational pages, and the page if it is wanted. Returns where they are, for the Lease.
+    async fn serve_pages(
+        &mut self,
+        options: &Options,
+        settings: &Settings,
+        ready: &Arc<AtomicBool>,
+    ) -> anyhow::Result<ShownPages> {
+        let live = &self.live;
+        let pages = RunPages {
+            engine: self.engine.clone(),
+            board: self.collector.board(),
+            concurrency: self.collector.concurrency(),
+            metrics: self.metrics.clone(),
+            leadership: live.leadership.clone(),
+            journal: Arc::clone(&self.journal),
+            breaker: live.breaker.clone(),
+            orders: live.control.orders(),
+            holding: live.holding.subscribe(),
+            table: self.collector.table(),
+            clock: self.client.server_clock().cloned(),
+            failed_rounds: AtomicU64::new(0),
+        };
+        let shown = Shown {
+            metrics: Arc::new(std::mem::take(&mut self.catalogue).into()),
+            ready: Arc::clone(ready),
+            pages: Some(Arc::new(pages)),
+        };
+        let protection = Arc::new(Protection::of(settings.bind_address, &options.tls, Some(&self.client))?);
+        let mut tls = protection.tls();
+        let address = operations::serve(settings.bind_address, shown, protection).await?;
+        gc_process::local::record_pages(address);
+        tracing::info!(%address, server = self.client.address(), mode = ?settings.mode, "kubegc run");
+        if let (Some(page), Some(ui)) = (self.page.take(), settings.ui) {
+            tls = Some(serve_page(page, ui, &self.client, tls, &options.tls).await?);
+        }
+        Ok(ShownPages {
+            authority: tls.and_then(|tls| tls.authority_pem().map(str::to_owned)),
+            address: Some(address).filter(|address| address.ip().is_loopback()),
+        })
+    }
+
+    /// Starts what follows the cluster and the Lease, beside the collectors.
+    async fn follow(&mut self, settings: &Settings, tasks: &mut JoinSet<()>) {
+        if settings.controllers.iter().any(|controller| controller.collector().for_every_kind) {
+            let (client, breaker) = (self.client.clone(), self.live.breaker.clone());
+            tasks.spawn(gc_kube::follow_definitions(client, breaker).boxed());
+        }
+        if !settings.mode.reads_only() {
+            follow_orders(&self.client, settings, &self.live, tasks).await;
+            if let Some(events) = self.events.take() {
+                tasks.spawn(events.write(self.gated.clone()).boxed());
+            }
+        }
+    }
+}
+
+async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow::Result<()> {
+    let mut ended = apiserver::stop_signals()?;
+    let hangups = tokio::signal::unix::signal(SignalKind::hangup()).context("cannot listen to SIGHUP")?;
+    let timeout = options.request_timeout()?;
+    let client = options.cluster.client(settings.kubeconfig.as_ref(), Caller::Controller).await?;
+    let mut parts = Parts::new(client.with_request_timeout(timeout), &settings)?;
+    let mut tasks = JoinSet::new();
+    let mut observers = parts.observers(&settings, &mut tasks);
+    let (feed, terminating) = NamespaceFeed::new();
+    observers.push(Arc::new(feed));
+    let surroundings = parts.surroundings(settings.mode);
+    let ready = Arc::new(AtomicBool::new(!settings.collects_by_owners()));
+    let shown = parts.serve_pages(options, &settings, &ready).await?;
+
+    // Until the server is there and lets us, nothing else makes sense; but a signal ends the wait.
+    tokio::select! {
+        checked = check_server(&parts.client, &settings) => checked?,
+        _ = ended.recv() => return Ok(()),
+    }
+    parts.follow(&settings, &mut tasks).await;
+    let others = Others::start(&parts.gated, &settings, &parts.live, terminating, surroundings);
+    let Parts { client, live, collector, engine, graph, journal, metrics, stuck, .. } = parts;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let work = settings.collects_by_owners().then(|| {
+        tasks.spawn(watch_readiness(collector.board(), Arc::clone(&ready)).boxed());
+        let (watched, leadership) =
+            (Watched { client: client.clone(), resident: graph }, live.leadership.clone());
+        let acts = move || ready.load(Ordering::Acquire) && leadership.leads();
+        tasks.spawn(stuck.follow(watched, acts).boxed());
+        let shutdown = async move {
+            let _ = stopped.await; // a dropped sender is a stop as well
+        };
+        tokio::spawn(collector.run(engine, Arc::new(Observers(observers)), shutdown).boxed())
+    });
+    let (lease, elects) = (settings.lease.clone(), settings.elects());
+    let is_observation = matches!(settings.mode, Mode::Observe | Mode::ObserveFor(_));
+    let (control, leadership) = (live.control.clone(), live.leadership.clone());
+    let mut candidate =
+        Candidate::new(client, lease, election::identity(), control, leadership).showing(shown);
+    tasks.spawn(reload(hangups, options.clone(), given.clone(), settings, live).boxed());
+    let end = tokio::select! {
+        lost = lead(&mut candidate, elects) => End::Lost(lost),
+        _ = ended.recv() => End::Signal,
+    };
+    let result = match end {
+        End::Signal => {
+            let _ = stop.send(()); // an error says that the collector has ended already
+            others.stop().await;
+            if let Some(work) = work {
+                work.await.context("the collector ended by a panic")?;
+            }
+            candidate.release().await;
+            Ok(())
+        }
+        // No further request is begun: the gate is shut. Dropping the runtime ends what is in flight.
+        End::Lost(error) => {
+            if let Some(work) = work {
+                work.abort();
+            }
+            Err(error.into())
+        }
+    };
+    journal.close();
+    if is_observation {
+        report_observation(&metrics);
+    }
+    result
+}
+
+/// Waits for the server, and checks its version and what it permits.
+async fn check_server(client: &ApiClient, settings: &Settings) -> anyhow::Result<()> {
+    preflight::reach(client, true).await?;
+    preflight::check_version(client).await;
+    gc_process::admission::warn_of_unguarded(client, &settings.controllers).await;
+    let needed = (settings.controllers.as_slice(), settings.retention.deletion_events);
+    preflight::check_permissions(client, needed, settings.mode.reads_only()).await
+}
+
+/// Leads until the lease is lost; without an election, for ever.
+async fn lead(candidate: &mut Candidate, elects: bool) -> election::LeaseError {
+    if !elects {
+        std::future::pending::<()>().await;
+    }
+    match candidate.acquire().await {
+        Ok(()) => candidate.keep().await,
+        Err(error) => error,
+    }
+}
+
+fn report_observation(metrics: &Metrics) {
+    let (agreements, disagreements) = metrics.comparisons();
+    tracing::info!(
+        agreements,
+        disagreements,
+        "the observation has ended; `kubegc journal --verb observe` lists each comparison"
+    );
+}
+
+/// Serves the page, with the certificate that metrics have, if they have one. Answers the certificate.
+async fn serve_page(
+    page: Page,
+    ui: options::Ui,
+    client: &ApiClient,
+    tls: Option<Arc<ListenerTls>>,
+    flags: &TlsFlags,
+) -> anyhow::Result<Arc<ListenerTls>> {
+    let tls = match tls {
+        Some(tls) => tls,
+        None => Arc::new(flags.load()?),
+    };
+    let cluster = Cluster::new(client.clone())?;
+    let bound = listener::serve(ui.bind_address, Arc::clone(&tls), page, cluster).await?;
+    tracing::info!(
+        page = %format!("https://{bound}/ui"),
+        takes_orders = ui.takes_orders,
+        "the page is served; `kubegc ui --collector {bound}` prints a link to it"
+    );
+    Ok(tls)
+}
+
+/// Takes in what the Lease orders before anything is done, and follows it from then on.
+async fn follow_orders(client: &ApiClient, settings: &Settings, live: &Live, tasks: &mut JoinSet<()>) {
+    let lease = &settings.lease.lease;
+    if let Err(error) = live.control.look(client, lease).await {
+        tracing::warn!("cannot read the lease; orders to pause and resume are not seen: {error:#}");
+    }
+    tasks.spawn(live.control.clone().follow(client.clone(), lease.clone()).boxed());
+    tasks.spawn(live.control.clone().announce(client.clone(), lease.clone()).boxed());
+    let Mode::ObserveFor(period) = settings.mode else { return };
+    let (control, holding) = (live.control.clone(), live.holding.clone());
+    let (client, lease) = (client.clone(), lease.clone());
+    tasks.spawn(
+        async move {
+            let until = control.observe_until(&client, &lease, period).await;
+            tracing::info!(%until, "observing first");
+            while jiff::Timestamp::now() < until {
+                tokio::time::sleep(READINESS_PAUSE).await;
+            }
+            tracing::info!("observation ended; acting from now on");
+            holding.send_replace(None);
+        }
+        .boxed(),
+    );
+}
+
+/// Ready is who knows, of every resource, either its objects or that they cannot be known.
+async fn watch_readiness(board: StatusBoard, ready: Arc<AtomicBool>) {
+    loop {
+        let states = board.all();
+        if !states.is_empty() && states.values().all(|status| status.state != SyncState::Listing) {
+            ready.store(true, Ordering::Relaxed);
+            tracing::info!(resources = states.len(), "the graph is complete");
+            return;
+        }
+        tokio::time::sleep(READINESS_PAUSE).await;
+    }
+}

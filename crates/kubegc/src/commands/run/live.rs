@@ -1,0 +1,80 @@
+//! The parts of a run that change while it runs: leadership, orders, limits.
+
+use std::sync::Arc;
+
+use gc_console::page::{Attached, Page};
+use gc_inspect::resident::Resident;
+use gc_kube::breaker::{Breaker, SharedBreaker};
+use gc_kube::concurrency::ConcurrencyOptions;
+use gc_kube::{ApiClient, Restraints};
+use gc_process::lease::control::Control;
+use gc_process::lease::election::Leadership;
+use gc_types::WithheldBy;
+use tokio::sync::watch;
+
+use super::options::{self, JournalPlace, Mode, Settings};
+
+/// What may change while running.
+pub(super) struct Live {
+    pub(super) breaker: SharedBreaker,
+    pub(super) concurrency: watch::Sender<ConcurrencyOptions>,
+    /// What holds all writes, if anything does.
+    pub(super) holding: watch::Sender<Option<WithheldBy>>,
+    pub(super) leadership: Leadership,
+    pub(super) control: Control,
+}
+
+impl Live {
+    pub(super) fn new(settings: &Settings, server: &str) -> Self {
+        let leadership = if settings.elects() { Leadership::none() } else { Leadership::always() };
+        let breaker = SharedBreaker::new(Breaker::new(settings.breaker));
+        breaker.change(|breaker| breaker.keep(settings.kept_resources.clone()));
+        let holding = match settings.mode {
+            Mode::Act => None,
+            Mode::DryRun => Some(WithheldBy::DryRun),
+            Mode::Observe | Mode::ObserveFor(_) => Some(WithheldBy::Observe),
+        };
+        let mut control = Control::new(leadership.clone(), breaker.clone());
+        if let (JournalPlace::File(journal), false) = (&settings.journal, settings.mode.reads_only()) {
+            control = control.remembering(&journal.file, server, &settings.lease.lease);
+        }
+        Self {
+            concurrency: watch::Sender::new(settings.concurrency),
+            holding: watch::Sender::new(holding),
+            control,
+            leadership,
+            breaker,
+        }
+    }
+
+    /// The page of these collectors.
+    pub(super) fn page(
+        &self,
+        client: &ApiClient,
+        settings: &Settings,
+        ui: options::Ui,
+        resident: Option<Arc<dyn Resident>>,
+    ) -> Page {
+        let collectors = Attached {
+            client: client.clone(),
+            lease: settings.lease.lease.clone(),
+            leadership: self.leadership.clone(),
+            holding: self.holding.subscribe(),
+            breaker: self.breaker.clone(),
+            takes_orders: ui.takes_orders,
+            resident,
+        };
+        let page = Page::attached(self.control.clone(), collectors);
+        page.expect(&settings.controllers);
+        page
+    }
+
+    /// What stops every collector alike.
+    pub(super) fn restraints(&self) -> Restraints {
+        Restraints {
+            held: self.leadership.held(),
+            breaker: Some(self.breaker.clone()),
+            bounds: Some(self.concurrency.subscribe()),
+        }
+    }
+}

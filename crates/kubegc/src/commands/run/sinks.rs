@@ -1,0 +1,56 @@
+//! The observers that leave a trace of every decision: the log, the journal, Events and the feed of the page.
+
+use std::sync::Arc;
+
+use gc_collectors::permissions::Controller;
+use gc_console::page::Page;
+use gc_kube::{Observer, ResourceTable};
+use gc_process::audit_log::{DryRunReport, LogDecisions};
+use gc_process::collectors::MakeSinks;
+use gc_process::journal::{Journal, JournalObserver};
+
+use super::options::Mode;
+use crate::deletion_events::DeletionEvents;
+
+/// Makes those who write down what a collector does: nothing is deleted without a trace.
+#[derive(Clone)]
+pub(super) struct AuditSinks {
+    pub(super) journal: Arc<Journal>,
+    /// None where they are switched off.
+    pub(super) events: Option<DeletionEvents>,
+    pub(super) mode: Mode,
+    /// Whose feed shows it, too.
+    pub(super) page: Option<Page>,
+}
+
+/// The audit sinks of collectors that run beside their server: the log, the journal, and Events.
+pub(crate) fn sinks(journal: Arc<Journal>, events: Option<DeletionEvents>) -> Arc<MakeSinks> {
+    AuditSinks { journal, events, mode: Mode::Act, page: None }.for_others()
+}
+
+impl AuditSinks {
+    /// The log with its audit lines, the journal, Events, and the feed of the page.
+    pub(super) fn of(&self, controller: Controller, table: &ResourceTable) -> Vec<Arc<dyn Observer>> {
+        let journal = Arc::clone(&self.journal);
+        let mut made: Vec<Arc<dyn Observer>> = vec![
+            Arc::new(LogDecisions::new(controller, table.clone())),
+            Arc::new(JournalObserver { journal, controller: controller.name(), table: table.clone() }),
+        ];
+        made.extend(self.events.as_ref().and_then(|events| events.observer(controller, table)));
+        made.extend(self.page.as_ref().map(|page| page.observer(controller, table)));
+        made
+    }
+
+    /// The same for collectors other than that of owner references, which cannot be compared with another one: where
+    /// nothing is performed, they report.
+    pub(super) fn for_others(&self) -> Arc<MakeSinks> {
+        let sinks = self.clone();
+        Arc::new(move |controller, table| {
+            let mut made = sinks.of(controller, table);
+            if sinks.mode.reads_only() {
+                made.push(Arc::new(DryRunReport::new(table.clone())));
+            }
+            made
+        })
+    }
+}

@@ -1,0 +1,188 @@
+//! `kubegc up`: the embedded API server and every collector of a cluster, in one process.
+
+mod command;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::Args;
+use futures::FutureExt as _;
+use gc_console::page;
+use gc_embedded::apiserver::{self, ServerOptions};
+use gc_embedded::clock::CollectorClock;
+use gc_embedded::up::{ADMINISTRATOR, Up};
+use gc_embedded::workloads::WorkloadOptions;
+use gc_inspect::stuck_metrics::{StuckMetrics, Watched};
+use gc_kube::ApiClient;
+use gc_metrics::Catalogue;
+use gc_process::collector_metrics::CollectorMetrics;
+use gc_process::collectors::{ControllerOptions, Surroundings};
+use gc_process::journal::{InMemoryOnly, Journal, JournalOptions, SERVER_JOURNAL};
+use gc_process::logging::{self, LogOptions};
+use gc_process::operations::{self, Protection, Shown, TlsFlags};
+use gc_process::{UsageError, background as detach};
+use gc_registry::api::UserInfo;
+use tokio::sync::mpsc;
+
+use super::run;
+use crate::deletion_events::DeletionEvents;
+
+/// Size at which the journal is rotated.
+const JOURNAL_BYTES: u64 = 32 << 20;
+/// Number of rotated journals that are kept.
+const OLDER_JOURNALS: u32 = 2;
+
+/// Options of `kubegc up`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kubegc up --ephemeral            serve until Ctrl-C and keep nothing
+  kubegc up -- go test ./...       run a test suite against a server of its own
+  kubegc up --detach               run in the background; kubegc down stops it")]
+pub(crate) struct Options {
+    #[command(flatten)]
+    server: ServerOptions,
+    #[command(flatten)]
+    controllers: ControllerOptions,
+    #[command(flatten)]
+    workloads: WorkloadOptions,
+    /// Address for the metrics of the collectors [default: none]; on an address other than loopback they need TLS and a
+    /// token
+    #[arg(long, help_heading = operations::PAGES_HEADING, value_name = "ADDRESS:PORT")]
+    bind_address: Option<SocketAddr>,
+    #[command(flatten)]
+    tls: TlsFlags,
+    /// Run in the background and return as soon as the server is ready; `kubegc down` stops it
+    #[arg(long, help_heading = "API server", conflicts_with = "command")]
+    detach: bool,
+    /// This process is the one in the background.
+    #[arg(long, hide = true)]
+    detached: bool,
+    #[command(flatten)]
+    log: LogOptions,
+    /// Command to run with $KUBECONFIG set; stops the server when it ends and returns its exit code. Keeps nothing
+    /// without --data-dir, and uses a free port without --listen
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Runs until SIGINT or SIGTERM, or until the command that was given ends. Answers the exit code.
+pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    if options.detach {
+        return detach::start();
+    }
+    if options.command.is_empty() && std::env::args_os().next_back().is_some_and(|last| last == "--") {
+        // Most likely a variable that should have held the command; a server would run until it is stopped.
+        return Err(UsageError::new("no command after --; expected one, as in: kubegc up -- pytest").into());
+    }
+    let mut log = options.log.clone();
+    if !options.command.is_empty() {
+        // What the collectors do is not what its output is read for.
+        log.log_level.get_or_insert_with(|| "warn".to_owned());
+    }
+    logging::start(&log)?;
+    if options.detached {
+        detach::leave_terminal()?;
+    }
+    apiserver::raise_file_limit();
+    let mut options = options.clone();
+    if !options.command.is_empty() {
+        options.server.for_a_command();
+    }
+    let done = gc_process::tasks::block_on(serve(&options));
+    // Calls that still wait for a disk or a network must not delay the exit.
+    done
+}
+
+async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
+    let mut ended = apiserver::stop_signals()?;
+    apiserver::check_kubeconfig(&options.server)?;
+    let mut catalogue = Catalogue::default();
+    let clock = CollectorClock::default();
+    let metrics = Some(CollectorMetrics::register(&mut catalogue));
+    let stuck = StuckMetrics::register(&mut catalogue);
+    let (journal, in_memory) = journal(&options.server)?;
+    let journal = Arc::new(journal);
+    let events = options.controllers.deletion_events.then(DeletionEvents::default);
+    let surroundings = Surroundings {
+        metrics,
+        sinks: run::sinks(Arc::clone(&journal), events.clone()),
+        journal: Some(Arc::clone(&journal)),
+        ..Surroundings::default()
+    };
+    let (server, controllers, workloads) = (&options.server, &options.controllers, &options.workloads);
+    let up =
+        Up::start(server, controllers, workloads, None, &clock, surroundings, Some(page::maker())).await?;
+    // Where the data directory is in use, the start has failed, and says so alone.
+    in_memory.iter().for_each(InMemoryOnly::log);
+    let way = up.server.in_process("kubegc");
+    let client = ApiClient::in_process(move |request| way.call(request));
+    let events = events.map(|events| tokio::spawn(events.write(client.clone()).boxed()));
+    let orders = up.control.console().map(|page| tokio::spawn(page.follow_orders()));
+    let is_shown = options.bind_address.is_some();
+    let stuck =
+        is_shown.then(|| tokio::spawn(stuck.follow(Watched { client, resident: None }, || true).boxed()));
+    let done = attend(options, &up, catalogue, &mut ended).await;
+    if let Some(orders) = orders {
+        orders.abort();
+    }
+    if let Some(stuck) = stuck {
+        stuck.abort();
+    }
+    if let Some(events) = events {
+        events.abort();
+    }
+    up.shutdown().await;
+    journal.close();
+    done
+}
+
+/// The journal of what the collectors do: in the data directory, if there is one, and in memory.
+fn journal(options: &ServerOptions) -> anyhow::Result<(Journal, Option<InMemoryOnly>)> {
+    // Something else at that place is the server's to report.
+    let folder = options.data_dir()?.filter(|folder| folder.is_dir() || !folder.exists());
+    let Some(folder) = folder else { return Ok((Journal::open(None, None)?, None)) };
+    let file = folder.join(SERVER_JOURNAL);
+    let options = JournalOptions { file, largest_bytes: JOURNAL_BYTES, older_files: OLDER_JOURNALS };
+    Journal::open_default(options, None)
+}
+
+/// Serves until the end of the process or of the command.
+async fn attend(
+    options: &Options,
+    up: &Up,
+    catalogue: Catalogue,
+    ended: &mut mpsc::Receiver<()>,
+) -> anyhow::Result<ExitCode> {
+    // A temporary directory of its own is removed when this is dropped.
+    let kubeconfig = apiserver::write_kubeconfig(&options.server, &up.server)?;
+    if let Some(address) = options.bind_address {
+        let ready = Arc::new(AtomicBool::new(true));
+        let shown = Shown { metrics: Arc::new(catalogue.into()), ready, pages: None };
+        let way = up.server.in_process("kubegc");
+        let client = ApiClient::in_process(move |request| way.call(request));
+        let protection = Protection::of(address, &options.tls, Some(&client))?;
+        let address = operations::serve(address, shown, Arc::new(protection)).await?;
+        tracing::info!(%address, "metrics of the collectors");
+    }
+    if !options.command.is_empty() {
+        return command::run(&options.command, kubeconfig.path(), ended).await;
+    }
+    let added = options.server.write_kubeconfig.as_ref().map(|_| up.server.credentials().server);
+    let _mark = options.detached.then(|| detach::Mark::set(kubeconfig.path(), added)).transpose()?;
+    let administrator = UserInfo {
+        name: ADMINISTRATOR.to_owned(),
+        groups: vec!["system:masters".to_owned()],
+        ..UserInfo::default()
+    };
+    if let Some(link) = up.control.console().and_then(|page| page.link(administrator)) {
+        writeln!(std::io::stdout(), "Page (the link works once and expires in ten minutes): {link}")?;
+    }
+    apiserver::print_ready(&up.server, kubeconfig.path())?;
+    ended.recv().await;
+    Ok(ExitCode::SUCCESS)
+}
