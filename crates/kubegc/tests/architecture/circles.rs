@@ -281,6 +281,21 @@ fn block_length(code: &str) -> usize {
     code.len()
 }
 
+/// The uses between the modules of a crate's root: a file there and its folder are one.
+pub(crate) fn between_folders<'a>(
+    uses: &BTreeMap<&'a Module, BTreeSet<&'a Module>>,
+) -> BTreeMap<&'a Module, BTreeSet<&'a Module>> {
+    let root_of =
+        |module: &Module| uses.keys().copied().find(|root| root.len() == 1 && module.starts_with(root));
+    let mut found: BTreeMap<&Module, BTreeSet<&Module>> = BTreeMap::new();
+    for (module, used) in uses {
+        let Some(root) = root_of(module) else { continue };
+        let used = used.iter().filter_map(|other| root_of(other)).filter(|other| *other != root);
+        found.entry(root).or_default().extend(used);
+    }
+    found
+}
+
 /// The groups of modules that reach one another, with more than one member.
 pub(crate) fn circles<'a>(uses: &BTreeMap<&'a Module, BTreeSet<&'a Module>>) -> Vec<BTreeSet<&'a Module>> {
     let reach: BTreeMap<_, BTreeSet<&Module>> =

@@ -5,7 +5,7 @@ mod circles;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cargo_metadata::{DependencyKind, MetadataCommand};
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
 /// Crates that decide. None of them may reach a runtime, a client, a server or a disk, directly or through others.
 const PURE: [&str; 9] = [
@@ -72,7 +72,49 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "gc-workloads",
         ],
     ),
-    ("gc-inspect", &["gc-explain", "gc-kube", "gc-process", "gc-collectors", "gc-types"]),
+    (
+        "gc-inspect",
+        &[
+            "gc-explain",
+            "gc-kube",
+            "gc-metrics",
+            "gc-ownership",
+            "gc-process",
+            "gc-collectors",
+            "gc-registry",
+            "gc-types",
+        ],
+    ),
+    (
+        "gc-console",
+        &[
+            "gc-apiserver",
+            "gc-collectors",
+            "gc-embedded",
+            "gc-explain",
+            "gc-inspect",
+            "gc-kube",
+            "gc-process",
+            "gc-registry",
+            "gc-types",
+        ],
+    ),
+    (
+        "gc-recovery",
+        &[
+            "gc-apiserver",
+            "gc-collectors",
+            "gc-embedded",
+            "gc-explain",
+            "gc-external",
+            "gc-inspect",
+            "gc-kube",
+            "gc-process",
+            "gc-registry",
+            "gc-store",
+            "gc-types",
+        ],
+    ),
     (
         "gc-process",
         &[
@@ -105,9 +147,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("kubegc-testing", &["gc-embedded", "gc-apiserver"]),
 ];
 
-#[test]
-fn pure_crates_reach_nothing_that_acts() {
-    let metadata = MetadataCommand::new().exec().unwrap();
+/// The names of the packages that a package needs, directly or through others, itself among them.
+fn reached_by(metadata: &Metadata, root: &str) -> BTreeSet<String> {
     let resolve = metadata.resolve.as_ref().unwrap();
     let name_of: BTreeMap<_, _> = metadata.packages.iter().map(|p| (&p.id, p.name.to_string())).collect();
     let normal: BTreeMap<_, Vec<_>> = resolve
@@ -120,14 +161,21 @@ fn pure_crates_reach_nothing_that_acts() {
             (&node.id, edges.map(|dep| &dep.pkg).collect())
         })
         .collect();
-    for root in PURE {
-        let start = name_of.iter().find(|(_, name)| name.as_str() == root).unwrap().0;
-        let (mut seen, mut queue) = (BTreeSet::new(), vec![*start]);
-        while let Some(id) = queue.pop() {
-            if seen.insert(name_of[id].clone()) {
-                queue.extend(&normal[id]);
-            }
+    let start = name_of.iter().find(|(_, name)| name.as_str() == root).unwrap().0;
+    let (mut seen, mut queue) = (BTreeSet::new(), vec![*start]);
+    while let Some(id) = queue.pop() {
+        if seen.insert(name_of[id].clone()) {
+            queue.extend(&normal[id]);
         }
+    }
+    seen
+}
+
+#[test]
+fn pure_crates_reach_nothing_that_acts() {
+    let metadata = MetadataCommand::new().exec().unwrap();
+    for root in PURE {
+        let seen = reached_by(&metadata, root);
         let reached: Vec<_> = FORBIDDEN.iter().filter(|name| seen.contains(**name)).collect();
         assert!(reached.is_empty(), "{root} reaches {reached:?}");
     }
@@ -174,6 +222,68 @@ fn no_more_than_two_files_of_a_crate_use_one_another() {
     assert!(errors.is_empty(), "{}", errors.join("\n"));
     // A scanner that finds nothing would find no circle, either.
     assert!(found > 500, "only {found} files use others");
+}
+
+/// Circles of folders that exist, with how many modules are in each and why they stay. The table may only shrink.
+const FOLDER_CIRCLES: &[(&str, &[usize], &str)] = &[
+    (
+        "gc-apiserver",
+        &[11],
+        "its state holds what every part of a request needs, and each part has its metrics there",
+    ),
+    (
+        "gc-collectors",
+        &[16],
+        "the table of collectors names each folder, and each folder uses the kinds that the table serves",
+    ),
+    (
+        "gc-registry",
+        &[5, 6],
+        "the rules of built-in kinds, of definitions and of schemas ask one another; a request uses the registry that admits it",
+    ),
+];
+
+/// Two modules of a crate's root may use each other, as two files may; more in a circle are one room with many doors.
+#[test]
+fn no_more_than_two_folders_of_a_crate_use_one_another() {
+    const FOLDERS: usize = 2;
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let (mut found, mut errors) = (0, Vec::new());
+    for entry in std::fs::read_dir(root.join("crates")).unwrap() {
+        let folder = entry.unwrap().path();
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        let sources = circles::Sources::read(&folder.join("src"));
+        let uses = circles::between_folders(&sources.uses());
+        found += uses.values().filter(|used| !used.is_empty()).count();
+        let circles = circles::circles(&uses);
+        let mut sizes: Vec<usize> =
+            circles.iter().map(BTreeSet::len).filter(|size| *size > FOLDERS).collect();
+        sizes.sort_unstable();
+        let known =
+            FOLDER_CIRCLES.iter().find(|(known, ..)| *known == name).map_or(&[][..], |(_, sizes, _)| sizes);
+        if sizes != known {
+            let circles: Vec<String> = circles
+                .iter()
+                .filter(|circle| circle.len() > FOLDERS)
+                .map(|circle| circle.iter().map(|module| module.join("::")).collect::<Vec<_>>().join(", "))
+                .collect();
+            errors.push(format!("{name}: circles of {sizes:?}, known are {known:?}: {}", circles.join("; ")));
+        }
+    }
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
+    assert!(found > 100, "only {found} folders use others");
+}
+
+/// Libraries that a user's test is not to build: a terminal's, those of encryption and of man pages.
+const NOT_FOR_TESTS: [&str; 5] = ["ratatui", "termion", "age", "clap_mangen", "tar"];
+
+#[test]
+fn tests_of_users_build_no_terminal_no_encryption_and_no_man_pages() {
+    let metadata = MetadataCommand::new().exec().unwrap();
+    let reached = reached_by(&metadata, "kubegc-testing");
+    let found: Vec<_> = NOT_FOR_TESTS.iter().filter(|name| reached.contains(**name)).collect();
+    assert!(found.is_empty(), "kubegc-testing builds {found:?}");
+    assert!(reached.contains("gc-embedded"), "it builds what it is about");
 }
 
 /// CONTRIBUTING.md: `x.rs` beside the folder `x`, and no file that is included from elsewhere, unless a test shares it.
