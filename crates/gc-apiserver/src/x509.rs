@@ -10,6 +10,7 @@ mod chain;
 mod constraints;
 mod handshake;
 mod hostname;
+mod request;
 #[cfg(test)]
 mod tests;
 
@@ -17,17 +18,21 @@ pub(crate) use certificate::Certificate;
 pub(crate) use chain::{Pool, Purpose, Refusal, check_dates};
 pub(crate) use handshake::{verify_tls12, verify_tls13};
 pub(crate) use hostname::check_host;
+pub(crate) use request::verify_request;
 
-/// Returns whether one of the algorithms that *ring* has verifies a signature. Algorithms are the contents of their elements.
+/// Returns whether one of the algorithms that *ring* has verifies a signature; none if it has no such algorithm. Algorithms are
+/// the contents of their elements.
 pub(crate) fn verifies(
     (key_algorithm, key): (&[u8], &[u8]),
     algorithm: &[u8],
     signed: &[u8],
     signature: &[u8],
-) -> bool {
+) -> Option<bool> {
     let provider = rustls::crypto::ring::default_provider();
-    let mut known = provider.signature_verification_algorithms.all.iter().filter(|known| {
+    let known = provider.signature_verification_algorithms.all.iter().filter(|known| {
         known.public_key_alg_id().as_ref() == key_algorithm && known.signature_alg_id().as_ref() == algorithm
     });
-    known.any(|known| known.verify_signature(key, signed, signature).is_ok())
+    known
+        .map(|known| known.verify_signature(key, signed, signature).is_ok())
+        .reduce(|one, other| one || other)
 }

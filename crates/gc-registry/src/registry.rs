@@ -4,7 +4,7 @@ pub mod advisor;
 pub mod deletion_observer;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::task::{Context, Poll, Waker};
 
 use crate::admission::Plugins;
@@ -19,6 +19,7 @@ use crate::hub::Hub;
 use crate::persist;
 use crate::services::ServiceRanges;
 use crate::storage::{Blocking, RangeAnswer, RangeOptions, Revision, Storage, StorageError};
+use crate::x509::SignatureVerifier;
 use advisor::Advisor;
 use deletion_observer::DeletionObserver;
 
@@ -91,6 +92,7 @@ pub struct Registry {
     /// The same for webhooks and policies.
     reading_configured: Mutex<()>,
     pub(crate) converter: Arc<Converter>,
+    signatures: OnceLock<SignatureVerifier>,
 }
 
 impl Registry {
@@ -116,6 +118,7 @@ impl Registry {
             reading_definitions: Mutex::default(),
             reading_configured: Mutex::default(),
             converter,
+            signatures: OnceLock::new(),
         };
         registry.refresh_catalog()?;
         registry.refresh_configured()?;
@@ -171,6 +174,16 @@ impl Registry {
     /// Says who calls webhooks. Without it they count as unreachable.
     pub fn call_outside_by(&self, outside: Arc<dyn Outside>) {
         self.converter.call_outside_by(outside);
+    }
+
+    /// Says who verifies the signatures of certificate requests. Without it only their form is checked.
+    pub fn verify_requests_by(&self, verifier: SignatureVerifier) {
+        // The first one stays.
+        let _ = self.signatures.set(verifier);
+    }
+
+    pub(crate) fn signature_verifier(&self) -> Option<SignatureVerifier> {
+        self.signatures.get().copied()
     }
 
     /// Whether writes may wait for webhooks now.

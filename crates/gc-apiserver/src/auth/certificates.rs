@@ -143,7 +143,9 @@ impl CertificateRequest {
         // A bit string begins with the number of its unused bits.
         let key = x509::contents_of(key, what).map_err(malformed)?;
         let key = key.strip_prefix(&[0]).ok_or(malformed(what))?;
-        if !verifies((key_algorithm, key), &request.algorithm, &request.signed, &request.signature) {
+        if verifies((key_algorithm, key), &request.algorithm, &request.signed, &request.signature)
+            != Some(true)
+        {
             return Err(SigningError::Signature);
         }
         let x509::CertificateRequest { subject, names, subject_der, public_key, .. } = request;

@@ -252,6 +252,7 @@ impl Server {
         let (starting, is_bootstrapped) = (Arc::clone(&state), config.is_bootstrapped);
         let facts = ServerFacts {
             address: address.and_then(|address| reachable(address.ip())),
+        registry.verify_requests_by(crate::x509::verify_request);
             port: address.map_or(0, |address| address.port()),
             client_ca,
             front_proxy: proxy,

@@ -204,5 +204,6 @@ impl Certificate {
     /// Returns whether it was signed with the key of another one.
     pub(super) fn is_signed_by(&self, parent: &Self) -> bool {
         super::verifies((&parent.key_algorithm, &parent.key), &self.algorithm, &self.signed, &self.signature)
+            == Some(true)
     }
 }

@@ -161,3 +161,34 @@ async fn certificates_are_approved_and_signed_for_permitted_signers_alone() {
         }
     }
 }
+
+/// As kube-apiserver, which verifies the signature whenever it validates a request.
+#[tokio::test]
+async fn a_certificate_request_is_signed_with_the_key_that_it_names() {
+    let world = World::start().await;
+    let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let engine = base64::engine::general_purpose::STANDARD;
+    let encode = |bytes: &[u8]| base64::Engine::encode(&engine, bytes);
+    let pem = include_str!("csr.pem");
+    let block: String = pem.lines().filter(|line| !line.starts_with("-----")).collect();
+    let der = base64::Engine::decode(&engine, block).unwrap();
+    let asked = |der: &[u8], name: &str| {
+        let pem = format!(
+            "-----BEGIN CERTIFICATE REQUEST-----\n{}\n-----END CERTIFICATE REQUEST-----\n",
+            encode(der)
+        );
+        json!({"metadata": {"name": name}, "spec": {"request": encode(pem.as_bytes()),
+            "signerName": "example.com/a", "usages": ["client auth"]}})
+    };
+    world.admin().create(requests, &asked(&der, "whole")).await;
+    // A byte of the signature, and one of the name that is signed.
+    let name = der.windows(4).position(|part| part == b"test").unwrap();
+    for at in [der.len() - 1, name] {
+        let mut changed = der.clone();
+        changed[at] ^= 1;
+        let (code, message) = status_of(&world.admin().post(requests, &asked(&changed, "changed")).await);
+        assert_eq!(code, 422, "{at}: {message}");
+        assert!(message.contains("spec.request: Invalid value"), "{at}: {message}");
+        assert!(message.ends_with(": x509: ECDSA verification failure"), "{at}: {message}");
+    }
+}

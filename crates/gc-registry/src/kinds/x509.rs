@@ -71,6 +71,20 @@ pub struct CertificateRequest {
     pub signature: Vec<u8>,
 }
 
+/// Result of checking the signature of a certificate request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestSignature {
+    /// Made with the key that the request names.
+    Verified,
+    /// Made otherwise, or by an algorithm that nobody accepts; the reason in the words of Go.
+    Refused(String),
+    /// Made by this algorithm, which Go verifies and this server cannot.
+    Unverifiable(&'static str),
+}
+
+/// Checks the signature of a certificate request. The registry has no cryptography; the server gives it this.
+pub type SignatureVerifier = fn(&CertificateRequest) -> RequestSignature;
+
 impl CertificateRequest {
     /// Reads a request in PEM. Text around its block is permitted, further blocks are not: programs differ in the one
     /// that they take.

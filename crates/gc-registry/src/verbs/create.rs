@@ -75,6 +75,7 @@ impl Call<'_> {
             let name = meta::name(&new).to_owned();
             let mut errors = self.admin_access(&new, None)?;
             errors.extend(meta_validation::validate(self.resource(), &new));
+            errors.extend(self.request_signature(&new));
             errors.extend(rules.validate_create(&new));
             errors.extend(self.privileged_containers(&new));
             if errors.is_empty() {

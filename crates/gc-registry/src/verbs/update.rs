@@ -231,6 +231,7 @@ impl Call<'_> {
             let mut errors = self.admin_access(&new, Some(&live))?;
             let subresource = &self.target.subresource;
             errors.extend(meta_validation::validate_update(self.resource(), subresource, &new, &live));
+            errors.extend(self.request_signature(&new));
             errors.extend(rules.validate_update(&new, &live));
             errors.extend(self.privileged_containers(&new));
             if !errors.is_empty() {

@@ -7,9 +7,9 @@ use serde_json::Value;
 use crate::admission::{Plugin, Request};
 use crate::api::Attributes;
 use crate::call::Call;
-use crate::error::ApiError;
+use crate::error::{ApiError, CauseReason, FieldError};
 use crate::kinds::access::text;
-use crate::kinds::x509::CertificateRequest;
+use crate::kinds::x509::{CertificateRequest, RequestSignature};
 use crate::metadata::meta;
 use crate::metadata::names::quoted;
 
@@ -40,6 +40,31 @@ pub(crate) fn restrict_subject(
 }
 
 impl Call<'_> {
+    /// Verifies that a certificate request is signed with the key that it names. As upstream, this is part of the validation of
+    /// every write: a request that was stored without it is neither approved nor issued.
+    pub(crate) fn request_signature(&self, new: &Value) -> Vec<FieldError> {
+        let Some(verify) = self.registry.signature_verifier() else { return Vec::new() };
+        if !self.resource().is("certificates.k8s.io", "certificatesigningrequests") {
+            return Vec::new();
+        }
+        let encoded = text(new, &["spec", "request"]);
+        let pem = BASE64.decode(encoded).unwrap_or_default();
+        // What cannot be read at all is reported by the rules of the kind.
+        let Ok(request) = CertificateRequest::from_pem(&pem) else { return Vec::new() };
+        match verify(&request) {
+            RequestSignature::Verified => Vec::new(),
+            RequestSignature::Unverifiable(algorithm) => {
+                self.note(format!("spec.request: this server does not verify signatures by {algorithm}"));
+                Vec::new()
+            }
+            RequestSignature::Refused(why) => vec![FieldError {
+                field: "spec.request".into(),
+                reason: CauseReason::Invalid,
+                detail: format!("Invalid value: {}: {why}", quoted(encoded)),
+            }],
+        }
+    }
+
     /// CertificateApproval and CertificateSigning: who changes what was approved or issued may do so for the signer.
     pub(crate) fn admit_certificate(&self, new: &Value, old: &Value) -> Result<(), ApiError> {
         if !self.resource().is("certificates.k8s.io", "certificatesigningrequests") {

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use rustls_pki_types::pem::{PemObject as _, SectionKind};
 
 use super::config_map::{DATA_MAX_BYTES, decoded_length, sealed_data};
 use crate::kinds::prelude::*;
@@ -48,15 +49,15 @@ impl Kind for Secret {
         }
     }
 
-    /// A certificate and its key, as far as they are read without cryptography.
+    /// A certificate and its key, as far as they are read without cryptography: there has to be a block of PEM.
     fn warnings(secret: &Value, _: Option<&Value>, texts: &mut Vec<String>) {
         if text(secret, &["type"]) != "kubernetes.io/tls" {
             return;
         }
         for (key, what) in [("tls.crt", "certificate"), ("tls.key", "key")] {
             let bytes = BASE64.decode(text(secret, &["data", key])).unwrap_or_default();
-            let pem = String::from_utf8_lossy(&bytes);
-            if !(pem.contains("-----BEGIN ") && pem.contains("-----END ")) {
+            let mut blocks = <(SectionKind, Vec<u8>)>::pem_slice_iter(&bytes);
+            if !blocks.any(|block| block.is_ok()) {
                 texts.push(format!("tls: failed to find any PEM data in {what} input"));
                 return;
             }
