@@ -116,3 +116,32 @@ async fn a_webhook_that_cannot_be_reached_fails_its_version_alone() {
     assert_eq!(server.get(&format!("{V1}/a")).await.code, 200);
     assert_eq!(server.config_map("m").await["metadata"]["name"], "m");
 }
+
+/// A regression: such a write was carried out on the thread of the async tasks, which then waited for the webhook. Here they have
+/// one thread, and the webhook is served on it, too.
+#[tokio::test]
+async fn parameters_of_policies_are_converted_on_a_thread_that_may_wait() {
+    let (address, authority) = webhook::serve(|_, review| Some(convert(review))).await;
+    let server = TestServer::start().await;
+    define(&server, json!({"url": format!("https://{address}/convert"), "caBundle": authority})).await;
+    assert_eq!(server.post(V1, &thing("v1", "limits", "old", "forbidden")).await.code, 201);
+    let admission = "/apis/admissionregistration.k8s.io/v1";
+    let policy = json!({"metadata": {"name": "p"}, "spec": {
+        "paramKind": {"apiVersion": "example.com/v2", "kind": "Thing"},
+        "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+            "resources": ["configmaps"]}]},
+        "validations": [{"expression": "object.metadata.name != params.spec.new"}],
+    }});
+    let binding = json!({"metadata": {"name": "p"}, "spec": {"policyName": "p", "validationActions": ["Deny"],
+        "paramRef": {"name": "limits", "namespace": "default", "parameterNotFoundAction": "Deny"}}});
+    for (resource, object) in
+        [("validatingadmissionpolicies", policy), ("validatingadmissionpolicybindings", binding)]
+    {
+        let answer = server.post(&format!("{admission}/{resource}"), &object).await;
+        assert_eq!(answer.code, 201, "{answer:?}");
+    }
+    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "forbidden"}});
+    let answer = server.post("/api/v1/namespaces/default/configmaps", &body).await;
+    assert_eq!(answer.code, 422, "{answer:?}");
+    server.config_map("allowed").await;
+}

@@ -61,11 +61,14 @@ impl Freshness {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A change of a subject was noticed.
+    /// A change of a subject was noticed. Wakes the task that parked.
     pub(crate) fn changed(&self, subject: Subject, at: Revision) {
         let mut state = self.lock();
         let reading = state.of(subject);
         reading.changed = reading.changed.max(at);
+        if let Some(waker) = state.waker.take() {
+            waker.wake();
+        }
     }
 
     /// The state of a subject at a revision was read, and is in force.

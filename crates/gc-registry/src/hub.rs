@@ -339,15 +339,15 @@ impl Hub {
         Ok(Self { storage, freshness, stream: Mutex::new(Some(stream)), state: Mutex::new(state) })
     }
 
-    /// Moves what the store has to say into the windows. `Ready(Ok(()))` says that something of the configuration has to be
-    /// read again, and is repeated until it was.
-    pub(crate) fn poll_pump(&self, context: &mut Context<'_>) -> Poll<Result<(), StorageError>> {
+    /// Moves what the store has to say into the windows, and tells which parts of the configuration have changed.
+    /// `Ready` reports a broken stream, which the next call replaces.
+    pub(crate) fn poll_changes(&self, context: &mut Context<'_>) -> Poll<StorageError> {
         let mut pumping = lock(&self.stream);
         let stream = match &mut *pumping {
             Some(stream) => stream,
             none => match self.restart() {
                 Ok(stream) => none.insert(stream),
-                Err(error) => return Poll::Ready(Err(error)),
+                Err(error) => return Poll::Ready(error),
             },
         };
         let mut state = lock(&self.state);
@@ -366,15 +366,12 @@ impl Hub {
                 }
                 Poll::Ready(Err(error)) => {
                     *pumping = None;
-                    return Poll::Ready(Err(error));
+                    return Poll::Ready(error);
                 }
             }
         }
         for (subject, at) in std::mem::take(&mut state.changed) {
             self.freshness.changed(subject, at);
-        }
-        if !self.freshness.park(context.waker()) {
-            return Poll::Ready(Ok(()));
         }
         if !pending {
             context.waker().wake_by_ref();

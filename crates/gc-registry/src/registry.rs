@@ -240,27 +240,41 @@ impl Registry {
         self.freshness.problem()
     }
 
-    /// Moves changes from the store's watch to the API watches. The server polls this from one task for as
-    /// long as it lives; `Ready` reports a broken stream, which the next call replaces (API watches that
-    /// missed something are closed), or that a changed configuration cannot be read: call again after a pause. It reads
-    /// from the store, so that it belongs where [`Storage::blocks`] says.
+    /// Moves changes from the store's watch to the API watches, and reads the configuration that they change. Whoever runs the
+    /// registry polls this from one task for as long as it lives; `Ready` reports a broken stream, which the next call
+    /// replaces (API watches that missed something are closed), or that a changed configuration cannot be read: call again
+    /// after a pause. It reads from the store: where that may take its time, poll [`Registry::poll_changes`] and
+    /// [`Registry::poll_stale`] in its place, so that watches do not wait for what is read.
     pub fn poll_pump(&self, context: &mut Context<'_>) -> Poll<StorageError> {
         loop {
-            match self.hub.poll_pump(context) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Err(error)) => return Poll::Ready(error),
-                // Definitions or what admission is configured by were changed, perhaps by another server on the same store.
-                Poll::Ready(Ok(())) => {
-                    if let Err(error) = self.refresh_stale() {
-                        return Poll::Ready(StorageError::Unavailable(error.message));
-                    }
-                }
+            if let Poll::Ready(broken) = self.poll_changes(context) {
+                return Poll::Ready(broken);
+            }
+            // Definitions or what admission is configured by were changed, perhaps by another server on the same store.
+            std::task::ready!(self.poll_stale(context));
+            if let Err(error) = self.refresh_stale() {
+                return Poll::Ready(StorageError::Unavailable(error.message));
             }
         }
     }
 
+    /// Moves changes from the store's watch to the API watches, and reads nothing. `Ready` is that of [`Registry::poll_pump`].
+    /// It opens the watch again where it broke, so that it belongs where [`Storage::blocks`] says.
+    pub fn poll_changes(&self, context: &mut Context<'_>) -> Poll<StorageError> {
+        self.hub.poll_changes(context)
+    }
+
+    /// `Ready` while something of the configuration has changed and was not read: call [`Registry::refresh_stale`] then. For one
+    /// task.
+    pub fn poll_stale(&self, context: &mut Context<'_>) -> Poll<()> {
+        if self.freshness.park(context.waker()) { Poll::Pending } else { Poll::Ready(()) }
+    }
+
     /// Reads again what has changed since it was read. What cannot be read stays stale.
-    fn refresh_stale(&self) -> Result<(), ApiError> {
+    ///
+    /// # Errors
+    /// Those of [`Storage::range`].
+    pub fn refresh_stale(&self) -> Result<(), ApiError> {
         let refresh = |subject, read: &dyn Fn() -> Result<(), ApiError>| {
             if self.freshness.is_stale(subject) { read() } else { Ok(()) }
         };

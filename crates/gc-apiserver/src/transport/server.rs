@@ -5,6 +5,7 @@ use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -13,7 +14,7 @@ use gc_registry::Registry;
 use gc_registry::api::UserInfo;
 use gc_registry::bootstrap::{FrontProxyFacts, ServerFacts};
 use gc_registry::error::ApiError;
-use gc_registry::storage::Blocking;
+use gc_registry::storage::{Blocking, StorageError};
 use http::Request;
 use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -557,22 +558,28 @@ async fn connection(accepting: Accepting, stream: TcpStream, admitted: Arc<Admit
 /// Moves changes of the store to the watches, for as long as the server lives.
 async fn pump(state: Arc<State>) {
     if state.registry.blocks() != Blocking::Always {
-        return pump_here(state).await;
+        return repeat(|cx| state.registry.poll_pump(cx)).await;
     }
-    // The watch is opened, and what has changed is read, over a network: on a thread that may wait for it.
+    // The watch is opened over a network: on a thread that may wait for it. What has changed is read on another one, so that
+    // watches do not wait for that.
     let (_alive, dropped) = oneshot::channel::<()>();
     let runtime = Handle::current();
     let pumping = tokio::task::spawn_blocking(move || {
-        runtime.block_on(futures::future::select(Box::pin(pump_here(state)), dropped));
+        let pumping = repeat(|cx| pumped.registry.poll_changes(cx));
+        runtime.block_on(futures::future::select(Box::pin(pumping), dropped));
     });
-    if let Err(failure) = pumping.await {
-        tracing::error!(%failure, "watches get no more changes");
+    tokio::select! {
+        ended = pumping => if let Err(failure) = ended {
+            tracing::error!(%failure, "watches get no more changes");
+        },
+        () = read_changes(state) => {}
     }
 }
 
-async fn pump_here(state: Arc<State>) {
+/// Polls what ends only when the watch on the store breaks, and polls it again after a pause.
+async fn repeat(mut poll: impl FnMut(&mut Context<'_>) -> Poll<StorageError>) {
     loop {
-        let broken = std::future::poll_fn(|cx| state.registry.poll_pump(cx)).await;
+        let broken = std::future::poll_fn(&mut poll).await;
         tracing::warn!(error = %broken, "the watch on the store failed and is restarted");
         tokio::time::sleep(PUMP_PAUSE).await;
     }
@@ -599,6 +606,7 @@ async fn expire_history<P: Future<Output = ()>>(state: Arc<State>, mut period: i
     let mut newest = None;
     loop {
         period().await;
+    let pumped = Arc::clone(&state);
         let tending = Arc::clone(&state);
         let forgetting = move || tending.registry.forget_history(newest).map_err(ApiError::internal);
         match run_blocking(forgetting).await {
@@ -613,6 +621,18 @@ fn run_blocking<T: Send + 'static>(
 ) -> impl Future<Output = Result<T, ApiError>> {
     tokio::task::spawn_blocking(work)
         .map(|done| done.unwrap_or_else(|failure| Err(ApiError::internal(failure))))
+}
+
+/// Reads the configuration whenever it has changed, on a thread that may wait for the store.
+async fn read_changes(state: Arc<State>) {
+    loop {
+        std::future::poll_fn(|cx| state.registry.poll_stale(cx)).await;
+        let reading = Arc::clone(&state);
+        if let Err(error) = run_blocking(move || reading.registry.refresh_stale()).await {
+            tracing::warn!(%error, "a changed configuration cannot be read and is read again");
+            tokio::time::sleep(PUMP_PAUSE).await;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use gc_apiserver::{Clock, RunningServer, Server, ServerConfig};
 use gc_registry::{Config, Registry};
+use gc_registry::storage::Storage;
 use gc_store::MemoryStorage;
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt as _, Full};
@@ -62,7 +63,13 @@ impl TestServer {
     /// A server whose objects have the times of this clock.
     pub async fn start_at(clock: Clock) -> Self {
         let settings = Config { aggregates_roles: true, ..Config::default() };
-        let registry = Registry::open(Arc::new(MemoryStorage::default()), settings).unwrap();
+        Self::start_over(Arc::new(MemoryStorage::default()), clock).await
+    }
+
+    /// A server over this store.
+    pub async fn start_over(storage: Arc<dyn Storage>, clock: Clock) -> Self {
+        let opening = tokio::task::spawn_blocking(move || Registry::open(storage, settings));
+        let registry = opening.await.unwrap().unwrap();
         let config = ServerConfig {
             admin_token: Some(TOKEN.into()),
             clock,
