@@ -11,8 +11,10 @@ use serde_json::Value;
 use crate::auth::escalation;
 use crate::auth::pki::MASTERS_GROUP;
 
+mod bindings;
 mod rule;
 
+use bindings::Bindings;
 use rule::HeldRule;
 pub(crate) use rule::{Rule, everything};
 
@@ -153,8 +155,10 @@ pub(crate) const RESOURCES: [&str; 4] = ["roles", "clusterroles", "rolebindings"
 pub(crate) struct Rules {
     roles: BTreeMap<(String, String), Vec<Rule>>,
     cluster_roles: BTreeMap<String, ClusterRole>,
-    role_bindings: BTreeMap<String, BTreeMap<String, Binding>>,
-    cluster_role_bindings: BTreeMap<String, Binding>,
+    role_bindings: BTreeMap<String, Bindings>,
+    cluster_role_bindings: Bindings,
+    /// Counts the changes of ClusterRoles: only these change what aggregated ones should have.
+    cluster_role_changes: u64,
 }
 
 impl Rules {
@@ -168,6 +172,7 @@ impl Rules {
                 .to_owned()
         };
         let (namespace, name) = (meta("namespace"), meta("name"));
+        self.note_change(resource);
         match (resource, present) {
             ("roles", true) => {
                 self.roles.insert((namespace, name), rules_of(object));
@@ -195,7 +200,7 @@ impl Rules {
                 self.cluster_roles.remove(&name);
             }
             ("rolebindings", true) => {
-                self.role_bindings.entry(namespace).or_default().insert(name, Binding::from_value(object));
+                self.role_bindings.entry(namespace).or_default().insert(&name, Binding::from_value(object));
             }
             ("rolebindings", false) => {
                 if let Some(bindings) = self.role_bindings.get_mut(&namespace) {
@@ -206,7 +211,7 @@ impl Rules {
                 }
             }
             ("clusterrolebindings", true) => {
-                self.cluster_role_bindings.insert(name, Binding::from_value(object));
+                self.cluster_role_bindings.insert(&name, Binding::from_value(object));
             }
             ("clusterrolebindings", false) => {
                 self.cluster_role_bindings.remove(&name);
@@ -217,12 +222,19 @@ impl Rules {
 
     /// Forgets everything of one of [`RESOURCES`], before it is read again.
     pub(crate) fn clear(&mut self, resource: &str) {
+        self.note_change(resource);
         match resource {
             "roles" => self.roles.clear(),
             "clusterroles" => self.cluster_roles.clear(),
             "rolebindings" => self.role_bindings.clear(),
-            "clusterrolebindings" => self.cluster_role_bindings.clear(),
+            "clusterrolebindings" => self.cluster_role_bindings = Bindings::default(),
             _ => {}
+        }
+    }
+
+    fn note_change(&mut self, resource: &str) {
+        if resource == "clusterroles" {
+            self.cluster_role_changes += 1;
         }
     }
 
@@ -264,30 +276,26 @@ impl Rules {
     /// an absent role), until `each` returns false.
     fn visit<'a>(
         &'a self,
-        user: &UserInfo,
+        user: &'a UserInfo,
         namespace: &str,
         mut each: impl FnMut(&Origin<'a>, Option<&'a [Rule]>) -> bool,
     ) {
-        let cluster_wide = self.cluster_role_bindings.iter().map(|binding| ("", binding));
-        let local = self.role_bindings.get_key_value(namespace).into_iter();
-        let local = local.flat_map(|(namespace, bindings)| {
-            bindings.iter().map(move |binding| (namespace.as_str(), binding))
-        });
-        for (namespace, (name, binding)) in cluster_wide.chain(local) {
-            let Some(subject) = binding.applies_to(user) else { continue };
-            let origin = Origin { namespace, name, binding, subject };
-            if !each(&origin, self.binding_rules(binding, namespace)) {
-                return;
+        let cluster_wide = std::iter::once(("", &self.cluster_role_bindings));
+        let local = self.role_bindings.get_key_value(namespace);
+        let local = local.map(|(namespace, bindings)| (namespace.as_str(), bindings));
+        for (namespace, bindings) in cluster_wide.chain(local) {
+            for (name, binding, subject) in bindings.of(user) {
+                let origin = Origin { namespace, name, binding, subject };
+                if !each(&origin, self.binding_rules(binding, namespace)) {
+                    return;
+                }
             }
         }
     }
 
     /// The namespaces in which some binding applies to a user.
     fn namespaces_of(&self, user: &UserInfo) -> Vec<String> {
-        let bound = self
-            .role_bindings
-            .iter()
-            .filter(|(_, bindings)| bindings.values().any(|binding| binding.applies_to(user).is_some()));
+        let bound = self.role_bindings.iter().filter(|(_, bindings)| bindings.of(user).next().is_some());
         bound.map(|(namespace, _)| namespace.clone()).collect()
     }
 
@@ -419,11 +427,15 @@ impl Rbac {
 
     /// Changes the rules.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Rules)) {
-        change(&mut self.rules.write().unwrap_or_else(PoisonError::into_inner));
-        self.changed.notify_one();
+        let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+        let before = rules.cluster_role_changes;
+        change(&mut rules);
+        if rules.cluster_role_changes != before {
+            self.changed.notify_one();
+        }
     }
 
-    /// Waits for a change since the last call returned. For one caller.
+    /// Waits for a change of ClusterRoles since the last call returned. For one caller.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }

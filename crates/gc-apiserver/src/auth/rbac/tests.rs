@@ -284,3 +284,99 @@ fn aggregated_roles_have_the_rules_of_what_they_select() {
     });
     assert_eq!(outdated(&rbac), []);
 }
+
+fn binding(name: &str, namespace: &str, subjects: &serde_json::Value) -> serde_json::Value {
+    json!({"metadata": {"name": name, "namespace": namespace},
+        "roleRef": {"kind": "ClusterRole", "name": "reader"}, "subjects": subjects})
+}
+
+/// Work is counted and not time: how many bindings a decision examines, where there are 50,000 of each kind.
+#[test]
+fn a_decision_examines_the_bindings_of_its_user_alone() {
+    const BINDINGS: usize = 50_000;
+    let rbac = example();
+    rbac.change(|rules| {
+        for number in 0..BINDINGS {
+            let name = format!("b-{number}");
+            let subjects = json!([{"kind": "User", "name": format!("user-{number}")},
+                {"kind": "Group", "name": format!("group-{}", number % 1_000)},
+                {"kind": "ServiceAccount", "name": "robot", "namespace": format!("n-{number}")}]);
+            rules.apply("clusterrolebindings", &binding(&name, "", &subjects), true);
+            rules.apply("rolebindings", &binding(&name, "a", &subjects), true);
+        }
+    });
+    let examined = |user: &UserInfo| {
+        let rules = rbac.rules();
+        rules.cluster_role_bindings.candidates(user).count()
+            + rules.role_bindings["a"].candidates(user).count()
+    };
+    let question = attributes("delete", "", "pods", "", "a", "p");
+    for (user, want) in [
+        (user("nobody", &["system:authenticated"]), 0),
+        (user("user-7", &[]), 2),
+        (user("user-7", &["group-7"]), 100),
+        (user("user-7", &["group-8", "group-8"]), 102),
+        (user("system:serviceaccount:n-9:robot", &[]), 2),
+        (user("bob", &[]), 1),
+    ] {
+        assert_eq!(examined(&user), want, "{user:?}");
+        assert!(!rbac.decide(&user, &question).allowed);
+    }
+    assert_eq!(rbac.namespaces_of(&user("user-7", &[])), ["a"]);
+    let removed = json!({"metadata": {"name": "b-7", "namespace": "a"}});
+    rbac.change(|rules| rules.apply("rolebindings", &removed, false));
+    assert_eq!(examined(&user("user-7", &[])), 1);
+    // One that is replaced applies to its present subjects.
+    let other = binding("b-7", "", &json!([{"kind": "User", "name": "bob"}]));
+    rbac.change(|rules| rules.apply("clusterrolebindings", &other, true));
+    assert_eq!([user("user-7", &[]), user("bob", &[])].map(|user| examined(&user)), [0, 2]);
+}
+
+/// The index finds what a look at every binding finds, in the same order.
+#[test]
+fn bindings_are_found_as_if_all_were_examined() {
+    let names = ["a", "b", "n:a", ""];
+    let mut bindings = Bindings::default();
+    let mut number = 0_usize;
+    for kinds in
+        [&["User"][..], &["Group", "User"], &["ServiceAccount"], &["ServiceAccount", "Group", "Group"]]
+    {
+        for first in names {
+            let subjects: Vec<_> = kinds
+                .iter()
+                .zip(names.iter().cycle().skip_while(|name| **name != first))
+                .map(|(kind, name)| json!({"kind": kind, "name": name, "namespace": names[number % 4]}))
+                .collect();
+            let value = binding("x", "a", &json!(subjects));
+            bindings.insert(&format!("{}-{number}", (number * 7) % 5), Binding::from_value(&value));
+            number += 1;
+        }
+    }
+    let mut all: Vec<_> = bindings.all().collect();
+    all.sort_unstable_by_key(|(name, _)| *name);
+    for name in
+        ["a", "b", "system:serviceaccount:a:b", "system:serviceaccount:n:a:a", "system:serviceaccount::a"]
+    {
+        for groups in [&[][..], &["a"], &["b", "a"], &["n:a", ""]] {
+            let user = user(name, groups);
+            let found: Vec<_> = bindings.of(&user).map(|(name, ..)| name).collect();
+            let scanned: Vec<_> = all
+                .iter()
+                .filter(|(_, binding)| binding.applies_to(&user).is_some())
+                .map(|(name, _)| *name)
+                .collect();
+            assert_eq!(found, scanned, "{user:?}");
+        }
+    }
+}
+
+/// Bindings do not change what aggregated roles should have: their changes wake nobody who compares all roles.
+#[tokio::test]
+async fn changes_of_bindings_compare_no_roles() {
+    let rbac = example();
+    rbac.changed().await;
+    rbac.change(|rules| rules.apply("clusterrolebindings", &binding("b", "", &json!([])), true));
+    assert!(futures::FutureExt::now_or_never(rbac.changed()).is_none());
+    rbac.change(|rules| rules.apply("clusterroles", &json!({"metadata": {"name": "reader"}}), false));
+    assert!(futures::FutureExt::now_or_never(rbac.changed()).is_some());
+}
