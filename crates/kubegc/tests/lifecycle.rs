@@ -408,6 +408,55 @@ async fn a_full_disk_refuses_writes_and_loses_nothing() {
     create(&maps, "after").await;
 }
 
+/// A regression: after 21 objects of a full disk were deleted, writes were refused still; and where others made room, until the
+/// whole length of the data file was free.
+#[tokio::test]
+async fn a_full_disk_is_not_ready_and_takes_writes_as_soon_as_there_is_room() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let ballast = disk.folder.path().join("ballast");
+    std::fs::write(&ballast, vec![1; 1 << 20]).unwrap();
+    let server = on_disk("apiserver", &disk.folder.path().join("data"));
+    let maps = config_maps(&server).await;
+    let map = |name: &str| {
+        let mut map = config_map(name, None);
+        map.data = Some(BTreeMap::from([("k".to_owned(), "x".repeat(20_000))]));
+        map
+    };
+    let fill = async |prefix: &str| -> usize {
+        for number in 0..1_000 {
+            if maps.create(&PostParams::default(), &map(&format!("{prefix}-{number}"))).await.is_err() {
+                return number;
+            }
+        }
+        panic!("the disk is small");
+    };
+    let await_room = async |name: &str| {
+        let begun = std::time::Instant::now();
+        while let Err(error) = maps.create(&PostParams::default(), &map(name)).await {
+            assert!(begun.elapsed() < PATIENCE, "{name}: {error}");
+        }
+    };
+    let made = fill("first").await;
+    assert!(made > 42, "only {made} fit");
+    // Longer than the pause between two attempts to make room: none of them says that there is some.
+    for round in 0..15 {
+        assert!(text(&server, "/readyz").await.is_err(), "round {round}");
+        assert!(maps.create(&PostParams::default(), &map("more")).await.is_err(), "round {round}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    for number in 0..21 {
+        maps.delete(&format!("first-{number}"), &DeleteParams::default()).await.unwrap();
+    }
+    await_room("after-deletions").await;
+    assert_eq!(text(&server, "/readyz").await.unwrap(), "ok");
+    fill("second").await;
+    assert!(text(&server, "/readyz").await.is_err());
+    // Somebody else makes room, less than the data file has.
+    std::fs::remove_file(&ballast).unwrap();
+    await_room("after-ballast").await;
+    assert_eq!(text(&server, "/readyz").await.unwrap(), "ok");
+}
+
 /// A filesystem of a few megabytes in memory, unmounted when dropped.
 struct SmallDisk {
     folder: tempfile::TempDir,

@@ -20,9 +20,12 @@ const BATCH_TRANSACTIONS: usize = 1024;
 const BATCH_BYTES: usize = 16 << 20;
 /// Maximum number of waiting transactions; further callers block.
 const WAITING: usize = 4096;
-/// Delay between two attempts to make room on a full disk, or to replace a file that cannot be trusted: each may write
-/// all of the file.
+/// Longest delay between two attempts to make room on a full disk, or to replace a file that cannot be trusted: each may
+/// write all of the file.
 const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
+/// Once something was removed, the delay is this multiple of the duration of the last attempt, if that is shorter: writes
+/// resume as soon as there is room, and attempts take a small part of the time.
+const RECOVERY_REST: u32 = 9;
 
 type Reply<T> = SyncSender<Result<T, StorageError>>;
 
@@ -65,7 +68,7 @@ impl Committer {
         mut reserve: Box<dyn Reserve>,
     ) -> Result<Self, Failure> {
         let (requests, receiver) = sync_channel(WAITING);
-        let is_full = Arc::new(AtomicBool::new(reserve.take(true) == Reserved::NoRoom));
+        let is_full = Arc::new(AtomicBool::new(reserve.take(false) == Reserved::NoRoom));
         let space = Space { reserve, is_full: Arc::clone(&is_full), recovered: None, freed: false };
         let writer = Writer { disk, core, history, space, unresolved: None, rewrite_failed: None };
         let thread = std::thread::Builder::new()
@@ -126,9 +129,9 @@ struct Space {
     reserve: Box<dyn Reserve>,
     /// The reserve is released, or never existed: only transactions that free space are written.
     is_full: Arc<AtomicBool>,
-    /// When room was last searched for.
-    recovered: Option<Instant>,
-    /// Something was removed since.
+    /// When the last search for room ended, and how long it took.
+    recovered: Option<(Instant, Duration)>,
+    /// Something was removed that the file was not made smaller for.
     freed: bool,
 }
 
@@ -225,22 +228,28 @@ impl Writer {
     /// On a full disk, from time to time: forgets history, returns unused parts of the file to the disk, and accepts
     /// all writes again if the reserve can be set aside again.
     fn recover(&mut self) {
-        let is_early = self.space.recovered.is_some_and(|at| at.elapsed() < RECOVERY_PAUSE);
+        let freed = self.space.freed;
+        let is_early = self.space.recovered.is_some_and(|(ended, took)| {
+            let rest = took.saturating_mul(RECOVERY_REST).min(RECOVERY_PAUSE);
+            ended.elapsed() < if freed { rest } else { RECOVERY_PAUSE }
+        });
         if !self.space.is_full() || is_early || self.resolve().is_err() {
             return;
         }
-        self.space.recovered = Some(Instant::now());
-        let freed = std::mem::take(&mut self.space.freed);
+        let begun = Instant::now();
         if freed {
             // Watchers that still need it list again.
             let forgotten = self.write(Batch { compact: Some(self.core.revision()), ..Batch::default() });
-            if forgotten.is_ok()
-                && let Err(failure) = self.disk.shrink()
-            {
-                tracing::warn!(%failure, "the data file cannot be made smaller");
-                self.disk.close();
+            match forgotten.map(|()| self.disk.shrink()) {
+                Ok(Ok(())) => self.space.freed = false,
+                Ok(Err(failure)) => {
+                    tracing::warn!(%failure, "the data file cannot be made smaller");
+                    self.disk.close();
+                }
+                Err(error) => tracing::warn!(%error, "history cannot be forgotten"),
             }
         }
+        self.space.recovered = Some((Instant::now(), begun.elapsed()));
         if self.space.reserve.take(freed) != Reserved::NoRoom {
             tracing::info!("there is space on the disk again: everything is written");
             self.space.is_full.store(false, Ordering::Relaxed);

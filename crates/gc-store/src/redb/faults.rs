@@ -579,6 +579,44 @@ fn a_full_disk_takes_deletions_and_after_them_everything() {
     assert_eq!(state(&medium.open()).len(), stored / 2);
 }
 
+/// A regression: after deletions on a full disk, writes were refused for a second more, and for ever where history could not be
+/// forgotten at the first attempt to make room.
+#[test]
+fn writes_resume_as_soon_as_deletions_have_made_room() {
+    let medium = Shared::formatted();
+    lock(&medium.0).reserve = Some(512 << 10);
+    lock(&medium.0).capacity = Some(6 << 20);
+    let store = medium.open();
+    let one = |write: Write| Transaction { conditions: vec![], writes: vec![write] };
+    let key = |n: usize| gc_store_api::Key::from(format!("/k/{n}"));
+    let put = |n: usize| one(Write::Put(key(n), vec![7; 50_000].into()));
+    let mut stored = 0;
+    while store.commit(put(stored)).is_ok() {
+        stored += 1;
+        assert!(stored < 1000, "the disk never fills up");
+    }
+    assert!(stored > 42, "only {stored} fit");
+    // A part of the objects goes, in several turns; each turn makes room.
+    for turn in 0..2 {
+        for n in turn * 21..(turn + 1) * 21 {
+            assert!(matches!(store.commit(one(Write::Delete(key(n)))), Ok(Committed::Done(_))), "{n}");
+        }
+        let begun = std::time::Instant::now();
+        while store.commit(put(1_000 + turn)).is_err() {
+            assert!(begun.elapsed() < std::time::Duration::from_secs(30), "turn {turn}: it never recovers");
+            std::thread::yield_now();
+        }
+        let mut more = 2_000;
+        while store.commit(put(more)).is_ok() {
+            more += 1;
+            assert!(more < 3_000, "the disk never fills up again");
+        }
+        for n in 2_000..more {
+            store.commit(one(Write::Delete(key(n)))).unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_format_from_the_future_is_refused() {
     let medium = Shared::formatted();

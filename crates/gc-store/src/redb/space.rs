@@ -31,8 +31,8 @@ pub(super) enum Reserved {
 
 /// A reserve of space.
 pub(super) trait Reserve: Send {
-    /// Sets it aside, unless that was done before. After a release, there must be room for the next growth of the
-    /// data file as well, unless something was removed from it (`freed`).
+    /// Sets it aside, unless that was done before. After a release there must be more room than at that time, unless something
+    /// was removed from the data file (`freed`).
     fn take(&mut self, freed: bool) -> Reserved;
     /// Releases it. False if there was none.
     fn release(&mut self) -> bool;
@@ -41,15 +41,30 @@ pub(super) trait Reserve: Send {
 /// The file in a data directory.
 pub(super) struct ReserveFile {
     path: PathBuf,
-    /// The data file. redb doubles it when it needs more.
+    /// The data file.
     data: PathBuf,
-    is_given_up: bool,
+    /// Free bytes when it was released, which was when a write found no room.
+    free_when_full: Option<u64>,
 }
 
 impl ReserveFile {
     pub(super) fn of(directory: &Path) -> Self {
         let (path, data) = (directory.join(RESERVE), directory.join(super::file::DATA));
-        Self { path, data, is_given_up: false }
+        Self { path, data, free_when_full: None }
+    }
+
+    /// Free bytes of the file system, if it tells.
+    fn free(&self) -> Option<u64> {
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        let disk = rustix::fs::statvfs(folder).ok()?;
+        Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
+    /// Free bytes that are no room, because a write has failed with as much. A data file without a reserve comes from a server
+    /// that ended on a full disk: nothing tells how much was free when it filled up.
+    fn known_too_little(&self) -> u64 {
+        let unknown = || fs::metadata(&self.data).map_or(0, |data| data.len().min(RESERVE_BYTES));
+        self.free_when_full.unwrap_or_else(unknown)
     }
 
     fn allocate(&self, bytes: u64) -> io::Result<()> {
@@ -66,19 +81,18 @@ impl Reserve for ReserveFile {
         if fs::metadata(&self.path).is_ok_and(|file| file.len() >= MINIMUM_RESERVE_BYTES) {
             return Reserved::Yes;
         }
-        let folder = self.path.parent().unwrap_or(Path::new("."));
-        let Ok(disk) = rustix::fs::statvfs(folder) else { return Reserved::Unsupported };
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let Some(free) = self.free() else { return Reserved::Unsupported };
         let wanted = (free / SHARE_OF_FREE).clamp(MINIMUM_RESERVE_BYTES, RESERVE_BYTES);
-        let growth = match fs::metadata(&self.data) {
-            Ok(data) if self.is_given_up && !freed => data.len(),
-            _ => wanted,
-        };
-        if free < wanted.saturating_add(growth) {
+        // A data file doubles its length when it grows, which takes no space before it is written.
+        let besides = if freed { wanted } else { self.known_too_little().max(wanted) };
+        if free < wanted.saturating_add(besides) {
             return Reserved::NoRoom;
         }
         match self.allocate(wanted) {
-            Ok(()) => Reserved::Yes,
+            Ok(()) => {
+                self.free_when_full = None;
+                Reserved::Yes
+            }
             Err(error) => {
                 // An incomplete reserve must not occupy the little space that is left.
                 let _ = fs::remove_file(&self.path);
@@ -93,7 +107,9 @@ impl Reserve for ReserveFile {
 
     fn release(&mut self) -> bool {
         let released = fs::remove_file(&self.path).is_ok();
-        self.is_given_up |= released;
+        if released {
+            self.free_when_full = self.free();
+        }
         released
     }
 }
