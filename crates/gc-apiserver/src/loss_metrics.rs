@@ -10,7 +10,7 @@ use crate::exposition::registered;
 /// Why a connection or a stream was ended. Its values come from a fixed set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LossLabels {
-    /// `places`, `memory`, `flood` or `refusals` for connections; `window`, `memory` or `anonymous` for streams.
+    /// `places`, `rate`, `memory`, `flood` or `refusals` for connections; `window`, `memory` or `anonymous` for streams.
     reason: &'static str,
 }
 
@@ -28,7 +28,7 @@ impl LossMetrics {
             connections: registered(
                 catalogue,
                 "kubegc_apiserver_refused_connections",
-                "Connections refused or ended: places or memory were short, or their peer sent a flood of control frames or of refused requests",
+                "Connections refused or ended: places or memory were short, too many came from one address, or their peer sent a flood of frames or of refused requests",
             ),
             streams: registered(
                 catalogue,

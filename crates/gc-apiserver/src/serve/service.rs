@@ -229,7 +229,8 @@ fn take_stream(request: &mut ApiRequest, user: Option<&UserInfo>) -> Result<(), 
                 return Err(work::too_many_requests());
             }
         }
-        _ => {}
+        None => client.denied(),
+        Some(_) => {}
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 
 use super::account::{Account, Charge, OverBudget, Standing, soft_limit};
+use super::doors::Doors;
 use crate::loss_metrics::LossMetrics;
 
 /// Connections that may be open at once where files are no bound; more wait in the system's queue.
@@ -23,10 +24,15 @@ const MAXIMUM_ENDING: usize = 64;
 const ANONYMOUS_PERCENT: usize = 75;
 /// How many of a hundred connections may belong to users who are no administrators.
 const AUTHENTICATED_PERCENT: usize = 75;
+/// Requests in flight on one HTTP/2 connection (upstream's number).
+pub(crate) const MAXIMUM_STREAMS: u32 = 100;
 /// Requests without valid credentials that are answered at once on one connection.
 pub(crate) const ANONYMOUS_STREAMS: usize = 8;
-/// Further ones that are refused until the connection is cut off: each costs work.
-const MAXIMUM_REFUSALS: usize = 200;
+/// Further ones that are refused until the connection is cut off, as each costs work: as many as a client may have under way that
+/// keeps to what it was told.
+const MAXIMUM_REFUSALS: usize = MAXIMUM_STREAMS as usize - ANONYMOUS_STREAMS;
+/// Requests with credentials that are no good until a connection is cut off that has shown no others: each is verified.
+const MAXIMUM_DENIALS: usize = 32;
 /// How long a connection has to begin a request before it counts as idle.
 const GRACE: Duration = Duration::from_secs(2);
 /// How many connections of the largest group are compared to find the one that ends.
@@ -74,6 +80,8 @@ pub(crate) enum Ending {
     NotAsked,
     /// It takes no further requests.
     AfterRequests,
+    /// It is not served any longer, and stays open for a while, so that its peer does not come again at once.
+    Silenced,
     /// It is cut off.
     AtOnce,
 }
@@ -92,6 +100,8 @@ pub(crate) struct Client {
     anonymous_streams: AtomicUsize,
     /// Requests that were refused for want of one.
     refusals: AtomicUsize,
+    /// Requests whose credentials were no good.
+    denials: AtomicUsize,
     in_flight: AtomicUsize,
     /// Grows with every request that begins or ends.
     changes: AtomicU64,
@@ -99,6 +109,11 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// Where it comes from.
+    pub(crate) fn address(&self) -> IpAddr {
+        self.address
+    }
+
     /// What it has shown of itself.
     pub(crate) fn standing(&self) -> Standing {
         Standing::ALL.into_iter().nth(self.standing.load(Ordering::Relaxed).into()).unwrap_or_default()
@@ -140,9 +155,18 @@ impl Client {
         }
         if self.refusals.fetch_add(1, Ordering::SeqCst) == MAXIMUM_REFUSALS {
             self.losses().connection("refusals");
-            self.end(Ending::AtOnce);
+            self.silence();
         }
         None
+    }
+
+    /// Credentials were no good. A connection on which none were is cut off after some.
+    pub(crate) fn denied(&self) {
+        let before = self.denials.fetch_add(1, Ordering::SeqCst);
+        if self.standing() == Standing::Anonymous && before + 1 == MAXIMUM_DENIALS {
+            self.losses().connection("refusals");
+            self.silence();
+        }
     }
 
     /// A user has shown valid credentials on this connection.
@@ -159,6 +183,25 @@ impl Client {
             *ending = how.max(*ending);
             is_more
         });
+    }
+
+    /// Ends a connection whose peer does harm: without a word, and without a sign that it has ended. That of an administrator is
+    /// cut off.
+    pub(crate) fn silence(&self) {
+        if self.standing() == Standing::Privileged {
+            return self.end(Ending::AtOnce);
+        }
+        self.end(Ending::Silenced);
+    }
+
+    /// Whether it is not served any longer, and stays open.
+    pub(crate) fn is_silenced(&self) -> bool {
+        *self.ending.borrow() == Ending::Silenced
+    }
+
+    /// Gives back what the connection itself is charged, once nothing serves it.
+    pub(crate) fn release(&self) {
+        self.base().take();
     }
 
     /// Resolves when the connection is asked to end in this way, or sooner.
@@ -269,11 +312,12 @@ struct Register {
 }
 
 impl Register {
-    /// One of the largest group: the oldest idle one, or the oldest.
+    /// One of the largest group: one that is not served any longer, the oldest idle one, or the oldest.
     fn victim<K: Ord + Clone>(&self, groups: &Groups<K>) -> Option<Arc<Client>> {
         let candidates: Vec<&Arc<Client>> =
             groups.largest().filter_map(|number| self.open.get(&number)).collect();
-        let idle = candidates.iter().find(|client| client.is_idle());
+        let silenced = candidates.iter().find(|client| client.is_silenced());
+        let idle = silenced.or_else(|| candidates.iter().find(|client| client.is_idle()));
         idle.or(candidates.first()).map(|client| Arc::clone(client))
     }
 
@@ -302,6 +346,7 @@ pub(crate) struct Clients {
     limits: Limits,
     account: Arc<Account>,
     losses: LossMetrics,
+    doors: Arc<Doors>,
     register: Mutex<Register>,
     left: Notify,
 }
@@ -309,7 +354,13 @@ pub(crate) struct Clients {
 impl Clients {
     /// No connections yet.
     pub(crate) fn new(limits: Limits, account: Arc<Account>, losses: LossMetrics) -> Arc<Self> {
-        Arc::new(Self { limits, account, losses, register: Mutex::default(), left: Notify::new() })
+        let (doors, register, left) = (Doors::new(), Mutex::default(), Notify::new());
+        Arc::new(Self { limits, account, losses, doors, register, left })
+    }
+
+    /// The way in.
+    pub(crate) fn doors(&self) -> &Arc<Doors> {
+        &self.doors
     }
 
     /// What is held for them.
@@ -333,9 +384,13 @@ impl Clients {
     }
 
     /// Takes a connection in. Where places are short, one without credentials ends for it: of the address that has most of them,
-    /// and one that is idle before others. `None` if no place can be had in this way.
+    /// and one that is idle before others. `None` if no place can be had in this way, or too many come from the address.
     pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Admitted> {
         let address = address.to_canonical();
+        if !self.doors.may_enter(address) {
+            self.losses.connection("rate");
+            return None;
+        }
         let mut register = self.register();
         let held = Arc::default();
         let base = loop {
@@ -365,6 +420,7 @@ impl Clients {
             base: Mutex::new(Some(base)),
             anonymous_streams: AtomicUsize::new(0),
             refusals: AtomicUsize::new(0),
+            denials: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
             changes: AtomicU64::new(0),
             ending: watch::Sender::default(),
@@ -381,6 +437,7 @@ impl Clients {
             return;
         }
         client.standing.store(standing as u8, Ordering::Relaxed);
+        self.doors.prove(client.address);
         register.leave(client);
         if standing < Standing::Privileged {
             let user: Arc<str> = user.into();
@@ -472,7 +529,7 @@ pub(crate) mod tests {
     }
 
     fn is_cut_off(admitted: &Admitted) -> bool {
-        *admitted.client().ending.borrow() == Ending::AtOnce
+        *admitted.client().ending.borrow() >= Ending::Silenced
     }
 
     #[test]
@@ -498,6 +555,26 @@ pub(crate) mod tests {
             clients.account.held(Standing::Anonymous) + clients.account.held(Standing::Authenticated),
             0
         );
+    }
+
+    /// They cost a file, and only as long as nobody else needs it.
+    #[test]
+    fn silenced_connections_go_first() {
+        let clients = clients(Limits { total: 4, anonymous: 3, authenticated: 3 }, 1 << 30);
+        let admit = || clients.admit(address("10.0.0.1")).unwrap();
+        let held = [admit(), admit(), admit()];
+        held[1].client().silence();
+        held[1].client().release();
+        assert!(held[1].client().is_silenced());
+        let held_bytes = clients.account.held(Standing::Anonymous);
+        assert_eq!(held_bytes, 2 * CONNECTION_BYTES);
+        let _fourth = admit();
+        let endings = held.each_ref().map(|one| *one.client().ending.borrow());
+        assert_eq!(endings, [Ending::NotAsked, Ending::AtOnce, Ending::NotAsked]);
+        let administrator = clients.admit(address("10.0.0.2")).unwrap();
+        administrator.client().authenticated("root", Standing::Privileged);
+        administrator.client().silence();
+        assert!(!administrator.client().is_silenced() && is_cut_off(&administrator));
     }
 
     #[test]
@@ -550,6 +627,20 @@ pub(crate) mod tests {
             assert!(admitted.client().anonymous_stream().is_none() && !is_cut_off(&admitted));
         }
         assert!(admitted.client().anonymous_stream().is_none() && is_cut_off(&admitted));
+    }
+
+    #[test]
+    fn credentials_that_are_no_good_are_few() {
+        let (admitted, user) = (lone_client(), lone_client());
+        user.client().authenticated("jane", Standing::Authenticated);
+        for _ in 1..MAXIMUM_DENIALS {
+            admitted.client().denied();
+            assert!(!is_cut_off(&admitted));
+        }
+        (0..2 * MAXIMUM_DENIALS).for_each(|_| user.client().denied());
+        assert!(!is_cut_off(&user), "a connection that several use");
+        admitted.client().denied();
+        assert!(admitted.client().is_silenced());
     }
 
     #[tokio::test]

@@ -14,7 +14,7 @@ use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::account::Standing;
-use super::clients::{Admitted, Client, Ending};
+use super::clients::{Admitted, Client, Ending, MAXIMUM_STREAMS};
 use super::frames::FloodGuard;
 use super::stall::StallGuard;
 use super::streams::{
@@ -27,8 +27,6 @@ const HEADER_PATIENCE: Duration = Duration::from_secs(32);
 const MAXIMUM_HEADER_BYTES: usize = 64 * 1024;
 /// Most headers of a request: whoever impersonates a user of many groups sends one for each.
 const MAXIMUM_HEADERS: usize = 1000;
-/// Requests in flight on one HTTP/2 connection (upstream's number).
-const MAXIMUM_STREAMS: u32 = 100;
 /// Streams beyond it, and other mistakes, until the connection ends.
 const MAXIMUM_REFUSED_STREAMS: usize = 400;
 /// Bytes of bodies that may arrive on one HTTP/2 connection before somebody reads them.
@@ -135,8 +133,7 @@ pub(crate) async fn converse<I, B, F>(
         }
         .boxed()
     });
-    let flooded = Arc::clone(client);
-    let guarded = FloodGuard::new(StallGuard::new(stream), move || flooded.losses().connection("flood"));
+    let guarded = FloodGuard::new(StallGuard::new(stream), Arc::clone(client));
     let serving = builder.serve_connection_with_upgrades(TokioIo::new(guarded), service);
     tokio::pin!(serving);
     let farewell = async {
@@ -146,7 +143,8 @@ pub(crate) async fn converse<I, B, F>(
         }
     };
     let patience = tokio::select! {
-        () = client.asked(Ending::AtOnce) => return,
+        biased;
+        () = client.asked(Ending::Silenced) => return,
         ended = &mut serving => return report(ended),
         () = farewell => match client.standing() {
             Standing::Anonymous => ANONYMOUS_FAREWELL_PATIENCE,
@@ -156,7 +154,8 @@ pub(crate) async fn converse<I, B, F>(
     };
     serving.as_mut().graceful_shutdown();
     tokio::select! {
-        () = client.asked(Ending::AtOnce) => {}
+        biased;
+        () = client.asked(Ending::Silenced) => {}
         ended = serving => report(ended),
         () = tokio::time::sleep(patience) => {}
     }

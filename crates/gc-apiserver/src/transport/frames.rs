@@ -1,12 +1,17 @@
 //! A connection that ends when its peer floods it with frames that only cost work: HTTP/2 has frames that ask for an answer, or change
-//! a setting, and carry no request. They are paid for by requests and by the data that is sent to the peer.
+//! a setting, and carry no request. They are paid for by requests and by the data that is sent to the peer. Requests themselves are
+//! few until one of them has shown valid credentials: they are counted before anything is done for them.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::account::Standing;
+use super::clients::{Client, MAXIMUM_STREAMS};
 
 /// What an HTTP/2 connection begins with.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -16,10 +21,22 @@ const HEADER: usize = 9;
 const BURST: u64 = 2_000;
 /// Frames that it may receive each second beyond that.
 const PER_SECOND: u64 = 50;
+/// Frames without a request that a connection may receive at once before it has shown valid credentials...
+const ANONYMOUS_BURST: u64 = 200;
+/// ...and each second beyond that.
+const ANONYMOUS_PER_SECOND: u64 = 10;
 /// Requests that a connection may cancel at once, whatever it is sent: each was begun.
 const RESET_BURST: u64 = 1_000;
 /// Requests that it may cancel each second beyond that.
 const RESETS_PER_SECOND: u64 = 100;
+/// The same before it has shown valid credentials: fewer than the library ends a connection for, with a word and at once.
+const ANONYMOUS_RESET_BURST: u64 = 16;
+const ANONYMOUS_RESETS_PER_SECOND: u64 = 10;
+/// Requests that a connection may begin at once before it has shown valid credentials: as many as it is told that it may have
+/// under way, and some that end at once.
+const REQUEST_BURST: u64 = 2 * MAXIMUM_STREAMS as u64;
+/// Requests that it may begin each second beyond that.
+const REQUESTS_PER_SECOND: u64 = 100;
 /// Bytes sent to the peer that pay for one frame: a client grants a window for what it has received.
 const BYTES_PER_FRAME: u64 = 64;
 /// Frames that a request pays for: it is granted a window, and a priority.
@@ -91,6 +108,10 @@ struct Counter {
     position: Position,
     allowance: Allowance,
     resets: Allowance,
+    /// Before the peer has shown credentials: the same as those above, and requests.
+    anonymous: Allowance,
+    anonymous_resets: Allowance,
+    requests: Allowance,
 }
 
 impl Counter {
@@ -99,11 +120,14 @@ impl Counter {
             position: Position::Preface(0),
             allowance: Allowance::new(BURST, PER_SECOND),
             resets: Allowance::new(RESET_BURST, RESETS_PER_SECOND),
+            anonymous: Allowance::new(ANONYMOUS_BURST, ANONYMOUS_PER_SECOND),
+            anonymous_resets: Allowance::new(ANONYMOUS_RESET_BURST, ANONYMOUS_RESETS_PER_SECOND),
+            requests: Allowance::new(REQUEST_BURST, REQUESTS_PER_SECOND),
         }
     }
 
-    /// Reads what the peer has sent; whether it may go on.
-    fn read(&mut self, mut bytes: &[u8]) -> bool {
+    /// Reads what a peer of this standing has sent; whether it may continue.
+    fn read(&mut self, mut bytes: &[u8], standing: Standing) -> bool {
         while !bytes.is_empty() {
             match &mut self.position {
                 Position::Other => return true,
@@ -126,7 +150,7 @@ impl Counter {
                     bytes = &bytes[some..];
                     if *seen == HEADER {
                         let header = *header;
-                        if !self.count(header) {
+                        if !self.count(header, standing) {
                             return false;
                         }
                     }
@@ -144,39 +168,49 @@ impl Counter {
         true
     }
 
-    fn count(&mut self, [first, second, third, kind, ..]: [u8; HEADER]) -> bool {
+    /// What was sent to the peer pays for what it sends.
+    fn sent(&mut self, bytes: usize) {
+        for allowance in [&mut self.allowance, &mut self.anonymous, &mut self.requests] {
+            allowance.sent(bytes);
+        }
+    }
+
+    fn count(&mut self, [first, second, third, kind, ..]: [u8; HEADER], standing: Standing) -> bool {
         let length = u32::from_be_bytes([0, first, second, third]) as usize;
         self.position =
             if length == 0 { Position::Header([0; HEADER], 0) } else { Position::Payload(length) };
         match kind {
             HEADERS => {
                 self.allowance.earn(FRAMES_PER_REQUEST);
-                true
+                self.anonymous.earn(FRAMES_PER_REQUEST);
+                standing > Standing::Anonymous || self.requests.spend()
             }
             // The library bounds how many of them a header block may have.
             CONTINUATION => true,
             DATA if length > 0 => true,
-            RST_STREAM => self.resets.spend(),
-            _ => self.allowance.spend(),
+            RST_STREAM => {
+                (standing > Standing::Anonymous || self.anonymous_resets.spend()) && self.resets.spend()
+            }
+            _ => (standing > Standing::Anonymous || self.anonymous.spend()) && self.allowance.spend(),
         }
     }
 }
 
 /// The connection.
-pub(crate) struct FloodGuard<T, F> {
+pub(crate) struct FloodGuard<T> {
     inner: T,
     counter: Counter,
-    on_flood: F,
+    client: Arc<Client>,
 }
 
-impl<T, F: FnMut()> FloodGuard<T, F> {
-    /// Guards a connection; `on_flood` is called when it is ended for this reason.
-    pub(crate) fn new(inner: T, on_flood: F) -> Self {
-        Self { inner, counter: Counter::new(), on_flood }
+impl<T> FloodGuard<T> {
+    /// Guards the connection of a client.
+    pub(crate) fn new(inner: T, client: Arc<Client>) -> Self {
+        Self { inner, counter: Counter::new(), client }
     }
 }
 
-impl<T: AsyncRead + Unpin, F: FnMut() + Unpin> AsyncRead for FloodGuard<T, F> {
+impl<T: AsyncRead + Unpin> AsyncRead for FloodGuard<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -185,21 +219,20 @@ impl<T: AsyncRead + Unpin, F: FnMut() + Unpin> AsyncRead for FloodGuard<T, F> {
         let this = &mut *self;
         let before = buffer.filled().len();
         std::task::ready!(Pin::new(&mut this.inner).poll_read(cx, buffer))?;
-        if this.counter.read(&buffer.filled()[before..]) {
+        if this.counter.read(&buffer.filled()[before..], this.client.standing()) {
             return Poll::Ready(Ok(()));
         }
-        (this.on_flood)();
-        Poll::Ready(Err(io::Error::new(
-            io::ErrorKind::ConnectionAborted,
-            "the peer floods the connection with control frames",
-        )))
+        this.client.losses().connection("flood");
+        this.client.silence();
+        let why = "the peer floods the connection with frames";
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, why)))
     }
 }
 
-impl<T: AsyncWrite + Unpin, F: FnMut() + Unpin> AsyncWrite for FloodGuard<T, F> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for FloodGuard<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = std::task::ready!(Pin::new(&mut self.inner).poll_write(cx, bytes))?;
-        self.counter.allowance.sent(written);
+        self.counter.sent(written);
         Poll::Ready(Ok(written))
     }
 
@@ -217,7 +250,7 @@ impl<T: AsyncWrite + Unpin, F: FnMut() + Unpin> AsyncWrite for FloodGuard<T, F> 
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = std::task::ready!(Pin::new(&mut self.inner).poll_write_vectored(cx, buffers))?;
-        self.counter.allowance.sent(written);
+        self.counter.sent(written);
         Poll::Ready(Ok(written))
     }
 
@@ -240,7 +273,8 @@ mod tests {
     /// How many of these frames are read before the connection ends, of 10,000.
     fn read(counter: &mut Counter, frame: &[u8], chunk: usize) -> usize {
         let all = frame.repeat(10_000);
-        let read = all.chunks(chunk).take_while(|some| counter.read(some)).count() * chunk;
+        let read =
+            all.chunks(chunk).take_while(|some| counter.read(some, Standing::Authenticated)).count() * chunk;
         read.min(all.len()) / frame.len()
     }
 
@@ -264,7 +298,7 @@ mod tests {
         for (what, frame, goes_on) in table {
             for chunk in [1, 7, frame.len()] {
                 let mut counter = Counter::new();
-                assert!(counter.read(PREFACE));
+                assert!(counter.read(PREFACE, Standing::Authenticated));
                 let count = read(&mut counter, &frame, chunk);
                 // The clock may have allowed a few more.
                 assert_eq!(count == 10_000, goes_on, "{what}, {chunk} at a time: {count}");
@@ -276,15 +310,43 @@ mod tests {
     #[test]
     fn what_was_sent_pays_for_the_windows_that_are_granted() {
         let mut counter = Counter::new();
-        assert!(counter.read(PREFACE));
-        counter.allowance.sent(10_000 * 64);
+        assert!(counter.read(PREFACE, Standing::Authenticated));
+        counter.sent(10_000 * 64);
         assert_eq!(read(&mut counter, &frame(0x8, 4), 13), 10_000);
+    }
+
+    #[test]
+    fn frames_are_few_until_credentials_were_shown() {
+        let mut counter = Counter::new();
+        let burst = usize::try_from(ANONYMOUS_BURST).unwrap();
+        let ping = frame(0x6, 8);
+        assert!(counter.read(PREFACE, Standing::Anonymous));
+        assert!((0..burst).all(|_| counter.read(&ping, Standing::Anonymous)));
+        assert!((0..burst).any(|_| !counter.read(&ping, Standing::Anonymous)));
+        assert!((0..burst).all(|_| counter.read(&ping, Standing::Authenticated)));
+        let reset = frame(RST_STREAM, 4);
+        let burst = usize::try_from(ANONYMOUS_RESET_BURST).unwrap();
+        assert!((0..burst).all(|_| counter.read(&reset, Standing::Anonymous)));
+        assert!((0..burst).any(|_| !counter.read(&reset, Standing::Anonymous)));
+        assert!((0..burst).all(|_| counter.read(&reset, Standing::Authenticated)));
+    }
+
+    #[test]
+    fn requests_are_few_until_credentials_were_shown() {
+        let mut counter = Counter::new();
+        let burst = usize::try_from(REQUEST_BURST).unwrap();
+        let request = frame(HEADERS, 7);
+        assert!(counter.read(PREFACE, Standing::Anonymous));
+        assert!((0..burst).all(|_| counter.read(&request, Standing::Anonymous)));
+        // The clock may have allowed a few more.
+        assert!((0..10 * burst).any(|_| !counter.read(&request, Standing::Anonymous)));
+        assert!((0..10 * burst).all(|_| counter.read(&request, Standing::Authenticated)));
     }
 
     #[test]
     fn other_protocols_are_not_counted() {
         let mut counter = Counter::new();
-        assert!(counter.read(b"PRI * HTTP/1.1\r\n"));
+        assert!(counter.read(b"PRI * HTTP/1.1\r\n", Standing::Anonymous));
         assert_eq!(read(&mut counter, &frame(0x6, 8), 17), 10_000);
     }
 }

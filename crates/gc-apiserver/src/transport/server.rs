@@ -22,6 +22,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use crate::aggregator::Aggregator;
 use crate::auth::authentication;
@@ -41,9 +42,11 @@ use crate::serve::service;
 use crate::serve::webhooks::Webhooks;
 use crate::state::{Clock, State, StateParts};
 use crate::transport::account::MemoryBudget;
-use crate::transport::clients::{Admitted, Ending};
+use crate::transport::clients::{Admitted, Client, Clients, Ending};
 use crate::transport::connections::{Patience, converse};
+use crate::transport::doors::TURN;
 use crate::transport::in_process::InProcess;
+use crate::transport::kept::Kept;
 use crate::transport::stop::Stop;
 use crate::transport::unserved::unserved;
 
@@ -55,6 +58,9 @@ const MAINTENANCE_PERIOD: Duration = Duration::from_secs(5);
 const HISTORY_PERIOD: Duration = Duration::from_mins(5);
 /// How long to wait before the watch on the store is taken up again after it broke.
 const PUMP_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long a connection stays open, and is not served, whose peer does harm: whoever waits for its end does not come again at once.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 1024;
@@ -246,6 +252,7 @@ impl Server {
             extension: config.extension.clone(),
             memory_budget: config.memory_budget,
         }));
+        registry.verify_requests_by(crate::x509::verify_request);
         registry.call_outside_by(Arc::new(Webhooks::new(state.metrics.webhooks.clone())));
         // The pump comes first: what follows watches.
         let mut background = JoinSet::new();
@@ -253,7 +260,6 @@ impl Server {
         let (starting, is_bootstrapped) = (Arc::clone(&state), config.is_bootstrapped);
         let facts = ServerFacts {
             address: address.and_then(|address| reachable(address.ip())),
-        registry.verify_requests_by(crate::x509::verify_request);
             port: address.map_or(0, |address| address.port()),
             client_ca,
             front_proxy: proxy,
@@ -521,8 +527,9 @@ async fn connection(accepting: Accepting, stream: TcpStream, admitted: Arc<Admit
     let Accepting { state, acceptor, authorities, patience } = accepting;
     let client = admitted.client();
     let _ = stream.set_nodelay(true);
+    let (stream, returned) = Kept::new(stream);
     let handshake = tokio::select! {
-        shaken = tokio::time::timeout(patience.handshake, acceptor.accept(stream)) => shaken,
+        shaken = tokio::time::timeout(patience.handshake, shake_hands(&state.clients, client, acceptor, stream)) => shaken,
         () = client.asked(Ending::AtOnce) => return,
     };
     let stream = match handshake {
@@ -553,9 +560,39 @@ async fn connection(accepting: Accepting, stream: TcpStream, admitted: Arc<Admit
     };
     converse(stream, client, patience, state.stop.clone(), answer).await;
     state.metrics.connections.dec();
+    if client.is_silenced()
+        && let Some(_open) = returned.take()
+    {
+        client.release();
+        tokio::select! {
+            () = tokio::time::sleep(SILENCE) => {}
+            () = client.asked(Ending::AtOnce) => {}
+            () = state.stop.clone() => {}
+        }
+    }
 }
 
-/// Moves changes of the store to the watches, for as long as the server lives.
+/// Makes a connection one of TLS, in its turn.
+async fn shake_hands(
+    clients: &Clients,
+    client: &Client,
+    acceptor: TlsAcceptor,
+    stream: Kept<TcpStream>,
+) -> std::io::Result<TlsStream<Kept<TcpStream>>> {
+    // Whoever says nothing waits for no turn.
+    stream.readable().await?;
+    let turn = clients.doors().turn(client.address()).await;
+    let accepting = acceptor.accept(stream);
+    tokio::pin!(accepting);
+    if let Ok(shaken) = tokio::time::timeout(TURN, &mut accepting).await {
+        return shaken;
+    }
+    // It waits for its peer, and leaves its turn to others.
+    drop(turn);
+    accepting.await
+}
+
+/// Moves changes of the store to the watches, and reads the configuration that they change, for as long as the server lives.
 async fn pump(state: Arc<State>) {
     if state.registry.blocks() != Blocking::Always {
         return repeat(|cx| state.registry.poll_pump(cx)).await;
@@ -564,6 +601,7 @@ async fn pump(state: Arc<State>) {
     // watches do not wait for that.
     let (_alive, dropped) = oneshot::channel::<()>();
     let runtime = Handle::current();
+    let pumped = Arc::clone(&state);
     let pumping = tokio::task::spawn_blocking(move || {
         let pumping = repeat(|cx| pumped.registry.poll_changes(cx));
         runtime.block_on(futures::future::select(Box::pin(pumping), dropped));
@@ -582,6 +620,18 @@ async fn repeat(mut poll: impl FnMut(&mut Context<'_>) -> Poll<StorageError>) {
         let broken = std::future::poll_fn(&mut poll).await;
         tracing::warn!(error = %broken, "the watch on the store failed and is restarted");
         tokio::time::sleep(PUMP_PAUSE).await;
+    }
+}
+
+/// Reads the configuration whenever it has changed, on a thread that may wait for the store.
+async fn read_changes(state: Arc<State>) {
+    loop {
+        std::future::poll_fn(|cx| state.registry.poll_stale(cx)).await;
+        let reading = Arc::clone(&state);
+        if let Err(error) = run_blocking(move || reading.registry.refresh_stale()).await {
+            tracing::warn!(%error, "a changed configuration cannot be read and is read again");
+            tokio::time::sleep(PUMP_PAUSE).await;
+        }
     }
 }
 
@@ -606,7 +656,6 @@ async fn expire_history<P: Future<Output = ()>>(state: Arc<State>, mut period: i
     let mut newest = None;
     loop {
         period().await;
-    let pumped = Arc::clone(&state);
         let tending = Arc::clone(&state);
         let forgetting = move || tending.registry.forget_history(newest).map_err(ApiError::internal);
         match run_blocking(forgetting).await {
@@ -621,18 +670,6 @@ fn run_blocking<T: Send + 'static>(
 ) -> impl Future<Output = Result<T, ApiError>> {
     tokio::task::spawn_blocking(work)
         .map(|done| done.unwrap_or_else(|failure| Err(ApiError::internal(failure))))
-}
-
-/// Reads the configuration whenever it has changed, on a thread that may wait for the store.
-async fn read_changes(state: Arc<State>) {
-    loop {
-        std::future::poll_fn(|cx| state.registry.poll_stale(cx)).await;
-        let reading = Arc::clone(&state);
-        if let Err(error) = run_blocking(move || reading.registry.refresh_stale()).await {
-            tracing::warn!(%error, "a changed configuration cannot be read and is read again");
-            tokio::time::sleep(PUMP_PAUSE).await;
-        }
-    }
 }
 
 #[cfg(test)]

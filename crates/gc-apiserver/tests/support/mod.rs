@@ -2,14 +2,15 @@
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)] // a broken assumption should stop the test; not every test uses all
 
 pub mod raw_http2;
+pub mod victim;
 pub mod webhook;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use gc_apiserver::{Clock, RunningServer, Server, ServerConfig};
-use gc_registry::{Config, Registry};
 use gc_registry::storage::Storage;
+use gc_registry::{Config, Registry};
 use gc_store::MemoryStorage;
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt as _, Full};
@@ -62,12 +63,12 @@ impl TestServer {
 
     /// A server whose objects have the times of this clock.
     pub async fn start_at(clock: Clock) -> Self {
-        let settings = Config { aggregates_roles: true, ..Config::default() };
         Self::start_over(Arc::new(MemoryStorage::default()), clock).await
     }
 
     /// A server over this store.
     pub async fn start_over(storage: Arc<dyn Storage>, clock: Clock) -> Self {
+        let settings = Config { aggregates_roles: true, ..Config::default() };
         let opening = tokio::task::spawn_blocking(move || Registry::open(storage, settings));
         let registry = opening.await.unwrap().unwrap();
         let config = ServerConfig {

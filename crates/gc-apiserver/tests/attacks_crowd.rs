@@ -1,0 +1,202 @@
+//! Crowds of hostile connections that come again at once, each kind beside an administrator who lists namespaces over a new
+//! connection every time. `KUBEGC_ATTACK_SECONDS=30` measures: it prints what the administrator waited and what the server held,
+//! also a minute later. Without it, each kind lasts for a few requests of the administrator, and work is counted.
+#![allow(clippy::unwrap_used)] // a broken assumption should stop the test
+
+mod support;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use support::raw_http2::{PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame, get, preface, read_to_end};
+use support::victim::{Victim, dial};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// As `kubegc` has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const CONNECTIONS: usize = 200;
+/// Requests of the administrator beside each kind.
+const REQUESTS: usize = 10;
+/// Between two of them.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How long a connection is silenced; it is asserted to be at least a part of this.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// The server of [`Victim`]: a test only so that this program can be started as one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_attacked_server() {
+    support::victim::serve().await;
+}
+
+type Attack = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What one hostile connection does until it ends.
+type Kind = fn(TlsConnector, SocketAddr) -> Attack;
+
+/// Connects and sends over HTTP/2, and waits for the end.
+async fn send(connector: &TlsConnector, to: SocketAddr, window: u32, bytes: Vec<u8>) {
+    let Ok(mut stream) = dial("127.0.0.1", to, connector).await else { return };
+    let all = [preface(window), bytes].concat();
+    if stream.write_all(&all).await.is_ok() {
+        read_to_end(&mut stream).await;
+    }
+}
+
+fn requests(window: u32, count: u32) -> impl Fn(TlsConnector, SocketAddr) -> Attack {
+    move |connector, to| {
+        let bytes = (0..count).flat_map(|number| get(2 * number + 1, "/livez?verbose")).collect();
+        Box::pin(async move { send(&connector, to, window, bytes).await })
+    }
+}
+
+fn frames(connector: TlsConnector, to: SocketAddr, one: Vec<u8>) -> Attack {
+    Box::pin(async move { send(&connector, to, 65_535, one.repeat(5_000)).await })
+}
+
+/// Sends over HTTP/1.1, and waits for the end.
+fn plain(connector: &TlsConnector, to: SocketAddr, request: String) -> Attack {
+    let mut connector = connector.config().as_ref().clone();
+    connector.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let connector = TlsConnector::from(Arc::new(connector));
+    Box::pin(async move {
+        let Ok(mut stream) = dial("127.0.0.1", to, &connector).await else { return };
+        if stream.write_all(request.as_bytes()).await.is_ok() {
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        }
+    })
+}
+
+/// Each with its name, and true if its connections are silenced: they come again after a while at the earliest.
+const KINDS: [(&str, Kind, bool); 10] = [
+    ("1,000 streams without a window", |connector, to| requests(0, 1_000)(connector, to), true),
+    ("1,000 streams that are read", |connector, to| requests(65_535, 1_000)(connector, to), true),
+    ("pings", |connector, to| frames(connector, to, frame(PING, 0, 0, &[0; 8])), true),
+    ("settings", |connector, to| frames(connector, to, frame(SETTINGS, 0, 0, &[])), true),
+    (
+        "window updates",
+        |connector, to| frames(connector, to, frame(WINDOW_UPDATE, 0, 0, &1_u32.to_be_bytes())),
+        true,
+    ),
+    (
+        "requests that are reset",
+        |connector, to| {
+            let one = |number: u32| {
+                let stream = 2 * number + 1;
+                [get(stream, "/livez"), frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())].concat()
+            };
+            let bytes = (0..2_000).flat_map(one).collect();
+            Box::pin(async move { send(&connector, to, 65_535, bytes).await })
+        },
+        true,
+    ),
+    (
+        "handshakes, and nothing else",
+        |connector, to| Box::pin(async move { drop(dial("127.0.0.1", to, &connector).await) }),
+        false,
+    ),
+    (
+        "no TLS at all",
+        |_, to| {
+            Box::pin(async move {
+                let Ok(mut stream) = TcpStream::connect(to).await else { return };
+                if stream.write_all(&[0; 1024]).await.is_ok() {
+                    let _ = stream.read_to_end(&mut Vec::new()).await;
+                }
+            })
+        },
+        false,
+    ),
+    (
+        "tokens that nobody issued",
+        |connector, to| {
+            let token = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJodHRwczovL2t1YmVybmV0ZXMuZGVmYXVsdC5zdmMifQ.AAAA";
+            let one = format!(
+                "GET /api/v1/secrets HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n"
+            );
+            plain(&connector, to, one.repeat(100))
+        },
+        true,
+    ),
+    (
+        "large headers",
+        |connector, to| {
+            let name = "x".repeat(60_000);
+            plain(
+                &connector,
+                to,
+                format!("GET /livez HTTP/1.1\r\nhost: localhost\r\nx: {name}\r\n\r\n").repeat(20),
+            )
+        },
+        false,
+    ),
+];
+
+/// The time that a measurement lasts, if this is one.
+fn measured() -> Option<Duration> {
+    std::env::var("KUBEGC_ATTACK_SECONDS").ok().map(|text| Duration::from_secs(text.parse().unwrap()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn administrators_are_answered_beside_crowds() {
+    let wanted = std::env::var("KUBEGC_ATTACK").unwrap_or_default();
+    for (name, kind, is_silenced) in KINDS.into_iter().filter(|(name, ..)| name.contains(&wanted)) {
+        beside_a_crowd(name, kind, is_silenced).await;
+    }
+}
+
+async fn beside_a_crowd(name: &str, kind: Kind, is_silenced: bool) {
+    let mut victim = Victim::start("-d 524288");
+    for _ in 0..5 {
+        victim.ask().await;
+    }
+    let before = victim.resident().unwrap();
+    let connected = Arc::new(AtomicUsize::new(0));
+    let mut crowd = tokio::task::JoinSet::new();
+    let begun = Instant::now();
+    for _ in 0..CONNECTIONS {
+        let (connected, connector, to) = (Arc::clone(&connected), victim.anonymous.clone(), victim.address);
+        crowd.spawn(async move {
+            loop {
+                connected.fetch_add(1, Ordering::Relaxed);
+                kind(connector.clone(), to).await;
+            }
+        });
+    }
+    let (mut waited, mut peak) = (Vec::new(), before);
+    while measured().map_or(waited.len() < REQUESTS, |time| begun.elapsed() < time) {
+        waited.push(victim.ask().await);
+        peak = peak.max(victim.resident().expect("the server lives"));
+        tokio::time::sleep(PAUSE).await;
+    }
+    let (lasted, connected) = (begun.elapsed(), connected.load(Ordering::Relaxed));
+    crowd.shutdown().await;
+    waited.sort_unstable();
+    let part = |of_thousand: usize| waited[(waited.len() * of_thousand / 1_000).min(waited.len() - 1)];
+    println!(
+        "{name}: {connected} connections in {lasted:?}; the administrator asked {} times and waited {:?} (median), {:?} (p99); \
+         {before} MiB before, {peak} at most",
+        waited.len(),
+        part(500),
+        part(990),
+    );
+    if measured().is_some() {
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        println!("{name}: {} MiB a minute later", victim.resident().unwrap());
+    }
+    victim.ask().await;
+    assert_eq!(victim.child.try_wait().unwrap(), None, "{name}: the server lives");
+    assert!(peak <= before + 128, "{name}: {before} MiB before, {peak} MiB at most");
+    if is_silenced {
+        let turns = 2 + lasted.as_millis() / SILENCE.as_millis();
+        let most = CONNECTIONS * usize::try_from(turns).unwrap();
+        assert!(connected <= most, "{name}: {connected} connections in {lasted:?}, of {most} that may come");
+    }
+}
