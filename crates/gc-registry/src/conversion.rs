@@ -275,4 +275,20 @@ mod tests {
         assert_eq!(lengths(&[REVIEW_BYTES, 1, REVIEW_BYTES - 1, 1]), [1, 2, 1]);
         assert_eq!(lengths(&[2 * REVIEW_BYTES, 2 * REVIEW_BYTES]), [1, 1]);
     }
+
+    /// Each of those that wait holds a thread of the pool that also commits.
+    #[test]
+    fn few_wait_for_webhooks_at_a_time() {
+        let converter = Converter::new(Arc::new(gc_store::MemoryStorage::default()));
+        let mut turns = Vec::new();
+        for _ in 0..MAXIMUM_WAITING {
+            turns.extend(converter.turn().ok());
+        }
+        assert_eq!(turns.len(), MAXIMUM_WAITING);
+        for _ in 0..2 {
+            assert_eq!(converter.turn().err().map(|error| error.code), Some(429));
+        }
+        turns.pop();
+        assert!(converter.turn().is_ok());
+    }
 }

@@ -148,6 +148,8 @@ impl ApiService {
     /// Its resources in the form of aggregated discovery.
     fn aggregated_resources(&self) -> Vec<Value> {
         let mut found: Vec<Value> = Vec::new();
+        // A server may name tens of thousands.
+        let mut places: BTreeMap<&str, usize> = BTreeMap::new();
         for entry in self.resources.as_deref().unwrap_or_default() {
             let own = |given: &str, default: &str| {
                 if given.is_empty() { default.to_owned() } else { given.to_owned() }
@@ -158,7 +160,7 @@ impl ApiService {
             });
             let name = &entry.name;
             if let Some((resource, subresource)) = name.split_once('/') {
-                if let Some(parent) = found.iter_mut().find(|known| known["resource"] == resource) {
+                if let Some(parent) = places.get(resource).and_then(|place| found.get_mut(*place)) {
                     let value =
                         json!({"subresource": subresource, "responseKind": kind, "verbs": entry.verbs});
                     match parent["subresources"].as_array_mut() {
@@ -178,6 +180,7 @@ impl ApiService {
                     value[key] = json!(list);
                 }
             }
+            places.entry(name).or_insert(found.len());
             found.push(value);
         }
         found

@@ -16,6 +16,7 @@ use crate::encode::table::{IncludeObject, Table};
 use crate::encode::{protobuf_answer, render};
 use crate::transport::body::AnswerBody;
 use crate::transport::exchange::{Answer, ApiRequest, whole};
+use crate::work::too_many_requests;
 
 /// Writes the registry's answer in a representation.
 pub(crate) fn write_answer(
@@ -204,6 +205,8 @@ fn write_list(
             Begun::Stream(mut stream, _) => {
                 let mut all = Vec::new();
                 while let Some(piece) = stream.next_piece() {
+                    // It is rendered whole: where there is no memory for that, the request ends, and not the process.
+                    all.try_reserve(piece.len()).map_err(|_| too_many_requests())?;
                     all.extend_from_slice(&piece);
                 }
                 all

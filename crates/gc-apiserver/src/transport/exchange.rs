@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use gc_registry::api::UserInfo;
 use gc_registry::error::ApiError;
 use gc_types::GoDuration;
@@ -210,7 +210,7 @@ enum Unread {
 }
 
 async fn collect(body: &mut RequestBytes, held: &mut Held) -> Result<Bytes, Unread> {
-    let mut all = BytesMut::new();
+    let mut all = Vec::new();
     let mut first: Option<Bytes> = None;
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(Unread::Broken)?.into_data() else { continue };
@@ -220,14 +220,21 @@ async fn collect(body: &mut RequestBytes, held: &mut Held) -> Result<Bytes, Unre
         held.add(data.len()).map_err(|NoRoom| Unread::NoRoom)?;
         match first.take() {
             None if all.is_empty() => first = Some(data),
-            None => all.extend_from_slice(&data),
+            None => append(&mut all, &data)?,
             Some(begun) => {
-                all.extend_from_slice(&begun);
-                all.extend_from_slice(&data);
+                append(&mut all, &begun)?;
+                append(&mut all, &data)?;
             }
         }
     }
-    Ok(first.unwrap_or_else(|| all.freeze()))
+    Ok(first.unwrap_or_else(|| all.into()))
+}
+
+/// Appends to a body. Where the system has no memory for it, the request ends, and not the process.
+fn append(all: &mut Vec<u8>, data: &[u8]) -> Result<(), Unread> {
+    all.try_reserve(data.len()).map_err(|_| Unread::NoRoom)?;
+    all.extend_from_slice(data);
+    Ok(())
 }
 
 async fn drain(body: &mut RequestBytes, maximum: usize) {
