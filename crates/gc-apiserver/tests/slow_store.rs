@@ -1,5 +1,5 @@
 //! A store that is reached over a network, as etcd is: whoever asks it waits on a thread of their own, and what does not need it
-//! goes on.
+//! continues.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;

@@ -29,7 +29,7 @@ pub(crate) const MAXIMUM_STREAMS: u32 = 100;
 /// Requests without valid credentials that are answered at once on one connection.
 pub(crate) const ANONYMOUS_STREAMS: usize = 8;
 /// Further ones that are refused until the connection is cut off, as each costs work: as many as a client may have under way that
-/// keeps to what it was told.
+/// keeps to the limit that it was sent.
 const MAXIMUM_REFUSALS: usize = MAXIMUM_STREAMS as usize - ANONYMOUS_STREAMS;
 /// Requests with credentials that are no good until a connection is cut off that has shown no others: each is verified.
 const MAXIMUM_DENIALS: usize = 32;
@@ -557,7 +557,7 @@ pub(crate) mod tests {
         );
     }
 
-    /// They cost a file, and only as long as nobody else needs it.
+    /// They cost a file, and only as long as nothing else needs it.
     #[test]
     fn silenced_connections_go_first() {
         let clients = clients(Limits { total: 4, anonymous: 3, authenticated: 3 }, 1 << 30);

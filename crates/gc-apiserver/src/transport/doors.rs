@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 const HANDSHAKES_PER_CORE: usize = 8;
 /// How long a handshake may keep its turn: it computes for a moment, and then waits for the peer.
 pub(crate) const TURN: Duration = Duration::from_millis(20);
-/// Of this many turns in a row, one is for the addresses from which nobody has shown credentials.
+/// Of this many turns in a row, one is for the addresses from which no one has shown credentials.
 const SHARE_OF_OTHERS: u32 = 4;
 /// How long an address is proven after somebody has shown credentials there.
 const PROVEN_FOR: Duration = Duration::from_mins(10);
@@ -158,7 +158,7 @@ impl Doors {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a connection; `false` if too many come from its address, from which nobody has shown credentials lately.
+    /// Counts a connection; `false` if too many come from its address, from which no one has shown credentials lately.
     pub(crate) fn may_enter(&self, address: IpAddr) -> bool {
         self.may_enter_at(address, Instant::now())
     }

@@ -32,7 +32,7 @@ const RESETS_PER_SECOND: u64 = 100;
 /// The same before it has shown valid credentials: fewer than the library ends a connection for, with a word and at once.
 const ANONYMOUS_RESET_BURST: u64 = 16;
 const ANONYMOUS_RESETS_PER_SECOND: u64 = 10;
-/// Requests that a connection may begin at once before it has shown valid credentials: as many as it is told that it may have
+/// Requests that a connection may begin at once before it has shown valid credentials: as many as its settings let it have
 /// under way, and some that end at once.
 const REQUEST_BURST: u64 = 2 * MAXIMUM_STREAMS as u64;
 /// Requests that it may begin each second beyond that.

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 pub(crate) struct Returned<T>(Arc<Mutex<Option<T>>>);
 
 impl<T> Returned<T> {
-    /// Takes the connection, if nobody uses it any longer.
+    /// Takes the connection, if it is no longer used.
     pub(crate) fn take(&self) -> Option<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -96,7 +96,7 @@ pub struct ServerConfig {
     pub extension: Option<Arc<dyn Extension>>,
     /// How much may be held for clients.
     pub memory_budget: MemoryBudget,
-    /// The store has what every cluster has, from a server of this process, and nobody has changed that.
+    /// The store has what every cluster has, from a server of this process, and has not changed since.
     pub is_bootstrapped: bool,
 }
 

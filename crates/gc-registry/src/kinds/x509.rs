@@ -76,7 +76,7 @@ pub struct CertificateRequest {
 pub enum RequestSignature {
     /// Made with the key that the request names.
     Verified,
-    /// Made otherwise, or by an algorithm that nobody accepts; the reason in the words of Go.
+    /// Made otherwise, or by an algorithm that no client accepts; the reason in the words of Go.
     Refused(String),
     /// Made by this algorithm, which Go verifies and this server cannot.
     Unverifiable(&'static str),

@@ -238,7 +238,7 @@ const FOLDER_CIRCLES: &[(&str, &[usize], &str)] = &[
     ),
     (
         "gc-registry",
-        &[5, 6],
+        &[6, 6],
         "the rules of built-in kinds, of definitions and of schemas ask one another; a request uses the registry that admits it",
     ),
 ];

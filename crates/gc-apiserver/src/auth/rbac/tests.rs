@@ -370,7 +370,7 @@ fn bindings_are_found_as_if_all_were_examined() {
     }
 }
 
-/// Bindings do not change what aggregated roles should have: their changes wake nobody who compares all roles.
+/// Bindings do not change what aggregated roles should have: their changes wake nothing that compares all roles.
 #[tokio::test]
 async fn changes_of_bindings_compare_no_roles() {
     let rbac = example();
