@@ -188,6 +188,7 @@ struct ResumeOrder {
 
 impl Page {
     /// Of a server in this process, which is named once it has begun.
+    #[must_use]
     pub fn new(clock: CollectorClock) -> Self {
         Self::of(clock, Control::beside_server(), Home::Embedded(OnceLock::new()))
     }
@@ -234,6 +235,7 @@ impl Page {
     }
 
     /// Writes down for the feed what one collector does.
+    #[must_use]
     pub fn observer(&self, controller: Controller, table: &ResourceTable) -> Arc<dyn Observer> {
         self.0.feed.observer(controller, table)
     }
@@ -249,6 +251,7 @@ impl Page {
     }
 
     /// A link that opens the page once, as this user. Known once the server has begun.
+    #[must_use]
     pub fn link(&self, user: UserInfo) -> Option<String> {
         Some(self.link_at(&self.server().ok()?.url(), user, SessionSource::Process))
     }

@@ -47,6 +47,7 @@ pub struct Inquiry {
 
 impl Inquiry {
     /// A question whose answer is shown so; `None` if collectors do not answer it.
+    #[must_use]
     pub fn new(output: &Output, question: Asked) -> Option<Self> {
         let form = form_of(output)?;
         (question.subjects().len() <= MAXIMUM_SUBJECTS).then_some(Self { form, question })
@@ -115,6 +116,7 @@ pub enum Asked {
 
 impl Asked {
     /// Returns the objects that it is about; none for questions about a scope.
+    #[must_use]
     pub fn subjects(&self) -> &[Subject] {
         match self {
             Self::Stuck { .. } | Self::Doctor { .. } => &[],
@@ -168,6 +170,7 @@ impl Answered {
     }
 
     /// Whether one of these words is in it.
+    #[must_use]
     pub fn mentions_any(&self, words: &[&str]) -> bool {
         let text = self.answer.to_string();
         words.iter().any(|word| text.contains(word))
@@ -218,6 +221,7 @@ fn form_of(output: &Output) -> Option<Form> {
 }
 
 /// What was named, as questions name it.
+#[must_use]
 pub fn subjects(named: &[Named]) -> Vec<Subject> {
     let subject = |named: &Named| Subject {
         resource: named.resource.name.to_string(),
@@ -350,6 +354,7 @@ pub async fn of_whoever_answers(
 }
 
 /// Whether a status only means that the cluster has to be listed.
+#[must_use]
 pub fn has_no_answer(status: StatusCode) -> bool {
     // A server without the path refuses it to users who may not ask for everything; an older one has no such question.
     let has_no_such_path =

@@ -33,6 +33,7 @@ pub struct CollectorFlags {
 
 impl CollectorFlags {
     /// Whether a collector was named.
+    #[must_use]
     pub fn is_named(&self) -> bool {
         self.collector.is_some()
     }

@@ -480,6 +480,7 @@ impl crate::output::Answer for Examined<'_> {
 }
 
 /// Whether anything is wrong.
+#[must_use]
 pub fn is_healthy(findings: &[Finding]) -> bool {
     findings.iter().all(|finding| finding.state != State::Wrong)
 }
@@ -498,6 +499,7 @@ pub fn text(findings: &[Finding], out: &mut impl Write) -> Result<()> {
 }
 
 /// For programs.
+#[must_use]
 pub fn value(findings: &[Finding]) -> Value {
     let of = |finding: &Finding| {
         json!({"id": finding.id, "check": finding.check, "state": finding.state.word(),

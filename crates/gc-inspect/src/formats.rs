@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::doctor::{Finding, State};
 
 /// SARIF 2.1.0: what is not in order.
+#[must_use]
 pub fn sarif(findings: &[Finding]) -> Vec<u8> {
     let found: Vec<&Finding> = findings.iter().filter(|finding| finding.state != State::Fine).collect();
     let checks: BTreeSet<&str> = found.iter().map(|finding| finding.check).collect();
@@ -43,6 +44,7 @@ pub fn sarif(findings: &[Finding]) -> Vec<u8> {
 }
 
 /// JUnit: each finding is a test case; what is wrong has failed.
+#[must_use]
 pub fn junit(findings: &[Finding]) -> Vec<u8> {
     let failures = findings.iter().filter(|finding| finding.state == State::Wrong).count();
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");

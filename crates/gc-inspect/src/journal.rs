@@ -49,6 +49,7 @@ fn object(entry: &Value) -> String {
 }
 
 /// `2026-09-21 14:01:00Z`; what is no time stays as it is.
+#[must_use]
 pub fn time(entry: &Value) -> String {
     let text = text(entry, "time");
     text.parse::<Timestamp>()
@@ -211,12 +212,14 @@ pub(crate) fn deleted_by_others(title: &str) -> Value {
 }
 
 /// Who deleted the object of an entry of this journal, when and why, if the entry is of its deletion.
+#[must_use]
 pub fn deletion(entry: &Value, journal: &str) -> Option<String> {
     let is_deletion = text(entry, "verb") == "delete" && text(entry, "outcome") == "applied";
     is_deletion.then(|| format!("{} at {}: {} ({journal})", by(entry), time(entry), reason(entry)))
 }
 
 /// What was done last about an object, and what came of it.
+#[must_use]
 pub fn attempt(entry: &Value) -> String {
     let failure = match text(entry, "failure") {
         "" => String::new(),

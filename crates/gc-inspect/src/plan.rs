@@ -41,6 +41,7 @@ pub enum Cascade {
 
 impl Cascade {
     /// Returns the propagation policy.
+    #[must_use]
     pub const fn policy(self) -> PropagationPolicy {
         match self {
             Self::Background => PropagationPolicy::Background,
@@ -50,6 +51,7 @@ impl Cascade {
     }
 
     /// Returns its name in the API, such as `Background`.
+    #[must_use]
     pub const fn name(self) -> &'static str {
         self.policy().name()
     }
@@ -327,6 +329,7 @@ impl Planned<'_> {
 }
 
 /// Whether a plan needs to be confirmed: much is deleted, or what cannot be created again, or something hangs.
+#[must_use]
 pub fn needs_confirmation(radius: &BlastRadius) -> bool {
     let going = radius.items.len() - radius.count(Fate::Released);
     going > ASKED_ABOVE || !radius.lost_volumes.is_empty() || radius.hangs()

@@ -70,6 +70,7 @@ impl std::fmt::Display for Source {
 
 impl JournalFlags {
     /// Whether a journal was named.
+    #[must_use]
     pub fn is_named(&self) -> bool {
         self.journal.is_some() || self.collector.is_named()
     }

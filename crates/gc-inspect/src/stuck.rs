@@ -109,6 +109,7 @@ pub async fn refusals(journal: &JournalFlags, access: &Access, client: &ApiClien
 }
 
 /// The codes that say that a collector has not done something.
+#[must_use]
 pub fn absences() -> Vec<&'static str> {
     Code::ALL.iter().filter(|code| code.is_absence()).map(|code| code.name()).collect()
 }

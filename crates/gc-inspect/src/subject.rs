@@ -29,6 +29,7 @@ pub struct Confirmed {
 
 impl Confirmed {
     /// What it means to confirm the deletion of this target.
+    #[must_use]
     pub fn of(radius: &BlastRadius, target: &gc_explain::plan::Target) -> Self {
         Self {
             uid: target.uid.to_string(),

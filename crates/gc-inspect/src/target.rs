@@ -47,6 +47,7 @@ pub struct FileFlags {
 
 impl FileFlags {
     /// Whether no file is named.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.filenames.is_empty()
     }
@@ -118,6 +119,7 @@ impl Named {
     }
 
     /// Whether it is the object at this place.
+    #[must_use]
     pub fn is_at(&self, place: &Place) -> bool {
         self.resource.name.to_string() == place.resource
             && self.namespace == place.namespace
@@ -182,17 +184,20 @@ pub fn pairs(words: &[String]) -> Result<Vec<(String, Option<String>)>, UsageErr
 
 impl Targets {
     /// The labels of the objects.
+    #[must_use]
     pub fn selector(&self) -> Option<&str> {
         self.selector.as_deref()
     }
 
     /// The namespace of -n.
+    #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         // As for kubectl, an empty one is that of the context.
         self.namespace.as_deref().filter(|namespace| !namespace.is_empty())
     }
 
     /// The types and names of objects of which the server serves no type, if that is all that was named.
+    #[must_use]
     pub fn unserved(&self, catalog: &Catalog) -> Vec<(String, String)> {
         let named = pairs(&self.objects).unwrap_or_default().into_iter();
         let unserved =

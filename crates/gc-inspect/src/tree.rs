@@ -60,6 +60,7 @@ pub struct Forest {
 
 impl Forest {
     /// No trees yet, at this time.
+    #[must_use]
     pub fn new(now: Timestamp, shape: Shape) -> Self {
         Self {
             trees: Vec::new(),

@@ -106,17 +106,20 @@ impl View {
     }
 
     /// Whether the object of a UID was there.
+    #[must_use]
     pub fn has(&self, uid: &Uid) -> bool {
         let found = self.survey.engine.view_of(uid);
         found.is_some_and(|view| view.presence == gc_ownership::Presence::Observed)
     }
 
     /// Whether this namespace was there.
+    #[must_use]
     pub fn has_namespace(&self, name: &str) -> bool {
         self.uid_of(&format!("namespaces//{name}")).is_some()
     }
 
     /// The UID of the object `resource/namespace/name`, if it was there.
+    #[must_use]
     pub fn uid_of(&self, reference: &str) -> Option<Uid> {
         let mut words = reference.splitn(3, '/');
         let (resource, namespace, name) = (words.next()?, words.next()?, words.next()?);
@@ -127,11 +130,13 @@ impl View {
     }
 
     /// The map of a namespace.
+    #[must_use]
     pub fn map_of_namespace(&self, namespace: &str, budget: usize, emphasis: Emphasis<'_>) -> Option<Map> {
         map(&self.survey, &Extent::Namespace(namespace.to_owned()), budget, emphasis)
     }
 
     /// The map around an object.
+    #[must_use]
     pub fn map_around(&self, uid: &str, budget: usize, emphasis: Emphasis<'_>) -> Option<Map> {
         map(&self.survey, &Extent::Around(Uid::new(uid)), budget, emphasis)
     }
@@ -156,6 +161,7 @@ pub struct PlannedDeletion {
 }
 
 /// The propagation policy of this name.
+#[must_use]
 pub fn cascade(name: &str) -> Option<Cascade> {
     Cascade::from_str(name, true).ok()
 }
@@ -262,11 +268,13 @@ impl PlannedDeletion {
     }
 
     /// What it means to confirm it.
+    #[must_use]
     pub fn to_confirm(&self) -> Confirmed {
         Confirmed::of(&self.radius, &self.target)
     }
 
     /// Whether it deletes nothing beyond what was confirmed.
+    #[must_use]
     pub fn is_within(&self, confirmed: &Confirmed) -> bool {
         let now = self.to_confirm();
         now.uid == confirmed.uid
@@ -275,16 +283,19 @@ impl PlannedDeletion {
     }
 
     /// The UID of the object.
+    #[must_use]
     pub fn uid(&self) -> String {
         self.target.uid.to_string()
     }
 
     /// How many objects go.
+    #[must_use]
     pub fn objects(&self) -> usize {
         self.to_confirm().objects
     }
 
     /// Whether so much is deleted that the name has to be typed.
+    #[must_use]
     pub fn needs_name(&self) -> bool {
         plan::needs_confirmation(&self.radius)
     }

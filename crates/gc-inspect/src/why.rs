@@ -54,6 +54,7 @@ pub struct Answers {
 
 impl Answers {
     /// None yet; ages are counted until this time.
+    #[must_use]
     pub fn at(now: Timestamp) -> Self {
         Self { answers: Vec::new(), now }
     }

@@ -63,6 +63,7 @@ impl ContextFlags {
     }
 
     /// Whether any flag was given.
+    #[must_use]
     pub fn is_given(&self) -> bool {
         self.names_a_cluster() || self.impersonate.is_some()
     }
@@ -131,11 +132,13 @@ impl Access {
     }
 
     /// Whether a flag says which cluster is meant.
+    #[must_use]
     pub fn names_a_cluster(&self) -> bool {
         self.kubeconfig.is_some() || self.context.names_a_cluster()
     }
 
     /// What the flags say.
+    #[must_use]
     pub fn of_cluster(&self) -> ClusterAccess {
         self.context.with_kubeconfig(self.kubeconfig.clone(), Caller::Person)
     }

@@ -95,6 +95,7 @@ impl RecordingPolicy {
     }
 
     /// How much is kept, and how long.
+    #[must_use]
     pub fn bounds(&self) -> super::store::Bounds {
         super::store::Bounds { max_age_milliseconds: self.max_age_milliseconds, max_bytes: self.max_bytes }
     }
@@ -114,6 +115,7 @@ impl RecordingPolicy {
     }
 
     /// Whether the last state of an object is kept. The namespace is empty at cluster scope.
+    #[must_use]
     pub fn keeps(&self, resource: &str, namespace: &str, name: &str) -> bool {
         if resource == "secrets" {
             return self.secrets.iter().any(|secret| *secret == format!("{namespace}/{name}"));

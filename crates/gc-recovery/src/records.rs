@@ -76,6 +76,7 @@ pub struct RecordsFlags {
 
 impl RecordsFlags {
     /// Where they are.
+    #[must_use]
     pub fn place(&self) -> &Place {
         &self.records
     }

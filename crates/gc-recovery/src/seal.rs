@@ -31,6 +31,7 @@ pub struct Writer(Vec<Recipient>);
 
 impl Writer {
     /// Encrypts to these keys; with none, lines are plain.
+    #[must_use]
     pub fn to(recipients: &[Recipient]) -> Self {
         Self(recipients.to_vec())
     }

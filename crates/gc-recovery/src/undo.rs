@@ -61,6 +61,7 @@ impl Selection {
     }
 
     /// Reports whether a record is selected, dependents of selected objects aside.
+    #[must_use]
     pub fn includes(&self, record: &Record) -> bool {
         let place = record.place();
         let is_in_namespace = self.namespace.is_empty()

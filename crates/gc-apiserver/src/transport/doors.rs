@@ -33,7 +33,7 @@ impl From<IpAddr> for Source {
     fn from(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V6(address) => Self(IpAddr::V6((address.to_bits() >> 64 << 64).into())),
-            other => Self(other),
+            address @ IpAddr::V4(_) => Self(address),
         }
     }
 }

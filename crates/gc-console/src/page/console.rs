@@ -12,6 +12,7 @@ use gc_registry::api::UserInfo;
 use super::Page;
 
 /// Returns the maker of a page for a server and for each of its forks.
+#[must_use]
 pub fn maker() -> MakeConsole {
     Arc::new(|clock| Arc::new(Page::new(clock.clone())))
 }

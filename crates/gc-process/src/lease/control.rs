@@ -62,6 +62,7 @@ pub struct Held {
 
 impl Held {
     /// Reads a Lease.
+    #[must_use]
     pub fn of(lease: &Value) -> Self {
         let spec = &lease["spec"];
         Self {
@@ -72,12 +73,14 @@ impl Held {
     }
 
     /// Whether it is held at this time.
+    #[must_use]
     pub fn is_held(&self, now: jiff::Timestamp) -> bool {
         let until = self.renewed.map(|renewed| renewed.as_second().saturating_add(self.seconds));
         !self.holder.is_empty() && until.is_some_and(|until| until >= now.as_second())
     }
 
     /// Whether a collector has ever held it: orders may be written before one starts.
+    #[must_use]
     pub fn was_ever_held(&self) -> bool {
         !self.holder.is_empty() || self.renewed.is_some()
     }
@@ -117,18 +120,21 @@ pub struct Control {
 
 impl Control {
     /// Of collectors beside their server: only a pause stops them, and a reset of the server ends it.
+    #[must_use]
     pub fn beside_server() -> Self {
         let breaker = SharedBreaker::new(Breaker::new(BreakerOptions::default()));
         Self { keeps_orders: false, ..Self::new(Leadership::always(), breaker) }
     }
 
     /// Follows orders for this leadership and this breaker.
+    #[must_use]
     pub fn new(leadership: Leadership, breaker: SharedBreaker) -> Self {
         let orders = watch::Sender::default();
         Self { seen: Arc::default(), leadership, breaker, orders, keeps_orders: true, file: None }
     }
 
     /// Keeps the orders of this Lease beside the journal, too, and begins with those that are there.
+    #[must_use]
     pub fn remembering(self, journal: &Path, server: &str, lease: &LeaseName) -> Self {
         let file = OrdersFile::beside(journal, format!("{server} {lease}"));
         if let Some(LeaseRecord { uid, version, orders }) = file.read() {
@@ -144,6 +150,7 @@ impl Control {
     }
 
     /// The orders, as they change.
+    #[must_use]
     pub fn orders(&self) -> watch::Receiver<Orders> {
         self.orders.subscribe()
     }
@@ -213,6 +220,7 @@ impl Control {
     }
 
     /// What a Lease that is created has to say.
+    #[must_use]
     pub fn standing(&self) -> Orders {
         let mut standing = self.lock().orders.clone();
         let tripped = standing.tripped.get_or_insert_default();

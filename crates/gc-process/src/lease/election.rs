@@ -77,11 +77,13 @@ impl State {
 
 impl Leadership {
     /// No replica leads yet.
+    #[must_use]
     pub fn none() -> Self {
         Self { state: Arc::default(), held: watch::Sender::new(true) }
     }
 
     /// Without an election: always.
+    #[must_use]
     pub fn always() -> Self {
         // Far beyond the life of a process, and far within what a clock can hold.
         let until = Some(Instant::now() + Duration::from_hours(876_000));
@@ -102,22 +104,26 @@ impl Leadership {
 
     /// Whether a request that changes something may go now. A process that was stopped for a while finds here that
     /// its time is over, before it finds out anything else.
+    #[must_use]
     pub fn may_act(&self) -> bool {
         let state = self.lock();
         !state.paused && state.until.is_some_and(|until| Instant::now() < until)
     }
 
     /// Whether we lead, paused or not.
+    #[must_use]
     pub fn leads(&self) -> bool {
         self.lock().until.is_some_and(|until| Instant::now() < until)
     }
 
     /// Whether our time is over and the process has not reacted yet.
+    #[must_use]
     pub fn is_overdue(&self) -> bool {
         self.lock().until.is_some_and(|until| Instant::now() >= until)
     }
 
     /// True while the collector is to hold its effects.
+    #[must_use]
     pub fn held(&self) -> watch::Receiver<bool> {
         self.held.subscribe()
     }
@@ -213,6 +219,7 @@ impl Candidate {
     }
 
     /// Writes onto the Lease where our pages are and what clients verify their certificate with.
+    #[must_use]
     pub fn showing(self, shown: ShownPages) -> Self {
         Self { shown, ..self }
     }
@@ -420,6 +427,7 @@ fn spread() -> f64 {
 }
 
 /// Who we are in the Lease: the host's name and something that no other process has.
+#[must_use]
 pub fn identity() -> String {
     use std::hash::{BuildHasher as _, Hasher as _};
     let random = || std::collections::hash_map::RandomState::new().build_hasher().finish();
@@ -427,6 +435,7 @@ pub fn identity() -> String {
 }
 
 /// The name of this host.
+#[must_use]
 pub fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

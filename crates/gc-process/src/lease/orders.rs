@@ -32,6 +32,7 @@ pub struct Orders {
 
 impl Orders {
     /// Nothing is ordered.
+    #[must_use]
     pub fn none() -> Self {
         Self { tripped: Some(BTreeMap::new()), ..Self::default() }
     }
@@ -43,6 +44,7 @@ impl Orders {
 
     /// Whether an operator resumed after this pause was ordered. Its note begins with the time; one without counts from when it was
     /// seen.
+    #[must_use]
     pub fn resumes(&self, pause: &str, seen: jiff::Timestamp) -> bool {
         let noted = pause.split_once(": ").and_then(|(time, _)| time.parse::<jiff::Timestamp>().ok());
         self.resumed_at.is_some_and(|at| at > noted.unwrap_or(seen))
@@ -87,6 +89,7 @@ impl Orders {
     }
 
     /// The annotations, for a merge patch. Stopped resources that cannot be read stay as they are.
+    #[must_use]
     pub fn annotations(&self) -> Value {
         let tripped = self.tripped.as_ref().filter(|tripped| !tripped.is_empty()).map(|tripped| {
             let entries = tripped.values().map(|trip| {
@@ -107,6 +110,7 @@ impl Orders {
     }
 
     /// The annotations of a Lease that is created.
+    #[must_use]
     pub fn new_annotations(&self) -> Value {
         let mut annotations = self.annotations();
         if let Some(fields) = annotations.as_object_mut() {

@@ -5,7 +5,6 @@
 //! read: what loses a race is asked again about the new state.
 
 mod attributes;
-mod configured;
 mod expressions;
 mod mutation;
 mod options;
@@ -13,6 +12,7 @@ mod outside;
 mod policies;
 mod review;
 pub(crate) mod service;
+mod stored;
 mod type_checking;
 mod webhooks;
 
@@ -27,12 +27,12 @@ use crate::metadata::meta;
 use crate::patch::managed_fields;
 use crate::registry::Registry;
 pub(crate) use attributes::Attributes;
-pub(crate) use configured::{Configured, PREFIX};
 pub(crate) use options::Options;
 pub use outside::{
     ConditionsReport, Outside, WebhookAnswer, WebhookCall, WebhookEnd, WebhookFailure, WebhookReport,
 };
 pub use service::EndpointError;
+pub(crate) use stored::{Configured, PREFIX};
 
 /// What a request does to an object, as admission names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
