@@ -19,7 +19,7 @@ use crate::clock::CollectorClock;
 use crate::up::Up;
 use crate::up::reset::Contents;
 use crate::workloads::WorkloadOptions;
-use gc_process::activity::{Activity, Going, Movement};
+use gc_process::activity::{Activity, ActivityTracker, InFlightGuard};
 use gc_process::collectors::{ControllerOptions, Surroundings};
 
 /// The name under which requests of the cluster's users are counted.
@@ -103,7 +103,7 @@ fn remember(controllers: &[String], contents: &Contents) {
 pub struct EmbeddedCluster {
     up: Up,
     controllers: Vec<String>,
-    clients: Arc<Movement>,
+    clients: Arc<ActivityTracker>,
 }
 
 impl std::fmt::Debug for EmbeddedCluster {
@@ -114,7 +114,7 @@ impl std::fmt::Debug for EmbeddedCluster {
 
 /// Counts requests of clients, so that settling waits for them.
 #[derive(Clone)]
-pub struct ClientRequests(Arc<Movement>);
+pub struct ClientRequests(Arc<ActivityTracker>);
 
 impl std::fmt::Debug for ClientRequests {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -124,7 +124,7 @@ impl std::fmt::Debug for ClientRequests {
 
 /// A request of a client, on its way until this is dropped.
 pub struct ClientRequest {
-    _going: Going,
+    _going: InFlightGuard,
 }
 
 impl std::fmt::Debug for ClientRequest {

@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use gc_process::activity::{Movement, Waiting};
+use gc_process::activity::{ActivityTracker, Waiting};
 use gc_process::outside::positive;
 
 /// Maximum number of batches of changes that wait for the runtime; beyond it, the watches wait.
@@ -134,7 +134,7 @@ pub async fn run(
     mut runtime: Runtime,
     clock: Clock,
     mut clock_changed: watch::Receiver<bool>,
-    movement: Arc<Movement>,
+    movement: Arc<ActivityTracker>,
     stopped: impl Future<Output = ()>,
 ) {
     let (sink, mut news) = mpsc::channel::<Batch>(QUEUED_BATCHES);

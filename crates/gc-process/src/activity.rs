@@ -1,7 +1,7 @@
 //! What the collectors of this process are doing, so that a test can wait until nothing is left to do.
 //!
-//! Each collector has a [`Movement`]: its requests on their way are counted where they are sent, its watches are followed
-//! until they are read, and its engine is checked through [`Watched`] each time it gets an event or is polled for an effect.
+//! Each collector has an [`ActivityTracker`]: its requests on their way are counted where they are sent, its watches are followed
+//! until they are read, and its engine is checked through [`Instrumented`] each time it gets an event or is polled for an effect.
 
 mod delivery;
 
@@ -43,7 +43,7 @@ pub struct Activity(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    movements: Mutex<BTreeMap<&'static str, Arc<Movement>>>,
+    movements: Mutex<BTreeMap<&'static str, Arc<ActivityTracker>>>,
     /// The boards of the collectors that watch every resource.
     boards: Mutex<Vec<StatusBoard>>,
     /// Rises with everything that happens.
@@ -52,7 +52,7 @@ struct Shared {
 
 /// What one collector is doing.
 #[derive(Default)]
-pub struct Movement {
+pub struct ActivityTracker {
     activity: Activity,
     requests: AtomicUsize,
     /// Its watches; those that have ended are forgotten when the next one begins.
@@ -108,14 +108,14 @@ fn is_ahead_of_watches(registry: &Registry) -> bool {
 impl Activity {
     /// The movement of a collector.
     #[must_use]
-    pub fn of(&self, controller: Controller) -> Arc<Movement> {
+    pub fn of(&self, controller: Controller) -> Arc<ActivityTracker> {
         self.named(controller.name())
     }
 
     /// The movement of other components that send requests.
     #[must_use]
-    pub fn named(&self, name: &'static str) -> Arc<Movement> {
-        let make = || Arc::new(Movement { activity: self.clone(), ..Movement::default() });
+    pub fn named(&self, name: &'static str) -> Arc<ActivityTracker> {
+        let make = || Arc::new(ActivityTracker { activity: self.clone(), ..ActivityTracker::default() });
         Arc::clone(lock(&self.0.movements).entry(name).or_insert_with(make))
     }
 
@@ -194,7 +194,7 @@ impl Activity {
             let moving = self.moving_in_turns(registry, clock).await;
             let after = (self.0.generation.load(Ordering::Acquire), registry.watch_progress());
             if moving.is_empty() && before == after {
-                let held: Vec<Arc<Movement>> =
+                let held: Vec<Arc<ActivityTracker>> =
                     lock(&self.0.movements).values().filter(|movement| movement.holds()).cloned().collect();
                 if held.is_empty() || nudged == Some(after.1) {
                     return Ok(());
@@ -214,12 +214,12 @@ impl Activity {
     }
 }
 
-impl Movement {
+impl ActivityTracker {
     /// A request is sent; it has ended when the answer is dropped.
-    pub fn request(self: &Arc<Self>) -> Going {
+    pub fn request(self: &Arc<Self>) -> InFlightGuard {
         self.requests.fetch_add(1, Ordering::AcqRel);
         self.activity.happened();
-        Going(Arc::clone(self))
+        InFlightGuard(Arc::clone(self))
     }
 
     /// A watch begins; it moves whenever it has something that was not read.
@@ -297,7 +297,7 @@ impl Movement {
     }
 }
 
-impl Progress for Movement {
+impl Progress for ActivityTracker {
     fn nudges(&self) -> watch::Receiver<u64> {
         self.nudges.subscribe()
     }
@@ -308,9 +308,9 @@ impl Progress for Movement {
 }
 
 /// A request on its way.
-pub struct Going(Arc<Movement>);
+pub struct InFlightGuard(Arc<ActivityTracker>);
 
-impl Drop for Going {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.0.requests.fetch_sub(1, Ordering::AcqRel);
         self.0.activity.happened();
@@ -324,7 +324,7 @@ pub fn is_watch(uri: &http::Uri) -> bool {
 }
 
 /// An engine that says when it rests.
-pub trait Rests {
+pub trait Settled {
     /// Whether it waits for nothing but the passing of time, or for others than itself.
     fn rests(&self) -> bool;
     /// When something of it is due by the clock of the collectors, if anything is.
@@ -332,25 +332,25 @@ pub trait Rests {
 }
 
 /// An engine whose movement is noted.
-pub struct Watched<E> {
+pub struct Instrumented<E> {
     inner: E,
-    movement: Arc<Movement>,
+    movement: Arc<ActivityTracker>,
     number: u8,
     unsynced: Vec<Kind>,
     flying: usize,
 }
 
-impl<C: Collecting> Watched<C> {
+impl<C: Collecting> Instrumented<C> {
     /// The first (0) or a further engine of a retention collector.
-    pub fn collecting(inner: C, movement: Arc<Movement>, number: u8) -> Self {
+    pub fn collecting(inner: C, movement: Arc<ActivityTracker>, number: u8) -> Self {
         let unsynced = inner.kinds().to_vec();
         Self { unsynced, ..Self::new(inner, movement, number) }
     }
 }
 
-impl<E> Watched<E> {
+impl<E> Instrumented<E> {
     /// The first (0) or a further engine of a collector.
-    pub fn new(inner: E, movement: Arc<Movement>, number: u8) -> Self {
+    pub fn new(inner: E, movement: Arc<ActivityTracker>, number: u8) -> Self {
         movement.note(number, |state| state.has_news = true);
         Self { inner, movement, number, unsynced: Vec::new(), flying: 0 }
     }
@@ -366,7 +366,7 @@ impl<E> Watched<E> {
     }
 }
 
-impl<E: EventEngine + Rests> EventEngine for Watched<E> {
+impl<E: EventEngine + Settled> EventEngine for Instrumented<E> {
     fn handle(&mut self, event: Event) {
         // A tick changes nothing unless something is due, which the next look for effects shows.
         if !matches!(event, Event::Tick(_)) {
@@ -398,7 +398,7 @@ impl<E: EventEngine + Rests> EventEngine for Watched<E> {
     }
 }
 
-impl<C: Collecting> Collecting for Watched<C> {
+impl<C: Collecting> Collecting for Instrumented<C> {
     fn kinds(&self) -> &'static [Kind] {
         self.inner.kinds()
     }
@@ -550,7 +550,7 @@ mod tests {
         }
     }
 
-    impl Rests for Clocked {
+    impl Settled for Clocked {
         fn rests(&self) -> bool {
             true
         }
@@ -563,7 +563,7 @@ mod tests {
     /// The expiry of annotated objects did not learn that its clock had been set back, and deleted what was not due.
     #[test]
     fn a_watched_engine_learns_that_its_clock_was_set() {
-        let mut watched = Watched::new(Clocked::default(), Activity::default().named("expiry"), 0);
+        let mut watched = Instrumented::new(Clocked::default(), Activity::default().named("expiry"), 0);
         watched.set_clock(Timestamp(5));
         assert_eq!(watched.inner.0, [Timestamp(5)]);
         assert_eq!(watched.objects_of(ResourceId(1)), Some(7));

@@ -30,7 +30,7 @@ use gc_kube::{
 use gc_types::Timestamp;
 use gc_workloads::workloads;
 
-use crate::activity::{Activity, Rests, Watched};
+use crate::activity::{Activity, Instrumented, Settled};
 use crate::collector_metrics::CollectorMetrics;
 use crate::journal::Journal;
 use crate::notices::{NoticeOptions, NoticeSender};
@@ -135,7 +135,7 @@ impl ControllerOptions {
     }
 }
 
-impl Rests for gc_ownership::Engine {
+impl Settled for gc_ownership::Engine {
     fn rests(&self) -> bool {
         self.is_started() && self.only_polls_left()
     }
@@ -146,7 +146,7 @@ impl Rests for gc_ownership::Engine {
     }
 }
 
-impl Rests for ExpiryEngine {
+impl Settled for ExpiryEngine {
     /// What it has to do is due at a time, or on its way as a request.
     fn rests(&self) -> bool {
         true
@@ -213,7 +213,7 @@ pub struct NamespaceOptions {
 #[derive(Default)]
 pub struct RunningCollectors {
     stop: tokio::sync::watch::Sender<bool>,
-    ownership: Option<tokio::task::JoinHandle<Watched<gc_ownership::Engine>>>,
+    ownership: Option<tokio::task::JoinHandle<Instrumented<gc_ownership::Engine>>>,
     namespaces: Option<tokio::task::JoinHandle<()>>,
     retention: Vec<(Controller, tokio::task::JoinHandle<Counts>)>,
     others: Vec<tokio::task::JoinHandle<()>>,
@@ -367,7 +367,7 @@ impl Starter<'_> {
             .restrained_by(surroundings.restraints.clone());
         observers.push(surroundings.observer(controller, &collector.table()));
         let engine = gc_ownership::Engine::new(gc_ownership::Config::default());
-        let engine = Watched::new(engine, surroundings.activity.of(controller), 0);
+        let engine = Instrumented::new(engine, surroundings.activity.of(controller), 0);
         surroundings.activity.add_board(collector.board());
         let shutdown = self.running.stopped();
         let run = async move { collector.run(engine, Arc::new(Observers(observers)), shutdown).await };
@@ -394,7 +394,7 @@ impl Starter<'_> {
         let (options, surroundings) = (self.options, self.surroundings);
         let observer = surroundings.observer(controller, &retention_table());
         // Expiry has an engine over all resources besides (0).
-        let engine = Watched::collecting(Engine::new(rules), surroundings.activity.of(controller), 1);
+        let engine = Instrumented::collecting(Engine::new(rules), surroundings.activity.of(controller), 1);
         let collector = RetentionCollector::new(client, engine, options.concurrency, options.dry_run)
             .named(controller.event_source())
             .with_clock(Arc::clone(&surroundings.clock))
@@ -453,7 +453,7 @@ impl Starter<'_> {
             .named(controller.event_source())
             .with_clock(Arc::clone(&surroundings.clock));
         let engine = ExpiryEngine::default().with_foreign(tools);
-        let engine = Watched::new(engine, surroundings.activity.of(controller), 0);
+        let engine = Instrumented::new(engine, surroundings.activity.of(controller), 0);
         surroundings.activity.add_board(collector.board());
         let observer = surroundings.observer(controller, &collector.table());
         self.running.add(|stopped| async move { drop(collector.run(engine, observer, stopped).await) });

@@ -19,7 +19,7 @@ use super::{NAMESPACE_SETTLE, WORKLOADS};
 use crate::accounts::{self, Account};
 use crate::definitions;
 use crate::workloads;
-use gc_process::activity::{Delivered, Movement, is_watch};
+use gc_process::activity::{ActivityTracker, Delivered, is_watch};
 use gc_process::collectors::{ControllerOptions, NamespaceOptions, RunningCollectors, Surroundings};
 use gc_process::preflight;
 
@@ -124,7 +124,7 @@ impl Controllers {
         Ok(())
     }
 
-    fn client_of(&self, account: &Account, movement: Arc<Movement>) -> ApiClient {
+    fn client_of(&self, account: &Account, movement: Arc<ActivityTracker>) -> ApiClient {
         let groups = accounts::GROUPS.map(str::to_owned).to_vec();
         let way = self.way.as_user(&UserInfo { name: account.user(), groups, ..UserInfo::default() });
         ApiClient::in_process(move |request| {
