@@ -27,7 +27,7 @@ use gc_collectors::permissions::Controller;
 use gc_embedded::clock::CollectorClock;
 use gc_explain::map::Emphasis;
 use gc_inspect::answering;
-use gc_inspect::attached::Inquiry;
+use gc_inspect::attached::QueryRequest;
 use gc_inspect::gather::Gatherer;
 use gc_inspect::resident::Resident;
 use gc_inspect::subject::Subject;
@@ -459,7 +459,7 @@ impl Page {
 
     /// The questions of the command line.
     async fn ask(&self, request: &ExtensionRequest, user: &Visitor) -> Result<ExtensionAnswer, Refusal> {
-        let inquiry: Inquiry = read_order(request)?;
+        let inquiry: QueryRequest = read_order(request)?;
         let answered = answering::answer(&self.gatherer(user).await?, inquiry, ANSWER_PATIENCE).await?;
         let document = serde_json::to_value(answered).map_err(anyhow::Error::from)?;
         Ok(ExtensionAnswer::json(200, &document))

@@ -9,7 +9,7 @@ use gc_kube::ApiClient;
 use gc_process::UsageError;
 use gc_types::GoDuration;
 
-use super::attached::{Answered, Asked, Confirmation, Inquiry, MAXIMUM_SUBJECTS};
+use super::attached::{Confirmation, MAXIMUM_SUBJECTS, Query, QueryRequest, QueryResponse};
 use super::gather::{self, Gatherer, Scope};
 use super::plan::{self, Planned, Planning};
 use super::resident::{Lists, Permitted, Resident};
@@ -21,7 +21,11 @@ use crate::subject::{Confirmed, Subject};
 use crate::target::Named;
 
 /// Answers an inquiry from what a gatherer reads.
-pub async fn answer(gatherer: &Gatherer, inquiry: Inquiry, patience: Duration) -> anyhow::Result<Answered> {
+pub async fn answer(
+    gatherer: &Gatherer,
+    inquiry: QueryRequest,
+    patience: Duration,
+) -> anyhow::Result<QueryResponse> {
     if inquiry.question.subjects().len() > MAXIMUM_SUBJECTS {
         return Err(UsageError::new(format!("a question is about at most {MAXIMUM_SUBJECTS} objects")).into());
     }
@@ -31,41 +35,41 @@ pub async fn answer(gatherer: &Gatherer, inquiry: Inquiry, patience: Duration) -
 
 async fn answer_in_time(
     gatherer: &Gatherer,
-    inquiry: Inquiry,
+    inquiry: QueryRequest,
     patience: Duration,
-) -> anyhow::Result<Answered> {
+) -> anyhow::Result<QueryResponse> {
     match inquiry.question {
-        Asked::Stuck { namespace, at_least } => {
+        Query::Stuck { namespace, at_least } => {
             let at_least: GoDuration =
                 at_least.parse().map_err(|error| UsageError::new(format!("atLeast: {error}")))?;
             let scope = Scope { namespace, ..Scope::default() };
             let mut answer = stuck::ask(gatherer, &scope, patience).await?;
             answer.keep_older(at_least);
             let (unseen, found) = (answer.unseen.clone(), !answer.rows.is_empty());
-            Answered::new(&answer, inquiry.form, unseen, found)
+            QueryResponse::new(&answer, inquiry.form, unseen, found)
         }
-        Asked::Tree { objects, owners, depth, full } => {
+        Query::Tree { objects, owners, depth, full } => {
             let mut forest = Forest::new(gatherer.now, Shape { owners, depth, full });
             let mut unseen = Vec::new();
             for named in named(gatherer, objects)? {
                 unseen.extend(forest.add(gatherer, &named, patience).await?);
             }
-            Answered::new(&forest, inquiry.form, unseen, false)
+            QueryResponse::new(&forest, inquiry.form, unseen, false)
         }
-        Asked::Why { objects } => {
+        Query::Why { objects } => {
             let mut answers = why::Answers::at(gatherer.now);
             for named in named(gatherer, objects)? {
                 answers.add(gatherer, &named, patience).await?;
             }
-            Answered::new(&answers, inquiry.form, Vec::new(), false)
+            QueryResponse::new(&answers, inquiry.form, Vec::new(), false)
         }
-        Asked::Doctor { namespace } => {
+        Query::Doctor { namespace } => {
             let scope = Scope { namespace, ..Scope::default() };
             let surveyed = surveyed::ask(gatherer, &scope, patience).await?;
             let found = !surveyed.stuck.is_empty() || !surveyed.lints.is_empty();
-            Answered::new(&surveyed, inquiry.form, Vec::new(), found)
+            QueryResponse::new(&surveyed, inquiry.form, Vec::new(), found)
         }
-        Asked::Plan { objects, policy, full } => {
+        Query::Plan { objects, policy, full } => {
             let cascade = view::cascade(&policy).ok_or_else(|| {
                 UsageError::new(format!("policy={policy}: expected background, foreground or orphan"))
             })?;
@@ -73,7 +77,7 @@ async fn answer_in_time(
             let planning = plan::ask(gatherer, named, cascade.policy(), patience).await?;
             let Planning { radius, unseen, targets, .. } = planning.complete()?;
             let planned = Planned { radius: &radius, full };
-            let mut answered = Answered::new(&planned, inquiry.form, unseen, radius.hangs())?;
+            let mut answered = QueryResponse::new(&planned, inquiry.form, unseen, radius.hangs())?;
             if let [(_, target)] = &targets[..] {
                 answered.confirm = Some(Confirmation {
                     confirmed: Confirmed::of(&radius, target),

@@ -38,17 +38,17 @@ pub struct AttachFlags {
 /// A question, and the form that its answer is to have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Inquiry {
+pub struct QueryRequest {
     /// The form of its answer.
     pub form: Form,
     /// The question.
-    pub question: Asked,
+    pub question: Query,
 }
 
-impl Inquiry {
+impl QueryRequest {
     /// A question whose answer is shown so; `None` if collectors do not answer it.
     #[must_use]
-    pub fn new(output: &Output, question: Asked) -> Option<Self> {
+    pub fn new(output: &Output, question: Query) -> Option<Self> {
         let form = form_of(output)?;
         (question.subjects().len() <= MAXIMUM_SUBJECTS).then_some(Self { form, question })
     }
@@ -73,7 +73,7 @@ pub enum Form {
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
-pub enum Asked {
+pub enum Query {
     /// What is stuck.
     Stuck {
         /// Only in this namespace; empty for all.
@@ -114,7 +114,7 @@ pub enum Asked {
     },
 }
 
-impl Asked {
+impl Query {
     /// Returns the objects that it is about; none for questions about a scope.
     #[must_use]
     pub fn subjects(&self) -> &[Subject] {
@@ -128,7 +128,7 @@ impl Asked {
 /// An answer in one form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Answered {
+pub struct QueryResponse {
     /// In the form that was asked for.
     answer: Value,
     /// What could not be seen.
@@ -151,7 +151,7 @@ pub struct Confirmation {
     pub needs_name: bool,
 }
 
-impl Answered {
+impl QueryResponse {
     /// Puts an answer into a form.
     pub fn new(answer: &impl Answer, form: Form, unseen: Vec<String>, found: bool) -> anyhow::Result<Self> {
         let text = |is_wide| {
@@ -189,7 +189,7 @@ pub fn warnings(unseen: &[String]) -> impl Iterator<Item = String> {
 }
 
 /// An answer is shown as if it had been made here.
-impl Answer for Answered {
+impl Answer for QueryResponse {
     fn value(&self) -> Value {
         self.answer.clone()
     }
@@ -238,9 +238,9 @@ impl AttachFlags {
         access: &Access,
         client: &ApiClient,
         output: &Output,
-        question: impl FnOnce() -> Asked,
-    ) -> anyhow::Result<Option<Answered>> {
-        let Some(inquiry) = Inquiry::new(output, question()).filter(|_| !self.no_collector) else {
+        question: impl FnOnce() -> Query,
+    ) -> anyhow::Result<Option<QueryResponse>> {
+        let Some(inquiry) = QueryRequest::new(output, question()).filter(|_| !self.no_collector) else {
             return Ok(None);
         };
         let collector = self.collector.connect_to_page(access, &LeaseFlags::default_name()).await?;
@@ -274,13 +274,13 @@ pub enum Asks {
 /// What came of an inquiry.
 pub enum Reply {
     /// An answer.
-    Answered(Box<Answered>),
+    Answered(Box<QueryResponse>),
     /// Nothing, with a status and why.
     Refused(StatusCode, String),
 }
 
 /// Sends an inquiry.
-pub async fn send(asked: &ApiClient, inquiry: &Inquiry) -> anyhow::Result<Reply> {
+pub async fn send(asked: &ApiClient, inquiry: &QueryRequest) -> anyhow::Result<Reply> {
     let inquiry = serde_json::to_value(inquiry)?;
     if inquiry.to_string().len() > MAXIMUM_ORDER_BYTES {
         return Ok(Reply::Refused(StatusCode::PAYLOAD_TOO_LARGE, "the question is too long".to_owned()));
@@ -304,7 +304,7 @@ fn say_who_answered(asked: &ApiClient) {
 }
 
 /// Asks a collector that was named, and has to answer.
-async fn named_collector(collector: &ApiClient, inquiry: &Inquiry) -> anyhow::Result<Answered> {
+async fn named_collector(collector: &ApiClient, inquiry: &QueryRequest) -> anyhow::Result<QueryResponse> {
     match send(collector, inquiry).await? {
         Reply::Answered(answered) => {
             say_who_answered(collector);
@@ -315,7 +315,10 @@ async fn named_collector(collector: &ApiClient, inquiry: &Inquiry) -> anyhow::Re
 }
 
 /// Asks whoever may know no such questions; the cluster is listed where there is no answer.
-pub(crate) async fn if_it_answers(asked: &ApiClient, inquiry: &Inquiry) -> anyhow::Result<Option<Answered>> {
+pub(crate) async fn if_it_answers(
+    asked: &ApiClient,
+    inquiry: &QueryRequest,
+) -> anyhow::Result<Option<QueryResponse>> {
     let (status, message) = match send(asked, inquiry).await? {
         Reply::Answered(answered) => {
             say_who_answered(asked);
@@ -341,8 +344,8 @@ pub async fn of_whoever_answers(
     (collector, lease): (&CollectorFlags, &LeaseName),
     access: &Access,
     client: &ApiClient,
-    inquiry: &Inquiry,
-) -> Option<Answered> {
+    inquiry: &QueryRequest,
+) -> Option<QueryResponse> {
     let asked = async {
         let page = collector.connect_to_page(access, lease).await?;
         if_it_answers(page.as_ref().unwrap_or(client), inquiry).await

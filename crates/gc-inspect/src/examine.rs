@@ -13,7 +13,7 @@ use gc_process::{admission, preflight};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::attached::{self, Asked, AttachFlags, Inquiry};
+use super::attached::{self, AttachFlags, Query, QueryRequest};
 use super::collector::{self, LeaderPages};
 use super::doctor::{self, Facts, TheirCollector};
 use super::gather::{self, Gatherer, Scope};
@@ -138,8 +138,8 @@ async fn survey(
 ) -> anyhow::Result<(Surveyed, bool)> {
     let AttachFlags { collector, no_collector } = options.attach;
     let scope = Scope { namespace: options.namespace.to_owned(), ..Scope::default() };
-    let question = Asked::Doctor { namespace: scope.namespace.clone() };
-    if let Some(inquiry) = Inquiry::new(&Output::Json, question).filter(|_| !no_collector) {
+    let question = Query::Doctor { namespace: scope.namespace.clone() };
+    if let Some(inquiry) = QueryRequest::new(&Output::Json, question).filter(|_| !no_collector) {
         let lease = options.lease.clone();
         let answer =
             attached::of_whoever_answers((collector, &lease), options.access, client, &inquiry).await;

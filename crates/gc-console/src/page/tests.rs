@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use gc_inspect::attached::{Asked, Form};
+use gc_inspect::attached::{Form, Query};
 
 use super::*;
 
@@ -19,11 +19,11 @@ fn everything_that_is_served_is_described() {
         ["schema"]["properties"];
     let subject = || Subject { resource: "pods".into(), namespace: "a".into(), name: "b".into() };
     let questions = [
-        Asked::Stuck { namespace: String::new(), at_least: "0s".into() },
-        Asked::Tree { objects: vec![subject()], owners: false, depth: None, full: false },
-        Asked::Why { objects: vec![subject()] },
-        Asked::Plan { objects: vec![subject()], policy: "orphan".into(), full: false },
-        Asked::Doctor { namespace: String::new() },
+        Query::Stuck { namespace: String::new(), at_least: "0s".into() },
+        Query::Tree { objects: vec![subject()], owners: false, depth: None, full: false },
+        Query::Why { objects: vec![subject()] },
+        Query::Plan { objects: vec![subject()], policy: "orphan".into(), full: false },
+        Query::Doctor { namespace: String::new() },
     ];
     let alternatives = inquiry["question"]["oneOf"].as_array().unwrap();
     assert_eq!(alternatives.len(), questions.len());

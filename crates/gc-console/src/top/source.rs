@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use futures::FutureExt as _;
 use gc_collectors::collectors::COLLECTORS;
 use gc_explain::Resource;
-use gc_inspect::attached::{self, Answered, Asked, Asks, Confirmation, Form, Inquiry, Reply};
+use gc_inspect::attached::{self, Asks, Confirmation, Form, Query, QueryRequest, QueryResponse, Reply};
 use gc_inspect::plan::Cascade;
 use gc_inspect::subject::{Confirmed, Subject};
 use gc_inspect::view::{self, Question, View};
@@ -305,9 +305,9 @@ impl Source {
     }
 
     /// The answer to a question, if somebody is asked who has one.
-    async fn asked(&self, question: Asked) -> anyhow::Result<Option<Box<Answered>>> {
+    async fn asked(&self, question: Query) -> anyhow::Result<Option<Box<QueryResponse>>> {
         let Some(page) = self.page() else { return Ok(None) };
-        match attached::send(page, &Inquiry { form: Form::Text, question }).await? {
+        match attached::send(page, &QueryRequest { form: Form::Text, question }).await? {
             Reply::Answered(answered) => Ok(Some(answered)),
             Reply::Refused(status, message) => {
                 let is_named = matches!(self.asks, Asks::Collector(_));
@@ -324,8 +324,8 @@ impl Source {
         let objects = vec![subject.clone()];
         let question = match content {
             Content::Metadata => None,
-            Content::Tree => Some(Asked::Tree { objects, owners: false, depth: None, full: false }),
-            _ => Some(Asked::Why { objects }),
+            Content::Tree => Some(Query::Tree { objects, owners: false, depth: None, full: false }),
+            _ => Some(Query::Why { objects }),
         };
         if let Some(question) = question
             && let Some(answered) = self.asked(question).await?
@@ -346,7 +346,7 @@ impl Source {
 
     async fn plan(&self, cascade: Cascade, place: &Place) -> anyhow::Result<ShownPlan> {
         let (objects, policy) = (vec![place.subject()], cascade.name().to_lowercase());
-        let answered = self.asked(Asked::Plan { objects, policy, full: false }).await?;
+        let answered = self.asked(Query::Plan { objects, policy, full: false }).await?;
         if let Some(answered) = answered {
             let (lines, confirm) = (answered.lines_with_unseen(), answered.confirm);
             let Confirmation { confirmed, needs_name } =
@@ -506,8 +506,8 @@ mod tests {
         }
         for (content, name) in [(Content::Why, "leaf-0"), (Content::Why, "held"), (Content::Tree, "owner")] {
             let question = || match content {
-                Content::Why => Asked::Why { objects: vec![place(name).subject()] },
-                _ => Asked::Tree {
+                Content::Why => Query::Why { objects: vec![place(name).subject()] },
+                _ => Query::Tree {
                     objects: vec![place(name).subject()],
                     owners: false,
                     depth: None,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use gc_apiserver::RunningServer;
 use gc_embedded::apiserver::{self, ServerOptions};
 use gc_explain::UnreadCode;
-use gc_inspect::attached::{Asked, Form, Inquiry};
+use gc_inspect::attached::{Form, Query, QueryRequest};
 use gc_inspect::gather::{self, Gatherer, Scope};
 use gc_inspect::subject::Subject;
 use gc_inspect::unanswered::Cause;
@@ -89,9 +89,9 @@ async fn a_tree_says_what_became_of_owners() {
     let (client, _) = ann(&server);
     until_it_may_read(&client, &format!("{maps}/leaf")).await;
     let leaf = Subject { resource: "configmaps".into(), namespace: "shop".into(), name: "leaf".into() };
-    let of_leaf = || Asked::Tree { objects: vec![leaf.clone()], owners: true, depth: None, full: false };
+    let of_leaf = || Query::Tree { objects: vec![leaf.clone()], owners: true, depth: None, full: false };
     let gatherer = Gatherer::new(client, gather::now()).await.unwrap();
-    let inquiry = Inquiry { form: Form::Text, question: of_leaf() };
+    let inquiry = QueryRequest { form: Form::Text, question: of_leaf() };
     let answer = answering::answer(&gatherer, inquiry, PATIENCE).await.unwrap();
     let lines = answer.lines_with_unseen();
     let state = |object: &str| {
@@ -103,7 +103,7 @@ async fn a_tree_says_what_became_of_owners() {
     assert_eq!(state("ConfigMap/other"), replaced);
     assert!(state("Secret/hidden").starts_with("cannot be read: "), "{lines:#?}");
     assert_eq!(state("ConfigMap/above"), "does not exist");
-    let inquiry = Inquiry { form: Form::Value, question: of_leaf() };
+    let inquiry = QueryRequest { form: Form::Value, question: of_leaf() };
     let answer = answering::answer(&gatherer, inquiry, PATIENCE).await.unwrap();
     let answer = serde_json::to_value(answer).unwrap();
     let codes: Vec<(&Value, &Value)> = answer["answer"]["owners"]
@@ -177,20 +177,20 @@ async fn a_role_in_one_namespace_is_enough() {
                 └─ Pod/web-1-b shop 0/1 Pending\n";
     let questions = [
         (
-            Asked::Why { objects: subject("pods", "web-1-a") },
+            Query::Why { objects: subject("pods", "web-1-a") },
             "Pod/web-1-a in shop\nNothing deletes it: an owner lives.\nOwners:\n\
              ReplicaSet/web-1 (lives)\nDeployment/web (lives)\n",
         ),
-        (Asked::Tree { objects: subject("deploy", "web"), owners: false, depth: None, full: false }, tree),
+        (Query::Tree { objects: subject("deploy", "web"), owners: false, depth: None, full: false }, tree),
         (
-            Asked::Plan { objects: subject("deploy", "web"), policy: "background".into(), full: false },
+            Query::Plan { objects: subject("deploy", "web"), policy: "background".into(), full: false },
             "4 objects: 2 Pods, 1 Deployment, 1 ReplicaSet; this user may not delete Deployment/web; nothing hangs\n",
         ),
     ];
     for (question, expected) in questions {
         asked.lock().unwrap().clear();
         let gatherer = Gatherer::new(client.clone(), gather::now()).await.unwrap();
-        let inquiry = Inquiry { form: Form::Text, question: question.clone() };
+        let inquiry = QueryRequest { form: Form::Text, question: question.clone() };
         let answer = answering::answer(&gatherer, inquiry, PATIENCE).await.unwrap();
         let is_age = |cell: &&str| cell.ends_with('s') && cell[..cell.len() - 1].parse::<u32>().is_ok();
         let lines = answer
@@ -221,12 +221,12 @@ async fn what_may_not_be_read_is_not_said_to_be_absent() {
     let object = Subject { resource: "configmaps".into(), namespace: "bank".into(), name: "vault".into() };
     let objects = || vec![object.clone()];
     for question in [
-        Asked::Tree { objects: objects(), owners: false, depth: None, full: false },
-        Asked::Tree { objects: objects(), owners: true, depth: None, full: false },
-        Asked::Why { objects: objects() },
-        Asked::Plan { objects: objects(), policy: "background".into(), full: false },
+        Query::Tree { objects: objects(), owners: false, depth: None, full: false },
+        Query::Tree { objects: objects(), owners: true, depth: None, full: false },
+        Query::Why { objects: objects() },
+        Query::Plan { objects: objects(), policy: "background".into(), full: false },
     ] {
-        let inquiry = Inquiry { form: Form::Text, question: question.clone() };
+        let inquiry = QueryRequest { form: Form::Text, question: question.clone() };
         let error = answering::answer(&gatherer, inquiry, PATIENCE).await.unwrap_err();
         assert!(
             matches!(Cause::of(&error), Some(Cause::Unread(UnreadCode::Forbidden))),
@@ -262,8 +262,8 @@ async fn what_may_not_be_listed_is_no_root_cause() {
     ] {
         // A collector would have acted by then.
         let gatherer = Gatherer::new(client.clone(), gather::now().after(60_000)).await.unwrap();
-        let question = Asked::Stuck { namespace: "shop".to_owned(), at_least: "0s".to_owned() };
-        let inquiry = Inquiry { form: Form::Text, question };
+        let question = Query::Stuck { namespace: "shop".to_owned(), at_least: "0s".to_owned() };
+        let inquiry = QueryRequest { form: Form::Text, question };
         let lines = answering::answer(&gatherer, inquiry, PATIENCE).await.unwrap().lines_with_unseen();
         assert!(lines.iter().any(|line| line.contains(cause)), "{lines:#?}");
         assert_eq!(lines.iter().any(|line| line.contains("by force:")), is_forced, "{lines:#?}");

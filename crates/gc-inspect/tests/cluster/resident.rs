@@ -9,7 +9,7 @@ use std::time::Duration;
 use gc_embedded::apiserver::{self, ServerOptions};
 use gc_explain::{GroupResource, Survey};
 use gc_inspect::answering;
-use gc_inspect::attached::{Asked, Form, Inquiry};
+use gc_inspect::attached::{Form, Query, QueryRequest};
 use gc_inspect::gather::{self, Gatherer, Scope};
 use gc_inspect::resident::*;
 use gc_inspect::subject::Subject;
@@ -124,29 +124,29 @@ async fn what_is_known_is_not_listed() {
         namespace: "default".to_owned(),
         name: name.to_owned(),
     };
-    let plan = |objects| Asked::Plan { objects, policy: "background".to_owned(), full: true };
+    let plan = |objects| Query::Plan { objects, policy: "background".to_owned(), full: true };
     let namespace = Subject { resource: "ns".into(), namespace: String::new(), name: "default".into() };
     let questions = [
-        Asked::Stuck { namespace: String::new(), at_least: "0s".to_owned() },
-        Asked::Stuck { namespace: "default".to_owned(), at_least: "0s".to_owned() },
-        Asked::Doctor { namespace: String::new() },
-        Asked::Doctor { namespace: "default".to_owned() },
-        Asked::Tree {
+        Query::Stuck { namespace: String::new(), at_least: "0s".to_owned() },
+        Query::Stuck { namespace: "default".to_owned(), at_least: "0s".to_owned() },
+        Query::Doctor { namespace: String::new() },
+        Query::Doctor { namespace: "default".to_owned() },
+        Query::Tree {
             objects: vec![object("owner"), object("held")],
             owners: false,
             depth: None,
             full: false,
         },
-        Asked::Tree { objects: vec![object("a")], owners: true, depth: None, full: false },
+        Query::Tree { objects: vec![object("a")], owners: true, depth: None, full: false },
         plan(vec![object("owner")]),
         plan(vec![namespace.clone()]),
-        Asked::Why { objects: vec![object("a"), object("held"), namespace] },
+        Query::Why { objects: vec![object("a"), object("held"), namespace] },
     ];
     let everything: Lists = vec![(String::new(), all.clone())];
     let now = gather::now();
     for question in questions {
         for form in [Form::Value, Form::Text, Form::Wide, Form::Names, Form::Graph] {
-            let inquiry = || Inquiry { form, question: question.clone() };
+            let inquiry = || QueryRequest { form, question: question.clone() };
             let plain = Gatherer::new(client.clone(), now).await.unwrap();
             let listed = answering::answer(&plain, inquiry(), PATIENCE).await.unwrap();
             let permitted: Arc<dyn Resident> = Arc::new(Permitted::new(Arc::clone(&graph), &everything));
@@ -208,9 +208,9 @@ impl Shop {
     }
 
     /// An answer, and what is requested for it.
-    async fn answer(&self, gatherer: &Gatherer, question: Asked) -> (Vec<String>, Vec<String>) {
+    async fn answer(&self, gatherer: &Gatherer, question: Query) -> (Vec<String>, Vec<String>) {
         self.asked.lock().unwrap().clear();
-        let inquiry = Inquiry { form: Form::Text, question };
+        let inquiry = QueryRequest { form: Form::Text, question };
         let answer = answering::answer(gatherer, inquiry, PATIENCE).await.unwrap();
         (answer.lines_with_unseen(), self.asked.lock().unwrap().clone())
     }
@@ -228,7 +228,7 @@ async fn a_namespace_is_planned_from_the_graph() {
     .await;
     let beside = shop.beside_a_graph().await;
     let namespace = Subject { resource: "ns".into(), namespace: String::new(), name: "shop".into() };
-    let question = Asked::Plan { objects: vec![namespace], policy: "background".into(), full: false };
+    let question = Query::Plan { objects: vec![namespace], policy: "background".into(), full: false };
     let (lines, requests) = shop.answer(&beside, question).await;
     assert!(requests.len() <= MAX_REQUESTS, "{}: {requests:#?}", requests.len());
     assert!(lines[0].starts_with("2,00"), "{lines:#?}");
@@ -260,7 +260,7 @@ async fn references_are_examined_in_the_graph() {
     let beside = shop.beside_a_graph().await;
     let plain = Gatherer::new(shop.client.clone(), beside.now).await.unwrap();
     for namespace in ["", "shop"] {
-        let question = || Asked::Doctor { namespace: namespace.to_owned() };
+        let question = || Query::Doctor { namespace: namespace.to_owned() };
         let (listed, _) = shop.answer(&plain, question()).await;
         let (lines, requests) = shop.answer(&beside, question()).await;
         assert_eq!(lines, listed);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use gc_inspect::attached::{self, Asked, AttachFlags};
+use gc_inspect::attached::{self, AttachFlags, Query};
 use gc_inspect::gather::{self, Gatherer};
 use gc_inspect::output::{self, Output};
 use gc_inspect::plan::{self, Cascade};
@@ -83,7 +83,7 @@ async fn one(options: &PlanOptions, client: &ApiClient, patience: Duration) -> a
         gather::fail(failures)?;
         return Ok(false);
     }
-    let question = || Asked::Plan {
+    let question = || Query::Plan {
         objects: attached::subjects(&named),
         policy: options.cascade.name().to_lowercase(),
         full: options.full,

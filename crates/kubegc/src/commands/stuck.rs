@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use gc_inspect::attached::{Asked, AttachFlags};
+use gc_inspect::attached::{AttachFlags, Query};
 use gc_inspect::gather::{self, Gatherer};
 use gc_inspect::output::{self, Output};
 use gc_inspect::sources::JournalFlags;
@@ -75,7 +75,7 @@ async fn one(
     let scope = options.scope.scope();
     // A graph has no labels, and answers about everything.
     if scope.selector.is_empty() && options.files.is_empty() {
-        let question = || Asked::Stuck { namespace: scope.namespace.clone(), at_least: at_least.to_string() };
+        let question = || Query::Stuck { namespace: scope.namespace.clone(), at_least: at_least.to_string() };
         let answer = options.attach.ask(&options.access, client, &options.output, question).await?;
         // A graph does not know what the server refused its collector.
         if let Some(answer) = answer.filter(|answer| !answer.mentions_any(&stuck::absences())) {

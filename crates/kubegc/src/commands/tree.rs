@@ -1,7 +1,7 @@
 //! `kubegc tree`: what depends on an object.
 
 use clap::Args;
-use gc_inspect::attached::{self, Asked, AttachFlags};
+use gc_inspect::attached::{self, AttachFlags, Query};
 use gc_inspect::gather::{self, Gatherer};
 use gc_inspect::output::{self, Output};
 use gc_inspect::target::{Partial, Targets};
@@ -55,7 +55,7 @@ pub(crate) fn run(options: &TreeOptions) -> anyhow::Result<()> {
             if named.is_empty() {
                 return gather::fail(failures);
             }
-            let question = || Asked::Tree { objects: attached::subjects(&named), owners, depth, full };
+            let question = || Query::Tree { objects: attached::subjects(&named), owners, depth, full };
             match options.attach.ask(&options.access, &client, &options.output, question).await? {
                 Some(answer) => {
                     gather::warn(&answer.unseen);

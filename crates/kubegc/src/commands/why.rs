@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use gc_inspect::attached::{self, Answered, Asked, Inquiry};
+use gc_inspect::attached::{self, Query, QueryRequest, QueryResponse};
 use gc_inspect::gather::{self, Gatherer};
 use gc_inspect::output::{self, Output};
 use gc_inspect::sources::JournalFlags;
@@ -90,9 +90,9 @@ async fn one(options: &WhyOptions, client: &ApiClient, patience: std::time::Dura
 }
 
 /// The answer of the collector that is named, or of the server if it answers questions.
-async fn asked(options: &WhyOptions, client: &ApiClient, named: &[Named]) -> Option<Answered> {
-    let question = Asked::Why { objects: attached::subjects(named) };
-    let inquiry = Inquiry::new(&options.output, question)
+async fn asked(options: &WhyOptions, client: &ApiClient, named: &[Named]) -> Option<QueryResponse> {
+    let question = Query::Why { objects: attached::subjects(named) };
+    let inquiry = QueryRequest::new(&options.output, question)
         .filter(|_| !options.no_collector && options.audit_log.is_none())?;
     let lease = LeaseFlags::default_name();
     attached::of_whoever_answers((&options.journal.collector, &lease), &options.access, client, &inquiry)
