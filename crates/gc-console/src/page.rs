@@ -6,15 +6,12 @@ mod console;
 mod deleting;
 mod feed;
 mod home;
-mod kept;
 pub mod listener;
 pub(crate) mod overview;
-mod places;
 mod plans;
 mod refusal;
 mod stream;
 mod views;
-pub mod visitor;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -50,14 +47,14 @@ pub use console::maker;
 use feed::Feed;
 pub use home::Attached;
 use home::Home;
-use kept::Kept;
 use overview::Mode;
-use places::Places;
 use plans::Plans;
 use refusal::Refusal;
+use requester::{Requester, Sight, UserKey, who};
 use stream::Streams;
+use ttl_cache::TtlCache;
+use user_limits::UserLimits;
 use views::Views;
-use visitor::{Sight, Visitor, Who, who};
 
 /// What all paths of the API begin with.
 const API: &str = "/kubegc/v1/";
@@ -113,12 +110,12 @@ struct Shared {
     streams: Streams,
     views: Views,
     /// By user, question, and the note of a pause.
-    answers: Kept<(Who, LiveQuestion, Option<String>), Arc<SharedBody>>,
+    answers: TtlCache<(UserKey, LiveQuestion, Option<String>), Arc<SharedBody>>,
     clock: CollectorClock,
     /// What the Lease orders.
     orders: Control,
-    turns: Places,
-    readers: Places,
+    turns: UserLimits,
+    readers: UserLimits,
     /// Plans that were shown, for maps.
     plans: Plans,
     /// Deletions that were ordered, for those who follow them.
@@ -205,11 +202,11 @@ impl Page {
             streams: Streams::new(feed.clone()),
             feed,
             views: Views::default(),
-            answers: Kept::new(KEPT_ANSWERS),
+            answers: TtlCache::new(KEPT_ANSWERS),
             clock,
             orders,
-            turns: Places::new(ANSWERED_AT_ONCE, ANSWERED_AT_ONCE_OF_USER),
-            readers: Places::new(MAXIMUM_READERS, MAXIMUM_READERS_OF_USER),
+            turns: UserLimits::new(ANSWERED_AT_ONCE, ANSWERED_AT_ONCE_OF_USER),
+            readers: UserLimits::new(MAXIMUM_READERS, MAXIMUM_READERS_OF_USER),
             plans: Plans::default(),
             deletions: Plans::default(),
             home,
@@ -263,7 +260,7 @@ impl Page {
 
     /// A link for the user who asks, at the address that the user asks at. It is made from credentials and never from a
     /// session, which would otherwise renew itself for ever.
-    fn link_for(&self, request: &ExtensionRequest, visitor: &Visitor) -> Result<ExtensionAnswer, Refusal> {
+    fn link_for(&self, request: &ExtensionRequest, visitor: &Requester) -> Result<ExtensionAnswer, Refusal> {
         let from_session = || {
             let message = "a session makes no link: ask with a token or a client certificate";
             Refusal::new(403, "Forbidden", message)
@@ -307,7 +304,7 @@ impl Page {
 
     /// Answers a request to the server in this process.
     pub async fn answer(self, request: ExtensionRequest) -> Option<ExtensionAnswer> {
-        let visitor = self.server().map(|server| Visitor::Embedded(server.as_user(&request.user)));
+        let visitor = self.server().map(|server| Requester::Embedded(server.as_user(&request.user)));
         self.answer_as(request, visitor).await
     }
 
@@ -315,7 +312,7 @@ impl Page {
     async fn answer_as(
         self,
         request: ExtensionRequest,
-        visitor: Result<Visitor, Refusal>,
+        visitor: Result<Requester, Refusal>,
     ) -> Option<ExtensionAnswer> {
         let answer = match guard::cross_site(&request.method, &request.headers) {
             Some(_) if guard::is_arrival(&request) => assets::enter(),
@@ -346,7 +343,7 @@ impl Page {
         assets::answer(&request.path, is_known(&request.user))
     }
 
-    async fn api(&self, request: ExtensionRequest, user: Visitor) -> Result<ExtensionAnswer, Refusal> {
+    async fn api(&self, request: ExtensionRequest, user: Requester) -> Result<ExtensionAnswer, Refusal> {
         let path = request.path.strip_prefix(API).unwrap_or_default().to_owned();
         if ORDERS.contains(&&*path) && !self.takes_orders() {
             let message = "this page is read-only: start `kubegc run` with --ui-orders to allow changes";
@@ -380,7 +377,7 @@ impl Page {
     }
 
     /// A place among those whose questions are answered at once.
-    async fn turn(&self, user: &UserInfo) -> Result<places::Place, Refusal> {
+    async fn turn(&self, user: &UserInfo) -> Result<user_limits::Place, Refusal> {
         match tokio::time::timeout(TURN_PATIENCE, self.0.turns.wait(&user.name)).await {
             Ok(Some(turn)) => Ok(turn),
             _ => Err(too_many("too many questions at once; ask again later")),
@@ -392,7 +389,7 @@ impl Page {
         &self,
         question: LiveQuestion,
         request: ExtensionRequest,
-        user: Visitor,
+        user: Requester,
     ) -> Result<ExtensionAnswer, Refusal> {
         let key = (who(&request.user), question.clone(), self.0.orders.orders().borrow().paused.clone());
         let page = self.clone();
@@ -420,7 +417,7 @@ impl Page {
         path: &str,
         reads: bool,
         request: &ExtensionRequest,
-        user: &Visitor,
+        user: &Requester,
     ) -> Result<ExtensionAnswer, Refusal> {
         match (path, reads) {
             ("search", true) => self.search(request, user).await,
@@ -433,7 +430,7 @@ impl Page {
         }
     }
 
-    async fn view(&self, request: &ExtensionRequest, user: &Visitor) -> Result<views::Shared, Refusal> {
+    async fn view(&self, request: &ExtensionRequest, user: &Requester) -> Result<views::Shared, Refusal> {
         let clock = self.0.clock.clock()();
         let running = self.0.feed.controllers();
         let runs = |collector: &str| running.contains(collector);
@@ -448,7 +445,7 @@ impl Page {
     }
 
     /// Reads for a user, from the graph what the user may list.
-    async fn gatherer(&self, user: &Visitor) -> anyhow::Result<Gatherer> {
+    async fn gatherer(&self, user: &Requester) -> anyhow::Result<Gatherer> {
         let resident = self.resident();
         let rights = match &resident {
             Some(_) => user.rights().await?.lists.clone(),
@@ -458,7 +455,7 @@ impl Page {
     }
 
     /// The questions of the command line.
-    async fn ask(&self, request: &ExtensionRequest, user: &Visitor) -> Result<ExtensionAnswer, Refusal> {
+    async fn ask(&self, request: &ExtensionRequest, user: &Requester) -> Result<ExtensionAnswer, Refusal> {
         let inquiry: QueryRequest = read_order(request)?;
         let answered = answering::answer(&self.gatherer(user).await?, inquiry, ANSWER_PATIENCE).await?;
         let document = serde_json::to_value(answered).map_err(anyhow::Error::from)?;
@@ -470,7 +467,7 @@ impl Page {
         &self,
         namespace: &str,
         request: &ExtensionRequest,
-        user: &Visitor,
+        user: &Requester,
     ) -> Result<(Value, Duration), Refusal> {
         let views::Shared { view, rights, .. } = self.view(request, user).await?;
         let mut sight = Sight::new(user.clone());
@@ -523,7 +520,7 @@ impl Page {
         &self,
         question: &MapQuestion,
         request: &ExtensionRequest,
-        user: &Visitor,
+        user: &Requester,
     ) -> Result<(Value, Duration), Refusal> {
         let MapQuestion { uid, namespace, budget, plan, selected } = question;
         let plan = match plan {
@@ -546,13 +543,13 @@ impl Page {
         Ok((map.value(), until.saturating_duration_since(Instant::now())))
     }
 
-    async fn search(&self, request: &ExtensionRequest, user: &Visitor) -> Result<ExtensionAnswer, Refusal> {
+    async fn search(&self, request: &ExtensionRequest, user: &Requester) -> Result<ExtensionAnswer, Refusal> {
         let views::Shared { view, .. } = self.view(request, user).await?;
         let text = parameter(request, "q").unwrap_or_default();
         Ok(ExtensionAnswer::json(200, &overview::search(&view.survey, text)))
     }
 
-    async fn object(&self, request: &ExtensionRequest, user: &Visitor) -> Result<ExtensionAnswer, Refusal> {
+    async fn object(&self, request: &ExtensionRequest, user: &Requester) -> Result<ExtensionAnswer, Refusal> {
         let subject = subject(request)?;
         let question = Question::from(self.gatherer(user).await?, &subject, ANSWER_PATIENCE)?;
         let metadata = question.metadata().await?;
@@ -634,7 +631,7 @@ impl Page {
     /// Writes orders to the Lease, where `kubegc pause` writes them too, and obeys them at once.
     async fn order(&self, change: impl Fn(&mut Orders)) -> Result<(), Refusal> {
         let (client, lease) = match &self.0.home {
-            Home::Embedded(_) => (Visitor::Embedded(self.server()?).client(), LeaseFlags::default_name()),
+            Home::Embedded(_) => (Requester::Embedded(self.server()?).client(), LeaseFlags::default_name()),
             Home::Attached(collectors) => (collectors.client.clone(), collectors.lease.clone()),
         };
         let (_, lease) = control::edit(&client, &lease, change).await?;
@@ -653,7 +650,7 @@ impl Page {
         async move {
             let Ok(server) = page.server() else { return };
             let lease = LeaseFlags::default_name();
-            let follow = page.0.orders.clone().follow(Visitor::Embedded(server).client(), lease);
+            let follow = page.0.orders.clone().follow(Requester::Embedded(server).client(), lease);
             let mut orders = page.0.orders.orders();
             let obey = async {
                 while orders.changed().await.is_ok() {
@@ -674,7 +671,7 @@ impl Page {
             .ok_or_else(|| Refusal::new(503, "Unavailable", "the server has not begun yet, or has ended"))
     }
 
-    fn feed(&self, request: &ExtensionRequest, user: Visitor) -> Result<ExtensionAnswer, Refusal> {
+    fn feed(&self, request: &ExtensionRequest, user: Requester) -> Result<ExtensionAnswer, Refusal> {
         let Some(place) = self.0.readers.take(&request.user.name) else {
             return Err(too_many("too many readers of the feed"));
         };
@@ -741,5 +738,8 @@ where
     })
 }
 
+pub mod requester;
 #[cfg(test)]
 mod tests;
+mod ttl_cache;
+mod user_limits;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::plans::{self, KeptPlan};
 use super::refusal::Refusal;
-use super::visitor::{Visitor, who};
+use super::requester::{Requester, who};
 use super::{ANSWER_PATIENCE, Page, overview, parameter, read_order, subject, views};
 
 /// Objects of a plan that are named.
@@ -42,7 +42,7 @@ impl Page {
         &self,
         subject: &Subject,
         policy: &str,
-        user: &Visitor,
+        user: &Requester,
     ) -> Result<(Question, PlannedDeletion), Refusal> {
         let cascade = view::cascade(policy).ok_or_else(|| {
             let message = format!("policy={policy}: expected background, foreground or orphan");
@@ -56,7 +56,7 @@ impl Page {
     pub(crate) async fn plan(
         &self,
         request: &ExtensionRequest,
-        user: &Visitor,
+        user: &Requester,
     ) -> Result<ExtensionAnswer, Refusal> {
         let policy = parameter(request, "policy").unwrap_or("background");
         let (_, planned) = self.planned(&subject(request)?, policy, user).await?;
@@ -69,7 +69,7 @@ impl Page {
         &self,
         planned: &PlannedDeletion,
         request: &ExtensionRequest,
-        user: &Visitor,
+        user: &Requester,
     ) -> Result<Value, Refusal> {
         let kept = kept(planned, user).await?;
         let mut value = plan_value(planned);
@@ -80,7 +80,7 @@ impl Page {
     pub(crate) async fn delete(
         &self,
         request: &ExtensionRequest,
-        user: &Visitor,
+        user: &Requester,
     ) -> Result<ExtensionAnswer, Refusal> {
         let order: DeleteOrder = read_order(request)?;
         let (question, planned) = self.planned(&order.subject, &order.policy, user).await?;
@@ -115,7 +115,7 @@ impl Page {
     pub(crate) async fn remaining(
         &self,
         request: &ExtensionRequest,
-        user: &Visitor,
+        user: &Requester,
     ) -> Result<ExtensionAnswer, Refusal> {
         let id = parameter(request, "deletion").unwrap_or_default();
         let deletion = self.0.deletions.of(&who(&request.user), id).ok_or_else(plans::forgotten)?;
@@ -134,7 +134,7 @@ impl Page {
 }
 
 /// What is kept of a plan for its maps and followers.
-async fn kept(planned: &PlannedDeletion, user: &Visitor) -> Result<KeptPlan, Refusal> {
+async fn kept(planned: &PlannedDeletion, user: &Requester) -> Result<KeptPlan, Refusal> {
     let rights = user.rights().await?;
     let is_listed = |resource: &str, namespace: &str| {
         rights.lists.iter().any(|(within, resources)| {

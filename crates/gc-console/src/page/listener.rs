@@ -14,7 +14,7 @@ use http::{HeaderMap, Method, Request, Response};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 
-use super::visitor::{Cluster, Visitor};
+use super::requester::{Cluster, Requester};
 use super::{MAXIMUM_ORDER_BYTES, Page, Refusal, guard};
 
 /// Connections served at once; more wait. Each reader of the feed has one.
@@ -64,7 +64,7 @@ impl Door {
     async fn admit(
         &self,
         request: Request<Incoming>,
-    ) -> Result<(ExtensionRequest, Result<Visitor, Refusal>), Refusal> {
+    ) -> Result<(ExtensionRequest, Result<Requester, Refusal>), Refusal> {
         let (head, body) = request.into_parts();
         let path = head.uri.path().trim_end_matches('/').to_owned();
         let audience = Page::audience(&path).ok_or_else(not_found)?;
@@ -99,7 +99,7 @@ impl Door {
         &self,
         headers: &HeaderMap,
         path: &str,
-    ) -> Result<Option<(UserInfo, Visitor)>, Refusal> {
+    ) -> Result<Option<(UserInfo, Requester)>, Refusal> {
         let now = jiff::Timestamp::now().as_second();
         let token = match bearer(headers) {
             Some(token) => Some(token.to_owned()),

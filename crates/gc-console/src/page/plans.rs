@@ -10,7 +10,7 @@ use gc_explain::stuck::Place;
 use gc_types::{Timestamp, Uid};
 
 use super::refusal::Refusal;
-use super::visitor::Who;
+use super::requester::UserKey;
 
 /// Plans that are kept. Of more, those that were asked for least recently are forgotten.
 const KEPT: usize = 64;
@@ -63,7 +63,7 @@ impl KeptPlan {
 }
 
 struct Slot {
-    who: Who,
+    who: UserKey,
     plan: Arc<KeptPlan>,
     asked: Instant,
 }
@@ -77,8 +77,8 @@ struct Slots {
 impl Slots {
     /// Forgets the plan that was asked for least recently: of one user, or of whoever has most, so that many users together
     /// do not displace the only plan of another.
-    fn forget_one(&mut self, who: Option<&Who>) {
-        let mut held = BTreeMap::<&Who, (usize, usize)>::new();
+    fn forget_one(&mut self, who: Option<&UserKey>) {
+        let mut held = BTreeMap::<&UserKey, (usize, usize)>::new();
         for slot in self.by_number.values() {
             let (plans, objects) = held.entry(&slot.who).or_default();
             *plans += 1;
@@ -93,7 +93,7 @@ impl Slots {
     }
 
     /// How many plans there are, and how many objects they have, of one user or of all.
-    fn size(&self, who: Option<&Who>) -> (usize, usize) {
+    fn size(&self, who: Option<&UserKey>) -> (usize, usize) {
         let among = self.by_number.values().filter(|slot| who.is_none_or(|who| slot.who == *who));
         among.fold((0, 0), |(plans, objects), slot| (plans + 1, objects + slot.plan.fates.len()))
     }
@@ -114,7 +114,7 @@ impl Default for Plans {
 
 impl Plans {
     /// Keeps a plan of a user; answers its identifier.
-    pub(crate) fn keep(&self, who: Who, plan: KeptPlan) -> String {
+    pub(crate) fn keep(&self, who: UserKey, plan: KeptPlan) -> String {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.by_number.retain(|_, slot| slot.asked.elapsed() < KEPT_FOR);
         let more = plan.fates.len();
@@ -134,7 +134,7 @@ impl Plans {
     }
 
     /// The plan of this identifier, if it is this user's and still kept.
-    pub(crate) fn of(&self, who: &Who, id: &str) -> Option<Arc<KeptPlan>> {
+    pub(crate) fn of(&self, who: &UserKey, id: &str) -> Option<Arc<KeptPlan>> {
         let number: u64 = id.strip_prefix(&format!("{:x}-", self.run))?.parse().ok()?;
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let slot = slots.by_number.get_mut(&number).filter(|slot| slot.who == *who)?;
@@ -153,11 +153,11 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use super::*;
-    use crate::page::visitor::who;
+    use crate::page::requester::who;
     use gc_explain::plan::ItemKind;
     use gc_registry::api::UserInfo;
 
-    fn user(name: &str) -> Who {
+    fn user(name: &str) -> UserKey {
         who(&UserInfo { name: name.into(), ..UserInfo::default() })
     }
 

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::feed::{Entry, Feed, Filter};
-use super::places::Place;
-use super::visitor::{Sight, Visitor, Who};
+use super::requester::{Requester, Sight, UserKey};
+use super::user_limits::Place;
 
 /// Changes are sent together, this often.
 const BATCH_PERIOD: Duration = Duration::from_millis(250);
@@ -131,7 +131,7 @@ struct Seen {
 /// The streams of all readers.
 pub(super) struct Streams {
     feed: Feed,
-    audiences: Mutex<BTreeMap<(Who, Filter), Weak<Audience>>>,
+    audiences: Mutex<BTreeMap<(UserKey, Filter), Weak<Audience>>>,
 }
 
 impl Streams {
@@ -140,7 +140,7 @@ impl Streams {
     }
 
     /// The readers of this user who want this; forgotten when the last of them has gone.
-    fn audience(&self, (who, filter): (Who, Filter), visitor: Visitor) -> Arc<Audience> {
+    fn audience(&self, (who, filter): (UserKey, Filter), visitor: Requester) -> Arc<Audience> {
         let mut audiences = self.audiences.lock().unwrap_or_else(PoisonError::into_inner);
         audiences.retain(|_, audience| audience.strong_count() > 0);
         if let Some(audience) = audiences.get(&(who.clone(), filter.clone())).and_then(Weak::upgrade) {
@@ -161,8 +161,8 @@ impl Streams {
     /// The events from this number on, which the feed has reached, or the newest ones.
     pub(crate) fn open(
         &self,
-        (who, filter): (Who, Filter),
-        visitor: Visitor,
+        (who, filter): (UserKey, Filter),
+        visitor: Requester,
         from: Option<u64>,
         place: Place,
     ) -> BoxStream<'static, Bytes> {
@@ -198,7 +198,7 @@ impl Streams {
 struct Reader {
     audience: Arc<Audience>,
     /// The newest credentials of the user, which the stream continues with.
-    renewed: Option<Visitor>,
+    renewed: Option<Requester>,
     changes: watch::Receiver<u64>,
     next: u64,
     /// Nothing was sent yet.

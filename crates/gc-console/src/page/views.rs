@@ -11,8 +11,8 @@ use gc_inspect::resident::Resident;
 use gc_inspect::view::View;
 use gc_types::Timestamp;
 
-use super::kept::Kept;
-use super::visitor::{Rights, Visitor, Who};
+use super::requester::{Requester, Rights, UserKey};
+use super::ttl_cache::TtlCache;
 
 /// Views that are kept.
 const KEPT_VIEWS: usize = 32;
@@ -24,14 +24,14 @@ const REST_FACTOR: u32 = 9;
 const REST: (Duration, Duration) = (Duration::from_millis(700), Duration::from_mins(1));
 
 /// Who sees what: the user, and the resources that the user may list, by namespace.
-type Seen = (Who, Vec<(String, Vec<String>)>);
+type Seen = (UserKey, Vec<(String, Vec<String>)>);
 
 /// The views of all users.
-pub(super) struct Views(Kept<Seen, Arc<View>>);
+pub(super) struct Views(TtlCache<Seen, Arc<View>>);
 
 impl Default for Views {
     fn default() -> Self {
-        Self(Kept::new(KEPT_VIEWS))
+        Self(TtlCache::new(KEPT_VIEWS))
     }
 }
 
@@ -49,8 +49,8 @@ impl Views {
     /// What a user sees now, or saw a moment ago.
     pub(crate) async fn of(
         &self,
-        visitor: &Visitor,
-        who: Who,
+        visitor: &Requester,
+        who: UserKey,
         clock: Timestamp,
         runs: &dyn Fn(&str) -> bool,
         resident: Option<Arc<dyn Resident>>,

@@ -21,7 +21,7 @@ use anyhow::Context as _;
 use futures::FutureExt as _;
 use gc_apiserver::ListenerTls;
 use gc_collectors::permissions::Controller;
-use gc_console::page::visitor::Cluster;
+use gc_console::page::requester::Cluster;
 use gc_console::page::{Page, listener};
 use gc_embedded::apiserver;
 use gc_inspect::resident::Resident;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A limit on concurrent requests, in all and for each user.
-pub(super) struct Places {
+pub(super) struct UserLimits {
     all: Arc<Semaphore>,
     /// Places that only users without any may take at once: those who have many leave room for the first of everybody else.
     reserved: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Place {
     _user: Arc<Semaphore>,
 }
 
-impl Places {
+impl UserLimits {
     pub(crate) fn new(all: usize, most_of_user: usize) -> Self {
         Self { all: Arc::new(Semaphore::new(all)), reserved: all / 2, most_of_user, users: Mutex::default() }
     }
@@ -65,13 +65,13 @@ mod tests {
 
     #[test]
     fn no_user_takes_all_places() {
-        let places = Places::new(3, 2);
+        let places = UserLimits::new(3, 2);
         let held = [places.take("ann").unwrap(), places.take("ann").unwrap()];
         assert!(places.take("ann").is_none());
         let other = places.take("bob").unwrap();
         assert!(places.take("carl").is_none(), "all are taken");
         drop((held, other));
-        let crowded = Places::new(8, 4);
+        let crowded = UserLimits::new(8, 4);
         let held: Vec<Place> =
             ["a", "b", "c"].iter().flat_map(|user| (0..4).map_while(|_| crowded.take(user))).collect();
         assert_eq!(held.len(), 4 + 1 + 1, "whoever has a place leaves half of all to others");

@@ -18,7 +18,7 @@ use gc_process::reviews::{ReviewError, Reviews};
 use gc_registry::api::{Attributes, UserInfo};
 
 use super::feed::About;
-use super::kept::Kept;
+use super::ttl_cache::TtlCache;
 
 /// Namespaces that a user without rights everywhere is shown.
 const MAXIMUM_NAMESPACES: usize = 64;
@@ -39,17 +39,17 @@ const STAR: &str = "*";
 
 /// What distinguishes users: everything that decides what they may do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Who {
+pub(crate) struct UserKey {
     name: String,
     uid: String,
     groups: Vec<String>,
     extra: Vec<(String, Vec<String>)>,
 }
 
-/// The [`Who`] of a user.
-pub(crate) fn who(user: &UserInfo) -> Who {
+/// The [`UserKey`] of a user.
+pub(crate) fn who(user: &UserInfo) -> UserKey {
     let UserInfo { name, uid, groups, extra } = user.clone();
-    Who { name, uid, groups, extra }
+    UserKey { name, uid, groups, extra }
 }
 
 impl Rights {
@@ -95,7 +95,7 @@ impl Rights {
 
 /// A user who asks.
 #[derive(Clone)]
-pub(crate) enum Visitor {
+pub(crate) enum Requester {
     /// Of the server in this process.
     Embedded(InProcess),
     /// Of an API server elsewhere.
@@ -110,7 +110,7 @@ pub struct Cluster {
     own: ApiClient,
     /// Asks without credentials.
     anonymous: ApiClient,
-    rights: Kept<Who, Arc<Rights>>,
+    rights: TtlCache<UserKey, Arc<Rights>>,
 }
 
 /// A user of an API server elsewhere.
@@ -126,7 +126,7 @@ impl Cluster {
     /// The API server of this client, whose user may create reviews.
     pub fn new(own: ApiClient) -> anyhow::Result<Self> {
         let anonymous = own.without_credentials()?;
-        let rights = Kept::new(KEPT_RIGHTS);
+        let rights = TtlCache::new(KEPT_RIGHTS);
         Ok(Self { reviews: Reviews::new(own.clone()), own, anonymous, rights })
     }
 
@@ -134,17 +134,17 @@ impl Cluster {
     pub(crate) async fn visitor(
         self: &Arc<Self>,
         token: &str,
-    ) -> Result<Option<(UserInfo, Visitor)>, ReviewError> {
+    ) -> Result<Option<(UserInfo, Requester)>, ReviewError> {
         let Some(user) = self.reviews.user(token).await? else { return Ok(None) };
         let Ok(token) = token.parse::<Token>();
         // What the API server has authenticated can be sent in a header.
         let Ok(client) = self.anonymous.with_token(&token) else { return Ok(None) };
         let remote = Remote { user: user.clone(), token, client, cluster: Arc::clone(self) };
-        Ok(Some((user, Visitor::Remote(Arc::new(remote)))))
+        Ok(Some((user, Requester::Remote(Arc::new(remote)))))
     }
 }
 
-impl Visitor {
+impl Requester {
     /// A client that asks as this user.
     pub(crate) fn client(&self) -> ApiClient {
         match self {
@@ -225,7 +225,7 @@ fn listed_everywhere(resources: Vec<&Resource>) -> Lists {
 
 /// What a user sees of changes, remembered for a while.
 pub(super) struct Sight {
-    visitor: Visitor,
+    visitor: Requester,
     known: std::collections::BTreeMap<About, bool>,
     /// Of a user of another API server.
     rights: Option<Arc<Rights>>,
@@ -237,13 +237,13 @@ const SIGHT_PERIOD: Duration = Duration::from_secs(5);
 
 impl Sight {
     /// Of this user. It sees nothing before it was refreshed.
-    pub(crate) fn new(visitor: Visitor) -> Self {
+    pub(crate) fn new(visitor: Requester) -> Self {
         let until = tokio::time::Instant::now();
         Self { visitor, known: std::collections::BTreeMap::new(), rights: None, until }
     }
 
     /// Looks with other credentials of the same user.
-    pub(crate) fn renew(&mut self, visitor: Visitor) {
+    pub(crate) fn renew(&mut self, visitor: Requester) {
         self.visitor = visitor;
     }
 
@@ -253,7 +253,7 @@ impl Sight {
             return;
         }
         self.known.clear();
-        if let Visitor::Remote(remote) = &self.visitor {
+        if let Requester::Remote(remote) = &self.visitor {
             self.rights = match remote.rights().await {
                 Ok(rights) => Some(rights),
                 Err(error) => {
@@ -271,13 +271,13 @@ impl Sight {
             return *known;
         }
         let may = match &self.visitor {
-            Visitor::Embedded(server) => {
+            Requester::Embedded(server) => {
                 // Counts without a resource are shown only to users who may list everything.
                 let is_counted_alone = about.resource.is_empty();
                 let name = if is_counted_alone { (STAR, STAR) } else { (&*about.group, &*about.resource) };
                 may_list(server, name, &about.namespace)
             }
-            Visitor::Remote(_) => self.rights.as_ref().is_some_and(|rights| rights.may_see(about)),
+            Requester::Remote(_) => self.rights.as_ref().is_some_and(|rights| rights.may_see(about)),
         };
         self.known.insert(about.clone(), may);
         may

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A bounded number of values by key; when it is full, the value that was asked for least recently is dropped.
-pub(super) struct Kept<K, V> {
+pub(super) struct TtlCache<K, V> {
     most: usize,
     slots: Mutex<BTreeMap<K, Arc<Slot<V>>>>,
 }
@@ -16,7 +16,7 @@ struct Slot<V> {
     asked: Mutex<Instant>,
 }
 
-impl<K: Ord + Clone, V: Clone> Kept<K, V> {
+impl<K: Ord + Clone, V: Clone> TtlCache<K, V> {
     /// Keeps at most this number of values.
     pub(crate) fn new(most: usize) -> Self {
         Self { most, slots: Mutex::default() }
@@ -74,7 +74,7 @@ mod tests {
 
     #[tokio::test]
     async fn concurrent_requests_share_one_value() {
-        let (kept, times) = (Kept::new(4), AtomicUsize::new(0));
+        let (kept, times) = (TtlCache::new(4), AtomicUsize::new(0));
         let make = || async {
             tokio::task::yield_now().await;
             Ok::<_, ()>((times.fetch_add(1, Ordering::Relaxed), LONG))
@@ -86,7 +86,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_has_expired_or_failed_is_made_again() {
-        let kept = Kept::new(4);
+        let kept = TtlCache::new(4);
         assert_eq!(kept.of("a", async { Err::<(u8, Duration), _>("no") }).await.map(|one| one.0), Err("no"));
         assert_eq!(kept.of("a", made(1, Duration::ZERO)).await.unwrap().0, 1);
         assert_eq!(kept.of("a", made(2, LONG)).await.unwrap().0, 2);
@@ -95,7 +95,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_least_recently_used_value_makes_room() {
-        let kept = Kept::new(2);
+        let kept = TtlCache::new(2);
         for (key, value) in [("a", 1), ("b", 2), ("a", 3), ("c", 4)] {
             kept.of(key, made(value, LONG)).await.unwrap();
         }
