@@ -105,7 +105,7 @@ pub fn described() -> clap::Command {
 }
 
 /// Reads the command line. Called `kubectl-gc`, the binary is kubectl's plugin, and its help says so.
-fn command_line() -> (CommandLine, commands::run::Given) {
+fn command_line() -> (CommandLine, commands::run::ExplicitFlags) {
     let called = std::env::args_os().next().unwrap_or_default();
     let is_plugin = std::path::Path::new(&called)
         .file_stem()
@@ -115,7 +115,7 @@ fn command_line() -> (CommandLine, commands::run::Given) {
         command = command.bin_name("kubectl gc");
     }
     let matches = command.get_matches();
-    let given = matches.subcommand_matches("run").map(commands::run::Given::of).unwrap_or_default();
+    let given = matches.subcommand_matches("run").map(commands::run::ExplicitFlags::of).unwrap_or_default();
     (CommandLine::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()), given)
 }
 

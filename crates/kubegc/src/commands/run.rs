@@ -44,7 +44,7 @@ use crate::deletion_events::DeletionEvents;
 use live::Live;
 use metrics::{Metrics, RunPages, SharedEngine};
 use observe::Observation;
-pub(crate) use options::{DEFAULT_CONTROLLERS, Given, Options};
+pub(crate) use options::{DEFAULT_CONTROLLERS, ExplicitFlags, Options};
 use options::{Mode, Settings};
 use others::Others;
 use reload::reload;
@@ -59,7 +59,7 @@ const READINESS_PAUSE: Duration = Duration::from_millis(50);
 const NAMESPACE_SETTLE: Duration = Duration::from_secs(5);
 
 /// Runs until SIGINT or SIGTERM, or until the lease is lost (an error).
-pub(crate) fn run(options: &Options, given: &Given) -> anyhow::Result<()> {
+pub(crate) fn run(options: &Options, given: &ExplicitFlags) -> anyhow::Result<()> {
     logging::start_unattended(&options.log)?;
     let settings = Settings::resolve(options, given)?;
     for notice in &settings.notices {
@@ -229,7 +229,7 @@ impl Parts {
     }
 }
 
-async fn collect(options: &Options, given: &Given, settings: Settings) -> anyhow::Result<()> {
+async fn collect(options: &Options, given: &ExplicitFlags, settings: Settings) -> anyhow::Result<()> {
     let mut ended = apiserver::stop_signals()?;
     let hangups = tokio::signal::unix::signal(SignalKind::hangup()).context("cannot listen to SIGHUP")?;
     let timeout = options.request_timeout()?;

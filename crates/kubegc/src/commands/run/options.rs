@@ -143,9 +143,9 @@ pub(crate) struct Options {
 
 /// Which flags were given, rather than left to their defaults.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Given(BTreeSet<String>);
+pub(crate) struct ExplicitFlags(BTreeSet<String>);
 
-impl Given {
+impl ExplicitFlags {
     /// Of what was matched for the subcommand.
     pub(crate) fn of(matches: &ArgMatches) -> Self {
         use clap::parser::ValueSource::{CommandLine, EnvVariable};
@@ -232,7 +232,7 @@ fn duration(flag: &str, text: &str) -> Result<Duration, UsageError> {
 
 impl Settings {
     /// Puts flags and file together.
-    pub(super) fn resolve(options: &Options, given: &Given) -> Result<Self, UsageError> {
+    pub(super) fn resolve(options: &Options, given: &ExplicitFlags) -> Result<Self, UsageError> {
         let file = options.config.as_deref().map(config::read).transpose()?.unwrap_or_default();
         let ours = &file.kubegc;
         let (controllers, retention) = controllers(options, given, &file)?;
@@ -363,7 +363,7 @@ fn ui(options: &Options, file: &config::Ui) -> Result<Option<Ui>, UsageError> {
 
 fn controllers(
     options: &Options,
-    given: &Given,
+    given: &ExplicitFlags,
     file: &config::File,
 ) -> Result<(Vec<Controller>, ControllerOptions), UsageError> {
     let mut retention = options.controllers.clone();
@@ -405,7 +405,7 @@ fn controllers(
 
 fn lease(
     options: &Options,
-    given: &Given,
+    given: &ExplicitFlags,
     file: &config::LeaderElection,
 ) -> Result<LeaseOptions, UsageError> {
     let pick = |id: &str, flag: &str, text: &str, value: Option<config::Duration>| {
@@ -447,7 +447,7 @@ fn lease(
 
 fn concurrency(
     options: &Options,
-    given: &Given,
+    given: &ExplicitFlags,
     file: &config::File,
 ) -> Result<ConcurrencyOptions, UsageError> {
     let connection = &file.generic.client_connection;
@@ -486,7 +486,11 @@ fn ignored(file: &config::File) -> Vec<(String, String)> {
     ignored
 }
 
-fn breaker(options: &Options, given: &Given, file: &config::Breaker) -> Result<BreakerOptions, UsageError> {
+fn breaker(
+    options: &Options,
+    given: &ExplicitFlags,
+    file: &config::Breaker,
+) -> Result<BreakerOptions, UsageError> {
     let number = given.pick("breaker_max_deletions", options.breaker_max_deletions, file.max_deletions);
     let share = given.pick("breaker_max_share", options.breaker_max_share, file.max_share);
     if !(0.0..=1.0).contains(&share) {
@@ -532,7 +536,7 @@ impl JournalPlace {
     }
 }
 
-fn journal(options: &Options, given: &Given, file: &config::Journal) -> JournalPlace {
+fn journal(options: &Options, given: &ExplicitFlags, file: &config::Journal) -> JournalPlace {
     let size =
         given.pick("journal_max_size", options.journal_max_size, file.max_size.filter(|size| *size > 0));
     let largest_bytes = u64::from(size) << 20;
@@ -569,7 +573,7 @@ mod tests {
         let command = command.mut_arg("controllers", |argument| argument.default_value(DEFAULT_CONTROLLERS));
         let matches = command.try_get_matches_from(all).map_err(|error| error.to_string())?;
         let options = Options::from_arg_matches(&matches).map_err(|error| error.to_string())?;
-        Settings::resolve(&options, &Given::of(&matches)).map_err(|error| error.to_string())
+        Settings::resolve(&options, &ExplicitFlags::of(&matches)).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -3,13 +3,13 @@
 use tokio::signal::unix::Signal;
 
 use super::live::Live;
-use super::options::{Given, Options, Settings};
+use super::options::{ExplicitFlags, Options, Settings};
 
 /// Reads the configuration again on each SIGHUP, and says what takes effect and what needs a restart.
 pub(super) async fn reload(
     mut hangups: Signal,
     options: Options,
-    given: Given,
+    given: ExplicitFlags,
     mut settings: Settings,
     live: Live,
 ) {
