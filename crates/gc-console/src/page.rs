@@ -10,7 +10,10 @@ pub mod listener;
 pub(crate) mod overview;
 mod plans;
 mod refusal;
+pub mod requester;
 mod stream;
+mod ttl_cache;
+mod user_limits;
 mod views;
 
 use std::sync::{Arc, OnceLock};
@@ -738,8 +741,5 @@ where
     })
 }
 
-pub mod requester;
 #[cfg(test)]
 mod tests;
-mod ttl_cache;
-mod user_limits;
