@@ -1,94 +1,43 @@
-//! A minimal X.509 parser that finds when a certificate ends.
+//! The end of a certificate, read by the parser of the crate `x509-cert`, as whoever decides about certificates reads them.
 
-use base64::Engine as _;
 use gc_types::Timestamp;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use x509_cert::Certificate;
+use x509_cert::der::{Decode as _, Reader as _, SliceReader};
 
-const SEQUENCE: u8 = 0x30;
-const EXPLICIT_VERSION: u8 = 0xa0;
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
-
-/// `notAfter` of the first certificate in the first PEM block, whatever its label; `None` if it cannot be read.
+/// Returns `notAfter` of the first certificate in PEM; `None` if it cannot be read. As upstream, what stands behind it in the same
+/// block has to be certificates too. An API server stores no other blocks.
 pub(crate) fn not_after(pem: &[u8]) -> Option<Timestamp> {
-    let certificate = first_block(std::str::from_utf8(pem).ok()?)?;
-    let (certificate, _) = element(&certificate, Some(SEQUENCE))?;
-    let (mut fields, _) = element(certificate, Some(SEQUENCE))?;
-    if fields.first() == Some(&EXPLICIT_VERSION) {
-        fields = element(fields, None)?.1;
+    let block = CertificateDer::from_pem_slice(pem).ok()?;
+    let mut reader = SliceReader::new(&block).ok()?;
+    let first = Certificate::decode(&mut reader).ok()?;
+    while !reader.is_finished() {
+        Certificate::decode(&mut reader).ok()?;
     }
-    // serialNumber, signature, issuer
-    for _ in 0..3 {
-        fields = element(fields, None)?.1;
-    }
-    let (validity, _) = element(fields, Some(SEQUENCE))?;
-    let (_, after) = element(validity, None)?;
-    let kind = *after.first()?;
-    let (text, _) = element(after, None)?;
-    time(kind, std::str::from_utf8(text).ok()?)
-}
-
-fn first_block(text: &str) -> Option<Vec<u8>> {
-    let (_, rest) = text.split_once("-----BEGIN ")?;
-    let (_, rest) = rest.split_once("-----")?;
-    let (body, _) = rest.split_once("-----END ")?;
-    let body: String = body.split_whitespace().collect();
-    base64::engine::general_purpose::STANDARD.decode(body).ok()
-}
-
-/// The contents of the first DER element, if it has the requested tag, and the bytes after it.
-fn element(bytes: &[u8], tag: Option<u8>) -> Option<(&[u8], &[u8])> {
-    let (&found, rest) = bytes.split_first()?;
-    if tag.is_some_and(|tag| tag != found) {
-        return None;
-    }
-    let (&first, mut rest) = rest.split_first()?;
-    let mut length = usize::from(first);
-    if first & 0x80 != 0 {
-        let count = usize::from(first & 0x7f);
-        if count == 0 || count > 4 {
-            return None;
-        }
-        let (digits, after) = rest.split_at_checked(count)?;
-        length = digits.iter().fold(0, |sum, &digit| sum << 8 | usize::from(digit));
-        rest = after;
-    }
-    rest.split_at_checked(length)
-}
-
-fn time(kind: u8, text: &str) -> Option<Timestamp> {
-    let digits = text.strip_suffix('Z').filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
-    let (year, rest) = match kind {
-        UTC_TIME => {
-            let (year, rest) = digits.split_at_checked(2)?;
-            let year: i16 = year.parse().ok()?;
-            // RFC 5280, 4.1.2.5.1
-            (if year < 50 { 2000 + year } else { 1900 + year }, rest)
-        }
-        GENERALIZED_TIME => {
-            let (year, rest) = digits.split_at_checked(4)?;
-            (year.parse().ok()?, rest)
-        }
-        _ => return None,
-    };
-    if rest.len() != 10 {
-        return None;
-    }
-    let two = |at: usize| rest[at..at + 2].parse::<i8>().ok();
-    let moment = jiff::civil::DateTime::new(year, two(0)?, two(2)?, two(4)?, two(6)?, two(8)?, 0).ok()?;
-    let moment = moment.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
-    Some(Timestamp(moment.timestamp().as_millisecond()))
+    let end = first.tbs_certificate().validity().not_after.to_unix_duration();
+    let end = i64::try_from(end.as_millis()).ok()?;
+    // The last second of 9999, which means that a certificate has no end, is beyond what a timestamp can be.
+    jiff::Timestamp::from_millisecond(end).ok().map(|_| Timestamp(end))
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use base64::Engine as _;
     use proptest::prelude::*;
+
+    const SEQUENCE: u8 = 0x30;
+    const EXPLICIT_VERSION: u8 = 0xa0;
+    const UTC_TIME: u8 = 0x17;
+    const GENERALIZED_TIME: u8 = 0x18;
 
     fn der(tag: u8, contents: &[u8]) -> Vec<u8> {
         let mut bytes = vec![tag];
         match u8::try_from(contents.len()) {
             Ok(short) if short < 0x80 => bytes.push(short),
-            _ => {
+            Ok(long) => bytes.extend([0x81, long]),
+            Err(_) => {
                 bytes.push(0x82);
                 bytes.extend(u16::try_from(contents.len()).unwrap_or(u16::MAX).to_be_bytes());
             }
@@ -100,16 +49,15 @@ pub(crate) mod tests {
     /// A minimal certificate that ends then.
     pub(crate) fn certificate(kind: u8, not_after: &str, versioned: bool) -> Vec<u8> {
         let validity = [der(UTC_TIME, b"200101000000Z"), der(kind, not_after.as_bytes())].concat();
+        // A certificate names its version unless it is the first one. The algorithm is Ed25519.
         let version = if versioned { der(EXPLICIT_VERSION, &der(2, &[2])) } else { Vec::new() };
-        let parts = [
-            version,
-            der(2, &[1]),
-            der(SEQUENCE, &[]),
-            der(SEQUENCE, &[0; 200]),
-            der(SEQUENCE, &validity),
-            der(SEQUENCE, &[]),
-        ];
-        let whole = der(SEQUENCE, &der(SEQUENCE, &parts.concat()));
+        let algorithm = der(SEQUENCE, &der(6, &[0x2b, 0x65, 0x70]));
+        let key = der(SEQUENCE, &[algorithm.clone(), der(3, &[0; 33])].concat());
+        let names = der(SEQUENCE, &[]);
+        let parts =
+            [version, der(2, &[1]), algorithm.clone(), names.clone(), der(SEQUENCE, &validity), names, key];
+        let signed = der(SEQUENCE, &parts.concat());
+        let whole = der(SEQUENCE, &[signed, algorithm, der(3, &[0; 65])].concat());
         let text = base64::engine::general_purpose::STANDARD.encode(whole);
         let lines: Vec<_> = text.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
         format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n")).into_bytes()
@@ -120,7 +68,10 @@ pub(crate) mod tests {
         for (pem, expected) in [
             (certificate(UTC_TIME, "270115080000Z", true), Some(1_800_000_000_000)),
             (certificate(GENERALIZED_TIME, "20270115080000Z", false), Some(1_800_000_000_000)),
-            (certificate(UTC_TIME, "500101000000Z", true), Some(-631_152_000_000)),
+            (certificate(UTC_TIME, "700101000000Z", true), Some(0)),
+            // Times before 1970 are none to the parser, so that nothing is decided by them.
+            (certificate(UTC_TIME, "500101000000Z", true), None),
+            (certificate(GENERALIZED_TIME, "99991231235959Z", true), None),
             (certificate(UTC_TIME, "271315080000Z", true), None),
             (certificate(UTC_TIME, "+70115080000Z", true), None),
             (certificate(GENERALIZED_TIME, "-0270115080000Z", true), None),
