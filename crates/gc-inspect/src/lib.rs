@@ -1,5 +1,6 @@
-//! Reads a server for the answers of `gc-explain`: what is stuck and why, and everything that other questions need. Every request
-//! is a GET, or asks for the user's own rights.
+//! Reads a server, a graph, a journal or an audit log for the answers of `gc-explain`, and puts each answer into its forms
+//! ([`output::Answer`]): the command line shows them, and servers send them. Every request is a GET, or asks for the user's own
+//! rights; [`plan::send`] alone deletes, after a plan was shown.
 //!
 //! Start with [`gather::Gatherer`]; [`stuck::stuck_in`] is a whole question.
 
