@@ -43,7 +43,7 @@ pub async fn serve() {
         "certificate": credentials.certificate_pem, "key": credentials.key_pem,
     });
     // Past the capture of the test harness.
-    writeln!(std::io::stderr(), "{ROLE}={told}").unwrap();
+    std::io::stderr().write_all(format!("{ROLE}={told}\n").as_bytes()).unwrap();
     let until_the_end = || std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
     tokio::task::spawn_blocking(until_the_end).await.unwrap().unwrap();
 }
