@@ -322,3 +322,95 @@ fn an_owner_that_a_list_shows_waits_for_its_end() {
     let (released, done) = (place("owners Pod/d@n []"), place("unfinalize Secret/a@n orphan"));
     assert!(released.is_some() && released < done, "{log:?}");
 }
+
+/// The list of a watch left a dependent out, before or after it was known: only a second list can show it.
+#[test]
+fn a_dependent_that_one_list_left_out_is_orphaned_as_well() {
+    for was_known in [true, false] {
+        let mut bench = Bench::new();
+        bench.add("Secret/a@n", &[]);
+        if was_known {
+            bench.add("Pod/p@n", &["Secret/a"]).drain();
+        } else {
+            bench.model.put(object("Pod/p@n", &["Secret/a"]));
+        }
+        lie(&mut bench, "Pod", &[]);
+        bench.delete("Secret/a@n", Orphan).run_for(1_000);
+        let expected = ["read Pod/p@n", "owners Pod/p@n []", "unfinalize Secret/a@n orphan"];
+        assert_eq!(bench.take_log(), expected, "known before: {was_known}");
+        assert_eq!(bench.world(), ["Pod/p@n"]);
+    }
+}
+
+/// The watch is late, and the list of a barrier left the dependent out.
+#[test]
+fn a_dependent_that_the_list_of_a_barrier_left_out_is_orphaned_as_well() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]);
+    bench.lag("Pod");
+    bench.add("Pod/p@n", &["Secret/a"]);
+    bench.script("barrier pods n", &[Outcome::Applied(None)]);
+    bench.delete("Secret/a@n", Orphan).run_for(1_000);
+    assert_eq!(bench.take_log(), ["owners Pod/p@n []", "unfinalize Secret/a@n orphan"]);
+    assert_eq!(bench.world(), ["Pod/p@n"]);
+}
+
+/// A list claims a version that the server has not reached, and what is created meanwhile is in neither it nor its watch: a second list
+/// counts for later owners only once the watch has passed that version.
+#[test]
+fn what_is_created_below_the_version_that_a_list_claims_is_orphaned_as_well() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).add("Secret/b@n", &[]);
+    let (pods, ahead) = (resource("Pod"), ResourceVersion(bench.model.version().0 + 4));
+    bench.engine.handle(Event::ListStarted(pods));
+    bench.engine.handle(Event::Synced { resource: pods, resource_version: ahead });
+    // A second list is made for the first owner.
+    bench.delete("Secret/b@n", Orphan).run_for(1_000);
+    bench.model.put(object("Pod/p@n", &["Secret/a"]));
+    assert!(bench.model.version() <= ahead, "the pod is created below the version that the list claims");
+    bench.take_log();
+    bench.engine.handle(Event::Progress { resource: pods, resource_version: ResourceVersion(ahead.0 + 90) });
+    bench.delete("Secret/a@n", Orphan).run_for(1_000);
+    assert_eq!(bench.take_log(), ["read Pod/p@n", "owners Pod/p@n []", "unfinalize Secret/a@n orphan"]);
+}
+
+/// Two lists agree: from then on the watch alone shows what an owner has, until the resource is listed again.
+#[test]
+fn owners_that_orphan_share_the_second_list_of_a_watch() {
+    let mut bench = Bench::new();
+    bench.add("Secret/other@n", &[]);
+    for row in support::KINDS {
+        bench.sync(row.0);
+    }
+    bench.log_barriers = true;
+    let progress = |bench: &mut Bench| {
+        let resource_version = ResourceVersion(bench.model.version().0 + 1);
+        for row in support::KINDS {
+            bench.engine.handle(Event::Progress { resource: resource(row.0), resource_version });
+        }
+        bench.run_for(1_000);
+    };
+    let lists_of_pods =
+        |bench: &mut Bench| bench.take_log().iter().filter(|line| line.starts_with("barrier pods")).count();
+    for (owner, relisted, expected) in [
+        ("Secret/a@n", false, 1),
+        ("Secret/b@n", false, 0),
+        ("Secret/c@m", false, 1),
+        ("Secret/d@n", false, 0),
+        ("Secret/e@n", true, 1),
+        ("Secret/f@n", false, 0),
+    ] {
+        if relisted {
+            bench.sync("Pod");
+        }
+        bench.add(owner, &[]);
+        progress(&mut bench);
+        if let Some(event) = bench.model.delete(&key(owner), Some(Orphan)) {
+            bench.deliver(event);
+        }
+        // The watches have delivered everything before the owner is asked about.
+        progress(&mut bench);
+        assert_eq!(lists_of_pods(&mut bench), expected, "{owner}");
+        assert_eq!(bench.world(), ["Secret/other@n"], "{owner}");
+    }
+}

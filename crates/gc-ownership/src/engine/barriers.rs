@@ -13,9 +13,9 @@ use gc_types::{Outcome, Reason, Request, ResourceVersion, Timestamp, Verdict};
 use super::Engine;
 use super::clock::{Clock, Timer};
 use super::config::Config;
-use super::effects::{Context, HeldLanes, Wanted};
+use super::effects::{Context, HeldLanes, ListedPlace, Wanted};
 use super::retry::backoff;
-use crate::graph::{CLUSTER, NodeId, ResourceIndex};
+use crate::graph::{CLUSTER, NodeId, Resource, ResourceIndex};
 
 /// Number of objects that an adapter reads with one request; decides whether one list of a whole resource is cheaper
 /// than a list of each namespace.
@@ -23,15 +23,37 @@ const OBJECTS_PER_PAGE: usize = 1_000;
 /// Number of proofs about single namespaces that are remembered for one resource; forgotten ones are obtained again.
 const NAMESPACES_REMEMBERED: usize = 1_000;
 
+/// The effects of the two newest answered barriers over one place.
+#[derive(Clone, Copy, Debug, Default)]
+struct RecentAnswers {
+    newest: Option<u64>,
+    before: Option<u64>,
+}
+
+impl RecentAnswers {
+    fn add(&mut self, effect: u64) {
+        if self.newest.is_none_or(|newest| newest < effect) {
+            self.before = self.newest.replace(effect);
+        } else if self.newest != Some(effect) {
+            self.before = self.before.max(Some(effect));
+        }
+    }
+
+    /// Number of them, up to two, that were created after a mark was seen.
+    fn since(&self, mark_effect: u64) -> usize {
+        [self.newest, self.before].into_iter().flatten().filter(|effect| *effect >= mark_effect).count()
+    }
+}
+
 /// The barrier of one resource.
 #[derive(Clone, Debug, Default)]
 struct Barrier {
     /// It is queued, in progress, or about to be retried.
     pending: bool,
-    /// The newest answered barrier over the whole resource; it covers every mark that was seen before it was created.
-    done: Option<u64>,
+    /// The answered barriers over the whole resource; each covers every mark that was seen before it was created.
+    done: RecentAnswers,
     /// The same for single namespaces.
-    done_in: BTreeMap<Arc<str>, u64>,
+    done_in: BTreeMap<Arc<str>, RecentAnswers>,
     /// Answers to barriers created before this effect prove nothing.
     valid_from: u64,
     failures: u32,
@@ -42,14 +64,14 @@ struct Barrier {
 }
 
 impl Barrier {
-    /// Whether it covers an owner in this namespace whose mark was seen before effect number `mark_effect`.
-    fn covers(&self, namespace: Option<&str>, mark_effect: u64) -> bool {
-        let narrow = namespace.and_then(|namespace| self.done_in.get(namespace).copied());
-        self.done.max(narrow).is_some_and(|done| done >= mark_effect)
+    /// Number of answers that cover an owner in this namespace whose mark was seen before effect number `mark_effect`.
+    fn covering(&self, namespace: Option<&str>, mark_effect: u64) -> usize {
+        let narrow = namespace.and_then(|namespace| self.done_in.get(namespace));
+        self.done.since(mark_effect) + narrow.map_or(0, |narrow| narrow.since(mark_effect))
     }
 
     fn forget_proofs(&mut self) {
-        self.done = None;
+        self.done = RecentAnswers::default();
         self.done_in.clear();
     }
 
@@ -59,14 +81,13 @@ impl Barrier {
             return;
         }
         let Some(namespace) = namespace else {
-            self.done = self.done.max(Some(effect));
+            self.done.add(effect);
             return;
         };
         if self.done_in.len() >= NAMESPACES_REMEMBERED {
             self.done_in.clear();
         }
-        let done = self.done_in.entry(namespace).or_default();
-        *done = effect.max(*done);
+        self.done_in.entry(namespace).or_default().add(effect);
     }
 }
 
@@ -118,10 +139,15 @@ impl Barriers {
         self.held.is_empty()
     }
 
-    /// Whether the barrier of a resource covers an owner in this namespace whose mark was seen before effect number
+    /// Number of answers about a resource that cover an owner in this namespace whose mark was seen before effect number
     /// `mark_effect`.
-    pub(super) fn covers(&self, resource: ResourceIndex, namespace: Option<&str>, mark_effect: u64) -> bool {
-        self.by_resource.get(&resource).is_some_and(|barrier| barrier.covers(namespace, mark_effect))
+    pub(super) fn covering(
+        &self,
+        resource: ResourceIndex,
+        namespace: Option<&str>,
+        mark_effect: u64,
+    ) -> usize {
+        self.by_resource.get(&resource).map_or(0, |barrier| barrier.covering(namespace, mark_effect))
     }
 
     /// Requests a barrier for a resource, unless one is pending.
@@ -161,7 +187,7 @@ impl Barriers {
     /// The barrier of a resource has its answer. False if there is none.
     fn answered(
         &mut self,
-        (resource, namespace): (ResourceIndex, Option<Arc<str>>),
+        ListedPlace { resource, namespace, .. }: ListedPlace,
         effect: u64,
         outcome: &Outcome,
         config: &Config,
@@ -210,8 +236,14 @@ impl Engine {
         }
         // The answer applies to every owner that waits now, so it must be new enough for all of them.
         let all_comparable = self.waiting.keys().all(|&node| self.is_comparable(node, resource));
+        // A second list of what the watch has listed must be a list, and not the progress of that watch.
+        let needs_list =
+            self.waiting.iter().any(|(&node, waiting)| self.needs_second_list(node, waiting, resource));
         let highest = self.waiting.values().map(|waiting| waiting.mark).max();
-        let at_least = highest.filter(|_| all_comparable).unwrap_or(ResourceVersion::UNKNOWN);
+        let at_least = highest.filter(|_| all_comparable && !needs_list).unwrap_or(ResourceVersion::UNKNOWN);
+        let is_list = at_least == ResourceVersion::UNKNOWN;
+        let state = self.graph.resources.get(resource).filter(|_| is_list);
+        let repeats = state.and_then(Resource::repeatable_list);
         let namespace = self.barrier_namespace(resource);
         let request = Request::Barrier {
             resource: self.graph.resource_id(resource),
@@ -219,7 +251,7 @@ impl Engine {
             at_least,
         };
         let reason = Reason { verdict: Verdict::CatchUp, owners: Vec::new(), evidence: Vec::new() };
-        let context = Context::Barrier(resource, namespace);
+        let context = Context::Barrier(ListedPlace { resource, namespace, repeats });
         self.effects.decide(Wanted { request, reason, context, lanes: HeldLanes::new() });
     }
 
@@ -251,15 +283,14 @@ impl Engine {
     }
 
     /// The answer to a barrier.
-    pub(super) fn barrier_done(
-        &mut self,
-        effect: u64,
-        resource: ResourceIndex,
-        namespace: Option<Arc<str>>,
-        outcome: &Outcome,
-    ) {
-        let now = self.clock.now();
-        if self.barriers.answered((resource, namespace), effect, outcome, &self.config, now) {
+    pub(super) fn barrier_done(&mut self, effect: u64, place: ListedPlace, outcome: &Outcome) {
+        let (now, resource) = (self.clock.now(), place.resource);
+        if let (Outcome::Applied(_), Some(state)) = (outcome, self.graph.resources.get_mut(resource))
+            && place.repeats == Some(state.lists)
+        {
+            state.second_lists.add(place.namespace.clone());
+        }
+        if self.barriers.answered(place, effect, outcome, &self.config, now) {
             self.wake_held(resource, None);
         }
     }

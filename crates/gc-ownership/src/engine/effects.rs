@@ -18,14 +18,22 @@ pub(super) enum Action {
     Read,
 }
 
+/// A resource, or one namespace of it, that a barrier lists.
+#[derive(Clone, Debug)]
+pub(super) struct ListedPlace {
+    pub(super) resource: ResourceIndex,
+    pub(super) namespace: Option<Arc<str>>,
+    /// The number of the watch's list that it repeats, if it is made from the store and that list was complete.
+    pub(super) repeats: Option<u64>,
+}
+
 /// The subject of an effect, for when its outcome comes.
 #[derive(Clone, Debug)]
 pub(super) enum Context {
     /// The object, the request, and the version that it was decided on.
     Item(Uid, Action, ResourceVersion),
     OwnerRead(Identity, Uid),
-    /// A resource, or one namespace of it.
-    Barrier(ResourceIndex, Option<Arc<str>>),
+    Barrier(ListedPlace),
     RecordEvent,
 }
 

@@ -23,7 +23,8 @@ impl Engine {
         let returns = self.graph.resources.withdrawn(&info);
         self.graph.resources.serve(info);
         if let Some(resource) = returns {
-            // Owners that wait for its objects get them with its first list.
+            // Owners that wait for its objects get them with its first list, and may have to wait for a second one.
+            self.restart_wait(resource);
             self.wake_held(resource, None);
         }
         self.kinds_changed();
@@ -66,6 +67,7 @@ impl Engine {
         let Some(state) = self.graph.resources.get_mut(resource).filter(|state| state.served) else { return };
         state.synced = false;
         state.confirmed = false;
+        state.list_begins();
         if !state.listing {
             state.listing = true;
             state.parity = !state.parity;
@@ -88,6 +90,9 @@ impl Engine {
         state.listing = false;
         state.synced = true;
         state.ever_synced = true;
+        if was_listing {
+            state.listed = version;
+        }
         let comparable = state.info.comparable_versions && version != ResourceVersion::UNKNOWN;
         if was_listing {
             self.missed(resource, parity);
@@ -141,7 +146,8 @@ impl Engine {
     // ---- objects ----
 
     /// An object in the list of a barrier. It matters only for owners that wait, and only if the watch is behind: an
-    /// object that the watch has delivered and that is unknown has been removed since.
+    /// object that the watch has delivered and that is unknown has been removed since. One that only the list of the watch could have
+    /// shown may have been left out by it, so it is read.
     pub(super) fn found(&mut self, object: &ObservedObject) {
         let known = self.graph.find(&object.uid).is_some_and(|node| self.graph.has(node, Flag::OBSERVED));
         let mut overtaken = false;
@@ -155,16 +161,20 @@ impl Engine {
                 return;
             };
             let was_delivered = state.info.comparable_versions && state.progress >= object.resource_version;
+            let was_left_out = !object.owners.is_empty()
+                && state.should_have_listed(object.resource_version)
+                && !state.second_lists.cover(Some(&object.key.namespace));
             let awaited = object.owners.iter().any(|owner| {
                 let owner = self.graph.find(&owner.coordinates.uid);
                 owner.is_some_and(|owner| self.graph.has(owner, Flag::WAITING))
             });
-            if was_delivered || !awaited {
+            if (was_delivered || !awaited) && !was_left_out {
                 return;
             }
             // Since history went backwards, earlier deliveries no longer count; but if this history has
             // already reported the object's removal, nothing will report it again.
-            overtaken = state.info.comparable_versions && state.delivered >= object.resource_version;
+            overtaken =
+                was_left_out || state.info.comparable_versions && state.delivered >= object.resource_version;
         }
         self.observed(object, Source::Answer);
         if overtaken && let Some(node) = self.graph.find(&object.uid) {

@@ -17,9 +17,7 @@ impl Engine {
         match flight.context {
             Context::Item(uid, action, asked_on) => self.item_done(&uid, action, asked_on, outcome),
             Context::OwnerRead(identity, uid) => self.owner_read(&identity, &uid, outcome),
-            Context::Barrier(resource, namespace) => {
-                self.barrier_done(effect.0, resource, namespace, &outcome);
-            }
+            Context::Barrier(place) => self.barrier_done(effect.0, place, &outcome),
             Context::RecordEvent => {}
         }
         for lane in flight.lanes {

@@ -1,6 +1,7 @@
 //! Owners that wait for their dependents: foreground deletion (section 5) and orphaning (section 7).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use gc_types::{
     Evidence, FinalizerName, Reason, Request, ResourceId, ResourceVersion, Scope, Timestamp, Verdict,
@@ -218,7 +219,8 @@ impl Engine {
         self.want(node, request, Reason { verdict, owners: Vec::new(), evidence }, Action::Finalizer);
     }
 
-    /// Whether all objects of a resource that existed when the owner was marked have been observed.
+    /// Returns true if all objects of a resource that existed when the owner was marked have been observed. Dependents of an owner that orphans
+    /// them are lost if one of them is not known, so two answers must show that none was left out.
     pub(super) fn has_caught_up(&self, node: NodeId, waiting: &Waiting, resource: ResourceIndex) -> bool {
         let Some(state) = self.graph.resources.get(resource) else { return true };
         if !state.served {
@@ -232,16 +234,37 @@ impl Engine {
             // history than the progress of the other resources.
             return false;
         }
-        let namespaced_owner = self.graph.namespace(node) != CLUSTER;
-        if namespaced_owner && state.info.scope == Scope::Cluster {
+        if self.graph.namespace(node) != CLUSTER && state.info.scope == Scope::Cluster {
             // A cluster-scoped object cannot be its dependent.
             return true;
         }
-        if self.is_comparable(node, resource) && state.progress >= waiting.mark {
+        let is_reached = self.is_comparable(node, resource) && state.progress >= waiting.mark;
+        if is_reached && (!waiting.orphan || self.is_listed_twice(node, resource)) {
             return true;
         }
-        let namespace = namespaced_owner.then(|| self.graph.namespace_text(self.graph.namespace(node)));
-        self.barriers.covers(resource, namespace.as_deref(), waiting.mark_effect)
+        let namespace = self.namespace_of(node);
+        let answers = self.barriers.covering(resource, namespace.as_deref(), waiting.mark_effect);
+        let needed = if waiting.orphan { 2 } else { 1 };
+        answers + usize::from(is_reached) >= needed
+    }
+
+    /// The namespace of an owner; `None` at cluster scope.
+    fn namespace_of(&self, node: NodeId) -> Option<Arc<str>> {
+        let namespace = self.graph.namespace(node);
+        (namespace != CLUSTER).then(|| self.graph.namespace_text(namespace))
+    }
+
+    /// Returns true if a second list has repeated the watch's list of a resource, where dependents of an owner may be.
+    fn is_listed_twice(&self, node: NodeId, resource: ResourceIndex) -> bool {
+        let state = self.graph.resources.get(resource);
+        state.is_some_and(|state| state.second_lists.cover(self.namespace_of(node).as_deref()))
+    }
+
+    /// Returns true if an owner that orphans its dependents waits for a second list of a resource.
+    pub(super) fn needs_second_list(&self, node: NodeId, waiting: &Waiting, resource: ResourceIndex) -> bool {
+        waiting.orphan
+            && !self.is_listed_twice(node, resource)
+            && !self.has_caught_up(node, waiting, resource)
     }
 
     /// Returns true for an owner's own resource in the middle of a list.
@@ -276,6 +299,13 @@ impl Engine {
             if let Some(waiting) = self.waiting.get_mut(&owner) {
                 waiting.withdrawn.insert(resource);
             }
+        }
+    }
+
+    /// A resource that was withdrawn is served again: the time that its absence took is not that of its lists.
+    pub(super) fn restart_wait(&mut self, resource: ResourceIndex) {
+        for waiting in self.waiting.values_mut().filter(|waiting| waiting.withdrawn.contains(&resource)) {
+            waiting.ready_since = None;
         }
     }
 

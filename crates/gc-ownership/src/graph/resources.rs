@@ -1,16 +1,47 @@
 //! The served resources, and which one the kind of a reference leads to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gc_types::{ResourceId, ResourceInfo, ResourceVersion, Scope, Timestamp};
 
 use super::intern::KindText;
 
-/// Dense number of a resource within this process.
-pub(crate) type ResourceIndex = u16;
+/// Dense number of a resource within this process. Definitions that come and go use up numbers: four bytes, which a node of the graph
+/// has room for, last longer than the memory of any machine.
+pub(crate) type ResourceIndex = u32;
 /// "No resource."
-pub(crate) const NO_RESOURCE: ResourceIndex = u16::MAX;
+pub(crate) const NO_RESOURCE: ResourceIndex = ResourceIndex::MAX;
+
+/// Number of namespaces whose second lists are remembered for one resource; forgotten ones are made again.
+const REPEATED_NAMESPACES: usize = 1_000;
+
+/// Second lists of a resource since the list of its watch: two answers that agree prove that neither left an object out.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SecondLists {
+    whole: bool,
+    namespaces: BTreeSet<Arc<str>>,
+}
+
+impl SecondLists {
+    /// Adds a list of one namespace, or of the whole resource.
+    pub(crate) fn add(&mut self, namespace: Option<Arc<str>>) {
+        let Some(namespace) = namespace else {
+            self.whole = true;
+            self.namespaces.clear();
+            return;
+        };
+        if self.namespaces.len() >= REPEATED_NAMESPACES {
+            self.namespaces.clear();
+        }
+        self.namespaces.insert(namespace);
+    }
+
+    /// Returns true if a second list shows this namespace, or the whole resource for `None`.
+    pub(crate) fn cover(&self, namespace: Option<&str>) -> bool {
+        self.whole || namespace.is_some_and(|namespace| self.namespaces.contains(namespace))
+    }
+}
 
 /// The state of one resource.
 #[derive(Clone, Debug)]
@@ -43,18 +74,51 @@ pub(crate) struct Resource {
     pub(crate) vanished_at: Option<Timestamp>,
     /// Its CustomResourceDefinition was seen to be removed, so all its objects were deleted.
     pub(crate) definition_removed: bool,
+    /// The version that its last complete list claimed.
+    pub(crate) listed: ResourceVersion,
+    /// Number of lists of its watch that began, and of its withdrawals: what was proven about an earlier one does not count.
+    pub(crate) lists: u64,
+    /// Second lists since the last complete one.
+    pub(crate) second_lists: SecondLists,
 }
+
+impl Resource {
+    /// A list of the watch begins, or the watch ends.
+    pub(crate) fn list_begins(&mut self) {
+        self.lists += 1;
+        self.second_lists = SecondLists::default();
+    }
+
+    /// The number of the list that a list from the store would repeat if it began now. `None` before the watch has delivered a newer
+    /// version than that list claimed: until then, the store may not have come so far, and what changes meanwhile would be in neither.
+    pub(crate) fn repeatable_list(&self) -> Option<u64> {
+        let is_complete = self.synced && !self.listing && self.info.comparable_versions;
+        let is_passed = self.listed != ResourceVersion::UNKNOWN && self.progress > self.listed;
+        (is_complete && is_passed).then_some(self.lists)
+    }
+
+    /// Returns true if an unknown object should have been in the list of the watch: it was left out, or was removed since.
+    pub(crate) fn should_have_listed(&self, version: ResourceVersion) -> bool {
+        self.info.comparable_versions && version != ResourceVersion::UNKNOWN && version <= self.listed
+    }
+}
+
+/// Group and plural name of a resource.
+type GroupResource = (Arc<str>, Arc<str>);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Resources {
     list: Vec<Resource>,
     by_id: BTreeMap<ResourceId, ResourceIndex>,
+    served: BTreeSet<ResourceIndex>,
+    /// Every resource of a name, served or not.
+    by_name: BTreeMap<GroupResource, Vec<ResourceIndex>>,
     /// (apiVersion, kind), also with the kind in lower case, to the resource.
     by_kind: BTreeMap<KindText, ResourceIndex>,
 }
 
 impl Resources {
-    /// Takes one resource of discovery. `None` if there are more resources than any server has (65,535).
+    /// Takes one resource of discovery. `None` if there is no number left for it.
     pub(crate) fn serve(&mut self, info: ResourceInfo) -> Option<ResourceIndex> {
         let known = self.by_id.get(&info.id).copied().or_else(|| self.withdrawn(&info));
         let index = if let Some(index) = known {
@@ -72,6 +136,7 @@ impl Resources {
             let index =
                 ResourceIndex::try_from(self.list.len()).ok().filter(|&index| index != NO_RESOURCE)?;
             self.by_id.insert(info.id, index);
+            self.by_name.entry(name_of(&info)).or_default().push(index);
             self.list.push(Resource {
                 info,
                 served: true,
@@ -87,9 +152,13 @@ impl Resources {
                 confirmed: false,
                 vanished_at: None,
                 definition_removed: false,
+                listed: ResourceVersion::UNKNOWN,
+                lists: 0,
+                second_lists: SecondLists::default(),
             });
             index
         };
+        self.served.insert(index);
         self.index_kinds();
         Some(index)
     }
@@ -97,17 +166,16 @@ impl Resources {
     /// The resources that a CustomResourceDefinition of this name (`plural.group`) defines: at most one is served.
     pub(crate) fn defined_by(&self, name: &str) -> Vec<ResourceIndex> {
         let Some((plural, group)) = name.split_once('.') else { return Vec::new() };
-        let is_defined = |info: &ResourceInfo| (&*info.gvr.resource, &*info.gvr.group) == (plural, group);
-        self.iter().filter(|(_, resource)| is_defined(&resource.info)).map(|(index, _)| index).collect()
+        self.by_name.get(&(group.into(), plural.into())).cloned().unwrap_or_default()
     }
 
     /// The resource of the same name, kind and scope that was served before and is not served now.
     pub(crate) fn withdrawn(&self, info: &ResourceInfo) -> Option<ResourceIndex> {
-        let is_same = |known: &ResourceInfo| {
-            (&known.gvr.group, &known.gvr.resource, &known.kind, known.scope)
-                == (&info.gvr.group, &info.gvr.resource, &info.kind, info.scope)
+        let is_same = |&&index: &&ResourceIndex| {
+            let Resource { info: known, served, .. } = &self.list[index as usize];
+            !served && (&known.kind, known.scope) == (&info.kind, info.scope)
         };
-        self.iter().find(|(_, resource)| !resource.served && is_same(&resource.info)).map(|(index, _)| index)
+        self.by_name.get(&name_of(info))?.iter().find(is_same).copied()
     }
 
     pub(crate) fn withdraw(&mut self, id: ResourceId) -> Option<ResourceIndex> {
@@ -122,6 +190,9 @@ impl Resources {
         resource.answered = ResourceVersion::UNKNOWN;
         resource.behind_until = ResourceVersion::UNKNOWN;
         resource.vanished_at = None;
+        resource.listed = ResourceVersion::UNKNOWN;
+        resource.list_begins();
+        self.served.remove(&index);
         self.index_kinds();
         Some(index)
     }
@@ -130,8 +201,9 @@ impl Resources {
         self.by_kind.clear();
         // A watched resource takes precedence over an unwatched one, an older one over a newer one.
         for watched in [true, false] {
-            for (index, resource) in (0..).zip(&self.list) {
-                if !resource.served || resource.info.watched != watched {
+            for &index in &self.served {
+                let resource = &self.list[index as usize];
+                if resource.info.watched != watched {
                     continue;
                 }
                 let lower: Arc<str> = resource.info.kind.to_lowercase().into();
@@ -186,4 +258,8 @@ impl Resources {
     pub(crate) fn is_namespaced(&self, index: ResourceIndex) -> bool {
         self.get(index).is_some_and(|resource| resource.info.scope == Scope::Namespaced)
     }
+}
+
+fn name_of(info: &ResourceInfo) -> GroupResource {
+    (Arc::clone(&info.gvr.group), Arc::clone(&info.gvr.resource))
 }
