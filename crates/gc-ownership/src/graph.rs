@@ -83,6 +83,9 @@ struct Node {
     flags: u16,
 }
 
+/// Each object of a cluster has one.
+const _: () = assert!(size_of::<Node>() == 48, "a node takes more memory than it should");
+
 /// States of a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EdgeFlag(u8);

@@ -5,7 +5,7 @@ mod support;
 
 use gc_ownership::Config;
 use gc_types::PropagationPolicy::{Background, Foreground, Orphan};
-use gc_types::{Event, Outcome, ResourceVersion, Uid, WithheldBy};
+use gc_types::{Event, Outcome, ResourceId, ResourceVersion, Uid, WithheldBy};
 use support::{Bench, LONG, failed, info, key, object, refused, resource};
 
 #[test]
@@ -387,4 +387,28 @@ fn l31_an_owner_that_begins_to_wait_while_another_is_let_go_of_leaves_nothing_be
     assert_eq!(bench.world(), ["Secret/top@n"]);
     bench.delete("Secret/top@n", Foreground).run_for(10_000);
     assert_eq!(bench.world(), Vec::<String>::new());
+}
+
+/// Definitions of custom resources come and go, each under a name of its own: there are always numbers for new kinds.
+#[test]
+fn a_kind_that_is_defined_after_very_many_others_is_collected() {
+    const DEFINED: u32 = 66_000;
+    let mut bench = Bench::new();
+    let first = 1_000;
+    for number in first..first + DEFINED {
+        let mut defined = info("ConfigMap");
+        let (kind, plural) = (format!("Kind{number}"), format!("kinds{number}"));
+        defined.id = ResourceId(number);
+        (defined.kind, defined.gvr.resource) = (kind.into(), plural.into());
+        bench.engine.handle(Event::ResourceServed(defined));
+        bench.engine.handle(Event::ResourceGone(ResourceId(number)));
+    }
+    bench.engine.handle(Event::ResourceGone(resource("Pod")));
+    let mut late = info("Pod");
+    late.gvr.resource = "latecomers".into();
+    bench.engine.handle(Event::ResourceServed(late));
+    bench.sync("Pod");
+    bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
+    bench.delete("Secret/a@n", Background).drain();
+    assert_eq!(bench.take_log(), ["delete Pod/p@n Background"]);
 }

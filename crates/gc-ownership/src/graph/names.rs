@@ -8,8 +8,9 @@ const SIZES: [usize; 10] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 255];
 const LONG: u8 = 255;
 const CHUNK_SLOTS: usize = 1024;
 
-/// Where a name is stored.
+/// The place of a name. Packed, so that a node of the graph has room for a resource number of four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, packed(2))]
 pub(crate) struct NameAt {
     slot: u32,
     class: u8,
@@ -62,7 +63,7 @@ impl Names {
 
     pub(crate) fn get(&self, at: NameAt) -> &str {
         if at.class == LONG {
-            return self.long.get(&at.slot).map_or("", |name| name);
+            return self.long.get(&{ at.slot }).map_or("", |name| name);
         }
         let size = SIZES[at.class as usize];
         let start = at.slot as usize % CHUNK_SLOTS * size;
@@ -73,7 +74,7 @@ impl Names {
 
     pub(crate) fn remove(&mut self, at: NameAt) {
         if at.class == LONG {
-            self.long.remove(&at.slot);
+            self.long.remove(&{ at.slot });
         } else {
             self.classes[at.class as usize].free.push(at.slot);
         }
