@@ -342,7 +342,7 @@ async fn follow_pages(
     let mut has_answered = false;
     loop {
         let path = format!("{}?follow=true&after={last}&{}", journal::PATH, selection.query_string());
-        let response = match client.open(0, preflight::request(Method::GET, &path, None)).await {
+        let response = match client.open(preflight::request(Method::GET, &path, None)).await {
             Ok(response) if response.status().is_success() => response,
             Ok(response) => {
                 bail!("the journal of {} cannot be followed: {}", client.address(), response.status())

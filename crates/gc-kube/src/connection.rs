@@ -4,8 +4,8 @@
 //! kube-rs' work; its own HTTP client speaks HTTP/1.1 only, so the transport under its layers is ours. The
 //! embedded server of the same process is reached without any connection: its HTTP service is called directly.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
 
 use crate::clock::machine_moment;
 use crate::server_clock::SharedServerClock;
-use crate::streams::Streams;
+use crate::streams::{Streams, WatchConnections};
 
 /// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
@@ -37,8 +37,6 @@ pub type HttpService = BoxCloneSyncService<Request<Full<Bytes>>, Response<Body>,
 pub const REQUEST_CONNECTIONS: usize = 4;
 /// Maximum number of unused connections that are kept to a server without HTTP/2.
 const IDLE_CONNECTIONS: usize = 16;
-/// Number of watches per connection. Servers accept 100 to 250 streams per connection and let further ones wait.
-pub const WATCHES_PER_CONNECTION: usize = 64;
 /// A short request is given up after this time, unless the client says otherwise.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The head of the answer to a list or watch must come within this time.
@@ -327,7 +325,7 @@ struct Shared {
     requests: Vec<HttpService>,
     /// What is in flight on each of them.
     streams: Streams,
-    watches: Mutex<Vec<HttpService>>,
+    watches: WatchConnections<HttpService>,
     make: Box<MakeService>,
     address: String,
     namespace: String,
@@ -461,7 +459,7 @@ impl ApiClient {
     ) -> Self {
         let requests = (0..REQUEST_CONNECTIONS).map(|_| make()).collect();
         let streams = Streams::new(REQUEST_CONNECTIONS);
-        let watches = Mutex::default();
+        let watches = WatchConnections::new();
         let shared = Shared { requests, streams, watches, make, address, namespace, server_clock, anonymous };
         Self { shared: Arc::new(shared), gate: None, authorization: None, request_timeout: REQUEST_TIMEOUT }
     }
@@ -538,15 +536,13 @@ impl ApiClient {
         (connection, Box::pin(answer))
     }
 
-    /// Sends a list or a watch on the connection that the resource of this number has its share of. The
-    /// answer's body is the caller's to read.
+    /// Sends a list or a watch. The answer's body is the caller's to read, and holds its place on the connection until it is dropped.
     pub fn open(
         &self,
-        number: usize,
         mut request: Request<Full<Bytes>>,
     ) -> BoxFuture<'static, Result<Response<Body>, RequestError>> {
         self.authorize(&mut request);
-        let service = self.watch_service(number / WATCHES_PER_CONNECTION);
+        let (service, stream) = self.shared.watches.begin(|| (self.shared.make)());
         let clock = self.shared.server_clock.clone();
         Box::pin(async move {
             let sent = machine_moment();
@@ -557,16 +553,12 @@ impl ApiClient {
             if let Some(clock) = clock {
                 clock.observe(response.headers(), sent);
             }
-            Ok(response)
+            let hold = move |frame| {
+                let _ = &stream;
+                frame
+            };
+            Ok(response.map(|body| body.map_frame(hold).boxed_unsync()))
         })
-    }
-
-    fn watch_service(&self, index: usize) -> HttpService {
-        let mut services = self.shared.watches.lock().unwrap_or_else(PoisonError::into_inner);
-        while services.len() <= index {
-            services.push((self.shared.make)());
-        }
-        services[index].clone()
     }
 }
 

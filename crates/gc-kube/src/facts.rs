@@ -291,7 +291,7 @@ impl<R: Reader> FactsWatcher<R> {
         uri.push_str("&resourceVersion=");
         push_segment(&mut uri, from);
         push_selector(&mut uri, selection);
-        let response = get(&self.client, &uri, self.reader.accept().watch, route.info.id.0 as usize).await?;
+        let response = get(&self.client, &uri, self.reader.accept().watch).await?;
         let mut frames = Frames::new(Encoding::Json);
         let mut body = response.into_body();
         self.protocol.opened();
@@ -365,7 +365,7 @@ async fn page<R: Reader>(
     let namespace = if selection.namespace.is_empty() { namespace } else { selection.namespace };
     let mut uri = format!("{}?{query}", route.collection(namespace));
     push_selector(&mut uri, selection);
-    let response = get(client, &uri, reader.accept().list, route.info.id.0 as usize).await?;
+    let response = get(client, &uri, reader.accept().list).await?;
     let answer = tokio::time::timeout(LIST_TIMEOUT, collect(response))
         .await
         .map_err(|_| RequestError::Timeout(LIST_TIMEOUT))??;
@@ -406,15 +406,10 @@ pub(crate) async fn list_live(
     }
 }
 
-async fn get(
-    client: &ApiClient,
-    uri: &str,
-    accept: &'static str,
-    number: usize,
-) -> Result<Response<Body>, FactsWatchError> {
+async fn get(client: &ApiClient, uri: &str, accept: &'static str) -> Result<Response<Body>, FactsWatchError> {
     let request =
         Request::builder().method(Method::GET).uri(uri).header(ACCEPT, accept).body(Full::default())?;
-    let response = client.open(number, request).await?;
+    let response = client.open(request).await?;
     if response.status().is_success() {
         return Ok(response);
     }

@@ -1,7 +1,10 @@
-//! Which of several connections a request is sent on.
+//! Which of several connections a request, a list or a watch is sent on.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Number of lists and watches per connection. Servers accept 100 to 250 streams per connection and let further ones wait.
+pub(crate) const WATCHES_PER_CONNECTION: usize = 64;
 
 /// How many requests a connection has before the next one is used. Servers accept 100 to 250 streams per connection, and one
 /// that carries many is cheaper than several with few: one packet and one wake-up bring several answers.
@@ -36,6 +39,43 @@ impl Drop for Stream {
     }
 }
 
+/// The connections of lists and watches: as many as those that are open need, and one to spare.
+pub(crate) struct WatchConnections<S>(Mutex<Vec<(S, Arc<AtomicUsize>)>>);
+
+impl<S: Clone> WatchConnections<S> {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    /// Returns the connection of the next list or watch, which counts until the `Stream` is dropped. Connections that carry nothing
+    /// any more are closed.
+    pub(crate) fn begin(&self, make: impl FnOnce() -> S) -> (S, Stream) {
+        let mut connections = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut has_spare = false;
+        connections.retain(|(_, count)| {
+            let is_idle = count.load(Ordering::Relaxed) == 0;
+            !is_idle || !std::mem::replace(&mut has_spare, true)
+        });
+        let has_room =
+            |(_, count): &&(S, Arc<AtomicUsize>)| count.load(Ordering::Relaxed) < WATCHES_PER_CONNECTION;
+        let (service, count) = match connections.iter().find(has_room) {
+            Some((service, count)) => (service.clone(), Arc::clone(count)),
+            None => {
+                let (service, count) = (make(), Arc::default());
+                connections.push((S::clone(&service), Arc::clone(&count)));
+                (service, count)
+            }
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        (service, Stream(count))
+    }
+
+    #[cfg(test)]
+    fn count(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
 /// The first connection with room; if there is none, the first of those with the fewest requests.
 fn choose(counts: impl Iterator<Item = usize> + Clone) -> usize {
     let with_room = counts.clone().position(|count| count < STREAMS_PER_CONNECTION);
@@ -61,6 +101,23 @@ mod tests {
         ] {
             assert_eq!(choose(counts.iter().copied()), chosen, "{counts:?}");
         }
+    }
+
+    #[test]
+    fn connections_of_watches_that_have_ended_are_closed() {
+        let connections = WatchConnections::new();
+        let mut made = 0..;
+        let mut open: Vec<_> = (0..3 * WATCHES_PER_CONNECTION)
+            .map(|_| connections.begin(|| made.next().unwrap_or_default()))
+            .collect();
+        assert_eq!(open.last().map(|(connection, _)| *connection), Some(2));
+        // Definitions come and go a thousand times.
+        open.clear();
+        for _ in 0..1_000 {
+            open.push(connections.begin(|| made.next().unwrap_or_default()));
+            open.truncate(1);
+        }
+        assert_eq!((connections.count(), made.next()), (1, Some(3)));
     }
 
     #[test]

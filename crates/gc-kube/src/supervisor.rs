@@ -194,9 +194,7 @@ impl Supervisor {
         }
         self.send(Event::ResourceServed(info.clone())).await?;
         if info.watched && watcher.is_none() {
-            let number = info.id.0 as usize;
-            watcher =
-                Some(self.watchers.spawn(Watcher::new(self.context.clone(), route, number).run().boxed()));
+            watcher = Some(self.watchers.spawn(Watcher::new(self.context.clone(), route).run().boxed()));
         } else if !info.watched {
             // Its state would stay what it was when it was last watched.
             self.context.board.remove(info.id);
@@ -225,5 +223,50 @@ impl Supervisor {
 
     async fn send(&self, event: Event) -> Result<(), Closed> {
         self.context.sink.send(vec![event]).await.map_err(|_| Closed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::Response;
+    use http_body_util::Full;
+    use tokio::sync::{Notify, mpsc};
+
+    use super::*;
+    use crate::connection::ApiClient;
+    use crate::status::StatusBoard;
+    use crate::watcher::Batch;
+
+    /// The last words of a watcher that is aborted while it sends.
+    struct LastWords(mpsc::Sender<Batch>);
+
+    impl Drop for LastWords {
+        fn drop(&mut self) {
+            std::thread::sleep(Duration::from_millis(20));
+            drop(self.0.try_send(vec![Event::Discovered]));
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn an_ended_watcher_says_nothing_after_what_follows() {
+        let (sink, mut batches) = mpsc::channel(8);
+        let context = WatchContext {
+            client: ApiClient::in_process(|_| std::future::pending::<Response<Full<Bytes>>>()),
+            sink: sink.clone(),
+            board: StatusBoard::default(),
+            rediscover: Arc::new(Notify::new()),
+            streamed_lists: true,
+        };
+        let mut supervisor = Supervisor::new(context, ResourceTable::default(), Vec::new());
+        let last_words = LastWords(sink);
+        let watcher = supervisor.watchers.spawn(async move {
+            let _last_words = last_words;
+            std::future::pending::<()>().await;
+        });
+        supervisor.end(&watcher).await;
+        assert!(supervisor.send(Event::ResourceGone(ResourceId(1))).await.is_ok());
+        let sent = [batches.recv().await, batches.recv().await];
+        assert_eq!(sent, [Some(vec![Event::Discovered]), Some(vec![Event::ResourceGone(ResourceId(1))])]);
     }
 }

@@ -83,7 +83,6 @@ pub(crate) struct Watcher {
     context: WatchContext,
     route: Arc<Route>,
     name: String,
-    number: usize,
     interner: Interner,
     protocol: ListWatch,
     plain: bool,
@@ -91,7 +90,7 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    pub(crate) fn new(context: WatchContext, route: Arc<Route>, number: usize) -> Self {
+    pub(crate) fn new(context: WatchContext, route: Arc<Route>) -> Self {
         let gvr = &route.info.gvr;
         let announces_resources = matches!(
             (&*gvr.group, &*gvr.resource),
@@ -102,7 +101,6 @@ impl Watcher {
             protocol: ListWatch::new(context.streamed_lists),
             context,
             route,
-            number,
             interner: Interner::default(),
             plain: false,
             announces_resources,
@@ -191,7 +189,7 @@ impl Watcher {
                 .header(ACCEPT, if self.plain { PLAIN_ACCEPT } else { accept })
                 .body(Full::default())
                 .map_err(|error| Stop::Ended(Ended::Malformed(error.to_string())))?;
-            let response = self.context.client.open(self.number, request).await?;
+            let response = self.context.client.open(request).await?;
             if response.status() == StatusCode::NOT_ACCEPTABLE && !self.plain {
                 self.plain = true;
                 continue;

@@ -198,7 +198,7 @@ pub(crate) async fn watch_until_gone(
          &labelSelector=kubegc-bench%3D{run}"
     );
     let request = Request::builder().uri(uri).header(ACCEPT, METADATA).body(Full::default())?;
-    let response = cluster.client.open(0, request).await?;
+    let response = cluster.client.open(request).await?;
     anyhow::ensure!(response.status() == 200, "the watch was answered with {}", response.status());
     let encoding = Encoding::of_content_type(response.headers().get(CONTENT_TYPE));
     let mut frames = Frames::new(encoding);

@@ -70,7 +70,7 @@ async fn watch(
          &labelSelector=kubegc-bench%3D{run}"
     );
     let request = Request::builder().uri(uri).header(ACCEPT, "application/json").body(Full::default())?;
-    let response = cluster.client.open(0, request).await?;
+    let response = cluster.client.open(request).await?;
     anyhow::ensure!(response.status() == 200, "the watch was answered with {}", response.status());
     let state = (Frames::new(Encoding::Json), response.into_body());
     let events = futures::stream::try_unfold(state, |(mut frames, mut body)| async move {

@@ -249,7 +249,7 @@ async fn follow(
 ) -> Vec<(usize, Duration)> {
     let uri = format!("{CONFIG_MAPS}?watch=true&resourceVersion={version}");
     let request = Request::builder().uri(uri).header(ACCEPT, METADATA).body(Full::default()).unwrap();
-    let response = client.open(0, request).await.unwrap();
+    let response = client.open(request).await.unwrap();
     let encoding = Encoding::of_content_type(response.headers().get(CONTENT_TYPE));
     let (mut frames, mut body) = (Frames::new(encoding), response.into_body());
     let (mut seen, mut times) = (0, Vec::new());

@@ -207,7 +207,7 @@ impl Source {
         if let Some(last) = last.clone() {
             request.headers_mut().insert(LAST_EVENT, last);
         }
-        let response = page.open(0, request).await?;
+        let response = page.open(request).await?;
         let status = response.status();
         if let Attached::No = self.attached(status, || format!("the feed was answered with {status}"))? {
             return Ok(Attached::No);
