@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -42,18 +42,19 @@ struct World {
     asked: Arc<Mutex<BTreeMap<&'static str, usize>>>,
     /// What is watched: each resource type once.
     watched: Arc<Mutex<BTreeSet<String>>>,
+    /// Live reads in flight, and the most that there were.
+    reading: Arc<[AtomicUsize; 2]>,
 }
 
 fn verb(request: &Request<Full<Bytes>>) -> Option<&'static str> {
     let query = request.uri().query().unwrap_or_default();
-    let segments = request.uri().path().split('/').filter(|part| !part.is_empty()).count();
     match *request.method() {
         Method::DELETE => Some("delete"),
         Method::PATCH => Some("patch"),
-        // Discovery and watches.
-        Method::GET if segments < 3 || query.contains("watch=") => None,
+        Method::GET if query.contains("watch=") => None,
         Method::GET if query.contains("limit=") => Some("list"),
-        Method::GET => Some("get"),
+        // Live reads; the others are of discovery.
+        Method::GET => request.uri().path().contains("/namespaces/").then_some("get"),
         _ => None,
     }
 }
@@ -68,6 +69,8 @@ impl World {
         let watched = Arc::<Mutex<BTreeSet<String>>>::default();
         let (counted, number) = (Arc::clone(&asked), Arc::new(AtomicU64::new(0)));
         let watches = Arc::clone(&watched);
+        let reading = Arc::<[AtomicUsize; 2]>::default();
+        let reads = Arc::clone(&reading);
         let late = ApiClient::in_process(move |request: Request<Full<Bytes>>| {
             let verb = verb(&request);
             if request.uri().query().unwrap_or_default().contains("watch=") {
@@ -77,14 +80,21 @@ impl World {
                 *counted.lock().unwrap().entry(verb).or_default() += 1;
             }
             let wait = verb.map_or(Duration::ZERO, |_| latency(number.fetch_add(1, Ordering::Relaxed)));
-            let answer = late_way.call(request);
+            let is_read = verb == Some("get");
+            if is_read {
+                let present = reads[0].fetch_add(1, Ordering::SeqCst) + 1;
+                reads[1].fetch_max(present, Ordering::SeqCst);
+            }
+            let (answer, reads) = (late_way.call(request), Arc::clone(&reads));
             async move {
                 tokio::time::sleep(wait).await;
-                answer.await
+                let answer = answer.await;
+                reads[0].fetch_sub(usize::from(is_read), Ordering::SeqCst);
+                answer
             }
         });
         let admin = ApiClient::in_process(move |request| way.call(request));
-        Self { _server: server, admin, late, asked, watched }
+        Self { _server: server, admin, late, asked, watched, reading }
     }
 
     async fn send(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
@@ -135,12 +145,64 @@ impl World {
     /// Starts the collector, and waits until it knows everything: an orphan that is planted before is gone.
     async fn collect(&self) {
         self.create("default", "planted", Some(("absent", "00000000-0000-4000-8000-000000000000"))).await;
-        let collector = MetadataCollector::new(self.late.clone(), CollectorOptions::default());
-        let engine = gc_ownership::Engine::new(gc_ownership::Config::default());
-        tokio::spawn(collector.run(engine, Arc::new(NoObserver), std::future::pending()));
+        self.start_collector();
         self.until("planted", 0).await;
         self.asked.lock().unwrap().clear();
     }
+
+    fn start_collector(&self) {
+        let collector = MetadataCollector::new(self.late.clone(), CollectorOptions::default());
+        let engine = gc_ownership::Engine::new(gc_ownership::Config::default());
+        tokio::spawn(collector.run(engine, Arc::new(NoObserver), std::future::pending()));
+    }
+}
+
+/// A start over many objects costs one streamed list for each resource type; of a cascade whose owner was seen to go, each dependent
+/// costs one request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_and_a_background_cascade_cost_no_reads() {
+    const DEPENDENTS: usize = 2_000;
+    let world = World::start(none).await;
+    let uid = world.create("default", "cascade-owner", None).await;
+    for number in 0..DEPENDENTS {
+        world.create("default", &format!("cascade-{number}"), Some(("cascade-owner", &uid))).await;
+    }
+    world.create("default", "planted", Some(("absent", "00000000-0000-4000-8000-000000000000"))).await;
+    world.start_collector();
+    world.until("planted", 0).await;
+    let start = std::mem::take(&mut *world.asked.lock().unwrap());
+    println!("a start over {DEPENDENTS} objects: {start:?}, {} watches", world.watched.lock().unwrap().len());
+    assert_eq!(start, BTreeMap::from([("delete", 1), ("get", 1)]), "for the planted object alone");
+    world.delete("default", "cascade-owner", "Background").await;
+    world.until("cascade-", 0).await;
+    let cascade = world.asked.lock().unwrap().clone();
+    println!("a background cascade of {DEPENDENTS} objects: {cascade:?}");
+    assert_eq!(cascade, BTreeMap::from([("delete", DEPENDENTS)]));
+}
+
+/// After a start, references to owners that are gone cost one live read for each owner, whatever it owns, and no more at a time than the
+/// concurrency limit allows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_reads_each_absent_owner_once() {
+    const OWNERS: usize = 200;
+    const DEPENDENTS: usize = 5;
+    let world = World::start(scattered).await;
+    for owner in 0..OWNERS {
+        let uid = format!("00000000-0000-4000-8000-{owner:012}");
+        for number in 0..DEPENDENTS {
+            let name = format!("cascade-{owner}-{number}");
+            world.create("default", &name, Some((&format!("gone-{owner}"), &uid))).await;
+        }
+    }
+    world.start_collector();
+    world.until("cascade-", 0).await;
+    let asked = world.asked.lock().unwrap().clone();
+    let most = world.reading[1].load(Ordering::SeqCst);
+    println!(
+        "{OWNERS} absent owners of {DEPENDENTS} objects each: {asked:?}, at most {most} reads at a time"
+    );
+    assert_eq!(asked, BTreeMap::from([("delete", OWNERS * DEPENDENTS), ("get", OWNERS)]));
+    assert!(most <= ConcurrencyOptions::default().largest, "{most}");
 }
 
 /// Owners in as many namespaces, each with a dependent that blocks its deletion, deleted at once. Upstream's collector costs no
