@@ -1,46 +1,101 @@
 //! A proxy between the collectors and their server lies: a list is answered with something that is none, that is another one, or
 //! that lacks what is there. Whatever one answer says, nothing is lost that a living owner owns.
+//!
+//! Each liar lies about owners of a kind of its own, so that all of them lie to one process at the same time.
 
+use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::Kubegc;
-use crate::support_cluster::{Admin, MAPS, Run, privileged_for_all, uid, until};
+use crate::support_cluster::{Admin, Run, privileged_for_all, uid, until};
 use crate::support_proxy::{Fault, Proxy};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
-const OWNER: &str = "/api/v1/namespaces/default/configmaps/owner";
-/// Number of times that an answer is refused before the server answers again: each costs a backoff.
-const REFUSED_ANSWERS: usize = 1;
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-fn is_list(method: &Method, path: &str) -> bool {
-    *method == Method::GET && path.starts_with("/api/v1/configmaps?limit=1000")
+/// A kind of owners.
+#[derive(Clone, Copy)]
+struct Subject {
+    /// Group and version, as in a path.
+    root: &'static str,
+    plural: &'static str,
+    kind: &'static str,
+    /// The content of an object besides its metadata.
+    content: &'static str,
 }
 
-fn is_streamed_list(_: &Method, path: &str) -> bool {
-    path.starts_with("/api/v1/configmaps?watch=true") && path.contains("sendInitialEvents")
+const fn subject(
+    root: &'static str,
+    plural: &'static str,
+    kind: &'static str,
+    content: &'static str,
+) -> Subject {
+    Subject { root, plural, kind, content }
 }
 
-fn is_watch(_: &Method, path: &str) -> bool {
-    path.starts_with("/api/v1/configmaps?watch=true") && path.contains("resourceVersion=")
-}
+const SUBJECTS: [Subject; 10] = [
+    subject("api/v1", "configmaps", "ConfigMap", "{}"),
+    subject("api/v1", "serviceaccounts", "ServiceAccount", "{}"),
+    subject("api/v1", "endpoints", "Endpoints", "{}"),
+    subject("api/v1", "limitranges", "LimitRange", r#"{"spec":{"limits":[]}}"#),
+    subject(
+        "api/v1",
+        "podtemplates",
+        "PodTemplate",
+        r#"{"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}"#,
+    ),
+    subject("api/v1", "services", "Service", r#"{"spec":{"ports":[{"port":80}]}}"#),
+    subject(
+        "api/v1",
+        "replicationcontrollers",
+        "ReplicationController",
+        r#"{"spec":{"replicas":0,"selector":{"a":"b"},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}"#,
+    ),
+    subject("apis/coordination.k8s.io/v1", "leases", "Lease", "{}"),
+    subject("apis/rbac.authorization.k8s.io/v1", "roles", "Role", "{}"),
+    subject(
+        "apis/networking.k8s.io/v1",
+        "networkpolicies",
+        "NetworkPolicy",
+        r#"{"spec":{"podSelector":{}}}"#,
+    ),
+];
 
-fn is_read(method: &Method, path: &str) -> bool {
-    *method == Method::GET && path == OWNER
+impl Subject {
+    fn api_version(self) -> &'static str {
+        self.root.trim_start_matches("apis/").trim_start_matches("api/")
+    }
+
+    fn collection(self) -> String {
+        format!("/{}/namespaces/default/{}", self.root, self.plural)
+    }
+
+    fn object(self, name: &str) -> Value {
+        let mut object: Value = serde_json::from_str(self.content).unwrap();
+        object["metadata"] = json!({"name": name});
+        object
+    }
+
+    /// Returns true if a request reads all objects of the kind, and with which parameter.
+    fn is_asked(self, method: &Method, path: &str, parameter: &str) -> bool {
+        let all = path.strip_prefix(&format!("/{}/{}?", self.root, self.plural));
+        *method == Method::GET && all.is_some_and(|query| query.contains(parameter))
+    }
 }
 
 /// A lie in the lists of one resource, or in live reads of its objects.
 struct Liar {
     name: &'static str,
     list: Fault,
-    read: Option<(fn(&Method, &str) -> bool, Fault)>,
+    read: Option<Fault>,
 }
 
-/// The list is answered with this.
-fn body(name: &'static str, content_type: &'static str, body: &'static [u8]) -> Liar {
-    Liar { name, list: Fault::Body { code: 200, content_type, body }, read: None }
+/// The list is answered with this, which is none.
+fn none(name: &'static str, content_type: &'static str, body: impl Into<Bytes>) -> Liar {
+    let list = Fault::Body { code: 200, content_type, body: body.into() };
+    Liar { name, list, read: None }
 }
 
 fn same(path: &str) -> String {
@@ -48,12 +103,9 @@ fn same(path: &str) -> String {
 }
 
 /// The list is answered with the server's, changed, so that only live reads show what is there.
-fn changed(name: &'static str, change: fn(&mut Value)) -> Liar {
-    Liar {
-        name,
-        list: Fault::Other { path: same, change },
-        read: Some((is_read, Fault::Delay(std::time::Duration::ZERO))),
-    }
+fn lacking(name: &'static str, change: fn(&mut Value)) -> Liar {
+    let honest = Fault::Delay(std::time::Duration::ZERO);
+    Liar { name, list: Fault::Other { path: same, change }, read: Some(honest) }
 }
 
 fn empty(list: &mut Value) {
@@ -72,97 +124,145 @@ struct Owned {
 }
 
 impl Owned {
-    fn begin() -> Self {
+    /// Owners of as many kinds as there are liars, each with a namesake in another resource, a sibling, and a dependent.
+    fn begin(kinds: usize) -> Self {
         let server = Kubegc::start("apiserver");
         let admin = Admin::of(&server);
         let proxy = Proxy::start(&privileged_for_all(&server));
-        let owner = admin.map("owner", None);
-        let other = admin.map("other", None);
-        let mut living = vec![(OWNER.to_owned(), owner.clone()), (format!("{MAPS}/other"), other)];
-        let reference = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner}]);
-        for name in ["one", "two", "three", "owner"] {
-            let references = if name == "owner" { Value::Null } else { reference.clone() };
-            let secret = json!({"metadata": {"name": name, "ownerReferences": references}});
-            living.push((format!("{SECRETS}/{name}"), uid(&admin.create(SECRETS, &secret))));
+        let namesake = json!({"metadata": {"name": "owner"}});
+        let mut living = vec![(format!("{SECRETS}/owner"), uid(&admin.create(SECRETS, &namesake)))];
+        for subject in &SUBJECTS[..kinds] {
+            let collection = subject.collection();
+            let mut owner = String::new();
+            for name in ["other", "owner"] {
+                owner = uid(&admin.create(&collection, &subject.object(name)));
+                living.push((format!("{collection}/{name}"), owner.clone()));
+            }
+            let reference = json!({"apiVersion": subject.api_version(), "kind": subject.kind, "name": "owner", "uid": owner});
+            let secret = json!({"metadata": {"name": subject.plural, "ownerReferences": [reference]}});
+            living.push((format!("{SECRETS}/{}", subject.plural), uid(&admin.create(SECRETS, &secret))));
         }
         let run = Run::with(&proxy.kubeconfig(), &["--controllers=*"]);
         until("the graph is complete", || run.is_ready() && run.is_synced() && run.leads());
         Self { _server: server, admin, proxy, run, living }
     }
 
-    fn suffers(&self, liar: Liar) {
-        let name = liar.name;
-        let needed = if liar.read.is_none() { REFUSED_ANSWERS } else { 1 };
-        self.proxy.inject(is_list, liar.list);
-        // Refused once, streamed lists are not asked for again.
-        self.proxy.inject(is_streamed_list, Fault::Answer { code: 422, retry_after: None });
-        self.proxy.inject(is_watch, Fault::Answer { code: 410, retry_after: None });
-        let has_read = liar.read.is_some();
-        if let Some((matches, fault)) = liar.read {
-            self.proxy.inject(matches, fault);
+    /// Every liar lies about a kind, and is asked; then all that lives is there.
+    fn suffer(&self, liars: Vec<Liar>) {
+        let mut rules = Vec::new();
+        for (subject, liar) in SUBJECTS.into_iter().zip(liars) {
+            self.proxy.inject(move |method, path| subject.is_asked(method, path, "limit="), liar.list);
+            // Refused once, streamed lists are not asked for again.
+            let refused = Fault::Answer { code: 422, retry_after: None };
+            self.proxy
+                .inject(move |method, path| subject.is_asked(method, path, "sendInitialEvents"), refused);
+            let expired = Fault::Answer { code: 410, retry_after: None };
+            self.proxy
+                .inject(move |method, path| subject.is_asked(method, path, "resourceVersion="), expired);
+            let has_read = liar.read.is_some();
+            if let Some(fault) = liar.read {
+                let owner = format!("{}/owner", subject.collection());
+                let is_read = move |method: &Method, path: &str| *method == Method::GET && *path == owner;
+                self.proxy.inject(is_read, fault);
+            }
+            rules.push((
+                liar.name,
+                if has_read { vec![0, 3] } else { vec![0] },
+                if has_read { 4 } else { 3 },
+            ));
         }
         self.proxy.cut();
-        until(name, || self.proxy.hits()[0] >= needed);
-        until(name, || !has_read || self.proxy.hits().last().is_some_and(|reads| *reads > 0));
+        let mut first = 0;
+        for (name, needed, rules) in rules {
+            until(name, || needed.iter().all(|rule| self.proxy.hits()[first + rule] > 0));
+            first += rules;
+        }
         self.proxy.heal();
-        until(name, || self.run.is_synced() && self.run.is_idle());
+        until("everything is decided", || self.run.is_synced() && self.run.is_idle());
+        self.lives();
+    }
+
+    fn lives(&self) {
         for (path, uid) in &self.living {
             let (code, object) = self.admin.get(path);
             let found = (code, object["metadata"]["uid"].as_str());
-            assert_eq!(found, (200, Some(uid.as_str())), "{name}: {path}\n{}", self.run.log());
+            assert_eq!(found, (200, Some(uid.as_str())), "{path}\n{}", self.run.log());
         }
     }
 
     /// Checks that the collector still deletes: it was not merely idle.
     fn ends(&self) {
-        self.admin.delete_at(OWNER, "Background");
-        until("the dependents are gone", || {
-            ["one", "two", "three"].iter().all(|name| self.admin.get(&format!("{SECRETS}/{name}")).0 == 404)
-        });
+        let owner = format!("{}/owner", SUBJECTS[0].collection());
+        self.admin.delete_at(&owner, "Background");
+        let dependent = format!("{SECRETS}/{}", SUBJECTS[0].plural);
+        until("the dependent is gone", || self.admin.get(&dependent).0 == 404);
         assert_eq!(self.admin.get(&format!("{SECRETS}/owner")).0, 200);
     }
 }
 
 #[test]
 fn what_is_not_the_list_deletes_nothing() {
-    let owned = Owned::begin();
-    // Each costs a backoff of the list. The unit tests of the decoders have the others.
-    for liar in [
-        body("an object without members", JSON, b"{}"),
-        body(
+    let version = json!({"resourceVersion": "9"});
+    let of_kind = |index: usize| format!("{}List", SUBJECTS[index].kind);
+    let liars = vec![
+        none("an object without members", JSON, "{}"),
+        none("null", JSON, "null"),
+        none("a page of a gateway", "text/html", "<html><body>maintenance</body></html>"),
+        none(
+            "another kind",
+            JSON,
+            json!({"kind": "Pod", "apiVersion": "v1", "metadata": version, "items": []}).to_string(),
+        ),
+        none(
             "an empty list of another kind",
             JSON,
-            br#"{"kind":"SecretList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[]}"#,
+            json!({"kind": "SecretList", "apiVersion": "v1", "metadata": version, "items": []}).to_string(),
         ),
-        body("an empty body", PROTOBUF, b""),
-    ] {
-        owned.suffers(liar);
-    }
+        none(
+            "no version",
+            JSON,
+            json!({"kind": of_kind(5), "apiVersion": "v1", "metadata": {}, "items": []}).to_string(),
+        ),
+        none(
+            "truncated where it still parses",
+            JSON,
+            json!({"kind": of_kind(6), "apiVersion": "v1", "metadata": version}).to_string(),
+        ),
+        none("an empty body", PROTOBUF, ""),
+        none(
+            "an empty message",
+            PROTOBUF,
+            &b"k8s\0\n+\n\x0emeta.k8s.io/v1\x12\x19PartialObjectMetadataList"[..],
+        ),
+        none("something compressed", JSON, &b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03"[..]),
+    ];
+    let owned = Owned::begin(liars.len());
+    owned.suffer(liars);
     owned.ends();
 }
 
 #[test]
 fn a_list_that_lacks_what_is_there_deletes_nothing() {
-    let owned = Owned::begin();
-    for liar in [
-        changed("no items", empty),
-        changed("no items, as of long ago", |list| {
+    let honest = || Some(Fault::Delay(std::time::Duration::ZERO));
+    let liars = vec![
+        lacking("no items", empty),
+        lacking("no items, as of long ago", |list| {
             empty(list);
             list["metadata"]["resourceVersion"] = "1".into();
         }),
-        changed("no items, as of later", |list| {
+        lacking("no items, as of later", |list| {
             empty(list);
             let version: u64 = list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
             list["metadata"]["resourceVersion"] = (version + 1).to_string().into();
         }),
-        changed("other UIDs", |list| {
+        lacking("other UIDs", |list| {
             for item in list["items"].as_array_mut().unwrap() {
                 let uid =
                     item["metadata"]["uid"].as_str().unwrap().replace(|c: char| c.is_ascii_digit(), "a");
                 item["metadata"]["uid"] = uid.into();
             }
         }),
-        changed("pages that end early", |list| {
+        lacking("pages that end early", |list| {
             let items = list["items"].as_array_mut().unwrap();
             items.retain(|item| item["metadata"]["name"] != "owner");
         }),
@@ -176,11 +276,11 @@ fn a_list_that_lacks_what_is_there_deletes_nothing() {
         },
         Liar {
             name: "the list of another resource",
-            list: Fault::Other { path: |path| path.replace("/configmaps", "/secrets"), change: as_it_is },
-            read: Some((is_read, Fault::Delay(std::time::Duration::ZERO))),
+            list: Fault::Other { path: |_| "/api/v1/secrets?limit=1000".to_owned(), change: as_it_is },
+            read: honest(),
         },
-    ] {
-        owned.suffers(liar);
-    }
+    ];
+    let owned = Owned::begin(liars.len());
+    owned.suffer(liars);
     owned.ends();
 }

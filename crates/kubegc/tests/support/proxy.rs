@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use gc_kube::ApiClient;
-use gc_kube::connection::{Body, WATCHES_PER_CONNECTION};
+use gc_kube::connection::Body;
 use gc_kube::wire::frames::Frames;
 use gc_kube::wire::metadata::Encoding;
 use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, RETRY_AFTER};
@@ -23,9 +23,6 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::{TlsAcceptor, rustls};
-
-/// Number of connections to the server that share all requests, watches included.
-const UPSTREAM_CONNECTIONS: usize = 8;
 
 /// What happens to a request.
 #[derive(Clone, Debug)]
@@ -55,12 +52,12 @@ pub enum Fault {
     /// The JSON body of the answer is changed.
     Rewrite(fn(&mut Value)),
     /// It is answered with this in place of the server's answer, and never forwarded.
-    Body { code: u16, content_type: &'static str, body: &'static [u8] },
+    Body { code: u16, content_type: &'static str, body: Bytes },
     /// It is answered with what the server says to a GET of another path, as JSON and changed.
     Other { path: fn(&str) -> String, change: fn(&mut Value) },
 }
 
-type Matches = fn(&Method, &str) -> bool;
+type Matches = Box<dyn Fn(&Method, &str) -> bool + Send>;
 
 struct Rule {
     matches: Matches,
@@ -163,19 +160,36 @@ impl Proxy {
 
     /// From now on this happens to each request that matches, until [`Proxy::heal`]. The first rule that matches
     /// decides.
-    pub fn inject(&self, matches: Matches, fault: Fault) {
+    pub fn inject(&self, matches: impl Fn(&Method, &str) -> bool + Send + 'static, fault: Fault) {
         self.inject_every(1, matches, fault);
     }
 
     /// The same for each n-th request that matches.
-    pub fn inject_every(&self, every: usize, matches: Matches, fault: Fault) {
-        self.add(Rule { matches, fault, every, uneven: false, matched: 0, hits: 0 });
+    pub fn inject_every(
+        &self,
+        every: usize,
+        matches: impl Fn(&Method, &str) -> bool + Send + 'static,
+        fault: Fault,
+    ) {
+        self.add(Rule { matches: Box::new(matches), fault, every, uneven: false, matched: 0, hits: 0 });
     }
 
     /// The same for one of this number of requests that match, in no rhythm: what takes several requests, and is tried again as a
     /// whole, would otherwise fail at the same one each time.
-    pub fn inject_one_of(&self, number: usize, matches: Matches, fault: Fault) {
-        self.add(Rule { matches, fault, every: number, uneven: true, matched: 0, hits: 0 });
+    pub fn inject_one_of(
+        &self,
+        number: usize,
+        matches: impl Fn(&Method, &str) -> bool + Send + 'static,
+        fault: Fault,
+    ) {
+        self.add(Rule {
+            matches: Box::new(matches),
+            fault,
+            every: number,
+            uneven: true,
+            matched: 0,
+            hits: 0,
+        });
     }
 
     fn add(&self, rule: Rule) {
@@ -242,7 +256,9 @@ async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respon
     match &fault {
         Some(Fault::Answer { code, retry_after }) => return Ok(status(*code, *retry_after)),
         Some(Fault::Reset) => return Err(Broken),
-        Some(Fault::Body { code, content_type, body }) => return Ok(whole(*code, content_type, body)),
+        Some(Fault::Body { code, content_type, body }) => {
+            return Ok(whole(*code, content_type, body.clone()));
+        }
         Some(Fault::Other { path: other, change }) => {
             let headers = asking_for_json(&head.headers);
             let response = forward(&shared, &head.method, &other(&path), &headers, &body).await?;
@@ -331,8 +347,8 @@ async fn forward(
         forwarded.len() - 1
     };
     let upstream = shared.upstream.lock().unwrap().clone();
-    let turn = shared.next.fetch_add(1, Ordering::Relaxed) % UPSTREAM_CONNECTIONS;
-    let response = upstream.open(turn * WATCHES_PER_CONNECTION, request).await.map_err(|_| Broken)?;
+    shared.next.fetch_add(1, Ordering::Relaxed);
+    let response = upstream.open(request).await.map_err(|_| Broken)?;
     shared.forwarded.lock().unwrap()[number].code = Some(response.status().as_u16());
     let (mut head, body) = response.into_parts();
     // The connection's own affairs are not passed on.
@@ -357,8 +373,8 @@ fn asking_for_json(headers: &HeaderMap) -> HeaderMap {
     headers
 }
 
-fn whole(code: u16, content_type: &'static str, body: &'static [u8]) -> Response<Body> {
-    let body = Full::new(Bytes::from_static(body)).map_err(|never| match never {});
+fn whole(code: u16, content_type: &'static str, body: Bytes) -> Response<Body> {
+    let body = Full::new(body).map_err(|never| match never {});
     let mut response = Response::new(body.boxed_unsync());
     *response.status_mut() = StatusCode::from_u16(code).unwrap();
     response.headers_mut().insert(CONTENT_TYPE, content_type.parse().unwrap());
