@@ -23,7 +23,7 @@ use crate::candidates::Candidate;
 use crate::clocks::{Clocks, ServerDate};
 use crate::defects::Defect;
 use crate::kinds::{KINDS, ORDINARY_KINDS, index_of};
-use crate::liars::Lie;
+use crate::liars::{Lie, LieChannel};
 use crate::performed::Part;
 use crate::performed::Performed;
 use crate::policies::Policies;
@@ -32,6 +32,7 @@ use crate::retention::{LookUp, Retention, kind_of_key};
 use crate::saboteur::Saboteur;
 use crate::server::Server;
 use crate::story::{DiscoveryFault, Story, StreamFault};
+use crate::unlisted::UnlistedKinds;
 use crate::watching::Watcher;
 
 /// A request on its way to the server.
@@ -53,8 +54,8 @@ pub struct Flight {
     pub known: Vec<bool>,
     /// How often part of a list, or a change from before, had been delivered to the collector again.
     pub set_back: u64,
-    /// Whether it was decided while a restored store was not yet known completely.
-    pub bewildered: bool,
+    /// The kinds that its collector had not listed since the store was restored.
+    pub unlisted: UnlistedKinds,
     /// Who decided.
     pub collector: usize,
     /// The kind that it is about, if the collector knew it when it was sent.
@@ -128,8 +129,8 @@ pub struct Collector {
     pub candidate: Option<Candidate>,
     /// Number of events delivered.
     pub events: u64,
-    /// Whether a restored store has not been listed completely yet.
-    pub bewildered: bool,
+    /// The kinds that have not been listed since the store was restored.
+    unlisted: UnlistedKinds,
     next_own_effect: u64,
     /// What watches that have ended had delivered again.
     redelivered: u64,
@@ -168,7 +169,7 @@ impl Collector {
             paused: false,
             candidate: None,
             events: 0,
-            bewildered: false,
+            unlisted: UnlistedKinds::default(),
             next_own_effect: u64::MAX,
             redelivered: 0,
             former: vec![0; KINDS.len()],
@@ -210,6 +211,9 @@ impl Collector {
             self.next_own_effect -= 1;
             let effect = unreasoned(self.next_own_effect, request);
             self.send(Part::Ownership, None, effect, server.revision());
+        }
+        for removal in self.saboteur.removals(&event) {
+            self.deliver_event(removal, is_delivered);
         }
         let event = if self.saboteur.defect.is_some() { self.saboteur.event(event) } else { Some(event) };
         let guessed = match &event {
@@ -268,7 +272,7 @@ impl Collector {
         let absences = about.and_then(|(_, uid)| Some(ledger?.absences(uid?)));
         let unknown_since = about.and_then(|(key, _)| ledger?.unknown_since(&key.name));
         let known = (0..KINDS.len()).map(|kind| self.known.contains_key(&kind)).collect();
-        let (bewildered, collector) = (self.bewildered, self.number);
+        let (unlisted, collector) = (self.unlisted, self.number);
         self.requests.push(Flight {
             effect,
             number,
@@ -279,7 +283,7 @@ impl Collector {
             known,
             set_back: self.redelivered
                 + self.watchers.values().map(|watcher| watcher.redelivered).sum::<u64>(),
-            bewildered,
+            unlisted,
             collector,
             kind,
             part,
@@ -421,7 +425,9 @@ impl Collector {
     }
 
     fn send_list(&mut self, list: List, server: &Server, now: i64) {
-        if self.saboteur.is(Defect::BarrierNotMade) {
+        let is_second = list.not_older_than.is_none();
+        if self.saboteur.is(Defect::BarrierNotMade) || is_second && self.saboteur.is(Defect::SecondListUnmade)
+        {
             let (end, signal) = (ListEnd::Complete, Some(Signal::Answered));
             self.take_list_end(list.number, end, signal, now);
             return;
@@ -451,11 +457,19 @@ impl Collector {
         for (number, member, mut effect) in policies.act(most, moment, &self.process) {
             self.saboteur.retention_effect(Part::Policies, &mut effect);
             self.send(Part::Policies, Some(number), effect, server.revision());
+            let mut twin = None;
             let Some(flight) = self.requests.last_mut() else { continue };
             if let Some((kind, delivered)) = policies.delivered(&member) {
                 flight.delivered[kind] = delivered;
             }
+            // Policies have watches of their own.
+            flight.unlisted = policies.unlisted(&member);
+            flight.set_back = policies.redelivered(&member);
+            if self.saboteur.is(Defect::PolicyRepeats) {
+                twin = Some(Flight { number: None, policy: Some(member.clone()), ..flight.clone() });
+            }
             flight.policy = Some(member);
+            self.requests.extend(twin);
         }
         policies.write_statuses(&self.process);
         self.policies = Some(policies);
@@ -602,7 +616,7 @@ impl Collector {
 
     /// The watch of a resource tells a lie next: in its list, which begins again, or in what it delivers.
     pub fn deceive(&mut self, id: ResourceId, lie: (Lie, u64), server: &Server) {
-        if lie.0.is_of_lists() {
+        if lie.0.channel() == LieChannel::Lists {
             self.break_stream(id, StreamFault::Expired, server);
         }
         if let Some(watcher) = self.watchers.get_mut(&id) {
@@ -629,7 +643,7 @@ impl Collector {
                 watcher.relisted = false;
             }
         }
-        self.bewildered = true;
+        self.unlisted = UnlistedKinds::all();
         let answered = std::mem::take(&mut self.returns).into_iter().map(|answer| answer.flight);
         let lost: Vec<Flight> = answered.chain(std::mem::take(&mut self.requests)).collect();
         for flight in lost {
@@ -647,7 +661,7 @@ impl Collector {
         let Some(mut watcher) = self.watchers.remove(&id) else { return false };
         let events = watcher.read(id, most, server);
         // Back before the engine acts on what is delivered: requests note how far the watches are.
-        let kind = watcher.kind;
+        let (kind, is_listed) = (watcher.kind, watcher.relisted);
         self.watchers.insert(id, watcher);
         let any = !events.is_empty();
         for (event, object) in events {
@@ -657,7 +671,9 @@ impl Collector {
             }
             self.observe(event, server);
         }
-        self.come_to_itself();
+        if is_listed {
+            self.unlisted.listed(kind);
+        }
         any
     }
 
@@ -666,18 +682,7 @@ impl Collector {
         let Some(policies) = &mut self.policies else { return false };
         let delivered = policies.deliver(position, most, server);
         self.events += delivered as u64;
-        self.come_to_itself();
         delivered > 0
-    }
-
-    /// A restored store has been listed by everyone.
-    fn come_to_itself(&mut self) {
-        if self.bewildered
-            && self.watchers.values().all(|watcher| watcher.relisted)
-            && self.policies.as_ref().is_none_or(Policies::is_relisted)
-        {
-            self.bewildered = false;
-        }
     }
 }
 

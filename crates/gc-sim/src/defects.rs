@@ -3,6 +3,7 @@
 
 use gc_controller::breaker::BreakerOptions;
 
+use crate::liars::{Liar, Lie};
 use crate::story::Story;
 
 /// A defect.
@@ -38,6 +39,7 @@ pub enum Defect {
     ForegroundUnseen,
     ForegroundForEver,
     HistoryOnlyForward,
+    FinalizersAll,
     RemovedLost,
     LiveOwnerTaken,
     BlockingForgotten,
@@ -59,6 +61,9 @@ pub enum Defect {
     BoundUnseen,
     OnePodTooMany,
     JobsHurried,
+    RequestsHurried,
+    ExpiryHurried,
+    TaintAssumed,
     RetentionAnswersLost,
     ActsOn,
     LeaseDurationUnawaited,
@@ -76,6 +81,8 @@ pub enum Defect {
     PolicySpecAssumed,
     PolicyShownAssumed,
     PolicyFormerDelivery,
+    PolicyRepeats,
+    PolicyScheduleUnmet,
     ClockUncompared,
     ClockNeverBack,
     ClockStepUnnoticed,
@@ -95,6 +102,16 @@ pub enum Defect {
     CrossedBelieved,
     NotFoundOtherBelieved,
     AbsenceUnread,
+    NotFoundElsewhereBelieved,
+    NotFoundNamelessBelieved,
+    NotFoundPageBelieved,
+    NothingBelieved,
+    GoneBelieved,
+    ListRemoves,
+    RemovalBelieved,
+    SecondListUnmade,
+    LeftOutForgotten,
+    ClaimUsersUnread,
 }
 
 impl Defect {
@@ -104,12 +121,30 @@ impl Defect {
         self >= Self::CrossedBelieved
     }
 
+    /// The lies that it believes.
+    #[must_use]
+    pub fn believed(self) -> &'static [Lie] {
+        match self {
+            Self::CrossedBelieved => &[Lie::Crossed],
+            Self::NotFoundOtherBelieved => &[Lie::NotFoundOther],
+            Self::NotFoundElsewhereBelieved => &[Lie::NotFoundElsewhere],
+            Self::NotFoundNamelessBelieved => &[Lie::NotFoundNameless],
+            Self::NotFoundPageBelieved => &[Lie::NotFoundPage],
+            Self::NothingBelieved => &[Lie::Nothing],
+            Self::GoneBelieved => &[Lie::Gone],
+            Self::RemovalBelieved => &[Lie::RemovedBefore, Lie::RemovedElsewhere],
+            _ if self.is_credulity() => &Lie::OMISSIONS,
+            _ => &[],
+        }
+    }
+
     /// Whether it can be noticed in such a world at all. (They are in groups: of ownership and restraints, of retention, of
     /// elections, of policies, of namespaces, of lies.)
     #[must_use]
     pub fn can_show_in(self, story: &Story) -> bool {
         if self.is_credulity() {
-            return !story.namespaces;
+            let is_retained = self != Self::ClaimUsersUnread || story.retention;
+            return !story.namespaces && is_retained && self.believed().contains(&Liar::of(story).lie);
         }
         if self == Self::NamespaceBreakerUnasked {
             let breaker = story.namespace_restraints().map(|(_, breaker)| breaker.largest_number);
@@ -131,7 +166,7 @@ impl Defect {
 }
 
 /// Every defect, its name on the command line, and what it is.
-pub const DEFECTS: [(Defect, &str, &str); 86] = [
+pub const DEFECTS: [(Defect, &str, &str); 102] = [
     (Defect::NoVersionGuard, "no-version-guard", "a DELETE without the resourceVersion of the verdict"),
     (Defect::NoGuardAtAll, "no-guard", "a DELETE without any precondition"),
     (Defect::OwnersUnguarded, "owners-unguarded", "references are patched without UID and version"),
@@ -173,6 +208,7 @@ pub const DEFECTS: [(Defect, &str, &str); 86] = [
     (Defect::ForegroundUnseen, "foreground-unseen", "the finalizer `foregroundDeletion` is not seen"),
     (Defect::ForegroundForEver, "foreground-for-ever", "an owner that waited once waits forever (L13)"),
     (Defect::HistoryOnlyForward, "history-only-forward", "versions that went back are not reported (L11)"),
+    (Defect::FinalizersAll, "finalizers-all", "a finalizer is removed together with those of others"),
     (Defect::RemovedLost, "removed-lost", "removals of every third object are not reported"),
     (Defect::LiveOwnerTaken, "live-owner-taken", "a patch of references takes the first living one as well"),
     (Defect::BlockingForgotten, "blocking-forgotten", "`blockOwnerDeletion` is not seen"),
@@ -194,6 +230,13 @@ pub const DEFECTS: [(Defect, &str, &str); 86] = [
     (Defect::BoundUnseen, "bound-unseen", "the phase of a volume is not seen"),
     (Defect::OnePodTooMany, "one-pod-too-many", "one finished pod fewer is kept"),
     (Defect::JobsHurried, "jobs-hurried", "Jobs are judged by a clock that is a minute ahead"),
+    (
+        Defect::RequestsHurried,
+        "requests-hurried",
+        "signing requests are judged by a clock that is a minute ahead",
+    ),
+    (Defect::ExpiryHurried, "expiry-hurried", "annotations are judged by a clock that is a minute ahead"),
+    (Defect::TaintAssumed, "taint-assumed", "every node counts as out of service"),
     (
         Defect::RetentionAnswersLost,
         "retention-answers-lost",
@@ -235,6 +278,8 @@ pub const DEFECTS: [(Defect, &str, &str); 86] = [
         "policy-former-delivery",
         "a changed policy gets a list that was assessed by its former specification",
     ),
+    (Defect::PolicyRepeats, "policy-repeats", "a policy sends every DELETE twice"),
+    (Defect::PolicyScheduleUnmet, "policy-schedule-unmet", "a policy with a schedule runs once a year"),
     (Defect::ClockUncompared, "clock-uncompared", "what expires is deleted while clocks disagree"),
     (Defect::ClockNeverBack, "clock-never-back", "a wall clock that is set back is not believed"),
     (
@@ -305,6 +350,36 @@ pub const DEFECTS: [(Defect, &str, &str); 86] = [
         Defect::AbsenceUnread,
         "absence-unread",
         "whatever a list does not contain is absent: no live read confirms it",
+    ),
+    (
+        Defect::NotFoundElsewhereBelieved,
+        "not-found-elsewhere-believed",
+        "a 404 about another resource proves that an object is absent",
+    ),
+    (
+        Defect::NotFoundNamelessBelieved,
+        "not-found-nameless-believed",
+        "a 404 that names no object proves that one is absent",
+    ),
+    (
+        Defect::NotFoundPageBelieved,
+        "not-found-page-believed",
+        "a proxy's page with 404 proves that an object is absent",
+    ),
+    (Defect::NothingBelieved, "nothing-believed", "a success without an object proves that it is absent"),
+    (Defect::GoneBelieved, "gone-believed", "a 410 proves that an object is absent"),
+    (Defect::ListRemoves, "list-removes", "whatever a list does not contain was removed by its UID"),
+    (
+        Defect::RemovalBelieved,
+        "removal-believed",
+        "a removal is believed whatever resource and version it is of",
+    ),
+    (Defect::SecondListUnmade, "second-list-unmade", "what one list does not contain is not orphaned"),
+    (Defect::LeftOutForgotten, "left-out-forgotten", "what only the second list contains is not reported"),
+    (
+        Defect::ClaimUsersUnread,
+        "claim-users-unread",
+        "nothing uses a claim because the list of a watch says so: no other list confirms it",
     ),
 ];
 

@@ -1,6 +1,9 @@
 //! A transport that lies: in some worlds, one answer says something else than the server did. Which one, and when, is decided by
 //! the seed. From then on one law is judged: whatever that answer says, nothing is lost that lives by the store's own log.
 //!
+//! An answer is replaced only where that says something else than the truth. Before a live read is lied to, a cache that is behind may
+//! answer a list, so that there is something to read.
+//!
 //! What cannot be read as a list of the kind that was asked for (`{}`, a proxy's page, items without a version) is refused by the
 //! code that reads lists, which is not simulated; here it comes to a list that failed. Out of scope is a liar who tells the same lie
 //! to lists, to watches and to live reads.
@@ -44,6 +47,10 @@ pub enum Lie {
     Unreadable,
     /// A watch delivers again what was deleted long ago.
     Revived,
+    /// A watch reports the removal of what lives, as of an earlier version.
+    RemovedBefore,
+    /// A watch reports the removal of what lives in another resource.
+    RemovedElsewhere,
     /// A live read is answered with 404 about another object.
     NotFoundOther,
     /// A live read is answered with 404 about the same name in another resource.
@@ -54,11 +61,34 @@ pub enum Lie {
     Crossed,
     /// A live read is answered with an object that is gone.
     FoundGone,
+    /// A live read is answered with 404 without a Status, as for a path that is not served.
+    NotFoundPage,
+    /// A live read is answered with success and without an object.
+    Nothing,
+    /// A live read is answered with 410 about the object.
+    Gone,
+    /// The list of a barrier says that there is nothing.
+    BarrierEmpty,
+    /// The list of a barrier is complete after half of its objects.
+    BarrierShort,
+}
+
+/// The part of the conversation that a lie replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LieChannel {
+    /// A list of a watch.
+    Lists,
+    /// An event of a watch.
+    Watches,
+    /// The answer to a live read.
+    Reads,
+    /// The list of a barrier.
+    Barriers,
 }
 
 impl Lie {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 22] = [
         Self::Empty,
         Self::Short,
         Self::Twice,
@@ -69,12 +99,23 @@ impl Lie {
         Self::Unversioned,
         Self::Unreadable,
         Self::Revived,
+        Self::RemovedBefore,
+        Self::RemovedElsewhere,
         Self::NotFoundOther,
         Self::NotFoundElsewhere,
         Self::NotFoundNameless,
         Self::Crossed,
         Self::FoundGone,
+        Self::NotFoundPage,
+        Self::Nothing,
+        Self::Gone,
+        Self::BarrierEmpty,
+        Self::BarrierShort,
     ];
+
+    /// Those that leave objects out of the list of a watch.
+    pub const OMISSIONS: [Self; 5] =
+        [Self::Empty, Self::Short, Self::Old, Self::OldAsNew, Self::OtherResource];
 
     /// Its name in reports.
     #[must_use]
@@ -90,24 +131,45 @@ impl Lie {
             Self::Unversioned => "lies: a list without a version",
             Self::Unreadable => "lies: no list",
             Self::Revived => "lies: ADDED for what is gone",
+            Self::RemovedBefore => "lies: DELETED of an earlier version",
+            Self::RemovedElsewhere => "lies: DELETED in another resource",
             Self::NotFoundOther => "lies: 404 about another object",
             Self::NotFoundElsewhere => "lies: 404 about another resource",
             Self::NotFoundNameless => "lies: 404 about nothing",
             Self::Crossed => "lies: the answer to another read",
             Self::FoundGone => "lies: 200 for what is gone",
+            Self::NotFoundPage => "lies: 404 without a Status",
+            Self::Nothing => "lies: 200 without an object",
+            Self::Gone => "lies: 410",
+            Self::BarrierEmpty => "lies: an empty list for a barrier",
+            Self::BarrierShort => "lies: a list for a barrier that ends early",
         }
     }
 
-    /// Whether it replaces a list of a watch.
+    /// Returns the part of the conversation that it replaces.
     #[must_use]
-    pub const fn is_of_lists(self) -> bool {
-        (self as u8) < (Self::Revived as u8)
-    }
-
-    /// Whether it replaces the answer to a live read.
-    #[must_use]
-    pub const fn is_of_reads(self) -> bool {
-        (self as u8) > (Self::Revived as u8)
+    pub const fn channel(self) -> LieChannel {
+        match self {
+            Self::Empty
+            | Self::Short
+            | Self::Twice
+            | Self::Old
+            | Self::OldAsNew
+            | Self::Ahead
+            | Self::OtherResource
+            | Self::Unversioned
+            | Self::Unreadable => LieChannel::Lists,
+            Self::Revived | Self::RemovedBefore | Self::RemovedElsewhere => LieChannel::Watches,
+            Self::NotFoundOther
+            | Self::NotFoundElsewhere
+            | Self::NotFoundNameless
+            | Self::Crossed
+            | Self::FoundGone
+            | Self::NotFoundPage
+            | Self::Nothing
+            | Self::Gone => LieChannel::Reads,
+            Self::BarrierEmpty | Self::BarrierShort => LieChannel::Barriers,
+        }
     }
 }
 
@@ -171,8 +233,42 @@ pub(crate) fn list_instead(
     Some((items, version))
 }
 
+/// Returns the object that a liar reports in a watch of this kind, and the version at which it reports its removal, if that is the
+/// lie.
+pub(crate) fn event_instead(
+    (lie, salt): (Lie, u64),
+    kind: &Kind,
+    server: &Server,
+) -> Option<(Arc<Object>, Option<u64>)> {
+    match lie {
+        Lie::Revived => Some((gone_object(kind, salt, server)?, None)),
+        Lie::RemovedBefore => Some((living_object(kind, salt, server)?, Some(1))),
+        Lie::RemovedElsewhere => {
+            let other = &KINDS[Random::new(salt).below(KINDS.len())];
+            let is_other = (other.group, other.resource) != (kind.group, kind.resource);
+            let object = living_object(if is_other { other } else { return None }, salt, server)?;
+            Some((object, Some(server.revision())))
+        }
+        _ => None,
+    }
+}
+
+fn living_object(kind: &Kind, salt: u64, server: &Server) -> Option<Arc<Object>> {
+    let items = server.list(kind, "", None)?.ok()?.items;
+    (!items.is_empty()).then(|| Arc::clone(&items[Random::new(salt ^ 1).below(items.len())]))
+}
+
+/// The list of a barrier as a liar tells it.
+pub(crate) fn barrier_instead(lie: Lie, items: &mut Vec<Arc<Object>>) {
+    match lie {
+        Lie::BarrierEmpty => items.clear(),
+        Lie::BarrierShort => items.truncate(items.len() / 2),
+        _ => {}
+    }
+}
+
 /// Something that was there and is not any more, if there is such a thing among the last revisions.
-pub(crate) fn gone_object(kind: &Kind, salt: u64, server: &Server) -> Option<Arc<Object>> {
+fn gone_object(kind: &Kind, salt: u64, server: &Server) -> Option<Arc<Object>> {
     let at = server.revision().saturating_sub(BEHIND);
     let now = server.list(kind, "", None)?.ok()?.items;
     let uids: Vec<String> = now.iter().filter_map(|item| Some(Metadata::of(item)?.uid.to_owned())).collect();
@@ -183,30 +279,47 @@ pub(crate) fn gone_object(kind: &Kind, salt: u64, server: &Server) -> Option<Arc
     (!gone.is_empty()).then(|| Arc::clone(gone[Random::new(salt).below(gone.len())]))
 }
 
-/// What a liar answers to a GET, in place of the server. `None` where it has nothing to say.
+/// A liar's answer to a GET.
+pub(crate) enum LiarAnswer {
+    Object(Arc<Object>),
+    Error(ApiError),
+    /// Success without an object.
+    Nothing,
+    /// 404 without a Status.
+    Page,
+}
+
+/// Answers a GET in place of the server. `None` where it has nothing to say: absence is denied only of what is there.
 pub(crate) fn read_instead(
     (lie, salt): (Lie, u64),
     kind: &Kind,
     (namespace, name): (&str, &str),
     server: &Server,
-) -> Option<Result<Arc<Object>, ApiError>> {
+) -> Option<LiarAnswer> {
     let found = server.get(kind, namespace, name)?;
     match lie {
-        Lie::NotFoundOther => Some(Err(ApiError::not_found(kind.group, kind.resource, "another"))),
-        Lie::NotFoundElsewhere => Some(Err(ApiError::not_found("example.com", "others", name))),
-        Lie::NotFoundNameless => Some(Err(ApiError::not_found("", "", ""))),
         Lie::Crossed => {
             let others = server.list(kind, "", None)?.ok()?.items;
             let is_other = |item: &&Arc<Object>| Metadata::of(item).is_some_and(|one| *one.name != *name);
             let others: Vec<&Arc<Object>> = others.iter().filter(is_other).collect();
-            (!others.is_empty()).then(|| Ok(Arc::clone(others[Random::new(salt).below(others.len())])))
+            let is_any = found.is_ok() && !others.is_empty();
+            is_any.then(|| LiarAnswer::Object(Arc::clone(others[Random::new(salt).below(others.len())])))
         }
         Lie::FoundGone if found.is_err() => {
             let at = server.revision().saturating_sub(BEHIND);
             let then = server.list(kind, namespace, Some(at))?.ok()?.items;
             let is_named = |item: &&Arc<Object>| Metadata::of(item).is_some_and(|one| *one.name == *name);
-            then.iter().find(is_named).map(|item| Ok(Arc::clone(item)))
+            then.iter().find(is_named).map(|item| LiarAnswer::Object(Arc::clone(item)))
         }
+        _ if found.is_err() => None,
+        Lie::NotFoundOther => {
+            Some(LiarAnswer::Error(ApiError::not_found(kind.group, kind.resource, "another")))
+        }
+        Lie::NotFoundElsewhere => Some(LiarAnswer::Error(ApiError::not_found("example.com", "others", name))),
+        Lie::NotFoundNameless => Some(LiarAnswer::Error(ApiError::not_found("", "", ""))),
+        Lie::Gone => Some(LiarAnswer::Error(ApiError::new(410, "Gone", format!("{name} is gone")))),
+        Lie::NotFoundPage => Some(LiarAnswer::Page),
+        Lie::Nothing => Some(LiarAnswer::Nothing),
         _ => None,
     }
 }

@@ -9,12 +9,11 @@ use crate::truth::{TrueChange, TrueObject};
 use crate::violation::{Violation, broken};
 
 /// Whether what an oracle noticed is a loss, whatever was delivered and answered to the collector. The others go by what
-/// was sent to it, or by what it still has to do. So does that of orphans: a dependent that a list leaves out is not known, and not released
-/// by an owner that orphans (`docs/proof.md`).
+/// was sent to it, or by what it still has to do.
 #[must_use]
 pub fn is_loss(violation: &Violation, part: Part) -> bool {
     match violation.oracle {
-        "safety" | "identity" | "law" | "panic" => true,
+        "safety" | "identity" | "orphans" | "law" | "panic" => true,
         "finalizers" => part == Part::Claims,
         _ => false,
     }

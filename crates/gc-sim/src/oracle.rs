@@ -15,7 +15,7 @@ use crate::violation::{Violation, broken};
 /// What the oracles do not judge, and how often that was so; each is explained in `docs/proof.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exemptions {
-    /// Decided while a store that was put back had not been listed again completely.
+    /// Decided before its collector had listed a kind that the decision rests on, after the store was put back.
     pub restored: u64,
     /// A DELETE with the UID alone met an object that had changed since (4.5, L16).
     pub uid_only: u64,
@@ -63,6 +63,8 @@ struct Cost {
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
     costs: BTreeMap<(Part, Uid), Cost>,
+    /// Deletions that instances of policies were granted, and how often each had been set back then.
+    granted_to_policies: BTreeMap<(usize, u64, Uid), u64>,
     /// How often others changed an object.
     changed: BTreeMap<Uid, u64>,
     /// Owners whose finalizer went although something was known to be missing, and at which revision.
@@ -91,6 +93,7 @@ impl Oracle {
     /// The store was put back to a revision: what was counted is history.
     pub fn restored(&mut self, revision: u64) {
         self.costs.clear();
+        self.granted_to_policies.clear();
         self.changed.clear();
         self.gaps.retain(|_, at| *at <= revision);
     }
@@ -100,7 +103,7 @@ impl Oracle {
         let Some(before) = &change.before else {
             return broken("scope", "a collector created something".to_owned());
         };
-        if scene.flight.bewildered {
+        if scene.flight.unlisted.has(before.kind) {
             self.exemptions.restored += 1;
             if let Request::RemoveFinalizer { uid, .. } = &scene.flight.effect.request {
                 self.gaps.insert(uid.clone(), change.revision);
@@ -126,6 +129,11 @@ impl Oracle {
             | Request::Guarded { .. }
             | Request::Outside { .. } => broken("scope", format!("a read changed {}", before.show())),
         }
+    }
+
+    /// Returns true if the collector had not listed the kind of an owner since the store was restored.
+    fn is_restored(scene: &Scene<'_>, owner: &OwnerReference) -> bool {
+        Truth::kind_meant(owner).is_some_and(|kind| scene.flight.unlisted.has(kind))
     }
 
     /// Whether what an owner does now could not be known to the collector.
@@ -158,6 +166,7 @@ impl Oracle {
             match state {
                 OwnerState::Waits => {}
                 OwnerState::Absent => self.judge_orphan(scene, target, owner)?,
+                _ if Self::is_restored(scene, owner) => self.exemptions.restored += 1,
                 OwnerState::Lives | OwnerState::Orphans if Self::is_raced(scene, uid) => {
                     self.exemptions.raced += 1;
                 }
@@ -213,7 +222,7 @@ impl Oracle {
             let blocks = object.owners.iter().any(|owner| {
                 Truth::leads_to(object, owner, target) && since(owner).is_some_and(|since| since <= delivered)
             });
-            if blocks {
+            if blocks && !scene.flight.unlisted.has(dependent.kind) {
                 let message =
                     format!("{} is deleted before {}, which blocks it", target.show(), dependent.show());
                 return broken("order", message);
@@ -251,6 +260,7 @@ impl Oracle {
             let state = scene.truth.owner_state(&before.object, owner);
             match state {
                 OwnerState::Waits | OwnerState::Absent | OwnerState::Orphans => {}
+                _ if Self::is_restored(scene, owner) => self.exemptions.restored += 1,
                 // A dependent written while its owner's orphaning ends may be freed as well: that takes nothing.
                 OwnerState::Lives if scene.truth.orphaning_since(uid).is_some() => {}
                 OwnerState::Lives if Self::is_raced(scene, uid) => self.exemptions.raced += 1,
@@ -306,6 +316,11 @@ impl Oracle {
             if !Self::is_unfinished(scene, dependent, before, finalizer, mark) {
                 continue;
             }
+            if scene.flight.unlisted.has(dependent.kind) {
+                self.exemptions.restored += 1;
+                self.gaps.insert(uid.clone(), change.revision);
+                continue;
+            }
             if !scene.flight.known[dependent.kind] {
                 self.exemptions.hidden += 1;
                 self.gaps.insert(uid.clone(), change.revision);
@@ -348,9 +363,11 @@ impl Oracle {
         else {
             return Ok(());
         };
-        // Two policies may want the same, and what a run could not delete the next one may.
-        if !deletes(&flight.effect.request) || flight.part == Part::Policies {
+        if !deletes(&flight.effect.request) {
             return Ok(());
+        }
+        if flight.part == Part::Policies {
+            return self.count_of_policy(flight, uid, outcome);
         }
         let changed = self.changed.get(uid).copied().unwrap_or_default();
         let cost = self.costs.entry((flight.part, uid.clone())).or_default();
@@ -370,6 +387,23 @@ impl Oracle {
             let excused = cost.excused + changed;
             let message = format!("{} needed {} deletions, {excused} excused", key.name, cost.deletes);
             return broken("economy", message);
+        }
+        Ok(())
+    }
+
+    /// The same for policies. Two of them may want the same, and what one run could not delete the next one may; but none asks again for
+    /// what it was granted.
+    fn count_of_policy(&mut self, flight: &Flight, uid: &Uid, outcome: &Outcome) -> Result<(), Violation> {
+        let Some(member) = &flight.policy else { return Ok(()) };
+        let grant = (flight.collector, member.epoch, uid.clone());
+        if self.granted_to_policies.get(&grant) == Some(&flight.set_back) {
+            return broken(
+                "economy",
+                format!("a policy deletes {uid} again, and the first DELETE was granted"),
+            );
+        }
+        if matches!(outcome, Outcome::Applied(_)) {
+            self.granted_to_policies.insert(grant, flight.set_back);
         }
         Ok(())
     }

@@ -47,6 +47,8 @@ pub struct Performed {
     pub round_trips: u32,
     /// How a list of a barrier ended.
     pub end: Option<(ListEnd, Option<Signal>)>,
+    /// A liar has answered it.
+    pub is_lie: bool,
 }
 
 impl Performed {
@@ -54,7 +56,7 @@ impl Performed {
     #[must_use]
     pub fn of(outcome: Outcome, signal: Signal) -> Self {
         let (found, observations) = (Vec::new(), Vec::new());
-        Self { found, observations, outcome, signal, round_trips: 1, end: None }
+        Self { found, observations, outcome, signal, round_trips: 1, end: None, is_lie: false }
     }
 
     /// The list of a barrier, whose kind is not known any more.

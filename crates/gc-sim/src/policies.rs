@@ -23,6 +23,7 @@ use crate::process::Process;
 use crate::saboteur;
 use crate::server::Server;
 use crate::story::StreamFault;
+use crate::unlisted::UnlistedKinds;
 use crate::watching::Watcher;
 
 /// A policy as it was last delivered to its collector.
@@ -310,17 +311,27 @@ impl Policies {
     pub fn disconnect(&mut self) {
         for watcher in self.watchers.values_mut().chain([&mut self.own]) {
             watcher.break_off(StreamFault::Expired);
-            watcher.relisted = false;
+            (watcher.relisted, watcher.is_restored) = (false, true);
         }
         for write in std::mem::take(&mut self.statuses) {
             self.written(&write, None);
         }
     }
 
-    /// Whether every watch has listed since.
+    /// Counts the parts of lists, and the changes from before, that were delivered again to a policy.
     #[must_use]
-    pub fn is_relisted(&self) -> bool {
-        self.own.relisted && self.watchers.values().all(|watcher| watcher.relisted)
+    pub fn redelivered(&self, member: &Member) -> u64 {
+        let watches = self.roster().watches().iter().filter(|(_, watch)| watch.members.contains(member));
+        watches.filter_map(|(number, _)| self.watchers.get(number)).map(|watcher| watcher.redelivered).sum()
+    }
+
+    /// The kinds that the watches of a policy have not listed since the store was restored.
+    #[must_use]
+    pub fn unlisted(&self, member: &Member) -> UnlistedKinds {
+        let watches = self.roster().watches().iter().filter(|(_, watch)| watch.members.contains(member));
+        let objects = watches.filter_map(|(number, _)| self.watchers.get(number));
+        let unlisted = objects.chain([&self.own]).filter(|watcher| watcher.is_restored && !watcher.relisted);
+        unlisted.fold(UnlistedKinds::default(), |all, watcher| all.and(UnlistedKinds::only(watcher.kind)))
     }
 
     // ---- planted defects ----
@@ -358,7 +369,9 @@ impl Policies {
         let real = digest(&object["spec"]);
         saboteur::policy(self.defect, &mut object);
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let same = self.known.get(name).filter(|known| known.uid == object["metadata"]["uid"]);
+        let is_same =
+            |known: &&Known| known.uid == object["metadata"]["uid"] || self.is(Defect::PolicySpecAssumed);
+        let same = self.known.get(name).filter(is_same);
         if let Some(known) = same {
             let same_generation = known.generation == object["metadata"]["generation"];
             if self.is(Defect::PolicyNeverNew) || self.is(Defect::PolicySpecAssumed) && same_generation {

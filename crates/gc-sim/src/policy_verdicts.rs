@@ -4,21 +4,35 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gc_collectors::policies::KIND;
-use gc_collectors::policies::engine::digest;
 use gc_types::{GoDuration, PropagationPolicy, Request, Uid};
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use crate::collector::{Collector, Flight};
 use crate::oracle::Scene;
 use crate::truth::{TrueChange, TrueObject, Truth};
+use crate::unlisted::UnlistedKinds;
 use crate::verdicts::{keeps, list, pod_finished, text, time};
 use crate::violation::Violation;
 use crate::violation::broken;
 
 type Judged = Result<(), Violation>;
 
+/// The name that a status gives a specification: the first half of the SHA-256 of its JSON, in hexadecimal digits.
+fn name_of_spec(spec: &Value) -> String {
+    let digest = Sha256::digest(spec.to_string());
+    digest[..16]
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .filter_map(|digit| char::from_digit(digit.into(), 16))
+        .collect()
+}
+
 /// Minimum time between the starts of two runs of one policy, milliseconds.
 const BETWEEN_RUNS: i64 = 10_000;
+
+/// Longest time between two runs of a policy with the schedule of these worlds (`every 6h`), and some more, milliseconds.
+const BETWEEN_SCHEDULED_RUNS: i64 = (6 * 60 + 5) * 60_000;
 
 /// What the store's log says of policies.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +45,8 @@ pub struct PolicyBook {
     /// What each engine was granted to delete, and when it decided that last, by its collector's steady clock. What a restored
     /// store brought back, and is deleted again, counts once.
     granted: BTreeMap<(usize, u64), BTreeMap<Uid, i64>>,
+    /// The collector of the last deletion by each policy, and when that decided it, by its steady clock.
+    last_granted: BTreeMap<Uid, (usize, i64)>,
 }
 
 impl PolicyBook {
@@ -42,7 +58,7 @@ impl PolicyBook {
         let value = object.value();
         let generation = value["metadata"]["generation"].as_i64().unwrap_or_default();
         let (uid, status) = (object.object.uid.clone(), &value["status"]);
-        let is_about_it = status["observedSpec"] == *digest(&value["spec"]);
+        let is_about_it = status["observedSpec"] == *name_of_spec(&value["spec"]);
         if status["observedGeneration"].as_i64() == Some(generation)
             && is_about_it
             && status["due"].is_number()
@@ -60,7 +76,7 @@ impl PolicyBook {
 
     /// A policy has decided something, just now.
     pub fn judge_decision(&self, flight: &Flight) -> Judged {
-        if flight.bewildered {
+        if flight.unlisted != UnlistedKinds::default() {
             return Ok(());
         }
         let Some((spec, (uid, generation))) = self.spec(flight) else {
@@ -110,6 +126,7 @@ impl PolicyBook {
         let Some(claim) = &flight.policy else { return Ok(()) };
         let granted = self.granted.entry((flight.collector, claim.epoch)).or_default();
         granted.insert(target.object.uid.clone(), flight.steady);
+        self.last_granted.insert(Uid::new(&claim.uid), (flight.collector, flight.steady));
         let recent =
             granted.values().filter(|at| flight.steady - **at < BETWEEN_RUNS && **at <= flight.steady);
         // Within that time one run ends and one begins, at most.
@@ -121,7 +138,7 @@ impl PolicyBook {
 
     /// Liveness: when everything has come to rest, what is due by an enforced policy is gone, and each status says how
     /// things are.
-    pub fn judge_rest(truth: &Truth, collector: &Collector) -> Judged {
+    pub fn judge_rest(&self, truth: &Truth, collector: &Collector) -> Judged {
         let now = collector.clock();
         for policy in truth.objects().filter(|object| object.kind().kind == KIND) {
             let value = policy.value();
@@ -136,6 +153,9 @@ impl PolicyBook {
             if let (true, false, Some(first)) = (spec["enforce"] == true, is_scheduled, due.first()) {
                 return broken("liveness", format!("{} is due by {} and stays", first.show(), policy.show()));
             }
+            if spec["enforce"] == true && is_scheduled {
+                self.judge_schedule(policy, spec, &due, collector)?;
+            }
             let says = |name: &str| status[name].as_u64();
             let wanted = (
                 value["metadata"]["generation"].as_u64(),
@@ -143,7 +163,7 @@ impl PolicyBook {
                 Some(due.len() as u64),
             );
             let said = (says("observedGeneration"), says("selected"), says("due"));
-            if status["observedSpec"] != *digest(spec) {
+            if status["observedSpec"] != *name_of_spec(spec) {
                 return broken("liveness", format!("{} is said to be something else", policy.show()));
             }
             if said != wanted {
@@ -151,6 +171,29 @@ impl PolicyBook {
             }
         }
         Ok(())
+    }
+}
+
+impl PolicyBook {
+    /// Liveness of a policy with a schedule: each run deletes something while anything is due.
+    fn judge_schedule(
+        &self,
+        policy: &TrueObject,
+        spec: &Value,
+        due: &[&TrueObject],
+        collector: &Collector,
+    ) -> Judged {
+        let long_ago = collector.clock() - BETWEEN_SCHEDULED_RUNS;
+        let Some(late) = due.iter().find(|object| expired(spec, &object.value(), long_ago)) else {
+            return Ok(());
+        };
+        let has_run = self.last_granted.get(&policy.object.uid).is_some_and(|(by, at)| {
+            *by == collector.number && collector.clocks.steady() - at <= BETWEEN_SCHEDULED_RUNS
+        });
+        if has_run {
+            return Ok(());
+        }
+        broken("liveness", format!("{} was due by {} more than a run ago", late.show(), policy.show()))
     }
 }
 

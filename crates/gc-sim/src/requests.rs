@@ -19,7 +19,7 @@ use crate::performed::Performed;
 use crate::performed::failed;
 
 use crate::kinds::Kind;
-use crate::liars::{Lie, read_instead};
+use crate::liars::{LiarAnswer, Lie, barrier_instead, read_instead};
 use crate::metadata::{Metadata, observed};
 use crate::retention::read_facts;
 use crate::saboteur::Saboteur;
@@ -53,7 +53,7 @@ struct Said {
     /// A proxy has replaced the body of a success by something else.
     is_garbled: bool,
     /// A defect takes it for an answer about this object.
-    believed: Option<(ObjectKey, [&'static str; 2])>,
+    believed: Option<ObjectKey>,
 }
 
 impl Answer for Said {
@@ -79,7 +79,7 @@ impl Answer for Said {
         };
         let metadata = Metadata::of(object).ok_or("it has no metadata")?;
         let mut observed = metadata.observed(self.resource);
-        if let Some((key, _)) = &self.believed {
+        if let Some(key) = &self.believed {
             observed.key = key.clone();
         }
         Ok(Answered {
@@ -94,12 +94,7 @@ impl Answer for Said {
             Ok(Some(_)) => None,
             Ok(None) => Some(Status::default()),
             Err(error) => {
-                let mut details = error.details.as_deref().cloned().unwrap_or_default();
-                if let Some((key, [group, resource])) = &self.believed {
-                    details.name = key.name.to_string();
-                    (*group).clone_into(&mut details.group);
-                    (*resource).clone_into(&mut details.kind);
-                }
+                let details = error.details.as_deref().cloned().unwrap_or_default();
                 Some(Status {
                     reason: error.reason.clone().into_owned(),
                     message: error.message.clone(),
@@ -162,7 +157,7 @@ pub struct Performer<'a> {
     pub saboteur: &'a Saboteur,
     /// What happens to it on its way.
     pub trouble: Option<Trouble>,
-    /// What its first GET is answered with in place of what the server says, and what the choices of that come from.
+    /// The lie that its first GET, or the list of a barrier, is answered with, and what its choices come from.
     pub lie: Option<(Lie, u64)>,
 }
 
@@ -179,12 +174,12 @@ impl Performer<'_> {
         };
         let resource = self.kind.info(key.resource);
         let (mut exchange, mut step) = Exchange::begin(&request, &resource);
-        let mut calls = 0;
+        let (mut calls, mut is_lie) = (0, false);
         loop {
             step = match step {
                 Step::Done(performed) => {
                     let requests::Performed { outcome, signal, round_trips } = performed;
-                    return Performed { round_trips, ..Performed::of(outcome, signal) };
+                    return Performed { round_trips, is_lie, ..Performed::of(outcome, signal) };
                 }
                 // No time passes in pauses.
                 Step::Pause(_) => exchange.paused(),
@@ -193,18 +188,9 @@ impl Performer<'_> {
                         self.trouble.filter(|trouble| trouble.call == calls).map(|trouble| trouble.fault);
                     let lie = self.lie.filter(|_| calls == 0 && call.verb == Verb::Get);
                     calls += 1;
-                    if let Some(lie) = lie
-                        && let Some(told) =
-                            read_instead(lie, self.kind, (&key.namespace, &key.name), self.server)
-                    {
-                        let believes = match &told {
-                            Ok(_) => self.saboteur.is(Defect::CrossedBelieved),
-                            Err(_) => self.saboteur.is(Defect::NotFoundOtherBelieved),
-                        };
-                        let believed = believes.then(|| (key.clone(), [self.kind.group, self.kind.resource]));
-                        let result = Some(told.map(Some));
-                        let told = Said { resource: key.resource, result, is_garbled: false, believed };
-                        step = exchange.answered(&told);
+                    if let Some(lied) = lie.and_then(|lie| self.lied(lie, key)) {
+                        is_lie = true;
+                        step = exchange.answered(&lied);
                         continue;
                     }
                     match self.answer(&request, key, call, fault) {
@@ -214,6 +200,21 @@ impl Performer<'_> {
                 }
             };
         }
+    }
+
+    /// A liar's answer to a live read, as the collector takes it; `None` where the liar has nothing to say.
+    fn lied(&self, lie: (Lie, u64), key: &ObjectKey) -> Option<Said> {
+        let lied = read_instead(lie, self.kind, (&key.namespace, &key.name), self.server)?;
+        let believes = self.saboteur.believes(lie.0);
+        let believed = (believes && lie.0 == Lie::Crossed).then(|| key.clone());
+        let result = match lied {
+            LiarAnswer::Object(object) => Some(Ok(Some(object))),
+            _ if believes => Some(Err(ApiError::not_found(self.kind.group, self.kind.resource, &key.name))),
+            LiarAnswer::Error(error) => Some(Err(error)),
+            LiarAnswer::Nothing => Some(Ok(None)),
+            LiarAnswer::Page => None,
+        };
+        Some(Said { resource: key.resource, result, is_garbled: false, believed })
     }
 
     /// What comes back of one call; `None` if it does not arrive.
@@ -243,8 +244,14 @@ impl Performer<'_> {
     #[must_use]
     pub fn list(&self, place: &Place, from_cache: bool) -> Performed {
         let namespace = place.namespace.as_deref().unwrap_or("");
+        let mut is_lie = false;
         let (end, signal, found) = match self.listed(namespace, from_cache) {
-            Listed::Items(items) => {
+            Listed::Items(mut items) => {
+                if let Some((lie, _)) = self.lie {
+                    let count = items.len();
+                    barrier_instead(lie, &mut items);
+                    is_lie = items.len() < count;
+                }
                 let items = items.iter().filter_map(|item| observed(item, place.resource));
                 (ListEnd::Complete, Some(Signal::Answered), items.map(Event::Found).collect())
             }
@@ -264,7 +271,7 @@ impl Performer<'_> {
             ListEnd::NotServed => Outcome::NotServed,
         };
         let performed = Performed::of(outcome, signal.unwrap_or(Signal::Answered));
-        Performed { found, end: Some((end, signal)), ..performed }
+        Performed { found, end: Some((end, signal)), is_lie, ..performed }
     }
 
     /// The live list that a retention collector asks for.
@@ -344,6 +351,13 @@ impl Performer<'_> {
         {
             metadata.remove("uid");
             metadata.remove("resourceVersion");
+        }
+        if self.saboteur.is(Defect::FinalizersAll)
+            && matches!(request, Request::RemoveFinalizer { .. })
+            && let Some(metadata) = call.body["metadata"].as_object_mut()
+            && metadata.contains_key("finalizers")
+        {
+            metadata.insert("finalizers".to_owned(), Value::Array(Vec::new()));
         }
         Some(self.server.patch(self.kind, place, patch_type, call.body)?.map(Some))
     }

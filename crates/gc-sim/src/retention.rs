@@ -223,6 +223,7 @@ impl Retention {
         }
         let kinds = &self.kinds;
         let kind_of = |resource: ResourceId| kinds.get(&resource).copied();
+        let reading = ahead(reading, saboteur.haste(Part::Marked));
         self.marked.tick(reading, steady, &process.around(&kind_of).ticking());
     }
 

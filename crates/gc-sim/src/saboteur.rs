@@ -14,6 +14,7 @@ use gc_types::{
 use serde_json::Value;
 
 use crate::defects::Defect;
+use crate::liars::Lie;
 use crate::performed::{Part, Performed};
 
 /// A defect at work.
@@ -25,6 +26,7 @@ pub struct Saboteur {
     waited: Vec<Uid>,
     synced: BTreeMap<ResourceId, u64>,
     lives: BTreeMap<Uid, i64>,
+    seen: BTreeMap<Uid, (ObjectKey, u64)>,
     events: u64,
 }
 
@@ -46,7 +48,17 @@ impl Saboteur {
         let defect = self.defect?;
         self.events += 1;
         match (&mut event, defect) {
-            (Event::Found(_), Defect::FoundForgotten) => return None,
+            (Event::Found(_), Defect::FoundForgotten | Defect::LeftOutForgotten) => return None,
+            (Event::Removed { key, uid, resource_version }, Defect::RemovalBelieved) => {
+                if let Some((known, _)) = self.seen.remove(uid) {
+                    *resource_version = ResourceVersion(self.newest(known.resource, *resource_version) + 1);
+                    *key = known;
+                }
+            }
+            (Event::Observed(object), Defect::RemovalBelieved) => {
+                self.newest(object.key.resource, object.resource_version);
+                self.seen.insert(object.uid.clone(), (object.key.clone(), 0));
+            }
             (Event::Synced { resource, resource_version }, Defect::HistoryOnlyForward) => {
                 *resource_version = ResourceVersion(self.newest(*resource, *resource_version));
             }
@@ -85,6 +97,50 @@ impl Saboteur {
             _ => {}
         }
         Some(event)
+    }
+
+    /// Returns true if it takes a lie about a live read for what it says.
+    #[must_use]
+    pub fn believes(&self, lie: Lie) -> bool {
+        let believed = match self.defect {
+            Some(Defect::CrossedBelieved) => Lie::Crossed,
+            Some(Defect::NotFoundOtherBelieved) => Lie::NotFoundOther,
+            Some(Defect::NotFoundElsewhereBelieved) => Lie::NotFoundElsewhere,
+            Some(Defect::NotFoundNamelessBelieved) => Lie::NotFoundNameless,
+            Some(Defect::NotFoundPageBelieved) => Lie::NotFoundPage,
+            Some(Defect::NothingBelieved) => Lie::Nothing,
+            Some(Defect::GoneBelieved) => Lie::Gone,
+            _ => return false,
+        };
+        lie == believed
+    }
+
+    /// Removals that a defect makes up of what a watch delivers: whatever a list does not contain was removed.
+    pub fn removals(&mut self, event: &Event) -> Vec<Event> {
+        if !self.is(Defect::ListRemoves) {
+            return Vec::new();
+        }
+        self.events += 1;
+        match event {
+            Event::Observed(object) => {
+                self.seen.insert(object.uid.clone(), (object.key.clone(), self.events));
+            }
+            Event::Removed { uid, .. } => drop(self.seen.remove(uid)),
+            Event::ListStarted(resource) => drop(self.synced.insert(*resource, self.events)),
+            Event::Synced { resource, resource_version } => {
+                let Some(begun) = self.synced.remove(resource) else { return Vec::new() };
+                let lacking =
+                    self.seen.extract_if(.., |_, (key, at)| key.resource == *resource && *at < begun);
+                let removed = lacking.map(|(uid, (key, _))| Event::Removed {
+                    key,
+                    uid,
+                    resource_version: *resource_version,
+                });
+                return removed.collect();
+            }
+            _ => {}
+        }
+        Vec::new()
     }
 
     /// What the ownership engine gets in place of an outcome; `None` if it is lost.
@@ -131,6 +187,8 @@ impl Saboteur {
     pub fn haste(&self, part: Part) -> i64 {
         match self.defect {
             Some(Defect::JobsHurried) if part == Part::Jobs => 60_000,
+            Some(Defect::RequestsHurried) if part == Part::Certificates => 60_000,
+            Some(Defect::ExpiryHurried) if matches!(part, Part::Finished | Part::Marked) => 60_000,
             _ => 0,
         }
     }
@@ -150,6 +208,9 @@ impl Saboteur {
                 }
             }
             Facts::Volume(volume) if self.is(Defect::BoundUnseen) => volume.phase = "".into(),
+            Facts::Node(node) if self.is(Defect::TaintAssumed) => {
+                (node.ready, node.out_of_service) = (false, true);
+            }
             _ => {}
         }
         facts
@@ -161,7 +222,9 @@ impl Saboteur {
         match (self.defect?, part, request) {
             (Defect::LiveLookSkipped, Part::Pods, Request::Read { .. })
             | (Defect::LeaseNodeAssumed, Part::Leases, Request::Read { .. }) => Some(Outcome::Absent),
-            (Defect::ClaimListSkipped, Part::Claims, Request::Barrier { .. }) => Some(Outcome::Applied(None)),
+            (Defect::ClaimListSkipped | Defect::ClaimUsersUnread, Part::Claims, Request::Barrier { .. }) => {
+                Some(Outcome::Applied(None))
+            }
             _ => None,
         }
     }
@@ -281,6 +344,9 @@ pub fn policy(defect: Option<Defect>, object: &mut Value) {
     match defect {
         Some(Defect::PolicyDryRunIgnored) => drop(spec.insert("enforce".to_owned(), true.into())),
         Some(Defect::PolicySelectorUnseen) => drop(spec.remove("selector")),
+        Some(Defect::PolicyScheduleUnmet) if spec.contains_key("schedule") => {
+            spec.insert("schedule".to_owned(), "@yearly".into());
+        }
         Some(Defect::PolicyRunUnbounded) => {
             spec.insert("maxDeletionsPerRun".to_owned(), MOST_DELETIONS_PER_RUN.into());
         }

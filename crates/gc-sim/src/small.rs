@@ -293,6 +293,20 @@ impl State {
         Err(Violation { oracle: "liveness", message: "no rest".to_owned() })
     }
 
+    /// Returns true if an object waits in foreground deletion for something that blocks it and is held, or waits itself.
+    fn waits_for_held(&self, world: &SmallWorld, index: usize, seen: &mut BTreeSet<usize>) -> bool {
+        let is_foreground = self.model.by_uid(&uid(index)).is_some_and(|left| left.deletion.foreground);
+        if !world.blocks || !is_foreground || !seen.insert(index) {
+            return false;
+        }
+        (0..world.objects).any(|dependent| {
+            dependent != index
+                && world.owners(dependent).contains(&index)
+                && self.model.by_uid(&uid(dependent)).is_some()
+                && (world.held == Some(dependent) || self.waits_for_held(world, dependent, seen))
+        })
+    }
+
     /// What is there must be what reason leaves: computed from the graph, not by running anything.
     fn judge_rest(&self, world: &SmallWorld) -> Result<(), Violation> {
         let mut doomed = BTreeSet::from([world.root]);
@@ -317,8 +331,7 @@ impl State {
             let right = match fate {
                 (false, present, deleting) => present && !deleting,
                 (true, false, _) => !held(index),
-                // A held object keeps the owners that it blocks, whose members of its cascade wait for it.
-                (true, true, true) => world.held.is_some(),
+                (true, true, true) => held(index) || self.waits_for_held(world, index, &mut BTreeSet::new()),
                 // One that is marked and held, and does not wait for what it owns, still owns it.
                 (true, true, false) => {
                     world.owners(index).iter().any(|&owner| owner != index && self.protects(&uid(owner)))

@@ -382,6 +382,14 @@ impl<'a> Tenants<'a> {
         self.say(policy, value)
     }
 
+    /// Removes a policy and makes another one of its name, whose generation begins again.
+    pub fn replace_policy(&self, policy: &TrueObject, random: &mut Random) -> String {
+        let name = &*policy.object.key.name;
+        let removed = self.remove(policy);
+        let manifest = json!({"metadata": {"name": name}, "spec": policy_spec(random)});
+        format!("{removed}; {}", self.create(policies::KIND, ("", name), manifest))
+    }
+
     /// Says something else in a policy. After a restored backup, what is said then need not be what had been said.
     pub fn say_otherwise(&self, policy: &TrueObject, random: &mut Random) -> String {
         let mut value = policy.value();

@@ -297,16 +297,20 @@ impl Truth {
         self.revision = newest;
     }
 
+    /// The kind that a reference means.
+    #[must_use]
+    pub fn kind_meant(owner: &OwnerReference) -> Option<usize> {
+        let reference = &owner.coordinates;
+        KINDS
+            .iter()
+            .position(|kind| kind.kind == &*reference.kind && kind.is_served_as(&reference.api_version))
+    }
+
     /// What a reference of an object amounts to.
     #[must_use]
     pub fn owner_state(&self, dependent: &ObservedObject, owner: &OwnerReference) -> OwnerState {
         let reference = &owner.coordinates;
-        let Some(kind) = KINDS
-            .iter()
-            .position(|kind| kind.kind == &*reference.kind && kind.is_served_as(&reference.api_version))
-        else {
-            return OwnerState::Undecidable;
-        };
+        let Some(kind) = Self::kind_meant(owner) else { return OwnerState::Undecidable };
         let namespaced = KINDS[kind].scope == Scope::Namespaced;
         if namespaced && dependent.key.namespace.is_empty() {
             return OwnerState::Undecidable;

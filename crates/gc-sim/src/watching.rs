@@ -10,10 +10,10 @@ use gc_controller::watch::{Ask, Ended, ListWatch, Signal};
 use gc_registry::api::{Object, WatchEvent};
 use gc_registry::error::ApiError;
 use gc_registry::watch::Watch;
-use gc_types::{Event, ResourceId};
+use gc_types::{Event, ResourceId, ResourceVersion};
 
 use crate::kinds::KINDS;
-use crate::liars::{Lie, gone_object, list_instead};
+use crate::liars::{Lie, LieChannel, event_instead, list_instead};
 use crate::metadata::observed;
 use crate::server::{Server, polled};
 use crate::story::StreamFault;
@@ -43,6 +43,8 @@ pub(crate) struct Watcher {
     /// The version up to which everything has been delivered.
     pub(crate) delivered: u64,
     pub(crate) relisted: bool,
+    /// The store was restored while it watched.
+    pub(crate) is_restored: bool,
     /// The next list is answered by a cache that is this number of revisions behind.
     behind: u64,
     /// How often part of a list, or a change from before, was delivered again.
@@ -61,6 +63,7 @@ impl Watcher {
             stream: Stream::Nothing,
             delivered: 0,
             relisted: false,
+            is_restored: false,
             behind: 0,
             redelivered: 0,
             newest: 0,
@@ -135,10 +138,10 @@ impl Watcher {
         let delivery = |item: &Arc<Object>| {
             observed(item, id).map(|object| (Event::Observed(object), Some(Arc::clone(item))))
         };
-        let (items, version) = match self.lie.take_if(|(lie, _)| lie.is_of_lists()) {
+        let (items, version) = match self.lie.take_if(|(lie, _)| lie.channel() == LieChannel::Lists) {
             None => (list.items, list.resource_version),
             Some(lie) => match list_instead(lie, list, self.kind, server) {
-                Some(told) => told,
+                Some(lied) => lied,
                 None => return Some(ApiError::internal("not a list")),
             },
         };
@@ -147,13 +150,18 @@ impl Watcher {
         None
     }
 
-    /// The lie that a watch tells, if it is to tell one: an object that is gone is there again.
-    fn revive(&mut self, id: ResourceId, server: &Server, events: &mut Vec<Delivery>) {
-        let Some((_, salt)) = self.lie.take_if(|(lie, _)| *lie == Lie::Revived) else { return };
-        if let Some(object) = gone_object(&KINDS[self.kind], salt, server)
-            && let Some(observed) = observed(&object, id)
-        {
-            events.push((Event::Observed(observed), Some(object)));
+    /// The lie that a watch tells, if it is to tell one, as soon as it can.
+    fn lie_in_watch(&mut self, id: ResourceId, server: &Server, events: &mut Vec<Delivery>) {
+        let Some(lie) = self.lie.filter(|(lie, _)| lie.channel() == LieChannel::Watches) else { return };
+        let Some((object, removed)) = event_instead(lie, &KINDS[self.kind], server) else { return };
+        let Some(observed) = observed(&object, id) else { return };
+        self.lie = None;
+        match removed {
+            None => events.push((Event::Observed(observed), Some(object))),
+            Some(version) => {
+                let (key, uid, resource_version) = (observed.key, observed.uid, ResourceVersion(version));
+                events.push((Event::Removed { key, uid, resource_version }, None));
+            }
         }
     }
 
@@ -202,7 +210,7 @@ impl Watcher {
 
     fn read_watch(&mut self, id: ResourceId, most: usize, server: &Server, events: &mut Vec<Delivery>) {
         server.pump();
-        self.revive(id, server, events);
+        self.lie_in_watch(id, server, events);
         let Stream::Watch(watch) = &mut self.stream else { return };
         let mut end = None;
         for _ in 0..most {

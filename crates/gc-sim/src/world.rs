@@ -15,7 +15,7 @@ use crate::clients;
 use crate::collector::{Collector, Flight};
 use crate::defects::Defect;
 use crate::kinds::{KINDS, ORDINARY_KINDS};
-use crate::liars::{Liar, Lie};
+use crate::liars::{Liar, Lie, LieChannel};
 use crate::losses::is_loss;
 use crate::oracle::{self, Exemptions, Oracle};
 use crate::performed::Part;
@@ -28,7 +28,7 @@ use crate::restraints::RestraintBook;
 use crate::saboteur::Saboteur;
 use crate::server::{BEGINNING_MILLISECONDS, Server};
 use crate::show::show_request;
-use crate::story::{Step, Story};
+use crate::story::{Step, Story, StreamFault};
 use crate::tenants::Tenants;
 use crate::truth::{Actor, TrueChange, Truth};
 use crate::verdicts;
@@ -123,7 +123,7 @@ pub struct World<'a> {
     restraints: RestraintBook,
     /// The liar, until its lie was sent.
     liar: Option<Liar>,
-    /// The lie that the next live read is answered with.
+    /// The lie that a live read or the list of a barrier is answered with next.
     lie: Option<(Lie, u64)>,
     /// A lie may have been believed: only losses count.
     is_deceived: bool,
@@ -255,11 +255,17 @@ impl<'a> World<'a> {
         let Some(Liar { lie, salt, .. }) = self.liar else { return };
         let mut random = Random::new(salt);
         let Some(index) = self.moving(&mut random) else { return };
-        if lie.is_of_reads() {
-            self.lie = Some((lie, salt));
-        } else {
-            let Some(id) = self.collectors[index].resource_at(random.below(64)) else { return };
-            self.collectors[index].deceive(id, (lie, salt), &self.server);
+        let Some(id) = self.collectors[index].resource_at(random.below(64)) else { return };
+        let collector = &mut self.collectors[index];
+        match lie.channel() {
+            LieChannel::Reads | LieChannel::Barriers => {
+                self.lie = Some((lie, salt));
+                // What an old list lacks is read.
+                if lie.channel() == LieChannel::Reads && random.chance(700) {
+                    collector.break_stream(id, StreamFault::StaleList, &self.server);
+                }
+            }
+            LieChannel::Lists | LieChannel::Watches => collector.deceive(id, (lie, salt), &self.server),
         }
         (self.liar, self.is_deceived) = (None, true);
         self.report.note_happened(lie.name());
@@ -279,7 +285,7 @@ impl<'a> World<'a> {
         oracle::judge_rest(&self.truth, collector)?;
         if self.story.retention {
             verdicts::judge_rest(&self.truth, collector, &self.provider)?;
-            PolicyBook::judge_rest(&self.truth, collector)?;
+            self.book.judge_rest(&self.truth, collector)?;
         }
         Ok(())
     }

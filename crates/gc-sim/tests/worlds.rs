@@ -73,44 +73,47 @@ fn worlds_that_were_broken_once_are_not() {
     }
 }
 
+/// About half as often as when the numbers were written down.
 #[test]
 fn every_fault_and_every_collector_really_happens() {
     let summary = run_seeds(0, 1_000, 1, Options::default());
-    for what in [
-        "answers lost by restores",
-        "breaker trips",
-        "breakers resumed",
-        "changes by ownership",
-        "changes by policies",
-        "changes by that of Jobs",
-        "changes by that of leases",
-        "changes by that of nodes",
-        "changes by that of signing requests",
-        "changes by the collector of pods",
-        "changes by the expiry of Jobs and Pods",
-        "changes by the expiry of others",
-        "changes by the protection of claims",
-        "changes by the protection of volumes",
-        "clock jumps",
-        "collectors paused",
-        "crashes",
-        "definitions changed",
-        "discoveries failed",
-        "dry runs",
-        "leader changes",
-        "leases given back",
-        "leases lost",
-        "leases taken",
-        "old leaders woken",
-        "orders ended",
-        "partitions",
-        "requests failed",
-        "requests held back at the gate",
-        "statuses of policies",
-        "stores restored",
-        "streams broken",
+    for (what, least) in [
+        ("answers lost by restores", 8),
+        ("breaker trips", 10),
+        ("breakers resumed", 9),
+        ("changes by ownership", 2000),
+        ("changes by policies", 35),
+        ("changes by that of Jobs", 20),
+        ("changes by that of leases", 60),
+        ("changes by that of nodes", 3),
+        ("changes by that of signing requests", 55),
+        ("changes by the collector of pods", 230),
+        ("changes by the expiry of Jobs and Pods", 8),
+        ("changes by the expiry of others", 25),
+        ("changes by the protection of claims", 50),
+        ("changes by the protection of volumes", 50),
+        ("clock jumps", 190),
+        ("collectors paused", 100),
+        ("crashes", 370),
+        ("definitions changed", 220),
+        ("discoveries failed", 600),
+        ("dry runs", 100),
+        ("leader changes", 100),
+        ("leases given back", 40),
+        ("leases lost", 120),
+        ("leases taken", 400),
+        ("old leaders woken", 40),
+        ("orders ended", 170),
+        ("partitions", 190),
+        ("policies changed before a status", 2),
+        ("requests failed", 340),
+        ("requests held back at the gate", 2),
+        ("statuses of policies", 300),
+        ("stores restored", 40),
+        ("streams broken", 1400),
     ] {
-        assert!(summary.happened.contains_key(what), "no {what}: {:?}", summary.happened);
+        let count = summary.happened.get(what).copied().unwrap_or_default();
+        assert!(count >= least, "{what}: {count} times, and not {least}: {:?}", summary.happened);
     }
 }
 

@@ -1,14 +1,14 @@
 //! The oracles. They judge from the store alone: nothing that has a living owner is collected, and at rest nothing is left
 //! above its limit.
 
-use gc_types::{Effect, Evidence, Request, ResourceVersion, Uid};
+use gc_types::{Effect, Evidence, Request, ResourceVersion, Scope, Uid};
 use gc_workloads::kinds::Kind as WorkloadKind;
 use serde_json::Value;
 
 use super::clients::NAMESPACES;
 use super::collectors::Collector;
 use super::feed::value_of;
-use super::{WorkloadWorld, at, broken, kind_of};
+use super::{WorkloadWorld, at, broken};
 use crate::kinds::Kind;
 use crate::violation::Violation;
 
@@ -40,6 +40,30 @@ fn owned_by<'a>(objects: &'a [Value], owner: &Value) -> Vec<&'a Value> {
     objects.iter().filter(owns).collect()
 }
 
+/// The kinds that own something in these worlds: group, plural name and kind.
+const OWNERS: [(&str, &str, &str); 9] = [
+    ("apps", "deployments", "Deployment"),
+    ("apps", "replicasets", "ReplicaSet"),
+    ("apps", "statefulsets", "StatefulSet"),
+    ("apps", "daemonsets", "DaemonSet"),
+    ("apps", "controllerrevisions", "ControllerRevision"),
+    ("batch", "cronjobs", "CronJob"),
+    ("batch", "jobs", "Job"),
+    ("", "pods", "Pod"),
+    ("", "nodes", "Node"),
+];
+
+/// The kind that an owner reference means.
+fn kind_meant(reference: &Value) -> Option<Kind> {
+    let (api_version, meant) = (text(reference, "/apiVersion"), text(reference, "/kind"));
+    let group =
+        api_version.strip_suffix("/v1").unwrap_or(if api_version == "v1" { "" } else { return None });
+    let (group, resource, kind) =
+        OWNERS.into_iter().find(|(of_group, _, kind)| (*of_group, *kind) == (group, meant))?;
+    let scope = if kind == "Node" { Scope::Cluster } else { Scope::Namespaced };
+    Some(Kind { group, versions: &["v1"], resource, kind, scope, custom: false })
+}
+
 /// The condition by which a Job has finished, and when.
 fn finish(job: &Value) -> Option<(&str, i64)> {
     let ends = |one: &&Value| matches!(text(one, "/type"), "Complete" | "Failed") && one["status"] == "True";
@@ -67,9 +91,9 @@ impl WorkloadWorld {
     fn living_owners(&self, object: &Value) -> Vec<Value> {
         let namespace = text(object, "/metadata/namespace");
         let owner = |reference: &Value| {
-            let kind = WorkloadKind::of_reference(text(reference, "/apiVersion"), text(reference, "/kind"))?;
-            let namespace = if kind.served().namespaced { namespace } else { "" };
-            let owner = self.live(&kind_of(kind), namespace, text(reference, "/name"))?;
+            let kind = kind_meant(reference)?;
+            let namespace = if kind.scope == Scope::Namespaced { namespace } else { "" };
+            let owner = self.live(&kind, namespace, text(reference, "/name"))?;
             (at(&owner, "/metadata/uid") == &reference["uid"]).then_some(owner)
         };
         list(object, "/metadata/ownerReferences").iter().filter_map(owner).collect()

@@ -36,6 +36,9 @@ impl World<'_> {
         let Some(policies) = &mut self.collectors[sender].policies else { return Ok(false) };
         let index = random.below(policies.statuses.len());
         let write = policies.statuses.swap_remove(index);
+        if fault == Some(RequestFault::Conflict) {
+            self.change_before(&write, random);
+        }
         let written = match fault {
             None | Some(RequestFault::Conflict) => self.write_status(&write)?,
             Some(RequestFault::LostAfter | RequestFault::Garbled) => {
@@ -48,6 +51,25 @@ impl World<'_> {
             policies.written(&write, written);
         }
         Ok(true)
+    }
+
+    /// A client changes the policy, or replaces it by another one of its name, just before a status of it arrives: the watch that
+    /// the collector has will deliver it, and no list.
+    fn change_before(&mut self, write: &StatusWrite, random: &mut Random) {
+        let named = |policy: &&TrueObject| {
+            policy.kind().kind == KIND && *policy.object.key.name == *write.member.name
+        };
+        let Some(policy) = self.truth.objects().find(named).cloned() else { return };
+        let (server, truth, provider) = (&self.server, &self.truth, &mut self.provider);
+        let tenants = Tenants { server, truth, provider };
+        let said = if random.chance(500) {
+            tenants.say_otherwise(&policy, random)
+        } else {
+            tenants.replace_policy(&policy, random)
+        };
+        self.report.note_happened("policies changed before a status");
+        self.note(|| said);
+        self.absorb_others();
     }
 
     fn write_status(&mut self, write: &StatusWrite) -> Result<Option<Value>, Violation> {

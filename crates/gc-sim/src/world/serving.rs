@@ -7,6 +7,7 @@ use super::World;
 use crate::clients;
 use crate::collector::{Flight, Return};
 use crate::kinds::{KINDS, facts_of};
+use crate::liars::{Lie, LieChannel};
 use crate::losses::{is_loss, judge_law};
 use crate::oracle::Scene;
 use crate::performed::Part;
@@ -17,9 +18,9 @@ use crate::requests::{NO_ANSWER, Performer, Trouble};
 use crate::saboteur::Saboteur;
 use crate::show::{show_outcome, show_request};
 use crate::story::RequestFault;
-use crate::truth::Actor;
+use crate::truth::{Actor, TrueChange, TrueObject};
 use crate::verdicts::{self, deletes};
-use crate::violation::Violation;
+use crate::violation::{Violation, broken};
 
 /// How often a fault happens to the first, second and third call of a request, by weight.
 const CALLS_WITH_FAULTS: [u32; 3] = [6, 3, 1];
@@ -99,9 +100,7 @@ impl World<'_> {
         let call = if is_cut_off { 0 } else { random.weighted(&CALLS_WITH_FAULTS) };
         let call = u32::try_from(call).unwrap_or_default();
         let trouble = fault.map(|fault| Trouble { fault, call });
-        // A liar answers the reads that verdicts ask for.
-        let is_read = matches!(flight.effect.request, Request::Read { .. }) && sender.is_some();
-        let lie = self.lie.take_if(|_| is_read);
+        let lie = self.lie.filter(|(lie, _)| sender.is_some() && is_lied_to(flight, *lie));
         let performer = Performer { server: &self.server, kind: &KINDS[kind], saboteur, trouble, lie };
         let performed = match (&flight.effect.request, &flight.list, facts_of(kind)) {
             (_, Some(list), _) => performer.list(&list.place, list.not_older_than.is_some()),
@@ -115,6 +114,9 @@ impl World<'_> {
             }
             (request, ..) => performer.perform(request),
         };
+        if performed.is_lie {
+            self.lie = None;
+        }
         self.report.requests += u64::from(performed.round_trips);
         self.note(|| {
             let outcome = show_outcome(&performed.outcome);
@@ -139,14 +141,18 @@ impl World<'_> {
 
     /// Judges what a request changed, from the store's log.
     fn judge(&mut self, flight: &Flight) -> Result<(), Violation> {
-        let mut judged = false;
+        let mut judged: Option<TrueObject> = None;
         for change in self.changes() {
             let scene = Scene { truth: &self.truth, flight, uid_only: self.story.uid_only };
-            // A pod without a node is marked and removed by one request: the first change is the decision.
-            if !std::mem::replace(&mut judged, true) {
+            let kind = change.before.as_ref().map(|before| before.kind);
+            let is_restored = kind.is_some_and(|kind| verdicts::rests_on_unlisted(flight, kind));
+            if let Some(decided) = &judged {
+                judge_further(decided, &change)?;
+            } else {
+                judged.clone_from(&change.before);
                 let judged = if flight.part == Part::Ownership {
                     self.oracle.judge(&scene, &change)
-                } else if flight.bewildered {
+                } else if is_restored {
                     self.oracle.exemptions.restored += 1;
                     Ok(())
                 } else {
@@ -159,7 +165,7 @@ impl World<'_> {
                     Err(violation) if self.is_deceived && !is_loss(&violation, flight.part) => {}
                     judged => judged?,
                 }
-                if self.is_deceived && !flight.bewildered {
+                if self.is_deceived && !is_restored {
                     judge_law(&scene, &change)?;
                 }
                 *self.report.happened.entry(verdicts::named(flight.part)).or_default() += 1;
@@ -175,6 +181,29 @@ impl World<'_> {
             self.apply(&change, actor);
         }
         Ok(())
+    }
+}
+
+/// The first change that a request makes is the decision. A pod without a node is marked and removed by one request: what follows is the
+/// removal of the object that was decided on, and nothing else.
+fn judge_further(decided: &TrueObject, change: &TrueChange) -> Result<(), Violation> {
+    let is_its_removal = change.after.is_none()
+        && change
+            .before
+            .as_ref()
+            .is_some_and(|before| before.object.uid == decided.object.uid && before.object.deletion.deleting);
+    if is_its_removal {
+        return Ok(());
+    }
+    broken("scope", format!("a request about {} changed something else: {change:?}", decided.show()))
+}
+
+/// Returns true if a lie may replace the answer to a request: the reads that verdicts ask for, or the lists of barriers.
+fn is_lied_to(flight: &Flight, lie: Lie) -> bool {
+    match lie.channel() {
+        LieChannel::Reads => matches!(flight.effect.request, Request::Read { .. }),
+        LieChannel::Barriers => flight.list.is_some(),
+        LieChannel::Lists | LieChannel::Watches => false,
     }
 }
 
